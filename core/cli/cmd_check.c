@@ -21,6 +21,10 @@ static void print_device_memory(const struct dpb_experiment *experiment, uint64_
     if (scratch > 0)
         printf(" and up to %.1f MiB of scratch", (double)scratch / mib);
     printf(" on each worker's device");
+    const unsigned learners = (unsigned)experiment->settings.run.learners;
+    if (learners > 1)
+        printf(" (%.1f MiB of the GPU that %u learners share)",
+               (double)learners * (double)(arenas + scratch) / mib, learners);
 }
 
 /* Of worker 0, wherever they lie. */
@@ -49,11 +53,16 @@ static void print_memory(const struct dpb_experiment *experiment, const struct d
 
 static void print_run(const struct dpb_experiment *experiment)
 {
-    printf("%s: %s on %s, %s, %s; %u worker%s, %u server%s; batch %u a worker, %llu in all\n",
+    const unsigned places = (unsigned)experiment->settings.run.workers;
+    char shared[64] = "";
+    if (places < experiment->n_workers)
+        snprintf(shared, sizeof shared, " (%u place%s x %u learners)", places,
+                 places == 1 ? "" : "s", experiment->n_workers / places);
+    printf("%s: %s on %s, %s, %s; %u worker%s%s, %u server%s; batch %u a worker, %llu in all\n",
            experiment->settings.run.name, experiment->plugins[DPB_PLUGIN_MODEL]->name,
            experiment->plugins[DPB_PLUGIN_DATA]->name, experiment->plugins[DPB_PLUGIN_DEVICE]->name,
            experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
-           experiment->n_workers == 1 ? "" : "s", experiment->n_servers,
+           experiment->n_workers == 1 ? "" : "s", shared, experiment->n_servers,
            experiment->n_servers == 1 ? "" : "s", experiment->batch,
            (unsigned long long)experiment->global_batch);
     printf("  %llu parameters, %llu multiply-accumulates a sample, %llu steps an epoch\n",

@@ -111,7 +111,7 @@ static bool seen_before(const json_t *rows, const char *shared)
     const json_t *row;
     json_array_foreach(rows, i, row)
     {
-        if (strcmp(dpb_json_text(row, "shared", ""), shared) == 0)
+        if (dpb_json_is(row, "shared", shared))
             return true;
     }
     return false;
@@ -295,10 +295,11 @@ static dpb_status measure_parts(struct measuring *m, const bool wanted[PARTS])
                                                                      [CORES] = measure_cores,
                                                                      [LOOPBACK] = measure_loopback,
                                                                      [DEVICES] = measure_devices};
+    const struct dpb_cores_job alone = {.n_workers = 1, .learners = 1};
     DPB_TRY(dpb_topology_open(NULL, &m->topology));
     if (wanted[TOPOLOGY])
         json_object_set_new(m->document, "topology", dpb_topology_describe(m->topology));
-    m->n_cpus = dpb_cores_of(0, 1, 0, 0, 0, m->cpus, MAX_CPUS);
+    m->n_cpus = dpb_cores_of(&alone, 0, m->cpus, MAX_CPUS);
     if (m->n_cpus == 0)
         return dpb_fail(DPB_FAILED, "no core of this machine is usable by this process");
     for (int part = MEMORY; part < PARTS; part++) {

@@ -130,7 +130,7 @@ static dpb_status add_link(struct reading *r, const char *option, const char *te
     request->links[n].comm = r->comms[n] = json_load_file(text, 0, &error);
     if (!r->comms[n])
         return dpb_fail(DPB_USAGE, "%s: %s", text, error.text);
-    if (strcmp(dpb_json_text(r->comms[n], "schema", ""), "dpbench.comm/1") != 0)
+    if (!dpb_json_is(r->comms[n], "schema", "dpbench.comm/1"))
         return dpb_fail(DPB_USAGE,
                         "%s: --comm takes a document of `dpbench comm --output`, schema "
                         "dpbench.comm/1",

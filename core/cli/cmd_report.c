@@ -29,7 +29,7 @@ static dpb_status print(const char *path, print_form *form)
 {
     json_t *document = NULL;
     DPB_TRY(dpb_result_read_printable(path, &document));
-    bool is_sweep = strcmp(dpb_json_text(document, "schema", ""), "dpbench.sweep/1") == 0;
+    bool is_sweep = dpb_json_is(document, "schema", "dpbench.sweep/1");
     dpb_status status = DPB_OK;
     if (!form)
         printf("%s\n", path);

@@ -203,7 +203,7 @@ static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_argu
     json_t *kept = json_object_get(record->document, "runs"), *run;
     json_array_foreach(json_object_get(arguments->document, "runs"), i, run)
     {
-        if (strcmp(dpb_json_text(run, "status", ""), "ok") != 0)
+        if (!dpb_json_is(run, "status", "ok"))
             continue;
         if (!dpb_sweep_has(sweep, run))
             return dpb_fail(DPB_USAGE,

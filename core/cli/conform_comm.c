@@ -49,6 +49,9 @@ static const struct cell cells[] = {
     {"4 workers as on 2 machines",
      DPB_COMM_MULTI_NODE,
      {"run.workers=4", "comm.bucket=776", "comm.hosts=2x2"}},
+    {"3 workers, gradients clipped by their norm",
+     DPB_COMM_WHOLE,
+     {"run.workers=3", "comm.bucket=776", "optimizer.clip_norm=0.01"}},
 };
 
 /* Below the command line's settings, above the defaults. */

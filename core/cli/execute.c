@@ -7,10 +7,10 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "launch/launch.h"
-#include "machine/cores.h"
 #include "study/json.h"
 #include "study/result.h"
 #include "study/trace_file.h"
+#include "train/binding.h"
 #include "train/journal.h"
 #include "train/snapshot.h"
 
@@ -18,18 +18,12 @@
 static dpb_status worker_threads(const struct dpb_experiment *experiment,
                                  const struct dpb_party *party, uint32_t *threads)
 {
-    uint32_t n_workers = party ? party->place.n_workers : experiment->n_workers;
-    uint32_t n_servers = party ? party->place.n_servers : experiment->n_servers;
-    if (experiment->settings.device.threads > 0) {
-        *threads = (uint32_t)experiment->settings.device.threads;
-        return DPB_OK;
-    }
-    uint32_t n_cores = 0;
+    const struct dpb_seat all = {.n_workers = experiment->n_workers,
+                                 .n_servers = experiment->n_servers};
+    const struct dpb_cores_job job = dpb_binding_job(experiment, party ? &party->place : &all);
+    uint32_t n_cores;
     DPB_TRY(dpb_cores_available(&n_cores));
-    uint32_t comm_cores = (uint32_t)experiment->settings.run.comm_cores;
-    uint32_t for_workers = n_cores > n_servers ? n_cores - n_servers : 1;
-    uint32_t share = n_workers > 0 ? for_workers / n_workers : 1;
-    *threads = share > comm_cores ? share - comm_cores : 1;
+    *threads = dpb_cores_place(n_cores, &job, 0).threads;
     return DPB_OK;
 }
 

@@ -3,7 +3,6 @@
  * alone; the result comes by standard output, since rank 0 may be elsewhere. */
 #include <ctype.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +43,7 @@ dpb_status dpb_launched_probe(const struct dpb_sweep *sweep)
     dpb_status status = DPB_OK;
     if (sweep->launch[0] == '\0')
         return DPB_OK;
-    DPB_TRY(dpb_sweep_launch(sweep, 1, 0, &words, &n_words));
+    DPB_TRY(dpb_sweep_launch(sweep, 1, 0, 1, &words, &n_words));
     if (!find_program(words[0], path))
         status = dpb_fail(DPB_USAGE, "%s: %s.launch: there is no program '%s' here",
                           sweep->launch_origin, sweep->study->section, words[0]);
@@ -91,8 +90,8 @@ static dpb_status make_line(const struct dpb_sweep *sweep, const struct dpb_expe
     const struct dpb_config *config = experiment->config;
     char **words = NULL, own[PATH_MAX];
     size_t n_words = 0;
-    DPB_TRY(
-        dpb_sweep_launch(sweep, experiment->n_workers, experiment->n_servers, &words, &n_words));
+    DPB_TRY(dpb_sweep_launch(sweep, experiment->n_workers, experiment->n_servers,
+                             (uint32_t)experiment->settings.run.learners, &words, &n_words));
     *line = (struct line){.capacity = n_words + config->n_settings + 8};
     line->words = calloc(line->capacity, sizeof *line->words);
     line->failed = !line->words;
@@ -118,8 +117,8 @@ void dpb_launched_print(const struct dpb_sweep *sweep, const struct dpb_experime
     char **words;
     size_t n_words;
     if (sweep->launch[0] == '\0' ||
-        dpb_sweep_launch(sweep, experiment->n_workers, experiment->n_servers, &words, &n_words) !=
-            DPB_OK)
+        dpb_sweep_launch(sweep, experiment->n_workers, experiment->n_servers,
+                         (uint32_t)experiment->settings.run.learners, &words, &n_words) != DPB_OK)
         return;
     for (size_t i = 0; i < n_words; i++)
         fprintf(out, "%s %s", i == 0 ? "; by" : "", words[i]);
@@ -195,7 +194,7 @@ static void restore_origins(const struct dpb_experiment *experiment, json_t *res
         const bool marked = strncmp(setting->origin, mark, sizeof mark - 1) == 0;
         snprintf(path, sizeof path, "config.%s.%s", setting->section, setting->key);
         json_t *entry = (json_t *)(uintptr_t)dpb_json_at(result, path);
-        if (strcmp(dpb_json_text(entry, "origin", ""), "command line") == 0)
+        if (dpb_json_is(entry, "origin", "command line"))
             json_object_set_new(entry, "origin",
                                 dpb_json_string(setting->origin + (marked ? sizeof mark - 1 : 0)));
     }
@@ -207,7 +206,7 @@ static void restore_origins(const struct dpb_experiment *experiment, json_t *res
 static json_t *result_of(const struct dpb_child_end *end)
 {
     json_t *made = json_loadb(end->out, end->out_bytes, 0, NULL);
-    if (strcmp(dpb_json_text(made, "schema", ""), "dpbench.result/1") == 0)
+    if (dpb_json_is(made, "schema", "dpbench.result/1"))
         return made;
     json_decref(made);
     return NULL;

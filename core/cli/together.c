@@ -16,12 +16,13 @@
 /* Unless the file says otherwise, all ranks but the servers are workers. */
 static dpb_status adopt_workers(const struct dpb_party *party, struct dpb_config *config)
 {
-    const struct dpb_setting *servers = dpb_config_get(config, "run", "servers");
-    unsigned long n_servers = servers ? strtoul(servers->value, NULL, 10) : 0;
+    const unsigned long n_servers = dpb_config_count(config, "run", "servers", 0);
+    const unsigned long n_learners = dpb_config_count(config, "run", "learners", 1);
     char text[24];
-    if (dpb_config_get(config, "run", "workers") || n_servers >= party->n_ranks)
+    if (dpb_config_get(config, "run", "workers") || n_servers >= party->n_ranks ||
+        n_learners == 0 || (party->n_ranks - n_servers) % n_learners != 0)
         return DPB_OK; /* dpb_together_agree compares them */
-    snprintf(text, sizeof text, "%lu", party->n_ranks - n_servers);
+    snprintf(text, sizeof text, "%lu", (party->n_ranks - n_servers) / n_learners);
     return dpb_config_set(config, "run", "workers", text, LAUNCHER);
 }
 
@@ -67,13 +68,21 @@ static dpb_status check_machines(const struct dpb_party *party,
 static dpb_status check_ranks(const struct dpb_party *party,
                               const struct dpb_experiment *experiment)
 {
-    uint32_t workers = experiment->n_workers, servers = experiment->n_servers;
-    if (workers + servers != party->n_ranks)
+    const uint32_t n_ranks = experiment->n_workers + experiment->n_servers;
+    const long long learners = (long long)experiment->settings.run.learners;
+    char each[48] = "";
+    if (learners > 1)
+        snprintf(each, sizeof each, " times run.learners = %lld", learners);
+    if (n_ranks != party->n_ranks)
         return dpb_fail(DPB_USAGE,
-                        "%s: run.workers = %u and run.servers = %u make %u ranks, but %s has "
-                        "started %u; leave run.workers out, or start as many",
-                        dpb_config_origin(experiment->config, "run", "workers"), workers, servers,
-                        workers + servers, party->launcher, party->n_ranks);
+                        "%s: run.workers = %lld%s and run.servers = %u make %u ranks, but %s has "
+                        "started %u; %s, or start as many",
+                        dpb_config_origin(experiment->config, "run", "workers"),
+                        (long long)experiment->settings.run.workers, each, experiment->n_servers,
+                        n_ranks, party->launcher, party->n_ranks,
+                        dpb_config_get(experiment->config, "run", "workers")
+                            ? "leave run.workers out"
+                            : "let run.learners divide its workers");
     return check_machines(party, experiment);
 }
 

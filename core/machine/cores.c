@@ -28,8 +28,13 @@ static unsigned *usable; /* the hardware thread to use of each usable core (OS i
 static uint32_t n_usable;
 static double cpu_quota;
 
+/* Every process of a job reads the topology. These plugins of hwloc say nothing about cores, and
+ * their libraries (OpenCL, X11, libxml2) would take a fifth of a short job's processor time. */
+#define NEEDLESS_PLUGINS "hwloc_opencl.so,hwloc_gl.so,hwloc_xml_libxml.so"
+
 static dpb_status load_topology(void)
 {
+    setenv("HWLOC_PLUGINS_BLACKLIST", NEEDLESS_PLUGINS, 0);
     if (hwloc_topology_init(&topology) != 0)
         return dpb_fail(DPB_NO_MEMORY, "out of memory for the machine's topology");
     if (hwloc_topology_load(topology) != 0) {
@@ -94,56 +99,69 @@ dpb_status dpb_cores_available(uint32_t *n_cores)
     return DPB_OK;
 }
 
-void dpb_cores_place(uint32_t n_cores, uint32_t rank, uint32_t n_workers, uint32_t n_servers,
-                     uint32_t comm_cores, uint32_t *threads, uint32_t *first, uint32_t *n)
+/* Of a share's cores, those that communication leaves; at least 1. */
+static uint32_t left_to_compute(uint64_t n_cores, uint32_t comm_cores)
 {
-    uint64_t wanted = *threads;
-    if (wanted == 0) {
-        uint32_t share = n_cores > n_servers ? (n_cores - n_servers) / n_workers : 0;
-        wanted = share > comm_cores ? share - comm_cores : 1;
-    }
-    uint64_t each = wanted + comm_cores, total = each * n_workers + n_servers;
-    bool server = rank >= n_workers, enough = total <= n_cores;
-    *threads = server ? 1 : (uint32_t)wanted;
-    *n = !enough ? 0 : server ? 1 : (uint32_t)each;
-    *first = !enough  ? 0
-             : server ? (uint32_t)(each * n_workers) + (rank - n_workers)
-                      : (uint32_t)each * rank;
+    return n_cores > comm_cores ? (uint32_t)(n_cores - comm_cores) : 1;
 }
 
-dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
-                          uint32_t comm_cores, uint32_t *threads, bool *oversubscribed)
+struct dpb_cores_share dpb_cores_place(uint32_t n_cores, const struct dpb_cores_job *job,
+                                       uint32_t rank)
 {
-    uint32_t first, n;
+    const bool given = job->threads > 0, server = rank >= job->n_workers;
+    const bool together = job->n_workers % job->learners == 0;
+    const uint32_t comm_cores = job->comm_cores, learners = together ? job->learners : 1;
+    const uint32_t places = job->n_workers / learners;
+    uint64_t whole = (uint64_t)job->threads + comm_cores;
+    if (!given)
+        whole = places > 0 && n_cores > job->n_servers ? (n_cores - job->n_servers) / places : 0;
+    const uint64_t each = whole / (given ? job->learners : learners);
+    const uint64_t extent = together ? whole : each, of_places = extent * places;
+    struct dpb_cores_share share = {.threads = 1, .place_threads = 1};
+    if (!server) {
+        share.threads = left_to_compute(each, comm_cores);
+        share.place_threads =
+            given || together ? left_to_compute(whole, comm_cores) : share.threads * job->learners;
+    }
+    if ((places > 0 && each <= comm_cores) || of_places + job->n_servers > n_cores)
+        return share;
+    share.n_all = (uint32_t)of_places + job->n_servers;
+    share.n = server ? 1 : (uint32_t)each;
+    share.first = server ? (uint32_t)of_places + (rank - job->n_workers)
+                         : (uint32_t)(extent * (rank / learners) + each * (rank % learners));
+    return share;
+}
+
+dpb_status dpb_cores_bind(const struct dpb_cores_job *job, uint32_t rank,
+                          struct dpb_cores_share *share)
+{
     DPB_TRY(find_cores());
-    dpb_cores_place(n_usable, rank, n_workers, n_servers, comm_cores, threads, &first, &n);
-    *oversubscribed = n == 0;
-    if (n == 0)
+    *share = dpb_cores_place(n_usable, job, rank);
+    if (share->n == 0)
         return DPB_OK;
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     if (!set)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    for (uint32_t i = 0; i < n; i++)
-        hwloc_bitmap_set(set, usable[first + i]);
+    for (uint32_t i = 0; i < share->n; i++)
+        hwloc_bitmap_set(set, usable[share->first + i]);
     int result = hwloc_set_cpubind(topology, set, HWLOC_CPUBIND_PROCESS);
     int error = errno;
     hwloc_bitmap_free(set);
     if (result != 0)
-        return dpb_fail(DPB_FAILED, "cannot bind rank %u to its %u cores: %s", rank, n,
+        return dpb_fail(DPB_FAILED, "cannot bind rank %u to its %u cores: %s", rank, share->n,
                         strerror(error));
     return DPB_OK;
 }
 
-uint32_t dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
-                      uint32_t threads, uint16_t *cores, uint32_t capacity)
+uint32_t dpb_cores_of(const struct dpb_cores_job *job, uint32_t rank, uint16_t *cores,
+                      uint32_t capacity)
 {
-    uint32_t first, n;
     if (find_cores() != DPB_OK)
         return 0;
-    dpb_cores_place(n_usable, rank, n_workers, n_servers, comm_cores, &threads, &first, &n);
-    n = n < capacity ? n : capacity;
+    const struct dpb_cores_share share = dpb_cores_place(n_usable, job, rank);
+    const uint32_t n = share.n < capacity ? share.n : capacity;
     for (uint32_t i = 0; i < n; i++)
-        cores[i] = (uint16_t)usable[first + i];
+        cores[i] = (uint16_t)usable[share.first + i];
     return n;
 }
 

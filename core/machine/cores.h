@@ -17,23 +17,38 @@
 dpb_status dpb_cores_available(uint32_t *n_cores);
 
 /*
- * Binds the process to its share: workers get disjoint sets of `threads + comm_cores` cores in rank
- * order, servers one core each after the workers'. When there are not enough, nobody is bound and
- * *oversubscribed is true. threads = 0 means: an even share of what there is, at least one.
- * *threads is what this rank may compute with.
+ * The ranks that divide the cores, workers first. Each place gets `threads + comm_cores` cores;
+ * its `learners`, workers of consecutive ranks, share them evenly, and each keeps comm_cores of its
+ * share for communication. A server gets one core, after those of the places. threads = 0: an even
+ * share of the cores.
  */
-dpb_status dpb_cores_bind(uint32_t rank, uint32_t n_workers, uint32_t n_servers,
-                          uint32_t comm_cores, uint32_t *threads, bool *oversubscribed);
+struct dpb_cores_job {
+    uint32_t n_workers, n_servers;
+    uint32_t learners; /* of a place; at least 1 */
+    uint32_t comm_cores, threads;
+};
 
-/* The arithmetic of dpb_cores_bind: the rank's share is cores [*first, *first + *n) of n_cores;
- * when there are not enough *n is 0. `threads` in and out as above. */
-void dpb_cores_place(uint32_t n_cores, uint32_t rank, uint32_t n_workers, uint32_t n_servers,
-                     uint32_t comm_cores, uint32_t *threads, uint32_t *first, uint32_t *n);
+/* A rank's: cores [first, first + n) of the usable ones; n = 0: there are not enough for all. */
+struct dpb_cores_share {
+    uint32_t first, n;
+    uint32_t threads;       /* to compute with, at least 1 */
+    uint32_t place_threads; /* of its place, if the place had one learner */
+    uint32_t n_all; /* cores of all ranks, with those of a place that its learners leave idle */
+};
+
+/* The share of `rank` of n_cores cores. Where the number of workers is no multiple of the learners,
+ * a launcher has bound the learners of a place apart: every worker then is a place. */
+struct dpb_cores_share dpb_cores_place(uint32_t n_cores, const struct dpb_cores_job *job,
+                                       uint32_t rank);
+
+/* Binds the process to its share; where there are not enough cores, to none. */
+dpb_status dpb_cores_bind(const struct dpb_cores_job *job, uint32_t rank,
+                          struct dpb_cores_share *share);
 
 /* The hardware threads (as the system numbers them) that dpb_cores_bind gives a rank here, at most
  * `capacity` of them; their number, 0 where there are not enough. */
-uint32_t dpb_cores_of(uint32_t rank, uint32_t n_workers, uint32_t n_servers, uint32_t comm_cores,
-                      uint32_t threads, uint16_t *cores, uint32_t capacity);
+uint32_t dpb_cores_of(const struct dpb_cores_job *job, uint32_t rank, uint16_t *cores,
+                      uint32_t capacity);
 
 /* By the system's number of a hardware thread: what it is to a job that is bound to the first
  * n_cores of the usable cores, or to none of them (0: all may be used): DPB_CPU_* of load.h. */

@@ -174,7 +174,7 @@ static void find_packages(const char *root, struct dpb_usage_meter *meter)
     meter->looked = true;
 }
 
-static void sample_energy(const char *root, struct dpb_usage_meter *meter, struct dpb_usage *usage)
+void dpb_usage_follow(const char *root, struct dpb_usage_meter *meter)
 {
     if (!meter->looked)
         find_packages(root, meter);
@@ -186,7 +186,6 @@ static void sample_energy(const char *root, struct dpb_usage_meter *meter, struc
         meter->sum_uj += now_uj + (wrapped ? meter->range_uj[i] : 0) - meter->last_uj[i];
         meter->last_uj[i] = now_uj;
     }
-    usage->package_j = meter->n_packages > 0 ? (double)meter->sum_uj * 1e-6 : NAN;
 }
 
 void dpb_usage_sample(const char *root, const int32_t *pids, uint32_t n_pids,
@@ -197,5 +196,6 @@ void dpb_usage_sample(const char *root, const int32_t *pids, uint32_t n_pids,
     sample_memory(root, pids, n_pids, usage);
     sample_network(root, usage);
     sample_disks(root, usage);
-    sample_energy(root, meter, usage);
+    dpb_usage_follow(root, meter);
+    usage->package_j = meter->n_packages > 0 ? (double)meter->sum_uj * 1e-6 : NAN;
 }

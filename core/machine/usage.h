@@ -38,5 +38,7 @@ struct dpb_usage_meter {
 /* `root` stands before /proc and /sys: "", but for tests. `pids`: the job's processes. */
 void dpb_usage_sample(const char *root, const int32_t *pids, uint32_t n_pids,
                       struct dpb_usage_meter *meter, struct dpb_usage *usage);
+/* Reads the energy counters alone, lest one wraps twice between samples. */
+void dpb_usage_follow(const char *root, struct dpb_usage_meter *meter);
 
 #endif

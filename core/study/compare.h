@@ -26,11 +26,16 @@ struct dpb_compare_how {
     bool paired;      /* two sweeps that ran together, repeat by repeat */
 };
 
+/* The numbers of a row's to_target that are compared: time = samples / rate. */
+enum { DPB_COMPARE_TARGETS = 3 };
+extern const char *const dpb_compare_targets[DPB_COMPARE_TARGETS];
+
 /* *regression: a cell of B is shown to be slower, by more than the threshold, or one of the two has
  * no rate. DPB_USAGE: one is a run and the other a sweep, they have no common cell, or they differ
  * in a part that must be the same. *document is @owned. */
 dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
                             const struct dpb_compare_how *how, json_t **document, bool *regression);
+/* compare_print.c: for people. */
 void dpb_compare_print(const json_t *document, FILE *out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/text.h"
 #include "study/json.h"
 
 enum { LINE_BYTES = 1200, MOST_LINES = 8 };
@@ -34,14 +35,9 @@ static void describe(const json_t *rank, char line[LINE_BYTES])
 {
     const char *name;
     json_t *value;
-    size_t used = 0;
-    line[0] = '\0';
+    struct dpb_text text = dpb_text_in(line, LINE_BYTES);
     json_object_foreach(json_object_get(rank, "comm"), name, value)
-    {
-        int n = snprintf(line + used, LINE_BYTES - used, "%s%s %s", used > 0 ? ", " : "", name,
-                         dpb_json_text(value, "", "?"));
-        used += n > 0 && used + (size_t)n < LINE_BYTES ? (size_t)n : 0;
-    }
+        dpb_text_item(&text, ", ", "%s %s", name, dpb_json_text(value, "", "?"));
 }
 
 static void print_range(const json_t *ranks, size_t from, size_t to, const char *line, FILE *out)

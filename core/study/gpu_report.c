@@ -1,10 +1,9 @@
 /* gpu_report.c - see gpu_report.h. */
 #include "study/gpu_report.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "study/json.h"
 #include "study/warnings.h"
 
@@ -104,18 +103,16 @@ static void describe_throttle(const struct dpb_gpu_use *use, char *text, size_t 
 {
     uint64_t seen = dpb_gpu_throttles(use);
     double longest = 0;
-    size_t at = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < DPB_GPU_REASONS && at < bytes; i++)
+    struct dpb_text how = dpb_text_in(text, bytes);
+    for (size_t i = 0; i < DPB_GPU_REASONS; i++)
         if (seen >> i & 1)
-            at += (size_t)snprintf(text + at, bytes - at, "%s%s", at > 0 ? ", " : "",
-                                   dpb_gpu_reasons[i].name);
+            dpb_text_item(&how, ", ", "%s", dpb_gpu_reasons[i].name);
     for (uint32_t i = 0; i < DPB_GPU_HOLDS; i++)
         if (dpb_gpu_held_s(use, i) > longest)
             longest = dpb_gpu_held_s(use, i);
-    if (longest > 0 && at < bytes)
-        snprintf(text + at, bytes - at, "%sheld for %.1f s of %.1f", at > 0 ? ", " : "", longest,
-                 (double)(use->last.at_ns - use->first.at_ns) * 1e-9);
+    if (longest > 0)
+        dpb_text_item(&how, ", ", "held for %.1f s of %.1f", longest,
+                      (double)(use->last.at_ns - use->first.at_ns) * 1e-9);
 }
 
 void dpb_gpu_warn(const struct dpb_gpu_use *use, uint32_t rank, json_t *warnings)

@@ -36,6 +36,12 @@ const char *dpb_json_text(const json_t *document, const char *path, const char *
     return json_is_string(value) ? json_string_value(value) : otherwise;
 }
 
+bool dpb_json_is(const json_t *document, const char *path, const char *text)
+{
+    const char *is = dpb_json_text(document, path, NULL);
+    return is && strcmp(is, text) == 0;
+}
+
 struct walk {
     char path[256];
     dpb_json_visit *visit;
@@ -84,6 +90,15 @@ void dpb_json_differences(const json_t *a, const json_t *b, const char *name, dp
 json_t *dpb_json_real(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *dpb_json_time(time_t when)
+{
+    struct tm utc;
+    char text[32];
+    gmtime_r(&when, &utc);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return json_string(text);
 }
 
 json_t *dpb_json_string(const char *text)

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <time.h>
 
 /* The value at a path like "timing.samples_per_s.mean"; NULL: none. @borrowed. */
 const json_t *dpb_json_at(const json_t *document, const char *path);
@@ -13,6 +14,8 @@ const json_t *dpb_json_at(const json_t *document, const char *path);
 double dpb_json_number(const json_t *document, const char *path);
 /* The string there, or `otherwise`. @borrowed. */
 const char *dpb_json_text(const json_t *document, const char *path, const char *otherwise);
+/* Whether the string there is `text`. */
+bool dpb_json_is(const json_t *document, const char *path, const char *text);
 /* Equal values, or none on both sides (NULL). */
 static inline bool dpb_json_same(const json_t *a, const json_t *b)
 {
@@ -27,6 +30,8 @@ void dpb_json_differences(const json_t *a, const json_t *b, const char *name, dp
 
 /* A real; null where it is not finite. @owned. */
 json_t *dpb_json_real(double value);
+/* A moment as "2026-01-31T12:00:00Z". @owned. */
+json_t *dpb_json_time(time_t when);
 /* A string; bytes that are no UTF-8 (a message cut off, a file's name) become `?`. @owned. */
 json_t *dpb_json_string(const char *text);
 

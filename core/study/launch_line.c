@@ -22,7 +22,8 @@ struct reader {
 uint32_t dpb_launch_per_machine(const struct dpb_launch_size *size)
 {
     const uint32_t ranks = size->workers + size->servers;
-    return size->machines == 0 ? ranks : (ranks + size->machines - 1) / size->machines;
+    const uint32_t unit = size->machines * size->learners;
+    return size->machines == 0 ? ranks : (ranks + unit - 1) / unit * size->learners;
 }
 
 static dpb_status put(struct reader *reader, const char *text, size_t length)

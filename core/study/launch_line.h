@@ -15,10 +15,11 @@
 
 #include "dpbench/status.h"
 
-/* The numbers: {ranks} is workers + servers. {per_machine} fills `machines` evenly, rounded up;
- * {machines} is how many of them then have ranks. */
+/* The numbers: {ranks} is workers + servers. {per_machine} fills `machines` evenly, rounded up to
+ * whole places; {machines} is how many of them then have ranks. */
 struct dpb_launch_size {
     uint32_t workers, servers;
+    uint32_t learners; /* workers of a place */
     uint32_t machines; /* 0: not known */
 };
 

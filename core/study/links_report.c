@@ -193,7 +193,7 @@ static bool told_before(const json_t *rows, size_t i)
 {
     const char *shared = dpb_json_text(json_array_get(rows, i), "shared", "");
     for (size_t k = 0; k < i; k++)
-        if (strcmp(dpb_json_text(json_array_get(rows, k), "shared", ""), shared) == 0)
+        if (dpb_json_is(json_array_get(rows, k), "shared", shared))
             return true;
     return false;
 }
@@ -213,7 +213,7 @@ static void print_latencies(const json_t *rows, FILE *out)
         json_array_foreach(rows, k, other)
         {
             double latency = dpb_json_number(other, "latency_s.median");
-            if (strcmp(dpb_json_text(other, "shared", "?"), shared) != 0 || isnan(latency))
+            if (!dpb_json_is(other, "shared", shared) || isnan(latency))
                 continue;
             sum += latency;
             least = fmin(least, latency);

@@ -1,7 +1,6 @@
 /* merge.c - see merge.h. */
 #include "study/merge.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,7 +17,7 @@
 
 static bool is_accuracy(const json_t *run)
 {
-    return strcmp(dpb_json_text(run, "purpose", ""), "accuracy") == 0;
+    return dpb_json_is(run, "purpose", "accuracy");
 }
 
 static bool is_given_before(const struct dpb_merge *merge, const json_t *run)
@@ -83,6 +82,7 @@ static size_t find_source(struct dpb_merge *merge, const char *file, bool kept)
         .file = file,
         .kept = kept,
         .settings = json_object(),
+        .defaults = json_object(),
         .of_cells = json_object(),
         .facts = json_object(),
     };
@@ -94,7 +94,7 @@ static bool add_result(struct dpb_merge *merge, const struct dpb_compared *resul
     json_t *runs = json_object_get(result->document, "runs"), *run;
     bool good = true;
     size_t i;
-    if (strcmp(dpb_json_text(result->document, "schema", ""), "dpbench.sweep/1") != 0) {
+    if (!dpb_json_is(result->document, "schema", "dpbench.sweep/1")) {
         const bool kept = dpb_merge_is_of_sweep(result->document);
         return add_run(merge, find_source(merge, result->file, kept),
                        (json_t *)(uintptr_t)result->document);
@@ -256,8 +256,8 @@ static json_t *warnings_of(const struct dpb_compared *results, size_t n)
         size_t k;
         json_array_foreach(warnings, k, warning)
         {
-            bool known = !is_sweep || strcmp(dpb_json_text(warning, "code", ""), "cores_differ") ==
-                                          0; /* dpb_sweep_finish says it */
+            bool known = !is_sweep || dpb_json_is(warning, "code",
+                                                  "cores_differ"); /* dpb_sweep_finish says it */
             for (size_t j = 0; j < json_array_size(list) && !known; j++)
                 known = json_equal(json_object_get(json_array_get(list, j), "text"),
                                    json_object_get(warning, "text"));
@@ -386,6 +386,7 @@ dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **docu
         json_decref(merge.items[i].run);
     for (size_t i = 0; i < merge.n_sources; i++) {
         json_decref(merge.sources[i].settings);
+        json_decref(merge.sources[i].defaults);
         json_decref(merge.sources[i].of_cells);
         json_decref(merge.sources[i].facts);
     }

@@ -2,7 +2,8 @@
  * merge.h - several results as one sweep: the runs of all of them, a row for each cell.
  *
  * The axes are those of the sweeps, then each setting in which the results differ, then `setup`
- * where results differ in machine, versions, environment, inputs or launcher. Runs that differ in
+ * where results differ in machine, versions, environment, inputs or launcher. Defaults that differ
+ * since each plugin has its own are no axis. Runs that differ in
  * nothing but replicates (run.seed, and what a sweep varies by repeat) share a row. Repeats are
  * pairs only within one sweep. A row never has runs of two setups.
  */

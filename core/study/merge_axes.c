@@ -30,8 +30,7 @@ static bool is_settled(const json_t *run)
 /* Where results go and how a run is called changes nothing that is measured. */
 static bool matters(const char *section, const char *key, const json_t *entry)
 {
-    return strcmp(section, "comm_test") != 0 &&
-           strcmp(dpb_json_text(entry, "origin", ""), "derived") != 0 &&
+    return strcmp(section, "comm_test") != 0 && !dpb_json_is(entry, "origin", "derived") &&
            !(strcmp(section, "run") == 0 &&
              (strcmp(key, "results") == 0 || strcmp(key, "name") == 0));
 }
@@ -61,6 +60,14 @@ static bool is_placed_by_launcher(const json_t *run, const char *key)
            (strcmp(origin, "launcher") == 0 || strcmp(origin, DPB_LAUNCH_ORIGIN) == 0);
 }
 
+/* Whether nobody set it. */
+static bool is_default(const json_t *run, const char *key)
+{
+    char path[TEXT];
+    snprintf(path, sizeof path, "config.%s.origin", key);
+    return dpb_json_is(run, path, "default");
+}
+
 /* `of_cell` has the settings of earlier runs of the same cell. A setting in which runs of one cell
  * differ goes through repeats. A default that each plugin has of its own differs by cell alone. */
 static void learn_settings(struct dpb_merge *merge, const struct dpb_merge_item *item,
@@ -73,6 +80,8 @@ static void learn_settings(struct dpb_merge *merge, const struct dpb_merge_item 
     {
         const json_t *here = json_object_get(of_cell, key);
         const json_t *known = json_object_get(source->settings, key);
+        if (!known && is_default(item->run, key))
+            json_object_set_new(source->defaults, key, json_true());
         if (json_object_get(source->of_cells, key))
             continue;
         if (here && !json_equal(here, value))
@@ -203,8 +212,7 @@ static size_t find_value(const json_t *values, const char *label, const json_t *
     json_array_foreach(values, i, known)
     {
         const json_t *other = json_object_get(known, "value");
-        if (strcmp(dpb_json_text(known, "label", ""), label) == 0 ||
-            (value && other && json_equal(value, other)))
+        if (dpb_json_is(known, "label", label) || (value && other && json_equal(value, other)))
             return i + 1;
     }
     return 0;
@@ -262,30 +270,45 @@ static void add_axis(struct dpb_merge *merge, const char *key)
     merge->has_columns = true;
 }
 
+/* Whether two sources differ in the setting only since each plugin of the section, `name`, has a
+ * default of its own. */
+static bool by_plugin(const struct dpb_merge_source *a, const struct dpb_merge_source *b,
+                      const char *key, const char *name)
+{
+    return json_object_get(a->defaults, key) && json_object_get(b->defaults, key) &&
+           !dpb_json_same(json_object_get(a->settings, name), json_object_get(b->settings, name));
+}
+
 /* Settings in which sources differ, and those that only some of them have. A plugin's options are
  * left out of the latter: they go with the plugin. */
 static void compare_settings(struct dpb_merge *merge, const char *key)
 {
     const size_t length = strcspn(key, ".");
-    const json_t *first = NULL;
+    const struct dpb_merge_source *first = NULL;
     char name[TEXT];
-    bool differs = false, plugin = false;
+    bool differs = false, follower = false, plugin = false;
     size_t n_missing = 0;
     snprintf(name, sizeof name, "%.*s.name", (int)length, key);
     for (size_t i = 0; i < merge->n_sources; i++) {
-        const json_t *value = json_object_get(merge->sources[i].settings, key);
-        if (json_object_size(merge->sources[i].settings) == 0)
+        const struct dpb_merge_source *source = &merge->sources[i];
+        const json_t *value = json_object_get(source->settings, key);
+        if (json_object_size(source->settings) == 0)
             continue; /* none of its runs was settled */
-        plugin |= json_object_get(merge->sources[i].settings, name) != NULL;
+        plugin |= json_object_get(source->settings, name) != NULL;
         n_missing += !value;
-        differs |=
-            first && value && !json_equal(first, value) && !json_object_get(merge->followers, key);
-        first = first ? first : value;
+        if (first && value && !json_equal(json_object_get(first->settings, key), value)) {
+            const bool follows = by_plugin(first, source, key, name);
+            follower |= follows;
+            differs |= !follows && !json_object_get(merge->followers, key);
+        }
+        first = first || !value ? first : source;
     }
     if (differs)
         add_axis(merge, key);
+    else if (follower)
+        json_object_set_new(merge->followers, key, json_true());
     if (!differs && n_missing > 0 && !plugin)
-        json_object_set(merge->settings, key, (json_t *)(uintptr_t)first);
+        json_object_set(merge->settings, key, json_object_get(first->settings, key));
 }
 
 /* Whether two runs of one row differ in the setting. The axes are filled. */

@@ -27,6 +27,7 @@ struct dpb_merge_source {
     int64_t repeats;  /* of its own */
     int64_t first;    /* the number that its first repeat has in the merged document */
     json_t *settings; /* @owned: SECTION.KEY: value, of the first run that has it */
+    json_t *defaults; /* @owned: SECTION.KEY: true, of settings that nobody set */
     json_t *of_cells; /* @owned: its axes, as the members of an object */
     json_t *facts;    /* @owned: on what its runs were made, as of setups.h */
 };

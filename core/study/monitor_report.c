@@ -211,7 +211,7 @@ static double sum_of(const json_t *list, const char *name)
         const char *host = dpb_json_text(entry, "host", NULL);
         bool seen = false;
         for (size_t k = 0; host && k < i && !seen; k++)
-            seen = strcmp(dpb_json_text(json_array_get(list, k), "host", ""), host) == 0;
+            seen = dpb_json_is(json_array_get(list, k), "host", host);
         if (!seen)
             sum += dpb_json_number(entry, name);
     }

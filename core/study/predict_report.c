@@ -2,14 +2,12 @@
 #include "study/predict_report.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/comparison.h"
 #include "base/log.h"
-#include "base/stats.h"
 #include "base/options.h"
 #include "study/json.h"
+#include "study/predict_worker.h"
 
 /* What TCP leaves of a link: 1448 of the 1538 bytes that a full Ethernet frame takes. */
 static const double tcp_share = 1448.0 / 1538;
@@ -31,139 +29,11 @@ enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
 /* A document being made. */
 struct maker {
     const struct dpb_predict_request *request;
-    struct dpb_measured measured;
-    double *ready_s, *ready_bytes, *factors;    /* @owned */
-    double step_s, batch, bucket_bytes, spread; /* spread: half the 95 % interval's logarithm */
-    bool helper, even;
+    struct dpb_predict_worker worker;
     const struct strategy *chosen[DPB_PREDICT_LIST];
     size_t n_chosen;
     json_t *rows;
 };
-
-/* ---- the measured worker ------------------------------------------------------------------- */
-
-static dpb_status refuse(const struct maker *maker, const char *what)
-{
-    return dpb_fail(DPB_USAGE, "%s: %s", maker->request->path, what);
-}
-
-static dpb_status check_result(const struct maker *maker)
-{
-    const json_t *result = maker->request->result;
-    const char *consistency = dpb_json_text(result, "strategy.consistency", "");
-    const double workers = dpb_json_number(result, "world.workers");
-    if (strcmp(dpb_json_text(result, "schema", ""), "dpbench.result/1") != 0)
-        return refuse(maker, "predict needs the result of one run, schema dpbench.result/1");
-    if (strcmp(dpb_json_text(result, "status", ""), "ok") != 0)
-        return refuse(maker, "the run did not end well");
-    if (workers != 1)
-        return dpb_fail(DPB_USAGE,
-                        "%s: predict needs a run of one worker, and this has %.0f: measure with "
-                        "run.workers=1 comm.name=independent",
-                        maker->request->path, workers);
-    if (strcmp(consistency, "none") != 0 && strcmp(consistency, "synchronous") != 0)
-        return dpb_fail(DPB_USAGE,
-                        "%s: the strategy was %s (%s), whose worker's step is not that of a "
-                        "synchronous one: measure with comm.name=independent",
-                        maker->request->path, dpb_json_text(result, "strategy.name", "?"),
-                        consistency);
-    if (!(dpb_json_number(result, "timing.steps") >= 1))
-        return refuse(maker, "the run has no timed step");
-    return DPB_OK;
-}
-
-/* Step times over their mean, rising, and the uncertainty of that mean. */
-static dpb_status read_steps(struct maker *maker)
-{
-    const json_t *steps = dpb_json_at(maker->request->result, "timing.step_ns");
-    const size_t n = json_array_size(steps);
-    struct dpb_estimate estimate;
-    double mean_ns = 0;
-    maker->factors = calloc(n, sizeof *maker->factors);
-    if (!maker->factors)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        maker->factors[i] = json_number_value(json_array_get(steps, i));
-        mean_ns += maker->factors[i] / (double)n;
-    }
-    if (!(mean_ns > 0))
-        return refuse(maker, "timing.step_ns has no times");
-    dpb_estimate_of_steps(maker->factors, n, 1, &estimate);
-    maker->spread = isfinite(estimate.error) ? 1.96 * estimate.error : NAN;
-    for (size_t i = 0; i < n; i++)
-        maker->factors[i] /= mean_ns;
-    dpb_sort(maker->factors, n);
-    maker->step_s = mean_ns / 1e9;
-    maker->measured.factors = maker->factors;
-    maker->measured.n_factors = n;
-    return DPB_OK;
-}
-
-static const char *type_of(const json_t *result)
-{
-    const char *type = dpb_json_text(result, "config.comm.gradient.value", "auto");
-    if (strcmp(type, "auto") != 0)
-        return type;
-    return strcmp(dpb_json_text(result, "config.run.precision.value", ""), "fp64") == 0 ? "fp64"
-                                                                                        : "fp32";
-}
-
-/* When gradients are final. Of a device that did not tell, evenly over backward: said in the
- * document and above the table. */
-static dpb_status read_ready(struct maker *maker)
-{
-    enum { EVEN = 64 };
-    const json_t *result = maker->request->result;
-    const json_t *elements = dpb_json_at(result, "timing.ready.elements");
-    const json_t *ns = dpb_json_at(result, "timing.ready.ns");
-    const char *type = type_of(result);
-    const double bytes = strcmp(type, "fp64") == 0 ? 8 : strcmp(type, "bf16") == 0 ? 2 : 4;
-    const double backward_s = dpb_json_number(result, "timing.breakdown_ns.backward") / 1e9;
-    const double parameters = dpb_json_number(result, "model.parameters");
-    size_t n = json_array_size(elements);
-    maker->even = n == 0;
-    n = maker->even ? EVEN : n;
-    maker->ready_s = calloc(n, sizeof(double));
-    maker->ready_bytes = calloc(n, sizeof(double));
-    if (!maker->ready_s || !maker->ready_bytes)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        const double part = (double)(i + 1) / EVEN;
-        maker->ready_s[i] = maker->even ? maker->measured.compute_s - (1 - part) * backward_s
-                                        : json_number_value(json_array_get(ns, i)) / 1e9;
-        maker->ready_bytes[i] =
-            bytes *
-            (maker->even ? part * parameters : json_number_value(json_array_get(elements, i)));
-        bool rises = i == 0 || (maker->ready_bytes[i] > maker->ready_bytes[i - 1] &&
-                                maker->ready_s[i] >= maker->ready_s[i - 1]);
-        if (!rises || !(maker->ready_bytes[i] > 0) || !(maker->ready_s[i] >= 0))
-            return refuse(maker, "timing.ready has no rising times and elements");
-    }
-    maker->measured.ready_s = maker->ready_s;
-    maker->measured.ready_bytes = maker->ready_bytes;
-    maker->measured.n_ready = n;
-    /* Both are means of the same steps, by two sums. */
-    maker->measured.compute_s = fmax(maker->measured.compute_s, maker->ready_s[n - 1]);
-    return DPB_OK;
-}
-
-static dpb_status read_result(struct maker *maker)
-{
-    const json_t *result = maker->request->result;
-    DPB_TRY(check_result(maker));
-    DPB_TRY(read_steps(maker));
-    maker->batch =
-        dpb_json_number(result, "batch.per_worker") * dpb_json_number(result, "batch.accumulate");
-    maker->bucket_bytes = dpb_json_number(result, "config.comm.bucket.value");
-    maker->helper = dpb_json_number(result, "config.run.comm_cores.value") > 0;
-    maker->measured.update_s = dpb_json_number(result, "timing.breakdown_ns.optimizer") / 1e9;
-    maker->measured.compute_s = maker->step_s - maker->measured.update_s -
-                                dpb_json_number(result, "timing.breakdown_ns.comm_exposed") / 1e9;
-    if (!(maker->batch > 0) || !(maker->bucket_bytes > 0) || !(maker->measured.update_s >= 0) ||
-        !(maker->measured.compute_s > 0))
-        return refuse(maker, "batch, comm.bucket or timing.breakdown_ns is missing");
-    return read_ready(maker);
-}
 
 /* ---- what is asked ------------------------------------------------------------------------- */
 
@@ -205,8 +75,8 @@ static dpb_status choose_strategies(struct maker *maker)
     return DPB_OK;
 }
 
-/* Whether the strategy can run so, and is not the same as another of the table. */
-/* A link that was measured within a machine says nothing of those between machines. */
+/* Whether the strategy can run so, and is not the same as another of the table. A link measured
+ * within a machine says nothing of links between machines. */
 static bool applies(const struct strategy *strategy, const struct dpb_prediction_case *c)
 {
     if (strategy->way != DPB_WAY_ALONE && c->workers > c->per_machine &&
@@ -253,8 +123,14 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
     link->fitted = find_strategy(name);
     if (!link->fitted)
         return refuse_strategy(name);
-    if (strcmp(dpb_json_text(given->comm, "status", ""), "ok") != 0)
+    if (!dpb_json_is(given->comm, "status", "ok"))
         return dpb_fail(DPB_USAGE, "%s: the measurement did not end well", given->name);
+    if (strcmp(dpb_json_text(given->comm, "config.comm.shard.value", "none"), "none") != 0)
+        return dpb_fail(
+            DPB_USAGE,
+            "%s: an exchange with comm.shard contains updates, and predict has no model "
+            "of shards: measure without comm.shard",
+            given->name);
     link->workers = dpb_json_number(given->comm, "world.workers");
     if (link->fitted->way == DPB_WAY_ALONE || link->fitted->way == DPB_WAY_HIERARCHICAL ||
         !(link->workers >= 2))
@@ -330,9 +206,9 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
                          const struct dpb_prediction_case *c, double batch, const struct link *link)
 {
     json_t *list = json_array();
-    if (batch != maker->batch)
+    if (batch != maker->worker.batch)
         json_array_append_new(list, json_string("batch"));
-    if (c->workers > maker->measured.n_factors && strategy->way != DPB_WAY_ALONE)
+    if (c->workers > maker->worker.measured.n_factors && strategy->way != DPB_WAY_ALONE)
         json_array_append_new(list, json_string("steps"));
     if (!link->fitted || strategy->way == DPB_WAY_ALONE)
         return list;
@@ -352,18 +228,18 @@ static dpb_status predict_interval(const struct maker *maker, const struct dpb_p
 {
     struct dpb_predicted low, high;
     struct dpb_prediction_case better = *c, worse = *c;
-    if (isnan(maker->spread)) {
+    if (isnan(maker->worker.spread)) {
         *low_s = *high_s = NAN;
         return DPB_OK;
     }
-    better.compute_scale *= exp(-maker->spread);
-    worse.compute_scale *= exp(maker->spread);
+    better.compute_scale *= exp(-maker->worker.spread);
+    worse.compute_scale *= exp(maker->worker.spread);
     better.outside.bytes_per_s *= 1 + error;
     better.inside.bytes_per_s *= 1 + error;
     worse.outside.bytes_per_s /= 1 + error;
     worse.inside.bytes_per_s /= 1 + error;
-    DPB_TRY(dpb_predict_mean(&maker->measured, &better, true, &low));
-    DPB_TRY(dpb_predict_mean(&maker->measured, &worse, false, &high));
+    DPB_TRY(dpb_predict_mean(&maker->worker.measured, &better, true, &low));
+    DPB_TRY(dpb_predict_mean(&maker->worker.measured, &worse, false, &high));
     *low_s = low.step_s;
     *high_s = high.step_s;
     return DPB_OK;
@@ -375,19 +251,19 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
 {
     struct dpb_predicted step;
     double low_s, high_s, least = 0;
-    const double alone = maker->batch / maker->step_s * c->workers;
-    DPB_TRY(dpb_predict_mean(&maker->measured, c, false, &step));
+    const double alone = maker->worker.batch / maker->worker.step_s * c->workers;
+    DPB_TRY(dpb_predict_mean(&maker->worker.measured, c, false, &step));
     DPB_TRY(predict_interval(maker, c, link->error, &low_s, &high_s));
     if (strategy->way != DPB_WAY_ALONE)
-        DPB_TRY(dpb_predict_least_bandwidth(&maker->measured, c, hidden_share, &least));
+        DPB_TRY(dpb_predict_least_bandwidth(&maker->worker.measured, c, hidden_share, &least));
     const bool framed = strategy->tcp && !link->fitted && c->workers > c->per_machine;
     const double wire = framed ? tcp_share : 1;
     const double rate = batch * c->workers / step.step_s;
-    const double own_alone =
-        batch == maker->batch
-            ? alone
-            : batch * c->workers /
-                  (maker->measured.compute_s * c->compute_scale + maker->measured.update_s);
+    const double own_alone = batch == maker->worker.batch
+                                 ? alone
+                                 : batch * c->workers /
+                                       (maker->worker.measured.compute_s * c->compute_scale +
+                                        maker->worker.measured.update_s);
     json_array_append_new(
         maker->rows,
         json_pack("{s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:b, s:o}",
@@ -415,7 +291,7 @@ static void mark_fastest(const struct maker *maker, size_t first)
         for (size_t i = first; i < n; i++) {
             json_t *row = json_array_get(maker->rows, i);
             const double step_ns = dpb_json_number(row, "step_ns");
-            if (strcmp(dpb_json_text(row, "strategy", ""), "independent") == 0)
+            if (dpb_json_is(row, "strategy", "independent"))
                 continue;
             if (pass == 0)
                 least = fmin(least, step_ns);
@@ -439,8 +315,8 @@ static dpb_status add_rows(struct maker *maker, double workers, double bucket, d
                                         .outside = link->outside,
                                         .inside = link->inside,
                                         .host = request->host,
-                                        .helper = maker->helper,
-                                        .compute_scale = batch / maker->batch};
+                                        .helper = maker->worker.helper,
+                                        .compute_scale = batch / maker->worker.batch};
         if (strategy->tcp && !link->fitted)
             c.outside.bytes_per_s *= tcp_share;
         if (applies(strategy, &c))
@@ -456,8 +332,8 @@ static dpb_status add_all(struct maker *maker, json_t *links)
     const struct dpb_predict_request *r = maker->request;
     const double *workers = r->n_workers > 0 ? r->workers : doubling;
     const size_t n_workers = r->n_workers > 0 ? r->n_workers : sizeof doubling / sizeof *doubling;
-    const double *buckets = r->n_buckets > 0 ? r->buckets : &maker->bucket_bytes;
-    const double *batches = r->n_batches > 0 ? r->batches : &maker->batch;
+    const double *buckets = r->n_buckets > 0 ? r->buckets : &maker->worker.bucket_bytes;
+    const double *batches = r->n_batches > 0 ? r->batches : &maker->worker.batch;
     for (size_t l = 0; l < r->n_links; l++) {
         struct link link;
         DPB_TRY(make_link(r, &r->links[l], &link));
@@ -472,20 +348,21 @@ static dpb_status add_all(struct maker *maker, json_t *links)
 
 static json_t *measured_to_json(const struct maker *maker)
 {
-    const struct dpb_measured *m = &maker->measured;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s}", "batch", maker->batch,
-                     "step_ns", maker->step_s * 1e9, "compute_ns", m->compute_s * 1e9, "update_ns",
-                     m->update_s * 1e9, "samples_per_s", maker->batch / maker->step_s,
-                     "gradient_bytes", m->ready_bytes[m->n_ready - 1], "steps",
-                     (json_int_t)m->n_factors, "uncertainty", dpb_json_real(maker->spread), "ready",
-                     maker->even ? "even" : "measured");
+    const struct dpb_measured *m = &maker->worker.measured;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s}", "batch", maker->worker.batch,
+                     "step_ns", maker->worker.step_s * 1e9, "compute_ns", m->compute_s * 1e9,
+                     "update_ns", m->update_s * 1e9, "samples_per_s",
+                     maker->worker.batch / maker->worker.step_s, "gradient_bytes",
+                     m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)m->n_factors,
+                     "uncertainty", dpb_json_real(maker->worker.spread), "ready",
+                     maker->worker.even ? "even" : "measured");
 }
 
 dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, json_t **document)
 {
     struct maker maker = {.request = request, .rows = json_array()};
     json_t *links = json_array();
-    dpb_status status = read_result(&maker);
+    dpb_status status = dpb_predict_read(request->path, request->result, &maker.worker);
     if (status == DPB_OK)
         status = choose_strategies(&maker);
     if (status == DPB_OK)
@@ -497,99 +374,9 @@ dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, js
                       dpb_json_string(dpb_json_text(request->result, "model.name", "?")),
                       "measured", measured_to_json(&maker), "per_machine",
                       (json_int_t)request->per_machine, "servers", (json_int_t)request->servers,
-                      "comm_cores", maker.helper, "links", links, "rows", maker.rows);
+                      "comm_cores", maker.worker.helper, "links", links, "rows", maker.rows);
     json_decref(links);
     json_decref(maker.rows);
-    free(maker.ready_s);
-    free(maker.ready_bytes);
-    free(maker.factors);
+    dpb_predict_release(&maker.worker);
     return status;
-}
-
-/* ---- the table ----------------------------------------------------------------------------- */
-
-static void print_bandwidth(double bytes_per_s, FILE *out)
-{
-    if (isnan(bytes_per_s))
-        fprintf(out, " %12s", "none");
-    else if (bytes_per_s == 0)
-        fprintf(out, " %12s", "any");
-    else
-        fprintf(out, " %12.3g", bytes_per_s * 8 / 1e9);
-}
-
-static void print_row(const json_t *row, FILE *out)
-{
-    const json_t *beyond = json_object_get(row, "beyond"), *word;
-    char interval[40] = "-";
-    size_t i;
-    if (!isnan(dpb_json_number(row, "low_ns")))
-        snprintf(interval, sizeof interval, "%.4g..%.4g", dpb_json_number(row, "low_ns") / 1e6,
-                 dpb_json_number(row, "high_ns") / 1e6);
-    fprintf(out, "%7.0f %-12s%c %9.4g %17s %11.4g %5.0f %% %6.1f %%",
-            dpb_json_number(row, "workers"), dpb_json_text(row, "strategy", "?"),
-            json_is_true(json_object_get(row, "fastest")) ? '*' : ' ',
-            dpb_json_number(row, "step_ns") / 1e6, interval, dpb_json_number(row, "samples_per_s"),
-            100 * dpb_json_number(row, "efficiency"), 100 * dpb_json_number(row, "exposed_share"));
-    print_bandwidth(dpb_json_number(row, "least_bytes_per_s"), out);
-    json_array_foreach(beyond, i, word)
-        fprintf(out, "%s%s", i == 0 ? "  " : ",", json_string_value(word));
-    fputc('\n', out);
-}
-
-static void print_head(const json_t *document, const json_t *row, FILE *out)
-{
-    const json_t *link =
-        json_array_get(json_object_get(document, "links"), (size_t)dpb_json_number(row, "link"));
-    const double bytes_per_s = dpb_json_number(link, "bytes_per_s");
-    fprintf(out, "\nlink %s", dpb_json_text(link, "name", "?"));
-    if (strcmp(dpb_json_text(link, "source", ""), "measured") == 0 && !isnan(bytes_per_s))
-        fprintf(out, " (by %s, %.0f workers: %.3g MB/s, %.3g us; fits within %.1f %%)",
-                dpb_json_text(link, "strategy", "?"), dpb_json_number(link, "workers"),
-                bytes_per_s / 1e6, dpb_json_number(link, "latency_s") * 1e6,
-                100 * dpb_json_number(link, "error"));
-    fprintf(out, ", buckets of %.0f bytes, batch %.0f\n", dpb_json_number(row, "bucket_bytes"),
-            dpb_json_number(row, "batch"));
-    fprintf(out, "workers strategy        step ms          interval   samples/s effic. exposed "
-                 "least Gbit/s  beyond\n");
-}
-
-/* Whether rows stand under the same head. */
-static bool same_table(const json_t *a, const json_t *b)
-{
-    static const char *const names[] = {"link", "batch", "bucket_bytes"};
-    for (size_t i = 0; i < 3; i++)
-        if (dpb_json_number(a, names[i]) != dpb_json_number(b, names[i]))
-            return false;
-    return true;
-}
-
-void dpb_predict_report_print(const json_t *document, FILE *out)
-{
-    const json_t *rows = json_object_get(document, "rows"), *row, *before = NULL;
-    size_t i;
-    fprintf(out,
-            "%s, batch %.0f, one worker: %.4g samples/s, %.4g ms a step of which %.3g update; "
-            "%.4g MB of gradients; %.0f steps\n",
-            dpb_json_text(document, "model", "?"), dpb_json_number(document, "measured.batch"),
-            dpb_json_number(document, "measured.samples_per_s"),
-            dpb_json_number(document, "measured.step_ns") / 1e6,
-            dpb_json_number(document, "measured.update_ns") / 1e6,
-            dpb_json_number(document, "measured.gradient_bytes") / 1e6,
-            dpb_json_number(document, "measured.steps"));
-    if (strcmp(dpb_json_text(document, "measured.ready", ""), "even") == 0)
-        fprintf(out, "assumed: gradients become final evenly over backward, since the result's "
-                     "device did not tell\n");
-    json_array_foreach(rows, i, row)
-    {
-        if (!before || !same_table(before, row))
-            print_head(document, row, out);
-        print_row(row, out);
-        before = row;
-    }
-    fprintf(out,
-            "\n* fastest, within 1 %%, of those that exchange. least Gbit/s: the slowest link at "
-            "which at most 5 %% of the step is exposed.\nbeyond: what was not measured: "
-            "batch, workers, bucket, strategy; steps: fewer steps were timed than there are "
-            "workers.\n");
 }

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "study/json.h"
 
@@ -40,7 +39,7 @@ static const json_t *run_of(const json_t *document, const json_t *row, double ra
     json_array_foreach(runs, i, run)
     {
         if (json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) &&
-            strcmp(dpb_json_text(run, "purpose", ""), "timing") == 0 &&
+            dpb_json_is(run, "purpose", "timing") &&
             dpb_json_number(run, "timing.samples_per_s.mean") == rate)
             return run;
     }

@@ -2,10 +2,9 @@
  * result.c - the document of one run. Its numbers come from summary.c, its names are those that
  * scripts count on: see docs/ and tests/unit/test_result.c, which walks the list.
  */
-#include "study/result.h"
+#include "study/result_parts.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -22,79 +21,22 @@
 #include "study/warnings.h"
 #include "study/why.h"
 
-enum { MAX_RANKS = 4096 };
-
-/* A document being made. */
-struct maker {
-    const struct dpb_experiment *experiment;
-    struct dpb_board *board; /* NULL: no rank was ever started */
-    const struct dpb_journal *journals[MAX_RANKS];
-    uint32_t n_workers, n_ranks;
-    struct dpb_summary summary;
-    bool apart;    /* workers do not wait for each other in each step */
-    bool counting; /* numbers that are not finite: off where nothing was timed */
-    uint64_t n_not_finite;
-    char first_not_finite[64];
-    json_t *document;
-};
-
 /* ---- parts --------------------------------------------------------------------------------- */
 
-/* A real that should be finite; one that is not becomes null and is counted for the warning. */
-static json_t *real(struct maker *maker, double value, const char *name)
-{
-    if (!isfinite(value) && maker->counting && maker->n_not_finite++ == 0)
-        snprintf(maker->first_not_finite, sizeof maker->first_not_finite, "%s", name);
-    return dpb_json_real(value);
-}
-
-static json_t *breakdown_to_json(struct maker *maker, const struct dpb_breakdown *part)
-{
-    const struct {
-        const char *name;
-        double value;
-    } parts[] = {
-        {"data_wait", part->data_wait},
-        {"forward", part->forward},
-        {"delay", part->delay},
-        {"backward", part->backward},
-        {"optimizer", part->optimizer},
-        {"comm_exposed", part->comm_exposed},
-        {"comm_hidden", part->comm_hidden},
-        {"comm_wait_peer", part->comm_wait_peer},
-    };
-    json_t *json = json_object();
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        json_object_set_new(json, parts[i].name, real(maker, parts[i].value, "breakdown_ns"));
-    return json;
-}
-
-static json_t *rate_to_json(struct maker *maker)
+static json_t *rate_to_json(struct dpb_result_maker *maker)
 {
     static const char name[] = "timing.samples_per_s";
     const struct dpb_stats *rate = &maker->summary.rate;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:[o, o], s:o, s:o}",                            //
-                     "mean", real(maker, rate->mean, name),                                      //
-                     "first_to_last", real(maker, maker->summary.first_to_last, name),           //
-                     "median", real(maker, rate->median, name),                                  //
-                     "p10", real(maker, rate->p10, name),                                        //
-                     "p90", real(maker, rate->p90, name),                                        //
-                     "ci95", real(maker, rate->ci95[0], name), real(maker, rate->ci95[1], name), //
-                     "jitter", real(maker, rate->jitter, name),                                  //
-                     "uncertainty", real(maker, rate->uncertainty, name));
-}
-
-/* Of times in nanoseconds. */
-static json_t *times_to_json(struct maker *maker, const struct dpb_stats *times, const char *name)
-{
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}",      //
-                     "mean", real(maker, times->mean, name),     //
-                     "stddev", real(maker, times->stddev, name), //
-                     "p10", real(maker, times->p10, name),       //
-                     "median", real(maker, times->median, name), //
-                     "p90", real(maker, times->p90, name),       //
-                     "p99", real(maker, times->p99, name),       //
-                     "max", real(maker, times->max, name));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:[o, o], s:o, s:o}",                             //
+                     "mean", dpb_result_real(maker, rate->mean, name),                            //
+                     "first_to_last", dpb_result_real(maker, maker->summary.first_to_last, name), //
+                     "median", dpb_result_real(maker, rate->median, name),                        //
+                     "p10", dpb_result_real(maker, rate->p10, name),                              //
+                     "p90", dpb_result_real(maker, rate->p90, name),                              //
+                     "ci95", dpb_result_real(maker, rate->ci95[0], name),
+                     dpb_result_real(maker, rate->ci95[1], name),          //
+                     "jitter", dpb_result_real(maker, rate->jitter, name), //
+                     "uncertainty", dpb_result_real(maker, rate->uncertainty, name));
 }
 
 /* When gradients were final; null: the host's clock does not tell. */
@@ -119,7 +61,7 @@ static json_t *integers_to_json(const int64_t *values, uint64_t n)
     return json;
 }
 
-static json_t *timing_to_json(struct maker *maker)
+static json_t *timing_to_json(struct dpb_result_maker *maker)
 {
     const struct dpb_summary *summary = &maker->summary;
     const struct dpb_journal *journal = maker->journals[0];
@@ -134,21 +76,21 @@ static json_t *timing_to_json(struct maker *maker)
         "gated", summary->gated,                                                  //
         "too_short", summary->too_short,                                          //
         "elapsed_ns", (json_int_t)summary->elapsed_ns,                            //
-        "drift", real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
+        "drift", dpb_result_real(maker, dpb_drift_of(summary->step_ns, summary->n_steps), "drift"),
         "samples_per_s", rate_to_json(maker),                                           //
-        "breakdown_ns", breakdown_to_json(maker, &summary->breakdown),                  //
+        "breakdown_ns", dpb_result_breakdown(maker, &summary->breakdown),               //
         "ready", ready_to_json(journal),                                                //
         "warmup_step_ns", integers_to_json(summary->warmup_step_ns, summary->n_warmup), //
         "step_ns", integers_to_json(summary->step_ns, summary->n_steps));
 }
 
-static json_t *loss_to_json(struct maker *maker)
+static json_t *loss_to_json(struct dpb_result_maker *maker)
 {
     json_t *list = json_array();
     for (uint64_t k = 0; k < maker->summary.n_losses; k++) {
         char name[48];
         snprintf(name, sizeof name, "loss[%llu]", (unsigned long long)k);
-        json_array_append_new(list, real(maker, maker->summary.loss[k], name));
+        json_array_append_new(list, dpb_result_real(maker, maker->summary.loss[k], name));
     }
     return list;
 }
@@ -159,7 +101,7 @@ static uint64_t n_evals_of(const struct dpb_journal *journal)
     return n < DPB_JOURNAL_EVALS ? n : DPB_JOURNAL_EVALS;
 }
 
-static json_t *one_eval_to_json(struct maker *maker, const struct dpb_eval *eval)
+static json_t *one_eval_to_json(struct dpb_result_maker *maker, const struct dpb_eval *eval)
 {
     const double samples = eval->samples > 0 ? (double)eval->samples : NAN;
     const double accuracy = (double)eval->correct / samples;
@@ -168,15 +110,16 @@ static json_t *one_eval_to_json(struct maker *maker, const struct dpb_eval *eval
                      "step", (json_int_t)eval->step,                       //
                      "epoch", (json_int_t)eval->epoch,                     //
                      "trained_samples", (json_int_t)eval->trained_samples, //
-                     "trained_s", real(maker, (double)eval->trained_ns / 1e9, "eval[].trained_s"),
-                     "accuracy", real(maker, accuracy, "eval[].accuracy"), //
-                     "top5_accuracy", dpb_json_real(top5),                 //
-                     "loss", real(maker, eval->loss, "eval[].loss"),       //
-                     "correct", (json_int_t)eval->correct,                 //
+                     "trained_s",
+                     dpb_result_real(maker, (double)eval->trained_ns / 1e9, "eval[].trained_s"),
+                     "accuracy", dpb_result_real(maker, accuracy, "eval[].accuracy"), //
+                     "top5_accuracy", dpb_json_real(top5),                            //
+                     "loss", dpb_result_real(maker, eval->loss, "eval[].loss"),       //
+                     "correct", (json_int_t)eval->correct,                            //
                      "samples", (json_int_t)eval->samples);
 }
 
-static json_t *eval_to_json(struct maker *maker)
+static json_t *eval_to_json(struct dpb_result_maker *maker)
 {
     json_t *list = json_array();
     const struct dpb_journal *journal = maker->journals[0];
@@ -186,7 +129,7 @@ static json_t *eval_to_json(struct maker *maker)
 }
 
 /* When the accuracy asked for was reached; null where none was asked for. */
-static json_t *target_to_json(struct maker *maker)
+static json_t *target_to_json(struct dpb_result_maker *maker)
 {
     static const char *const criteria[] = {[DPB_LAST] = "last", [DPB_MEDIAN5] = "median5"};
     const struct dpb_settings *settings = &maker->experiment->settings;
@@ -214,7 +157,7 @@ static uint64_t age_quantile(const uint64_t *counts, uint64_t n, double share)
 }
 
 /* How old gradients were when servers applied them, over all workers; null: none told. */
-static json_t *ages_to_json(const struct maker *maker)
+static json_t *ages_to_json(const struct dpb_result_maker *maker)
 {
     static uint64_t counts[DPB_JOURNAL_AGES];
     json_t *histogram = json_array(), *of_workers = json_array(), *dropped = json_array();
@@ -252,7 +195,7 @@ static json_t *ages_to_json(const struct maker *maker)
 }
 
 /* What the codec did, a mean over workers and timed steps; null: no codec, or nothing was timed. */
-static json_t *codec_to_json(const struct maker *maker)
+static json_t *codec_to_json(const struct dpb_result_maker *maker)
 {
     const struct dpb_codec *codec = dpb_experiment_codec(maker->experiment);
     struct dpb_coding sum = {0};
@@ -275,7 +218,7 @@ static json_t *codec_to_json(const struct maker *maker)
         dpb_json_real(sqrt(sum.residual / sum.gradients)));
 }
 
-static json_t *strategy_to_json(const struct maker *maker)
+static json_t *strategy_to_json(const struct dpb_result_maker *maker)
 {
     const struct dpb_journal *journal = maker->journals[0];
     json_t *json = dpb_result_strategy(maker->experiment, journal ? journal->consistency : "");
@@ -296,7 +239,7 @@ static json_t *verification_to_json(const struct dpb_summary *summary)
                      names[summary->after]);
 }
 
-static json_t *model_to_json(const struct maker *maker)
+static json_t *model_to_json(const struct dpb_result_maker *maker)
 {
     const struct dpb_journal *journal = maker->journals[0];
     bool known = journal && journal->parameters > 0;
@@ -312,92 +255,8 @@ json_t *dpb_result_strategy(const struct dpb_experiment *experiment, const char 
     return json_pack("{s:s, s:s}", "name", comm->name, "consistency", consistency);
 }
 
-/* ---- ranks --------------------------------------------------------------------------------- */
-
-static json_t *cores_to_json(const struct dpb_journal *journal)
-{
-    if (journal->n_cores == 0)
-        return json_null();
-    json_t *cores = json_array();
-    for (uint32_t i = 0; i < journal->n_cores && i < DPB_JOURNAL_CORES; i++)
-        json_array_append_new(cores, json_integer(journal->cores[i]));
-    return cores;
-}
-
-static json_t *memory_to_json(const struct dpb_journal *journal)
-{
-    return json_pack("{s:I, s:I, s:I, s:I}",                                    //
-                     "weights_bytes", (json_int_t)journal->weights_bytes,       //
-                     "gradients_bytes", (json_int_t)journal->gradients_bytes,   //
-                     "optimizer_state_bytes", (json_int_t)journal->state_bytes, //
-                     "scratch_bytes", (json_int_t)journal->scratch_bytes);
-}
-
-static json_t *rank_to_json(struct maker *maker, uint32_t rank)
-{
-    const struct dpb_journal *journal = maker->journals[rank];
-    const struct dpb_status_page *page = dpb_board_page(maker->board, rank);
-    char checksum[24], error[DPB_BOARD_TEXT];
-    snprintf(checksum, sizeof checksum, "0x%016llx", (unsigned long long)journal->checksum);
-    json_t *json = json_pack("{s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:s, s:I, s:I}",        //
-                             "rank", (json_int_t)rank,                                    //
-                             "machine", (json_int_t)page->machine,                        //
-                             "role", page->role == DPB_SERVER ? "server" : "worker",      //
-                             "host", page->host,                                          //
-                             "pid", (json_int_t)page->pid,                                //
-                             "threads", (json_int_t)journal->threads,                     //
-                             "peak_memory_bytes", (json_int_t)journal->peak_memory_bytes, //
-                             "checksum", checksum,                                        //
-                             "dropped_samples", (json_int_t)journal->dropped_samples,     //
-                             "dropped_spans", (json_int_t)journal->dropped_spans);
-    json_object_set_new(json, "memory", memory_to_json(journal));
-    json_object_set_new(json, "cores", cores_to_json(journal));
-    json_object_set_new(json, "gpu", dpb_gpu_to_json(&journal->gpu));
-    json_t *facts = dpb_facts_to_json(page);
-    if (facts)
-        json_object_set_new(json, "comm", facts);
-    uint64_t n = dpb_journal_records(journal);
-    uint64_t from = maker->summary.warmup_steps;
-    json_object_set_new(json, "steps", json_integer((json_int_t)(n > from ? n - from : 0)));
-    json_object_set_new(json, "start_s", json_real((double)journal->start_ns / 1e9));
-    const struct dpb_data_counts *data = &journal->data;
-    if (data->bytes_read > 0)
-        json_object_set_new(json, "data",
-                            json_pack("{s:I, s:I, s:I}",                                //
-                                      "bytes_read", (json_int_t)data->bytes_read,       //
-                                      "bytes_decoded", (json_int_t)data->bytes_decoded, //
-                                      "skipped_samples", (json_int_t)data->skipped));
-    if (n > from) { /* a server that keeps no records has no times */
-        struct dpb_stats times;
-        struct dpb_breakdown breakdown;
-        dpb_summary_of_rank(journal, from, &times, &breakdown);
-        json_object_set_new(json, "step_ns", times_to_json(maker, &times, "ranks[].step_ns"));
-        json_object_set_new(json, "breakdown_ns", breakdown_to_json(maker, &breakdown));
-    }
-    if (page->failed_ns != 0) {
-        snprintf(error, sizeof error, "%.*s", (int)strnlen(page->error, sizeof page->error),
-                 page->error);
-        json_object_set_new(json, "error", dpb_json_string(error));
-    }
-    return json;
-}
-
-/* Whether any rank's GPU was held back; null: none of them is on a GPU whose driver tells. */
-static json_t *throttled_to_json(const struct maker *maker)
-{
-    bool told = false, throttled = false;
-    for (uint32_t rank = 0; rank < maker->n_ranks; rank++) {
-        const struct dpb_journal *journal = maker->journals[rank];
-        if (!journal || !journal->gpu.last.known)
-            continue;
-        told = true;
-        throttled |= dpb_gpu_throttled(&journal->gpu);
-    }
-    return told ? json_boolean(throttled) : json_null();
-}
-
 /* Null where the timed part allows no conclusion. */
-static json_t *why_to_json(const struct maker *maker)
+static json_t *why_to_json(const struct dpb_result_maker *maker)
 {
     const struct dpb_experiment *experiment = maker->experiment;
     const struct dpb_summary *summary = &maker->summary;
@@ -413,36 +272,24 @@ static json_t *why_to_json(const struct maker *maker)
     return why ? why : json_null();
 }
 
-static json_t *ranks_to_json(struct maker *maker)
-{
-    json_t *list = json_array();
-    for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
-        if (maker->journals[rank])
-            json_array_append_new(list, rank_to_json(maker, rank));
-    return list;
-}
-
 /* ---- the whole ----------------------------------------------------------------------------- */
 
 /* When the job began by the clock on the wall: a label, no part of any measurement. */
-static json_t *started_to_json(const struct maker *maker)
+static json_t *started_to_json(const struct dpb_result_maker *maker)
 {
     const struct dpb_journal *journal = maker->journals[0];
     time_t when = time(NULL);
     if (dpb_journal_records(journal) > 0)
         when -= (time_t)((dpb_now_ns() - journal->records[0].begin_ns + journal->start_ns) /
                          INT64_C(1000000000));
-    struct tm utc;
-    char text[32];
-    gmtime_r(&when, &utc);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    return json_string(text);
+    return dpb_json_time(when);
 }
 
 json_t *dpb_result_world(const struct dpb_experiment *experiment, bool oversubscribed)
 {
-    return json_pack("{s:I, s:I, s:i, s:I, s:s, s:b}", "workers", (json_int_t)experiment->n_workers,
-                     "servers", (json_int_t)experiment->n_servers, "learners", 1, "machines",
+    return json_pack("{s:I, s:I, s:I, s:I, s:s, s:b}", "workers", (json_int_t)experiment->n_workers,
+                     "servers", (json_int_t)experiment->n_servers, "learners",
+                     (json_int_t)experiment->settings.run.learners, "machines",
                      (json_int_t)experiment->n_machines, "launcher", "local", "oversubscribed",
                      oversubscribed);
 }
@@ -452,14 +299,14 @@ const char *dpb_result_status(dpb_status status)
     return status == DPB_OK ? "ok" : status == DPB_INTERRUPTED ? "interrupted" : "failed";
 }
 
-static const struct dpb_load *load_of(const struct maker *maker)
+static const struct dpb_load *load_of(const struct dpb_result_maker *maker)
 {
     const struct dpb_journal *journal = maker->journals[0];
     return journal && journal->load.known ? &journal->load : NULL;
 }
 
 /* What only the finished numbers show. */
-static void warn_of_numbers(struct maker *maker, json_t *warnings)
+static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
 {
     const struct dpb_summary *summary = &maker->summary;
     const struct dpb_run_settings *run = &maker->experiment->settings.run;
@@ -501,7 +348,7 @@ static void warn_of_numbers(struct maker *maker, json_t *warnings)
                          (unsigned long long)maker->n_not_finite, maker->first_not_finite);
 }
 
-static void find_journals(struct maker *maker)
+static void find_journals(struct dpb_result_maker *maker)
 {
     maker->n_workers = maker->experiment->n_workers;
     maker->n_ranks = maker->n_workers + maker->experiment->n_servers;
@@ -512,7 +359,7 @@ static void find_journals(struct maker *maker)
     }
 }
 
-static json_t *make_document(struct maker *maker, dpb_status status, const char *error)
+static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, const char *error)
 {
     const struct dpb_experiment *experiment = maker->experiment;
     json_t *warnings = dpb_warnings_collect(maker->board);
@@ -526,9 +373,10 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                   "per_epoch", steps_per_epoch * (json_int_t)experiment->global_batch);
     maker->counting = maker->summary.n_steps > 0;
     json_t *timing = timing_to_json(maker);
-    json_t *comm = json_pack("{s:o, s:o}", "bytes_per_step",
-                             real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"),
-                             "codec", codec_to_json(maker));
+    json_t *comm =
+        json_pack("{s:o, s:o}", "bytes_per_step",
+                  dpb_result_real(maker, maker->summary.bytes_per_step, "comm.bytes_per_step"),
+                  "codec", codec_to_json(maker));
     json_t *document = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
                                  "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                  "schema", "dpbench.result/1",                          //
@@ -548,8 +396,8 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
                                  "target", target_to_json(maker),                       //
                                  "verification", verification_to_json(&maker->summary), //
                                  "load", dpb_load_to_json(load_of(maker)),              //
-                                 "throttled", throttled_to_json(maker),                 //
-                                 "ranks", ranks_to_json(maker),                         //
+                                 "throttled", dpb_result_throttled(maker),              //
+                                 "ranks", dpb_result_ranks(maker),                      //
                                  "config", dpb_experiment_effective(experiment),        //
                                  "versions", dpb_result_versions(experiment),           //
                                  "machine", dpb_machine_describe());
@@ -573,8 +421,8 @@ static json_t *make_document(struct maker *maker, dpb_status status, const char 
 json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_board *board,
                         dpb_status status, const char *error)
 {
-    struct maker maker = {.experiment = experiment, .board = board};
-    if (experiment->n_workers + experiment->n_servers > MAX_RANKS)
+    struct dpb_result_maker maker = {.experiment = experiment, .board = board};
+    if (experiment->n_workers + experiment->n_servers > DPB_RESULT_RANKS)
         return NULL;
     find_journals(&maker);
     maker.apart = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) != 0 ||

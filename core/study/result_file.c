@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "study/json.h"
 #include "study/sweep.h"
@@ -180,7 +181,7 @@ static dpb_status search_kept(const char *directory, json_t *document)
 /* The rows of the runs that are there. */
 static dpb_status finish_kept(const char *directory, json_t *document)
 {
-    bool ended = strcmp(dpb_json_text(document, "status", ""), "interrupted") != 0;
+    bool ended = !dpb_json_is(document, "status", "interrupted");
     if (dpb_tune_is(document))
         DPB_TRY(search_kept(directory, document));
     dpb_sweep_finish(ended ? DPB_OK : DPB_INTERRUPTED, document);
@@ -228,20 +229,6 @@ const json_t *dpb_result_part(const json_t *document, const char *path)
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-static bool write_all(int fd, const char *text, size_t length)
-{
-    while (length > 0) {
-        ssize_t n = write(fd, text, length);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return false;
-        text += n;
-        length -= (size_t)n;
-    }
-    return true;
-}
-
 static void sync_directory(const char *path)
 {
     char directory[PATH_MAX];
@@ -260,7 +247,7 @@ static dpb_status write_temporary_text(const char *text, size_t length, const ch
     if (snprintf(name, PATH_MAX, "%s.tmp-%ld", path, (long)getpid()) >= PATH_MAX)
         return dpb_fail(DPB_IO, "%s: the name is too long", path);
     int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    bool good = fd >= 0 && write_all(fd, text, length) && fsync(fd) == 0;
+    bool good = fd >= 0 && dpb_write_all(fd, text, length) && fsync(fd) == 0;
     int error = errno;
     if (fd >= 0 && close(fd) != 0 && good) {
         good = false;

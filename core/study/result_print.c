@@ -18,7 +18,8 @@ static const char *plural(double n)
 static void print_head(const json_t *document, FILE *out)
 {
     double workers = dpb_json_number(document, "world.workers"),
-           servers = dpb_json_number(document, "world.servers");
+           servers = dpb_json_number(document, "world.servers"),
+           learners = dpb_json_number(document, "world.learners");
     double threads = json_number_value(
         dpb_json_at(json_array_get(json_object_get(document, "ranks"), 0), "threads"));
     fprintf(out, "%s: %s on %s, %s\n", dpb_json_text(document, "name", "run"),
@@ -41,6 +42,9 @@ static void print_head(const json_t *document, FILE *out)
     fprintf(out, "  %-13s %.0f worker%s of %.0f thread%s on %s", "processes", workers,
             plural(workers), threads, plural(threads),
             dpb_json_text(document, "config.device.name.value", "?"));
+    if (learners > 1)
+        fprintf(out, ", %.0f place%s x %.0f learners", workers / learners,
+                plural(workers / learners), learners);
     if (servers > 0)
         fprintf(out, ", %.0f server%s", servers, plural(servers));
     if (json_is_true(dpb_json_at(document, "world.oversubscribed")))

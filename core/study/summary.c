@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 
@@ -19,6 +18,10 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
+
+const char *const dpb_breakdown_names[DPB_BREAKDOWN] = {
+    "data_wait", "forward",      "delay",       "backward",
+    "optimizer", "comm_exposed", "comm_hidden", "comm_wait_peer"};
 
 /* `weight` of the record's parts. */
 static void breakdown_add(struct dpb_breakdown *sum, const struct dpb_record *record, double weight)
@@ -36,11 +39,8 @@ static void breakdown_add(struct dpb_breakdown *sum, const struct dpb_record *re
 /* A factor of NaN says that there is no such step. */
 static void breakdown_scale(struct dpb_breakdown *sum, double factor)
 {
-    double *const parts[] = {&sum->data_wait,   &sum->forward,       &sum->delay,
-                             &sum->backward,    &sum->optimizer,     &sum->comm_exposed,
-                             &sum->comm_hidden, &sum->comm_wait_peer};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        *parts[i] *= factor;
+    for (size_t i = 0; i < DPB_BREAKDOWN; i++)
+        sum->parts[i] *= factor;
 }
 
 /* ---- the one clock ------------------------------------------------------------------------- */

@@ -22,10 +22,17 @@
 /* Means a step, in nanoseconds. Each step is divided as the worker that ends it last divides its
  * own; where workers do not wait for each other, as all of them together divide theirs. All parts
  * but comm_hidden and comm_wait_peer sum to the step. */
+enum { DPB_BREAKDOWN = 8 };
 struct dpb_breakdown {
-    double data_wait, forward, delay, backward, optimizer, comm_exposed, comm_hidden,
-        comm_wait_peer;
+    union {
+        struct {
+            double data_wait, forward, delay, backward, optimizer, comm_exposed, comm_hidden,
+                comm_wait_peer;
+        };
+        double parts[DPB_BREAKDOWN];
+    };
 };
+extern const char *const dpb_breakdown_names[DPB_BREAKDOWN]; /* as in breakdown_ns of results */
 
 struct dpb_summary_args {
     const struct dpb_journal *const *journals; /* by rank, workers first; NULL: none */

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "study/markup.h"
+
 enum {
     HEIGHT = 216,
     TOP = 24, /* below the title of the y axis */
@@ -14,33 +16,8 @@ enum {
     MOST_LABEL = 22, /* characters */
     TICK = 24
 };
-static const double character =
-    6.8; /* the width of a digit of a wide font at the size of the style */
-
-void dpb_svg_text(const char *text, FILE *out)
-{
-    for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        case '\'':
-            fputs("&#39;", out);
-            break;
-        default:
-            fputc(*text, out);
-        }
-    }
-}
+/* The width of a digit of a wide font at the size of the style. */
+static const double character = 6.8;
 
 const char *dpb_svg_color(int color)
 {
@@ -154,16 +131,14 @@ static double width_of_ticks(const struct axis *axis)
 static void begin(const char *name, double height, FILE *out)
 {
     fprintf(out, "<svg viewBox=\"0 0 %d %.0f\" role=\"img\" aria-label=\"", DPB_SVG_WIDTH, height);
-    dpb_svg_text(name, out);
-    fputs("\">\n", out);
+    dpb_markup(out, "%s\">\n", name);
 }
 
 static void write_at(double x, double y, const char *anchor, const char *text, FILE *out)
 {
     fprintf(out, "<text x=\"%.1f\" y=\"%.1f\"%s%s%s>", x, y, anchor[0] ? " text-anchor=\"" : "",
             anchor, anchor[0] ? "\"" : "");
-    dpb_svg_text(text, out);
-    fputs("</text>\n", out);
+    dpb_markup(out, "%s</text>\n", text);
 }
 
 static void draw_line(double x1, double y1, double x2, double y2, const char *class, FILE *out)

@@ -16,8 +16,6 @@
 
 enum { DPB_SVG_WIDTH = 360, DPB_SVG_COLORS = 8, DPB_SVG_PARTS = 8, DPB_SVG_NEUTRAL = -1 };
 
-/* Writes text of elements and of attributes in double quotes: no byte of it can be markup. */
-void dpb_svg_text(const char *text, FILE *out);
 /* "c3"; "cn". */
 const char *dpb_svg_color(int color);
 
@@ -46,10 +44,10 @@ struct dpb_svg_plot {
 /* A series of many points is thinned to the least and the largest value of each column. */
 bool dpb_svg_lines(const struct dpb_svg_plot *plot, FILE *out);
 
-/* One row. @borrowed. */
+/* One row. Of a longer label the first 22 characters are shown. */
 struct dpb_svg_row {
-    const char *label, *text; /* to its left and to its right */
-    double value, low, high;  /* of a dot; low and high may be NaN */
+    char label[128], text[32]; /* to its left and to its right */
+    double value, low, high;   /* of a dot; low and high may be NaN */
     int color;
     bool hollow;
     double parts[DPB_SVG_PARTS]; /* of a bar; 0 or NaN: not drawn */

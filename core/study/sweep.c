@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/parse.h"
-#include "dpbench/random.h"
+#include "base/text.h"
 #include "plugin/plugins.h"
 #include "study/sweep_launch.h"
 #include "study/sweep_list.h"
@@ -19,66 +19,6 @@
 #define COMMAND_LINE "command line"
 
 enum { MAX_JOBS = 100000 };
-
-/* clang-format off */
-#define ROWS_OF_BOTH                                                                               \
-    {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, offsetof(struct dpb_sweep, seeds),            \
-     "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "   \
-     "same"},                                                                                      \
-    {"launch", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, launch),           \
-     "what starts a cell: mpirun -np {ranks} --map-by ppr:{per_machine}:node, or srun -n {ranks} " \
-     "--mpi=pmix; {workers}, {servers}, {machines}; empty: dpbench itself, on this machine"},      \
-    {"machines", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL,                                   \
-     offsetof(struct dpb_sweep, machines),                                                         \
-     "how many machines {per_machine} and {machines} of launch divide a cell's ranks among; 0: "   \
-     "not given"},                                                                                 \
-    {"launch_limit_s", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL,                                      \
-     offsetof(struct dpb_sweep, launch_limit_ns),                                                  \
-     "after this time a cell that launch has started is ended, and has failed; 0: never"}
-/* clang-format on */
-
-static const struct dpb_option sweep_rows[] = {
-    {"repeats", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, offsetof(struct dpb_sweep, repeats),
-     "how often every cell is timed, in interleaved random order"},
-    {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL,
-     offsetof(struct dpb_sweep, retry_disturbed),
-     "how often a run that others disturbed is repeated at once; rows leave disturbed runs out"},
-    {"accuracy", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, offsetof(struct dpb_sweep, accuracy),
-     "length of one more run for each strategy, for its test accuracy; 0: none"},
-    {"when", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, when),
-     "only cells for which this holds: SECTION.KEY OP VALUE [and | or ...], OP one of = != < <= > "
-     ">=; empty: all"},
-    ROWS_OF_BOTH,
-    {"over", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, over),
-     "SECTION.KEY of a list that is no axis: each repeat takes the next value; empty: none"},
-    {0},
-};
-
-static const char *const objectives[] = {"samples_per_s", "time_to_target", NULL};
-
-static const struct dpb_option tune_rows[] = {
-    {"objective", DPB_OPT_CHOICE, NULL, "samples_per_s", 0, 0, objectives,
-     offsetof(struct dpb_sweep, objective),
-     "what the best setting has: the most samples/s, or the least seconds to eval.target"},
-    {"threshold", DPB_OPT_REAL, "percent", "10", 0, 1000, NULL,
-     offsetof(struct dpb_sweep, threshold),
-     "the gain above which the next value of an ordered axis is taken"},
-    {"repeats", DPB_OPT_INT, NULL, "1", 1, 1000, NULL, offsetof(struct dpb_sweep, repeats),
-     "runs of a trial; with several, a gain also has to be shown by its 95 % interval"},
-    {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL,
-     offsetof(struct dpb_sweep, retry_disturbed),
-     "how often a run that others disturbed is repeated at once"},
-    ROWS_OF_BOTH,
-    {0},
-};
-
-const struct dpb_study dpb_studies[DPB_STUDIES] = {
-    {"sweep",
-     "a product of settings, each cell a job: SECTION.KEY = a, b or 1..16 x2 or \"a,b\", \"c\"",
-     sweep_rows},
-    {"tune", "a search for the best cell of a product of settings, written as in [sweep]",
-     tune_rows},
-};
 
 static const char *const durations[] = {"steps", "seconds", "epochs"};
 enum { N_DURATIONS = sizeof durations / sizeof durations[0] };
@@ -148,13 +88,12 @@ static void axis_release(struct dpb_sweep_axis *axis)
 
 static dpb_status refuse_key(const struct dpb_study *study, const struct dpb_setting *setting)
 {
-    char keys[256] = "";
-    for (const struct dpb_option *row = study->rows; row->name; row++) {
-        size_t at = strlen(keys);
-        snprintf(keys + at, sizeof keys - at, ", %s", row->name);
-    }
-    return dpb_fail(DPB_USAGE, "%s: '%s' is no key of [%s]: write SECTION.KEY = LIST, or one of%s",
-                    setting->origin, setting->key, study->section, keys + 1);
+    char text[256];
+    struct dpb_text keys = dpb_text_in(text, sizeof text);
+    for (const struct dpb_option *row = study->rows; row->name; row++)
+        dpb_text_item(&keys, ", ", "%s", row->name);
+    return dpb_fail(DPB_USAGE, "%s: '%s' is no key of [%s]: write SECTION.KEY = LIST, or one of %s",
+                    setting->origin, setting->key, study->section, text);
 }
 
 static dpb_status axis_create(const struct dpb_study *study, const struct dpb_setting *setting,
@@ -518,38 +457,6 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
     return status;
 }
 
-void dpb_sweep_label(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, char *text,
-                     size_t capacity)
-{
-    size_t at = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < sweep->n_axes && at < capacity; i++) {
-        int n = snprintf(text + at, capacity - at, "%s%s.%s=%s", at > 0 ? " " : "",
-                         sweep->axes[i].section, sweep->axes[i].key,
-                         dpb_sweep_value(sweep, job->cell, i));
-        at += n > 0 ? (size_t)n : 0;
-    }
-    if (job->accuracy && at < capacity)
-        snprintf(text + at, capacity - at, "%saccuracy", at > 0 ? ", " : "");
-}
-
-void dpb_sweep_order(const struct dpb_sweep *sweep, uint64_t seed, struct dpb_sweep_job *jobs)
-{
-    for (uint32_t repeat = 0; repeat < sweep->repeats; repeat++) {
-        struct dpb_sweep_job *block = jobs + repeat * sweep->n_cells;
-        for (size_t cell = 0; cell < sweep->n_cells; cell++)
-            block[cell] = (struct dpb_sweep_job){.cell = cell, .repeat = repeat};
-        for (size_t i = sweep->n_cells; i > 1; i--) { /* Fisher and Yates */
-            /* The third word keeps these numbers apart from those that shuffle samples. */
-            struct dpb_random4 r = dpb_random(seed, DPB_STREAM_SHUFFLE, (uint32_t)i, repeat, 1, 0);
-            size_t j = (((uint64_t)r.v[0] << 32) | r.v[1]) % i;
-            struct dpb_sweep_job swapped = block[i - 1];
-            block[i - 1] = block[j];
-            block[j] = swapped;
-        }
-    }
-}
-
 const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
                               const char *key)
 {
@@ -558,23 +465,4 @@ const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const 
             return dpb_sweep_value(sweep, cell, i);
     const struct dpb_setting *setting = dpb_config_get(sweep->base, section, key);
     return setting ? setting->value : "";
-}
-
-size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_job *jobs)
-{
-    size_t n = 0;
-    for (size_t cell = 0; cell < sweep->n_cells && sweep->accuracy > 0; cell++) {
-        const char *strategy = dpb_sweep_setting(sweep, cell, "comm", "name");
-        size_t i = 0;
-        while (i < n &&
-               strcmp(dpb_sweep_setting(sweep, jobs[i].cell, "comm", "name"), strategy) != 0)
-            i++;
-        long workers = strtol(dpb_sweep_setting(sweep, cell, "run", "workers"), NULL, 10);
-        if (i == n)
-            jobs[n++] = (struct dpb_sweep_job){.cell = cell, .accuracy = true};
-        else if (workers >
-                 strtol(dpb_sweep_setting(sweep, jobs[i].cell, "run", "workers"), NULL, 10))
-            jobs[i].cell = cell;
-    }
-    return n;
 }

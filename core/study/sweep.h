@@ -118,6 +118,9 @@ bool dpb_sweep_refused(const json_t *run);
 enum { DPB_SWEEP_REPEATS = 100000 }; /* a row has at most so many rates */
 /* Makes rows[] anew from runs[]: one for each cell that has a run. */
 void dpb_sweep_make_rows(json_t *document);
+/* Puts the accuracy of the accuracy runs into all rows of their strategy. */
+void dpb_sweep_add_accuracy(json_t *document);
+void dpb_sweep_add_speedups(json_t *document); /* of rows[] over those of one worker */
 /* Makes rows[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */
 void dpb_sweep_finish(dpb_status status, json_t *document);
 /* Whether a run missed eval.target of a sweep with eval.require_target; finished documents only. */
@@ -125,6 +128,9 @@ bool dpb_sweep_missed(const json_t *document);
 /* The cell of a row without strategy and workers: "run.batch = 16"; "": nothing. */
 enum { DPB_SWEEP_GROUP = 512 }; /* capacity that holds most; longer ones are cut */
 void dpb_sweep_group(const json_t *row, char *group, size_t capacity);
+double dpb_sweep_places(const json_t *row); /* of its workers; a place has `learners` of them */
+/* "4"; "2x2": 2 places of 2 learners. */
+void dpb_sweep_workers(const json_t *row, char *text, size_t capacity);
 /* Puts rows[] into the order of the table, by group; `ordered` has room for all. Their number. */
 size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered);
 /* The table for people, at most 100 columns, and how to read it. */

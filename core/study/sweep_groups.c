@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "study/json.h"
 #include "study/sweep.h"
 
@@ -10,16 +11,27 @@ void dpb_sweep_group(const json_t *row, char *group, size_t capacity)
 {
     const char *key;
     json_t *value;
-    size_t at = 0;
-    group[0] = '\0';
+    struct dpb_text text = dpb_text_in(group, capacity);
     json_object_foreach(json_object_get(row, "cell"), key, value)
     {
-        if (strcmp(key, "comm.name") == 0 || strcmp(key, "run.workers") == 0 || at >= capacity)
-            continue;
-        int n = snprintf(group + at, capacity - at, "%s%s = %s", at > 0 ? ", " : "", key,
-                         dpb_json_text(value, "", "?"));
-        at += n > 0 ? (size_t)n : 0;
+        if (strcmp(key, "comm.name") != 0 && strcmp(key, "run.workers") != 0)
+            dpb_text_item(&text, ", ", "%s = %s", key, dpb_json_text(value, "", "?"));
     }
+}
+
+double dpb_sweep_places(const json_t *row)
+{
+    const double learners = dpb_json_number(row, "learners");
+    return dpb_json_number(row, "workers") / (learners > 1 ? learners : 1);
+}
+
+void dpb_sweep_workers(const json_t *row, char *text, size_t capacity)
+{
+    const double workers = dpb_json_number(row, "workers"), places = dpb_sweep_places(row);
+    if (places == workers)
+        snprintf(text, capacity, "%.0f", workers);
+    else
+        snprintf(text, capacity, "%.0fx%.0f", places, dpb_json_number(row, "learners"));
 }
 
 /* By group as it first appears, within it by cell. */

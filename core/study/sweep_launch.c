@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/log.h"
 #include "study/launch_line.h"
@@ -11,9 +10,9 @@
 #include "train/experiment.h"
 
 dpb_status dpb_sweep_launch(const struct dpb_sweep *sweep, uint32_t workers, uint32_t servers,
-                            char ***words, size_t *n_words)
+                            uint32_t learners, char ***words, size_t *n_words)
 {
-    const struct dpb_launch_size size = {workers, servers, (uint32_t)sweep->machines};
+    const struct dpb_launch_size size = {workers, servers, learners, (uint32_t)sweep->machines};
     char name[512];
     snprintf(name, sizeof name, "%s: %s.launch", sweep->launch_origin, sweep->study->section);
     return dpb_launch_line(sweep->launch, name, &size, words, n_words);
@@ -33,18 +32,12 @@ dpb_status dpb_sweep_launch_check(const struct dpb_config *config, struct dpb_sw
     if (sweep->launch[0] == '\0')
         return DPB_OK;
     sweep->launch_origin = dpb_config_origin(config, section, "launch");
-    DPB_TRY(dpb_sweep_launch(sweep, 1, 0, &words, &n_words));
+    DPB_TRY(dpb_sweep_launch(sweep, 1, 0, 1, &words, &n_words));
     dpb_sweep_list_destroy(words, n_words);
     return DPB_OK;
 }
 
 /* Numbers of processes as they are written; a wrong one is refused with the experiment. */
-static unsigned long count_of(const struct dpb_config *config, const char *key, unsigned long none)
-{
-    const struct dpb_setting *given = dpb_config_get(config, "run", key);
-    return given ? strtoul(given->value, NULL, 10) : none;
-}
-
 dpb_status dpb_sweep_launch_place(const struct dpb_sweep *sweep, struct dpb_config *config)
 {
     char text[PATH_MAX + 128] = "";
@@ -55,12 +48,15 @@ dpb_status dpb_sweep_launch_place(const struct dpb_sweep *sweep, struct dpb_conf
         snprintf(text, sizeof text, DPB_LAUNCH_ORIGIN ", %s", hosts->origin);
         return dpb_config_set(config, "comm", "hosts", hosts->value, text);
     }
-    const unsigned long workers = count_of(config, "workers", 1);
-    const unsigned long servers = count_of(config, "servers", 0);
+    const unsigned long learners = dpb_config_count(config, "run", "learners", 1);
+    const unsigned long places = dpb_config_count(config, "run", "workers", 1);
+    const unsigned long servers = dpb_config_count(config, "run", "servers", 0);
+    const bool few = places <= DPB_JOB_RANKS && learners <= DPB_JOB_RANKS;
+    const unsigned long workers = few ? places * learners : 0;
     if (sweep->machines > 0 && workers > 0 && workers <= DPB_JOB_RANKS &&
         servers <= DPB_JOB_RANKS && workers + servers <= DPB_JOB_RANKS) {
         const struct dpb_launch_size size = {(uint32_t)workers, (uint32_t)servers,
-                                             (uint32_t)sweep->machines};
+                                             (uint32_t)learners, (uint32_t)sweep->machines};
         const unsigned long each = dpb_launch_per_machine(&size), rest = (workers + servers) % each;
         int n = snprintf(text, sizeof text, "%lux%lu", (workers + servers) / each, each);
         if (rest > 0)

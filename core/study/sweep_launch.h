@@ -14,6 +14,6 @@ dpb_status dpb_sweep_launch_place(const struct dpb_sweep *sweep, struct dpb_conf
 /* The words of the template for so many processes. *words, ended by NULL, is @owned:
  * dpb_sweep_list_destroy. */
 dpb_status dpb_sweep_launch(const struct dpb_sweep *sweep, uint32_t workers, uint32_t servers,
-                            char ***words, size_t *n_words);
+                            uint32_t learners, char ***words, size_t *n_words);
 
 #endif

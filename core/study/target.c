@@ -50,7 +50,7 @@ static double resolution_of(const json_t *run)
  * been there before. */
 static bool met_at_once(const json_t *run)
 {
-    bool median = strcmp(dpb_json_text(run, "target.criterion", ""), "median5") == 0;
+    bool median = dpb_json_is(run, "target.criterion", "median5");
     double samples = dpb_json_number(end_of_run(run), "trained_samples");
     const json_t *eval;
     size_t i, n = 0;
@@ -133,7 +133,7 @@ json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed,
         return NULL;
     }
     bool censored = n_met < n_of;
-    bool apart = strcmp(dpb_json_text(any, "strategy.consistency", ""), "none") == 0 &&
+    bool apart = dpb_json_is(any, "strategy.consistency", "none") &&
                  dpb_json_number(any, "world.workers") > 1;
     return json_pack("{s:o, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:b, s:o, s:n, s:o}", //
                      "accuracy", dpb_json_real(dpb_json_number(any, "target.accuracy")),       //
@@ -157,8 +157,7 @@ json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed,
 static bool is_ranked(const json_t *row)
 {
     const json_t *target = json_object_get(row, "to_target");
-    return json_is_object(target) &&
-           strcmp(dpb_json_text(target, "model", ""), "all workers") == 0 &&
+    return json_is_object(target) && dpb_json_is(target, "model", "all workers") &&
            dpb_json_number(target, "reached") == dpb_json_number(target, "of") &&
            isfinite(dpb_json_number(target, "seconds.mean"));
 }

@@ -62,7 +62,7 @@ static bool fill_line(struct dpb_table_line *line, bool narrow)
         return false;
     snprintf(line->text[STRATEGY], CELL, "%.20s", dpb_json_text(row, "strategy", "?"));
     snprintf(line->text[LABEL], CELL, "%.20s", dpb_json_text(row, "consistency", "?"));
-    snprintf(line->text[WORKERS], CELL, "%.0f", dpb_json_number(row, "workers"));
+    dpb_sweep_workers(row, line->text[WORKERS], CELL);
     snprintf(line->text[RANK], CELL, "-");
     if (isfinite(dpb_json_number(row, "to_target.rank")))
         snprintf(line->text[RANK], CELL, "%.0f", dpb_json_number(row, "to_target.rank"));
@@ -127,9 +127,7 @@ static void print_goal(const json_t *document, char *text, size_t capacity)
         snprintf(text, capacity, "the row's target");
     else
         snprintf(text, capacity, "%.2f %%%s", 100 * dpb_json_number(goal, "accuracy"),
-                 strcmp(dpb_json_text(goal, "criterion", ""), "median5") == 0
-                     ? ", the median of 5 evaluations"
-                     : "");
+                 dpb_json_is(goal, "criterion", "median5") ? ", the median of 5 evaluations" : "");
 }
 
 void dpb_target_print(const json_t *document, FILE *out)
@@ -205,7 +203,7 @@ void dpb_target_notes(const json_t *document, FILE *out)
     double least = INFINITY, most = 0;
     for (size_t i = 0; i < table.n; i++) {
         const json_t *row = table.lines[i].row;
-        apart |= strcmp(dpb_json_text(row, "to_target.model", ""), "rank 0") == 0;
+        apart |= dpb_json_is(row, "to_target.model", "rank 0");
         at_once |= dpb_json_number(row, "to_target.reached_at_once") > 0;
         least = fmin(least, dpb_json_number(row, "to_target.resolution"));
         most = fmax(most, dpb_json_number(row, "to_target.resolution"));

@@ -9,231 +9,37 @@
 #include "study/json.h"
 #include "study/result.h"
 #include "study/summary.h"
+#include "study/trace_parts.h"
 #include "train/account.h"
-#include "train/trace.h"
 
 /* Rows of a process: threads of the format. For some readers the numbers of threads must differ in
  * all of the file, so rank r counts from (r + 1) * ROWS. */
 enum { ROW_LOOP, ROW_DEVICE, ROW_COMM, ROW_LOAD = 5000, ROW_LOAD_TEST = 6000, ROWS = 10000 };
 
-/* A row of communication: the ends of spans that lie within each other. */
-enum { DEPTH = 8 };
-struct lane {
-    int64_t ends_ns[DEPTH];
-    uint32_t n;
-};
-
-struct rank_trace {
-    const struct dpb_journal *journal;
-    const struct dpb_status_page *page;
-    struct dpb_trace_span *spans; /* @owned, in the order of writing; on the clock of rank 0 */
-    struct dpb_trace_span *steps; /* @owned: of them, those whose spans are all there */
-    uint64_t n, n_steps;
-    bool full;               /* older spans are lost */
-    uint64_t first, n_shown; /* of the steps */
-    int64_t from_ns, to_ns;  /* what is shown */
-};
-
-struct tracer {
-    const struct dpb_experiment *experiment;
-    uint32_t n_ranks;
-    struct rank_trace *ranks;
-    struct clock {
-        int64_t offset_ns, error_ns; /* as of dpb_status_page.clock */
-    } * clocks;                      /* of each machine */
-    int64_t origin_ns;
-    struct lane *lanes; /* of the rank that is written */
-    uint32_t n_lanes, most_lanes;
-    FILE *out;
-    bool begun;
-};
-
-/* ---- reading ------------------------------------------------------------------------------- */
-
-/* The ranks of a machine have estimates of the same difference: the surest one is for all. */
-static void find_clocks(struct tracer *tracer)
-{
-    const uint32_t *machines = tracer->experiment->machines;
-    for (uint32_t i = 0; i < tracer->experiment->n_machines; i++)
-        tracer->clocks[i] = (struct clock){0, -1};
-    for (uint32_t rank = 0; rank < tracer->n_ranks; rank++) {
-        const struct dpb_status_page *page = tracer->ranks[rank].page;
-        struct clock *clock = &tracer->clocks[machines[rank]];
-        if (page->clock.error_ns >= 0 &&
-            (clock->error_ns < 0 || page->clock.error_ns < clock->error_ns))
-            *clock = (struct clock){page->clock.offset_ns, page->clock.error_ns};
-    }
-}
-
-/* A ring that is full has a spoilt span, and lacks some of the first two steps that are in it. */
-static dpb_status read_ring(const struct tracer *tracer, struct rank_trace *rank,
-                            const struct dpb_trace_ring *ring, int64_t offset_ns)
-{
-    const uint64_t capacity = dpb_trace_capacity(&tracer->experiment->settings);
-    const uint64_t written = __atomic_load_n(&ring->n, __ATOMIC_ACQUIRE);
-    const uint64_t n = written < capacity ? written : capacity - 1;
-    uint64_t skipped = 0;
-    rank->full = written > n;
-    rank->spans = malloc((n + 1) * sizeof *rank->spans);
-    rank->steps = malloc((n + 1) * sizeof *rank->steps);
-    if (!rank->spans || !rank->steps)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory: run.trace is not written");
-    for (uint64_t i = written - n; i < written; i++) {
-        struct dpb_trace_span span = ring->spans[i % capacity];
-        span.begin_ns += offset_ns;
-        span.end_ns += offset_ns;
-        if (span.what >= DPB_TRACE_WHATS || span.end_ns < span.begin_ns)
-            continue; /* a strategy may report anything */
-        rank->spans[rank->n++] = span;
-        if (span.what == DPB_TRACE_STEP && (!rank->full || ++skipped > 2))
-            rank->steps[rank->n_steps++] = span;
-    }
-    return DPB_OK;
-}
-
-static dpb_status read_rings(struct tracer *tracer, struct dpb_board *board)
-{
-    const size_t ring_bytes = dpb_trace_bytes(&tracer->experiment->settings);
-    for (uint32_t i = 0; i < tracer->n_ranks; i++) {
-        struct rank_trace *rank = &tracer->ranks[i];
-        size_t bytes;
-        const uint8_t *journal = dpb_board_journal(board, i, &bytes);
-        rank->journal = (const void *)journal;
-        rank->page = dpb_board_page(board, i);
-    }
-    find_clocks(tracer);
-    for (uint32_t i = 0; i < tracer->n_ranks; i++) {
-        size_t bytes;
-        const uint8_t *journal = dpb_board_journal(board, i, &bytes);
-        DPB_TRY(read_ring(tracer, &tracer->ranks[i], (const void *)(journal + bytes - ring_bytes),
-                          tracer->clocks[tracer->experiment->machines[i]].offset_ns));
-    }
-    return DPB_OK;
-}
-
-/* ---- which steps --------------------------------------------------------------------------- */
-
-static bool is_shown(const struct rank_trace *rank, const struct dpb_trace_span *span)
-{
-    return span->begin_ns < rank->to_ns &&
-           (span->begin_ns >= rank->from_ns || span->end_ns > rank->from_ns);
-}
-
-/* Each worker shows its last steps, and behind the very last what came then. Workers that are apart
- * end at different times: theirs are steps that began before the first of them ended. */
-static void choose_steps(struct tracer *tracer, int64_t *from_ns)
-{
-    const struct dpb_experiment *experiment = tracer->experiment;
-    const uint64_t wanted = (uint64_t)experiment->settings.run.trace_steps;
-    const bool apart = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) ||
-                       tracer->ranks[0].journal->apart;
-    int64_t common_ns = INT64_MAX;
-    for (uint32_t i = 0; apart && i < tracer->n_ranks; i++) {
-        const struct rank_trace *rank = &tracer->ranks[i];
-        if (rank->n_steps > 0 && rank->steps[rank->n_steps - 1].end_ns < common_ns)
-            common_ns = rank->steps[rank->n_steps - 1].end_ns;
-    }
-    *from_ns = INT64_MAX;
-    for (uint32_t i = 0; i < tracer->n_ranks; i++) {
-        struct rank_trace *rank = &tracer->ranks[i];
-        uint64_t end = rank->n_steps;
-        while (end > 0 && rank->steps[end - 1].begin_ns >= common_ns)
-            end--;
-        rank->n_shown = end < wanted ? end : wanted;
-        rank->first = end - rank->n_shown;
-        if (end == 0)
-            continue;
-        rank->from_ns = rank->steps[rank->first].begin_ns;
-        rank->to_ns = end == rank->n_steps ? INT64_MAX : rank->steps[end - 1].end_ns;
-        *from_ns = rank->from_ns < *from_ns ? rank->from_ns : *from_ns;
-    }
-}
-
-/* Servers, and ranks without a step, show what lies within the others' time; where no rank has a
- * step, all that there is. */
-static void choose_spans(struct tracer *tracer)
-{
-    int64_t from_ns, to_ns = INT64_MIN;
-    choose_steps(tracer, &from_ns);
-    for (uint32_t i = 0; i < tracer->n_ranks; i++) {
-        const struct rank_trace *rank = &tracer->ranks[i];
-        for (uint64_t k = 0; rank->n_shown > 0 && k < rank->n; k++)
-            if (is_shown(rank, &rank->spans[k]) && rank->spans[k].end_ns > to_ns)
-                to_ns = rank->spans[k].end_ns;
-    }
-    tracer->origin_ns = INT64_MAX;
-    for (uint32_t i = 0; i < tracer->n_ranks; i++) {
-        struct rank_trace *rank = &tracer->ranks[i];
-        if (rank->n_shown == 0) {
-            rank->from_ns = to_ns == INT64_MIN ? INT64_MIN : from_ns;
-            rank->to_ns = to_ns == INT64_MIN ? INT64_MAX : to_ns;
-        }
-        for (uint64_t k = 0; k < rank->n; k++)
-            if (is_shown(rank, &rank->spans[k]) && rank->spans[k].begin_ns < tracer->origin_ns)
-                tracer->origin_ns = rank->spans[k].begin_ns;
-    }
-}
-
-/* Fewer steps than were asked for and done; or, on a server, less time than the workers show. */
-static bool is_cut(const struct tracer *tracer, uint32_t number)
-{
-    const struct rank_trace *rank = &tracer->ranks[number];
-    if (number < tracer->experiment->n_workers)
-        return rank->full && rank->n_shown < (uint64_t)tracer->experiment->settings.run.trace_steps;
-    return rank->full && rank->spans[0].end_ns > rank->from_ns;
-}
-
-static void warn(const struct tracer *tracer)
-{
-    uint32_t n_cut = 0, n_lost = 0, cut = 0, lost = 0;
-    for (uint32_t i = tracer->n_ranks; i-- > 0;) {
-        const bool worker = i < tracer->experiment->n_workers;
-        if (is_cut(tracer, i)) {
-            n_cut++;
-            cut = i;
-        } else if (worker && tracer->ranks[i].n == 0) {
-            n_lost++;
-            lost = i;
-        }
-    }
-    if (n_cut > 0)
-        dpb_warn(
-            "trace_cut",
-            "run.trace: %u rank%s had more spans than there is room for; rank %u shows %llu of "
-            "%lld steps. A larger comm.bucket makes fewer spans",
-            n_cut, n_cut == 1 ? "" : "s", cut, (unsigned long long)tracer->ranks[cut].n_shown,
-            (long long)tracer->experiment->settings.run.trace_steps);
-    if (n_lost > 0)
-        dpb_warn(
-            "trace_lost",
-            "run.trace: %u rank%s left no spans, rank %u among them: its launcher was lost, or "
-            "it ended before its first step",
-            n_lost, n_lost == 1 ? "" : "s", lost);
-}
-
 /* ---- rows of communication ----------------------------------------------------------------- */
 
 /* The first row on which the span lies beside or within the others; UINT32_MAX: out of memory. */
-static uint32_t find_lane(struct tracer *tracer, const struct dpb_trace_span *span)
+static uint32_t find_lane(struct dpb_tracer *tracer, const struct dpb_trace_span *span)
 {
     for (uint32_t i = 0; i < tracer->n_lanes; i++) {
-        struct lane *lane = &tracer->lanes[i];
+        struct dpb_trace_lane *lane = &tracer->lanes[i];
         while (lane->n > 0 && lane->ends_ns[lane->n - 1] <= span->begin_ns)
             lane->n--;
-        if (lane->n < DEPTH && (lane->n == 0 || lane->ends_ns[lane->n - 1] >= span->end_ns)) {
+        if (lane->n < DPB_TRACE_DEPTH &&
+            (lane->n == 0 || lane->ends_ns[lane->n - 1] >= span->end_ns)) {
             lane->ends_ns[lane->n++] = span->end_ns;
             return i;
         }
     }
     if (tracer->n_lanes == tracer->most_lanes) {
         const uint32_t most = 2 * tracer->most_lanes + 8;
-        struct lane *more = realloc(tracer->lanes, most * sizeof *more);
+        struct dpb_trace_lane *more = realloc(tracer->lanes, most * sizeof *more);
         if (!more)
             return UINT32_MAX;
         tracer->lanes = more;
         tracer->most_lanes = most;
     }
-    tracer->lanes[tracer->n_lanes] = (struct lane){{span->end_ns}, 1};
+    tracer->lanes[tracer->n_lanes] = (struct dpb_trace_lane){{span->end_ns}, 1};
     return tracer->n_lanes++;
 }
 
@@ -251,14 +57,14 @@ static int compare(const void *a_, const void *b_)
 /* ---- writing ------------------------------------------------------------------------------- */
 
 /* The begin of an event, up to its arguments' object. */
-static void begin_event(struct tracer *tracer, uint32_t rank, uint32_t row, const char *kind)
+static void begin_event(struct dpb_tracer *tracer, uint32_t rank, uint32_t row, const char *kind)
 {
     fprintf(tracer->out, "%s\n{\"ph\":\"%s\",\"pid\":%u,\"tid\":%u", tracer->begun ? "," : "", kind,
             rank + 1, (rank + 1) * ROWS + row);
     tracer->begun = true;
 }
 
-static void put_text(struct tracer *tracer, const char *key, const char *text)
+static void put_text(struct dpb_tracer *tracer, const char *key, const char *text)
 {
     json_t *string = dpb_json_string(text);
     fprintf(tracer->out, ",\"%s\":", key);
@@ -267,13 +73,13 @@ static void put_text(struct tracer *tracer, const char *key, const char *text)
 }
 
 /* The format's unit is a microsecond. */
-static void put_time(struct tracer *tracer, const char *key, int64_t time_ns)
+static void put_time(struct dpb_tracer *tracer, const char *key, int64_t time_ns)
 {
     fprintf(tracer->out, ",\"%s\":%lld.%03d", key, (long long)(time_ns / 1000),
             (int)(time_ns % 1000));
 }
 
-static void name_row(struct tracer *tracer, uint32_t rank, uint32_t row, const char *what,
+static void name_row(struct dpb_tracer *tracer, uint32_t rank, uint32_t row, const char *what,
                      const char *name)
 {
     begin_event(tracer, rank, row, "M");
@@ -283,7 +89,7 @@ static void name_row(struct tracer *tracer, uint32_t rank, uint32_t row, const c
     fputs("}}", tracer->out);
 }
 
-static const char *layer_of(const struct tracer *tracer, uint64_t node)
+static const char *layer_of(const struct dpb_tracer *tracer, uint64_t node)
 {
     const struct dpb_journal *journal = tracer->ranks[0].journal;
     const uint64_t n =
@@ -295,7 +101,8 @@ static const char *layer_of(const struct tracer *tracer, uint64_t node)
 }
 
 /* What the account says of the step. */
-static void put_record(struct tracer *tracer, const struct rank_trace *rank, uint64_t number)
+static void put_record(struct dpb_tracer *tracer, const struct dpb_traced_rank *rank,
+                       uint64_t number)
 {
     const struct dpb_journal *journal = rank->journal;
     if (number >= dpb_journal_records(journal))
@@ -318,16 +125,34 @@ static void put_record(struct tracer *tracer, const struct rank_trace *rank, uin
         fprintf(tracer->out, ",\"%s\":%lld", figures[i].name, (long long)figures[i].value);
 }
 
-static void put_span(struct tracer *tracer, uint32_t number, uint32_t row, const char *category,
-                     const char *name, const struct dpb_trace_span *span)
+/* What is shown of each kind of span: its row, category, name, and what its number counts. */
+static const struct kind {
+    uint32_t row;
+    const char *category, *name, *counts;
+} kinds[DPB_TRACE_WHATS] = {
+    [DPB_TRACE_STEP] = {ROW_LOOP, "step", "step", "step"},
+    [DPB_TRACE_PART + DPB_PART_DATA] = {ROW_LOOP, "part", "data", NULL},
+    [DPB_TRACE_PART + DPB_PART_FORWARD] = {ROW_LOOP, "part", "forward", NULL},
+    [DPB_TRACE_PART + DPB_PART_DELAY] = {ROW_LOOP, "part", "delay", NULL},
+    [DPB_TRACE_PART + DPB_PART_BACKWARD] = {ROW_LOOP, "part", "backward", NULL},
+    [DPB_TRACE_EXPOSED] = {ROW_LOOP, "exposed", "communicator", NULL},
+    [DPB_TRACE_OP] = {ROW_LOOP, "layer", NULL, "node"}, /* the layer's name */
+    [DPB_TRACE_EVALUATE] = {ROW_LOOP, "pause", "evaluate", "step"},
+    [DPB_TRACE_CHECKPOINT] = {ROW_LOOP, "pause", "checkpoint", "step"},
+    [DPB_TRACE_READY] = {ROW_LOOP, "bucket", "ready", "bucket"},
+    [DPB_TRACE_LOAD] = {ROW_LOAD, "data", "load", "batch"},
+    [DPB_TRACE_LOAD_TEST] = {ROW_LOAD_TEST, "data", "load", "batch"},
+    [DPB_TRACE_PHASE + DPB_PHASE_WAIT_PEER] = {ROW_COMM, "bucket", "wait", "bucket"},
+    [DPB_TRACE_PHASE + DPB_PHASE_TRANSFER] = {ROW_COMM, "bucket", "transfer", "bucket"},
+    [DPB_TRACE_PHASE + DPB_PHASE_REDUCE] = {ROW_COMM, "bucket", "reduce", "bucket"},
+    [DPB_TRACE_PHASE + DPB_PHASE_UPDATE] = {ROW_COMM, "bucket", "update", "bucket"},
+};
+
+static void put_span(struct dpb_tracer *tracer, uint32_t number, uint32_t row,
+                     const struct dpb_trace_span *span)
 {
-    static const char *const counts[] = {
-        [DPB_TRACE_STEP] = "step",       [DPB_TRACE_EVALUATE] = "step",
-        [DPB_TRACE_CHECKPOINT] = "step", [DPB_TRACE_READY] = "bucket",
-        [DPB_TRACE_LOAD] = "batch",      [DPB_TRACE_LOAD_TEST] = "batch",
-        [DPB_TRACE_OP] = "node",         [DPB_TRACE_WHATS] = NULL};
-    const char *count = span->what >= DPB_TRACE_PHASE ? "bucket" : counts[span->what];
-    const struct rank_trace *rank = &tracer->ranks[number];
+    const struct dpb_traced_rank *rank = &tracer->ranks[number];
+    const struct kind *kind = &kinds[span->what];
     const bool step = span->what == DPB_TRACE_STEP;
     begin_event(tracer, number, row, span->what == DPB_TRACE_READY ? "i" : "X");
     put_time(tracer, "ts", span->begin_ns - tracer->origin_ns);
@@ -335,11 +160,11 @@ static void put_span(struct tracer *tracer, uint32_t number, uint32_t row, const
         fputs(",\"s\":\"t\"", tracer->out);
     else
         put_time(tracer, "dur", span->end_ns - span->begin_ns);
-    fprintf(tracer->out, ",\"cat\":\"%s\"", category);
-    put_text(tracer, "name", name);
+    fprintf(tracer->out, ",\"cat\":\"%s\"", kind->category);
+    put_text(tracer, "name", kind->name ? kind->name : layer_of(tracer, span->number));
     fputs(",\"args\":{", tracer->out);
-    if (count)
-        fprintf(tracer->out, "\"%s\":%" PRIu64, count,
+    if (kind->counts)
+        fprintf(tracer->out, "\"%s\":%" PRIu64, kind->counts,
                 span->number + (step ? rank->journal->first_step : 0));
     if (step)
         put_record(tracer, rank, span->number);
@@ -350,42 +175,29 @@ static void put_span(struct tracer *tracer, uint32_t number, uint32_t row, const
 
 /* Where the device tells its times, the loop's thread runs ahead, and they have a row of their
  * own. */
-static dpb_status write_span(struct tracer *tracer, uint32_t number,
+static dpb_status write_span(struct dpb_tracer *tracer, uint32_t number,
                              const struct dpb_trace_span *span)
 {
-    static const char *const parts[DPB_PARTS] = {"data", "forward", "delay", "backward"};
-    static const char *const phases[DPB_PHASES] = {"wait", "transfer", "reduce", "update"};
-    const uint32_t steps_row = tracer->ranks[number].journal->by_device ? ROW_DEVICE : ROW_LOOP;
-    if (span->what >= DPB_TRACE_PHASE) {
+    uint32_t row = kinds[span->what].row;
+    if (row == ROW_COMM) {
         const uint32_t lane = find_lane(tracer, span);
         if (lane >= ROW_LOAD - ROW_COMM)
             return dpb_fail(DPB_NO_MEMORY, "run.trace: more than %d transfers at the same time",
                             ROW_LOAD - ROW_COMM);
-        put_span(tracer, number, ROW_COMM + lane, "bucket", phases[span->what - DPB_TRACE_PHASE],
-                 span);
-    } else if (span->what == DPB_TRACE_STEP) {
-        put_span(tracer, number, steps_row, "step", "step", span);
-    } else if (span->what == DPB_TRACE_EXPOSED) {
-        put_span(tracer, number, steps_row, "exposed", "communicator", span);
-    } else if (span->what < DPB_TRACE_EXPOSED) {
-        put_span(tracer, number, ROW_LOOP, "part", parts[span->what - DPB_TRACE_PART], span);
-    } else if (span->what == DPB_TRACE_OP) {
-        put_span(tracer, number, ROW_LOOP, "layer", layer_of(tracer, span->number), span);
-    } else if (span->what == DPB_TRACE_READY) {
-        put_span(tracer, number, ROW_LOOP, "bucket", "ready", span);
-    } else if (span->what == DPB_TRACE_LOAD || span->what == DPB_TRACE_LOAD_TEST) {
-        const uint32_t row = span->what == DPB_TRACE_LOAD ? ROW_LOAD : ROW_LOAD_TEST;
-        put_span(tracer, number, row + span->of % (ROW_LOAD_TEST - ROW_LOAD), "data", "load", span);
-    } else {
-        put_span(tracer, number, ROW_LOOP, "pause",
-                 span->what == DPB_TRACE_EVALUATE ? "evaluate" : "checkpoint", span);
+        row += lane;
+    } else if (row >= ROW_LOAD) {
+        row += span->of % (ROW_LOAD_TEST - ROW_LOAD);
+    } else if (tracer->ranks[number].journal->by_device &&
+               (span->what == DPB_TRACE_STEP || span->what == DPB_TRACE_EXPOSED)) {
+        row = ROW_DEVICE;
     }
+    put_span(tracer, number, row, span);
     return DPB_OK;
 }
 
-static void name_rows(struct tracer *tracer, uint32_t number)
+static void name_rows(struct dpb_tracer *tracer, uint32_t number)
 {
-    const struct rank_trace *rank = &tracer->ranks[number];
+    const struct dpb_traced_rank *rank = &tracer->ranks[number];
     const bool worker = number < tracer->experiment->n_workers;
     const uint32_t threads = (uint32_t)tracer->experiment->settings.data.threads;
     char name[128];
@@ -409,14 +221,14 @@ static void name_rows(struct tracer *tracer, uint32_t number)
     }
 }
 
-static dpb_status write_rank(struct tracer *tracer, uint32_t number)
+static dpb_status write_rank(struct dpb_tracer *tracer, uint32_t number)
 {
-    struct rank_trace *rank = &tracer->ranks[number];
+    struct dpb_traced_rank *rank = &tracer->ranks[number];
     tracer->n_lanes = 0;
     qsort(rank->spans, rank->n, sizeof *rank->spans, compare);
     for (uint64_t i = 0; i < rank->n; i++) {
         const struct dpb_trace_span *span = &rank->spans[i];
-        if (is_shown(rank, span))
+        if (dpb_trace_is_shown(rank, span))
             DPB_TRY(write_span(tracer, number, span));
     }
     name_rows(tracer, number);
@@ -425,9 +237,9 @@ static dpb_status write_rank(struct tracer *tracer, uint32_t number)
 
 /* ---- what the file is of ------------------------------------------------------------------- */
 
-static json_t *rank_to_json(const struct tracer *tracer, uint32_t number)
+static json_t *rank_to_json(const struct dpb_tracer *tracer, uint32_t number)
 {
-    const struct rank_trace *rank = &tracer->ranks[number];
+    const struct dpb_traced_rank *rank = &tracer->ranks[number];
     const json_int_t before = (json_int_t)rank->journal->first_step;
     json_t *first = rank->n_shown == 0
                         ? json_null()
@@ -435,16 +247,16 @@ static json_t *rank_to_json(const struct tracer *tracer, uint32_t number)
     return json_pack("{s:i, s:s, s:i, s:o, s:I, s:b}", "rank", (int)number, "role",
                      number < tracer->experiment->n_workers ? "worker" : "server", "machine",
                      (int)tracer->experiment->machines[number], "first_step", first, "steps",
-                     (json_int_t)rank->n_shown, "complete", !is_cut(tracer, number));
+                     (json_int_t)rank->n_shown, "complete", !dpb_trace_is_cut(tracer, number));
 }
 
-static json_t *clock_to_json(const struct clock *clock)
+static json_t *clock_to_json(const struct dpb_traced_clock *clock)
 {
     return json_pack("{s:I, s:o}", "offset_ns", (json_int_t)clock->offset_ns, "error_ns",
                      clock->error_ns < 0 ? json_null() : json_integer((json_int_t)clock->error_ns));
 }
 
-static json_t *about(const struct tracer *tracer, dpb_status ended)
+static json_t *about(const struct dpb_tracer *tracer, dpb_status ended)
 {
     const struct dpb_settings *settings = &tracer->experiment->settings;
     json_t *ranks = json_array(), *clocks = json_array();
@@ -466,7 +278,7 @@ static json_t *about(const struct tracer *tracer, dpb_status ended)
                      "ranks", ranks);
 }
 
-static dpb_status write_all(struct tracer *tracer, dpb_status ended)
+static dpb_status write_all(struct dpb_tracer *tracer, dpb_status ended)
 {
     json_t *otherData = about(tracer, ended);
     fputs("{\"displayTimeUnit\":\"ns\",\"otherData\":", tracer->out);
@@ -480,7 +292,7 @@ static dpb_status write_all(struct tracer *tracer, dpb_status ended)
     return status;
 }
 
-static dpb_status make_file(struct tracer *tracer, dpb_status ended)
+static dpb_status make_file(struct dpb_tracer *tracer, dpb_status ended)
 {
     const char *path = tracer->experiment->settings.run.trace;
     char *text = NULL;
@@ -504,15 +316,15 @@ dpb_status dpb_trace_file(const struct dpb_experiment *experiment, struct dpb_bo
 {
     if (!experiment->settings.run.trace[0])
         return DPB_OK;
-    struct tracer tracer = {.experiment = experiment, .n_ranks = dpb_board_ranks(board)};
+    struct dpb_tracer tracer = {.experiment = experiment, .n_ranks = dpb_board_ranks(board)};
     tracer.ranks = calloc(tracer.n_ranks, sizeof *tracer.ranks);
     tracer.clocks = calloc(experiment->n_machines, sizeof *tracer.clocks);
     dpb_status status = tracer.ranks && tracer.clocks
-                            ? read_rings(&tracer, board)
+                            ? dpb_trace_read_rings(&tracer, board)
                             : dpb_fail(DPB_NO_MEMORY, "out of memory: run.trace is not written");
     if (status == DPB_OK) {
-        choose_spans(&tracer);
-        warn(&tracer);
+        dpb_trace_choose_spans(&tracer);
+        dpb_trace_warn(&tracer);
         status = make_file(&tracer, ended);
     }
     for (uint32_t i = 0; tracer.ranks && i < tracer.n_ranks; i++) {

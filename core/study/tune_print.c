@@ -1,10 +1,9 @@
 /* tune_print.c - the trials of a search and its best setting, from the document alone. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "dpbench/host.h"
+#include "base/text.h"
 #include "study/json.h"
 #include "study/rates.h"
 #include "study/table.h"
@@ -22,21 +21,6 @@ size_t dpb_tune_trials(const json_t *document)
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
-struct line {
-    char *text;
-    size_t length, capacity;
-};
-
-DPB_PRINTF(2, 3) static void add(struct line *line, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    int n = vsnprintf(line->text + line->length, line->capacity - line->length, format, list);
-    va_end(list);
-    size_t length = line->length + (n > 0 ? (size_t)n : 0);
-    line->length = length < line->capacity ? length : line->capacity - 1;
-}
-
 static const json_t *row_of(const json_t *document, const json_t *trial)
 {
     const json_t *row;
@@ -51,11 +35,11 @@ static const json_t *row_of(const json_t *document, const json_t *trial)
 
 static bool for_target(const json_t *document)
 {
-    return strcmp(dpb_json_text(document, "tune.objective", ""), "time_to_target") == 0;
+    return dpb_json_is(document, "tune.objective", "time_to_target");
 }
 
 /* The axes' values, or, without a cell, their names. */
-static void add_cell(struct line *line, const json_t *document, const json_t *cell)
+static void add_cell(struct dpb_text *line, const json_t *document, const json_t *cell)
 {
     const char *axis;
     const json_t *values, *value;
@@ -69,37 +53,37 @@ static void add_cell(struct line *line, const json_t *document, const json_t *ce
             width = length > width ? length : width;
         }
         const char *text = cell ? dpb_json_text(json_object_get(cell, axis), "", "?") : axis;
-        add(line, "  %-*s", (int)width, text);
+        dpb_text_add(line, "  %-*s", (int)width, text);
     }
 }
 
-static void add_gain(struct line *line, const json_t *trial)
+static void add_gain(struct dpb_text *line, const json_t *trial)
 {
     const double low = dpb_json_number(trial, "low"), gain = dpb_json_number(trial, "gain");
     if (!isfinite(gain))
         return;
-    add(line, "  %+6.1f %%", 100 * gain);
+    dpb_text_add(line, "  %+6.1f %%", 100 * gain);
     if (isfinite(low))
-        add(line, " [%+.1f..%+.1f]", 100 * low, 100 * dpb_json_number(trial, "high"));
-    add(line, " over %.0f", dpb_json_number(trial, "over"));
+        dpb_text_add(line, " [%+.1f..%+.1f]", 100 * low, 100 * dpb_json_number(trial, "high"));
+    dpb_text_add(line, " over %.0f", dpb_json_number(trial, "over"));
 }
 
 /* Why the value of a trial allows no conclusion. */
-static void add_doubts(struct line *line, const json_t *row)
+static void add_doubts(struct dpb_text *line, const json_t *row)
 {
     const char *gap = "  (";
     for (size_t i = 0; i < DPB_DOUBT_ONCE; i++) {
         const char *doubt = dpb_rates_doubt(row, i);
         if (!doubt)
             continue;
-        add(line, "%s%s", gap, doubt);
+        dpb_text_add(line, "%s%s", gap, doubt);
         gap = ", ";
     }
-    add(line, "%s", gap[0] == ',' ? ")" : "");
+    dpb_text_add(line, "%s", gap[0] == ',' ? ")" : "");
 }
 
 /* Why the row of a trial has no value. */
-static void add_failure(struct line *line, const json_t *document, const json_t *row)
+static void add_failure(struct dpb_text *line, const json_t *document, const json_t *row)
 {
     char text[DPB_TABLE_FAILURE];
     dpb_table_failure(row, text, sizeof text);
@@ -107,30 +91,31 @@ static void add_failure(struct line *line, const json_t *document, const json_t 
         snprintf(text, sizeof text, "%.0f of %.0f runs reached the target",
                  dpb_json_number(row, "to_target.reached"), dpb_json_number(row, "to_target.of"));
     text[strcspn(text, "\n")] = '\0';
-    add(line, "  %s", text);
+    dpb_text_add(line, "  %s", text);
 }
 
 void dpb_tune_line(const json_t *document, long trial, char *text, size_t capacity)
 {
-    struct line line = {.text = text, .capacity = capacity};
+    struct dpb_text line = dpb_text_in(text, capacity);
     text[0] = '\0';
     if (trial < 0) {
-        add(&line, "trial");
+        dpb_text_add(&line, "trial");
         add_cell(&line, document, NULL);
-        add(&line, "  %12s  taken      gain", for_target(document) ? "to target" : "samples/s");
+        dpb_text_add(&line, "  %12s  taken      gain",
+                     for_target(document) ? "to target" : "samples/s");
         return;
     }
     const json_t *one = json_array_get(dpb_json_at(document, "tune.trials"), (size_t)trial);
     const json_t *row = row_of(document, one);
     const double value = dpb_json_number(one, "value");
-    add(&line, "%5ld", trial + 1);
+    dpb_text_add(&line, "%5ld", trial + 1);
     add_cell(&line, document, json_object_get(one, "cell"));
     if (!isfinite(value)) {
         add_failure(&line, document, row);
         return;
     }
-    add(&line, "  %10.1f%s  %-5s", value, for_target(document) ? " s" : "  ",
-        json_is_true(json_object_get(one, "taken")) ? "yes" : "no");
+    dpb_text_add(&line, "  %10.1f%s  %-5s", value, for_target(document) ? " s" : "  ",
+                 json_is_true(json_object_get(one, "taken")) ? "yes" : "no");
     add_gain(&line, one);
     add_doubts(&line, row);
 }

@@ -15,8 +15,7 @@ static json_t *entry_of(json_t *warnings, const char *code, const char *text)
     json_t *entry;
     json_array_foreach(warnings, i, entry)
     {
-        if (strcmp(dpb_json_text(entry, "code", ""), code) == 0 &&
-            strcmp(dpb_json_text(entry, "text", ""), text) == 0)
+        if (dpb_json_is(entry, "code", code) && dpb_json_is(entry, "text", text))
             return entry;
     }
     entry = json_pack("{s:o, s:o, s:i, s:[]}", "code", dpb_json_string(code), "text",

@@ -282,7 +282,7 @@ static void tell_data(const json_t *run, char text[DPB_WHY_TEXT])
     const double rank = dpb_json_number(run, "why.data.rank"), ms = ms_at(run, "why.data.wait_ns");
     const double step_ms = ms_at(run, "why.data.step_ns");
     const double rate = dpb_json_number(run, "why.data.samples_per_s");
-    if (strcmp(dpb_json_text(run, "timing.clock", ""), "device") == 0)
+    if (dpb_json_is(run, "timing.clock", "device"))
         snprintf(text, DPB_WHY_TEXT,
                  "data: the device of rank %.0f is idle %.*f of %.*f ms: batches or launches come "
                  "late",

@@ -2,7 +2,6 @@
 #include "train/binding.h"
 
 #include "base/log.h"
-#include "machine/cores.h"
 #include "train/fit.h"
 
 static void warn_oversubscribed(uint32_t threads)
@@ -48,18 +47,26 @@ dpb_status dpb_bind_memory(const struct dpb_experiment *x)
     return dpb_fit_check(x, &fit, &memory);
 }
 
+struct dpb_cores_job dpb_binding_job(const struct dpb_experiment *x, const struct dpb_seat *place)
+{
+    return (struct dpb_cores_job){.n_workers = place->n_workers,
+                                  .n_servers = place->n_servers,
+                                  .learners = (uint32_t)x->settings.run.learners,
+                                  .comm_cores = (uint32_t)x->settings.run.comm_cores,
+                                  .threads = (uint32_t)x->settings.device.threads};
+}
+
 dpb_status dpb_bind(const struct dpb_experiment *x, struct dpb_binding *binding)
 {
     const struct dpb_seat *place = &dpb_world.place;
-    const uint32_t comm_cores = (uint32_t)x->settings.run.comm_cores;
-    bool oversubscribed;
-    *binding = (struct dpb_binding){.threads = (uint32_t)x->settings.device.threads};
-    DPB_TRY(dpb_cores_bind(place->index, place->n_workers, place->n_servers, comm_cores,
-                           &binding->threads, &oversubscribed));
+    const struct dpb_cores_job job = dpb_binding_job(x, place);
+    struct dpb_cores_share share;
+    DPB_TRY(dpb_cores_bind(&job, place->index, &share));
+    const bool oversubscribed = share.n == 0;
+    *binding = (struct dpb_binding){
+        .threads = share.threads, .place_threads = share.place_threads, .n_cores = share.n_all};
     dpb_world.may_spin = !oversubscribed;
-    if (!oversubscribed)
-        binding->n_cores = (binding->threads + comm_cores) * place->n_workers + place->n_servers;
-    else if (place->index == 0)
+    if (oversubscribed && place->index == 0)
         warn_oversubscribed(binding->threads);
     binding->oversubscribed = oversubscribed || has_too_many_helpers(x);
     return DPB_OK;

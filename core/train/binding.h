@@ -2,14 +2,20 @@
 #ifndef DPB_CORE_TRAIN_BINDING_H
 #define DPB_CORE_TRAIN_BINDING_H
 
+#include "machine/cores.h"
 #include "train/experiment.h"
+#include "world/hello.h"
 
 struct dpb_binding {
-    uint32_t threads;    /* of this rank */
-    uint32_t n_cores;    /* that all ranks of the machine are bound to; 0: they are not bound */
-    bool oversubscribed; /* more processes or threads than cores: a warning says so */
+    uint32_t threads;       /* of this rank */
+    uint32_t place_threads; /* that one learner would have in its place */
+    uint32_t n_cores;       /* of all ranks of the machine (dpb_cores_share.n_all); 0: not bound */
+    bool oversubscribed;    /* more processes or threads than cores: a warning says so */
 };
 
+/* How the ranks of `place` divide its cores. */
+struct dpb_cores_job dpb_binding_job(const struct dpb_experiment *experiment,
+                                     const struct dpb_seat *place);
 /* Binds this process, and says whether waits may spin: dpb_world.may_spin. */
 dpb_status dpb_bind(const struct dpb_experiment *experiment, struct dpb_binding *binding);
 /* Whether the built experiment fits into this machine: before anybody takes memory for it. The

@@ -48,7 +48,8 @@ dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads)
     const struct dpb_device_args args = {.rank = dpb_world.rank,
                                          .threads = threads,
                                          .seed = (uint64_t)x->settings.run.seed,
-                                         .index = local_index(x)};
+                                         .index =
+                                             local_index(x) / (uint32_t)x->settings.run.learners};
     engine->ops = x->plugins[DPB_PLUGIN_DEVICE]->ops;
     DPB_TRY(engine->ops->open(x->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
     if (engine->ops->queues)
@@ -214,6 +215,8 @@ static dpb_status make_optimizer(struct dpb_exchange *exchange)
         .gradient_type = x->gradient_type,
         .owned = exchange->plan.owned,
         .n_owned = exchange->plan.n_owned,
+        .weights = exchange->arenas.weights,
+        .gradients = exchange->arenas.gradients,
         .device = exchange->memory.on_device ? &exchange->memory.device : NULL,
         .queue = exchange->memory.queue,
         .saved = x->settings.checkpoint.save[0] != '\0',

@@ -182,7 +182,7 @@ dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const cha
     if (!parse_ranks(ranks, n_workers, made))
         return dpb_fail(DPB_USAGE,
                         "%s: run.delay_ranks = '%s' is neither 'all' nor a list of different "
-                        "workers below run.workers = %u, as in 0,2",
+                        "workers below %u, as in 0,2",
                         ranks_origin, ranks, n_workers);
     if (made->kind != DPB_DELAY_TRACE)
         return DPB_OK;

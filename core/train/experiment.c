@@ -19,12 +19,6 @@
 #include "train/monitor.h"
 #include "train/trace.h"
 
-static const char *origin(const struct dpb_experiment *experiment, const char *section,
-                          const char *key)
-{
-    return dpb_config_origin(experiment->config, section, key);
-}
-
 /* The same, NULL instead of "default". */
 static const char *place_of(const struct dpb_experiment *experiment, const char *section,
                             const char *key)
@@ -50,7 +44,7 @@ static dpb_status load_plugin(struct dpb_experiment *experiment, dpb_plugin_kind
 {
     const struct dpb_plugin *plugin;
     const char *section = dpb_plugin_place[kind].section;
-    const char *where = origin(experiment, section, dpb_plugin_place[kind].key);
+    const char *where = dpb_experiment_origin(experiment, section, dpb_plugin_place[kind].key);
     bool alone = kind == DPB_PLUGIN_COMM && experiment->settings.run.mode == DPB_MODE_COMM;
     DPB_TRY(dpb_plugin_load(kind, name, where, alone ? dpb_comm_host() : &dpb_host, &plugin));
     experiment->plugins[kind] = plugin;
@@ -87,24 +81,26 @@ static dpb_status load_all(struct dpb_experiment *experiment)
 static dpb_status derive_batch(struct dpb_experiment *experiment)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
-    uint64_t shares = (uint64_t)run->workers * (uint64_t)run->accumulate;
+    const uint64_t n_workers = (uint64_t)run->workers * (uint64_t)run->learners;
+    uint64_t shares = n_workers * (uint64_t)run->accumulate;
     uint64_t batch = (uint64_t)run->batch;
     if (run->batch && run->global_batch)
         return dpb_fail(DPB_USAGE, "%s: run.global_batch is given beside run.batch (%s); give one",
-                        origin(experiment, "run", "global_batch"),
-                        origin(experiment, "run", "batch"));
+                        dpb_experiment_origin(experiment, "run", "global_batch"),
+                        dpb_experiment_origin(experiment, "run", "batch"));
     if (run->global_batch) {
         if ((uint64_t)run->global_batch % shares != 0)
             return dpb_fail(DPB_USAGE,
                             "%s: run.global_batch = %lld does not divide by %lld workers "
                             "times %lld micro-batches; take a multiple of that",
-                            origin(experiment, "run", "global_batch"), (long long)run->global_batch,
-                            (long long)run->workers, (long long)run->accumulate);
+                            dpb_experiment_origin(experiment, "run", "global_batch"),
+                            (long long)run->global_batch, (long long)n_workers,
+                            (long long)run->accumulate);
         batch = (uint64_t)run->global_batch / shares;
     }
     if (batch == 0)
         batch = experiment->model_info.batch;
-    experiment->n_workers = (uint32_t)run->workers;
+    experiment->n_workers = (uint32_t)n_workers;
     experiment->n_servers = (uint32_t)run->servers;
     experiment->accumulate = (uint32_t)run->accumulate;
     experiment->batch = (uint32_t)batch;
@@ -114,22 +110,25 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
 
 static dpb_status derive_machines(struct dpb_experiment *experiment)
 {
+    const struct dpb_run_settings *run = &experiment->settings.run;
     const char *hosts = experiment->settings.comm.hosts;
     uint32_t n_ranks = experiment->n_workers + experiment->n_servers;
     char why[128];
     if (n_ranks > DPB_JOB_RANKS)
-        return dpb_fail(DPB_USAGE,
-                        "%s: run.servers = %u and run.workers = %u (%s) are %u processes; a job "
-                        "has at most %d",
-                        origin(experiment, "run", "servers"), experiment->n_servers,
-                        experiment->n_workers, origin(experiment, "run", "workers"), n_ranks,
-                        DPB_JOB_RANKS);
+        return dpb_fail(
+            DPB_USAGE,
+            "%s: run.servers = %u and run.workers = %lld (%s), each with %lld learner%s "
+            "(%s), are %u processes; a job has at most %d",
+            dpb_experiment_origin(experiment, "run", "servers"), experiment->n_servers,
+            (long long)run->workers, dpb_experiment_origin(experiment, "run", "workers"),
+            (long long)run->learners, run->learners == 1 ? "" : "s",
+            dpb_experiment_origin(experiment, "run", "learners"), n_ranks, DPB_JOB_RANKS);
     experiment->machines = calloc(n_ranks, sizeof *experiment->machines);
     if (!experiment->machines)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the machines of %u ranks", n_ranks);
     if (!dpb_machines_parse(hosts, n_ranks, experiment->machines, &experiment->n_machines, why))
-        return dpb_fail(DPB_USAGE, "%s: comm.hosts = %s: %s", origin(experiment, "comm", "hosts"),
-                        hosts, why);
+        return dpb_fail(DPB_USAGE, "%s: comm.hosts = %s: %s",
+                        dpb_experiment_origin(experiment, "comm", "hosts"), hosts, why);
     return DPB_OK;
 }
 
@@ -159,7 +158,7 @@ static dpb_status refuse_precision(const struct dpb_experiment *experiment,
     return dpb_fail(DPB_UNSUPPORTED,
                     "%s: device '%s' does not compute in %s; set run.precision to one that it "
                     "has:%s (%s)",
-                    origin(experiment, "run", "precision"), device->name,
+                    dpb_experiment_origin(experiment, "run", "precision"), device->name,
                     dpb_precision_name(precision), has, device->summary);
 }
 
@@ -179,7 +178,7 @@ static dpb_status check_precision(struct dpb_experiment *experiment)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: comm.gradient = %s cannot be used with run.precision = "
                         "%s; leave comm.gradient out",
-                        origin(experiment, "comm", "gradient"),
+                        dpb_experiment_origin(experiment, "comm", "gradient"),
                         dpb_dtype_name(experiment->gradient_type), dpb_precision_name(precision));
     return DPB_OK;
 }
@@ -199,6 +198,8 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     if (status == DPB_OK)
         status = load_all(made);
     if (status == DPB_OK)
+        status = dpb_refuse_unknown(made);
+    if (status == DPB_OK)
         status = dpb_options_parse(made->tables, made->n_tables, made->config);
     if (status == DPB_OK) {
         const struct dpb_plugin *model = made->plugins[DPB_PLUGIN_MODEL];
@@ -215,12 +216,13 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     if (status == DPB_OK)
         status = check_precision(made);
     if (status == DPB_OK)
-        status = dpb_save_points_make(&made->settings, origin(made, "checkpoint", "at"),
-                                      &made->save_points);
+        status = dpb_save_points_make(
+            &made->settings, dpb_experiment_origin(made, "checkpoint", "at"), &made->save_points);
     if (status == DPB_OK)
-        status = dpb_delay_make(made->settings.run.delay, origin(made, "run", "delay"),
-                                made->settings.run.delay_ranks, origin(made, "run", "delay_ranks"),
-                                made->n_workers, (uint64_t)made->settings.run.seed, &made->delay);
+        status = dpb_delay_make(
+            made->settings.run.delay, dpb_experiment_origin(made, "run", "delay"),
+            made->settings.run.delay_ranks, dpb_experiment_origin(made, "run", "delay_ranks"),
+            made->n_workers, (uint64_t)made->settings.run.seed, &made->delay);
     if (status != DPB_OK) {
         dpb_experiment_destroy(made);
         return status;
@@ -260,11 +262,11 @@ static dpb_status probe_file(const struct dpb_experiment *experiment, const char
              slash ? (int)(slash == file ? 1 : slash - file) : 1, slash ? file : ".");
     if (access(directory, W_OK | X_OK) != 0)
         return dpb_fail(DPB_USAGE, "%s: %s.%s = %s: %s cannot be written to: %s",
-                        origin(experiment, section, key), section, key, file, directory,
-                        strerror(errno));
+                        dpb_experiment_origin(experiment, section, key), section, key, file,
+                        directory, strerror(errno));
     if (stat(file, &info) == 0 && !S_ISREG(info.st_mode))
         return dpb_fail(DPB_USAGE, "%s: %s.%s = %s is there and is no regular file; name a file",
-                        origin(experiment, section, key), section, key, file);
+                        dpb_experiment_origin(experiment, section, key), section, key, file);
     return DPB_OK;
 }
 
@@ -275,7 +277,7 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
         const struct dpb_plugin_place *place = &dpb_plugin_place[kind];
         if (plugin && plugin->missing)
             return dpb_fail(DPB_UNSUPPORTED, "%s: %s '%s' cannot run here: %s",
-                            origin(experiment, place->section, place->key),
+                            dpb_experiment_origin(experiment, place->section, place->key),
                             dpb_plugin_kind_name[kind], plugin->name, plugin->missing);
     }
     DPB_TRY(probe_file(experiment, "run", "trace", experiment->settings.run.trace));
@@ -324,6 +326,7 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
         experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
     DPB_TRY(
         build_graph(experiment, experiment->data_info.format.shape, experiment->data_info.nclass));
+    DPB_TRY(dpb_refuse_network(experiment));
     dpb_fail_at(place_of(experiment, "checkpoint", "load"));
     status = dpb_snapshot_check(experiment, &experiment->start);
     dpb_fail_at(NULL);
@@ -354,13 +357,6 @@ struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *x)
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment)
 {
     return dpb_options_effective(experiment->tables, experiment->n_tables, experiment->config);
-}
-
-uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment)
-{
-    size_t element = dpb_dtype_size(experiment->gradient_type);
-    uint64_t bytes = experiment->settings.comm.bucket;
-    return bytes < element ? 1 : bytes / element;
 }
 
 struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment)

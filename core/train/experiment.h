@@ -32,8 +32,8 @@ struct dpb_experiment {
     struct dpb_option_table tables[DPB_MAX_TABLES];
     size_t n_tables;
 
-    uint32_t n_workers, n_servers, accumulate;
-    uint32_t *machines; /* of each rank, workers first */
+    uint32_t n_workers, n_servers, accumulate; /* n_workers: run.workers x run.learners */
+    uint32_t *machines;                        /* of each rank, workers first */
     uint32_t n_machines;
     uint32_t batch;        /* per worker and micro-batch */
     uint64_t global_batch; /* batch * accumulate * workers */
@@ -70,6 +70,12 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
  * data.threads says; built experiments only. What it points to is @borrowed from the experiment. */
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
+/* Where a setting comes from, as messages name it first: "conf/x.ini:12". */
+static inline const char *dpb_experiment_origin(const struct dpb_experiment *experiment,
+                                                const char *section, const char *key)
+{
+    return dpb_config_origin(experiment->config, section, key);
+}
 /* What struct dpb_comm_args takes; NULL with comm.codec = none. */
 static inline const struct dpb_codec *dpb_experiment_codec(const struct dpb_experiment *experiment)
 {
@@ -89,7 +95,12 @@ static inline bool dpb_experiment_needs_launcher(const struct dpb_experiment *ex
 /* config.SECTION.KEY.{value,origin} of all tables. @owned. */
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
 /* comm.bucket, as the strategy's plan gets it. */
-uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment);
+static inline uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment)
+{
+    size_t element = dpb_dtype_size(experiment->gradient_type);
+    uint64_t bytes = experiment->settings.comm.bucket;
+    return bytes < element ? 1 : bytes / element;
+}
 /* Whether the workers' weights and gradients lie in memory of the device's own. */
 static inline bool dpb_experiment_arenas_on_device(const struct dpb_experiment *experiment)
 {

@@ -93,6 +93,7 @@ struct dpb_journal {
     uint64_t n_ready;         /* 0: gradients become final in the device's time, not the host's */
     struct dpb_ready ready[DPB_JOURNAL_READY]; /* elements rise */
     uint32_t threads;                          /* compute threads of this rank */
+    uint32_t place_threads;                    /* that one learner would have in its place */
     uint32_t n_cores; /* hardware threads that it is bound to; 0: it is not */
     uint16_t cores[DPB_JOURNAL_CORES];
     bool oversubscribed;

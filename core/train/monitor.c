@@ -10,6 +10,8 @@
 #include "world/job_load.h"
 #include "world/world.h"
 
+#define LOOK_NS INT64_C(20000000000)
+
 static struct {
     struct dpb_monitor_series *series; /* NULL: none runs */
     struct dpb_gpu_use *gpu;
@@ -63,6 +65,11 @@ static void take(void)
     dpb_monitor_add(monitor.series, DPB_MONITOR_SAMPLES, &sample);
 }
 
+int64_t dpb_monitor_look_ns(int64_t now_ns, int64_t due_ns)
+{
+    return due_ns - now_ns > LOOK_NS ? now_ns + LOOK_NS : due_ns;
+}
+
 /* False: it is over. */
 static bool sleep_until(int64_t at_ns)
 {
@@ -76,6 +83,19 @@ static bool sleep_until(int64_t at_ns)
     return goes_on;
 }
 
+/* False: it is over. */
+static bool wait_for_sample(int64_t due_ns)
+{
+    int64_t look_ns;
+    while (monitor.meter.n_packages > 0 &&
+           (look_ns = dpb_monitor_look_ns(dpb_now_ns(), due_ns)) < due_ns) {
+        if (!sleep_until(look_ns))
+            return false;
+        dpb_usage_follow("", &monitor.meter);
+    }
+    return sleep_until(due_ns);
+}
+
 static void *watch(void *argument)
 {
     struct timespec used;
@@ -85,7 +105,7 @@ static void *watch(void *argument)
         next_ns += monitor.series->interval_ns;
         if (next_ns < dpb_now_ns()) /* it was held up: no burst */
             next_ns = dpb_now_ns() + monitor.series->interval_ns;
-    } while (sleep_until(next_ns));
+    } while (wait_for_sample(next_ns));
     take();
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0)
         monitor.series->cpu_ns = used.tv_sec * INT64_C(1000000000) + used.tv_nsec;

@@ -1,4 +1,4 @@
-/* optimizer.c - SGD, Adagrad and Adam on ranges of the arena: see optimizer.h. */
+/* optimizer.c - SGD, Adagrad, Adam and LARS on ranges of the arena: see optimizer.h. */
 #include "train/optimizer.h"
 
 #include <math.h>
@@ -10,6 +10,7 @@
 #include "dpbench/random.h"
 #include "graph/graph.h"
 #include "train/account.h"
+#include "train/norms.h"
 
 struct dpb_optimizer {
     const struct dpb_graph *graph;
@@ -33,15 +34,24 @@ struct dpb_optimizer {
     /* Of a captured step: the device's words, and, pinned, what each launch copies there. */
     struct dpb_update_words *words, *next_words;
     uint64_t n_changes; /* of the state, for the order of memory: see dpb_optimizer_mapping */
+    /* Where the rule needs norms: by tensor; NULL: it needs none. */
+    struct dpb_factors *factors;
+    char *weights; /* the arenas */
+    const char *gradients;
+    uint64_t landing, n_landed; /* the step; of its elements, those that were to be updated */
 };
 
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES])
 {
+    static const char *const first[] = {[DPB_SGD] = "momentum_buffer",
+                                        [DPB_ADAGRAD] = "sum",
+                                        [DPB_ADAM] = "exp_avg",
+                                        [DPB_LARS] = "velocity"};
     const bool adam = settings->kind == DPB_ADAM;
-    names[0] = adam ? "exp_avg" : settings->kind == DPB_ADAGRAD ? "sum" : "momentum_buffer";
+    names[0] = first[settings->kind];
     names[1] = adam ? "exp_avg_sq" : NULL;
-    if (settings->kind == DPB_SGD && settings->momentum == 0.0)
+    if (!adam && settings->kind != DPB_ADAGRAD && settings->momentum == 0.0)
         names[0] = NULL;
     return adam ? 2 : names[0] ? 1 : 0;
 }
@@ -170,6 +180,17 @@ dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer)
 static dpb_status make_state(struct dpb_optimizer *optimizer, bool saved)
 {
     DPB_TRY(list_decays(optimizer));
+    if (dpb_norms_needed(&optimizer->settings)) {
+        const uint64_t all = optimizer->graph->n_elements;
+        if (optimizer->n_state != all)
+            return dpb_fail(DPB_FAILED,
+                            "the strategy owns %llu of %llu elements on this rank, though it has "
+                            "the capability DPB_COMM_WHOLE: norms are of whole tensors",
+                            (unsigned long long)optimizer->n_state, (unsigned long long)all);
+        optimizer->factors = calloc(optimizer->graph->n_tensors, sizeof *optimizer->factors);
+        if (!optimizer->factors)
+            return dpb_fail(DPB_NO_MEMORY, "no memory for the norms of the tensors");
+    }
     if (optimizer->device)
         DPB_TRY(create_on_device(optimizer));
     if (state_bytes(optimizer) == 0 || (optimizer->device && !saved))
@@ -208,6 +229,9 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
     }
     made->device = args->device;
     made->queue = args->queue;
+    made->weights = args->weights;
+    made->gradients = args->gradients;
+    made->landing = UINT64_MAX;
     dpb_status status = make_state(made, args->saved);
     if (status != DPB_OK) {
         dpb_optimizer_destroy(made);
@@ -224,6 +248,7 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
     if (optimizer->device)
         destroy_on_device(optimizer);
     dpb_mapping_destroy(&optimizer->state);
+    free(optimizer->factors);
     free(optimizer->decays);
     free(optimizer->owned);
     free(optimizer->state_at);
@@ -337,8 +362,16 @@ static bool is_plain(const struct dpb_step *step)
 
 static uint32_t refused; /* an update: the run fails with the message that said so */
 
-/* Whether a strategy asks for an update of elements that this rank does not own. `update` returns
- * no status, so the whole job ends. */
+/* After the message: the whole job ends, for few strategies look at the status of `update`. */
+static bool refuse(void)
+{
+    __atomic_store_n(&refused, 1, __ATOMIC_RELEASE);
+    if (dpb_world.board)
+        dpb_board_end_job(dpb_world.board);
+    return true;
+}
+
+/* Whether a strategy asks for an update of elements that this rank does not own. */
 static bool refuses(const struct dpb_optimizer *optimizer, struct dpb_range range)
 {
     uint64_t at = range.begin;
@@ -355,10 +388,7 @@ static bool refuses(const struct dpb_optimizer *optimizer, struct dpb_range rang
         "ranges what a rank updates",
         (unsigned long long)range.begin, (unsigned long long)range.end,
         n > 0 ? "not all of them" : "none");
-    __atomic_store_n(&refused, 1, __ATOMIC_RELEASE);
-    if (dpb_world.board)
-        dpb_board_end_job(dpb_world.board);
-    return true;
+    return refuse();
 }
 
 dpb_status dpb_optimizer_refused(void)
@@ -437,22 +467,20 @@ static void fill_in_adam(struct dpb_optimizer *optimizer, bool captured, struct 
         correct(optimizer, update->n, &update->correction, &update->second_correction);
 }
 
-static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                         struct dpb_range range, void *weights, const void *gradients,
-                         uint64_t bucket, const struct dpb_step *step)
+/* `step` NULL: of the words, within a capture. */
+static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                        struct dpb_range range, void *weights, const void *gradients,
+                        const struct dpb_step *step, struct dpb_factors factors)
 {
-    if (refuses(optimizer, range))
-        return DPB_FAILED;
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
-    const bool plain = step && is_plain(step);
     uint64_t decay = decay_at(optimizer, range.begin), end = decay;
     while (end < optimizer->n_decays && optimizer->decays[end].begin < range.end)
         end++;
-    struct dpb_update update = {.kind = kind_of(optimizer, plain),
-                                .rate = step ? step->learning_rate : 0.0,
-                                .scale = step ? step->scale : 0.0,
+    struct dpb_update update = {.kind = kind_of(optimizer, step && is_plain(step)),
+                                .rate = factors.rate,
+                                .scale = factors.scale,
                                 .words = step ? NULL : optimizer->words,
-                                .decay = plain ? 0.0 : settings->weight_decay,
+                                .decay = factors.decay,
                                 .momentum = settings->momentum,
                                 .epsilon = settings->epsilon,
                                 .n = range.end - range.begin,
@@ -471,12 +499,105 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
         update.not_finite = optimizer->not_finite ? optimizer->found : NULL;
         return optimizer->device->ops->update(queue, &update);
     }
+    dpb_update_apply(&update);
+    return DPB_OK;
+}
+
+static struct dpb_factors factors_of(const struct dpb_optimizer *optimizer,
+                                     const struct dpb_step *step)
+{
+    const bool plain = step && is_plain(step);
+    return (struct dpb_factors){.rate = step ? step->learning_rate : 0.0,
+                                .scale = step ? step->scale : 0.0,
+                                .decay = plain ? 0.0 : optimizer->settings.weight_decay};
+}
+
+/* ---- updates by norms ---------------------------------------------------------------------- */
+
+/* Whether these are not the arenas, where the norms are taken from. */
+static bool strays(const struct dpb_optimizer *optimizer, struct dpb_range range,
+                   const char *weights, const char *gradients)
+{
+    if (weights == optimizer->weights + range.begin * dpb_dtype_size(optimizer->weight_type) &&
+        gradients == optimizer->gradients + range.begin * dpb_dtype_size(optimizer->gradient_type))
+        return false;
+    dpb_fail(DPB_FAILED,
+             "the strategy updates elements %llu to %llu from other memory than its arenas, though "
+             "it has the capability DPB_COMM_WHOLE",
+             (unsigned long long)range.begin, (unsigned long long)range.end);
+    return refuse();
+}
+
+/* All owned elements, tensor by tensor with the gap behind it. */
+static dpb_status apply_all(struct dpb_optimizer *optimizer, const struct dpb_step *step)
+{
+    const struct dpb_graph *graph = optimizer->graph;
+    const size_t w_size = dpb_dtype_size(optimizer->weight_type);
+    const size_t g_size = dpb_dtype_size(optimizer->gradient_type);
+    const struct dpb_norms_args args = {graph,
+                                        &optimizer->settings,
+                                        optimizer->weight_type,
+                                        optimizer->gradient_type,
+                                        optimizer->weights,
+                                        optimizer->gradients};
+    const bool plain = is_plain(step);
+    if (!plain)
+        dpb_norms_factors(&args, step, optimizer->factors);
+    for (uint64_t i = 0; i < optimizer->n_owned; i++)
+        for (uint64_t at = optimizer->owned[i].begin, end; at < optimizer->owned[i].end; at = end) {
+            const uint32_t t = dpb_graph_tensor_at(graph, at);
+            end = t + 1 < graph->n_tensors ? graph->tensors[t + 1].offset : graph->n_elements;
+            end = end < optimizer->owned[i].end ? end : optimizer->owned[i].end;
+            DPB_TRY(apply(optimizer, NULL, (struct dpb_range){at, end},
+                          optimizer->weights + at * w_size, optimizer->gradients + at * g_size,
+                          step, plain ? factors_of(optimizer, step) : optimizer->factors[t]));
+        }
+    return DPB_OK;
+}
+
+/* The last range of a step to be updated brings the update of all. So does that of a proof, whose
+ * steps are plain: a proof sees what training does. */
+static dpb_status land(struct dpb_optimizer *optimizer, struct dpb_range range,
+                       const struct dpb_step *step)
+{
+    const uint64_t all = optimizer->n_state, before = optimizer->n_landed;
+    const bool begins = optimizer->landing != step->step;
+    optimizer->n_landed = (begins ? 0 : before) + range.end - range.begin;
+    optimizer->landing = step->step;
+    if ((!begins || before == 0 || before == all) && optimizer->n_landed <= all)
+        return optimizer->n_landed == all ? apply_all(optimizer, step) : DPB_OK;
+    dpb_fail(DPB_FAILED,
+             "the strategy updates %llu of %llu elements in a step, though it has the capability "
+             "DPB_COMM_WHOLE",
+             (unsigned long long)(begins ? before : optimizer->n_landed), (unsigned long long)all);
+    refuse();
+    return DPB_FAILED;
+}
+
+/* ---- the service --------------------------------------------------------------------------- */
+
+static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                         struct dpb_range range, void *weights, const void *gradients,
+                         uint64_t bucket, const struct dpb_step *step)
+{
+    if (refuses(optimizer, range))
+        return DPB_FAILED;
+    if (range.begin == range.end)
+        return DPB_OK;
+    if (optimizer->factors && strays(optimizer, range, weights, gradients))
+        return DPB_FAILED;
+    if (optimizer->device)
+        return apply(optimizer, queue, range, weights, gradients, step,
+                     factors_of(optimizer, step));
     const int64_t began_ns = dpb_now_ns();
     (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
-    dpb_update_apply(&update);
+    const dpb_status status =
+        optimizer->factors
+            ? land(optimizer, range, step)
+            : apply(optimizer, queue, range, weights, gradients, step, factors_of(optimizer, step));
     note_change(optimizer);
     dpb_account_span(bucket, DPB_PHASE_UPDATE, began_ns, dpb_now_ns());
-    return DPB_OK;
+    return status;
 }
 
 const struct dpb_optimizer_ops dpb_optimizers = {

@@ -8,6 +8,9 @@
  * w -= rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon). With decoupled_decay
  * (AdamW, Loshchilov, Hutter 2019) g has no decay, and w -= rate * decay * w of the old w, too. The
  * arithmetic is done in the weights' type.
+ *
+ * LARS and clipped gradients need norms (norms.h). Then the last range of a step that a strategy
+ * has updated brings the update of all: before it, weights and gradients stay as they are.
  */
 #ifndef DPB_CORE_TRAIN_OPTIMIZER_H
 #define DPB_CORE_TRAIN_OPTIMIZER_H
@@ -23,6 +26,9 @@ struct dpb_optimizer_args {
     dpb_dtype weight_type, gradient_type;
     const struct dpb_range *owned; /* rising, disjoint; copied */
     uint64_t n_owned;
+    /* The arenas, where the rule needs norms: then all elements are owned. @borrowed */
+    void *weights;
+    const void *gradients;
     /* Of weights and gradients in a device's memory, where the state then is, too; NULL: the
      * host's.
      * @borrowed, as the queue, which works for reset, load, fetch and watch. */
@@ -41,7 +47,8 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
 void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
 
 /* The arrays of the state of these settings, in PyTorch's words: "momentum_buffer"; "sum";
- * "exp_avg", "exp_avg_sq". Returns how many there are. */
+ * "exp_avg", "exp_avg_sq"; LARS's is "velocity", since the rate is in it. Returns how many there
+ * are. */
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES]);
 uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings); /* the number alone */

@@ -7,8 +7,14 @@
 
 #include "train/experiment.h"
 
+/* Before options are parsed: options that other plugins have. */
+dpb_status dpb_refuse_unknown(const struct dpb_experiment *experiment);
 /* By what follows from the configuration alone. */
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment);
+/* The part of these that concerns the strategy. */
+dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment);
+/* By what the network's layout says besides. */
+dpb_status dpb_refuse_network(const struct dpb_experiment *experiment);
 /* By what the open data say of themselves. */
 dpb_status dpb_refuse_data(const struct dpb_experiment *experiment);
 

@@ -73,12 +73,11 @@ static dpb_status list_arrays(struct dpb_exchange *exchange, struct dpb_saved *s
     return DPB_OK;
 }
 
-static struct dpb_safetensor tensor_of(const struct dpb_exchange *exchange,
+static struct dpb_safetensor tensor_of(const struct dpb_experiment *x,
                                        const struct dpb_saved_array *array, uint32_t rank,
                                        char name[NAME_BYTES])
 {
-    int n = snprintf(name, NAME_BYTES, DPB_CHECKPOINT_COMM "%s.%s", comm_of(exchange->experiment),
-                     array->name);
+    int n = snprintf(name, NAME_BYTES, DPB_CHECKPOINT_COMM "%s.%s", comm_of(x), array->name);
     if (!array->common && n < NAME_BYTES)
         snprintf(name + n, NAME_BYTES - (size_t)n, ".%u", rank);
     return (struct dpb_safetensor){.name = name,
@@ -133,7 +132,7 @@ dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensor
             struct dpb_saved_source *source = &tensors->sources[tensors->n];
             struct dpb_safetensor *tensor = &tensors->tensors[tensors->n++];
             source->rank = rank;
-            *tensor = tensor_of(exchange, &saved.arrays[i], rank, source->name);
+            *tensor = tensor_of(exchange->experiment, &saved.arrays[i], rank, source->name);
             tensor->memory = rank == 0 ? tensor->memory : NULL;
             tensor->fetch = fetch;
             tensor->context = source;
@@ -186,6 +185,7 @@ static bool parse(const char *name, struct parts *parts)
 /* What of a file's state is not kept: `keeps` decides. */
 struct lost {
     const struct dpb_experiment *x;
+    const struct dpb_safetensors *file;
     const struct dpb_saved *saved; /* NULL: the strategy has not been asked */
     uint32_t n_ranks;              /* in the file */
     uint32_t n_own, n;             /* of this strategy; lost */
@@ -209,9 +209,14 @@ static bool keeps(const struct lost *lost, const struct parts *parts)
         (!parts->common && lost->n_ranks != lost->x->n_workers))
         return false;
     bool listed = !lost->saved;
-    for (uint32_t i = 0; lost->saved && i < lost->saved->n; i++)
-        listed = listed || (strcmp(lost->saved->arrays[i].name, parts->array) == 0 &&
-                            lost->saved->arrays[i].common == parts->common);
+    for (uint32_t i = 0; lost->saved && i < lost->saved->n; i++) {
+        const struct dpb_saved_array *array = &lost->saved->arrays[i];
+        char name[NAME_BYTES];
+        const struct dpb_safetensor tensor = tensor_of(lost->x, array, parts->rank, name);
+        listed =
+            listed || (strcmp(array->name, parts->array) == 0 && array->common == parts->common &&
+                       dpb_safetensors_fits(lost->file, &tensor));
+    }
     return listed;
 }
 
@@ -223,10 +228,10 @@ static void count_lost(void *context, const char *name)
         snprintf(lost->first, sizeof lost->first, "%s", name);
 }
 
-static void look_for_lost(const struct dpb_safetensors *file, struct lost *lost)
+static void look_for_lost(struct lost *lost)
 {
-    dpb_safetensors_visit(file, count_ranks, lost);
-    dpb_safetensors_visit(file, count_lost, lost);
+    dpb_safetensors_visit(lost->file, count_ranks, lost);
+    dpb_safetensors_visit(lost->file, count_lost, lost);
 }
 
 /* An error, or with checkpoint.partial = yes a warning of rank 0. */
@@ -258,7 +263,8 @@ dpb_status dpb_saved_check(const struct dpb_experiment *x)
     if (!continues(&x->settings) || x->settings.checkpoint.partial)
         return DPB_OK;
     DPB_TRY(dpb_safetensors_open(x->settings.checkpoint.load, &file));
-    look_for_lost(file, &lost);
+    lost.file = file;
+    look_for_lost(&lost);
     dpb_safetensors_close(file);
     return lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
 }
@@ -270,12 +276,13 @@ static dpb_status read_arrays(const struct dpb_exchange *exchange,
     for (uint32_t i = 0; i < saved->n; i++) {
         const struct dpb_saved_array *array = &saved->arrays[i];
         char name[NAME_BYTES];
-        const struct dpb_safetensor tensor = tensor_of(exchange, array, dpb_world.rank, name);
+        const struct dpb_safetensor tensor =
+            tensor_of(exchange->experiment, array, dpb_world.rank, name);
         if (!array->common && missing->n_ranks != missing->x->n_workers)
             continue; /* told as lost */
         if (!dpb_safetensors_has(file, name) && missing->n++ == 0)
             snprintf(missing->first, sizeof missing->first, "%s", name);
-        else if (dpb_safetensors_has(file, name) && array->memory)
+        else if (dpb_safetensors_fits(file, &tensor) && array->memory) /* else told as lost */
             DPB_TRY(dpb_safetensors_read(file, &tensor));
     }
     return DPB_OK;
@@ -290,8 +297,8 @@ dpb_status dpb_saved_load(struct dpb_exchange *exchange)
         return DPB_OK;
     DPB_TRY(list_arrays(exchange, &saved));
     DPB_TRY(dpb_safetensors_open(x->settings.checkpoint.load, &file));
-    struct lost lost = {.x = x, .saved = &saved};
-    look_for_lost(file, &lost);
+    struct lost lost = {.x = x, .file = file, .saved = &saved};
+    look_for_lost(&lost);
     struct lost missing = {.x = x, .n_ranks = lost.n_ranks};
     dpb_status status = lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
     if (status == DPB_OK && lost.n_own > 0)

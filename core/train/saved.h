@@ -27,7 +27,7 @@ dpb_status dpb_saved_check(const struct dpb_experiment *experiment);
 /* Warns, on rank 0, of a strategy that keeps something apart and does not say what. */
 void dpb_saved_warn(const struct dpb_exchange *exchange);
 /* Workers, after the strategy's `load`: reads its state, if checkpoint.load is continued. DPB_USAGE
- * where strategy and file have other arrays, unless checkpoint.partial = yes. */
+ * where strategy and file have other arrays or lengths, unless checkpoint.partial = yes. */
 dpb_status dpb_saved_load(struct dpb_exchange *exchange);
 
 /* Between steps, after `publish`. Rank 0; the tensors are valid until the strategy's next hook. */

@@ -15,14 +15,16 @@ static const char *const nans[] = {"stop", "continue", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp64", "tf32", "fp16", NULL};
 static const char *const gradients[] = {"auto", "fp64", "fp32", "bf16", NULL};
 static const char *const places[] = {"host", "device", NULL};
-static const char *const optimizers[] = {"sgd", "adagrad", "adam", NULL};
+static const char *const optimizers[] = {"sgd", "adagrad", "adam", "lars", NULL};
 static const char *const criteria[] = {"last", "median5", NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "polynomial", NULL};
 
 static const struct dpb_option run_rows[] = {
     {"name", DPB_OPT_STRING, NULL, "run", 0, 0, NULL, AT(run.name), "label of the result"},
     {"workers", DPB_OPT_INT, NULL, "1", 1, DPB_JOB_RANKS, NULL, AT(run.workers),
-     "worker processes"},
+     "places, each with run.learners worker processes"},
+    {"learners", DPB_OPT_INT, NULL, "1", 1, DPB_JOB_RANKS, NULL, AT(run.learners),
+     "workers that share a place: its GPU, or the cores that one worker would have there"},
     {"servers", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL, AT(run.servers),
      "parameter server processes; 0: shards in the workers"},
     {"mode", DPB_OPT_CHOICE, NULL, "train", 0, 0, modes, AT(run.mode),
@@ -123,7 +125,7 @@ static const struct dpb_option data_rows[] = {
 static const struct dpb_option device_rows[] = {
     {"name", DPB_OPT_STRING, NULL, "cpu", 0, 0, NULL, AT(device.name), "plugin: what computes"},
     {"threads", DPB_OPT_INT, NULL, "0", 0, 4096, NULL, AT(device.threads),
-     "compute threads a worker; 0: an even share of the cores"},
+     "compute threads of a place, shared out among its learners; 0: an even share of the cores"},
     {0},
 };
 
@@ -150,7 +152,7 @@ static const struct dpb_option optimizer_rows[] = {
     {"name", DPB_OPT_CHOICE, NULL, "sgd", 0, 0, optimizers, AT(optimizer.kind), "update rule"},
     {"learning_rate", DPB_OPT_REAL, NULL, "0.01", 0, 1e6, NULL, AT(optimizer.learning_rate),
      "at the schedule's start (after warm-up)"},
-    {"momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, AT(optimizer.momentum), "of sgd"},
+    {"momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, AT(optimizer.momentum), "of sgd and lars"},
     {"nesterov", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.nesterov),
      "Nesterov's momentum"},
     {"weight_decay", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(optimizer.weight_decay),
@@ -163,6 +165,11 @@ static const struct dpb_option optimizer_rows[] = {
      "of adam: what the mean of the squared gradients keeps in an update"},
     {"epsilon", DPB_OPT_REAL, NULL, "1e-8", 1e-30, 1, NULL, AT(optimizer.epsilon),
      "of adagrad and adam; not 0: it divides where no gradient has been"},
+    {"trust", DPB_OPT_REAL, NULL, "0.001", 1e-9, 1e6, NULL, AT(optimizer.trust),
+     "of lars: the learning rate of a tensor is in proportion to this"},
+    {"clip_norm", DPB_OPT_REAL, NULL, "0", 0, 1e30, NULL, AT(optimizer.clip_norm),
+     "a mean gradient of a larger 2-norm, over all weights, is scaled down to this one; 0: none "
+     "is"},
     {"schedule", DPB_OPT_CHOICE, NULL, "constant", 0, 0, schedules, AT(optimizer.schedule),
      "of the learning rate"},
     {"decay_at", DPB_OPT_STRING, "epochs", "30,60,80", 0, 0, NULL, AT(optimizer.decay_at),

@@ -13,7 +13,7 @@
 typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD, DPB_MODE_COMM } dpb_mode;
 typedef enum dpb_too_large { DPB_TOO_LARGE_REFUSE, DPB_TOO_LARGE_WARN } dpb_too_large;
 typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
-typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD, DPB_ADAM } dpb_optimizer_kind;
+typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD, DPB_ADAM, DPB_LARS } dpb_optimizer_kind;
 typedef enum dpb_schedule_kind {
     DPB_CONSTANT,
     DPB_STEPWISE,
@@ -32,7 +32,7 @@ typedef enum dpb_criterion { DPB_LAST, DPB_MEDIAN5 } dpb_criterion;
 
 struct dpb_run_settings {
     const char *name, *results, *delay, *delay_ranks, *trace;
-    int64_t workers, servers, batch, global_batch, accumulate;
+    int64_t workers, learners, servers, batch, global_batch, accumulate;
     int64_t steps, epochs, seconds_ns; /* exactly one is not 0 */
     int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns;
     int64_t steady_window, steady_windows, steady_limit_ns, trace_steps, monitor_ns;
@@ -46,6 +46,8 @@ struct dpb_optimizer_settings {
     int kind;
     double learning_rate, momentum, weight_decay, epsilon;
     double beta1, beta2; /* adam */
+    double trust;        /* lars */
+    double clip_norm;    /* 0: gradients are not clipped */
     bool nesterov, decoupled_decay;
     int schedule;
     double decay_factor;          /* stepwise: rate *= factor at each of decay_at */

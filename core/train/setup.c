@@ -4,7 +4,6 @@
  */
 #include "base/log.h"
 #include "base/secret.h"
-#include "machine/cores.h"
 #include "train/trace.h"
 #include "train/trainer.h"
 #include "world/store.h"
@@ -17,10 +16,16 @@ enum { SPANS_A_STEP = 1 << 16 };
 static dpb_status open_engine(struct dpb_trainer *trainer)
 {
     struct dpb_engine *engine = &trainer->exchange.engine;
+    const unsigned learners = (unsigned)trainer->experiment->settings.run.learners;
     DPB_TRY(dpb_engine_open(&trainer->exchange, trainer->binding.threads));
     const char *gpu = engine->ops->pci_address ? engine->ops->pci_address(engine->device) : NULL;
     if (gpu)
         dpb_gpu_open(engine->ops->monitor, gpu, &trainer->journal->gpu);
+    if (gpu && learners > 1 && dpb_world.rank == 0)
+        dpb_warn("gpu_shared",
+                 "%u learners share a GPU: unless its driver runs several processes at once, they "
+                 "take turns, and the rate says little of learners that do not (docs/measuring.md)",
+                 learners);
     return DPB_OK;
 }
 
@@ -99,10 +104,9 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     journal->steps_per_epoch = x->steps_per_epoch;
     journal->dropped_samples = x->data_info.n_samples[DPB_TRAIN] % x->global_batch;
     journal->threads = trainer->binding.threads;
-    journal->n_cores =
-        dpb_cores_of(dpb_world.place.index, dpb_world.place.n_workers, dpb_world.place.n_servers,
-                     (uint32_t)x->settings.run.comm_cores, (uint32_t)x->settings.device.threads,
-                     journal->cores, DPB_JOURNAL_CORES);
+    journal->place_threads = trainer->binding.place_threads;
+    const struct dpb_cores_job job = dpb_binding_job(x, &dpb_world.place);
+    journal->n_cores = dpb_cores_of(&job, dpb_world.place.index, journal->cores, DPB_JOURNAL_CORES);
     journal->oversubscribed = trainer->binding.oversubscribed;
     journal->first_step = x->start.step;
     trainer->journal = journal;

@@ -54,7 +54,7 @@ struct dpb_device_args {
     uint32_t rank;
     uint32_t threads; /* compute threads, one a core; the process is already bound to its cores */
     uint64_t seed;
-    uint32_t index; /* of the worker among those of its machine, from 0 */
+    uint32_t index; /* of its place among those of its machine, from 0 */
 };
 
 struct dpb_compile_args {

@@ -21,6 +21,9 @@
 #define DPB_COMM_SERVED UINT64_C(0x020) /* with SERVERS: needs one, for workers have no shards */
 #define DPB_COMM_CODECS UINT64_C(0x040) /* carries codecs, on the host: args->codec */
 #define DPB_COMM_ROUNDS UINT64_C(0x080) /* with CODECS: codecs of two rounds, too */
+/* On the host every worker updates all weights once a step, by one thread, from its own gradient
+ * arena, where the gradients stay until `done`: core may update all weights with the last range. */
+#define DPB_COMM_WHOLE UINT64_C(0x100)
 
 /* What a strategy needs with its options, and where it works. */
 struct dpb_comm_needs {

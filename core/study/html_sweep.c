@@ -1,0 +1,207 @@
+/* html_sweep.c - the tables, notes and figures of a sweep on a page: see html_parts.h. */
+#include <string.h>
+#include <stdlib.h>
+
+#include "study/figures.h"
+#include "study/html_parts.h"
+#include "study/json.h"
+#include "study/markup.h"
+#include "study/merge.h"
+#include "study/sweep.h"
+#include "study/table.h"
+#include "study/target.h"
+
+enum { MOST_NOTES = 200, TEXT = 256 };
+
+/* Warnings of a sweep's runs; each row has the numbers of its own. */
+struct notes {
+    const json_t *document;
+    json_t *list; /* @owned: texts */
+    size_t n_left_out;
+};
+
+static json_t *note_of(json_t *notes, const char *code)
+{
+    json_t *note;
+    size_t i;
+    json_array_foreach(notes, i, note)
+    {
+        if (dpb_json_is(note, "code", code))
+            return note;
+    }
+    note = json_pack("{s:o, s:i}", "code", dpb_json_string(code), "runs", 0);
+    json_array_append_new(notes, note);
+    return note;
+}
+
+/* By code: the first text, and how many runs have it. */
+static json_t *warnings_of_row(const json_t *document, const json_t *row)
+{
+    const json_t *run, *warning;
+    json_t *notes = json_array();
+    size_t i, k;
+    json_array_foreach(json_object_get(document, "runs"), i, run)
+    {
+        if (json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) != 1)
+            continue;
+        json_array_foreach(json_object_get(run, "warnings"), k, warning)
+        {
+            json_t *note = note_of(notes, dpb_json_text(warning, "code", "?"));
+            if (!json_object_get(note, "text"))
+                json_object_set(note, "text", json_object_get(warning, "text"));
+            json_object_set_new(note, "runs",
+                                json_integer((json_int_t)dpb_json_number(note, "runs") + 1));
+        }
+    }
+    return notes;
+}
+
+static void write_marks(struct notes *notes, const json_t *row, FILE *out)
+{
+    char doubts[TEXT], where[TEXT];
+    json_t *warnings = warnings_of_row(notes->document, row), *warning;
+    size_t i;
+    dpb_figure_doubts(row, doubts, sizeof doubts);
+    snprintf(where, sizeof where, "%.100s, %.0f worker%s", dpb_json_text(row, "strategy", "?"),
+             dpb_json_number(row, "workers"), dpb_json_number(row, "workers") == 1 ? "" : "s");
+    fputs(doubts[0] || json_array_size(warnings) > 0 ? "<small>" : "", out);
+    dpb_markup(out, "%s", doubts);
+    json_array_foreach(warnings, i, warning)
+    {
+        if (json_array_size(notes->list) == MOST_NOTES) {
+            notes->n_left_out++;
+            continue;
+        }
+        json_object_set_new(warning, "where", dpb_json_string(where));
+        json_array_append(notes->list, warning);
+        fprintf(out, " [%zu]", json_array_size(notes->list));
+    }
+    fputs(doubts[0] || json_array_size(warnings) > 0 ? "</small>" : "", out);
+    json_decref(warnings);
+}
+
+/* Names stand to the left, numbers to the right. */
+static const char *class_of(const char *title)
+{
+    return strcmp(title, "strategy") == 0 || strcmp(title, "label") == 0 ? "l" : "";
+}
+
+static void write_failed(const json_t *line, size_t n_columns, FILE *out)
+{
+    const json_t *row = json_object_get(line, "row");
+    const double workers = dpb_json_number(row, "workers");
+    char failure[DPB_TABLE_FAILURE];
+    dpb_table_failure(row, failure, sizeof failure);
+    dpb_markup(out, "<tr><td class=\"l\">%s</td>", dpb_json_text(row, "strategy", "?"));
+    fprintf(out, "<td class=\"l why\" colspan=\"%zu\"><span class=\"warn\">%.0f worker%s, ",
+            n_columns > 1 ? n_columns - 1 : 1, workers, workers == 1 ? "" : "s");
+    dpb_markup(out, "%s</span></td></tr>\n", failure);
+}
+
+static void write_line(const json_t *columns, const json_t *line, struct notes *notes, FILE *out)
+{
+    const json_t *cell;
+    size_t i;
+    if (json_is_true(json_object_get(line, "failed"))) {
+        write_failed(line, json_array_size(columns), out);
+        return;
+    }
+    fputs("<tr>", out);
+    json_array_foreach(json_object_get(line, "cells"), i, cell)
+    {
+        const char *title = dpb_json_text(json_array_get(columns, i), "", "");
+        dpb_markup(out, "<td class=\"%s\">%s", class_of(title), dpb_json_text(cell, "", ""));
+        if (strcmp(title, "samples/s") == 0 && notes)
+            write_marks(notes, json_object_get(line, "row"), out);
+        fputs("</td>", out);
+    }
+    fputs("</tr>\n", out);
+}
+
+/* `notes` NULL: without what qualifies the rates. */
+static void write_table(const json_t *table, struct notes *notes, FILE *out)
+{
+    const json_t *columns = json_object_get(table, "columns"), *column, *line;
+    const char *before = "";
+    size_t i;
+    fputs("<div class=\"wide\" tabindex=\"0\"><table class=\"rows\">\n<thead><tr>", out);
+    json_array_foreach(columns, i, column)
+    {
+        const char *title = dpb_json_text(column, "", "");
+        dpb_markup(out, class_of(title)[0] ? "<th class=\"l\">%s</th>" : "<th>%s</th>", title);
+    }
+    fputs("</tr></thead>\n<tbody>\n", out);
+    json_array_foreach(json_object_get(table, "lines"), i, line)
+    {
+        const char *group = dpb_json_text(line, "group", "");
+        if (strcmp(group, before) != 0) {
+            fprintf(out, "<tr class=\"group\"><th colspan=\"%zu\">", json_array_size(columns));
+            dpb_markup(out, "%s</th></tr>\n", group);
+        }
+        before = group;
+        write_line(columns, line, notes, out);
+    }
+    fputs("</tbody></table></div>\n", out);
+}
+
+/* What `print` writes above or below the text table, one a line. */
+static void write_notes(void (*print)(const json_t *document, FILE *out), const json_t *document,
+                        FILE *out)
+{
+    char *text = NULL, *state = NULL;
+    size_t length;
+    FILE *memory = open_memstream(&text, &length);
+    if (!memory)
+        return;
+    print(document, memory);
+    fclose(memory);
+    fputs(length > 0 ? "<ul>\n" : "", out);
+    for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
+        dpb_markup(out,
+                   dpb_html_begins(line, "warning: ") ? "<li class=\"warn\">%s</li>\n"
+                                                      : "<li>%s</li>\n",
+                   dpb_html_begins(line, "- ") ? line + 2 : line);
+    }
+    fputs(length > 0 ? "</ul>\n" : "", out);
+    free(text);
+}
+
+static void write_warnings_of_runs(const struct notes *notes, FILE *out)
+{
+    const json_t *note;
+    size_t i;
+    if (json_array_size(notes->list) == 0)
+        return;
+    fputs("<h4>Warnings of the runs</h4>\n<ul class=\"warn\">\n", out);
+    json_array_foreach(notes->list, i, note)
+    {
+        const double runs = dpb_json_number(note, "runs");
+        fprintf(out, "<li>[%zu] ", i + 1);
+        dpb_markup(out, "%s: %s: %s", dpb_json_text(note, "where", "?"),
+                   dpb_json_text(note, "code", "?"), dpb_json_text(note, "text", "?"));
+        if (runs > 1)
+            fprintf(out, " (the first of %.0f runs)", runs);
+        fputs("</li>\n", out);
+    }
+    if (notes->n_left_out > 0)
+        fprintf(out, "<li>%zu more warnings stand in the file alone, in runs[].warnings.</li>\n",
+                notes->n_left_out);
+    fputs("</ul>\n", out);
+}
+
+void dpb_html_sweep(const json_t *document, FILE *out)
+{
+    struct notes notes = {.document = document, .list = json_array()};
+    json_t *table = dpb_sweep_table(document), *targets = dpb_target_table(document);
+    write_notes(dpb_merge_notes, document, out);
+    if (json_array_size(json_object_get(table, "lines")) > 0)
+        write_table(table, &notes, out);
+    if (json_array_size(json_object_get(targets, "lines")) > 0)
+        write_table(targets, NULL, out);
+    write_notes(dpb_sweep_notes, document, out);
+    write_warnings_of_runs(&notes, out);
+    dpb_figures_of_sweep(document, table, out);
+    json_decref(table);
+    json_decref(targets);
+    json_decref(notes.list);
+}

@@ -1,0 +1,44 @@
+/*
+ * result_parts.h - a result being made: private to result.c, result_numbers.c and
+ * result_ranks.c.
+ */
+#ifndef DPB_CORE_STUDY_RESULT_PARTS_H
+#define DPB_CORE_STUDY_RESULT_PARTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "study/result.h"
+#include "study/summary.h"
+
+enum { DPB_RESULT_RANKS = 4096 };
+
+/* A document being made. */
+struct dpb_result_maker {
+    const struct dpb_experiment *experiment;
+    struct dpb_board *board; /* NULL: no rank was ever started */
+    const struct dpb_journal *journals[DPB_RESULT_RANKS];
+    uint32_t n_workers, n_ranks;
+    struct dpb_summary summary;
+    bool apart;    /* workers do not wait for each other in each step */
+    bool counting; /* numbers that are not finite: off where nothing was timed */
+    uint64_t n_not_finite;
+    char first_not_finite[64];
+};
+
+/* ---- result_numbers.c ---------------------------------------------------------------------- */
+
+/* A real that should be finite; one that is not becomes null and is counted for the warning. */
+json_t *dpb_result_real(struct dpb_result_maker *maker, double value, const char *name);
+/* `name` is for the warning; times in nanoseconds. */
+json_t *dpb_result_times(struct dpb_result_maker *maker, const struct dpb_stats *times,
+                         const char *name);
+json_t *dpb_result_breakdown(struct dpb_result_maker *maker, const struct dpb_breakdown *breakdown);
+
+/* ---- result_ranks.c ------------------------------------------------------------------------ */
+
+json_t *dpb_result_ranks(struct dpb_result_maker *maker);
+/* Whether any rank's GPU was held back; null: none of them is on a GPU whose driver tells. */
+json_t *dpb_result_throttled(const struct dpb_result_maker *maker);
+
+#endif

@@ -1,0 +1,281 @@
+/* sweep_figures.c - the figures of a sweep, for each group of its rows: see figures.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/stats.h"
+#include "study/figure_parts.h"
+#include "study/json.h"
+#include "study/markup.h"
+#include "study/sweep.h"
+
+enum { TEXT = 128 };
+
+/* The rows of one group. */
+struct group {
+    const json_t *document;
+    const char *name;
+    const json_t **rows; /* @owned; @borrowed rows, in the order of the table */
+    size_t n;
+    const char *strategies[DPB_FIGURE_SERIES]; /* of the whole table */
+    size_t n_strategies, n_left_out;
+};
+
+static const char *strategy_of(const json_t *row)
+{
+    return dpb_json_text(row, "strategy", "?");
+}
+
+static bool is_independent(const char *strategy)
+{
+    return strcmp(strategy, "independent") == 0;
+}
+
+/* The same color in all figures of the sweep. */
+static int color_of(const struct group *group, const char *strategy)
+{
+    int color = 0;
+    if (is_independent(strategy))
+        return DPB_SVG_NEUTRAL;
+    for (size_t i = 0; i < group->n_strategies; i++) {
+        if (strcmp(group->strategies[i], strategy) == 0)
+            return color;
+        color += !is_independent(group->strategies[i]);
+    }
+    return color;
+}
+
+/* Colors do not tell more apart than DPB_FIGURE_SERIES; a strategy that comes twice counts once. */
+static void find_strategies(const json_t *lines, struct group *group)
+{
+    json_t *left_out = json_object();
+    const json_t *line;
+    size_t i;
+    json_array_foreach(lines, i, line)
+    {
+        const char *strategy = strategy_of(json_object_get(line, "row"));
+        size_t k = 0;
+        while (k < group->n_strategies && strcmp(group->strategies[k], strategy) != 0)
+            k++;
+        if (k == DPB_FIGURE_SERIES)
+            json_object_set_new(left_out, strategy, json_true());
+        else if (k == group->n_strategies)
+            group->strategies[group->n_strategies++] = strategy;
+    }
+    group->n_left_out = json_object_size(left_out);
+    json_decref(left_out);
+}
+
+static void write_rates_and_parts(const struct group *group, FILE *out)
+{
+    struct dpb_svg_row *dots = calloc(group->n + 1, sizeof *dots);
+    struct dpb_svg_row *bars = calloc(group->n + 1, sizeof *bars);
+    size_t n_bars = 0;
+    for (size_t i = 0; dots && bars && i < group->n; i++) {
+        const json_t *row = group->rows[i];
+        dpb_figure_rate(group->document, row, &dots[i]);
+        snprintf(dots[i].label, sizeof dots[i].label, "%.100s, %.0f", strategy_of(row),
+                 dpb_json_number(row, "workers"));
+        dots[i].color = color_of(group, strategy_of(row));
+        memcpy(bars[n_bars].label, dots[i].label, sizeof dots[i].label);
+        dpb_figure_fill_parts(json_object_get(row, "breakdown_ns"), &bars[n_bars]);
+        n_bars += dpb_figure_sum_of_parts(&bars[n_bars]) > 0;
+    }
+    if (dots && bars) {
+        dpb_figure_of_rates(dots, group->n, "strategy, workers", out);
+        dpb_figure_bars(bars, n_bars, "strategy, workers",
+                        "means over the runs; hidden communication is not in it", out);
+    }
+    free(dots);
+    free(bars);
+}
+
+/* A number of a strategy's rows over their workers. */
+struct scaling {
+    struct dpb_course course;
+    bool *hollow;
+};
+
+static int by_workers(const void *a, const void *b)
+{
+    const double x = dpb_json_number(*(const json_t *const *)a, "workers");
+    const double y = dpb_json_number(*(const json_t *const *)b, "workers");
+    return (x > y) - (x < y);
+}
+
+static void scaling_of(const struct group *group, const char *strategy, const char *path,
+                       double unit, struct scaling *scaling)
+{
+    const json_t **rows = calloc(group->n + 1, sizeof *rows);
+    size_t n = 0;
+    *scaling = (struct scaling){.hollow = calloc(group->n + 1, sizeof *scaling->hollow)};
+    for (size_t i = 0; rows && i < group->n; i++)
+        if (strcmp(strategy_of(group->rows[i]), strategy) == 0 &&
+            isfinite(dpb_json_number(group->rows[i], path)))
+            rows[n++] = group->rows[i];
+    if (n > 0)
+        qsort(rows, n, sizeof *rows, by_workers);
+    if (dpb_course_create(n, &scaling->course) && scaling->hollow) {
+        for (size_t i = 0; i < n; i++) {
+            scaling->hollow[i] = dpb_figure_is_doubtful(rows[i]);
+            dpb_course_add(&scaling->course, dpb_json_number(rows[i], "workers"),
+                           dpb_json_number(rows[i], path) * unit);
+        }
+    }
+    free(rows);
+}
+
+/* The numbers of workers, rising; `workers` has room for one a row. */
+static size_t find_workers(const struct group *group, double *workers)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < group->n; i++) {
+        const double w = dpb_json_number(group->rows[i], "workers");
+        size_t k = 0;
+        while (k < n && workers[k] != w)
+            k++;
+        if (k == n && w > 0 && isfinite(dpb_json_number(group->rows[i], "speedup")))
+            workers[n++] = w;
+    }
+    if (n > 0)
+        dpb_sort(workers, n);
+    return n;
+}
+
+/* Speedup (`path`), or efficiency, over the workers, with its ideal. */
+static void write_scaling(const struct group *group, const char *path, FILE *out)
+{
+    const bool is_speedup = strcmp(path, "speedup") == 0;
+    double *workers = calloc(group->n, sizeof *workers), *ideal = calloc(group->n, sizeof *ideal);
+    const size_t n_workers = workers && ideal ? find_workers(group, workers) : 0;
+    struct scaling scalings[DPB_FIGURE_SERIES];
+    struct dpb_svg_series series[DPB_FIGURE_SERIES + 1];
+    struct dpb_figure_key keys[DPB_FIGURE_SERIES + 1] = {{"ideal", "cn", true, false}};
+    size_t n = 1;
+    char about[TEXT];
+    for (size_t i = 0; i < n_workers; i++)
+        ideal[i] = is_speedup ? workers[i] * dpb_sweep_places(group->rows[0]) /
+                                    dpb_json_number(group->rows[0], "workers")
+                              : 100;
+    series[0] = (struct dpb_svg_series){
+        .x = workers, .y = ideal, .n = n_workers, .color = DPB_SVG_NEUTRAL, .dashed = true};
+    for (size_t i = 0; i < group->n_strategies; i++) {
+        struct scaling *s = &scalings[i];
+        const int color = color_of(group, group->strategies[i]);
+        scaling_of(group, group->strategies[i], path, is_speedup ? 1 : 100, s);
+        if (s->course.n == 0)
+            continue;
+        const bool dashed = color >= DPB_SVG_COLORS;
+        keys[n] =
+            (struct dpb_figure_key){group->strategies[i], dpb_svg_color(color), dashed, false};
+        series[n] = (struct dpb_svg_series){.x = s->course.x,
+                                            .y = s->course.y,
+                                            .n = s->course.n,
+                                            .hollow = s->hollow,
+                                            .color = color,
+                                            .dashed = dashed,
+                                            .marked = true};
+        n++;
+    }
+    const bool wide = n_workers > 0 && workers[n_workers - 1] >= 16 * workers[0];
+    const struct dpb_svg_plot plot = {.name = is_speedup ? "Speedup" : "Efficiency",
+                                      .x_title = "workers",
+                                      .y_title = is_speedup ? "speedup" : "% of the ideal",
+                                      .series = series,
+                                      .n_series = n,
+                                      .x_ticks = workers,
+                                      .n_x_ticks = n_workers,
+                                      .x_log = wide,
+                                      .y_log = wide && is_speedup,
+                                      .y_from_zero = !(wide && is_speedup)};
+    const char *over = dpb_json_text(group->rows[0], "speedup_over", "one worker");
+    snprintf(about, sizeof about, is_speedup ? "over %.80s" : "speedup by workers", over);
+    if (n > 1)
+        dpb_figure_lines(about, keys, n, &plot, out);
+    for (size_t i = 0; i < group->n_strategies; i++) {
+        dpb_course_release(&scalings[i].course);
+        free(scalings[i].hollow);
+    }
+    free(workers);
+    free(ideal);
+}
+
+/* A good run of the row: the first that was not disturbed, or the first. NULL: none. */
+static const json_t *run_of(const json_t *document, const json_t *row, const char *purpose)
+{
+    const json_t *run, *first = NULL;
+    size_t i;
+    json_array_foreach(json_object_get(document, "runs"), i, run)
+    {
+        if (!dpb_json_is(run, "status", "ok") || !dpb_json_is(run, "purpose", purpose) ||
+            json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) != 1)
+            continue;
+        if (!json_is_true(dpb_json_at(run, "load.disturbed")))
+            return run;
+        first = first ? first : run;
+    }
+    return first;
+}
+
+/* One run of each strategy, with the most workers. */
+static void write_training(const struct group *group, const char *purpose, dpb_course_of *of,
+                           FILE *out)
+{
+    struct dpb_named_run runs[DPB_FIGURE_SERIES];
+    size_t n = 0;
+    double most = 0;
+    char about[TEXT];
+    for (size_t i = 0; i < group->n; i++)
+        if (run_of(group->document, group->rows[i], purpose))
+            most = fmax(most, dpb_json_number(group->rows[i], "workers"));
+    for (size_t i = 0; i < group->n && n < DPB_FIGURE_SERIES; i++) {
+        const json_t *row = group->rows[i];
+        const json_t *run =
+            dpb_json_number(row, "workers") == most ? run_of(group->document, row, purpose) : NULL;
+        if (run)
+            runs[n++] =
+                (struct dpb_named_run){strategy_of(row), run, color_of(group, strategy_of(row))};
+    }
+    snprintf(about, sizeof about, "%.0f worker%s, one run each", most, most == 1 ? "" : "s");
+    dpb_figure_course(runs, n, of, DPB_BY_SAMPLES, about, out);
+    dpb_figure_course(runs, n, of, DPB_BY_SECONDS, about, out);
+}
+
+static void write_group(const struct group *group, FILE *out)
+{
+    if (group->name[0] != '\0')
+        dpb_markup(out, "<h4>%s</h4>\n", group->name);
+    fputs("<div class=\"figures\">\n", out);
+    write_rates_and_parts(group, out);
+    write_scaling(group, "speedup", out);
+    write_scaling(group, "efficiency", out);
+    write_training(group, "timing", dpb_course_of_loss, out);
+    write_training(group,
+                   dpb_json_number(group->document, "accuracy_steps") > 0 ? "accuracy" : "timing",
+                   dpb_course_of_accuracy, out);
+    fputs("</div>\n", out);
+}
+
+void dpb_figures_of_sweep(const json_t *document, const json_t *table, FILE *out)
+{
+    const json_t *lines = json_object_get(table, "lines");
+    const size_t n = json_array_size(lines);
+    struct group group = {.document = document, .rows = calloc(n + 1, sizeof *group.rows)};
+    find_strategies(lines, &group);
+    if (group.n_left_out > 0)
+        fprintf(out,
+                "<p class=\"about\">Curves are those of the first %d strategies; %zu more have "
+                "none.</p>\n",
+                DPB_FIGURE_SERIES, group.n_left_out);
+    for (size_t i = 0; group.rows && i < n; i++) {
+        const json_t *line = json_array_get(lines, i);
+        const json_t *next = json_array_get(lines, i + 1);
+        group.name = dpb_json_text(line, "group", "");
+        group.rows[group.n++] = json_object_get(line, "row");
+        if (next && strcmp(dpb_json_text(next, "group", ""), group.name) == 0)
+            continue;
+        write_group(&group, out);
+        group.n = 0;
+    }
+    free(group.rows);
+}

@@ -1,0 +1,43 @@
+/*
+ * norms.h - what the update rules need of the norms of whole tensors: optimizer.clip_norm and
+ * LARS.
+ *
+ * clip_norm, X: the mean gradient g of all weights is scaled by min(1, X / (||g|| + 1e-6)), as
+ * PyTorch's clip_grad_norm_ does it.
+ *
+ * LARS (You, Gitman, Ginsburg: Large Batch Training of Convolutional Networks. 2017): a tensor w
+ * that decays has the local rate  l = trust ||w|| / (||g|| + decay ||w||),  others have 1, as has a
+ * tensor whose ||w|| or ||g|| is 0. Then v = momentum * v + rate * l * (g + decay * w); w -= v.
+ *
+ * Norms are float64, of tensors that are summed in one order (dpb_vec_squares): equal mean
+ * gradients give equal bits, whatever brought them here.
+ */
+#ifndef DPB_CORE_TRAIN_NORMS_H
+#define DPB_CORE_TRAIN_NORMS_H
+
+#include "dpbench/host.h"
+#include "train/settings.h"
+
+/* By which a rule multiplies: w -= rate * (scale * g + decay * w), for SGD. */
+struct dpb_factors {
+    double rate, scale, decay;
+};
+
+static inline bool dpb_norms_needed(const struct dpb_optimizer_settings *settings)
+{
+    return settings->kind == DPB_LARS || settings->clip_norm > 0.0;
+}
+
+/* The arenas at the end of an exchange: old weights, and the summed gradients. */
+struct dpb_norms_args {
+    const struct dpb_graph *graph;
+    const struct dpb_optimizer_settings *settings;
+    dpb_dtype weight_type, gradient_type;
+    const void *weights, *gradients;
+};
+
+/* Fills in `factors` for each of the graph's tensors. */
+void dpb_norms_factors(const struct dpb_norms_args *args, const struct dpb_step *step,
+                       struct dpb_factors *factors);
+
+#endif

@@ -1,0 +1,190 @@
+/*
+ * proof_books.c - the proof by books: named arrays against the gradients that each worker says were
+ * applied (dpbench/contract.h).
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "train/pattern.h"
+#include "train/proof_parts.h"
+#include "world/store.h"
+
+/* A worker's part of the balance, which is zero in the sum over the workers: the change of its
+ * arrays, less the change that its gradients account for. */
+struct balance {
+    double *is, *bound;
+    uint64_t n;
+    uint32_t counted[DPB_PROOF_BOOK_STEPS]; /* 1: this worker's gradient of the step was applied */
+};
+
+/* Adds `sign` times the books as they stand. */
+static dpb_status add_books(const struct dpb_proving *proof, double sign, struct balance *balance)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    struct dpb_books books = {.n = 0};
+    DPB_TRY(exchange->ops->books(exchange->comm, &books));
+    for (uint32_t e = 0; e < books.n && e < DPB_BOOKS; e++) {
+        const struct dpb_book *book = &books.entries[e];
+        const double unit =
+            book->of_gradients ? -proof->rate / exchange->experiment->accumulate : 1.0;
+        const double coefficient = sign * unit * book->coefficient;
+        const void *array;
+        uint64_t at = 0;
+        if (!book->array)
+            continue;
+        DPB_TRY(
+            dpb_arena_look(exchange, book->array, dpb_arena_bytes(exchange, book->type), &array));
+        for (uint64_t begin = proof->phase * DPB_PROOF_BLOCK; begin < exchange->layout.n_elements;
+             begin += proof->stride * DPB_PROOF_BLOCK, at += DPB_PROOF_BLOCK)
+            for (uint64_t i = 0; i < dpb_proof_block_length(exchange, begin); i++) {
+                double part = coefficient * dpb_proof_number_at(book->type, array, begin + i);
+                balance->is[at + i] += part;
+                balance->bound[at + i] += fabs(part);
+            }
+    }
+    return DPB_OK;
+}
+
+static double share_of(const struct dpb_proving *proof, uint32_t step, uint64_t element)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    return exchange->ops->applied
+               ? exchange->ops->applied(exchange->comm, proof->first_exchange + step, element)
+               : exchange->plan.contract.share;
+}
+
+static void add_gradients(const struct dpb_proving *proof, struct balance *balance)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    double block[DPB_PROOF_BLOCK];
+    for (uint32_t step = 0; step < proof->n_steps; step++) {
+        const double unit = proof->rate / exchange->experiment->accumulate;
+        uint64_t at = 0;
+        balance->counted[step] = share_of(proof, step, 0) != 0.0;
+        for (uint64_t begin = proof->phase * DPB_PROOF_BLOCK; begin < exchange->layout.n_elements;
+             begin += proof->stride * DPB_PROOF_BLOCK, at += DPB_PROOF_BLOCK) {
+            uint64_t count = dpb_proof_block_length(exchange, begin);
+            dpb_proof_generate(proof, dpb_world.rank, step, begin, count, block);
+            for (uint64_t i = 0; i < count; i++) {
+                const double part = unit * share_of(proof, step, begin + i) * block[i];
+                balance->is[at + i] += part;
+                balance->bound[at + i] += fabs(part);
+            }
+        }
+    }
+}
+
+/* Adds the part of another worker, or gives the own to rank 0. */
+static dpb_status pass_part(const char *key, bool gives, double *part, uint64_t n)
+{
+    enum { PIECE = 4096 };
+    double piece[PIECE];
+    for (uint64_t at = 0; at < n; at += PIECE) {
+        size_t count = n - at < PIECE ? n - at : PIECE, bytes = sizeof piece;
+        if (gives) {
+            DPB_TRY(dpb_store_give(key, part + at, count * sizeof *part, 0));
+            continue;
+        }
+        DPB_TRY(dpb_store_take(key, piece, &bytes, 0));
+        for (size_t i = 0; i < count; i++)
+            part[at + i] += piece[i];
+    }
+    return DPB_OK;
+}
+
+static dpb_status pass_balance(const char *key, bool gives, struct balance *balance)
+{
+    double counted[DPB_PROOF_BOOK_STEPS];
+    for (int step = 0; step < DPB_PROOF_BOOK_STEPS; step++)
+        counted[step] = balance->counted[step];
+    DPB_TRY(pass_part(key, gives, balance->is, balance->n));
+    DPB_TRY(pass_part(key, gives, balance->bound, balance->n));
+    DPB_TRY(pass_part(key, gives, counted, DPB_PROOF_BOOK_STEPS));
+    for (int step = 0; step < DPB_PROOF_BOOK_STEPS; step++)
+        balance->counted[step] = (uint32_t)counted[step];
+    return DPB_OK;
+}
+
+/* Rank 0, with the sum over all workers. */
+static dpb_status judge_balance(struct dpb_proving *proof, const struct balance *balance)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    const char *comm = exchange->experiment->settings.comm.name;
+    const double unit = fmax(dpb_proof_roundoff(exchange->layout.gradient_type),
+                             dpb_proof_roundoff(exchange->layout.weight_type));
+    const double roundings =
+        proof->n_steps + exchange->experiment->n_workers + 1.0 + contract->roundings;
+    const double handed = proof->rate * contract->share / exchange->experiment->accumulate *
+                          exchange->experiment->n_workers * proof->n_steps * DPB_PATTERN_LARGEST;
+    const double shared = contract->consistency == DPB_LOSSY ? handed : 0.0;
+    for (uint32_t step = 0; step < proof->n_steps; step++)
+        if (contract->consistency == DPB_PARTIAL && balance->counted[step] != contract->parameter)
+            return dpb_fail(DPB_VERIFICATION,
+                            "%s check of comm '%s': in step %llu the gradients of %u workers "
+                            "count, not of %u as its contract says",
+                            proof->name, comm, (unsigned long long)proof->first_exchange + step,
+                            balance->counted[step], contract->parameter);
+    for (uint64_t i = 0; i < balance->n; i++) {
+        double bound = roundings * unit * (balance->bound[i] + shared);
+        uint64_t element = (proof->phase + i / DPB_PROOF_BLOCK * proof->stride) * DPB_PROOF_BLOCK +
+                           i % DPB_PROOF_BLOCK;
+        if (!isfinite(bound) && exchange->experiment->settings.run.nan != DPB_NAN_STOP) {
+            proof->finite = false;
+            continue;
+        }
+        if (!(fabs(balance->is[i]) <= bound))
+            return dpb_fail(DPB_VERIFICATION,
+                            "%s check of comm '%s': the books of element %llu (bucket %llu) are "
+                            "off by %.9g (within %.3g): a gradient was lost, applied twice or "
+                            "with another coefficient than the strategy says",
+                            proof->name, comm, (unsigned long long)element,
+                            (unsigned long long)(element / exchange->arenas.bucket_elements),
+                            balance->is[i], bound);
+    }
+    return DPB_OK;
+}
+
+static dpb_status close_books(struct dpb_proving *proof, struct balance *balance)
+{
+    char key[32];
+    add_gradients(proof, balance);
+    DPB_TRY(add_books(proof, 1.0, balance));
+    for (uint32_t rank = 1; rank < proof->exchange->experiment->n_workers; rank++) {
+        snprintf(key, sizeof key, "books/%u", rank);
+        if (dpb_world.rank == 0 || dpb_world.rank == rank)
+            DPB_TRY(pass_balance(key, dpb_world.rank == rank, balance));
+    }
+    if (dpb_world.rank == 0)
+        DPB_TRY(judge_balance(proof, balance));
+    return dpb_workers_meet();
+}
+
+dpb_status dpb_proof_keep_books(struct dpb_proving *proof)
+{
+    struct balance balance = {.n = dpb_proof_count_blocks(proof) * DPB_PROOF_BLOCK};
+    balance.is = calloc(balance.n + 1, sizeof *balance.is);
+    balance.bound = calloc(balance.n + 1, sizeof *balance.bound);
+    dpb_status status = balance.is && balance.bound
+                            ? DPB_OK
+                            : dpb_fail(DPB_NO_MEMORY, "no memory for the books of a proof");
+    if (status == DPB_OK)
+        status = dpb_proof_make_start(proof);
+    if (status == DPB_OK)
+        status = dpb_workers_meet(); /* none takes a step while another opens its books */
+    if (status == DPB_OK)
+        status = add_books(proof, -1.0, &balance);
+    if (status == DPB_OK)
+        status = dpb_workers_meet();
+    if (status == DPB_OK)
+        status = dpb_proof_take_steps(proof);
+    if (status == DPB_OK)
+        status = dpb_workers_meet(); /* none closes its books while another still hands over */
+    if (status == DPB_OK)
+        status = close_books(proof, &balance);
+    free(balance.is);
+    free(balance.bound);
+    return status;
+}

@@ -1,0 +1,60 @@
+/*
+ * proof_parts.h - a proof under way: private to proof.c, proof_books.c and proof_steps.c.
+ */
+#ifndef DPB_CORE_TRAIN_PROOF_PARTS_H
+#define DPB_CORE_TRAIN_PROOF_PARTS_H
+
+#include "train/proof.h"
+
+enum { DPB_PROOF_BLOCK = 1024, DPB_PROOF_SAMPLED_BLOCKS = 1024, DPB_PROOF_BOOK_STEPS = 8 };
+
+/* Gradients of `rank` in the n-th step of a proof, for elements [begin, begin + count). */
+typedef void (*dpb_proof_generator)(uint64_t seed, uint32_t rank, uint32_t step, uint64_t begin,
+                                    uint64_t count, double *gradients);
+
+struct dpb_proving {
+    struct dpb_exchange *exchange;
+    struct dpb_journal *journal;
+    const char *name;
+    dpb_proof_generator generate;
+    bool exact, fresh; /* from zero weights */
+    bool finite;       /* all numbers that were looked at; run.nan = continue lets others be */
+    double rate, scale;
+    uint32_t n_steps;        /* with gradients; settle_steps with zeros come behind them */
+    uint64_t first_exchange; /* step number of the first */
+    uint64_t phase, stride;  /* blocks looked at: phase, phase + stride, ... */
+    double *before;          /* of those blocks, one behind the other; NULL: zeros */
+};
+
+static inline uint64_t dpb_proof_seed(const struct dpb_exchange *exchange)
+{
+    return (uint64_t)exchange->experiment->settings.run.seed;
+}
+
+/* ---- proof_steps.c ------------------------------------------------------------------------- */
+
+/* Gradients as the arena holds them. */
+void dpb_proof_generate(const struct dpb_proving *proof, uint32_t rank, uint32_t step,
+                        uint64_t begin, uint64_t count, double *gradients);
+/* Elements of the block that begins there. */
+uint64_t dpb_proof_block_length(const struct dpb_exchange *exchange, uint64_t begin);
+/* Blocks that the proof looks at. */
+uint64_t dpb_proof_count_blocks(const struct dpb_proving *proof);
+double dpb_proof_roundoff(dpb_dtype type);
+
+static inline double dpb_proof_number_at(dpb_dtype type, const void *array, uint64_t i)
+{
+    return type == DPB_FP64 ? ((const double *)array)[i] : (double)((const float *)array)[i];
+}
+
+/* Where a proof starts from: zero weights; or those of the training, once steps of zero gradients
+ * have brought all that it handed over into them. */
+dpb_status dpb_proof_make_start(const struct dpb_proving *proof);
+dpb_status dpb_proof_take_steps(struct dpb_proving *proof);
+
+/* ---- proof_books.c ------------------------------------------------------------------------- */
+
+/* The whole proof by books. Collective. */
+dpb_status dpb_proof_keep_books(struct dpb_proving *proof);
+
+#endif

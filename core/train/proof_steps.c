@@ -1,0 +1,85 @@
+/* proof_steps.c - the steps of a proof, with known gradients; see proof_parts.h. */
+#include <string.h>
+
+#include "base/vec.h"
+#include "train/proof_parts.h"
+
+void dpb_proof_generate(const struct dpb_proving *proof, uint32_t rank, uint32_t step,
+                        uint64_t begin, uint64_t count, double *gradients)
+{
+    dpb_dtype type = proof->exchange->layout.gradient_type;
+    double stored[DPB_PROOF_BLOCK]; /* room for any type */
+    proof->generate(dpb_proof_seed(proof->exchange), rank, step, begin, count, gradients);
+    dpb_vec.cast(type, stored, DPB_FP64, gradients, count);
+    dpb_vec.cast(DPB_FP64, gradients, type, stored, count);
+}
+
+uint64_t dpb_proof_block_length(const struct dpb_exchange *exchange, uint64_t begin)
+{
+    uint64_t rest = exchange->layout.n_elements - begin;
+    return rest < DPB_PROOF_BLOCK ? rest : DPB_PROOF_BLOCK;
+}
+
+uint64_t dpb_proof_count_blocks(const struct dpb_proving *proof)
+{
+    uint64_t all = (proof->exchange->layout.n_elements + DPB_PROOF_BLOCK - 1) / DPB_PROOF_BLOCK;
+    return all > proof->phase ? (all - proof->phase + proof->stride - 1) / proof->stride : 0;
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static dpb_status take_step(const struct dpb_proving *proof, uint32_t step)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    dpb_dtype type = exchange->layout.gradient_type;
+    double block[DPB_PROOF_BLOCK];
+    void *gradients;
+    DPB_TRY(dpb_arena_edit(exchange, exchange->gradients, &gradients));
+    memset(block, 0, sizeof block);
+    for (uint64_t at = 0; at < exchange->layout.n_elements; at += DPB_PROOF_BLOCK) {
+        uint64_t count = dpb_proof_block_length(exchange, at);
+        if (step < proof->n_steps)
+            proof->generate(dpb_proof_seed(exchange), dpb_world.rank, step, at, count, block);
+        dpb_vec.cast(type, (char *)gradients + at * dpb_dtype_size(type), DPB_FP64, block, count);
+    }
+    DPB_TRY(dpb_arena_commit(exchange, exchange->gradients, dpb_arena_bytes(exchange, type)));
+    DPB_TRY(dpb_exchange_begin(exchange, proof->rate, proof->scale, true));
+    DPB_TRY(dpb_exchange_ready(exchange, exchange->layout.n_elements, NULL));
+    return dpb_exchange_finish(exchange);
+}
+
+static dpb_status start_from_zero(struct dpb_exchange *exchange)
+{
+    DPB_TRY(dpb_workers_meet()); /* nobody reads the arenas any more */
+    DPB_TRY(dpb_arena_clear(exchange, exchange->arenas.weights,
+                            dpb_arena_bytes(exchange, exchange->layout.weight_type)));
+    return dpb_exchange_load(exchange);
+}
+
+dpb_status dpb_proof_take_steps(struct dpb_proving *proof)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    proof->first_exchange = exchange->n_begun;
+    for (uint32_t step = 0; step < proof->n_steps + contract->settle_steps; step++)
+        DPB_TRY(take_step(proof, step));
+    return dpb_exchange_settle(exchange);
+}
+
+dpb_status dpb_proof_make_start(const struct dpb_proving *proof)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    if (proof->fresh)
+        return start_from_zero(exchange);
+    for (uint32_t step = 0; step < exchange->plan.contract.settle_steps; step++)
+        DPB_TRY(take_step(proof, UINT32_MAX));
+    DPB_TRY(dpb_exchange_drain(exchange));
+    return exchange->plan.contract.settle_steps > 0 ? dpb_verify_replicas(exchange, proof->journal)
+                                                    : DPB_OK;
+}
+
+double dpb_proof_roundoff(dpb_dtype type)
+{
+    static const double units[] = {[DPB_FP64] = 0x1p-53, [DPB_FP32] = 0x1p-24, [DPB_BF16] = 0x1p-8};
+    return units[type];
+}

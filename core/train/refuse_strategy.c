@@ -1,0 +1,304 @@
+/*
+ * refuse_strategy.c - what a strategy cannot do, by what it promises: see refuse.h. And options
+ * that belong to plugins which were not chosen.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "plugin/plugins.h"
+#include "train/estimate.h"
+#include "train/norms.h"
+#include "train/refuse.h"
+#include "world/pmix.h"
+#include "world/world.h"
+
+enum { NAMES_BYTES = 256 };
+
+/* Names the plugins that `wanted` picks, for a message: "" where it picks none. */
+static dpb_status name_plugins(bool (*wanted)(const struct dpb_plugin_row *row, const void *of),
+                               const void *of, char names[NAMES_BYTES])
+{
+    struct dpb_plugin_row *rows = NULL;
+    size_t n = 0;
+    struct dpb_text text = dpb_text_in(names, NAMES_BYTES);
+    DPB_TRY(dpb_plugin_list(&dpb_host, &rows, &n));
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].plugin && wanted(&rows[i], of))
+            dpb_text_add(&text, " %s", rows[i].plugin->name);
+    free(rows);
+    return DPB_OK;
+}
+
+static bool promises(const struct dpb_plugin_row *row, const void *needed)
+{
+    const uint64_t capabilities = *(const uint64_t *)needed;
+    return row->kind == DPB_PLUGIN_COMM &&
+           (row->plugin->capabilities & capabilities) == capabilities;
+}
+
+static dpb_status list_comms(uint64_t needed, char comms[NAMES_BYTES])
+{
+    return name_plugins(promises, &needed, comms);
+}
+
+static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64_t needed)
+{
+    const bool rounds = needed & DPB_COMM_ROUNDS;
+    char carriers[NAMES_BYTES];
+    DPB_TRY(list_comms(needed, carriers));
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s: comm '%s' carries no codec%s, and comm.codec = %s; leave comm.codec out, "
+                    "or take a comm.name that carries %s:%s",
+                    dpb_experiment_origin(experiment, "comm", "codec"),
+                    experiment->settings.comm.name, rounds ? " of two rounds" : "",
+                    experiment->codec.name, rounds ? "these" : "codecs", carriers);
+}
+
+static dpb_status check_codec(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const int precision = settings->run.precision, gradient = settings->comm.gradient;
+    const char *place = dpb_experiment_origin(experiment, "comm", "codec");
+    if (!dpb_experiment_codec(experiment))
+        return DPB_OK;
+    const uint64_t needed = DPB_COMM_CODECS | (experiment->codec.ops->finish ? DPB_COMM_ROUNDS : 0);
+    if ((experiment->plugins[DPB_PLUGIN_COMM]->capabilities & needed) != needed)
+        return refuse_carrier(experiment, needed);
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: `dpbench comm` measures sums that come out exactly, and comm.codec = "
+                        "%s loses some of them; leave comm.codec out",
+                        place, experiment->codec.name);
+    if (precision == DPB_PRECISION_FP64 || precision == DPB_PRECISION_FP16 ||
+        (gradient != 0 && gradient != DPB_FP32 + 1))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.codec = %s encodes gradients in fp32 without a loss scale; leave "
+                        "comm.gradient out, and take run.precision = fp32, tf32 or bf16",
+                        place, experiment->codec.name);
+    return DPB_OK;
+}
+
+/* What needs the norms of whole tensors: of the option that asks for them. */
+static dpb_status check_norms(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const bool lars = settings->optimizer.kind == DPB_LARS;
+    const char *place = dpb_experiment_origin(experiment, "optimizer", lars ? "name" : "clip_norm");
+    const char *what = lars ? "optimizer 'lars'" : "optimizer.clip_norm";
+    char comms[NAMES_BYTES];
+    if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN)
+        return DPB_OK;
+    if (dpb_experiment_codec(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: %s needs all mean gradients at the end of a step, and comm.codec = %s "
+                        "(%s) clears each bucket when it is updated; leave one of them out",
+                        place, what, experiment->codec.name,
+                        dpb_experiment_origin(experiment, "comm", "codec"));
+    if (dpb_experiment_arenas_on_device(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: %s takes norms of weights and gradients on the host, and comm '%s' "
+                        "keeps them in the memory of device '%s'; take another of them",
+                        place, what, settings->comm.name, settings->device.name);
+    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE)
+        return DPB_OK;
+    DPB_TRY(list_comms(DPB_COMM_WHOLE, comms));
+    return dpb_fail(
+        DPB_UNSUPPORTED,
+        "%s: %s needs all mean gradients on one rank before it updates, and comm '%s' "
+        "does not bring them there; take another optimizer, or a comm.name that does:%s",
+        place, what, settings->comm.name, comms);
+}
+
+/* comm.shard is an option of strategies (plugins/lib/shard.h). */
+static dpb_status check_shard(const struct dpb_experiment *experiment)
+{
+    const struct dpb_setting *shard = dpb_config_get(experiment->config, "comm", "shard");
+    if (!shard || strcmp(shard->value, "none") == 0 || !dpb_experiment_codec(experiment))
+        return DPB_OK;
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s: comm.shard = %s beside comm.codec = %s: with a codec each worker decodes "
+                    "and updates all of a bucket; leave one of them out",
+                    shard->origin, shard->value, experiment->codec.name);
+}
+
+/* That the strategy is synchronous shows when it plans: dpb_late_contract. */
+static dpb_status check_late(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const char *place = dpb_experiment_origin(experiment, "comm", "late");
+    if (settings->comm.late == 0)
+        return DPB_OK;
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: `dpbench comm` waits for the end of each exchange; leave comm.late "
+                        "out",
+                        place);
+    if (dpb_experiment_codec(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.late = 1 beside comm.codec = %s (%s): no contract is both late "
+                        "and lossy; leave one of them out",
+                        place, experiment->codec.name,
+                        dpb_experiment_origin(experiment, "comm", "codec"));
+    if (settings->run.precision == DPB_PRECISION_FP16)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.late = 1 with run.precision = fp16, which leaves out steps whose "
+                        "gradients overflow: the step before would be more than one late; take "
+                        "another precision",
+                        place);
+    if (dpb_experiment_arenas_on_device(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.late = 1 needs weights and gradients on the host, and comm '%s' "
+                        "keeps them in the memory of device '%s'; leave comm.late out, or take "
+                        "another comm.name",
+                        place, settings->comm.name, settings->device.name);
+    return DPB_OK;
+}
+
+/* Whether the device has the memory and the queues that the strategy needs. */
+static bool has_runtime(const struct dpb_experiment *experiment)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    const char *needed = experiment->comm_needs.runtime;
+    return !needed || (device->queues && (strcmp(needed, "any") == 0 ||
+                                          strcmp(needed, device->queues->runtime) == 0));
+}
+
+static dpb_status check_comm(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    const char *because = experiment->comm_needs.because;
+    if (settings->run.servers > 0 && !(comm->capabilities & DPB_COMM_SERVERS))
+        return dpb_fail(DPB_UNSUPPORTED, "%s: comm '%s' has no servers; leave run.servers out",
+                        dpb_experiment_origin(experiment, "run", "servers"), comm->name);
+    if (settings->run.servers == 0 && (comm->capabilities & DPB_COMM_SERVED))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' keeps the model in server processes; give run.servers",
+                        dpb_experiment_origin(experiment, "comm", "name"), comm->name);
+    if (settings->run.comm_cores > 0 && !(comm->capabilities & DPB_COMM_OVERLAP))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' has no work for communication cores; leave "
+                        "run.comm_cores out",
+                        dpb_experiment_origin(experiment, "run", "comm_cores"), comm->name);
+    if (settings->run.comm_cores > 0 && experiment->comm_needs.takes_events &&
+        dpb_experiment_arenas_on_device(experiment))
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "%s: what comm '%s' does is enqueued on the GPU by the loop's thread: there is "
+            "no work for communication cores; leave run.comm_cores out",
+            dpb_experiment_origin(experiment, "run", "comm_cores"), comm->name);
+    if (!has_runtime(experiment))
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "%s: comm '%s'%s%s keeps weights and gradients in a GPU's memory, and device "
+            "'%s' (%s) computes elsewhere; take a device.name that computes on GPUs, or "
+            "another %s",
+            dpb_experiment_origin(experiment, "comm", "name"), comm->name, because ? " with " : "",
+            because ? because : "", settings->device.name,
+            dpb_experiment_origin(experiment, "device", "name"), because ? "way" : "comm");
+    if ((comm->capabilities & DPB_COMM_ALONE) && settings->run.prove)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' exchanges nothing that could be proved; leave "
+                        "run.prove out",
+                        dpb_experiment_origin(experiment, "run", "prove"), comm->name);
+    return DPB_OK;
+}
+
+static dpb_status check_machines(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    if (experiment->n_machines > 1 && !(comm->capabilities & DPB_COMM_MULTI_NODE))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' works within one machine, and comm.hosts = %s (%s) makes "
+                        "%u; take a strategy that goes across",
+                        dpb_experiment_origin(experiment, "comm", "name"), comm->name,
+                        experiment->settings.comm.hosts,
+                        dpb_experiment_origin(experiment, "comm", "hosts"), experiment->n_machines);
+    return DPB_OK;
+}
+
+/* Neither a launcher of mpirun's or srun's nor a rank of one of theirs, nor will it be. */
+static bool started_locally(const struct dpb_experiment *experiment)
+{
+    if (strncmp(dpb_experiment_origin(experiment, "comm", "hosts"), DPB_LAUNCH_ORIGIN,
+                sizeof DPB_LAUNCH_ORIGIN - 1) == 0)
+        return false;
+    return dpb_world.board ? !dpb_world.parted : !dpb_pmix_is_here();
+}
+
+static dpb_status check_launcher(const struct dpb_experiment *experiment)
+{
+    const char *because = experiment->comm_needs.because;
+    if (dpb_experiment_needs_launcher(experiment) && started_locally(experiment))
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "%s: comm '%s'%s%s works under mpirun or srun only: start dpbench by one of "
+            "them, or take another %s",
+            dpb_experiment_origin(experiment, "comm", "name"), experiment->settings.comm.name,
+            because ? " with " : "", because ? because : "", because ? "way" : "strategy");
+    return DPB_OK;
+}
+
+dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
+{
+    static dpb_status (*const checks[])(const struct dpb_experiment *) = {
+        check_comm,  check_machines, check_launcher, check_codec,
+        check_norms, check_shard,    check_late};
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        DPB_TRY(checks[i](experiment));
+    return DPB_OK;
+}
+
+dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const bool lars = settings->optimizer.kind == DPB_LARS;
+    if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN ||
+        dpb_experiment_strategy_memory(experiment, 0).state_elements >=
+            experiment->graph->n_elements)
+        return DPB_OK;
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s: optimizer.%s needs the norms of whole tensors, and with comm.shard (%s) a "
+                    "worker of comm '%s' has parts of them; leave one of them out",
+                    dpb_experiment_origin(experiment, "optimizer", lars ? "name" : "clip_norm"),
+                    lars ? "name = lars" : "clip_norm",
+                    dpb_experiment_origin(experiment, "comm", "shard"), settings->comm.name);
+}
+
+static bool has_option(const struct dpb_plugin_row *row, const void *setting_)
+{
+    const struct dpb_setting *setting = setting_;
+    return strcmp(dpb_plugin_place[row->kind].section, setting->section) == 0 &&
+           dpb_options_find(row->plugin->options, setting->key);
+}
+
+static dpb_status check_owner(const struct dpb_experiment *experiment,
+                              const struct dpb_setting *setting)
+{
+    char owners[NAMES_BYTES];
+    for (size_t t = 0; t < experiment->n_tables; t++)
+        if (strcmp(experiment->tables[t].section, setting->section) == 0 &&
+            dpb_options_find(experiment->tables[t].rows, setting->key))
+            return DPB_OK;
+    DPB_TRY(name_plugins(has_option, setting, owners));
+    if (owners[0] == '\0')
+        return DPB_OK;
+    char here[NAMES_BYTES];
+    struct dpb_text text = dpb_text_in(here, sizeof here);
+    for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
+        if (experiment->plugins[kind] &&
+            strcmp(dpb_plugin_place[kind].section, setting->section) == 0)
+            dpb_text_item(&text, " and", " %s '%s'", dpb_plugin_kind_name[kind],
+                          experiment->plugins[kind]->name);
+    return dpb_fail(DPB_USAGE, "%s: unknown option '%s' for%s; it is an option of%s",
+                    setting->origin, setting->key, here, owners);
+}
+
+dpb_status dpb_refuse_unknown(const struct dpb_experiment *experiment)
+{
+    for (size_t i = 0; i < experiment->config->n_settings; i++)
+        DPB_TRY(check_owner(experiment, &experiment->config->settings[i]));
+    return DPB_OK;
+}
