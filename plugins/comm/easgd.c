@@ -22,7 +22,7 @@ static const struct dpb_host *host;
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "4", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
     {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AVERAGING_AT(alpha),
-     AVERAGING_ALPHA "0.9 / run.workers"},
+     AVERAGING_ALPHA "0.9 / workers"},
     {0}};
 
 static struct averaging_rule rule_of(const struct averaging_options *options, uint32_t n_workers)

@@ -122,7 +122,7 @@ static const struct dpb_comm_ops mpi_ops = {.open = mpi_open,
 
 static struct dpb_plugin mpi_plugin = {
     DPB_PLUGIN_HEAD(COMM, mpi_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_WHOLE,
     .name = "mpi",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by MPI_Iallreduce; under mpirun or srun",

@@ -77,7 +77,7 @@ static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at
     const struct dpb_range all = device_piece(comm, length, at);
     (void)until_ns;
     device_sum(comm, bucket, all);
-    device_update(comm, &comm->updates, bucket, all);
+    device_update(comm, bucket, all);
 }
 
 /* ---- stage: pull the new weights ----------------------------------------------------------- */
@@ -89,13 +89,18 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     device_pull(comm, bucket, device_piece(comm, length, at));
 }
 
-static const struct stage stages[] = {{device_push_due, device_push, device_push_wait},
-                                      {device_pushed_due, device_pushed, device_pushed_wait},
-                                      {device_sum_due, serve, device_sum_wait},
-                                      {device_summed_due, device_summed, device_summed_wait},
-                                      {device_updated_due, device_updated, device_updated_wait},
-                                      {device_pull_due, pull, device_pull_wait},
-                                      {device_pulled_due, device_pulled, device_pulled_wait}};
+enum { PUSH, SERVE, UPDATED, PULL, STAGES };
+
+static const struct stage stages[STAGES] = {
+    [PUSH] = {device_push_due, device_push, device_push_wait},
+    [SERVE] = {device_sum_due, serve, device_sum_wait},
+    [PULL] = {device_pull_due, pull, device_pull_wait},
+};
+
+static const struct stage_flight *const flights[STAGES] = {[PUSH] = &device_pushed,
+                                                           [SERVE] = &device_summed,
+                                                           [UPDATED] = &device_updated,
+                                                           [PULL] = &device_pulled};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
@@ -155,7 +160,7 @@ static dpb_status ps_plan(void *comm_, const struct dpb_layout *layout, struct d
 
 static dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    return device_strategy_bind(comm, arenas, stages, sizeof stages / sizeof *stages);
+    return device_strategy_bind(comm, arenas, stages, flights, STAGES);
 }
 
 static const struct dpb_comm_ops ps_ops = {.needs = ps_needs,

@@ -49,11 +49,11 @@ static void take(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     do {
         struct dpb_range piece = device_piece(comm, length, at);
         device_pull(comm, bucket, piece);
-        device_update(comm, &comm->updates, bucket, piece);
+        device_update(comm, bucket, piece);
     } while (*at < length && host->now_ns() < until_ns);
 }
 
-/* ---- stage: let go of the bucket when it is updated and all have taken it ------------------ */
+/* ---- stage: let go of the bucket when all have taken it ------------------------------------ */
 
 static uint32_t missing_taker(const struct device_strategy *comm, uint64_t bucket)
 {
@@ -62,28 +62,34 @@ static uint32_t missing_taker(const struct device_strategy *comm, uint64_t bucke
                : UINT32_MAX;
 }
 
-static bool updated_due(void *strategy, uint64_t bucket)
+static bool taken_due(void *strategy, uint64_t bucket)
 {
-    return device_updated_due(strategy, bucket) && missing_taker(strategy, bucket) == UINT32_MAX;
+    return missing_taker(strategy, bucket) == UINT32_MAX;
 }
 
-static dpb_status updated_wait(void *strategy, uint64_t bucket)
+static dpb_status taken_wait(void *strategy, uint64_t bucket)
 {
     struct device_strategy *comm = strategy;
     uint32_t taker = missing_taker(comm, bucket);
-    if (taker == UINT32_MAX || !device_updated_due(strategy, bucket))
-        return device_updated_wait(strategy, bucket);
+    if (taker == UINT32_MAX)
+        return DPB_OK;
     return device_wait_signal(comm, SIGNAL_TAKEN, taker, bucket,
                               comm->base.arenas.layout.gradient_type, "the peer to take the sum");
 }
 
-static const struct stage stages[] = {{device_push_due, device_push, device_push_wait},
-                                      {device_pushed_due, device_pushed, device_pushed_wait},
-                                      {device_sum_due, sum, device_sum_wait},
-                                      {device_summed_due, device_summed, device_summed_wait},
-                                      {device_pull_due, take, device_pull_wait},
-                                      {device_pulled_due, device_pulled, device_pulled_wait},
-                                      {updated_due, device_updated, updated_wait}};
+enum { PUSH, SUM, TAKE, UPDATED, TAKEN, STAGES };
+
+static const struct stage stages[STAGES] = {
+    [PUSH] = {device_push_due, device_push, device_push_wait},
+    [SUM] = {device_sum_due, sum, device_sum_wait},
+    [TAKE] = {device_pull_due, take, device_pull_wait},
+    [TAKEN] = {taken_due, NULL, taken_wait},
+};
+
+static const struct stage_flight *const flights[STAGES] = {[PUSH] = &device_pushed,
+                                                           [SUM] = &device_summed,
+                                                           [TAKE] = &device_pulled,
+                                                           [UPDATED] = &device_updated};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
@@ -127,7 +133,7 @@ static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
 
 static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    return device_strategy_bind(comm, arenas, stages, sizeof stages / sizeof *stages);
+    return device_strategy_bind(comm, arenas, stages, flights, STAGES);
 }
 
 static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
@@ -145,7 +151,7 @@ static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),
-    .capabilities = DPB_COMM_OVERLAP,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_WHOLE,
     .name = "replicated",
     .version = DPB_VERSION,
     .summary = "a copy on every worker; bucket i is summed on worker i mod W and copied back",

@@ -25,7 +25,7 @@ static const struct dpb_host *host;
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
     {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AVERAGING_AT(alpha),
-     AVERAGING_ALPHA "1 / run.workers"},
+     AVERAGING_ALPHA "1 / workers"},
     {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AVERAGING_AT(momentum_on_center),
      "z has momentum"},
     {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL, AVERAGING_AT(center_momentum),

@@ -6,30 +6,57 @@
 
 enum { YIELDS = 64, SHORTEST_NAP_US = 20, LONGEST_NAP_US = 1000 };
 
-dpb_status device_flight_open(struct device_strategy *comm, struct device_lane *lane,
-                              struct device_flight *flight)
+dpb_status device_lanes_open(struct device_strategy *comm)
 {
-    flight->lane = lane;
-    flight->raises = N_SIGNALS;
+    DPB_TRY(comm->ops->open(comm->device, &comm->out.queue));
+    DPB_TRY(comm->ops->open(comm->device, &comm->here.queue));
+    return comm->ops->open(comm->device, &comm->back.queue);
+}
+
+dpb_status device_flight_open(struct device_strategy *comm, uint32_t flight,
+                              struct device_lane *lane, enum signal_kind raises)
+{
+    struct device_flight *made = &comm->flights[flight];
+    made->lane = lane;
+    made->raises = raises;
     for (int i = 0; i < DEVICE_IN_FLIGHT; i++)
-        DPB_TRY(comm->ops->new_event(comm->device, &flight->events[i]));
+        DPB_TRY(comm->ops->new_event(comm->device, &made->events[i]));
     return DPB_OK;
 }
 
-void device_flight_close(const struct device_strategy *comm, struct device_flight *flight)
+/* Queues first: until then their work may use the events, and what they copy to. */
+void device_flights_close(struct device_strategy *comm)
 {
-    for (int i = 0; i < DEVICE_IN_FLIGHT; i++)
-        comm->base.host->event->destroy(flight->events[i]);
+    struct device_lane *const lanes[] = {&comm->out, &comm->here, &comm->back};
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) {
+        comm->ops->close(lanes[i]->queue);
+        lanes[i]->queue = NULL;
+    }
+    for (int flight = 0; flight < DEVICE_FLIGHTS; flight++)
+        for (int i = 0; i < DEVICE_IN_FLIGHT; i++) {
+            comm->base.host->event->destroy(comm->flights[flight].events[i]);
+            comm->flights[flight].events[i] = NULL;
+        }
 }
 
-struct dpb_event *device_flight_event(const struct device_flight *flight, uint64_t bucket)
+bool device_all_landed(const struct device_strategy *comm)
 {
-    return flight->events[bucket % DEVICE_IN_FLIGHT];
+    for (int i = 0; i < DEVICE_FLIGHTS; i++)
+        if (comm->flights[i].begun != comm->flights[i].landed)
+            return false;
+    return true;
 }
 
-bool device_has_room(const struct device_strategy *comm, const struct device_flight *flight)
+struct dpb_event *device_flight_event(const struct device_strategy *comm, uint32_t flight,
+                                      uint64_t bucket)
 {
-    const bool room = comm->in_place || flight->begun < flight->landed + DEVICE_IN_FLIGHT;
+    return comm->flights[flight].events[bucket % DEVICE_IN_FLIGHT];
+}
+
+bool device_has_room(const struct device_strategy *comm, uint32_t flight)
+{
+    const struct device_flight *of = &comm->flights[flight];
+    const bool room = comm->in_place || of->begun < of->landed + DEVICE_IN_FLIGHT;
     return room && comm->status == DPB_OK;
 }
 
@@ -46,25 +73,17 @@ static void raise_signal(const struct device_strategy *comm, const struct device
         signals_raise(&comm->base.signals, flight->raises, bucket);
 }
 
-void device_begun(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                  bool empty)
+void device_begun(struct device_strategy *comm, uint32_t flight, uint64_t bucket, bool empty)
 {
+    struct device_flight *of = &comm->flights[flight];
     uint64_t i = bucket % DEVICE_IN_FLIGHT;
-    flight->began_ns[i] = comm->base.host->now_ns();
-    flight->empty[i] = empty || comm->in_place;
-    flight->begun++;
+    of->began_ns[i] = comm->base.host->now_ns();
+    of->empty[i] = empty || comm->in_place;
+    of->begun++;
     if (comm->in_place)
-        raise_signal(comm, flight, bucket);
+        raise_signal(comm, of, bucket);
     else if (!empty && comm->status == DPB_OK)
-        device_keep(comm, comm->ops->record(flight->lane->queue, flight->events[i]));
-}
-
-bool device_is_done(const struct device_strategy *comm, const struct device_flight *flight,
-                    uint64_t bucket)
-{
-    uint64_t i = bucket % DEVICE_IN_FLIGHT;
-    return comm->status == DPB_OK &&
-           (flight->empty[i] || comm->base.host->event->poll(flight->events[i]));
+        device_keep(comm, comm->ops->record(of->lane->queue, of->events[i]));
 }
 
 /* As messages name it. */
@@ -93,14 +112,23 @@ static void see_landing(struct device_strategy *comm, struct device_flight *flig
                 host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */
 }
 
-void device_landed(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                   dpb_phase phase)
+static bool is_done(const void *strategy, uint64_t bucket, const struct stage_flight *flight)
 {
-    flight->landed++;
-    if (!flight->empty[bucket % DEVICE_IN_FLIGHT])
-        see_landing(comm, flight, bucket, phase);
+    const struct device_strategy *comm = strategy;
+    const struct device_flight *of = &comm->flights[flight->kind];
+    uint64_t i = bucket % DEVICE_IN_FLIGHT;
+    return comm->status == DPB_OK && (of->empty[i] || comm->base.host->event->poll(of->events[i]));
+}
+
+static void land(void *strategy, uint64_t bucket, const struct stage_flight *flight)
+{
+    struct device_strategy *comm = strategy;
+    struct device_flight *of = &comm->flights[flight->kind];
+    of->landed++;
+    if (!of->empty[bucket % DEVICE_IN_FLIGHT])
+        see_landing(comm, of, bucket, flight->phase);
     if (!comm->in_place)
-        raise_signal(comm, flight, bucket);
+        raise_signal(comm, of, bucket);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */
@@ -153,9 +181,14 @@ dpb_status device_wait_signal(struct device_strategy *comm, enum signal_kind kin
                : device_wait(comm, bucket, peer, type, purpose);
 }
 
-dpb_status device_wait_landing(struct device_strategy *comm, uint64_t bucket, const char *purpose)
+static dpb_status wait_landing(void *strategy, uint64_t bucket, const struct stage_flight *flight)
 {
-    const struct dpb_wait what = {
-        .step = comm->base.step.step, .bucket = bucket, .peer = own_rank(comm), .purpose = purpose};
+    struct device_strategy *comm = strategy;
+    const struct dpb_wait what = {.step = comm->base.step.step,
+                                  .bucket = bucket,
+                                  .peer = own_rank(comm),
+                                  .purpose = flight->purpose};
     return look_again(comm, &what, "exchange");
 }
+
+const struct stage_flight_ops device_flight_ops = {is_done, land, wait_landing};

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-enum { PUSH_STAGES = 2 }; /* the first of a strategy's: device_push and device_pushed */
 enum { SLOT_ALIGNMENT = 256, NONE = UINT32_MAX };
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -14,7 +13,7 @@ dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_co
     const bool in_place = strcmp(args->device->ops->runtime, "host") == 0;
     if (!in_place && args->n_workers > DPB_SUM_SOURCES)
         return host->fail(DPB_UNSUPPORTED,
-                          "run.workers = %u: a device sums the gradients of at most %d workers",
+                          "%u workers: a device sums the gradients of at most %d workers",
                           args->n_workers, DPB_SUM_SOURCES);
     DPB_TRY(strategy_open(host, args, bytes, comm));
     struct device_strategy *made = *comm;
@@ -116,25 +115,25 @@ static void report_ways(const struct device_strategy *comm)
 }
 
 dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_arenas *arenas,
-                                const struct stage *stages, uint32_t n_stages)
+                                const struct stage *stages,
+                                const struct stage_flight *const *flights, uint32_t n_stages)
 {
     const struct dpb_host *host = comm->base.host;
     comm->sources = host->alloc(comm->base.args.n_workers * sizeof *comm->sources);
     if (!comm->sources)
         return DPB_NO_MEMORY;
-    DPB_TRY(comm->ops->open(comm->device, &comm->out.queue));
-    DPB_TRY(comm->ops->open(comm->device, &comm->here.queue));
-    DPB_TRY(comm->ops->open(comm->device, &comm->back.queue));
-    DPB_TRY(device_flight_open(comm, &comm->out, &comm->pushes));
-    DPB_TRY(device_flight_open(comm, &comm->here, &comm->sums));
-    DPB_TRY(device_flight_open(comm, &comm->back, &comm->pulls));
-    DPB_TRY(device_flight_open(comm, comm->scheme.gives_weights ? &comm->here : &comm->back,
-                               &comm->updates));
-    comm->pushes.raises = SIGNAL_PUSHED;
-    (comm->scheme.gives_weights ? &comm->updates : &comm->sums)->raises = SIGNAL_REDUCED;
-    comm->pulls.raises = SIGNAL_TAKEN;
-    const uint32_t first = comm->in_place ? PUSH_STAGES : 0;
+    const bool gives_weights = comm->scheme.gives_weights;
+    DPB_TRY(device_lanes_open(comm));
+    DPB_TRY(device_flight_open(comm, DEVICE_PUSHES, &comm->out, SIGNAL_PUSHED));
+    DPB_TRY(device_flight_open(comm, DEVICE_SUMS, &comm->here,
+                               gives_weights ? N_SIGNALS : SIGNAL_REDUCED));
+    DPB_TRY(device_flight_open(comm, DEVICE_PULLS, &comm->back, SIGNAL_TAKEN));
+    DPB_TRY(device_flight_open(comm, DEVICE_UPDATES, gives_weights ? &comm->here : &comm->back,
+                               gives_weights ? SIGNAL_REDUCED : N_SIGNALS));
+    const uint32_t first = comm->in_place; /* without device_push */
     DPB_TRY(strategy_bind(&comm->base, arenas, stages + first, n_stages - first));
+    comm->base.pipeline.flights = flights + first;
+    comm->base.pipeline.flight_ops = &device_flight_ops;
     if (!comm->in_place)
         report_ways(comm);
     return DPB_OK;
@@ -143,10 +142,8 @@ dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_a
 dpb_status device_strategy_begin(void *comm_, const struct dpb_step *step)
 {
     struct device_strategy *comm = comm_;
-    struct device_flight *const flights[] = {&comm->pushes, &comm->sums, &comm->pulls,
-                                             &comm->updates};
-    for (size_t i = 0; i < sizeof flights / sizeof *flights; i++)
-        flights[i]->begun = flights[i]->landed = 0;
+    for (int i = 0; i < DEVICE_FLIGHTS; i++)
+        comm->flights[i].begun = comm->flights[i].landed = 0;
     comm->awaited = NULL;
     return strategy_begin(comm, step);
 }
@@ -164,13 +161,7 @@ void device_strategy_close(void *comm_)
     if (!comm)
         return;
     const struct dpb_host *host = comm->base.host;
-    comm->ops->close(comm->out.queue);
-    comm->ops->close(comm->here.queue);
-    comm->ops->close(comm->back.queue);
-    device_flight_close(comm, &comm->pushes);
-    device_flight_close(comm, &comm->sums);
-    device_flight_close(comm, &comm->pulls);
-    device_flight_close(comm, &comm->updates);
+    device_flights_close(comm);
     host->release(comm->sources, comm->base.args.n_workers * sizeof *comm->sources);
     strategy_close(comm);
 }
@@ -273,8 +264,8 @@ static void sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range 
         comm->sources[rank] = rank == self || comm->in_place ? strategy_gradients(base, rank, at)
                                                              : slot(comm, self, rank, bucket);
     device_keep(comm,
-                comm->ops->sum(comm->sums.lane->queue, type, strategy_gradients(base, self, at),
-                               comm->sources, n_workers, n));
+                comm->ops->sum(comm->flights[DEVICE_SUMS].lane->queue, type,
+                               strategy_gradients(base, self, at), comm->sources, n_workers, n));
     if (comm->in_place)
         base->host->count_bytes((n_workers - 1) * n * dpb_dtype_size(type));
     report_done(comm, bucket, DPB_PHASE_REDUCE, began_ns);
@@ -290,11 +281,10 @@ void device_sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range 
     if (any)
         sum(comm, bucket, share);
     if (ends_bucket(comm, bucket, piece))
-        device_begun(comm, &comm->sums, bucket, !any);
+        device_begun(comm, DEVICE_SUMS, bucket, !any);
 }
 
-void device_update(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                   struct dpb_range piece)
+void device_update(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
 {
     const struct strategy *base = &comm->base;
     const struct dpb_range elements =
@@ -305,11 +295,12 @@ void device_update(struct device_strategy *comm, struct device_flight *flight, u
     if (any)
         device_keep(comm,
                     base->host->optimizer->update(
-                        base->arenas.optimizer, flight->lane->queue, (struct dpb_range){begin, end},
+                        base->arenas.optimizer, comm->flights[DEVICE_UPDATES].lane->queue,
+                        (struct dpb_range){begin, end},
                         strategy_weights(base, base->args.rank, begin),
                         strategy_gradients(base, base->args.rank, begin), bucket, &base->step));
     if (ends_bucket(comm, bucket, piece))
-        device_begun(comm, flight, bucket, !any);
+        device_begun(comm, DEVICE_UPDATES, bucket, !any);
 }
 
 /* Before the copy the owners may have waited for a late worker, and then worked for this one. */
@@ -353,41 +344,27 @@ void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range
         if (owner == base->args.rank || bytes == 0)
             continue;
         const int64_t began_ns = base->host->now_ns();
-        device_keep(comm, comm->ops->copy(comm->pulls.lane->queue, arena(base, base->args.rank, at),
-                                          arena(base, owner, at), bytes));
+        device_keep(comm, comm->ops->copy(comm->flights[DEVICE_PULLS].lane->queue,
+                                          arena(base, base->args.rank, at), arena(base, owner, at),
+                                          bytes));
         base->host->count_bytes(bytes);
         report_done(comm, bucket, DPB_PHASE_TRANSFER, began_ns);
         any = true;
     }
     if (ends_bucket(comm, bucket, piece))
-        device_begun(comm, &comm->pulls, bucket, !any);
+        device_begun(comm, DEVICE_PULLS, bucket, !any);
 }
 
-/* ---- stages: the ends of work -------------------------------------------------------------- */
+/* ---- flights ------------------------------------------------------------------------------- */
 
-#define LANDING(NAME, FLIGHT, PHASE, PURPOSE)                                       \
-    bool device_##NAME##_due(void *comm_, uint64_t bucket)                          \
-    {                                                                               \
-        const struct device_strategy *comm = comm_;                                 \
-        return device_is_done(comm, &comm->FLIGHT, bucket);                         \
-    }                                                                               \
-    void device_##NAME(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, \
-                       int64_t until_ns)                                            \
-    {                                                                               \
-        struct device_strategy *comm = comm_;                                       \
-        (void)until_ns;                                                             \
-        device_landed(comm, &comm->FLIGHT, bucket, PHASE);                          \
-        *at = length;                                                               \
-    }                                                                               \
-    dpb_status device_##NAME##_wait(void *comm, uint64_t bucket)                    \
-    {                                                                               \
-        return device_wait_landing(comm, bucket, PURPOSE);                          \
-    }
-
-LANDING(pushed, pushes, DPB_PHASE_TRANSFER, "its device to copy gradients to the owners")
-LANDING(summed, sums, DPB_PHASE_REDUCE, "its device to sum gradients")
-LANDING(pulled, pulls, DPB_PHASE_TRANSFER, "its device to copy from the owners")
-LANDING(updated, updates, DPB_PHASE_UPDATE, "its device to update weights")
+const struct stage_flight device_pushed = {DEVICE_PUSHES, DPB_PHASE_TRANSFER,
+                                           "its device to copy gradients to the owners"};
+const struct stage_flight device_summed = {DEVICE_SUMS, DPB_PHASE_REDUCE,
+                                           "its device to sum gradients"};
+const struct stage_flight device_pulled = {DEVICE_PULLS, DPB_PHASE_TRANSFER,
+                                           "its device to copy from the owners"};
+const struct stage_flight device_updated = {DEVICE_UPDATES, DPB_PHASE_UPDATE,
+                                            "its device to update weights"};
 
 /* ---- stage: push --------------------------------------------------------------------------- */
 
@@ -399,7 +376,7 @@ static bool own_ready(const struct device_strategy *comm, uint64_t bucket)
 bool device_push_due(void *comm_, uint64_t bucket)
 {
     const struct device_strategy *comm = comm_;
-    return device_has_room(comm, &comm->pushes) && own_ready(comm, bucket) &&
+    return device_has_room(comm, DEVICE_PUSHES) && own_ready(comm, bucket) &&
            full_inbox(comm, bucket) == NONE;
 }
 
@@ -427,15 +404,15 @@ void device_push(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, in
         uint64_t bytes = (share.end - share.begin) * size;
         if (owner == base->args.rank || bytes == 0)
             continue;
-        device_keep(comm,
-                    comm->ops->copy(
-                        comm->pushes.lane->queue, slot(comm, owner, base->args.rank, bucket),
-                        strategy_gradients(base, base->args.rank, arena_at(comm, bucket, share)),
-                        bytes));
+        device_keep(comm, comm->ops->copy(comm->flights[DEVICE_PUSHES].lane->queue,
+                                          slot(comm, owner, base->args.rank, bucket),
+                                          strategy_gradients(base, base->args.rank,
+                                                             arena_at(comm, bucket, share)),
+                                          bytes));
         base->host->count_bytes(bytes);
         any = true;
     }
-    device_begun(comm, &comm->pushes, bucket, !any);
+    device_begun(comm, DEVICE_PUSHES, bucket, !any);
     *at = length;
 }
 
@@ -453,7 +430,7 @@ static uint32_t missing_gradients(const struct device_strategy *comm, uint64_t b
 bool device_sum_due(void *comm_, uint64_t bucket)
 {
     const struct device_strategy *comm = comm_;
-    return device_has_room(comm, &comm->sums) && device_has_room(comm, &comm->updates) &&
+    return device_has_room(comm, DEVICE_SUMS) && device_has_room(comm, DEVICE_UPDATES) &&
            missing_gradients(comm, bucket) == NONE;
 }
 
@@ -475,7 +452,7 @@ dpb_status device_sum_wait(void *comm_, uint64_t bucket)
 bool device_pull_due(void *comm_, uint64_t bucket)
 {
     const struct device_strategy *comm = comm_;
-    return device_has_room(comm, &comm->pulls) && device_has_room(comm, &comm->updates) &&
+    return device_has_room(comm, DEVICE_PULLS) && device_has_room(comm, DEVICE_UPDATES) &&
            device_missing(comm, SIGNAL_REDUCED, true, bucket) == NONE;
 }
 

@@ -10,8 +10,8 @@
  * asked, which goes from device to device, or, where devices cannot reach each other, through the
  * host.
  *
- * Work on a bucket is two stages of the pipeline. One gives the work to a queue, the other is due
- * when the work is done. Nothing waits for a device but by looking.
+ * Stages give work to a queue and land when the device has done it (pipeline.h). Nothing waits for
+ * a device but by looking.
  *
  * Where the device is the host, the strategy works in place. Owners read gradients where they are,
  * so there is no inbox. A queue's work is done when it is given, so signals are raised at once,
@@ -23,6 +23,16 @@
 #include "lib/strategy.h"
 
 enum { DEVICE_IN_FLIGHT = 8 /* buckets that one kind of work may be under way for */ };
+
+/* Kinds of work, by the number in struct stage_flight. A strategy with a scheme of its own shares
+ * the first and names the others itself. */
+enum {
+    DEVICE_UPDATES, /* behind the sum, where owners give weights; else behind what comes back */
+    DEVICE_PUSHES,  /* gradients to the owners, by `out` */
+    DEVICE_SUMS,    /* by `here` */
+    DEVICE_PULLS,   /* what comes back from the owners, by `back` */
+    DEVICE_FLIGHTS = 5
+};
 
 struct device_lane {
     struct dpb_queue *queue;
@@ -61,9 +71,7 @@ struct device_strategy {
     uint64_t slot_bytes;
     const void **sources; /* of a sum, by worker */
     struct device_lane out, here, back;
-    /* Gradients to the owners (by `out`), sums (`here`), what comes back from the owners (`back`),
-     * updates (behind the sum, where owners give weights; else behind what comes back). */
-    struct device_flight pushes, sums, pulls, updates;
+    struct device_flight flights[DEVICE_FLIGHTS];
     dpb_status status; /* of what was given to a queue; then nothing more is */
     /* The wait under way: for which bucket and purpose, since when, and how often it has looked. */
     uint64_t awaited_bucket;
@@ -85,26 +93,35 @@ uint64_t device_strategy_inbox(const struct device_scheme *scheme, const struct 
 /* The part of `plan` that is the same: signals, inboxes. The scheme is set. */
 void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout *layout,
                           struct dpb_comm_plan *want);
-/* `bind`; says in the result by which way copies go. */
+/* `bind`, with the flight of each stage, or NULL; says in the result by which way copies go. */
 dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_arenas *arenas,
-                                const struct stage *stages, uint32_t n_stages);
+                                const struct stage *stages,
+                                const struct stage_flight *const *flights, uint32_t n_stages);
 dpb_status device_strategy_begin(void *comm, const struct dpb_step *step);
 dpb_status device_strategy_progress(void *comm, int64_t budget_ns);
 void device_strategy_close(void *comm); /* accepts NULL */
 
 /* ---- for strategies with a scheme of their own ---------------------------------------------- */
 
-/* Makes the events of a flight on that lane; a flight that never was opened may be closed. */
-dpb_status device_flight_open(struct device_strategy *comm, struct device_lane *lane,
-                              struct device_flight *flight);
-void device_flight_close(const struct device_strategy *comm, struct device_flight *flight);
+/* Opens the three lanes. */
+dpb_status device_lanes_open(struct device_strategy *comm);
+/* Lets that kind of work go by the lane, and raise the signal when a bucket has landed (N_SIGNALS:
+ * none). */
+dpb_status device_flight_open(struct device_strategy *comm, uint32_t flight,
+                              struct device_lane *lane, enum signal_kind raises);
+/* Closes lanes and flights, also those that never were opened. */
+void device_flights_close(struct device_strategy *comm);
+/* Whether all that was begun has landed. */
+bool device_all_landed(const struct device_strategy *comm);
 /* The event behind the bucket's work: its lane has been given all of it (device_begun). */
-struct dpb_event *device_flight_event(const struct device_flight *flight, uint64_t bucket);
+struct dpb_event *device_flight_event(const struct device_strategy *comm, uint32_t flight,
+                                      uint64_t bucket);
 /* Of what was given to a queue: the first failure is kept in comm->status. */
 void device_keep(struct device_strategy *comm, dpb_status status);
-/* Looks for a while, no longer than it may, for what `purpose` says of the bucket's work on this
- * rank's device. */
-dpb_status device_wait_landing(struct device_strategy *comm, uint64_t bucket, const char *purpose);
+/* For a strategy whose struct begins with a struct device_strategy. A bucket that lands makes
+ * room, reports the time of the work and raises the flight's signal. If the work has failed, the
+ * failure is kept in comm->status and no signal is raised. */
+extern const struct stage_flight_ops device_flight_ops;
 
 /* ---- for stages ---------------------------------------------------------------------------- */
 
@@ -117,17 +134,9 @@ uint32_t device_missing(const struct device_strategy *comm, enum signal_kind kin
                         uint64_t bucket);
 
 /* Whether work for one more bucket may be given to the flight. */
-bool device_has_room(const struct device_strategy *comm, const struct device_flight *flight);
+bool device_has_room(const struct device_strategy *comm, uint32_t flight);
 /* All that the bucket needs was given to the flight's queue; `empty`: that is nothing. */
-void device_begun(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                  bool empty);
-/* Whether it is done. */
-bool device_is_done(const struct device_strategy *comm, const struct device_flight *flight,
-                    uint64_t bucket);
-/* It is, and this rank has seen it: makes room, reports the time as `phase`, raises the flight's
- * signal. If it failed, the failure is kept in comm->status and no signal is raised. */
-void device_landed(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                   dpb_phase phase);
+void device_begun(struct device_strategy *comm, uint32_t flight, uint64_t bucket, bool empty);
 
 /* The elements of the bucket to work on next, from *at on; moves *at behind them. On a device all
  * of them. On the host as many as fit into a cache, so that a stage ends in time. */
@@ -138,36 +147,23 @@ struct dpb_range device_piece(const struct device_strategy *comm, uint64_t lengt
 /* Sums the own share of the piece into the own gradients. */
 void device_sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
 /* Updates the own share of the piece, where owners give weights; else all of it. */
-void device_update(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                   struct dpb_range piece);
+void device_update(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
 /* Copies what owners give of the piece into the own arena. */
 void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
 
 /* ---- stages and parts of stages that all have ---------------------------------------------- */
 
-/* The first two stages: own gradients into the owners' inboxes. In place they are left out. */
+/* The first stage: own gradients into the owners' inboxes. In place it is left out. */
 bool device_push_due(void *comm, uint64_t bucket);
 void device_push(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
 dpb_status device_push_wait(void *comm, uint64_t bucket);
-bool device_pushed_due(void *comm, uint64_t bucket);
-void device_pushed(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
-dpb_status device_pushed_wait(void *comm, uint64_t bucket);
-/* An owner's sum, when all have handed over their gradients, and its end. */
+/* An owner's sum, when all have handed over their gradients. */
 bool device_sum_due(void *comm, uint64_t bucket);
 dpb_status device_sum_wait(void *comm, uint64_t bucket);
-bool device_summed_due(void *comm, uint64_t bucket);
-void device_summed(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
-dpb_status device_summed_wait(void *comm, uint64_t bucket);
-/* Copies from the owners, when all have raised REDUCED, and their end. */
+/* Copies from the owners, when all have raised REDUCED. */
 bool device_pull_due(void *comm, uint64_t bucket);
 dpb_status device_pull_wait(void *comm, uint64_t bucket);
-bool device_pulled_due(void *comm, uint64_t bucket);
-void device_pulled(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
-dpb_status device_pulled_wait(void *comm, uint64_t bucket);
-/* The end of an update. */
-bool device_updated_due(void *comm, uint64_t bucket);
-void device_updated(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
-dpb_status device_updated_wait(void *comm, uint64_t bucket);
+extern const struct stage_flight device_pushed, device_summed, device_pulled, device_updated;
 
 /* For stages of a strategy's own: looks for a while, no longer than it may, for `peer`, which has
  * not done what `purpose` says. */

@@ -1,10 +1,13 @@
 /* pipeline.c - see pipeline.h. */
 #include "pipeline.h"
 
+#include <assert.h>
+
 dpb_status pipeline_open(struct pipeline *pipeline, const struct dpb_host *host, void *strategy,
                          const struct stage *stages, uint32_t n_stages,
                          const struct dpb_arenas *arenas)
 {
+    assert(n_stages <= PIPELINE_STAGES);
     *pipeline = (struct pipeline){.host = host,
                                   .strategy = strategy,
                                   .stages = stages,
@@ -26,7 +29,7 @@ void pipeline_begin(struct pipeline *pipeline)
 {
     pipeline->host->event->reset(pipeline->done);
     for (uint32_t s = 0; s < pipeline->n_stages; s++)
-        pipeline->next[s] = pipeline->at[s] = 0;
+        pipeline->next[s] = pipeline->at[s] = pipeline->left[s] = 0;
 }
 
 uint64_t pipeline_bucket_length(const struct pipeline *pipeline, uint64_t bucket)
@@ -37,33 +40,78 @@ uint64_t pipeline_bucket_length(const struct pipeline *pipeline, uint64_t bucket
 /* A bucket reaches a stage when it has left the one before. */
 static bool has_bucket(const struct pipeline *pipeline, uint32_t s)
 {
-    uint64_t limit = s == 0 ? pipeline->n_buckets : pipeline->next[s - 1];
+    uint64_t limit = s == 0 ? pipeline->n_buckets : pipeline->left[s - 1];
     return pipeline->next[s] < limit;
+}
+
+static bool is_in_flight(const struct pipeline *pipeline, uint32_t s)
+{
+    return pipeline->left[s] < pipeline->next[s];
+}
+
+static const struct stage_flight *flight_of(const struct pipeline *pipeline, uint32_t s)
+{
+    return pipeline->flights ? pipeline->flights[s] : NULL;
+}
+
+/* Does a piece of the stage's next bucket; false: that is not due. */
+static bool work_on(struct pipeline *pipeline, uint32_t s, int64_t until_ns)
+{
+    const struct stage *stage = &pipeline->stages[s];
+    uint64_t bucket = pipeline->next[s];
+    if (!has_bucket(pipeline, s) || (stage->due && !stage->due(pipeline->strategy, bucket)))
+        return false;
+    uint64_t length = pipeline_bucket_length(pipeline, bucket);
+    if (stage->work)
+        stage->work(pipeline->strategy, bucket, length, &pipeline->at[s], until_ns);
+    if (!stage->work || pipeline->at[s] == length) {
+        pipeline->at[s] = 0;
+        pipeline->next[s]++;
+        pipeline->left[s] += !flight_of(pipeline, s);
+    }
+    return true;
+}
+
+static bool land(struct pipeline *pipeline, uint32_t s)
+{
+    const struct stage_flight *flight = flight_of(pipeline, s);
+    uint64_t bucket = pipeline->left[s];
+    if (!is_in_flight(pipeline, s) ||
+        !pipeline->flight_ops->done(pipeline->strategy, bucket, flight))
+        return false;
+    pipeline->flight_ops->land(pipeline->strategy, bucket, flight);
+    pipeline->left[s]++;
+    return true;
 }
 
 /* Does a piece of whatever is due; false: nothing is. */
 static bool work_on_something(struct pipeline *pipeline, int64_t until_ns)
 {
-    for (uint32_t s = 0; s < pipeline->n_stages; s++) {
-        uint64_t bucket = pipeline->next[s];
-        if (!has_bucket(pipeline, s) || !pipeline->stages[s].due(pipeline->strategy, bucket))
-            continue;
-        uint64_t length = pipeline_bucket_length(pipeline, bucket);
-        pipeline->stages[s].work(pipeline->strategy, bucket, length, &pipeline->at[s], until_ns);
-        if (pipeline->at[s] == length) {
-            pipeline->at[s] = 0;
-            pipeline->next[s]++;
-        }
-        return true;
-    }
+    for (uint32_t s = 0; s < pipeline->n_stages; s++)
+        if (work_on(pipeline, s, until_ns) || land(pipeline, s))
+            return true;
     return false;
+}
+
+const struct stage_flight *pipeline_in_flight(const struct pipeline *pipeline, uint64_t *bucket)
+{
+    for (uint32_t s = pipeline->n_stages; s-- > 0;)
+        if (is_in_flight(pipeline, s)) {
+            *bucket = pipeline->left[s];
+            return flight_of(pipeline, s);
+        }
+    return NULL;
 }
 
 static dpb_status wait_for_something(struct pipeline *pipeline)
 {
-    for (uint32_t s = pipeline->n_stages; s-- > 0;)
+    for (uint32_t s = pipeline->n_stages; s-- > 0;) {
+        if (is_in_flight(pipeline, s))
+            return pipeline->flight_ops->wait(pipeline->strategy, pipeline->left[s],
+                                              flight_of(pipeline, s));
         if (has_bucket(pipeline, s))
             return pipeline->stages[s].wait(pipeline->strategy, pipeline->next[s]);
+    }
     return DPB_OK;
 }
 
@@ -79,7 +127,7 @@ static dpb_status work_on_all(struct pipeline *pipeline, int64_t until_ns, bool 
 
 dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns)
 {
-    uint64_t *last = &pipeline->next[pipeline->n_stages - 1];
+    const uint64_t *last = &pipeline->left[pipeline->n_stages - 1];
     int64_t until_ns = budget_ns == DPB_FOREVER ? INT64_MAX : pipeline->host->now_ns() + budget_ns;
     bool worked = true;
     if (*last == pipeline->n_buckets)

@@ -5,6 +5,9 @@
  * piece, and can wait for what is missing. The pipeline does whatever is due, earlier stages first
  * (others wait for their results), and, when it may block, waits where the furthest bucket is
  * stuck.
+ *
+ * A stage may have a flight: its work only gives something to a device's queue. A bucket lands, and
+ * leaves such a stage, when the device has done that. Until then the stage works on the next ones.
  */
 #ifndef DPB_PLUGINS_LIB_PIPELINE_H
 #define DPB_PLUGINS_LIB_PIPELINE_H
@@ -13,13 +16,30 @@
 
 enum { PIPELINE_STAGES = 8 };
 
+/* What a stage gives to a device. */
+struct stage_flight {
+    uint32_t kind;       /* the strategy's number of this kind of work */
+    dpb_phase phase;     /* of the work, in the step's parts */
+    const char *purpose; /* completes "waits for ..." in messages */
+};
+
 struct stage {
+    /* NULL: a bucket is due as soon as it has left the stage before. */
     bool (*due)(void *strategy, uint64_t bucket);
     /* Works on elements [*at, length) of the bucket until it is through or `until_ns` has passed;
-     * moves *at. Called once more with *at == length is never. */
+     * moves *at. Called once more with *at == length is never. NULL: there is nothing to do. */
     void (*work)(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
-    /* Blocks until `due` may have become true. */
+    /* Blocks until `due` may have become true; NULL if `due` is. */
     dpb_status (*wait)(void *strategy, uint64_t bucket);
+};
+
+/* The hooks of a strategy with flights. */
+struct stage_flight_ops {
+    bool (*done)(const void *strategy, uint64_t bucket, const struct stage_flight *flight);
+    /* Called once for a bucket that is done, in the order of buckets. */
+    void (*land)(void *strategy, uint64_t bucket, const struct stage_flight *flight);
+    /* Returns when the bucket may be done, or after a short while. */
+    dpb_status (*wait)(void *strategy, uint64_t bucket, const struct stage_flight *flight);
 };
 
 struct pipeline {
@@ -29,7 +49,13 @@ struct pipeline {
     uint32_t n_stages;
     uint64_t n_buckets, bucket_elements, n_elements;
     struct dpb_event *done; /* fires when the last stage has done the last bucket */
-    uint64_t next[PIPELINE_STAGES], at[PIPELINE_STAGES];
+    /* By stage: the first bucket that it has not worked through, how far it is with that, and the
+     * first bucket that has not left it. */
+    uint64_t next[PIPELINE_STAGES], at[PIPELINE_STAGES], left[PIPELINE_STAGES];
+    /* Set after pipeline_open where stages have flights: by stage (NULL: a bucket leaves the stage
+     * once its work is through), and the hooks. */
+    const struct stage_flight *const *flights;
+    const struct stage_flight_ops *flight_ops;
     /* What goes on beside the stages, as a network does, or NULL; set after pipeline_open. Called
      * with the strategy again and again while the pipeline works: does a piece of what can be done
      * now, without waiting. *moved: something was, so that a stage may be due. */
@@ -45,6 +71,8 @@ void pipeline_close(struct pipeline *pipeline);
 void pipeline_begin(struct pipeline *pipeline); /* a new exchange: no bucket has begun */
 /* The `progress` hook. */
 dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns);
+/* The furthest bucket that has yet to land, and how; NULL: there is none. */
+const struct stage_flight *pipeline_in_flight(const struct pipeline *pipeline, uint64_t *bucket);
 
 /* Elements of a bucket: the last may have fewer than `bucket_elements`. */
 static inline uint64_t pipeline_length_of(uint64_t n_elements, uint64_t bucket_elements,

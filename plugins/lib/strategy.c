@@ -16,8 +16,8 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
     made->args = *args;
     if (args->n_workers > STRATEGY_WORKERS) {
         free(made);
-        return host->fail(DPB_UNSUPPORTED, "run.workers = %u: at most %d workers share memory",
-                          args->n_workers, STRATEGY_WORKERS);
+        return host->fail(DPB_UNSUPPORTED, "%u workers: at most %d share memory", args->n_workers,
+                          STRATEGY_WORKERS);
     }
     dpb_status status = coded_open(made);
     if (status == DPB_OK)

@@ -22,9 +22,10 @@ struct strategy {
     struct dpb_step step;
     struct signals signals;
     struct pipeline pipeline;
-    struct coded *coded; /* coded.h; NULL: without a codec */
-    bool sharded;        /* shard.h */
-    void *sum;           /* room for a piece of one (slices.h, with shards); else NULL */
+    struct coded *coded;                 /* coded.h; NULL: without a codec */
+    const struct coded_carrier *carrier; /* coded.h: of coded_bind_stages */
+    bool sharded;                        /* shard.h */
+    void *sum; /* room for a piece of one (slices.h, with shards); else NULL */
 };
 
 /* Elements of the arena: bucket `bucket` from `at` on, as much as a piece of work. */

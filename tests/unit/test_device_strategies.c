@@ -224,7 +224,7 @@ static void test_refusals(void **state)
     struct dpb_comm_args args = seat.args;
     args.n_workers = DPB_SUM_SOURCES + 1;
     assert_int_equal(seat.ops->open(&shards, &args, &comm), DPB_UNSUPPORTED);
-    assert_non_null(strstr(said, "run.workers = 65"));
+    assert_non_null(strstr(said, "65 workers"));
     assert_null(comm);
     close_seat(&seat);
 }

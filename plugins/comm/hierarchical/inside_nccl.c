@@ -30,27 +30,24 @@
 #include "comm/hierarchical/hierarchical.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/nccl.h"
 #include "lib/slices.h"
 
-enum stage_name { REDUCE, REDUCED, POST, FETCH, GATHER, GATHERED, UPDATED };
+enum stage_name { REDUCE, DOWN, POST, FETCH, GATHER, UP, GATHERED, UPDATED, STAGES };
 
 /* Work on the device, by `here` but the copies: down by `out`, up by `back`. */
-enum flight_name { REDUCTIONS, DOWNS, UPS, GATHERINGS, UPDATES, FLIGHTS };
+enum { REDUCTIONS = DEVICE_UPDATES + 1, DOWNS, UPS, GATHERINGS };
 
 struct inside_nccl {
     const struct nccl_library *library;
     struct communicator communicator; /* without NCCL's, where this place is alone on its machine */
     char name[32];                    /* of its group */
-    struct device_flight flights[FLIGHTS];
-    void *staging;           /* pinned: this place's shares, by bucket */
-    uint64_t pinned_bytes;   /* of it */
-    uint64_t share_elements; /* room for each */
-    uint64_t order_at;       /* in the scratch of place 0, of ... */
-    uint32_t *order;         /* ... how many reductions came before a bucket's gathering */
+    void *staging;                    /* pinned: this place's shares, by bucket */
+    uint64_t pinned_bytes;            /* of it */
+    uint64_t share_elements;          /* room for each */
+    uint64_t order_at;                /* in the scratch of place 0, of ... */
+    uint32_t *order;                  /* ... how many reductions came before a bucket's gathering */
 };
 
 /* ---- one order of calls for all places ----------------------------------------------------- */
@@ -141,88 +138,48 @@ static bool call(struct hierarchical *comm, uint64_t bucket, enum stage_name sta
     return true;
 }
 
-/* Of the own share, between its place in the arena and pinned memory, behind what `behind` has done
- * of the bucket (NULL: at once). False: there is nothing to copy. */
-static bool copy_share(struct hierarchical *comm, uint64_t bucket, const struct device_flight *of,
-                       const struct device_flight *behind)
+/* Of the own share, between its place in the arena and pinned memory. False: there is nothing to
+ * copy. */
+static bool copy_share(struct hierarchical *comm, uint64_t bucket, struct dpb_queue *queue,
+                       bool down)
 {
-    struct device_strategy *device = &comm->on_device;
     const struct inside_nccl *nccl = comm->nccl;
     struct dpb_range share = share_of(comm, bucket);
     uint64_t bytes = (share.end - share.begin) * element_size(comm);
     void *arena = gradients_of(comm, bucket, share.begin);
-    char *staged = (char *)nccl->staging + bucket * nccl->share_elements * element_size(comm);
-    bool down = of == &nccl->flights[DOWNS];
-    if (bytes == 0 || device->status != DPB_OK)
+    void *staged = (char *)nccl->staging + bucket * nccl->share_elements * element_size(comm);
+    if (bytes == 0 || comm->on_device.status != DPB_OK)
         return false;
-    if (behind)
-        device_keep(device,
-                    device->ops->await(of->lane->queue, device_flight_event(behind, bucket)));
-    device_keep(device, device->ops->copy(of->lane->queue, down ? (void *)staged : arena,
-                                          down ? arena : (void *)staged, bytes));
+    device_keep(&comm->on_device, comm->on_device.ops->copy(queue, down ? staged : arena,
+                                                            down ? arena : staged, bytes));
     return true;
 }
 
-/* The end of work that was given to a queue. */
-static bool is_done(const struct hierarchical *comm, const struct device_flight *flight,
-                    uint64_t bucket)
+/* Lets the queue wait for what a flight does of the bucket. */
+static void await_flight(struct hierarchical *comm, struct dpb_queue *queue, uint32_t flight,
+                         uint64_t bucket)
 {
-    return device_is_done(&comm->on_device, flight, bucket);
-}
-
-static void land(struct hierarchical *comm, struct device_flight *flight, uint64_t bucket,
-                 dpb_phase phase)
-{
-    device_landed(&comm->on_device, flight, bucket, phase);
+    struct device_strategy *device = &comm->on_device;
+    if (!device->flights[flight].empty[bucket % DEVICE_IN_FLIGHT] && device->status == DPB_OK)
+        device_keep(device, device->ops->await(queue, device_flight_event(device, flight, bucket)));
 }
 
 /* The optimizer on all of the bucket, behind the sum. */
 static void update(struct hierarchical *comm, uint64_t bucket, uint64_t length)
 {
-    device_update(&comm->on_device, &comm->nccl->flights[UPDATES], bucket,
-                  (struct dpb_range){0, length});
+    device_update(&comm->on_device, bucket, (struct dpb_range){0, length});
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-/* Of one machine a bucket's update is given to the device with its sum. */
-static bool is_behind_sum(const struct hierarchical *comm)
-{
-    const struct device_flight *flights = comm->nccl->flights;
-    return comm->n_shares == 0 && flights[REDUCTIONS].landed == flights[UPDATES].landed;
-}
-
-/* What the device is at work on, of the furthest bucket, and what is said of it; NULL: nothing. A
- * sum that was fetched may be waiting for its gathering, and an update for its sum. */
-static const struct device_flight *find_work(const struct hierarchical *comm, const char **purpose)
-{
-    static const struct {
-        enum flight_name name;
-        const char *purpose;
-    } rows[] = {{GATHERINGS, "NCCL to gather the sum over the machine"},
-                {UPDATES, "its device to update weights"},
-                {UPS, "its device to copy a sum from the host"},
-                {REDUCTIONS, "NCCL's sum over the machine"},
-                {DOWNS, "its device to copy a sum to the host"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const struct device_flight *flight = &comm->nccl->flights[rows[i].name];
-        *purpose = rows[i].purpose;
-        bool waits = rows[i].name == UPS ? device_is_done(&comm->on_device, flight, flight->landed)
-                                         : rows[i].name == UPDATES && is_behind_sum(comm);
-        if (flight->begun > flight->landed && !waits)
-            return flight;
-    }
-    return NULL;
-}
-
 static dpb_status look_at_nccl(const struct hierarchical *comm)
 {
     const struct inside_nccl *nccl = comm->nccl;
-    const char *purpose;
-    const struct device_flight *flight = find_work(comm, &purpose);
+    uint64_t bucket;
+    const struct stage_flight *flight = pipeline_in_flight(&comm->base.pipeline, &bucket);
     if (!nccl->communicator.nccl || !flight)
         return DPB_OK;
-    const struct dpb_wait what = what_of(comm, flight->landed, purpose);
+    const struct dpb_wait what = what_of(comm, bucket, flight->purpose);
     return nccl->library->look(&nccl->communicator, &what);
 }
 
@@ -232,27 +189,24 @@ static dpb_status wait(void *strategy, uint64_t bucket)
 {
     struct hierarchical *comm = strategy;
     const struct strategy *base = &comm->base;
-    const struct device_flight *ups = &comm->nccl->flights[UPS];
     const struct rank_set leader = {0, 1}, self = strategy_self(base);
     dpb_dtype type = base->arenas.layout.gradient_type;
-    const char *purpose;
-    const struct device_flight *work = find_work(comm, &purpose);
-    uint64_t next = n_begun(comm, REDUCE);
-    (void)bucket;
+    const uint64_t reduce = n_begun(comm, REDUCE), gather = n_begun(comm, GATHER);
+    const struct stage_flight *flight = pipeline_in_flight(&base->pipeline, &bucket);
     if (comm->on_device.status != DPB_OK) /* nothing more is given, so there is nothing to come */
         return comm->on_device.status;
-    if (work)
-        return device_wait_landing(&comm->on_device, work->landed, purpose);
+    if (flight)
+        return device_flight_ops.wait(comm, bucket, flight);
     if (hierarchical_drives(comm) && !comm->across->ops->idle(comm->across))
         return hierarchical_wait(comm);
-    if (ups->begun > ups->landed)
-        return device_wait(&comm->on_device, ups->landed, comm->ranks[0], type,
+    if (comm->n_shares > 0 && gather < n_begun(comm, FETCH))
+        return device_wait(&comm->on_device, gather, comm->ranks[0], type,
                            "the machine's first worker to gather");
-    if (!signals_reached(&base->signals, SIGNAL_READY, self, next))
-        return strategy_wait_ready(base, self, next);
+    if (!signals_reached(&base->signals, SIGNAL_READY, self, reduce))
+        return strategy_wait_ready(base, self, reduce);
     if (comm->n_shares == 0 || leads(comm)) /* ready since reduce_due has asked: it is due */
         return DPB_OK;
-    return strategy_wait(base, SIGNAL_REDUCED, leader, next, type,
+    return strategy_wait(base, SIGNAL_REDUCED, leader, reduce, type,
                          "the machine's first worker to sum");
 }
 
@@ -261,10 +215,9 @@ static dpb_status wait(void *strategy, uint64_t bucket)
 static bool reduce_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    const struct inside_nccl *nccl = comm->nccl;
-    return device_has_room(&comm->on_device, &nccl->flights[REDUCTIONS]) &&
-           device_has_room(&comm->on_device, &nccl->flights[DOWNS]) &&
-           device_has_room(&comm->on_device, &nccl->flights[UPDATES]) &&
+    const struct device_strategy *device = &comm->on_device;
+    return device_has_room(device, REDUCTIONS) && device_has_room(device, DOWNS) &&
+           device_has_room(device, DEVICE_UPDATES) &&
            signals_reached(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base), bucket) &&
            (comm->n_shares == 0 || is_turn(comm, REDUCE));
 }
@@ -272,35 +225,18 @@ static bool reduce_due(void *strategy, uint64_t bucket)
 static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     struct hierarchical *comm = strategy;
-    struct inside_nccl *nccl = comm->nccl;
+    struct device_strategy *device = &comm->on_device;
     (void)until_ns;
-    bool called = call(comm, bucket, REDUCE);
-    device_begun(&comm->on_device, &nccl->flights[REDUCTIONS], bucket, !called);
+    device_begun(device, REDUCTIONS, bucket, !call(comm, bucket, REDUCE));
     strategy_count_all_reduce(&comm->base, bucket);
     if (comm->n_shares == 0) {
         update(comm, bucket, length);
     } else {
         if (leads(comm))
             signals_raise(&comm->base.signals, SIGNAL_REDUCED, bucket);
-        bool copied = copy_share(comm, bucket, &nccl->flights[DOWNS],
-                                 called ? &nccl->flights[REDUCTIONS] : NULL);
-        device_begun(&comm->on_device, &nccl->flights[DOWNS], bucket, !copied);
+        await_flight(comm, device->out.queue, REDUCTIONS, bucket);
+        device_begun(device, DOWNS, bucket, !copy_share(comm, bucket, device->out.queue, true));
     }
-    *at = length;
-}
-
-static bool reduced_due(void *strategy, uint64_t bucket)
-{
-    const struct hierarchical *comm = strategy;
-    return is_done(comm, &comm->nccl->flights[REDUCTIONS], bucket);
-}
-
-static void reduced(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                    int64_t until_ns)
-{
-    struct hierarchical *comm = strategy;
-    (void)until_ns;
-    land(comm, &comm->nccl->flights[REDUCTIONS], bucket, DPB_PHASE_TRANSFER);
     *at = length;
 }
 
@@ -309,8 +245,8 @@ static void reduced(void *strategy, uint64_t bucket, uint64_t length, uint64_t *
 static bool post_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return is_done(comm, &comm->nccl->flights[DOWNS], bucket) &&
-           (!hierarchical_drives(comm) || comm->across->ops->has_place(comm->across));
+    (void)bucket;
+    return !hierarchical_drives(comm) || comm->across->ops->has_place(comm->across);
 }
 
 static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -318,7 +254,6 @@ static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     struct hierarchical *comm = strategy;
     struct dpb_range share = share_of(comm, bucket);
     (void)until_ns;
-    land(comm, &comm->nccl->flights[DOWNS], bucket, DPB_PHASE_TRANSFER);
     if (hierarchical_drives(comm) && comm->on_device.status == DPB_OK)
         comm->across->ops->post(comm->across, bucket * comm->nccl->share_elements,
                                 share.end - share.begin);
@@ -328,17 +263,16 @@ static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 static bool fetch_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return device_has_room(&comm->on_device, &comm->nccl->flights[UPS]) &&
+    return device_has_room(&comm->on_device, UPS) &&
            (!hierarchical_drives(comm) || comm->across->ops->finished(comm->across, bucket));
 }
 
 static void fetch(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     struct hierarchical *comm = strategy;
-    struct device_flight *ups = &comm->nccl->flights[UPS];
+    struct device_strategy *device = &comm->on_device;
     (void)until_ns;
-    bool copied = copy_share(comm, bucket, ups, NULL);
-    device_begun(&comm->on_device, ups, bucket, !copied);
+    device_begun(device, UPS, bucket, !copy_share(comm, bucket, device->back.queue, false));
     *at = length;
 }
 
@@ -348,71 +282,49 @@ static bool gather_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
     (void)bucket;
-    return device_has_room(&comm->on_device, &comm->nccl->flights[GATHERINGS]) &&
-           device_has_room(&comm->on_device, &comm->nccl->flights[UPDATES]) &&
-           is_turn(comm, GATHER);
+    return device_has_room(&comm->on_device, GATHERINGS) &&
+           device_has_room(&comm->on_device, DEVICE_UPDATES) && is_turn(comm, GATHER);
 }
 
 static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     struct hierarchical *comm = strategy;
     struct device_strategy *device = &comm->on_device;
-    struct inside_nccl *nccl = comm->nccl;
     (void)until_ns;
-    if (!nccl->flights[UPS].empty[bucket % DEVICE_IN_FLIGHT] && device->status == DPB_OK)
-        device_keep(device, device->ops->await(device->here.queue,
-                                               device_flight_event(&nccl->flights[UPS], bucket)));
-    bool called = call(comm, bucket, GATHER);
-    device_begun(device, &nccl->flights[GATHERINGS], bucket, !called);
+    await_flight(comm, device->here.queue, UPS, bucket);
+    device_begun(device, GATHERINGS, bucket, !call(comm, bucket, GATHER));
     if (leads(comm)) {
-        nccl->order[bucket] = (uint32_t)n_begun(comm, REDUCE);
+        comm->nccl->order[bucket] = (uint32_t)n_begun(comm, REDUCE);
         signals_raise(&comm->base.signals, SIGNAL_GATHERED, bucket);
     }
     update(comm, bucket, length);
     *at = length;
 }
 
-static bool gathered_due(void *strategy, uint64_t bucket)
-{
-    const struct hierarchical *comm = strategy;
-    return is_done(comm, &comm->nccl->flights[UPS], bucket) &&
-           is_done(comm, &comm->nccl->flights[GATHERINGS], bucket);
-}
+static const struct stage_flight summed = {REDUCTIONS, DPB_PHASE_TRANSFER,
+                                           "NCCL's sum over the machine"};
+static const struct stage_flight down = {DOWNS, DPB_PHASE_TRANSFER,
+                                         "its device to copy a sum to the host"};
+static const struct stage_flight up = {UPS, DPB_PHASE_TRANSFER,
+                                       "its device to copy a sum from the host"};
+static const struct stage_flight gathered = {GATHERINGS, DPB_PHASE_TRANSFER,
+                                             "NCCL to gather the sum over the machine"};
 
-static void gathered(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                     int64_t until_ns)
-{
-    struct hierarchical *comm = strategy;
-    (void)until_ns;
-    land(comm, &comm->nccl->flights[UPS], bucket, DPB_PHASE_TRANSFER);
-    land(comm, &comm->nccl->flights[GATHERINGS], bucket, DPB_PHASE_TRANSFER);
-    *at = length;
-}
+/* A gathering is given behind the copy up, before that has landed. */
+static const struct stage stages[STAGES] = {[REDUCE] = {reduce_due, reduce, wait},
+                                            [POST] = {post_due, post, wait},
+                                            [FETCH] = {fetch_due, fetch, wait},
+                                            [GATHER] = {gather_due, gather, wait}};
 
-static bool updated_due(void *strategy, uint64_t bucket)
-{
-    const struct hierarchical *comm = strategy;
-    return is_done(comm, &comm->nccl->flights[UPDATES], bucket);
-}
+static const struct stage_flight *const flights[STAGES] = {[REDUCE] = &summed,
+                                                           [DOWN] = &down,
+                                                           [UP] = &up,
+                                                           [GATHERED] = &gathered,
+                                                           [UPDATED] = &device_updated};
 
-static void updated(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                    int64_t until_ns)
-{
-    struct hierarchical *comm = strategy;
-    (void)until_ns;
-    land(comm, &comm->nccl->flights[UPDATES], bucket, DPB_PHASE_UPDATE);
-    *at = length;
-}
+static const struct stage stages_alone[] = {{reduce_due, reduce, wait}, {NULL, NULL, NULL}};
 
-static const struct stage stages[] = {
-    [REDUCE] = {reduce_due, reduce, wait},    [REDUCED] = {reduced_due, reduced, wait},
-    [POST] = {post_due, post, wait},          [FETCH] = {fetch_due, fetch, wait},
-    [GATHER] = {gather_due, gather, wait},    [GATHERED] = {gathered_due, gathered, wait},
-    [UPDATED] = {updated_due, updated, wait},
-};
-
-static const struct stage stages_alone[] = {
-    {reduce_due, reduce, wait}, {reduced_due, reduced, wait}, {updated_due, updated, wait}};
+static const struct stage_flight *const flights_alone[] = {&summed, &device_updated};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
@@ -491,17 +403,14 @@ dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *
 static dpb_status open_flights(struct hierarchical *comm)
 {
     struct device_strategy *device = &comm->on_device;
-    struct inside_nccl *nccl = comm->nccl;
-    DPB_TRY(device->ops->open(device->device, &device->out.queue));
-    DPB_TRY(device->ops->open(device->device, &device->here.queue));
-    DPB_TRY(device->ops->open(device->device, &device->back.queue));
-    struct device_lane *const lanes[FLIGHTS] = {[REDUCTIONS] = &device->here,
-                                                [DOWNS] = &device->out,
-                                                [UPS] = &device->back,
-                                                [GATHERINGS] = &device->here,
-                                                [UPDATES] = &device->here};
-    for (int i = 0; i < FLIGHTS; i++)
-        DPB_TRY(device_flight_open(device, lanes[i], &nccl->flights[i]));
+    struct device_lane *const lanes[] = {[DEVICE_UPDATES] = &device->here,
+                                         [REDUCTIONS] = &device->here,
+                                         [DOWNS] = &device->out,
+                                         [UPS] = &device->back,
+                                         [GATHERINGS] = &device->here};
+    DPB_TRY(device_lanes_open(device));
+    for (uint32_t i = 0; i < sizeof lanes / sizeof *lanes; i++)
+        DPB_TRY(device_flight_open(device, i, lanes[i], N_SIGNALS));
     return DPB_OK;
 }
 
@@ -542,8 +451,9 @@ dpb_status inside_nccl_bind(void *comm_, const struct dpb_arenas *arenas)
     bool alone = comm->n_shares == 0;
     struct dpb_arenas view = hierarchical_view(comm, arenas), staged;
     DPB_TRY(strategy_bind(&comm->base, &view, alone ? stages_alone : stages,
-                          alone ? sizeof stages_alone / sizeof *stages_alone
-                                : sizeof stages / sizeof *stages));
+                          alone ? sizeof stages_alone / sizeof *stages_alone : STAGES));
+    comm->base.pipeline.flights = alone ? flights_alone : flights;
+    comm->base.pipeline.flight_ops = &device_flight_ops;
     comm->base.signals.ranks = comm->ranks;
     comm->nccl->order = (uint32_t *)(void *)((char *)view.peer_scratch[0] + comm->nccl->order_at);
     DPB_TRY(open_flights(comm));
@@ -561,8 +471,6 @@ dpb_status inside_nccl_begin(void *comm_, const struct dpb_step *step)
     struct hierarchical *comm = comm_;
     if (hierarchical_drives(comm))
         comm->across->ops->begin(comm->across, step->step);
-    for (int i = 0; i < FLIGHTS; i++)
-        comm->nccl->flights[i].begun = comm->nccl->flights[i].landed = 0;
     return device_strategy_begin(comm, step);
 }
 
@@ -585,20 +493,11 @@ static void close_nccl(struct hierarchical *comm)
 {
     struct inside_nccl *nccl = comm->nccl;
     struct device_strategy *device = &comm->on_device;
-    struct device_lane *const lanes[] = {&device->out, &device->here, &device->back};
-    bool through = device->status == DPB_OK;
-    for (int i = 0; i < FLIGHTS; i++)
-        through = through && nccl->flights[i].begun == nccl->flights[i].landed;
-    if (through)
+    if (device->status == DPB_OK && device_all_landed(device))
         nccl->library->close(&nccl->communicator);
     else
         nccl->library->abort(&nccl->communicator);
-    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) { /* before what their copies go to */
-        device->ops->close(lanes[i]->queue);
-        lanes[i]->queue = NULL;
-    }
-    for (int i = 0; i < FLIGHTS; i++)
-        device_flight_close(device, &nccl->flights[i]);
+    device_flights_close(device); /* before what their copies go to */
     if (nccl->staging)
         device->ops->unpin(device->device, nccl->staging);
     comm->base.host->release(nccl, sizeof *nccl);

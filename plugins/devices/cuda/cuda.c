@@ -25,9 +25,8 @@ static const char *const layouts[] = {[LAYOUT_NHWC] = "nhwc", [LAYOUT_NCHW] = "n
 
 static const struct dpb_option option_table[] = {
     {"ids", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, ids),
-     "GPUs of this machine's workers, by CUDA's numbers: 0,2. The same number twice puts two "
-     "workers on "
-     "one. Empty: worker i has GPU i."},
+     "GPUs of this machine's places, by CUDA's numbers: 0,2. The same number twice puts two "
+     "places on one. Empty: place i has GPU i."},
     {"graphs", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, offsetof(struct options, graphs),
      "Whether passes are captured as CUDA graphs and launched as a whole."},
     {"tuning", DPB_OPT_STRING, NULL, "auto", 0, 0, NULL, offsetof(struct options, tuning),
@@ -79,13 +78,13 @@ static dpb_status choose_device(const struct options *options, uint32_t index, i
     if (*id == -1)
         return cuda_host->fail(
             DPB_USAGE,
-            "device.ids = '%s' has no GPU for worker %u of this machine (from 0); "
+            "device.ids = '%s' has no GPU for place %u of this machine (from 0); "
             "name one more, or take fewer workers",
             options->ids, index);
     if (*id >= n)
         return cuda_host->fail(
             DPB_USAGE,
-            "device cuda: worker %u of this machine (from 0) would have GPU %d, but "
+            "device cuda: place %u of this machine (from 0) would have GPU %d, but "
             "there are %d; take fewer workers, or let some share one by device.ids",
             index, *id, n);
     return DPB_OK;

@@ -22,8 +22,8 @@ static dpb_status fail_shared(const struct communicator *communicator, const cha
 {
     return communicator->host->fail(DPB_USAGE,
                                     "NCCL takes each GPU for one worker: %s; give every worker its "
-                                    "own by device.ids, or, for a "
-                                    "test, set comm.host_ids = rank",
+                                    "own by device.ids and run.learners = 1, or, for a test, set "
+                                    "comm.host_ids = rank",
                                     detail);
 }
 
