@@ -33,14 +33,13 @@ def beside_a_straggler(context, strategy, *settings):
 def rows(context):
     if context.cores < 2:
         return []
-    pushed = exchange(context, "ps_async")
+    apart = ["comm.hosts=1+1", "comm.interface=lo"]
     free = beside_a_straggler(context, "independent")
     return [
-        [Row("push and pull of 4 MB, ps_async / ps_cpu", "ns", pushed, exchange(context, "ps_cpu"),
-             OF_PS_CPU, by=LESS, rounds=ROUNDS),
-         Row("the same, ps_cpu by messages", "ns", pushed,
-             exchange(context, "ps_cpu", "comm.hosts=1+1", "comm.interface=lo"),
-             by=LESS, rounds=ROUNDS)],
+        [Row("push and pull of 4 MB, ps_async / ps_cpu", "ns", exchange(context, "ps_async"),
+             exchange(context, "ps_cpu"), OF_PS_CPU, by=LESS, rounds=ROUNDS)],
+        [Row("the same, both by messages", "ns", exchange(context, "ps_async", *apart),
+             exchange(context, "ps_cpu", *apart), by=LESS, rounds=ROUNDS)],
         [Row("4 workers, one slow, ps_async / alone", "images/s",
              beside_a_straggler(context, "ps_async", "run.servers=1"), free, OF_ALONE,
              rounds=ROUNDS),

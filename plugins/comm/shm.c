@@ -42,7 +42,6 @@ static const struct dpb_option options[] = {SHARD_OPTION_ROW(struct shm_options,
 static dpb_status shm_comm_open(const void *options_, const struct dpb_comm_args *args, void **comm)
 {
     const struct shm_options *given = options_;
-    DPB_TRY(shard_check(host, args, given->shard));
     DPB_TRY(strategy_open(host, args, sizeof(struct strategy), comm));
     ((struct strategy *)*comm)->sharded = shard_wanted(args, given->shard);
     return DPB_OK;
@@ -73,7 +72,7 @@ static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
         return slices_bind_shards(strategy, arenas);
     if (!strategy->coded)
         return strategy_bind(strategy, arenas, slices_stages, SLICES_STAGES);
-    return coded_bind_shared(strategy, arenas);
+    return coded_bind_stages(strategy, arenas, &coded_shared);
 }
 
 static void shm_memory(const void *options_, const struct dpb_comm_args *args,
@@ -98,7 +97,7 @@ static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,
 
 static const struct dpb_plugin shm = {
     DPB_PLUGIN_HEAD(COMM, shm_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_CODECS | DPB_COMM_ROUNDS,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_WHOLE,
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",

@@ -7,7 +7,8 @@
 enum { BANKS = 2, SAMPLE = 4096 /* elements of a bucket whose norms are measured */ };
 
 struct coded {
-    uint64_t at, slot_bytes; /* of the messages in a scratch; of one of them */
+    uint64_t at; /* of the messages in a scratch */
+    uint64_t slot_bytes[DPB_CODEC_ROUNDS];
     bool shared;
     float *residual; /* of the own gradients; without feedback the sum of what was dropped */
     float *dropped;  /* without feedback: of the bucket at hand; else NULL */
@@ -29,12 +30,28 @@ dpb_status coded_open(struct strategy *strategy)
                            : strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
 }
 
+/* Of each round: 0 for one that the codec lacks. */
+static void find_slots(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                       uint64_t bucket_elements, uint64_t slot_bytes[DPB_CODEC_ROUNDS])
+{
+    for (uint32_t round = 0; round < DPB_CODEC_ROUNDS; round++)
+        slot_bytes[round] = round < coded_rounds(codec)
+                                ? coded_slot_bytes(codec, layout, bucket_elements, round)
+                                : 0;
+}
+
+static uint64_t longer(const uint64_t slot_bytes[DPB_CODEC_ROUNDS])
+{
+    return slot_bytes[0] > slot_bytes[1] ? slot_bytes[0] : slot_bytes[1];
+}
+
 static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                                uint64_t bucket_elements, bool shared)
 {
     const uint64_t n = args->role == DPB_SERVER ? 0 : shared ? 1 : args->n_workers;
-    return n * BANKS * coded_rounds(args->codec) * strategy_count_buckets(layout, bucket_elements) *
-           coded_slot_bytes(args->codec, layout, bucket_elements);
+    uint64_t bytes[DPB_CODEC_ROUNDS];
+    find_slots(args->codec, layout, bucket_elements, bytes);
+    return n * BANKS * strategy_count_buckets(layout, bucket_elements) * (bytes[0] + bytes[1]);
 }
 
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
@@ -46,10 +63,13 @@ void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *lay
         messages_bytes(args, layout, bucket_elements, shared) + layout->n_elements * sizeof(float);
     if (!args->codec->options->feedback)
         memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
-    if (args->codec->ops->finish)
-        memory->host_bytes +=
-            coded_slot_bytes(args->codec, layout, bucket_elements) +
-            coded_count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
+    if (!args->codec->ops->finish)
+        return;
+    uint64_t slot_bytes[DPB_CODEC_ROUNDS];
+    find_slots(args->codec, layout, bucket_elements, slot_bytes);
+    memory->host_bytes +=
+        longer(slot_bytes) +
+        coded_count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
 }
 
 dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout, bool shared,
@@ -64,7 +84,7 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
                                     (unsigned long long)args->bucket_bytes, args->codec->name);
     coded->shared = shared;
     coded->at = strategy_lines(want->scratch_bytes);
-    coded->slot_bytes = coded_slot_bytes(args->codec, layout, want->bucket_elements);
+    find_slots(args->codec, layout, want->bucket_elements, coded->slot_bytes);
     want->scratch_bytes = coded->at + messages_bytes(args, layout, want->bucket_elements, shared);
     if (args->role == DPB_WORKER)
         want->gradients = DPB_MEMORY_PRIVATE;
@@ -96,7 +116,7 @@ static dpb_status bind_rounds(struct strategy *strategy)
     struct coded *coded = strategy->coded;
     const struct dpb_host *host = strategy->host;
     const struct dpb_arenas *arenas = &strategy->arenas;
-    coded->sum = host->alloc(coded->slot_bytes);
+    coded->sum = host->alloc(longer(coded->slot_bytes));
     coded->state_at = host->alloc(state_at_bytes(strategy));
     if (!coded->sum || !coded->state_at)
         return DPB_NO_MEMORY;
@@ -139,7 +159,7 @@ void coded_close(struct strategy *strategy)
         return;
     strategy->host->release(coded->residual, strategy->arenas.layout.n_elements * sizeof(float));
     strategy->host->release(coded->dropped, dropped_bytes(&strategy->arenas));
-    strategy->host->release(coded->sum, coded->slot_bytes);
+    strategy->host->release(coded->sum, longer(coded->slot_bytes));
     strategy->host->release(coded->state, state_elements(strategy) * sizeof(float));
     strategy->host->release(coded->state_at, state_at_bytes(strategy));
     free(coded);
@@ -162,9 +182,10 @@ static struct dpb_codec_part part_of(const struct strategy *strategy, uint32_t r
     return part;
 }
 
-uint64_t coded_content_bytes(const struct strategy *strategy)
+uint64_t coded_content_bytes(const struct strategy *strategy, uint64_t slot)
 {
-    return strategy->coded->slot_bytes - sizeof(struct coded_message);
+    return strategy->coded->slot_bytes[slot / strategy->arenas.n_buckets] -
+           sizeof(struct coded_message);
 }
 
 void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes)
@@ -191,7 +212,9 @@ static uint64_t slot_at(const struct strategy *strategy, uint64_t exchange, uint
 {
     const uint64_t place = strategy->coded->shared ? 0 : rank;
     const uint64_t bank = place * BANKS + exchange % BANKS;
-    return (bank * coded_n_slots(strategy) + slot) * strategy->coded->slot_bytes;
+    const uint64_t *bytes = strategy->coded->slot_bytes, n = strategy->arenas.n_buckets;
+    const uint64_t first = slot < n ? slot : n, second = slot - first;
+    return (bank * n + first) * bytes[0] + (bank * n + second) * bytes[1];
 }
 
 uint64_t coded_offset(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
@@ -337,7 +360,7 @@ static dpb_status add_message(const struct strategy *strategy, const struct dpb_
 {
     const struct dpb_codec *codec = strategy->args.codec;
     const uint64_t bytes = message->bytes; /* once: it may be a peer's memory */
-    if (bytes > coded_content_bytes(strategy))
+    if (bytes > coded_content_bytes(strategy, coded_slot(strategy, bucket, part->round)))
         return strategy->host->fail(
             DPB_FAILED, "rank %u left a message of %llu bytes for bucket %llu", part->rank,
             (unsigned long long)bytes, (unsigned long long)bucket);
@@ -393,6 +416,8 @@ void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
     struct coded *coded = strategy->coded;
     const struct coded_message *messages[STRATEGY_WORKERS];
+    if (coded->shared && round == 0)
+        signals_span_late_peer(&strategy->signals, strategy_workers(strategy), bucket);
     for (uint32_t rank = 0; rank < strategy->args.n_workers; rank++) {
         messages[rank] = coded_message(strategy, rank, coded_slot(strategy, bucket, round));
         if (coded->shared && rank != strategy->args.rank)

@@ -36,9 +36,9 @@ uint32_t coded_rounds(const struct dpb_codec *codec);
 /* A bucket's elements and tensors; the rest is 0. */
 struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
                                  uint64_t bucket);
-/* A slot for any of the messages. */
+/* A slot for any of the messages of a round. */
 uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                          uint64_t bucket_elements);
+                          uint64_t bucket_elements, uint32_t round);
 /* Elements of the state of all buckets. `at`, NULL or of a place for each bucket and one more:
  * where each begins. */
 uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
@@ -71,8 +71,8 @@ struct coded_message *coded_message_of(const struct strategy *strategy, uint64_t
 void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes);
 uint64_t coded_offset(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
                       uint64_t slot);
-/* At most, of a message. */
-uint64_t coded_content_bytes(const struct strategy *strategy);
+/* At most, of the message in a slot. */
+uint64_t coded_content_bytes(const struct strategy *strategy, uint64_t slot);
 void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round);
 /* For a codec of one round: sum = the sum of the `messages`, by rank: one of each worker. A message
  * that is refused is what coded_status returns from then on. */
@@ -88,15 +88,18 @@ dpb_status coded_books(void *comm, struct dpb_books *books);
 dpb_status coded_state(void *comm, struct dpb_saved *saved);
 #define CODED_HOOKS .books = coded_books, .state = coded_state
 
-/* The first and the last stage of a bucket: encode, update. `due` and `wait` of both. */
-bool coded_encode_due(void *strategy, uint64_t bucket);
-dpb_status coded_encode_wait(void *strategy, uint64_t bucket);
-bool coded_update_due(void *strategy, uint64_t bucket);
-/* strategy_update_bucket, which then clears the gradients. */
-void coded_update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
-dpb_status coded_update_wait(void *strategy, uint64_t bucket);
+/* How a strategy brings the messages of a bucket and round to all workers. */
+struct coded_carrier {
+    void (*post)(struct strategy *strategy, uint64_t bucket, uint32_t round); /* the own is there */
+    /* Whether those of all workers are here; blocks until they may be. */
+    bool (*here)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
+    dpb_status (*wait)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
+};
+extern const struct coded_carrier coded_shared; /* messages lie in memory that all workers share */
 
-/* Binds the stages of buckets whose messages lie in memory that all workers share. */
-dpb_status coded_bind_shared(struct strategy *strategy, const struct dpb_arenas *arenas);
+/* strategy_bind, with the stages of a codec's buckets, and coded_bind. The last stage clears the
+ * gradients. */
+dpb_status coded_bind_stages(struct strategy *strategy, const struct dpb_arenas *arenas,
+                             const struct coded_carrier *carrier);
 
 #endif

@@ -19,31 +19,29 @@ struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucke
     return part;
 }
 
-/* Of the longest message. */
+/* Of the longest message of a round. */
 static uint64_t bound_of(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                         uint64_t bucket_elements)
+                         uint64_t bucket_elements, uint32_t round)
 {
     uint64_t longest = 0;
     if (!codec->ops->finish)
         return codec->ops->bound(codec->options, strategy_longest_bucket(layout, bucket_elements));
     for (uint64_t b = 0; b < strategy_count_buckets(layout, bucket_elements); b++) {
         struct dpb_codec_part part = coded_part(layout, bucket_elements, b);
-        for (; part.round < DPB_CODEC_ROUNDS; part.round++) {
-            const uint64_t bytes = codec->ops->bytes(codec->options, &part);
-            longest = bytes > longest ? bytes : longest;
-        }
+        part.round = round;
+        const uint64_t bytes = codec->ops->bytes(codec->options, &part);
+        longest = bytes > longest ? bytes : longest;
     }
     return longest;
 }
 
 uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                          uint64_t bucket_elements)
+                          uint64_t bucket_elements, uint32_t round)
 {
-    const uint64_t bound = bound_of(codec, layout, bucket_elements);
-    const uint64_t plain = codec->options->start_step > 0
-                               ? strategy_longest_bucket(layout, bucket_elements) * sizeof(float)
-                               : 0;
-    return sizeof(struct coded_message) + strategy_lines(bound > plain ? bound : plain);
+    const bool plain = codec->options->start_step > 0 && round + 1 == coded_rounds(codec);
+    const uint64_t bound = bound_of(codec, layout, bucket_elements, round);
+    const uint64_t whole = strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
+    return sizeof(struct coded_message) + strategy_lines(plain && whole > bound ? whole : bound);
 }
 
 uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,

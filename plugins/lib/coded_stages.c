@@ -3,62 +3,23 @@
 
 #include "lib/coded.h"
 
-/* ---- the first and the last stage --------------------------------------------------------- */
+/* ---- stages: encode, for each round gather and decode, update ------------------------------- */
 
-bool coded_encode_due(void *strategy, uint64_t bucket)
+static bool encode_due(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
     return signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
 }
 
-dpb_status coded_encode_wait(void *strategy, uint64_t bucket)
+static dpb_status encode_wait(void *strategy, uint64_t bucket)
 {
     return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
 }
 
-bool coded_update_due(void *strategy, uint64_t bucket)
-{
-    (void)bucket;
-    return coded_status(strategy) == DPB_OK;
-}
-
-dpb_status coded_update_wait(void *strategy, uint64_t bucket)
-{
-    (void)bucket;
-    return coded_status(strategy);
-}
-
-/* No device writes the gradients between tensors, and a codec may decode 0 to another number: what
- * it leaves there would be encoded with the next step's. */
-void coded_update(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
-{
-    const struct strategy *strategy = strategy_;
-    const uint64_t begin = *at;
-    strategy_update_bucket(strategy_, bucket, length, at, until_ns);
-    memset(strategy_gradients(strategy, strategy->args.rank,
-                              bucket * strategy->arenas.bucket_elements + begin),
-           0, (*at - begin) * sizeof(float));
-}
-
-/* ---- messages in memory that all workers share --------------------------------------------- */
-
-static const enum signal_kind there[DPB_CODEC_ROUNDS] = {SIGNAL_PUSHED, SIGNAL_ANSWERED};
-
 static void encode_round(struct strategy *comm, uint64_t bucket, uint32_t round)
 {
     coded_encode(comm, bucket, round);
-    signals_raise(&comm->signals, there[round], bucket);
-}
-
-static bool round_due(const struct strategy *comm, uint64_t bucket, uint32_t round)
-{
-    return signals_reached(&comm->signals, there[round], strategy_workers(comm), bucket);
-}
-
-static dpb_status round_wait(const struct strategy *comm, uint64_t bucket, uint32_t round)
-{
-    return strategy_wait(comm, there[round], strategy_workers(comm), bucket, DPB_FP32,
-                         "the peer's encoded gradients");
+    comm->carrier->post(comm, bucket, round);
 }
 
 static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -70,20 +31,18 @@ static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 
 static bool decode_due(void *strategy, uint64_t bucket)
 {
-    return round_due(strategy, bucket, 0);
+    return ((const struct strategy *)strategy)->carrier->here(strategy, bucket, 0);
 }
 
 static dpb_status decode_wait(void *strategy, uint64_t bucket)
 {
-    return round_wait(strategy, bucket, 0);
+    return ((const struct strategy *)strategy)->carrier->wait(strategy, bucket, 0);
 }
 
 static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
-    struct strategy *comm = strategy;
     (void)until_ns;
-    signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
-    coded_decode(comm, bucket, 0);
+    coded_decode(strategy, bucket, 0);
     *at = length;
 }
 
@@ -96,12 +55,12 @@ static void answer(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 
 static bool again_due(void *strategy, uint64_t bucket)
 {
-    return round_due(strategy, bucket, 1);
+    return ((const struct strategy *)strategy)->carrier->here(strategy, bucket, 1);
 }
 
 static dpb_status again_wait(void *strategy, uint64_t bucket)
 {
-    return round_wait(strategy, bucket, 1);
+    return ((const struct strategy *)strategy)->carrier->wait(strategy, bucket, 1);
 }
 
 static void decode_again(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
@@ -112,17 +71,66 @@ static void decode_again(void *strategy, uint64_t bucket, uint64_t length, uint6
     *at = length;
 }
 
-dpb_status coded_bind_shared(struct strategy *strategy, const struct dpb_arenas *arenas)
+static bool update_due(void *strategy, uint64_t bucket)
 {
-    static const struct stage one[] = {{coded_encode_due, encode, coded_encode_wait},
+    (void)bucket;
+    return coded_status(strategy) == DPB_OK;
+}
+
+static dpb_status update_wait(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return coded_status(strategy);
+}
+
+/* No device writes the gradients between tensors, and a codec may decode 0 to another number: what
+ * it leaves there would be encoded with the next step's. */
+static void update(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at,
+                   int64_t until_ns)
+{
+    const struct strategy *strategy = strategy_;
+    const uint64_t begin = *at;
+    strategy_update_bucket(strategy_, bucket, length, at, until_ns);
+    memset(strategy_gradients(strategy, strategy->args.rank,
+                              bucket * strategy->arenas.bucket_elements + begin),
+           0, (*at - begin) * sizeof(float));
+}
+
+dpb_status coded_bind_stages(struct strategy *strategy, const struct dpb_arenas *arenas,
+                             const struct coded_carrier *carrier)
+{
+    static const struct stage one[] = {{encode_due, encode, encode_wait},
                                        {decode_due, decode, decode_wait},
-                                       {coded_update_due, coded_update, coded_update_wait}};
-    static const struct stage two[] = {{coded_encode_due, encode, coded_encode_wait},
+                                       {update_due, update, update_wait}};
+    static const struct stage two[] = {{encode_due, encode, encode_wait},
                                        {decode_due, answer, decode_wait},
                                        {again_due, decode_again, again_wait},
-                                       {coded_update_due, coded_update, coded_update_wait}};
+                                       {update_due, update, update_wait}};
     const bool twice = coded_rounds(strategy->args.codec) > 1;
+    strategy->carrier = carrier;
     DPB_TRY(strategy_bind(strategy, arenas, twice ? two : one,
                           twice ? sizeof two / sizeof *two : sizeof one / sizeof *one));
     return coded_bind(strategy);
 }
+
+/* ---- messages in memory that all workers share --------------------------------------------- */
+
+static const enum signal_kind there[DPB_CODEC_ROUNDS] = {SIGNAL_PUSHED, SIGNAL_ANSWERED};
+
+static void raise_message(struct strategy *comm, uint64_t bucket, uint32_t round)
+{
+    signals_raise(&comm->signals, there[round], bucket);
+}
+
+static bool messages_raised(const struct strategy *comm, uint64_t bucket, uint32_t round)
+{
+    return signals_reached(&comm->signals, there[round], strategy_workers(comm), bucket);
+}
+
+static dpb_status wait_messages(const struct strategy *comm, uint64_t bucket, uint32_t round)
+{
+    return strategy_wait(comm, there[round], strategy_workers(comm), bucket, DPB_FP32,
+                         "the peer's encoded gradients");
+}
+
+const struct coded_carrier coded_shared = {raise_message, messages_raised, wait_messages};

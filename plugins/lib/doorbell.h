@@ -45,11 +45,12 @@ dpb_status doorbell_open(const struct doorbell_args *args, struct doorbell **doo
 void doorbell_ring(const struct doorbell *doorbell);
 /* For who waits, one thread, in this order. `arm`: false: it was rung since the last disarm, so
  * there is something to look at, and not to be waited. Then poll of `fd` and of others; then
- * `disarm`, in either case, and after it a look at shared memory. */
+ * `disarm`, in either case, and after it a look at shared memory. `readable`: poll has reported
+ * `fd`, or the caller does not know. */
 bool doorbell_arm(struct doorbell *doorbell);
 int doorbell_fd(
     const struct doorbell *doorbell); /* readable when it was rung; never read by others */
-void doorbell_disarm(struct doorbell *doorbell);
+void doorbell_disarm(struct doorbell *doorbell, bool readable);
 void doorbell_close(struct doorbell *doorbell); /* accepts NULL */
 
 #endif

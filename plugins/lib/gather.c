@@ -79,7 +79,7 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
     if (link == PREVIOUS && label->kind == MESSAGE && label->word < gather->n_members &&
         label->word != own_rank(gather) && label->bucket < gather->n_slots &&
         (label->exchange == now + 1 || (label->exchange == now && now != UINT64_MAX)) &&
-        label->bytes <= coded_content_bytes(strategy) &&
+        label->bytes <= coded_content_bytes(strategy, label->bucket) &&
         label->at_bytes ==
             coded_offset(strategy, label->exchange, (uint32_t)label->word, label->bucket) &&
         !*here(gather, label->exchange, (uint32_t)label->word, label->bucket))
@@ -242,7 +242,7 @@ static dpb_status open_mesh(struct gather *gather)
     for (uint32_t link = 0; link < LINKS; link++)
         peers[link].landings[MESSAGE] = (struct mesh_landing){memory, bytes};
     snprintf(shape, sizeof shape, "messages of up to %llu bytes in %llu slots",
-             (unsigned long long)coded_content_bytes(strategy),
+             (unsigned long long)coded_content_bytes(strategy, gather->n_slots - 1),
              (unsigned long long)gather->n_slots);
     const struct mesh_args args = {.host = gather->host,
                                    .transport = gather->args.transport,

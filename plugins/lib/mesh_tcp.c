@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "lib/tcp_frames.h"
 
@@ -22,6 +24,8 @@ struct stream {
     struct mesh_label label;      /* of what is coming */
     uint64_t arrived[MESH_KINDS]; /* parts that are here */
     bool left;                    /* its end has come */
+    /* As far as epoll has said: neither call on it would return EAGAIN; nothing comes any more. */
+    bool readable, writable, hung_up;
 };
 
 struct mesh_tcp {
@@ -34,6 +38,8 @@ struct mesh_tcp {
     uint32_t n_links, n_streams;
     uint32_t *ranks;        /* by link */
     struct stream *streams; /* [link * n_streams + stream] */
+    int epoll;              /* reports changes (EPOLLET), each stream by its index */
+    struct epoll_event *events;
 };
 
 static struct mesh_tcp *tcp_of(struct mesh_transport *transport)
@@ -95,12 +101,17 @@ static void send_message(struct mesh_transport *transport, uint32_t link,
     }
 }
 
+static bool sends(const struct stream *stream)
+{
+    return stream->writable && !tcp_sender_idle(&stream->sender);
+}
+
 /* *error: errno; 0: none. */
 static void flush(struct stream *stream, int *error, bool *moved)
 {
     uint32_t n_sent;
-    *error = tcp_sender_flush(&stream->sender, &n_sent, moved);
-    *moved = *moved || n_sent > 0; /* there is room again */
+    *error = tcp_sender_flush(&stream->sender, &n_sent, &stream->writable);
+    *moved = *moved || n_sent > 0 || sends(stream); /* there is room again, or more goes out */
 }
 
 /* ---- receiving ----------------------------------------------------------------------------- */
@@ -144,12 +155,16 @@ static dpb_status begin(struct mesh_tcp *tcp, uint32_t link, struct stream *stre
     return DPB_OK;
 }
 
-/* *dry: nothing more is there. */
-static dpb_status receive(struct mesh_tcp *tcp, uint32_t link, struct stream *stream, bool *dry,
-                          bool *moved)
+static bool receives(const struct stream *stream)
+{
+    return stream->readable && !stream->left;
+}
+
+/* The end of the stream may be behind the bytes that were fewer than asked for. */
+static dpb_status receive(struct mesh_tcp *tcp, uint32_t link, struct stream *stream, bool *moved)
 {
     struct tcp_news news = tcp_receiver_read(&stream->receiver);
-    *dry = news.dry;
+    stream->readable = !news.dry || stream->hung_up;
     if (news.closed || news.error != 0)
         return broken(tcp, link, "receiving from", news.error);
     *moved = *moved || news.bytes > 0;
@@ -165,12 +180,13 @@ static dpb_status receive(struct mesh_tcp *tcp, uint32_t link, struct stream *st
 static dpb_status move_stream(struct mesh_tcp *tcp, uint32_t link, struct stream *stream,
                               bool *moved)
 {
-    bool dry = false;
     int error = 0;
-    if (!tcp_sender_idle(&stream->sender))
+    if (sends(stream))
         flush(stream, &error, moved);
-    for (int reads = 0; reads < READS && !dry && !stream->left; reads++)
-        DPB_TRY(receive(tcp, link, stream, &dry, moved));
+    if (error != 0) /* a good-bye may have come with it */
+        stream->readable = true;
+    for (int reads = 0; reads < READS && receives(stream); reads++)
+        DPB_TRY(receive(tcp, link, stream, moved));
     if (error != 0 && !stream->left)
         return broken(tcp, link, "sending to", error);
     if (error != 0)
@@ -178,10 +194,30 @@ static dpb_status move_stream(struct mesh_tcp *tcp, uint32_t link, struct stream
     return DPB_OK;
 }
 
+static int count_streams(const struct mesh_tcp *tcp)
+{
+    return (int)(tcp->n_links * tcp->n_streams);
+}
+
+/* Without waiting. */
+static void look(struct mesh_tcp *tcp)
+{
+    const int n = epoll_wait(tcp->epoll, tcp->events, count_streams(tcp) + 1, 0);
+    for (int i = 0; i < n; i++) {
+        const uint32_t events = tcp->events[i].events;
+        const bool ended = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+        struct stream *stream = &tcp->streams[tcp->events[i].data.u32];
+        stream->hung_up = stream->hung_up || ended;
+        stream->readable = stream->readable || ended || (events & EPOLLIN) != 0;
+        stream->writable = stream->writable || ended || (events & EPOLLOUT) != 0;
+    }
+}
+
 static dpb_status move(struct mesh_transport *transport, int64_t until_ns, bool *moved)
 {
     struct mesh_tcp *tcp = tcp_of(transport);
     (void)until_ns; /* a pass is short: what sockets hold, once for each */
+    look(tcp);
     for (uint32_t link = 0; link < tcp->n_links; link++)
         for (uint32_t s = 0; s < tcp->n_streams; s++)
             DPB_TRY(move_stream(tcp, link, stream_of(tcp, link, s), moved));
@@ -190,20 +226,17 @@ static dpb_status move(struct mesh_transport *transport, int64_t until_ns, bool 
 
 static uint32_t n_watched(const struct mesh_transport *transport)
 {
-    const struct mesh_tcp *tcp = tcp_seen(transport);
-    return tcp->n_links * tcp->n_streams;
+    (void)transport;
+    return 1;
 }
 
 static bool watch(struct mesh_transport *transport, struct pollfd *fds)
 {
     const struct mesh_tcp *tcp = tcp_of(transport);
-    for (uint32_t i = 0; i < n_watched(transport); i++) {
-        const struct stream *stream = &tcp->streams[i];
-        short out = tcp_sender_idle(&stream->sender) ? 0 : POLLOUT;
-        short in = stream->left ? 0 : POLLIN;
-        fds[i] =
-            (struct pollfd){.fd = in || out ? stream->sender.fd : -1, .events = (short)(in | out)};
-    }
+    fds[0] = (struct pollfd){.fd = tcp->epoll, .events = POLLIN};
+    for (int i = 0; i < count_streams(tcp); i++)
+        if (sends(&tcp->streams[i]) || receives(&tcp->streams[i]))
+            return false;
     return true;
 }
 
@@ -247,6 +280,20 @@ static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
     return DPB_OK;
 }
 
+static dpb_status watch_all(struct mesh_tcp *tcp)
+{
+    tcp->epoll = epoll_create1(EPOLL_CLOEXEC);
+    bool made = tcp->epoll >= 0;
+    for (int i = 0; made && i < count_streams(tcp); i++) {
+        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                                    .data.u32 = (uint32_t)i};
+        made = epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, tcp->streams[i].sender.fd, &event) == 0;
+    }
+    return made ? DPB_OK
+                : tcp->host->fail(DPB_IO, "cannot watch %d connections: %s", count_streams(tcp),
+                                  strerror(errno));
+}
+
 static dpb_status connect_all(struct mesh_transport *transport, const struct mesh_args *args,
                               struct mesh *mesh)
 {
@@ -254,9 +301,10 @@ static dpb_status connect_all(struct mesh_transport *transport, const struct mes
     tcp->mesh = mesh;
     tcp->ranks = calloc(args->n_peers + 1, sizeof *tcp->ranks);
     tcp->streams = calloc((size_t)args->n_peers * tcp->n_streams + 1, sizeof *tcp->streams);
+    tcp->events = calloc((size_t)args->n_peers * tcp->n_streams + 1, sizeof *tcp->events);
     struct dpb_connect_peer *peers = calloc(args->n_peers + 1, sizeof *peers);
     dpb_status status = DPB_OK;
-    if (!tcp->ranks || !tcp->streams || !peers)
+    if (!tcp->ranks || !tcp->streams || !tcp->events || !peers)
         status = tcp->host->fail(DPB_NO_MEMORY, "no memory to connect %s", args->what);
     for (uint32_t i = 0; status == DPB_OK && i < args->n_peers; i++)
         tcp->ranks[i] = args->peers[i].rank;
@@ -265,7 +313,7 @@ static dpb_status connect_all(struct mesh_transport *transport, const struct mes
     if (status == DPB_OK && !tcp->fds)
         status = dial_all(tcp, args, peers);
     free(peers);
-    return status;
+    return status == DPB_OK ? watch_all(tcp) : status;
 }
 
 static void say_bye(struct mesh_tcp *tcp, uint32_t link)
@@ -288,8 +336,11 @@ static void close_all(struct mesh_transport *transport, bool through)
         for (uint32_t s = 0; s < tcp->n_streams; s++)
             tcp_close_stream(stream_of(tcp, link, s)->sender.fd);
     }
+    if (tcp->epoll >= 0)
+        close(tcp->epoll);
     free(tcp->ranks);
     free(tcp->streams);
+    free(tcp->events);
     free(tcp);
 }
 
@@ -310,6 +361,7 @@ static dpb_status create(const struct dpb_host *host, const struct mesh_tcp *val
     *tcp = *values;
     tcp->base.ops = &tcp_ops;
     tcp->host = host;
+    tcp->epoll = -1;
     *transport = &tcp->base;
     return DPB_OK;
 }

@@ -1,6 +1,4 @@
 /* ring.c - see ring.h. */
-#include "lib/ring.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,589 +8,10 @@
 #include <unistd.h>
 
 #include "lib/mesh_transport.h"
-
-/* Links: to the next member, and to the one before. Two members have both, for a connection is
- * faster one way than both ways at once. */
-enum { NEXT, PREVIOUS, LINKS };
+#include "lib/ring_state.h"
 
 /* What ring_wait polls before the mesh's descriptors. */
 enum { WAKE_FD, BELL_FD, RING_FDS };
-
-/* Handed to the mesh at once. A slot is chosen when its chunk is handed over: with fewer chunks
- * ahead fewer slots are in use, and those are in the caches. */
-#define AHEAD_BYTES (UINT64_C(512) << 10)
-
-/* Shorter gaps between two chunks are the network's, not a late peer's. */
-#define GAP_NS INT64_C(20000)
-
-/* What may be sent as soon as the link takes it. */
-struct pending {
-    uint32_t round, chunk;
-};
-
-/* A bucket on its way round the ring. */
-struct flight {
-    uint64_t bucket, begin, n;                     /* elements of the arena */
-    uint32_t n_to_receive, n_to_reduce, n_to_send; /* chunks */
-    uint32_t n_received, n_handed_over, n_sent;
-    /* Rounds of which something has come, and how many chunks those have: when all of them are here
-     * and scatter-reduce is not over, the bucket waits for a peer. */
-    uint32_t rounds_begun, n_begun;
-    int64_t waits_from_ns;
-    int64_t began_ns;  /* its first chunk came or went; 0: none did */
-    uint32_t n_queued; /* since the bucket was posted: the queue's end; n_handed_over is its head */
-    struct pending *queue;
-    uint64_t *seen; /* a bit for each chunk of each round */
-};
-
-/* A slot of the own inbox, and the one of the same number in the next member's. */
-struct slot {
-    bool lent;  /* the next member's: a chunk is under way to it, or lies in it */
-    bool taken; /* the own: a chunk is in it, or the member before has no credit for it yet */
-    bool held;  /* the own: its chunk came before this member was ready for it */
-    struct mesh_label label; /* of the chunk that is held */
-};
-
-/* A chunk that the mesh was given and that is not sent yet. */
-struct sending {
-    uint64_t bucket, bytes;
-};
-
-struct ring {
-    struct ring_args args;
-    struct ring_shards gathered; /* what is sent in all-gather: without shards the sums */
-    struct mesh *mesh;           /* NULL: there is one member */
-    dpb_status status;           /* of what failed where none could be returned */
-    uint64_t step;
-    bool stepping;             /* there was an exchange: `step` counts */
-    uint64_t posted, finished; /* buckets of this exchange; finished: all before it are */
-    uint64_t chunk_elements;
-    uint32_t max_chunks; /* of a slice */
-    uint32_t queue_size, n_seen_words;
-    uint32_t reserve;              /* credits that are left to the oldest bucket */
-    uint64_t n_begun[RING_CREDIT]; /* chunks of each kind of which a part has come */
-    uint32_t n_arriving;           /* chunks of which only a part is here */
-    int64_t last_ns;               /* when the last chunk had come */
-    struct flight flights[RING_WINDOW];
-    struct slot *slots;
-    uint32_t *free_slots, n_free; /* of the next member's inbox: the last one returned on top */
-    uint64_t *released;           /* a bit for each slot of the own inbox: there is no credit yet */
-    uint32_t n_released;
-    struct sending sending[MESH_QUEUE];
-    uint64_t ahead_bytes;             /* of the chunks there */
-    uint64_t n_messages, n_completed; /* chunks handed over, and sent */
-    struct pending *queues;
-    uint64_t *seens;
-    struct pollfd *fds; /* of a ring_wait: @borrowed by the mesh until it moves */
-    int wake_fd;
-    uint32_t waiting, woken; /* between threads: see ring_wake */
-};
-
-/* ---- which bytes travel when --------------------------------------------------------------- */
-
-static uint32_t n_members(const struct ring *ring)
-{
-    return ring->args.members.n_members;
-}
-
-static uint32_t n_rounds(const struct ring *ring)
-{
-    return 2 * (n_members(ring) - 1);
-}
-
-static bool reduces(const struct ring *ring, uint32_t round)
-{
-    return round + 1 < n_members(ring);
-}
-
-/* The slice that the member at `position` sends in a round. */
-static uint32_t slice_sent(const struct ring *ring, uint32_t position, uint32_t round)
-{
-    return (position + 2 * n_members(ring) - round) % n_members(ring);
-}
-
-static uint32_t own_slice(const struct ring *ring, uint32_t round)
-{
-    return slice_sent(ring, ring->args.members.position, round);
-}
-
-static uint32_t incoming_slice(const struct ring *ring, uint32_t round)
-{
-    return slice_sent(ring, ring->args.members.position + n_members(ring) - 1, round);
-}
-
-static struct dpb_range slice_range(const struct ring *ring, const struct flight *flight,
-                                    uint32_t slice)
-{
-    uint64_t n = n_members(ring);
-    return (struct dpb_range){flight->n * slice / n, flight->n * (slice + 1) / n};
-}
-
-static uint32_t count_chunks(const struct ring *ring, const struct flight *flight, uint32_t slice)
-{
-    struct dpb_range range = slice_range(ring, flight, slice);
-    return (uint32_t)((range.end - range.begin + ring->chunk_elements - 1) / ring->chunk_elements);
-}
-
-static uint32_t round_of(const struct mesh_label *label)
-{
-    return (uint32_t)(label->word >> 32);
-}
-
-static uint32_t chunk_of(const struct mesh_label *label)
-{
-    return (uint32_t)label->word;
-}
-
-/* Its at_bytes is the chunk's place in either arena; of partial sums a slot's place is sent. */
-static struct mesh_label label_of(const struct ring *ring, const struct flight *flight,
-                                  uint32_t slice, uint32_t round, uint32_t chunk)
-{
-    struct dpb_range range = slice_range(ring, flight, slice);
-    uint64_t size = dpb_dtype_size(reduces(ring, round) ? ring->args.type : ring->gathered.type);
-    uint64_t begin = range.begin + chunk * ring->chunk_elements, rest = range.end - begin;
-    uint64_t n = rest < ring->chunk_elements ? rest : ring->chunk_elements;
-    return (struct mesh_label){.kind = reduces(ring, round) ? RING_PARTIAL : RING_SUM,
-                               .bucket = (uint32_t)flight->bucket,
-                               .exchange = ring->step,
-                               .at_bytes = (flight->begin + begin) * size,
-                               .bytes = n * size,
-                               .word = (uint64_t)round << 32 | chunk};
-}
-
-static struct flight *flight_of(struct ring *ring, uint64_t bucket)
-{
-    return &ring->flights[bucket % RING_WINDOW];
-}
-
-/* The flight that a label belongs to; NULL: that bucket is not under way here. */
-static struct flight *find_flight(struct ring *ring, const struct mesh_label *label)
-{
-    bool under_way = ring->stepping && label->exchange == ring->step &&
-                     label->bucket >= ring->finished && label->bucket < ring->posted;
-    return under_way ? flight_of(ring, label->bucket) : NULL;
-}
-
-/* Of 64 slots, which one credit can give back. */
-static uint32_t n_groups(const struct ring *ring)
-{
-    return (ring->args.memory.n_slots + 63) / 64;
-}
-
-static uint32_t slot_of(const struct ring *ring, const struct mesh_label *label)
-{
-    return (uint32_t)(label->at_bytes / ring->args.memory.slot_bytes);
-}
-
-/* ---- refusing ------------------------------------------------------------------------------ */
-
-static uint32_t rank_at(const struct ring *ring, uint32_t position)
-{
-    return ring->args.members.members[position % n_members(ring)];
-}
-
-static uint32_t own_rank(const struct ring *ring)
-{
-    return rank_at(ring, ring->args.members.position);
-}
-
-static uint32_t next_rank(const struct ring *ring)
-{
-    return rank_at(ring, ring->args.members.position + 1);
-}
-
-static uint32_t previous_rank(const struct ring *ring)
-{
-    return rank_at(ring, ring->args.members.position + n_members(ring) - 1);
-}
-
-static const char *target_of(const struct mesh_label *label)
-{
-    return label->kind == RING_PARTIAL ? "inbox" : "arena";
-}
-
-static dpb_status refuse(const struct ring *ring, const struct mesh_label *label,
-                         const char *expected)
-{
-    return ring->args.host->fail(
-        DPB_FAILED,
-        "rank %u sent exchange %llu, bucket %u, round %u, chunk %u: %llu bytes for the %s at byte "
-        "%llu; rank %u expected %s: the two do not run the same training",
-        previous_rank(ring), (unsigned long long)label->exchange, label->bucket, round_of(label),
-        chunk_of(label), (unsigned long long)label->bytes, target_of(label),
-        (unsigned long long)label->at_bytes, own_rank(ring), expected);
-}
-
-/* Whether a label is one that its bucket's flight expects. */
-static dpb_status check_label(const struct ring *ring, const struct flight *flight,
-                              const struct mesh_label *label)
-{
-    char text[128];
-    uint32_t round = round_of(label), chunk = chunk_of(label);
-    if (round >= n_rounds(ring)) {
-        snprintf(text, sizeof text, "rounds below %u", n_rounds(ring));
-        return refuse(ring, label, text);
-    }
-    uint32_t slice = incoming_slice(ring, round);
-    if (chunk >= count_chunks(ring, flight, slice)) {
-        snprintf(text, sizeof text, "chunks below %u in that round",
-                 count_chunks(ring, flight, slice));
-        return refuse(ring, label, text);
-    }
-    struct mesh_label wanted = label_of(ring, flight, slice, round, chunk);
-    if (label->kind == wanted.kind && label->bytes == wanted.bytes &&
-        (label->kind == RING_PARTIAL || label->at_bytes == wanted.at_bytes))
-        return DPB_OK;
-    int n = snprintf(text, sizeof text, "%llu bytes for the %s", (unsigned long long)wanted.bytes,
-                     target_of(&wanted));
-    if (wanted.kind == RING_SUM)
-        snprintf(text + n, sizeof text - (size_t)n, " at byte %llu",
-                 (unsigned long long)wanted.at_bytes);
-    return refuse(ring, label, text);
-}
-
-/* What is not under way here may be of a bucket that backward has not got to, or of the next step
- * for a member that was sooner through with this one. */
-static dpb_status check_early(const struct ring *ring, const struct mesh_label *label)
-{
-    char text[128];
-    bool later = !ring->stepping || label->exchange == ring->step + 1 ||
-                 (label->exchange == ring->step && label->bucket >= ring->posted);
-    if (later && label->bucket < ring->args.n_buckets && label->kind == RING_PARTIAL)
-        return DPB_OK;
-    snprintf(text, sizeof text, "buckets %llu to %llu of exchange %llu",
-             (unsigned long long)ring->finished, (unsigned long long)ring->args.n_buckets - 1,
-             (unsigned long long)ring->step);
-    return refuse(ring, label, text);
-}
-
-/* A chunk of partial sums lands at the beginning of a slot, which a credit was sent for. */
-static dpb_status check_slot(const struct ring *ring, const struct mesh_label *label)
-{
-    const struct ring_memory *memory = &ring->args.memory;
-    bool whole = label->at_bytes % memory->slot_bytes == 0 && label->bytes > 0 &&
-                 label->bytes <= memory->slot_bytes;
-    if (whole && label->at_bytes / memory->slot_bytes < memory->n_slots &&
-        !ring->slots[slot_of(ring, label)].taken)
-        return DPB_OK;
-    return refuse(ring, label, "partial sums in a slot of the inbox that is free");
-}
-
-/* The lowest slot of a credit, which is taken out of it. */
-static uint32_t take_slot(uint32_t group, uint64_t *slots)
-{
-    uint32_t slot = group * 64 + (uint32_t)__builtin_ctzll(*slots);
-    *slots &= *slots - 1;
-    return slot;
-}
-
-static bool are_lent(const struct ring *ring, const struct mesh_label *label)
-{
-    uint64_t slots = label->word;
-    if (slots == 0 || label->bucket >= n_groups(ring))
-        return false;
-    while (slots != 0) {
-        uint32_t slot = take_slot(label->bucket, &slots);
-        if (slot >= ring->args.memory.n_slots || !ring->slots[slot].lent)
-            return false;
-    }
-    return true;
-}
-
-static dpb_status check_credit(const struct ring *ring, uint32_t link,
-                               const struct mesh_label *label)
-{
-    if (link == NEXT && are_lent(ring, label))
-        return DPB_OK;
-    return ring->args.host->fail(
-        DPB_FAILED,
-        "rank %u sent a credit for slots %llx behind slot %llu of its inbox, of which rank %u has "
-        "not used all: the two do not run the same training",
-        link == NEXT ? next_rank(ring) : previous_rank(ring), (unsigned long long)label->word,
-        (unsigned long long)label->bucket * 64, own_rank(ring));
-}
-
-/* Each chunk comes once. */
-static dpb_status see(const struct ring *ring, struct flight *flight,
-                      const struct mesh_label *label)
-{
-    uint32_t bit = round_of(label) * ring->max_chunks + chunk_of(label);
-    uint64_t mask = UINT64_C(1) << (bit % 64);
-    if (flight->seen[bit / 64] & mask)
-        return refuse(ring, label, "it once, and had it");
-    flight->seen[bit / 64] |= mask;
-    return DPB_OK;
-}
-
-/* ---- slots --------------------------------------------------------------------------------- */
-
-static void release(struct ring *ring, uint32_t slot)
-{
-    ring->released[slot / 64] |= UINT64_C(1) << (slot % 64);
-    ring->n_released++;
-}
-
-static void take_credit(struct ring *ring, const struct mesh_label *label)
-{
-    for (uint64_t slots = label->word; slots != 0;) {
-        uint32_t slot = take_slot(label->bucket, &slots);
-        ring->slots[slot].lent = false;
-        ring->free_slots[ring->n_free++] = slot;
-    }
-}
-
-/* ---- waiting for a peer -------------------------------------------------------------------- */
-
-static bool waits_for_peer(const struct flight *flight)
-{
-    return flight->n_received == flight->n_begun && flight->n_begun < flight->n_to_reduce;
-}
-
-/* A chunk comes after nothing came: what waited for it all the time is the oldest such bucket. */
-static void report_wait(struct ring *ring, int64_t now_ns)
-{
-    const struct flight *oldest = NULL;
-    for (uint64_t bucket = ring->finished; bucket < ring->posted; bucket++) {
-        const struct flight *flight = flight_of(ring, bucket);
-        if (waits_for_peer(flight) && (!oldest || flight->waits_from_ns < oldest->waits_from_ns))
-            oldest = flight;
-    }
-    if (!oldest || ring->n_arriving > 0)
-        return;
-    int64_t from_ns = oldest->waits_from_ns > ring->last_ns ? oldest->waits_from_ns : ring->last_ns;
-    if (now_ns - from_ns > GAP_NS)
-        ring->args.host->span(oldest->bucket, DPB_PHASE_WAIT_PEER, from_ns, now_ns);
-}
-
-static void begin_rounds(const struct ring *ring, struct flight *flight, uint32_t round)
-{
-    for (; flight->rounds_begun <= round; flight->rounds_begun++)
-        flight->n_begun += count_chunks(ring, flight, incoming_slice(ring, flight->rounds_begun));
-}
-
-/* ---- a chunk's way ------------------------------------------------------------------------- */
-
-/* Of members that keep to their turns no more than that comes before it is sent on. */
-static bool is_full(const struct ring *ring, const struct flight *flight)
-{
-    return flight->n_queued - flight->n_handed_over >= ring->queue_size;
-}
-
-static void queue_slice_chunk(struct ring *ring, struct flight *flight, uint32_t round,
-                              uint32_t chunk)
-{
-    assert(!is_full(ring, flight));
-    flight->queue[flight->n_queued++ % ring->queue_size] = (struct pending){round, chunk};
-}
-
-/* A bucket is finished when nothing of it will be read or written here any more. */
-static void finish_if_complete(struct ring *ring, struct flight *flight)
-{
-    const struct dpb_host *host = ring->args.host;
-    if (flight->n_received < flight->n_to_receive || flight->n_sent < flight->n_to_send)
-        return;
-    if (flight->began_ns != 0)
-        host->span(flight->bucket, DPB_PHASE_TRANSFER, flight->began_ns, host->now_ns());
-    while (ring->finished < ring->posted) {
-        const struct flight *oldest = flight_of(ring, ring->finished);
-        if (oldest->n_received < oldest->n_to_receive || oldest->n_sent < oldest->n_to_send)
-            break;
-        ring->finished++;
-    }
-}
-
-static void reduce(const struct ring *ring, const struct flight *flight,
-                   const struct mesh_label *label)
-{
-    const struct dpb_host *host = ring->args.host;
-    const struct ring_memory *memory = &ring->args.memory;
-    const size_t size = dpb_dtype_size(ring->args.type);
-    uint32_t round = round_of(label);
-    struct mesh_label here =
-        label_of(ring, flight, incoming_slice(ring, round), round, chunk_of(label));
-    void *own = (char *)memory->arena + here.at_bytes;
-    const void *sources[] = {(char *)memory->inbox + label->at_bytes, own};
-    int64_t began_ns = host->now_ns();
-    host->vec->sum(ring->args.type, &own, 1, sources, 2, label->bytes / size);
-    host->span(flight->bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
-    if (ring->gathered.make && !reduces(ring, round + 1))
-        ring->gathered.make(ring->gathered.owner, flight->bucket, here.at_bytes / size,
-                            label->bytes / size);
-}
-
-/* A chunk that is all here, of a bucket that is under way. */
-static dpb_status take(struct ring *ring, struct flight *flight, const struct mesh_label *label)
-{
-    uint32_t round = round_of(label);
-    DPB_TRY(check_label(ring, flight, label));
-    if (round + 1 < n_rounds(ring) && is_full(ring, flight))
-        return refuse(ring, label, "only rounds whose turn has come");
-    DPB_TRY(see(ring, flight, label));
-    begin_rounds(ring, flight, round);
-    if (reduces(ring, round)) {
-        reduce(ring, flight, label);
-        release(ring, slot_of(ring, label));
-    }
-    if (round + 1 < n_rounds(ring))
-        queue_slice_chunk(ring, flight, round + 1, chunk_of(label));
-    flight->n_received++;
-    ring->last_ns = ring->args.host->now_ns();
-    if (flight->began_ns == 0)
-        flight->began_ns = ring->last_ns;
-    if (waits_for_peer(flight))
-        flight->waits_from_ns = ring->last_ns;
-    finish_if_complete(ring, flight);
-    return DPB_OK;
-}
-
-/* ---- what the mesh says -------------------------------------------------------------------- */
-
-static dpb_status begins(void *ring_, uint32_t link, uint64_t n, const struct mesh_label *label)
-{
-    struct ring *ring = ring_;
-    if (label->kind == RING_CREDIT)
-        return check_credit(ring, link, label);
-    if (label->kind > RING_CREDIT || link != PREVIOUS)
-        return refuse(ring, label, "chunks from the member before alone");
-    struct flight *flight = find_flight(ring, label);
-    DPB_TRY(flight ? check_label(ring, flight, label) : check_early(ring, label));
-    if (label->kind == RING_PARTIAL)
-        DPB_TRY(check_slot(ring, label));
-    if (n < ring->n_begun[label->kind])
-        return DPB_OK;
-    report_wait(ring, ring->args.host->now_ns());
-    if (flight)
-        begin_rounds(ring, flight, round_of(label));
-    ring->n_begun[label->kind]++;
-    ring->n_arriving++;
-    return DPB_OK;
-}
-
-static void describe(const struct mesh_label *label, char text[MESH_TEXT_BYTES])
-{
-    if (label->kind == RING_CREDIT)
-        snprintf(text, MESH_TEXT_BYTES, "a credit for slots %llx behind slot %llu",
-                 (unsigned long long)label->word, (unsigned long long)label->bucket * 64);
-    else
-        snprintf(text, MESH_TEXT_BYTES, "exchange %llu, bucket %u, round %u, chunk %u (%llu bytes)",
-                 (unsigned long long)label->exchange, label->bucket, round_of(label),
-                 chunk_of(label), (unsigned long long)label->bytes);
-}
-
-static dpb_status take_chunk(struct ring *ring, const struct mesh_label *label)
-{
-    struct flight *flight = find_flight(ring, label);
-    ring->n_arriving--;
-    if (label->kind == RING_PARTIAL) {
-        DPB_TRY(check_slot(ring, label));
-        ring->slots[slot_of(ring, label)].taken = true;
-    }
-    if (flight)
-        return take(ring, flight, label);
-    ring->last_ns = ring->args.host->now_ns();
-    ring->slots[slot_of(ring, label)].held = true;
-    ring->slots[slot_of(ring, label)].label = *label;
-    return DPB_OK;
-}
-
-static void arrived(void *ring_, uint32_t link, const struct mesh_label *label)
-{
-    struct ring *ring = ring_;
-    (void)link;
-    if (label->kind == RING_CREDIT) {
-        take_credit(ring, label);
-    } else if (ring->status == DPB_OK) {
-        ring->status = take_chunk(ring, label);
-    }
-}
-
-/* ---- sending ------------------------------------------------------------------------------- */
-
-static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_label *label)
-{
-    const struct ring_memory *memory = &ring->args.memory;
-    const bool partial = label->kind == RING_PARTIAL;
-    const char *payload =
-        (const char *)(partial ? memory->arena : ring->gathered.arena) + label->at_bytes;
-    if (partial) {
-        uint32_t slot = ring->free_slots[--ring->n_free];
-        ring->slots[slot].lent = true;
-        label->at_bytes = slot * memory->slot_bytes;
-    }
-    ring->sending[ring->n_messages++ % MESH_QUEUE] = (struct sending){flight->bucket, label->bytes};
-    ring->ahead_bytes += label->bytes;
-    mesh_send(ring->mesh, NEXT, label, payload);
-    flight->n_handed_over++;
-    if (flight->began_ns == 0)
-        flight->began_ns = ring->args.host->now_ns();
-    ring->args.host->count_bytes(label->bytes);
-}
-
-/*
- * Hands over what may be sent of one bucket; false: nothing more can be sent now. Credits are not
- * for younger buckets alone: what they send may be early for the next member, and would keep its
- * slots until its backward gets there, while older buckets that could move on need them.
- */
-static bool hand_over(struct ring *ring, struct flight *flight, bool oldest, bool *moved)
-{
-    while (flight->n_handed_over < flight->n_queued) {
-        struct pending next = flight->queue[flight->n_handed_over % ring->queue_size];
-        struct mesh_label label =
-            label_of(ring, flight, own_slice(ring, next.round), next.round, next.chunk);
-        if (label.kind == RING_PARTIAL && !oldest && ring->n_free <= ring->reserve)
-            return true;
-        if (mesh_room(ring->mesh, NEXT) == 0 || ring->ahead_bytes >= AHEAD_BYTES ||
-            (label.kind == RING_PARTIAL && ring->n_free == 0))
-            return false;
-        send_chunk(ring, flight, &label);
-        *moved = true;
-    }
-    return true;
-}
-
-static void hand_over_all(struct ring *ring, bool *moved)
-{
-    bool oldest = true;
-    for (uint64_t bucket = ring->finished; bucket < ring->posted; bucket++) {
-        struct flight *flight = flight_of(ring, bucket);
-        if (!hand_over(ring, flight, oldest, moved))
-            return;
-        oldest = oldest && flight->n_handed_over == flight->n_to_send;
-    }
-}
-
-static void send_credit(struct ring *ring, uint32_t group)
-{
-    uint64_t slots = ring->released[group];
-    const struct mesh_label label = {.kind = RING_CREDIT, .bucket = group, .word = slots};
-    ring->released[group] = 0;
-    for (; slots != 0; ring->n_released--)
-        ring->slots[take_slot(group, &slots)].taken = false;
-    mesh_send(ring->mesh, PREVIOUS, &label, NULL);
-}
-
-/* Many at once: a quarter of the inbox is as good as all of it to a sender. */
-static void give_back(struct ring *ring)
-{
-    if (ring->n_released < ring->args.memory.n_slots / 4)
-        return;
-    for (uint32_t group = 0; group < n_groups(ring); group++)
-        if (ring->released[group] != 0 && mesh_room(ring->mesh, PREVIOUS) > 0)
-            send_credit(ring, group);
-}
-
-/* The payload of chunks that are sent may be written again. */
-static void note_sent(struct ring *ring)
-{
-    uint64_t n = mesh_sent(ring->mesh, NEXT);
-    for (; ring->n_completed < n; ring->n_completed++) {
-        const struct sending *chunk = &ring->sending[ring->n_completed % MESH_QUEUE];
-        struct flight *flight = flight_of(ring, chunk->bucket);
-        ring->ahead_bytes -= chunk->bytes;
-        flight->n_sent++;
-        finish_if_complete(ring, flight);
-    }
-}
 
 /* ---- for the strategy ---------------------------------------------------------------------- */
 
@@ -628,7 +47,7 @@ static dpb_status take_held(struct ring *ring, struct flight *flight)
             slot->label.bucket != flight->bucket)
             continue;
         slot->held = false;
-        DPB_TRY(take(ring, flight, &slot->label));
+        DPB_TRY(ring_take(ring, flight, &slot->label));
     }
     return DPB_OK;
 }
@@ -646,15 +65,15 @@ void ring_post(struct ring *ring, uint64_t begin, uint64_t n)
     for (uint32_t i = 0; i < ring->n_seen_words; i++)
         flight->seen[i] = 0;
     for (uint32_t round = 0; round < n_rounds(ring); round++) {
-        uint32_t incoming = count_chunks(ring, flight, incoming_slice(ring, round));
+        uint32_t incoming = ring_count_chunks(ring, flight, incoming_slice(ring, round));
         flight->n_to_receive += incoming;
         flight->n_to_reduce += reduces(ring, round) ? incoming : 0;
-        flight->n_to_send += count_chunks(ring, flight, own_slice(ring, round));
+        flight->n_to_send += ring_count_chunks(ring, flight, own_slice(ring, round));
     }
     for (uint32_t chunk = 0;
-         n_rounds(ring) > 0 && chunk < count_chunks(ring, flight, own_slice(ring, 0)); chunk++)
-        queue_slice_chunk(ring, flight, 0, chunk);
-    finish_if_complete(ring, flight);
+         n_rounds(ring) > 0 && chunk < ring_count_chunks(ring, flight, own_slice(ring, 0)); chunk++)
+        ring_queue_chunk(ring, flight, 0, chunk);
+    ring_finish_if_complete(ring, flight);
     if (ring->status == DPB_OK)
         ring->status = take_held(ring, flight);
 }
@@ -666,14 +85,14 @@ dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved)
     DPB_TRY(ring->status);
     if (!ring->mesh)
         return DPB_OK;
-    hand_over_all(ring, &handed);
+    ring_hand_over(ring, &handed);
     handed = false; /* those go out now */
     dpb_status status = mesh_move(ring->mesh, until_ns, moved);
     if (ring->status == DPB_OK)
         ring->status = status;
-    note_sent(ring);
-    give_back(ring);
-    hand_over_all(ring, &handed); /* what came may be sent on, and there may be room again */
+    ring_note_sent(ring);
+    ring_give_back(ring);
+    ring_hand_over(ring, &handed); /* what came may be sent on, and there may be room again */
     *moved = *moved || handed;
     return ring->status;
 }
@@ -736,34 +155,8 @@ void ring_wake(struct ring *ring)
 
 /* ---- making and ending --------------------------------------------------------------------- */
 
-static size_t queue_bytes(const struct ring *ring)
-{
-    return RING_WINDOW * ring->queue_size * sizeof *ring->queues;
-}
-
-static size_t seen_bytes(const struct ring *ring)
-{
-    return RING_WINDOW * ring->n_seen_words * sizeof *ring->seens;
-}
-
-static size_t slots_bytes(const struct ring *ring)
-{
-    return ring->args.memory.n_slots * sizeof *ring->slots;
-}
-
-static size_t free_bytes(const struct ring *ring)
-{
-    return ring->args.memory.n_slots * sizeof *ring->free_slots;
-}
-
-static size_t released_bytes(const struct ring *ring)
-{
-    return n_groups(ring) * sizeof *ring->released;
-}
-
 static dpb_status allocate(struct ring *ring)
 {
-    const struct dpb_host *host = ring->args.host;
     uint32_t n_slots = ring->args.memory.n_slots;
     uint64_t slice = (ring->args.bucket_elements + n_members(ring) - 1) / n_members(ring);
     ring->chunk_elements = ring->args.memory.slot_bytes / dpb_dtype_size(ring->args.type);
@@ -771,13 +164,13 @@ static dpb_status allocate(struct ring *ring)
     /* A chunk of the bucket is queued once at a time: it is gone before it comes round again. */
     ring->queue_size = ring->max_chunks * n_members(ring);
     ring->n_seen_words = (n_rounds(ring) * ring->max_chunks + 63) / 64 + 1;
-    ring->queues = host->alloc(queue_bytes(ring));
-    ring->seens = host->alloc(seen_bytes(ring));
-    ring->slots = host->alloc(slots_bytes(ring));
-    ring->free_slots = host->alloc(free_bytes(ring));
-    ring->released = host->alloc(released_bytes(ring));
+    ring->queues = calloc(RING_WINDOW * ring->queue_size, sizeof *ring->queues);
+    ring->seens = calloc(RING_WINDOW * ring->n_seen_words, sizeof *ring->seens);
+    ring->slots = calloc(n_slots, sizeof *ring->slots);
+    ring->free_slots = calloc(n_slots, sizeof *ring->free_slots);
+    ring->released = calloc(n_groups(ring), sizeof *ring->released);
     if (!ring->queues || !ring->seens || !ring->slots || !ring->free_slots || !ring->released)
-        return DPB_NO_MEMORY;
+        return ring->args.host->fail(DPB_NO_MEMORY, "no memory for the ring");
     for (uint32_t i = 0; i < RING_WINDOW; i++) {
         ring->flights[i].queue = ring->queues + (size_t)i * ring->queue_size;
         ring->flights[i].seen = ring->seens + (size_t)i * ring->n_seen_words;
@@ -810,21 +203,20 @@ static dpb_status open_mesh(struct ring *ring)
              "chunks of %llu bytes, %u of them in the inbox, %llu bytes of gradients",
              (unsigned long long)memory->slot_bytes, memory->n_slots,
              (unsigned long long)memory->arena_bytes);
-    const struct mesh_args args = {
-        .host = ring->args.host,
-        .transport = ring->args.transport,
-        .name = members->name,
-        .what = "the ring",
-        .shape = shape,
-        .rank = own_rank(ring),
-        .keeper = members->members[0],
-        .peers = peers,
-        .n_peers = LINKS,
-        .memories = memories,
-        .n_memories = ring->gathered.make ? 3 : 2,
-        .bell = members->bell ? *members->bell : -1,
-        .woken = &ring->woken,
-        .sink = {.owner = ring, .begins = begins, .describe = describe, .arrived = arrived}};
+    const struct mesh_args args = {.host = ring->args.host,
+                                   .transport = ring->args.transport,
+                                   .name = members->name,
+                                   .what = "the ring",
+                                   .shape = shape,
+                                   .rank = own_rank(ring),
+                                   .keeper = members->members[0],
+                                   .peers = peers,
+                                   .n_peers = LINKS,
+                                   .memories = memories,
+                                   .n_memories = ring->gathered.make ? 3 : 2,
+                                   .bell = members->bell ? *members->bell : -1,
+                                   .woken = &ring->woken,
+                                   .sink = ring_sink(ring)};
     ring->args.transport = NULL; /* the mesh's from here on */
     DPB_TRY(mesh_open(&args, &ring->mesh));
     ring->fds = calloc(RING_FDS + mesh_n_watched(ring->mesh), sizeof *ring->fds);
@@ -876,10 +268,10 @@ void ring_destroy(struct ring *ring)
     if (ring->wake_fd >= 0)
         close(ring->wake_fd);
     free(ring->fds);
-    host->release(ring->queues, queue_bytes(ring));
-    host->release(ring->seens, seen_bytes(ring));
-    host->release(ring->slots, slots_bytes(ring));
-    host->release(ring->free_slots, free_bytes(ring));
-    host->release(ring->released, released_bytes(ring));
+    free(ring->queues);
+    free(ring->seens);
+    free(ring->slots);
+    free(ring->free_slots);
+    free(ring->released);
     host->release(ring, sizeof *ring);
 }

@@ -35,12 +35,6 @@ static bool reduce_due(void *strategy, uint64_t bucket)
     return ring_finished(comm->ring, bucket);
 }
 
-static void pass(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
-{
-    (void)strategy, (void)bucket, (void)until_ns;
-    *at = length;
-}
-
 static dpb_status reduce_wait(void *strategy, uint64_t bucket)
 {
     const struct ring_strategy *comm = strategy;
@@ -48,24 +42,11 @@ static dpb_status reduce_wait(void *strategy, uint64_t bucket)
     return ring_wait(comm->ring);
 }
 
-static bool update_due(void *strategy, uint64_t bucket)
-{
-    (void)strategy, (void)bucket;
-    return true;
-}
-
-static dpb_status update_wait(void *strategy, uint64_t bucket)
-{
-    (void)strategy, (void)bucket;
-    return DPB_OK;
-}
-
 /* With shards a bucket that is back from the ring is updated. */
 enum { POST, REDUCE, UPDATE, STAGES };
-static const struct stage stages[STAGES] = {
-    [POST] = {post_due, post, post_wait},
-    [REDUCE] = {reduce_due, pass, reduce_wait},
-    [UPDATE] = {update_due, strategy_update_bucket, update_wait}};
+static const struct stage stages[STAGES] = {[POST] = {post_due, post, post_wait},
+                                            [REDUCE] = {.due = reduce_due, .wait = reduce_wait},
+                                            [UPDATE] = {.work = strategy_update_bucket}};
 
 /* ---- with shards ---------------------------------------------------------------------------- */
 
@@ -83,72 +64,29 @@ static struct dpb_range own_slice(const struct strategy *strategy, uint64_t buck
     return ring_owned(length, comm->position, strategy->args.n_workers);
 }
 
-/* ---- stages with a codec: encode, gather and decode, update --------------------------------- */
+/* ---- messages of a codec -------------------------------------------------------------------- */
 
-static void encode_round(struct ring_strategy *comm, uint64_t bucket, uint32_t round)
+static struct gather *gather_of(const struct strategy *strategy)
 {
-    coded_encode(&comm->base, bucket, round);
-    gather_post(comm->gather, coded_slot(&comm->base, bucket, round));
+    return ((const struct ring_strategy *)strategy)->gather;
 }
 
-static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void post_message(struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    (void)until_ns;
-    encode_round(strategy, bucket, 0);
-    *at = length;
+    gather_post(gather_of(strategy), coded_slot(strategy, bucket, round));
 }
 
-static bool decode_due(void *strategy, uint64_t bucket)
+static bool messages_here(const struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    return gather_finished(((const struct ring_strategy *)strategy)->gather, bucket);
+    return gather_finished(gather_of(strategy), coded_slot(strategy, bucket, round));
 }
 
-static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static dpb_status messages_wait(const struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    (void)until_ns;
-    coded_decode(strategy, bucket, 0);
-    *at = length;
+    return gather_wait(gather_of(strategy), coded_slot(strategy, bucket, round));
 }
 
-static dpb_status decode_wait(void *strategy, uint64_t bucket)
-{
-    return gather_wait(((const struct ring_strategy *)strategy)->gather, bucket);
-}
-
-/* The second round: decode_again ends it. */
-static void answer(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
-{
-    decode(strategy, bucket, length, at, until_ns);
-    encode_round(strategy, bucket, 1);
-}
-
-static bool again_due(void *strategy, uint64_t bucket)
-{
-    return decode_due(strategy, coded_slot(strategy, bucket, 1));
-}
-
-static void decode_again(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                         int64_t until_ns)
-{
-    (void)until_ns;
-    coded_decode(strategy, bucket, 1);
-    *at = length;
-}
-
-static dpb_status again_wait(void *strategy, uint64_t bucket)
-{
-    return decode_wait(strategy, coded_slot(strategy, bucket, 1));
-}
-
-static const struct stage stages_with_codec[] = {
-    {coded_encode_due, encode, coded_encode_wait},
-    {decode_due, decode, decode_wait},
-    {coded_update_due, coded_update, coded_update_wait}};
-static const struct stage stages_of_rounds[] = {
-    {coded_encode_due, encode, coded_encode_wait},
-    {decode_due, answer, decode_wait},
-    {again_due, decode_again, again_wait},
-    {coded_update_due, coded_update, coded_update_wait}};
+static const struct coded_carrier round_the_ring = {post_message, messages_here, messages_wait};
 
 static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 {
@@ -186,9 +124,7 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
                               void **made)
 {
     struct ring_strategy *comm = NULL;
-    dpb_status status = shard_check(host, args, options->shard);
-    if (status == DPB_OK)
-        status = strategy_open(host, args, sizeof *comm, made);
+    dpb_status status = strategy_open(host, args, sizeof *comm, made);
     if (status != DPB_OK) {
         transport->ops->close(transport, false);
         return status;
@@ -265,11 +201,7 @@ static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arena
                                      .transport = comm->transport,
                                      .members = comm->order,
                                      .position = comm->position};
-    const bool twice = coded_rounds(comm->base.args.codec) > 1;
-    DPB_TRY(strategy_bind(&comm->base, arenas, twice ? stages_of_rounds : stages_with_codec,
-                          twice ? sizeof stages_of_rounds / sizeof *stages_of_rounds
-                                : sizeof stages_with_codec / sizeof *stages_with_codec));
-    DPB_TRY(coded_bind(&comm->base));
+    DPB_TRY(coded_bind_stages(&comm->base, arenas, &round_the_ring));
     comm->base.pipeline.move = move_messages;
     comm->transport = NULL; /* the gather's from here on */
     return gather_create(&args, &comm->gather);

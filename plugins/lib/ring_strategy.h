@@ -97,6 +97,6 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
     .ready = ring_strategy_ready, .progress = strategy_progress, .end = strategy_end, \
     .publish = strategy_publish, .close = ring_strategy_close
 
-#define RING_STRATEGY_CAPABILITIES (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE)
+#define RING_STRATEGY_CAPABILITIES (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE)
 
 #endif

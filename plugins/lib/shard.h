@@ -25,10 +25,7 @@ extern const char *const shard_choices[];
             "all of it and updates all"                                                           \
     }
 
-/* `open`, before strategy_open: refuses a codec beside shards. */
-dpb_status shard_check(const struct dpb_host *host, const struct dpb_comm_args *args, int shard);
-
-/* Whether there are shards: one worker has all of the state. */
+/* Whether there are shards: one worker has all of the state. Core refuses a codec beside them. */
 static inline bool shard_wanted(const struct dpb_comm_args *args, int shard)
 {
     return shard == SHARD_OPTIMIZER && args->n_workers > 1;

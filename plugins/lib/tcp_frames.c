@@ -56,7 +56,7 @@ static uint64_t message_bytes(const struct iovec *parts, int n)
  * pass over the connections sends as much as it receives, so as long as the peer is at work there
  * is about a chunk between them.
  */
-int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *moved)
+int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *writable)
 {
     struct iovec parts[2 * TCP_QUEUE];
     uint64_t sent = sender->sent_bytes, total = 0;
@@ -74,11 +74,8 @@ int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *moved)
     ssize_t done = sendmsg(sender->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (done < 0 && errno != EAGAIN && errno != EINTR)
         return errno;
-    if (done <= 0)
-        return 0;
-    bool all = (uint64_t)done == message_bytes(parts, n);
-    *n_sent = note_sent(sender, (uint64_t)done);
-    *moved = *moved || (all && !tcp_sender_idle(sender)); /* else nothing can be sent now */
+    *writable = done < 0 ? errno == EINTR : (uint64_t)done == message_bytes(parts, n);
+    *n_sent = note_sent(sender, done > 0 ? (uint64_t)done : 0);
     return 0;
 }
 
@@ -124,7 +121,7 @@ struct tcp_news tcp_receiver_read(struct tcp_receiver *receiver)
                                 .iov_len = TCP_FRAME_BYTES - receiver->n_header};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)n};
     ssize_t got = recvmsg(receiver->fd, &message, MSG_DONTWAIT);
-    news.dry = got < (ssize_t)wanted;
+    news.dry = got < 0 ? errno != EINTR : (uint64_t)got < wanted;
     news.closed = got == 0;
     if (got < 0 && errno != EAGAIN && errno != EINTR)
         news.error = errno;

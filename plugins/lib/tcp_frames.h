@@ -47,9 +47,9 @@ static inline bool tcp_sender_idle(const struct tcp_sender *sender)
 uint8_t *tcp_sender_add(struct tcp_sender *sender, const void *payload, uint64_t bytes);
 
 /* Hands the kernel what it takes now of the frames at the head. Returns errno, 0 for none. *n_sent:
- * frames that are wholly with the kernel now and were not before: head - *n_sent to head. *moved is
- * set where more could be handed over right now. */
-int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *moved);
+ * frames that are wholly with the kernel now and were not before: head - *n_sent to head. *writable
+ * is cleared where the kernel takes no more now. */
+int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *writable);
 /* Forgets all frames: nobody is there to take them. */
 void tcp_sender_drop(struct tcp_sender *sender);
 
@@ -67,7 +67,7 @@ struct tcp_receiver {
 struct tcp_news {
     bool closed; /* by the peer */
     int error;   /* errno, 0: none */
-    bool dry;    /* there was nothing, or less than was asked for */
+    bool dry;    /* there was nothing, or less than was asked for: the kernel has no more now */
     uint64_t bytes;
     bool payload_ends;  /* the frame that was coming is all here */
     bool header_begins; /* `header` is the next frame's: the caller calls tcp_receiver_begin */

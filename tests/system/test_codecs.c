@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "dpbench/types.h"
 #include "lib/cases.h"
 
 #include "lib/faults.h"
@@ -256,8 +257,9 @@ static const struct measured {
     double ratio, least_residual, most_residual;
 } measured[] = {
     {"topk comm.codec_ratio=1", 2, 0, 0},
-    {"topk comm.codec_ratio=0.05", 0.1, 0.5, 20},
-    {"int8 comm.codec_feedback=no", 0.251, 0.001, 0.05},
+    {"topk comm.codec_ratio=0.0499", 336.0 / 3360, 0.5, 20}, /* 167.7 of 3,360 elements */
+    {"topk comm.codec_ratio=0.0501", 338.0 / 3360, 0.5, 20}, /* 168.3 */
+    {"int8 comm.codec_feedback=no", 844.0 / 3360, 0.001, 0.05},
     {"threshold comm.codec_threshold=1e9", 1.0 / 16, 4, 40}, /* nothing is sent: steps add up */
     /* Matrices of 5 x 7, 7 x 13 and 13 x 243, 25 elements of vectors, in an arena of 3,360. Buckets
      * of 1,000 elements cut the last one into 4 + 5 + 5 rows, and 335 elements that go raw. */
@@ -282,7 +284,7 @@ static void test_result(void **state)
         const double bytes = json_number_at(command.json, "comm.codec.message_bytes");
         const double residual = json_number_at(command.json, "comm.codec.residual_share");
         const double ratio = json_number_at(command.json, "comm.codec.ratio");
-        if (!(ratio >= row->ratio && ratio <= row->ratio * 1.02))
+        if (!(fabs(ratio - row->ratio) < 1e-9))
             fail_msg("%s: ratio %g, not %g", settings, ratio, row->ratio);
         if (!(residual >= row->least_residual && residual <= row->most_residual))
             fail_msg("%s: residual %g, not in %g to %g", settings, residual, row->least_residual,
@@ -298,6 +300,28 @@ static void test_result(void **state)
         assert_true(json_number_at(command.json, "comm.codec.decode_ns") > 0);
         command_free(&command);
     }
+}
+
+static double scratch_bytes(const char *codec)
+{
+    struct command command;
+    char settings[128];
+    snprintf(settings, sizeof settings, "comm.name=shm comm.codec=%s", codec);
+    run_well(&command, settings);
+    const double bytes = json_number_at(command.json, "ranks.0.memory.scratch_bytes");
+    command_free(&command);
+    return bytes;
+}
+
+/* P of the matrices above has 50 elements; Q and the vectors have 551. Each message begins a cache
+ * line, behind one of its own; there are two banks. */
+static void test_room(void **state)
+{
+    (void)state;
+    const double slots = 2 * ((64 + 256) + (64 + 2240)), signals = scratch_bytes("none");
+    const double lines = ceil(signals / DPB_CACHE_LINE) * DPB_CACHE_LINE;
+    if (scratch_bytes("powersgd") != lines + slots)
+        fail_msg("%g bytes of scratch, not %g", scratch_bytes("powersgd"), lines + slots);
 }
 
 static void test_table(void **state)
@@ -337,6 +361,32 @@ static void test_goes_on(void **state)
     weights_expect_equal("whole.safetensors", "part.safetensors", true);
 }
 
+/* State of other factors or other buckets has another length. */
+static void test_other_lengths(void **state)
+{
+    static const char *const others[] = {"comm.codec_rank=1", "comm.bucket=4000"};
+    const char *const lost = "it has 'comm.shm.codec' and";
+    const char *const base = "comm.codec=powersgd eval.every=0 run.warmup_steps=0 run.steps=3 %s";
+    struct command command;
+    char settings[256];
+    (void)state;
+    snprintf(settings, sizeof settings, base, "checkpoint.save=p.safetensors");
+    run_well(&command, settings);
+    command_free(&command);
+    snprintf(settings, sizeof settings, base, "checkpoint.load=p.safetensors");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        dpbench(&command, deadline_s, TRAINING "%s %s", settings, others[i]);
+        assert_int_equal(command.exit_code, 2);
+        expect_words(others[i], command.err,
+                     (const char *const[]){lost, "checkpoint.partial=yes", NULL});
+        command_free(&command);
+        dpbench(&command, deadline_s, TRAINING "%s %s checkpoint.partial=yes", settings, others[i]);
+        assert_int_equal(command.exit_code, 0);
+        expect_words(others[i], command.err, (const char *const[]){lost, "begin anew", NULL});
+        command_free(&command);
+    }
+}
+
 /* ---- refusals ------------------------------------------------------------------------------ */
 
 static void test_refusals(void **state)
@@ -354,16 +404,22 @@ static void test_refusals(void **state)
         {"comm.codec=topk run.precision=fp64", {"comm.codec = topk encodes gradients in fp32"}},
         {"comm.codec=topk comm.gradient=bf16", {"leave comm.gradient out"}},
         {"comm.codec=int8 comm.codec_ratio=0.1",
-         {"unknown option 'codec_ratio' for comm 'shm' and codec 'int8'"}},
+         {"unknown option 'codec_ratio' for comm 'shm' and codec 'int8'; it is an option of topk"}},
         {"comm.codec_feedback=no", {"unknown option 'codec_feedback'"}},
-        {"comm.codec=int8 comm.name=shm run.workers=2 comm.shard=optimizer",
+        {"comm.codec=int8 comm.shard=optimizer",
          {"comm.shard = optimizer beside comm.codec = int8", NULL}},
-        {"comm.name=replicated comm.shard=optimizer", {"unknown option 'shard' in [comm]"}},
+        {"comm.name=replicated comm.shard=optimizer",
+         {"unknown option 'shard' for comm 'replicated'; it is an option of ", "ring_tcp", " shm",
+          NULL}},
     };
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct command command;
         dpbench(&command, deadline_s, TRAINING "%s", refusals[i].settings);
+        assert_int_equal(command.exit_code, 2);
+        expect_words(refusals[i].settings, command.err, refusals[i].words);
+        command_free(&command);
+        dpbench(&command, deadline_s, "check -c base.ini comm.name=shm %s", refusals[i].settings);
         assert_int_equal(command.exit_code, 2);
         expect_words(refusals[i].settings, command.err, refusals[i].words);
         command_free(&command);
@@ -399,12 +455,13 @@ static void test_sweep(void **state)
 {
     struct command command;
     (void)state;
-    sandbox_write("sweep.ini",
-                  "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 2\nwarmup_steps = 0\n"
-                  "steady_limit_s = 0\n[model]\nname = tiny_dense\n"
-                  "[data]\nsamples = 64\n[device]\nname = reference\nthreads = 1\n"
-                  "[comm]\nname = shm\ncodec_ratio = 0.5\ncodec_feedback = no\n"
-                  "[sweep]\ncomm.codec = none, int8, topk, powersgd\nrepeats = 1\n");
+    sandbox_write(
+        "sweep.ini",
+        "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 2\nwarmup_steps = 0\n"
+        "steady_limit_s = 0\n[model]\nname = tiny_dense\n"
+        "[data]\nsamples = 64\n[device]\nname = reference\nthreads = 1\n"
+        "[comm]\nname = shm\ncodec_ratio = 0.5\ncodec_feedback = no\n"
+        "[sweep]\ncomm.codec = none, int8, topk, powersgd\nrepeats = 1\nretry_disturbed = 0\n");
     dpbench(&command, deadline_s, "-c sweep.ini --json");
     if (command.exit_code != 0)
         fail_msg("exit code %d: %s", command.exit_code, command.err);
@@ -448,6 +505,7 @@ int main(void)
     for (size_t i = 0; i < N_FED; i++)
         add_case(test_feedback, (void *)fed[i], "%s: feedback", fed[i]);
     add_case(test_result, NULL, "what codecs did is in the result");
+    add_case(test_room, NULL, "powersgd: each round has the room it needs");
     add_case(test_spans, NULL, "ps_cpu: the spans of messages");
     add_case(test_table, NULL, "what a codec did is in the table");
     add_case(test_goes_on, (void *)"topk", "topk: saved and continued");
@@ -457,6 +515,7 @@ int main(void)
              "int8 stochastic: saved and continued");
     add_case(test_goes_on, (void *)"qsgd", "qsgd: saved and continued");
     add_case(test_goes_on, (void *)"powersgd", "powersgd: saved and continued");
+    add_case(test_other_lengths, NULL, "powersgd: state of another length is named");
     add_case(test_refusals, NULL, "refusals");
     add_case(test_sweep, NULL, "an axis over codecs");
     return run_cases("codecs", faults_setup, sandbox_teardown);

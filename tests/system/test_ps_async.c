@@ -31,36 +31,53 @@ static const struct world {
 } worlds[] = {
     {1, 1, 1, 1 << 20, "", "asynchronous"},
     {2, 1, 1, 388, "run.comm_cores=1", "asynchronous"},
-    {2, 3, 3, 1000, "comm.rate=staleness run.precision=fp64", "asynchronous"},
+    {2, 3, 3, 1000, "comm.rate=staleness run.precision=fp64 comm.interface=lo comm.hosts=1+1+1+1+1",
+     "asynchronous"},
     {3, 2, 2, 388, "comm.rate=staleness run.delay=exponential(2ms)", "asynchronous"},
-    {3, 2, 1, 388, "comm.bound=0 run.delay=exponential(2ms)", "stale(0)"},
-    {4, 1, 1, 1000, "comm.bound=1 run.delay=pareto(1ms,1.5) eval.every=4", "stale(1)"},
+    {3, 2, 1, 388, "comm.bound=0 run.delay=exponential(2ms) comm.interface=lo comm.hosts=3+2",
+     "stale(0)"},
+    {4, 1, 1, 1000,
+     "comm.bound=1 run.delay=pareto(1ms,1.5) eval.every=4 comm.interface=lo comm.hosts=2+3",
+     "stale(1)"},
     {5, 3, 1, 16, "comm.bound=3 comm.rate=staleness comm.gradient=bf16 model.name=tiny",
      "stale(3)"},
     {4, 2, 1, 388, "comm.softsync=3 comm.rate=staleness run.delay=exponential(2ms)",
      "asynchronous"},
-    {5, 2, 2, 1000, "comm.softsync=2 comm.bound=2 comm.gradient=bf16 eval.every=7", "stale(2)"},
-    {4, 1, 2, 388, "comm.policy=k_sync comm.k=2 run.delay=exponential(4ms) eval.every=6",
+    {5, 2, 2, 1000,
+     "comm.softsync=2 comm.bound=2 comm.gradient=bf16 eval.every=7 comm.interface=lo "
+     "comm.hosts=1+1+1+1+1+1+1",
+     "stale(2)"},
+    {4, 1, 2, 388,
+     "comm.policy=k_sync comm.k=2 run.delay=exponential(4ms) eval.every=6 comm.interface=lo "
+     "comm.hosts=1+1+1+1+1",
      "partial(2 of 4)"},
     {3, 2, 1, 1000, "comm.policy=k_sync comm.k=1 run.delay=pareto(1ms,1.5) run.comm_cores=1",
      "partial(1 of 3)"},
     {4, 1, 2, 388, "comm.policy=k_batch_sync comm.k=2 run.delay=exponential(4ms) eval.every=6",
      "batches(2)"},
-    {3, 2, 1, 1000, "comm.policy=k_batch_sync comm.k=7 run.delay=pareto(1ms,1.5) run.comm_cores=1",
+    {3, 2, 1, 1000,
+     "comm.policy=k_batch_sync comm.k=7 run.delay=pareto(1ms,1.5) run.comm_cores=1 "
+     "comm.interface=lo comm.hosts=2+3",
      "batches(7)"},
     {5, 3, 1, 388,
      "comm.policy=k_batch_sync comm.k=5 comm.gradient=bf16 run.delay=exponential(2ms)",
      "batches(5)"},
-    {2, 1, 3, 1 << 20, "comm.policy=k_batch_sync comm.k=1 run.precision=fp64", "batches(1)"},
+    {2, 1, 3, 1 << 20,
+     "comm.policy=k_batch_sync comm.k=1 run.precision=fp64 comm.interface=lo comm.hosts=1+1+1",
+     "batches(1)"},
     {4, 2, 1, 1000, "comm.policy=k_batch_async comm.k=3 run.delay=exponential(2ms) eval.every=6",
      "asynchronous"},
-    {4, 1, 2, 388, "comm.policy=k_async comm.k=3 run.delay=exponential(2ms) eval.every=6",
+    {4, 1, 2, 388,
+     "comm.policy=k_async comm.k=3 run.delay=exponential(2ms) eval.every=6 comm.interface=lo "
+     "comm.hosts=2+3",
      "asynchronous"},
     {3, 3, 1, 1000, "comm.policy=k_async comm.k=2 comm.rate=staleness run.delay=exponential(1ms)",
      "asynchronous"},
     {5, 2, 1, 388, "comm.policy=k_async comm.k=4 comm.gradient=bf16 run.comm_cores=1 eval.every=7",
      "asynchronous"},
-    {2, 1, 2, 4, "comm.push_every=3 comm.fetch_every=5 model.name=tiny", "asynchronous"},
+    {2, 1, 2, 4,
+     "comm.push_every=3 comm.fetch_every=5 model.name=tiny comm.interface=lo comm.hosts=1+1+1",
+     "asynchronous"},
     {4, 3, 1, 388,
      "comm.push_every=4 comm.fetch_every=2 comm.rate=staleness comm.gradient=bf16 "
      "eval.every=7",
@@ -69,10 +86,18 @@ static const struct world {
      "comm.push_every=2 comm.fetch_every=3 comm.softsync=3 run.comm_cores=1 "
      "run.delay=exponential(2ms)",
      "asynchronous"},
-    {3, 2, 1, 1 << 20, "comm.fetch_every=4 run.precision=fp64 run.delay=pareto(1ms,1.5)",
+    {3, 2, 1, 1 << 20,
+     "comm.fetch_every=4 run.precision=fp64 run.delay=pareto(1ms,1.5) comm.interface=lo "
+     "comm.hosts=2+3",
      "asynchronous"},
     {1, 2, 3, 388, "comm.push_every=7 comm.fetch_every=5", "asynchronous"},
-    {5, 2, 2, 1 << 20, "eval.every=3 run.delay=exponential(2ms) comm.streams=2", "asynchronous"},
+    {3, 2, 1, 388,
+     "comm.fetch_every=3 comm.softsync=2 comm.rate=staleness run.delay=exponential(2ms)",
+     "asynchronous"},
+    {5, 2, 2, 1 << 20,
+     "eval.every=3 run.delay=exponential(2ms) comm.streams=2 comm.interface=lo "
+     "comm.hosts=1+1+1+1+1+1+1",
+     "asynchronous"},
 };
 
 static void expect_verdict(const struct command *command, const char *check)
@@ -176,17 +201,20 @@ static void test_accruing_takes_time(void **state)
 static void test_one_worker(void **state)
 {
     static const char *const forms[] = {
-        "run.servers=1 run.accumulate=2", "run.servers=3 comm.bucket=388 run.comm_cores=1",
+        "run.servers=1 run.accumulate=2",
+        "run.servers=3 comm.bucket=388 run.comm_cores=1",
         "run.servers=2 comm.bucket=1000 comm.rate=staleness optimizer.name=adagrad",
-        "run.servers=1 comm.bound=0 run.precision=fp32 comm.gradient=bf16"};
+        "run.servers=1 comm.bound=0 run.precision=fp32 comm.gradient=bf16",
+        "run.servers=2 comm.bucket=388 comm.interface=lo comm.hosts=1+1+1",
+        "run.servers=2 comm.bucket=388 comm.interface=lo comm.hosts=2+1"};
     (void)state;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct training async, synchronous;
         char settings[256], *at;
         snprintf(settings, sizeof settings, "%s", forms[i]);
         train(&async, "comm.name=ps_async model.name=tiny_bn run.steps=12 %s", settings);
-        for (const char *const *word =
-                 (const char *const[]){"comm.rate=staleness", "comm.bound=0", "run.servers=", NULL};
+        for (const char *const *word = (const char *const[]){"comm.rate=staleness", "comm.bound=0",
+                                                             "run.servers=", "comm.hosts=", NULL};
              *word; word++)
             if ((at = strstr(settings, *word)))
                 memset(at, ' ', strcspn(at, " "));
@@ -346,14 +374,14 @@ static void test_refusals(void **state)
     } rows[] = {
         {"run.workers=2", "comm 'ps_async' keeps the model in server processes; give run.servers",
          2},
-        {"run.workers=2 run.servers=1 comm.softsync=3", "comm.softsync is more than run.workers",
+        {"run.workers=2 run.servers=1 comm.softsync=3", "comm.softsync is more than the workers",
          2},
         {"run.workers=2 run.servers=1 comm.softsync=2 comm.policy=k_batch_async comm.k=2",
          "comm.softsync and comm.policy both", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_sync", "comm.policy needs comm.k", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_batch_sync", "comm.policy needs comm.k", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_sync comm.k=3",
-         "comm.k is more than run.workers", 2},
+         "comm.k is more than the workers", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_batch_sync comm.k=3 comm.bound=0",
          "leave out comm.bound", 2},
         {"run.workers=2 run.servers=1 comm.k=2", "comm.k goes with comm.policy", 2},
@@ -368,7 +396,7 @@ static void test_refusals(void **state)
         {"run.workers=2 run.servers=1 comm.policy=k_async comm.k=2 comm.fetch_every=2",
          "leave out comm.push_every and comm.fetch_every", 2},
         {"run.workers=2 run.servers=1 comm.policy=k_async comm.k=3",
-         "comm.k is more than run.workers", 2},
+         "comm.k is more than the workers", 2},
         {"run.workers=2 run.servers=1 comm.fetch_every=2 comm.bound=1",
          "servers do not see each step; leave out comm.bound", 2},
         {"run.workers=2 run.servers=1 comm.log=/no_such/log", "cannot write /no_such/log.2", 1},

@@ -325,6 +325,9 @@ static double replay(struct replay *r, const struct weights *weights)
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
+/* Forms of two servers: all gradients and weights in messages, or some. */
+#define APART " comm.interface=lo comm.hosts=1+1+1+1+1"
+#define MIXED " comm.interface=lo comm.hosts=2+3"
 #define K_ASYNC "run.delay=exponential(4ms) comm.policy=k_async "
 
 static const struct form {
@@ -335,18 +338,19 @@ static const struct form {
     bool drops;
 } forms[] = {
     {"run.delay=exponential(1ms)", 1, 1 << 20, false, 1, 1, 1, false},
-    {"run.delay=exponential(1ms) comm.rate=staleness", 2, 776, true, 1, 1, 1, false},
+    {"run.delay=exponential(1ms) comm.rate=staleness" APART, 2, 776, true, 1, 1, 1, false},
     {"run.delay=pareto(0.3ms,1.5) comm.bound=1 model.name=tiny_dense", 3, 2000, false, 1, 1, 1,
      false},
-    {"run.delay=exponential(1ms) comm.rate=staleness comm.softsync=3", 2, 776, true, 3, 1, 1,
+    {"run.delay=exponential(1ms) comm.rate=staleness comm.softsync=3" MIXED, 2, 776, true, 3, 1, 1,
      false},
     {"run.delay=exponential(1ms)", 1, 1 << 20, false, 1, 4, 3, false},
     {"run.delay=exponential(1ms) comm.rate=staleness run.accumulate=1", 2, 776, true, 1, 3, 1,
      false},
     {"run.delay=pareto(0.3ms,1.5) model.name=tiny_dense run.comm_cores=1", 3, 2000, false, 1, 1, 4,
      false},
-    {"run.delay=exponential(1ms) comm.softsync=3", 2, 776, false, 3, 2, 2, false},
-    {"run.delay=exponential(4ms) comm.policy=k_batch_sync comm.k=2", 2, 776, false, 2, 1, 1, true},
+    {"run.delay=exponential(1ms) comm.softsync=3" APART, 2, 776, false, 3, 2, 2, false},
+    {"run.delay=exponential(4ms) comm.policy=k_batch_sync comm.k=2" MIXED, 2, 776, false, 2, 1, 1,
+     true},
     {"run.delay=exponential(4ms) comm.policy=k_batch_sync comm.k=5", 1, 1 << 20, false, 5, 1, 1,
      true},
     {"run.delay=exponential(4ms) comm.policy=k_batch_sync comm.k=1 model.name=tiny_dense", 3, 2000,
@@ -354,7 +358,9 @@ static const struct form {
     {K_ASYNC "comm.k=2", 1, 1 << 20, false, 2, 1, 1, false},
     {K_ASYNC "comm.k=2 comm.rate=staleness run.comm_cores=1", 1, 776, true, 2, 1, 1, false},
     {K_ASYNC "comm.k=2 comm.rate=staleness", 3, 776, true, 2, 1, 1, false},
-    {K_ASYNC "comm.k=2 model.name=tiny_dense", 2, 2000, false, 2, 1, 1, false},
+    {K_ASYNC "comm.k=2 model.name=tiny_dense" APART, 2, 2000, false, 2, 1, 1, false},
+    {"run.delay=exponential(1ms) comm.rate=staleness comm.softsync=3", 2, 776, true, 3, 1, 4,
+     false},
 };
 
 /* By how much the replay differs, as a share of the largest weight. */

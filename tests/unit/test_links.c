@@ -490,10 +490,12 @@ static void expect_values(const struct dpb_links_value values[DPB_LINKS_SIZES], 
     }
 }
 
+static const struct dpb_cores_job alone = {.n_workers = 1, .learners = 1};
+
 static void test_this_machine(void **state)
 {
     uint16_t cpus[2];
-    uint32_t n = dpb_cores_of(0, 1, 0, 0, 0, cpus, 2);
+    uint32_t n = dpb_cores_of(&alone, 0, cpus, 2);
     struct dpb_links_memory memory;
     struct dpb_links_loopback loopback;
     (void)state;
@@ -530,7 +532,7 @@ static void test_team_that_cannot_start(void **state)
     uint16_t cpus[3] = {0, UINT16_MAX, 0};
     int worked = 0;
     (void)state;
-    assert_true(dpb_cores_of(0, 1, 0, 0, 0, cpus, 1) == 1);
+    assert_true(dpb_cores_of(&alone, 0, cpus, 1) == 1);
     assert_int_equal(dpb_links_team(cpus, 3, work_alone, &worked), DPB_FAILED);
     assert_int_equal(worked, 0);
     dpb_first_error_clear();

@@ -192,7 +192,7 @@ static dpb_status takes_turns(struct trial_scratch *scratch)
             dpb_status status = DPB_OK;
             if (doorbell_arm(doorbell))
                 status = host->poll(&bell, 1, &what, NULL);
-            doorbell_disarm(doorbell);
+            doorbell_disarm(doorbell, bell.revents != 0);
             DPB_TRY(status);
         }
         __atomic_store_n(turn, mine + 1, __ATOMIC_RELEASE);
@@ -224,7 +224,7 @@ static dpb_status strangers(struct trial_scratch *scratch)
         struct pollfd look = {.fd = fd, .events = POLLIN};
         RANK_CHECK(doorbell_arm(doorbell));
         RANK_CHECK(poll(&look, 1, 0) == (turn == 0 ? 1 : 0));
-        doorbell_disarm(doorbell);
+        doorbell_disarm(doorbell, turn == 0);
     }
     close(stranger);
     doorbell_close(doorbell);

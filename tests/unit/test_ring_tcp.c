@@ -89,8 +89,8 @@ static dpb_status meets(struct trial_scratch *scratch)
     for (int opening = 0; opening < 2; opening++) {
         struct ring *ring;
         DPB_TRY(open_ring(opening == 0 ? "first" : "second", &ring));
-        /* To the next, from the one before, and one to be woken by. */
-        RANK_CHECK(count_fds() == before + 2 * options.streams + 1);
+        /* To the next, from the one before, one that watches these, and one to be woken by. */
+        RANK_CHECK(count_fds() == before + 2 * options.streams + 2);
         for (uint64_t step = 0; step < 20; step++)
             DPB_TRY(reduce(ring, step));
         DPB_TRY(dpb_store_barrier(opening == 0 ? "over" : "all over", 0));

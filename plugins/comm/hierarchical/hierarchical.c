@@ -168,7 +168,7 @@ dpb_status hierarchical_wait(const struct hierarchical *comm)
         return comm->across->ops->wait(comm->across);
     if (doorbell_arm(comm->doorbell))
         status = comm->across->ops->wait(comm->across);
-    doorbell_disarm(comm->doorbell);
+    doorbell_disarm(comm->doorbell, true);
     return status;
 }
 
@@ -555,7 +555,7 @@ static const struct dpb_comm_ops nccl_ops = {.open = hierarchical_open,
 
 static struct dpb_plugin hierarchical = {
     DPB_PLUGIN_HEAD(COMM, hierarchical_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE,
     .name = "hierarchical",
     .version = DPB_VERSION,
     .summary =

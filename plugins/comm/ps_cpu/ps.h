@@ -1,7 +1,8 @@
 /*
- * ps.h - the parts of ps_cpu and ps_async: the strategies themselves (ps_cpu.c, ps_async.c), and
- * the links between workers and servers (links.c). ps_cpu has links to ranks of other machines
- * alone, and none in a job on one machine; ps_async has no other way.
+ * ps.h - the parts of ps_cpu and ps_async: the strategies themselves (ps_cpu.c, ps_async.c), their
+ * stages (ps_stages.c), and the links between workers and servers (links.c). ps_cpu has links to
+ * ranks of other machines alone, and none in a job on one machine; ps_async has one from each
+ * worker to each server.
  */
 #ifndef DPB_PLUGINS_COMM_PS_CPU_PS_H
 #define DPB_PLUGINS_COMM_PS_CPU_PS_H
@@ -36,6 +37,10 @@ struct links;
 struct links_memory {
     bool keeps_sent; /* servers: the weights that each worker was given */
     bool accrues;    /* workers: a sum of gradients (links_accrued) */
+    /* The machine of each rank, where ranks of one machine have links: their slices go through
+     * shared memory, beside messages without payload. NULL: all slices are payload. @borrowed until
+     * close. */
+    const uint32_t *machines;
 };
 
 enum { PS_STAGES = 4 };
@@ -70,6 +75,14 @@ dpb_status ps_begin(void *comm, const struct dpb_step *step);
 void ps_close(void *comm);
 /* Servers, before close: until the network has all that workers are to get. */
 dpb_status ps_serve_last(struct ps *ps);
+
+/* What a wait for a rank, for a bucket of this element type, says. */
+struct dpb_wait ps_wait_of(const struct ps *ps, uint32_t peer, uint64_t bucket, dpb_dtype type,
+                           const char *purpose);
+/* A worker pushes to other machines, or encodes for all, and pulls. A shard serves, and gives what
+ * it has updated to other machines. A rank may be both. Returns the
+ * number of stages. */
+uint32_t ps_choose_stages(const struct dpb_comm_args *args, struct stage row[PS_STAGES]);
 /* Parts of the stages of workers: gradients may be pushed; all that the exchange asks for is here,
  * and is reported. `ps` is a struct ps. */
 bool ps_push_due(void *ps, uint64_t bucket);
@@ -113,6 +126,10 @@ static inline struct dpb_range ps_slice(const struct dpb_comm_args *args, uint32
         return (struct dpb_range){0, turn == 0 ? length : 0};
     return (struct dpb_range){length * turn / all.n, length * (turn + 1) / all.n};
 }
+
+/* Elements of a rank that is a shard: the most that ps_slice gives one. */
+uint64_t ps_most_owned(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                       uint64_t bucket_elements);
 
 /* ---- links: what goes to and comes from ranks of other machines ---------------------------- */
 

@@ -3,8 +3,10 @@
  * once, one worker at a time, in the order of arrival. The worker then gets the new weights of
  * that server.
  *
- * Worker and link are ps_cpu's (ps_cpu.c, links.c), but by messages alone, on one machine as on
- * several. A server is one shard of the model: the slices that ps_slice gives it, with a version.
+ * Worker and link are ps_cpu's (ps_cpu.c, links.c), with a link also between ranks of one machine.
+ * There the slices go through shared memory and their messages have no payload: a server reads the
+ * gradients of a worker in its arena, and writes the new weights into its arena. A server is one
+ * shard of the model: the slices that ps_slice gives it, with a version.
  *
  * The rule of a server is in ps_shard.c. Gradients are means over the worker's own batch: nothing
  * divides by the workers, but by the gradients of an update where comm.softsync gives it several.
@@ -83,6 +85,7 @@ static dpb_status async_begin(void *comm, const struct dpb_step *step)
                                                           : async->ps.base.arenas.gradients;
     const struct links_turn turn = {pushes ? gradients : NULL, (uint32_t)n, fetches};
     async->carried[step->step % LINKS_AGES] = links_pushes(async->ps.links);
+    async->applied = (struct ps_applied){0};
     links_set_turn(async->ps.links, &turn);
     if (pushes)
         async->unpushed = 0;
@@ -260,31 +263,43 @@ static dpb_status async_books(void *comm, struct dpb_books *books)
     return DPB_OK;
 }
 
-static uint32_t shard_of(const struct strategy *base, uint64_t element)
+/* Of an element; *around: all elements of its slice. */
+static uint32_t shard_of(const struct strategy *base, uint64_t element, struct dpb_range *around)
 {
-    const struct rank_set all = ps_shards(&base->args);
     const uint64_t bucket = element / base->arenas.bucket_elements;
-    const uint64_t at = element % base->arenas.bucket_elements;
+    const uint64_t begin = bucket * base->arenas.bucket_elements;
     const uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
-    uint32_t shard = all.first;
-    while (shard + 1 < all.first + all.n) {
+    for (uint32_t shard = ps_shards(&base->args).first;; shard++) {
         const struct dpb_range slice = ps_slice(&base->args, shard, bucket, length);
-        if (at >= slice.begin && at < slice.end)
-            break;
-        shard++;
+        *around = (struct dpb_range){begin + slice.begin, begin + slice.end};
+        if (element >= around->begin && element < around->end)
+            return shard;
     }
-    return shard;
 }
 
+/* What was applied of a slice of the own gradients of a step. */
+static struct ps_applied applied_around(const struct ps_async *async, uint64_t step,
+                                        uint64_t element)
+{
+    struct ps_applied applied = {.step = step};
+    const uint32_t shard = shard_of(&async->ps.base, element, &applied.slice);
+    const uint64_t age = links_age(async->ps.links, shard, async->carried[step % LINKS_AGES]);
+    if (age == DPB_DROPPED)
+        return applied;
+    applied.share = 1.0 / async->rule.count;
+    if (async->options.rate == PS_STALENESS && age > 1)
+        applied.share /= (double)age;
+    return applied;
+}
+
+/* Core asks for one element after the other. */
 static double async_applied(void *comm, uint64_t step, uint64_t element)
 {
-    const struct ps_async *async = comm;
-    const uint64_t push = async->carried[step % LINKS_AGES];
-    const uint64_t age = links_age(async->ps.links, shard_of(&async->ps.base, element), push);
-    if (age == DPB_DROPPED)
-        return 0.0;
-    const double rate = async->options.rate == PS_STALENESS && age > 1 ? 1.0 / (double)age : 1.0;
-    return rate / async->rule.count;
+    struct ps_async *async = comm;
+    const struct ps_applied *last = &async->applied;
+    if (step != last->step || element < last->slice.begin || element >= last->slice.end)
+        async->applied = applied_around(async, step, element);
+    return async->applied.share;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -316,64 +331,11 @@ static void async_close(void *comm)
     free(machines);
 }
 
-static bool takes_newest(const struct ps_async_options *options)
+static struct links_memory memory_of(const struct ps_async_options *options,
+                                     const struct dpb_comm_args *args)
 {
-    return options->policy == PS_K_SYNC || options->policy == PS_K_BATCH_SYNC;
-}
-
-/* What in the options contradicts something else, and what to do; NULL: nothing. */
-static const char *contradiction(const struct ps_async_options *options, uint32_t n_workers)
-{
-    const bool k_rule = options->policy != PS_ASYNC;
-    const bool apart = options->push_every > 1 || options->fetch_every > 1;
-    const bool newest = takes_newest(options), held = newest || options->policy == PS_K_ASYNC;
-    if (options->softsync > n_workers)
-        return "comm.softsync is more than run.workers; give at most one push a worker";
-    if (k_rule && options->softsync > 1)
-        return "comm.softsync and comm.policy both say what makes an update; give one of them";
-    if (k_rule && options->k < 1)
-        return "comm.policy needs comm.k";
-    if (k_rule && options->k > n_workers && options->policy != PS_K_BATCH_SYNC)
-        return "comm.k is more than run.workers; with comm.policy = k_batch_sync alone a worker "
-               "may give several gradients of an update";
-    if (!k_rule && options->k > 0)
-        return "comm.k goes with comm.policy = k_sync, k_batch_sync, k_async or k_batch_async; "
-               "give one of them";
-    if (newest && options->bound >= 0)
-        return "comm.bound says how old gradients may be, and with comm.policy = k_sync or "
-               "k_batch_sync none that counts is; leave out comm.bound";
-    if (newest && options->rate == PS_STALENESS)
-        return "with comm.policy = k_sync or k_batch_sync no gradient that counts is stale; leave "
-               "out comm.rate";
-    if (options->policy == PS_K_ASYNC && options->bound >= 0)
-        return "with comm.policy = k_async a worker waits for its update, which may need a worker "
-               "that comm.bound holds back; leave out comm.bound";
-    if (apart && held)
-        return "with comm.policy = k_sync, k_batch_sync or k_async each step pushes and fetches; "
-               "leave out comm.push_every and comm.fetch_every";
-    if (apart && options->bound >= 0)
-        return "comm.bound counts steps, and with comm.push_every or comm.fetch_every above 1 "
-               "servers do not see each step; leave out comm.bound";
-    return NULL;
-}
-
-static dpb_status make_rule(struct ps_async *async)
-{
-    const struct ps_async_options *options = &async->options;
-    const char *reason = contradiction(options, async->ps.base.args.n_workers);
-    if (reason)
-        return ps_host->fail(DPB_UNSUPPORTED, "%s", reason);
-    async->rule.count = (uint32_t)(options->policy == PS_ASYNC ? options->softsync : options->k);
-    async->rule.batch =
-        async->rule.count > 1 && options->policy != PS_K_SYNC && options->policy != PS_K_ASYNC;
-    async->rule.sync = takes_newest(options);
-    async->rule.rejoins = options->policy == PS_K_BATCH_SYNC;
-    return DPB_OK;
-}
-
-static struct links_memory memory_of(const struct ps_async_options *options)
-{
-    return (struct links_memory){.keeps_sent = true, .accrues = options->push_every > 1};
+    return (struct links_memory){
+        .keeps_sent = true, .accrues = options->push_every > 1, .machines = args->machines};
 }
 
 static dpb_status async_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -398,11 +360,11 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     async->ps.stages = worker_stages;
     async->machines = machines;
     async->options = *(const struct ps_async_options *)options;
-    async->ps.memory = memory_of(&async->options);
+    async->ps.memory = memory_of(&async->options, args);
     async->clients = calloc(args->n_workers, sizeof *async->clients);
     async->told = calloc(args->n_servers + 1, sizeof *async->told);
     status = async->clients && async->told
-                 ? make_rule(async)
+                 ? ps_make_rule(&async->options, args->n_workers, &async->rule)
                  : ps_host->fail(DPB_NO_MEMORY, "no memory for the ranks of ps_async");
     if (status == DPB_OK)
         status = open_log(async);
@@ -430,9 +392,7 @@ static dpb_status async_plan(void *comm, const struct dpb_layout *layout,
     const int64_t bound = async->options.bound;
     const uint32_t count = async->rule.count;
     DPB_TRY(ps_plan(comm, layout, want));
-    want->weights = want->scratch = DPB_MEMORY_PRIVATE;
-    if (want->gradients == DPB_MEMORY_SHARED)
-        want->gradients = DPB_MEMORY_PRIVATE;
+    want->weights = DPB_MEMORY_SHARED; /* a server writes into its machine's workers' */
     if (async->rule.batch && async->ps.base.args.role == DPB_SERVER)
         want->gradients = DPB_MEMORY_PRIVATE; /* the sum of the gradients of an update */
     struct dpb_contract *contract = &want->contract;
@@ -456,13 +416,16 @@ static void async_memory(const void *options_, const struct dpb_comm_args *args,
     const uint64_t bytes =
         dpb_dtype_size(layout->gradient_type) + dpb_dtype_size(layout->weight_type);
     const struct ps_async_options *options = options_;
-    (void)bucket_elements;
+    memory->state_elements = ps_is_shard(args) ? ps_most_owned(args, layout, bucket_elements) : 0;
     if (args->role != DPB_SERVER) {
         if (options->push_every > 1)
             memory->host_bytes = layout->n_elements * dpb_dtype_size(layout->gradient_type);
         return;
     }
-    memory->host_bytes = (layout->n_elements / args->n_servers + 1) * bytes * args->n_workers;
+    uint32_t n_far = 0; /* workers that push by messages */
+    for (uint32_t worker = 0; worker < args->n_workers; worker++)
+        n_far += !ps_is_here(args, worker);
+    memory->host_bytes = (layout->n_elements / args->n_servers + 1) * bytes * n_far;
     if (options->softsync > 1 || options->policy == PS_K_BATCH_SYNC ||
         options->policy == PS_K_BATCH_ASYNC)
         memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);

@@ -1,6 +1,6 @@
 /*
- * ps_async.h - the parts of ps_async: the strategy with its workers (ps_async.c), and the server,
- * which holds one shard of the model (ps_shard.c).
+ * ps_async.h - the parts of ps_async: the strategy with its workers (ps_async.c), the server, which
+ * holds one shard of the model (ps_shard.c), and the rule of its options (ps_rule.c).
  */
 #ifndef DPB_PLUGINS_COMM_PS_CPU_PS_ASYNC_H
 #define DPB_PLUGINS_COMM_PS_CPU_PS_ASYNC_H
@@ -54,6 +54,13 @@ struct ps_client {
     int64_t waited_ns;
 };
 
+/* The part of a worker's gradients of `step` that the server of a slice has applied. */
+struct ps_applied {
+    uint64_t step;
+    struct dpb_range slice;
+    double share;
+};
+
 struct ps_async {
     struct ps ps;
     struct ps_async_options options;
@@ -63,6 +70,7 @@ struct ps_async {
     uint64_t meetings;
     uint64_t unpushed, unfetched; /* steps since a push, or a fetch, with the one under way */
     uint64_t carried[LINKS_AGES]; /* by step: the push that brings its gradients */
+    struct ps_applied applied;    /* the last that core asked for; an empty slice: none */
     uint64_t *told; /* k_async, by server: the last turn in which it knows that this worker waits */
     /* Servers: */
     struct ps_client *clients; /* by worker */
@@ -90,6 +98,10 @@ static inline uint64_t ps_late_word(uint64_t exchange, uint64_t meetings)
 {
     return ps_word(exchange, meetings, true);
 }
+
+/* An error, which has its message, where options contradict each other. */
+dpb_status ps_make_rule(const struct ps_async_options *options, uint32_t n_workers,
+                        struct ps_rule *rule);
 
 /* The hook `serve`. */
 dpb_status ps_shard_serve(void *comm);

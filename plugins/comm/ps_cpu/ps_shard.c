@@ -15,8 +15,10 @@
  * Workers that do not train bring no gradients: where too few train, an update takes what there is.
  * With k_async a worker that waits for another server does not train (ps_async.c, say_wait).
  *
- * Gradients of an update stay in the inbox of their worker, and are summed in the order of the
- * ranks. Where the worker goes on before the update, the server adds them to a sum of its own.
+ * Gradients of an update stay in the inbox of their worker, or, on one machine, in the worker's
+ * arena, and are summed in the order of the ranks. Where the worker goes on before the update, the
+ * server adds them to a sum of its own. A server tells a push's age only when it no longer reads
+ * the gradients: then the worker may overwrite them (links_aged).
  */
 #include "comm/ps_cpu/ps_async.h"
 
@@ -75,7 +77,31 @@ static struct dpb_range own_slice(const struct ps_async *async, uint64_t bucket)
                     pipeline_bucket_length(&base->pipeline, bucket));
 }
 
-/* With one gradient an update its age divides the rate; with several each has an age of its own. */
+/* Adds `weight` times a worker's gradients to the sum of the own arena: their memory is free. */
+static void bank(struct ps_async *async, uint32_t worker, double weight)
+{
+    const struct strategy *base = &async->ps.base;
+    const dpb_dtype type = base->arenas.layout.gradient_type;
+    for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
+        const struct dpb_range slice = own_slice(async, bucket);
+        const uint64_t begin = bucket * base->arenas.bucket_elements + slice.begin;
+        void *sum = strategy_gradients(base, base->args.rank, begin);
+        const void *sources[] = {links_gradients(async->ps.links, worker, bucket, 0), sum};
+        const uint64_t n = slice.end - slice.begin;
+        if (weight != 1.0 && async->banked) {
+            ps_host->vec->axpby(type, weight, sources[0], 1.0, sum, n);
+            continue;
+        }
+        ps_host->vec->sum(type, &sum, 1, sources, async->banked ? 2 : 1, n);
+        if (weight != 1.0)
+            ps_host->vec->axpby(type, 0.0, sum, weight, sum, n);
+    }
+    async->banked = true;
+    async->clients[worker].pending = false;
+}
+
+/* With one gradient an update its age divides the rate; with several each has an age of its own. In
+ * place only while the worker waits for its update: it may use its gradients after the push. */
 static void weigh(struct ps_async *async, uint32_t worker)
 {
     const struct strategy *base = &async->ps.base;
@@ -86,28 +112,16 @@ static void weigh(struct ps_async *async, uint32_t worker)
         async->step.learning_rate /= (double)age;
         return;
     }
+    if (async->rule.batch) {
+        bank(async, worker, 1.0 / (double)age);
+        return;
+    }
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
         const struct dpb_range slice = own_slice(async, bucket);
         void *gradients = links_gradients(async->ps.links, worker, bucket, 0);
         ps_host->vec->axpby(base->arenas.layout.gradient_type, 0.0, gradients, 1.0 / (double)age,
                             gradients, slice.end - slice.begin);
     }
-}
-
-/* Adds a worker's gradients to the sum of the own arena: its inbox is free. */
-static void bank(struct ps_async *async, uint32_t worker)
-{
-    const struct strategy *base = &async->ps.base;
-    for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
-        const struct dpb_range slice = own_slice(async, bucket);
-        const uint64_t begin = bucket * base->arenas.bucket_elements + slice.begin;
-        void *sum = strategy_gradients(base, base->args.rank, begin);
-        const void *sources[] = {links_gradients(async->ps.links, worker, bucket, 0), sum};
-        ps_host->vec->sum(base->arenas.layout.gradient_type, &sum, 1, sources,
-                          async->banked ? 2 : 1, slice.end - slice.begin);
-    }
-    async->banked = true;
-    async->clients[worker].pending = false;
 }
 
 static void log_push(const struct ps_async *async, uint32_t worker, const struct dpb_step *step)
@@ -147,8 +161,8 @@ static void take_push(struct ps_async *async, uint32_t worker, const struct dpb_
     async->step = *step;
     log_push(async, worker, step);
     weigh(async, worker);
-    if (async->rule.batch && async->n_taken < async->rule.count)
-        bank(async, worker);
+    if (async->rule.batch && client->pending && async->n_taken < async->rule.count)
+        bank(async, worker, 1.0);
 }
 
 static void take(struct ps_async *async, uint32_t worker, const struct links_news *news)
