@@ -6,6 +6,7 @@
 #   make check     deps, build, all tests that fit in minutes; make check-NAME: one of them
 #   make lint      static checks; make fuzz FUZZ_S=60: hostile input; make asan|ubsan|asan-ubsan|tsan
 #   make install   to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away again
+#   make deb       Debian packages in build/deb
 #
 # Variables: V=1 (show commands), DEPS=no (install nothing), WHEELS=DIR (oneDNN's wheels offline),
 # CPU=auto|yes|no (the oneDNN device), JPEG=auto|yes|no (data image_folder), GLOO=auto|yes|no (comm
@@ -128,7 +129,7 @@ clean:
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
-	@echo "Targets: all run deps install uninstall check check-unit check-NAME check-install check-long" \
+	@echo "Targets: all run deps install uninstall deb check check-unit check-NAME check-install check-long" \
 		"check-gpu gpu-pack mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds lint bench bench-gpu bench-deps clean"
 
 include $(filter-out $(OPTIONAL),$(sort $(wildcard mk/*.mk)))

@@ -64,6 +64,13 @@ install: $(BUILD)/dpbench plugins $(PAGES)
 		install -m 644 /dev/stdin '$(INSTALL_ROOT)/lib/pkgconfig/dpbench.pc'
 	@echo "installed $(INSTALL_ROOT)/bin/dpbench"
 
+# Debian packages; apt install ./build/deb/dpbench*.deb
+.PHONY: deb
+deb: all
+	$(Q)rm -rf $(BUILD)/deb && mkdir -p $(BUILD)/deb
+	$(Q)$(MAKE) install DESTDIR=$(abspath $(BUILD)/deb/root) PREFIX=/usr >/dev/null
+	$(Q)tools/deb $(BUILD)/deb/root "$$(cat VERSION)" $(BUILD)/deb
+
 # Directories that are dpbench's alone go when nobody else has left anything in them.
 uninstall:
 	$(Q)rm -f '$(INSTALL_ROOT)/lib/pkgconfig/dpbench.pc' \
