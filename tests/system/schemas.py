@@ -6,6 +6,7 @@ docs/results.md, and a field that no schema has is refused. Run from the top of 
 
 import copy
 import glob
+import itertools
 import json
 import os
 import re
@@ -58,7 +59,23 @@ RUNS = {
     "refused": (1, "sweep.comm.name=shm,hierarchical sweep.repeats=1 sweep.retry_disturbed=0 "
                    "comm.codec=topk"),
     "tune": (0, "tune.run.batch=4,8 tune.repeats=2 tune.retry_disturbed=0"),
+    "alone": (0, "comm.name=independent"),
 }
+COMMANDS = {
+    "comm": "comm -c base.ini run.workers=2 comm.name=ring_tcp comm_test.sizes=4KiB,64KiB comm_test.iterations=5",
+    "one size": "comm -c base.ini run.workers=2 comm.name=shm comm_test.sizes=8 comm_test.codecs=no "
+                "comm_test.iterations=5",
+    "data": "data -c base.ini run.steps=3",
+    "images": "data -c images.ini run.steps=3",
+    "links": "links --window 1ms --max 16KiB",
+    "topology": "links topology",
+    "given": "predict alone.json --link 10Gbit,20us --workers 2,4",
+    "fitted": "predict alone.json --comm comm.json --workers 2,3 --batches 4,8",
+}
+JPEG = bytes.fromhex(  # one grey pixel
+    "ffd8ffdb00430003020202020203020202030303030406040404040408060605060908"
+    "0a0a090809090a0c0f0c0a0b0e0b09090d110d0e0f101011100a0c12131210130f101010"
+    "ffc9000b080001000101011100ffcc000600101005ffda0008010100003f00d2cf20ffd9")
 
 
 def dpbench(*arguments):
@@ -84,8 +101,11 @@ class Documents(unittest.TestCase):
     def setUpClass(cls):
         warnings.simplefilter("ignore", DeprecationWarning)  # RefResolver; both versions have it
         cls.schemas = {os.path.basename(path): load(path) for path in glob.glob("schemas/*.json")}
-        with open("docs/results.md", encoding="utf-8") as file:
-            cls.docs = file.read()
+        cls.docs = {}
+        for schema in cls.schemas.values():
+            path = schema["title"].split(": ")[-1]
+            with open(path, encoding="utf-8") as file:
+                cls.docs[schema["$id"]] = file.read()
         cls.directory = tempfile.TemporaryDirectory()
         cls.before = os.getcwd()
         os.chdir(cls.directory.name)
@@ -95,6 +115,18 @@ class Documents(unittest.TestCase):
             ended = dpbench("-c", "base.ini", *options.split(), "--output", f"{name}.json")
             assert ended.returncode == code, (name, ended.returncode, ended.stderr)
         cls.documents = {name: load(f"{name}.json") for name in RUNS}
+        for split, image in itertools.product(("train", "val"), range(8)):
+            os.makedirs(f"images/{split}/{image % 2}", exist_ok=True)
+            with open(f"images/{split}/{image % 2}/{image}.jpg", "wb") as file:
+                file.write(JPEG)
+        with open("images.ini", "w", encoding="ascii") as file:
+            file.write(re.sub(r"\[data\].*\n.*\n.*", "[data]\nname = image_folder\npath = images", BASE))
+        for name, words in COMMANDS.items():
+            ended = dpbench(*words.split(), "--json")
+            assert ended.returncode == 0, (name, ended.stderr)
+            cls.documents[name] = json.loads(ended.stdout)
+            with open(f"{name}.json", "w", encoding="utf-8") as file:
+                file.write(ended.stdout)
         for a, b in (("target", "codec"), ("sweep", "reached"), ("reached", "reached")):
             ended = dpbench("compare", f"{a}.json", f"{b}.json", "--json")
             assert ended.returncode == 0, ended.stderr
@@ -113,7 +145,8 @@ class Documents(unittest.TestCase):
                 for error in validator.iter_errors(document)]
 
     def test_schemas_are_schemas(self):
-        self.assertEqual(sorted(self.schemas), ["compare.json", "result.json", "sweep.json"])
+        self.assertEqual(sorted(self.schemas), ["comm.json", "compare.json", "data.json", "links.json",
+                                                "predict.json", "result.json", "sweep.json"])
         for schema in self.schemas.values():
             jsonschema.Draft202012Validator.check_schema(schema)
 
@@ -137,11 +170,17 @@ class Documents(unittest.TestCase):
         self.assertIn("failure", found["refused"]["runs"][0].keys() | found["refused"]["runs"][1].keys())
         self.assertIsNotNone(found["tune"]["tune"]["best"])
         self.assertIsNotNone(found["reached, reached"]["rows"][0]["to_target"])
+        self.assertGreater(len(found["comm"]["codecs"]), 0)
+        self.assertIsNone(found["one size"]["codecs"])
+        self.assertIn("skipped_samples", found["images"]["points"][0]["windows"][0])
+        self.assertEqual(set(found["links"]) - set(found["topology"]), {"memory", "cores", "loopback", "devices"})
+        self.assertEqual({link["source"] for link in found["given"]["links"] + found["fitted"]["links"]},
+                         {"given", "measured"})
 
     def test_another_field_is_refused(self):
         """In each object but those whose members have names of the user's or the plugins'."""
-        free = {"config", "environment", "libraries", "plugins", "inputs", "cell", "axes", "over", "held_s"}
-        for name in ("target", "sweep", "tune", "reached, reached"):
+        free = {"config", "environment", "libraries", "plugins", "inputs", "cell", "axes", "over", "held_s", "paths"}
+        for name in ("target", "sweep", "tune", "reached, reached", "comm", "data", "links", "fitted"):
             document = self.documents[name]
             document = {**document, "runs": [], "config": {}} if "runs" in document else document
             for path, _ in objects_of(document):
@@ -158,8 +197,8 @@ class Documents(unittest.TestCase):
                 self.assertNotEqual(self.errors_of(changed), [], (name, path))
 
     def test_fields_are_documented(self):
-        words = set(re.findall(r"\w+", " ".join(re.findall("`([^`]+)`", self.docs))))
         for name, schema in self.schemas.items():
+            words = set(re.findall(r"\w+", " ".join(re.findall("`([^`]+)`", self.docs[name]))))
             for path, value in objects_of(schema):
                 if path and path[-1] == "properties":
                     self.assertEqual([key for key in value if key not in words], [], (name, path))
