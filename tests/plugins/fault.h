@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -106,6 +107,7 @@ static inline dpb_status fault_here(const struct dpb_host *host,
         kill(getpid(), SIGSTOP);
         break;
     case FAULT_HANG:
+        prctl(PR_SET_NAME, "hangs"); /* for tests that wait for it */
         for (;;)
             pause();
     case FAULT_SPIN:

@@ -49,6 +49,13 @@ CASES = [
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adam optimizer.learning_rate=0.001"),
     Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.name=adam optimizer.learning_rate=0.001 "
                                  "optimizer.decoupled_decay=yes"),
+    Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.clip_norm=0.5"),
+    Case("lenet", LeNet, "fp64", "run.batch=8 optimizer.clip_norm=50"),
+    Case("lenet", LeNet, "fp64", "run.batch=3 run.workers=2 comm.name=ring_tcp optimizer.name=adam "
+                                 "optimizer.learning_rate=0.001 optimizer.clip_norm=0.5"),
+    Case("resnet20", ResNet20, "fp64", "run.batch=8 optimizer.name=lars optimizer.trust=0.02"),
+    Case("lenet", LeNet, "fp64", "run.batch=3 run.workers=2 comm.name=shm optimizer.name=lars "
+                                 "optimizer.clip_norm=0.5"),
     Case("resnet20", ResNet20, "fp64", "run.batch=8"),
     Case("lenet", LeNet, "fp32", "run.batch=8"),
     # A ReLU whose input is all but 0 may go either way: the steps must be small.
@@ -116,6 +123,24 @@ class Batches:
 # ------------------------------------------------------------------------------------- PyTorch's
 
 
+class Lars(torch.optim.Optimizer):
+    """You, Gitman, Ginsburg 2017, Algorithm 1; PyTorch has none."""
+
+    def __init__(self, groups, rate, momentum, trust):
+        super().__init__(groups, {"rate": rate, "momentum": momentum, "trust": trust})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                local, decay = 1.0, group["weight_decay"]
+                if decay and p.norm() > 0 and p.grad.norm() > 0:
+                    local = group["trust"] * p.norm() / (p.grad.norm() + decay * p.norm())
+                velocity = self.state[p].setdefault("velocity", torch.zeros_like(p))
+                velocity.mul_(group["momentum"]).add_(group["rate"] * local * (p.grad + decay * p))
+                p.sub_(velocity)
+
+
 class Training:
     """A training in PyTorch with the settings of a dpbench result."""
 
@@ -123,6 +148,7 @@ class Training:
         self.batches, self.step = batches, 0
         self.dtype = DTYPES[case.precision]
         self.smoothing = config["model.label_smoothing"]
+        self.clip_norm = config["optimizer.clip_norm"]
         torch.manual_seed(1)
         self.module = case.make(batches.nclass).to(self.dtype).train()
         parameters = dict(self.module.named_parameters())
@@ -140,6 +166,9 @@ class Training:
         elif config["optimizer.name"] == "adagrad":
             self.buffers_of = ["sum"]
             self.optimizer = torch.optim.Adagrad(groups, rate, eps=config["optimizer.epsilon"])
+        elif config["optimizer.name"] == "lars":
+            self.buffers_of = ["velocity"]
+            self.optimizer = Lars(groups, rate, momentum, config["optimizer.trust"])
         else:
             self.buffers_of = ["momentum_buffer"] if momentum else []
             self.optimizer = torch.optim.SGD(groups, rate, momentum,
@@ -157,6 +186,8 @@ class Training:
                                    label_smoothing=self.smoothing)
             (loss / n).backward()
             total += loss.item() / n
+        if self.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.clip_norm)
         self.optimizer.step()
         self.step += 1
         return total

@@ -212,6 +212,30 @@ class OfSeveral(unittest.TestCase):
             self.assertEqual(sorted((row["cell.comm.name"], int(row["cell.comm.period"])) for row in rows),
                              sorted([("gossip", 1), ("local_sgd", 8), ("local_sgd", period)]))
 
+    def test_a_default_of_each_plugin_is_no_column_of_single_runs(self):
+        """Nobody set comm.period; a column stands where somebody did, or where a default changed."""
+        runs = {}
+        for name in "gossip", "local_sgd":
+            ended = subprocess.run([DPBENCH, "-c", "sweep.ini", "--output", f"{name}1.json", "run.workers=2",
+                                    f"sweep.comm.name={name}", "sweep.run.batch=4", "sweep.comm.bucket=4 KiB",
+                                    "sweep.seeds=1"], capture_output=True, text=True, timeout=100, check=False)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            run = load(glob.glob(f"{name}1.json.runs/0*.json")[0])
+            runs[name] = {key: value for key, value in run.items() if key not in OF_SWEEP}
+        files = [save(run, f"{name}.json") for name, run in runs.items()]
+        self.assertEqual([run["config"]["comm"]["period"] for run in runs.values()],
+                         [{"value": 1, "origin": "default"}, {"value": 8, "origin": "default"}])
+        rows = rows_of(*files)
+        self.assertEqual([row["cell.comm.name"] for row in rows], ["gossip", "local_sgd"])
+        self.assertNotIn("cell.comm.period", rows[0])
+        other = copy.deepcopy(runs["gossip"])
+        for name, origin in ("easgd", "command line"), ("gossip", "default"):
+            put(other, "config.comm.name.value", name)
+            put(other, "config.comm.period", {"value": 4, "origin": origin})
+            rows = rows_of(*files, save(other, "other.json"))
+            self.assertEqual(sorted((row["cell.comm.name"], row["cell.comm.period"]) for row in rows),
+                             sorted([("gossip", "1"), ("local_sgd", "8"), (name, "4")]))
+
     def test_where_a_launcher_puts_the_workers(self):
         """comm.hosts follows from the workers; where it does not, it has a column."""
         files = {}

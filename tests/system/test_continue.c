@@ -379,6 +379,8 @@ static const struct refusal refusals[] = {
     {"checkpoint.load=gone.safetensors", "gone.safetensors: the checkpoint cannot be read", 2},
     {"checkpoint.load=w.safetensors optimizer.name=adagrad",
      "it had another optimizer. Take that one, or only the weights: checkpoint.resume=no", 2},
+    {"checkpoint.load=w.safetensors optimizer.name=lars",
+     "has no 'optimizer.velocity.conv1.weight': it had another optimizer", 2},
     {"checkpoint.load=w.safetensors model.name=mlp",
      "tensor 'fc1.weight' has shape [11,90], the model's has", 2},
     {"checkpoint.load=w.safetensors data.samples=4 run.batch=1",

@@ -21,7 +21,7 @@
 #include "lib/training.h"
 
 #define CUDA "device.name=cuda run.precision=fp32 model.name=tiny run.batch=2 device.tuning=no "
-#define LARGER "model.name=lenet "
+#define LARGER "model.name=lenet model.image=12 comm.bucket=256KiB " /* six buckets */
 #define TWO "run.workers=2 device.ids=0,0 "
 
 static const double deadline_s = 60.0;
@@ -44,6 +44,23 @@ static void test_same_training(void **unused)
         training_free(&two);
     }
     training_free(&one);
+    training_free(&start);
+}
+
+/* The learners of a place have its GPU, and the run says that they may take turns. */
+static void test_learners(void **unused)
+{
+    struct training workers, learners, start;
+    (void)unused;
+    use_stand_in(true);
+    train(&start, CUDA "run.steps=1 run.workers=1 optimizer.learning_rate=0");
+    train(&workers, CUDA TWO "run.steps=4 comm.name=shm");
+    train(&learners, CUDA "run.learners=2 device.threads=2 device.ids=0 run.steps=4 comm.name=shm");
+    expect_same_weights(&workers, &learners, &start, 0);
+    assert_non_null(strstr(learners.command.err, "2 learners share a GPU"));
+    assert_null(strstr(workers.command.err, "share a GPU"));
+    training_free(&workers);
+    training_free(&learners);
     training_free(&start);
 }
 
@@ -352,6 +369,7 @@ static int teardown(void **state)
 int main(void)
 {
     add_case(test_same_training, NULL, "the same training run");
+    add_case(test_learners, NULL, "learners of a place");
     add_case(test_layouts, NULL, "NHWC and NCHW");
     add_case(test_place, NULL, "samples that stay on the device");
     add_case(test_links, NULL, "dpbench links");

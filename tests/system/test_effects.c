@@ -45,6 +45,7 @@ static const char base[] =
 static const struct effect effects[] = {
     {"run.name", STEPS, "left", "right", "name"},
     {"run.workers", STEPS, "1", "2", "ranks"},
+    {"run.learners", STEPS "device.threads=2", "1", "2", "ranks"},
     {"run.servers", STEPS "comm.name=ps_cpu", "1", "2", "ranks"},
     {"run.mode", STEPS, "train", "forward", "loss"},
     {"run.batch", STEPS, "2", "3", "loss"},
@@ -127,6 +128,8 @@ static const struct effect effects[] = {
     {"optimizer.beta2", STEPS "optimizer.name=adam", "0.999", "0.5", "loss"},
     {"optimizer.decoupled_decay", STEPS "optimizer.name=adam optimizer.weight_decay=0.1", "no",
      "yes", "loss"},
+    {"optimizer.trust", STEPS "optimizer.name=lars", "0.001", "0.002", "loss"},
+    {"optimizer.clip_norm", STEPS, "0", "0.01", "loss"},
     {"optimizer.schedule", STEPS, "constant", "cosine", "loss"},
     {"optimizer.decay_at", "run.epochs=2 optimizer.schedule=step", "1", "1.5", "loss"},
     {"optimizer.decay_factor", "run.epochs=2 optimizer.schedule=step optimizer.decay_at=0.2", "0.1",
@@ -148,7 +151,9 @@ static const struct effect effects[] = {
     {"checkpoint.every", STEPS "checkpoint.save=out/a.safetensors", "0", "3", FILES},
     {"model.zero_gamma", "run.steps=2 run.batch=2 model.name=resnet20 model.image=16", "no", "yes",
      "loss"},
-    {"model.version", "run.steps=1 run.mode=forward model.name=resnet50 model.image=32 run.batch=1",
+    {"model.version",
+     "run.steps=1 run.mode=forward model.name=resnet50 model.image=32 run.batch=1 device.name=cpu "
+     "run.precision=fp32",
      "v1", "v1.5", "model.macs_per_sample"},
 };
 
@@ -319,46 +324,27 @@ static bool has_row(const char *option)
     return false;
 }
 
-/* All that `help SECTION` and `help PLUGIN` list, as "  section.key = ..."; how many. */
-static int expect_rows(const char *topic)
+/* `help all` lists options as "  section.key = ..."; those of studies change no run. */
+static void test_complete(void **state)
 {
+    enum { FEWEST = 100 };
     struct command command;
-    dpbench(&command, 60, "help %s", topic);
-    assert_int_equal(command.exit_code, 0);
+    char option[64];
     int n = 0;
+    (void)state;
+    unsetenv("DPBENCH_PLUGIN_PATH"); /* not the tests' own */
+    dpbench(&command, 60, "help all");
+    assert_int_equal(command.exit_code, 0);
     for (char *line = strtok(command.out, "\n"); line; line = strtok(NULL, "\n")) {
-        char option[64];
         if (sscanf(line, "  %63[a-z0-9_.] = ", option) != 1 || !strchr(option, '.') ||
-            !strstr(line, " = "))
+            !strstr(line, " = ") || strncmp(option, "sweep.", 6) == 0 ||
+            strncmp(option, "tune.", 5) == 0)
             continue;
         n++;
         if (!has_row(option))
             fail_msg("option %s has no row in tests/system/test_effects.c", option);
     }
-    command_free(&command);
-    return n;
-}
-
-static void test_complete(void **state)
-{
-    static const char *const sections[] = {"run",  "model",     "data",       "device",   "comm",
-                                           "eval", "comm_test", "checkpoint", "optimizer"};
-    struct command command;
-    const json_t *plugin;
-    size_t i;
-    int n = 0;
-    (void)state;
-    for (i = 0; i < sizeof sections / sizeof *sections; i++)
-        if (expect_rows(sections[i]) == 0)
-            fail_msg("`help %s` lists no option", sections[i]);
-    unsetenv("DPBENCH_PLUGIN_PATH"); /* not the tests' own */
-    dpbench(&command, 60, "plugins --json");
-    json_array_foreach(json_at(command.json, "plugins"), i, plugin)
-    {
-        if (json_is_true(json_at(plugin, "usable")))
-            n += expect_rows(json_text_at(plugin, "name"));
-    }
-    assert_true(n > 0);
+    assert_true(n > FEWEST);
     command_free(&command);
 }
 

@@ -70,8 +70,8 @@ static void test_many_workers(void **state)
     struct training training;
     train(&training,
           "model.name=tiny_dense run.precision=fp32 comm.gradient=bf16 run.steps=1 "
-          "run.prove=yes run.batch=1 comm.bucket=106 %s %s %s",
-          form_settings(form, "", 16), strategy_named(form->name)->small,
+          "run.prove=yes run.batch=1 comm.bucket=%d %s %s %s",
+          form->ring ? 1006 : 106, form_settings(form, "", 16), strategy_named(form->name)->small,
           form->ring ? "comm.streams=2" : "");
     expect_verified(&training);
     training_free(&training);

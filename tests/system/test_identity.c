@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dpbench/needs.h"
 #include "lib/cases.h"
 #include "lib/strategies.h"
 #include "lib/training.h"
@@ -152,6 +153,11 @@ static int free_references(void **state)
 
 /* ---- float64: real models, two steps, the second of which has momentum -------------------- */
 
+/* Small images: a strategy sees tensors and buckets, not pixels. */
+#define LENET "model.name=lenet model.image=12"
+#define ALEXNET "model.name=alexnet_cifar10 model.image=12"
+#define RESNET "model.name=resnet20 model.image=8"
+
 /* A model with the strategy and the number of workers that its cells have. */
 struct real_model {
     const char *settings, *strategy;
@@ -160,9 +166,9 @@ struct real_model {
 };
 
 static const struct real_model fp64_models[] = {
-    {"model.name=lenet", "comm.name=shm", 3, 0},
-    {"model.name=alexnet_cifar10", "comm.name=replicated", 2, 0},
-    {"model.name=resnet20", "comm.name=ps_cpu run.servers=1", 2, 0},
+    {LENET, "comm.name=shm", 3, 0},
+    {ALEXNET, "comm.name=replicated", 2, 0},
+    {RESNET, "comm.name=ps_cpu run.servers=1", 2, 0},
 };
 
 static void test_real_model(void **state)
@@ -187,11 +193,11 @@ static const struct real_model fp32_models[] = {
     {CPU "model.name=tiny", "comm.name=shm", 5, 1},
     {CPU "model.name=tiny_bn", "comm.name=ps_cpu run.servers=3", 3, 1},
     {CPU "model.name=tiny_dense", "comm.name=replicated", 4, 5},
-    {CPU "model.name=lenet", "comm.name=shm", 3, 5},
-    {CPU "model.name=alexnet_cifar10", "comm.name=ps_cpu", 2, 5},
+    {CPU LENET, "comm.name=shm", 3, 5},
+    {CPU ALEXNET, "comm.name=ps_cpu", 2, 5},
     {CPU "model.name=cifar_cnn", "comm.name=shm", 3, 1},
     {CPU "model.name=densenet40_k12 model.image=8", "comm.name=replicated", 3, 1},
-    {CPU "model.name=resnet20", "comm.name=ps_cpu run.servers=2", 3, 1},
+    {CPU RESNET, "comm.name=ps_cpu run.servers=2", 3, 1},
     {"run.precision=fp32 model.name=tiny", "comm.name=replicated", 5, 1},
     {"run.precision=fp32 model.name=tiny_dense", "comm.name=ps_cpu run.servers=2", 5, 5},
 };
@@ -263,6 +269,48 @@ static void test_strategies_agree(void **state)
     }
 }
 
+/* Whether the strategy has all mean gradients of a step in one place. */
+static bool is_whole(const struct strategy_form *form)
+{
+    return !form->sharded && strategy_named(form->name)->capabilities & DPB_COMM_WHOLE;
+}
+
+/* Norms of equal mean gradients have equal bits, whatever the buckets, and with a core for
+ * communication, too. One worker that goes through micro-batches means the same. */
+static void test_norms_agree(void **state)
+{
+    static const char *const rules[] = {
+        "model.name=tiny optimizer.clip_norm=0.05", "model.name=tiny_bn optimizer.name=lars",
+        "model.name=tiny_bn optimizer.name=lars optimizer.clip_norm=0.05 optimizer.trust=0.1",
+        "model.name=tiny optimizer.name=adam optimizer.clip_norm=0.05"};
+    static const int workers[] = {1, 2, 4};
+    (void)state;
+    for (int r = 0; r < PART_OF(rules, 1); r++)
+        for (int i = 0; i < PART_OF(workers, 2); i++) {
+            struct training reference, first;
+            train(&reference, "%s run.accumulate=%d optimizer.weight_decay=0.1", rules[r],
+                  workers[i]);
+            train(&first,
+                  "%s comm.name=shm run.workers=%d optimizer.weight_decay=0.1 "
+                  "run.comm_cores=1 comm.bucket=296",
+                  rules[r], workers[i]);
+            for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
+                struct training other;
+                if (!is_whole(form) || !is_cell(form, workers[i], false))
+                    continue;
+                train(&other, "%s %s optimizer.weight_decay=0.1 comm.bucket=1000", rules[r],
+                      form_settings(form, "", workers[i]));
+                expect_same_weights(&other, &reference, start_of(r == 1 || r == 2 ? 2 : 0),
+                                    meaning_bound);
+                if (!form->network || workers[i] < 3)
+                    expect_same_weights(&other, &first, NULL, 0.0);
+                training_free(&other);
+            }
+            training_free(&reference);
+            training_free(&first);
+        }
+}
+
 /* One step with gradients rounded to bf16 is off by what rounding each of them and their sum costs.
  */
 static void test_bf16_gradients(void **state)
@@ -325,6 +373,7 @@ int main(void)
                  fp32_models[i].strategy);
     add_case(test_bf16_gradients, NULL, "bf16 gradients");
     add_case(test_strategies_agree, NULL, "strategies agree bit for bit");
+    add_case(test_norms_agree, NULL, "norms agree bit for bit");
     add_case(test_differences_show, NULL, "differences show");
     return run_cases("identity", training_setup, free_references);
 }

@@ -39,8 +39,8 @@ static void expect_same_run(launcher by, const char *strategy, double servers)
 {
     struct command command;
     launched(&command, 120, by, 4,
-             "-c %s --output " RESULT " run.epochs=1 data.name=synthetic data.samples=1280 "
-             "data.test_samples=100 %s",
+             "-c %s --output " RESULT " run.epochs=1 run.batch=8 data.name=synthetic "
+             "data.samples=320 data.test_samples=100 %s",
              lenet_ini, strategy);
     json_t *result = launch_take_result();
     if (command.exit_code != 0 || !result)
@@ -84,6 +84,15 @@ static void test_adopts(void **state)
         assert_string_equal(json_text_at(result, "config.run.workers.origin"), "launcher");
         assert_true(json_number_at(result, "world.machines") == 2);
         assert_true(json_number_at(result, "ranks.2.machine") == 1);
+        json_decref(result);
+        command_free(&command);
+        launched(&command, deadline_s, by, 4,
+                 "-c free.ini --output " RESULT " run.learners=2 device.threads=2 comm.name=shm");
+        result = launch_take_result();
+        if (command.exit_code != 0 || !result)
+            fail_msg("%s: exit %d\n%s", launcher_names[by], command.exit_code, command.err);
+        assert_true(json_number_at(result, "config.run.workers.value") == 2);
+        assert_true(json_number_at(result, "world.workers") == 4);
         json_decref(result);
         command_free(&command);
     }
@@ -280,6 +289,8 @@ static void test_refused(void **state)
         const char *words[3];
     } rows[] = {
         {BASE "run.workers=2", {"run.workers = 2 and run.servers = 0 make 2 ranks", "started 3"}},
+        {BASE "run.workers=1 run.learners=2 device.threads=2",
+         {"times run.learners = 2", "started 3"}},
         {BASE "comm.name=ps_cpu run.workers=3 run.servers=1", {"make 4 ranks", "started 3"}},
         {BASE "run.workers=3 sweep.run.batch=2,4", {"run it without", "let sweep.launch = "}},
         {BASE "run.workers=3 run.bogus=1", {"unknown option 'bogus'"}},

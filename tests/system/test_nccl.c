@@ -35,7 +35,7 @@
 #define INSIDE CUDA "comm.name=hierarchical comm.inside=nccl comm.host_ids=rank "
 #define ONE_MACHINE INSIDE "run.workers=2 "
 #define TWO_MACHINES INSIDE "comm.hosts=2+1 comm.interface=lo run.workers=3 "
-#define LENET "model.name=lenet run.batch=1 "
+#define LENET "model.name=lenet model.image=12 run.batch=1 "
 #define TINY "model.name=tiny run.batch=2 "
 
 /* A driver takes some to clear up behind a process. */

@@ -5,28 +5,18 @@
  * rank delays what depends on it, nothing else.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "lib/cases.h"
+#include "lib/strategies.h"
 #include "lib/timed.h"
 
 enum { BUCKETS = 10, SPACING_MS = 10, EXCHANGE_MS = 5, FORWARD_MS = 5, TRIES = 12 };
 enum { FIRST_PARAMETERS = 1 << 20, MOST_PARAMETERS = 3 << 20, GRANULE = 64 };
 
 #define MACHINES(hosts) "comm.name=hierarchical comm.interface=lo comm.hosts=" hosts
-
-static const char *const strategies[] = {"comm.name=shm",      "comm.name=replicated",
-                                         "comm.name=ps_cpu",   "comm.name=ps_cpu run.servers=1",
-                                         "comm.name=ring_tcp", MACHINES("1+1")};
-enum { STRATEGIES = sizeof strategies / sizeof strategies[0] };
 
 /* ---- ten exchanges behind backward --------------------------------------------------------- */
 
@@ -48,7 +38,7 @@ static double backward_to_weights_ms(const char *strategy, int layers, uint64_t 
 {
     struct command command;
     timed_run(&command, 0,
-              "%s run.workers=2 run.steps=8 run.precision=fp64 optimizer.name=adagrad "
+              "%s run.steps=5 run.precision=fp64 optimizer.name=adagrad "
               "device.forward=%d device.backward=%d model.layers=%d model.parameters=%llu "
               "comm.bucket=%llu",
               strategy, FORWARD_MS, backward_ms, layers, (unsigned long long)parameters,
@@ -80,9 +70,15 @@ enum { LAST_WAKES = 4 };
 
 /* What may be left of the exchanges, in exchanges. Messages wait for the peer's next look at its
  * connections, and a bucket alone stays in caches that ten do not fit into. */
-static double last_ones(const char *strategy)
+static double last_ones(const struct strategy_form *form)
 {
-    return strstr(strategy, "ring") || strstr(strategy, "hierarchical") ? 3.0 : 1.5;
+    return form->ring ? 3.0 : 1.5;
+}
+
+/* A library exchanges when it likes. */
+static bool promises_overlap(const struct strategy_form *form)
+{
+    return form->network == form->ring && !form->sharded && form->servers <= 1;
 }
 
 /* Ten exchanges that are not hidden are 50 ms: repeating cannot make them one. Under a load by
@@ -90,7 +86,9 @@ static double last_ones(const char *strategy)
  * and later ones leave time for the others to end. */
 static void test_overlap(void **state)
 {
-    const char *strategy = *state;
+    const struct strategy_form *form = *state;
+    char strategy[192];
+    snprintf(strategy, sizeof strategy, "%s", form_settings(form, "", 2));
     uint64_t parameters = FIRST_PARAMETERS;
     double alone_ms = exchange_alone_ms(strategy, parameters), over_ms = 0.0;
     for (useconds_t i = 0; i < TRIES; i++) {
@@ -104,13 +102,13 @@ static void test_overlap(void **state)
         double late_ms = timed_napper_stop(&napper);
         print_message("%s: buckets of %.1f MB, an exchange %.1f ms, backward to weights %.1f ms, "
                       "processes woken %.2f ms late\n",
-                      strategy, (double)parameters * 8e-6, alone_ms, step_ms, late_ms);
+                      form->label, (double)parameters * 8e-6, alone_ms, step_ms, late_ms);
         over_ms =
-            step_ms - BUCKETS * SPACING_MS - last_ones(strategy) * alone_ms - LAST_WAKES * late_ms;
+            step_ms - BUCKETS * SPACING_MS - last_ones(form) * alone_ms - LAST_WAKES * late_ms;
         if (alone_ms > 0 && over_ms <= 0)
             return;
     }
-    fail_msg("%s: from backward's begin to new weights %.1f ms too much", strategy, over_ms);
+    fail_msg("%s: from backward's begin to new weights %.1f ms too much", form->label, over_ms);
 }
 
 /* ---- a late rank --------------------------------------------------------------------------- */
@@ -152,7 +150,6 @@ static const struct late_case {
     {{"hierarchical", MACHINES("1+2") LATE "3", 270, {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
      WAKING_MS},
 };
-enum { LATE_CASES = sizeof late_cases / sizeof late_cases[0] };
 
 static void test_late_rank(void **state)
 {
@@ -176,13 +173,11 @@ static void test_late_and_independent(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[STRATEGIES + LATE_CASES + 1] = {
-        cmocka_unit_test(test_late_and_independent)};
-    for (size_t i = 0; i < STRATEGIES; i++)
-        tests[1 + i] =
-            (struct CMUnitTest){strategies[i], test_overlap, NULL, NULL, (void *)strategies[i]};
-    for (size_t i = 0; i < LATE_CASES; i++)
-        tests[1 + STRATEGIES + i] = (struct CMUnitTest){late_cases[i].timed.name, test_late_rank,
-                                                        NULL, NULL, (void *)&late_cases[i]};
-    return cmocka_run_group_tests_name("overlap", tests, timed_setup, timed_teardown);
+    add_case(test_late_and_independent, NULL, "independent");
+    for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));)
+        if (promises_overlap(form))
+            add_case(test_overlap, form, "ten exchanges, %s", form->label);
+    for (size_t i = 0; i < sizeof late_cases / sizeof *late_cases; i++)
+        add_case(test_late_rank, &late_cases[i], "a late rank, %s", late_cases[i].timed.name);
+    return run_cases("overlap", timed_setup, timed_teardown);
 }

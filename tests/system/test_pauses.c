@@ -1,4 +1,4 @@
-/* needs: long stand-in cells */
+/* needs: long plain stand-in cells */
 /*
  * test_pauses.c - no strategy hangs, or exchanges something wrong, whatever the timing: short
  * trainings whose ranks sleep at random, most of all between a look that has found nothing and the

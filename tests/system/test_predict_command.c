@@ -30,6 +30,10 @@ static int set_up(void **state)
     result |= command.exit_code;
     command_free(&command);
     sandbox_write("other.json", "{\"schema\": \"dpbench.comm/1\"}\n");
+    sandbox_write("sharded.json",
+                  "{\"schema\": \"dpbench.comm/1\", \"status\": \"ok\", \"strategy\": "
+                  "{\"name\": \"shm\"}, "
+                  "\"config\": {\"comm\": {\"shard\": {\"value\": \"optimizer\"}}}}\n");
     return result;
 }
 
@@ -82,6 +86,7 @@ static void test_refusals(void **state)
         {"other.json --link 1Gbit,50us", "schema"},
         {"one.json --comm other.json", "'?'"},
         {"one.json --comm shm.json", "--per-machine"},
+        {"one.json --comm sharded.json", "no model of shards"},
         {"one.json --comm shm.json --per-machine 2 --inside 5GB,1us", "and --inside says it, too"},
     };
     (void)state;

@@ -1,4 +1,4 @@
-/* needs: alone plain cells */
+/* needs: plain waits cells */
 /*
  * test_stragglers.c - beside exponential delays the updates of k_sync and k_batch_sync take the
  * time that Dutta et al. (AISTATS 2018) derive. W workers on the timed device, mean delay m, K

@@ -281,6 +281,20 @@ static void test_shards_kept(void **state)
     training_free(&sharded);
 }
 
+/* Where servers keep the optimizer's state, `check` counts none for a worker. */
+static void test_served_state(void **state)
+{
+    static const char *const served[] = {"comm.name=ps_cpu", "comm.name=ps_async"};
+    (void)state;
+    for (size_t i = 0; i < sizeof served / sizeof *served; i++) {
+        char settings[128];
+        snprintf(settings, sizeof settings, "%s run.servers=2 optimizer.name=adam", served[i]);
+        const double mib = state_by_check(settings);
+        if (mib > 0)
+            fail_msg("%s: check says %g MiB of state", settings, mib);
+    }
+}
+
 int main(void)
 {
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
@@ -291,6 +305,7 @@ int main(void)
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));)
         if (form->sharded)
             add_case(test_shards_kept, form, "optimizer state is kept once, %s", form->label);
+    add_case(test_served_state, NULL, "optimizer state is of servers");
     add_case(test_independent_moves_nothing, NULL, "independent moves nothing");
     return run_cases("traffic", training_setup_mutants, training_teardown);
 }

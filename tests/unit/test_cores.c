@@ -26,23 +26,85 @@
 
 /* Over all ranks: either nobody has cores, or the sets are disjoint, inside, and of the right
  * size. */
+static void check_shares(uint32_t n_cores, const struct dpb_cores_job *job,
+                         uint32_t expected_threads, bool expected_enough)
+{
+    uint8_t taken[256] = {0};
+    for (uint32_t rank = 0; rank < job->n_workers + job->n_servers; rank++) {
+        const struct dpb_cores_share mine = dpb_cores_place(n_cores, job, rank);
+        assert_int_equal(mine.threads, rank < job->n_workers ? expected_threads : 1);
+        assert_int_equal(mine.n > 0, expected_enough);
+        assert_int_equal(mine.n_all > 0, expected_enough);
+        if (mine.n == 0)
+            continue;
+        assert_int_equal(mine.n, rank < job->n_workers ? mine.threads + job->comm_cores : 1);
+        assert_true(mine.first + mine.n <= mine.n_all && mine.n_all <= n_cores);
+        for (uint32_t i = mine.first; i < mine.first + mine.n; i++)
+            assert_int_equal(taken[i]++, 0);
+    }
+}
+
 static void check_division(uint32_t n_cores, uint32_t n_workers, uint32_t n_servers,
                            uint32_t comm_cores, uint32_t threads, uint32_t expected_threads,
                            bool expected_enough)
 {
-    uint8_t taken[256] = {0};
-    for (uint32_t rank = 0; rank < n_workers + n_servers; rank++) {
-        uint32_t mine = threads, first, n;
-        dpb_cores_place(n_cores, rank, n_workers, n_servers, comm_cores, &mine, &first, &n);
-        assert_int_equal(mine, rank < n_workers ? expected_threads : 1);
-        assert_int_equal(n > 0, expected_enough);
-        if (n == 0)
+    const struct dpb_cores_job job = {n_workers, n_servers, 1, comm_cores, threads};
+    check_shares(n_cores, &job, expected_threads, expected_enough);
+}
+
+/* Also: each learner's cores are among those of its place, which one worker would have had. */
+static void check_learners(uint32_t n_cores, uint32_t places, uint32_t learners,
+                           uint32_t comm_cores, uint32_t threads, uint32_t expected_threads,
+                           bool expected_enough)
+{
+    const struct dpb_cores_job one = {places, 1, 1, comm_cores, threads};
+    const struct dpb_cores_job job = {places * learners, 1, learners, comm_cores, threads};
+    check_shares(n_cores, &job, expected_threads, expected_enough);
+    for (uint32_t rank = 0; rank < job.n_workers; rank++) {
+        const struct dpb_cores_share whole = dpb_cores_place(n_cores, &one, rank / learners);
+        const struct dpb_cores_share mine = dpb_cores_place(n_cores, &job, rank);
+        assert_int_equal(mine.place_threads, whole.threads);
+        if (mine.n == 0)
             continue;
-        assert_int_equal(n, rank < n_workers ? mine + comm_cores : 1);
-        assert_true(first + n <= n_cores);
-        for (uint32_t i = first; i < first + n; i++)
-            assert_int_equal(taken[i]++, 0);
+        assert_true(mine.first >= whole.first && mine.first + mine.n <= whole.first + whole.n);
+        assert_int_equal(mine.n_all, whole.n_all);
     }
+}
+
+static void test_learners(void **state)
+{
+    (void)state;
+    /*             cores places learners comm threads | threads enough; and a server */
+    check_learners(9, 1, 1, 0, 0, 8, true);
+    check_learners(9, 1, 2, 0, 0, 4, true);
+    check_learners(9, 1, 3, 0, 0, 2, true);
+    check_learners(9, 2, 2, 0, 0, 2, true);
+    check_learners(9, 2, 3, 0, 0, 1, true);
+    check_learners(9, 2, 5, 0, 0, 1, false);
+    check_learners(9, 1, 8, 0, 0, 1, true);
+    check_learners(9, 1, 9, 0, 0, 1, false);
+    check_learners(9, 2, 2, 0, 2, 1, true);
+    check_learners(9, 2, 2, 0, 3, 1, true);
+    check_learners(8, 2, 2, 0, 4, 2, false);
+    check_learners(9, 2, 2, 1, 0, 1, true);
+    check_learners(9, 2, 2, 1, 3, 1, true);
+    check_learners(9, 2, 3, 1, 0, 1, false);
+}
+
+/* A launcher that binds each process has shared the cores of a place out already. */
+static void test_learners_apart(void **state)
+{
+    const struct dpb_cores_job alone = {.n_workers = 1, .learners = 2};
+    const struct dpb_cores_job given = {.n_workers = 1, .learners = 2, .threads = 4};
+    (void)state;
+    struct dpb_cores_share share = dpb_cores_place(2, &alone, 0);
+    assert_int_equal(share.n, 2);
+    assert_int_equal(share.threads, 2);
+    assert_int_equal(share.place_threads, 4);
+    share = dpb_cores_place(2, &given, 0);
+    assert_int_equal(share.n, 2);
+    assert_int_equal(share.threads, 2);
+    assert_int_equal(share.place_threads, 4);
 }
 
 static void test_division(void **state)
@@ -65,6 +127,8 @@ static void test_division(void **state)
     check_division(1, 1, 2, 0, 0, 1, false);
     check_division(256, 64, 16, 1, 0, 2, true);
     check_division(4, 2, 0, 0, UINT32_MAX, UINT32_MAX, false);
+    check_division(8, 0, 2, 0, 0, 1, true); /* a machine of servers alone */
+    check_division(8, 0, 2, 0, 4, 1, true);
 }
 
 /* ---- binding, each rank in a process of its own -------------------------------------------- */
@@ -105,8 +169,12 @@ static struct bound bind_in_child(uint32_t rank, uint32_t n_workers, uint32_t th
             bind_all_threads(&result.before);
         }
         sched_getaffinity(0, sizeof result.before, &result.before);
-        result.status =
-            dpb_cores_bind(rank, n_workers, 0, 0, &result.threads, &result.oversubscribed);
+        const struct dpb_cores_job job = {
+            .n_workers = n_workers, .learners = 1, .threads = threads};
+        struct dpb_cores_share share;
+        result.status = dpb_cores_bind(&job, rank, &share);
+        result.threads = share.threads;
+        result.oversubscribed = share.n == 0;
         sched_getaffinity(0, sizeof result.after, &result.after);
         if (dpb_cores_available(&result.n_cores) != DPB_OK)
             _exit(1);
@@ -249,10 +317,12 @@ static void test_cores_of(void **state)
     (void)state;
     assert_int_equal(dpb_cores_available(&n_cores), DPB_OK);
     uint16_t cores[4];
-    assert_int_equal(dpb_cores_of(0, n_cores + 1, 0, 0, 1, cores, 4), 0);
+    const struct dpb_cores_job job = {.n_workers = n_cores, .learners = 1, .threads = 1};
+    const struct dpb_cores_job many = {.n_workers = n_cores + 1, .learners = 1, .threads = 1};
+    assert_int_equal(dpb_cores_of(&many, 0, cores, 4), 0);
     uint64_t seen[16] = {0};
     for (uint32_t rank = 0; rank < n_cores; rank++) {
-        assert_int_equal(dpb_cores_of(rank, n_cores, 0, 0, 1, cores, 4), 1);
+        assert_int_equal(dpb_cores_of(&job, rank, cores, 4), 1);
         uint16_t core = cores[0];
         assert_in_range(core, 0, 1023);
         assert_int_equal(seen[core / 64] >> core % 64 & 1, 0);
@@ -260,15 +330,12 @@ static void test_cores_of(void **state)
     }
     if (fork() == 0) { /* bound for good */
         cpu_set_t set;
-        uint32_t threads = 1;
-        bool oversubscribed = false;
-        uint32_t n = dpb_cores_of(n_cores - 1, n_cores, 0, 0, 1, cores, 4);
+        struct dpb_cores_share share;
+        uint32_t n = dpb_cores_of(&job, n_cores - 1, cores, 4);
         int core = n == 1 ? cores[0] : -1;
-        bool same =
-            core >= 0 &&
-            dpb_cores_bind(n_cores - 1, n_cores, 0, 0, &threads, &oversubscribed) == DPB_OK &&
-            sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 &&
-            CPU_ISSET(core, &set);
+        bool same = core >= 0 && dpb_cores_bind(&job, n_cores - 1, &share) == DPB_OK &&
+                    sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 &&
+                    CPU_ISSET(core, &set);
         _exit(same ? 0 : 1);
     }
     int status = 0;
@@ -279,9 +346,10 @@ static void test_cores_of(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_division), cmocka_unit_test(test_bind),
-        cmocka_unit_test(test_affinity), cmocka_unit_test(test_cgroups),
-        cmocka_unit_test(test_machine),  cmocka_unit_test(test_cores_of),
+        cmocka_unit_test(test_division),       cmocka_unit_test(test_learners),
+        cmocka_unit_test(test_learners_apart), cmocka_unit_test(test_bind),
+        cmocka_unit_test(test_affinity),       cmocka_unit_test(test_cgroups),
+        cmocka_unit_test(test_machine),        cmocka_unit_test(test_cores_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

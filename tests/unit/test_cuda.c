@@ -847,7 +847,7 @@ static void test_ids(void **unused)
     expect_open(&s, "", 2, DPB_USAGE, "would have GPU 2, but there are 2");
     expect_open(&s, "1,0", 1, DPB_OK, "");
     expect_open(&s, "1,1", 1, DPB_OK, "");
-    expect_open(&s, "1", 1, DPB_USAGE, "no GPU for worker 1");
+    expect_open(&s, "1", 1, DPB_USAGE, "no GPU for place 1");
     expect_open(&s, "0,5", 1, DPB_USAGE, "would have GPU 5");
     expect_open(&s, "0,", 1, DPB_USAGE, "no list");
     expect_open(&s, "0;1", 0, DPB_USAGE, "no list");

@@ -223,7 +223,7 @@ static void test_refusals(void **state)
         {"pareto(20 ms, nan)", "all", "run.delay"},
         {"pareto(20 ms, 2, 3)", "all", "run.delay"},
         {"none", "", "there: run.delay_ranks = ''"},
-        {"none", "4", "workers below run.workers = 4"},
+        {"none", "4", "workers below 4"},
         {"none", "1,1", "run.delay_ranks"},
         {"none", "1,", "run.delay_ranks"},
         {"none", "-1", "run.delay_ranks"},

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/random.h"
+#include "train/norms.h"
 #include "train/optimizer.h"
 
 enum { ELEMENTS = 5008, STEPS = 20, MAX_RANGES = 16, PLAIN_STEP = 2 };
@@ -41,6 +42,7 @@ static const struct ownership ownerships[] = {
     {"slices", 4, {{3, 40}, {100, 1201}, {3000, 4075}, {5000, ELEMENTS}}},
     {"neighbours", 3, {{10, 70}, {70, 2500}, {2500, 4500}}},
     {"one element", 1, {{4063, 4064}}},
+    {"all in parts", 3, {{0, 70}, {70, 2500}, {2500, ELEMENTS}}},
 };
 enum { OWNERSHIPS = sizeof ownerships / sizeof ownerships[0] };
 
@@ -100,6 +102,32 @@ static const struct rule_case rules[] = {
       .epsilon = 1e-8,
       .decoupled_decay = true},
      1e-14},
+    {"clipped sgd, fp64", DPB_FP64, DPB_FP64, {.kind = DPB_SGD, .clip_norm = 9.0}, 1e-14},
+    {"seldom clipped nesterov, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true, .clip_norm = 17.5},
+     1e-14},
+    {"clipped adam, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_ADAM, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .clip_norm = 9.0},
+     1e-14},
+    {"lars, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_LARS, .momentum = 0.9, .weight_decay = 0.1, .trust = 0.02},
+     1e-14},
+    {"lars without momentum and decay, fp64",
+     DPB_FP64,
+     DPB_FP64,
+     {.kind = DPB_LARS, .trust = 0.02},
+     1e-14},
+    {"clipped lars, bf16 gradients",
+     DPB_FP32,
+     DPB_BF16,
+     {.kind = DPB_LARS, .momentum = 0.9, .weight_decay = 0.1, .trust = 0.02, .clip_norm = 9.0},
+     2e-6},
     {"adam, bf16 gradients",
      DPB_FP32,
      DPB_BF16,
@@ -114,6 +142,7 @@ enum { RULES = sizeof rules / sizeof rules[0] };
 static struct {
     double weights[ELEMENTS], state[ELEMENTS], second[ELEMENTS], magnitude[ELEMENTS];
     int updates[ELEMENTS];
+    double clip, local[TENSORS]; /* of the step */
 } oracle;
 
 static const struct dpb_tensor *tensor_of(uint64_t i)
@@ -149,9 +178,12 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
 {
     double *w = &oracle.weights[i], *state = &oracle.state[i], change;
     const bool plain = step->seal == dpb_step_seal(step->step, true);
+    const bool lars = settings->kind == DPB_LARS && !plain;
     double decay = tensor_of(i)->decays && !plain ? settings->weight_decay : 0.0;
-    double g = step->scale * gradient + decay * *w;
-    if (plain || (settings->kind == DPB_SGD && settings->momentum == 0.0)) {
+    double g = step->scale * (plain ? 1.0 : oracle.clip) * gradient + decay * *w;
+    if (lars)
+        g *= step->learning_rate * oracle.local[tensor_of(i) - tensors];
+    if (plain || ((lars || settings->kind == DPB_SGD) && settings->momentum == 0.0)) {
         change = g;
     } else if (settings->kind == DPB_ADAM) {
         change = adam_change(settings, i, g, decay);
@@ -162,7 +194,7 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
         *state = settings->momentum * *state + g;
         change = settings->nesterov ? g + settings->momentum * *state : *state;
     }
-    *w -= step->learning_rate * change;
+    *w -= (lars ? 1.0 : step->learning_rate) * change;
     oracle.magnitude[i] += fabs(*w) + fabs(change);
 }
 
@@ -202,6 +234,29 @@ static void fill(dpb_dtype type, void *arena)
     dpb_vec.cast(type, arena, DPB_FP64, values, ELEMENTS);
 }
 
+/* Norms of the weights and of the mean gradient. */
+static void oracle_norms(const struct rule_case *rule, double scale)
+{
+    const struct dpb_optimizer_settings *settings = &rule->settings;
+    long double w[TENSORS] = {0}, g[TENSORS] = {0}, all = 0;
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        const double gradient = scale * get(rule->gradients, gradients.bytes, i);
+        w[tensor_of(i) - tensors] += (long double)oracle.weights[i] * oracle.weights[i];
+        g[tensor_of(i) - tensors] += (long double)gradient * gradient;
+        all += (long double)gradient * gradient;
+    }
+    oracle.clip = settings->clip_norm > 0
+                      ? fmin(1.0, settings->clip_norm / ((double)sqrtl(all) + 1e-6))
+                      : 1.0;
+    for (int t = 0; t < TENSORS; t++) {
+        const double w_norm = (double)sqrtl(w[t]), g_norm = oracle.clip * (double)sqrtl(g[t]);
+        oracle.local[t] =
+            tensors[t].decays && w_norm > 0 && g_norm > 0
+                ? settings->trust * w_norm / (g_norm + settings->weight_decay * w_norm)
+                : 1.0;
+    }
+}
+
 /* An owned range, in pieces of random sizes; each tensor's border falls into some of them. */
 static void update_range(struct dpb_optimizer *optimizer, const struct rule_case *rule,
                          struct dpb_range range, const struct dpb_step *step)
@@ -225,6 +280,11 @@ static void step_once(struct dpb_optimizer *optimizer, const struct rule_case *r
                                   .scale = 0.25,
                                   .seal = dpb_step_seal(number, number == PLAIN_STEP)};
     fill(rule->gradients, gradients.bytes);
+    for (uint64_t i = 0; i < ELEMENTS; i++) /* none in one tensor, and none at all */
+        if (number == STEPS / 2 || (uint64_t)(tensor_of(i) - tensors) == number % TENSORS)
+            memset(gradients.bytes + i * dpb_dtype_size(rule->gradients), 0,
+                   dpb_dtype_size(rule->gradients));
+    oracle_norms(rule, step.scale);
     for (uint64_t r = 0; r < owned->n; r++)
         for (uint64_t i = owned->ranges[r].begin; i < owned->ranges[r].end; i++)
             oracle_update(&rule->settings, i, get(rule->gradients, gradients.bytes, i), &step);
@@ -257,7 +317,9 @@ static struct dpb_optimizer *make(const struct rule_case *rule, const struct own
                                             .weight_type = rule->weights,
                                             .gradient_type = rule->gradients,
                                             .owned = owned->ranges,
-                                            .n_owned = owned->n};
+                                            .n_owned = owned->n,
+                                            .weights = weights.bytes,
+                                            .gradients = gradients.bytes};
     assert_int_equal(dpb_optimizer_create(&args, &optimizer), DPB_OK);
     assert_non_null(optimizer);
     return optimizer;
@@ -269,6 +331,7 @@ static void run_steps(struct dpb_optimizer *optimizer, const struct rule_case *r
 {
     memset(&oracle, 0, sizeof oracle);
     fill(rule->weights, weights.bytes);
+    memset(weights.bytes + tensors[0].offset, 0, dpb_dtype_size(rule->weights));
     for (uint64_t i = 0; i < ELEMENTS; i++)
         oracle.weights[i] = get(rule->weights, weights.bytes, i);
     for (uint64_t step = 0; step < STEPS; step++) {
@@ -283,6 +346,8 @@ static void test_rule(void **state)
 {
     const struct rule_case *rule = *state;
     for (size_t o = 0; o < OWNERSHIPS; o++) {
+        if (dpb_norms_needed(&rule->settings) && strncmp(ownerships[o].name, "all", 3) != 0)
+            continue;
         struct dpb_optimizer *optimizer = make(rule, &ownerships[o]);
         run_steps(optimizer, rule, &ownerships[o]);
         dpb_optimizer_destroy(optimizer);
@@ -439,6 +504,61 @@ static void test_not_owned(void **state)
     dpb_optimizer_destroy(optimizer);
 }
 
+static void expect_refused(dpb_status status, const char *says)
+{
+    assert_int_equal(status, DPB_FAILED);
+    if (!strstr(dpb_first_error(NULL), says))
+        fail_msg("'%s' does not say '%s'", dpb_first_error(NULL), says);
+    dpb_first_error_clear();
+}
+
+/* Norms are of the arenas at the end of a step: an update from other memory, of all weights twice,
+ * or of some is refused. */
+static void test_norms_refuse(void **state)
+{
+    const struct dpb_optimizer_settings clipped = {.kind = DPB_SGD, .clip_norm = 1.0};
+    const struct dpb_range all = {0, ELEMENTS}, first = {0, 8}, none = {ELEMENTS, ELEMENTS};
+    const struct dpb_step steps[] = {{.learning_rate = 1.0, .scale = 1.0},
+                                     {.step = 1, .learning_rate = 1.0, .scale = 1.0}};
+    float *w = calloc(ELEMENTS, sizeof *w), *g = calloc(ELEMENTS, sizeof *g);
+    struct dpb_optimizer *optimizer = NULL;
+    (void)state;
+    assert_true(w && g);
+    const struct dpb_optimizer_args args = {.graph = &graph,
+                                            .settings = &clipped,
+                                            .weight_type = DPB_FP32,
+                                            .gradient_type = DPB_FP32,
+                                            .owned = &all,
+                                            .n_owned = 1,
+                                            .weights = w,
+                                            .gradients = g};
+    assert_int_equal(dpb_optimizer_create(&args, &optimizer), DPB_OK);
+    dpb_first_error_clear();
+    expect_refused(dpb_optimizers.update(optimizer, NULL, first, w, w, 0, &steps[0]),
+                   "elements 0 to 8 from other memory");
+    expect_refused(dpb_optimizers.update(optimizer, NULL, first, g, g, 0, &steps[0]),
+                   "elements 0 to 8 from other memory");
+    g[0] = 0.5f;
+    assert_int_equal(dpb_optimizers.update(optimizer, NULL, all, w, g, 0, &steps[0]), DPB_OK);
+    /* A bucket's empty share behind the last one is no second update. */
+    assert_int_equal(dpb_optimizers.update(optimizer, NULL, none, w, g, 0, &steps[0]), DPB_OK);
+    assert_true(w[0] == -0.5f);
+    g[0] = 0.0f;
+    expect_refused(dpb_optimizers.update(optimizer, NULL, first, w, g, 0, &steps[0]),
+                   "updates 5016 of 5008 elements");
+    dpb_optimizer_destroy(optimizer);
+    assert_int_equal(dpb_optimizer_create(&args, &optimizer), DPB_OK);
+    assert_int_equal(dpb_optimizers.update(optimizer, NULL, first, w, g, 0, &steps[0]), DPB_OK);
+    expect_refused(dpb_optimizers.update(optimizer, NULL, all, w, g, 0, &steps[1]),
+                   "updates 8 of 5008 elements");
+    dpb_optimizer_destroy(optimizer);
+    struct dpb_optimizer_args part = args;
+    part.owned = &first;
+    expect_refused(dpb_optimizer_create(&part, &optimizer), "owns 8 of 5008 elements");
+    free(w);
+    free(g);
+}
+
 /* The first element of the arena that is no number afterwards, wherever it lies, is named. */
 static void test_not_finite(void **state)
 {
@@ -453,11 +573,13 @@ static void test_not_finite(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[RULES + 5] = {
-        cmocka_unit_test(test_state_is_for_the_owned), cmocka_unit_test(test_smallest_epsilon),
-        cmocka_unit_test(test_not_owned), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_adam_goes_on)};
+    struct CMUnitTest tests[RULES + 6] = {cmocka_unit_test(test_state_is_for_the_owned),
+                                          cmocka_unit_test(test_smallest_epsilon),
+                                          cmocka_unit_test(test_not_owned),
+                                          cmocka_unit_test(test_not_finite),
+                                          cmocka_unit_test(test_adam_goes_on),
+                                          cmocka_unit_test(test_norms_refuse)};
     for (size_t i = 0; i < RULES; i++)
-        tests[5 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
+        tests[6 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
     return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
 }

@@ -24,7 +24,8 @@ static const char result_text[] =
     " 'step_ns': [18000000, 22000000, 19000000, 21000000],"
     " 'breakdown_ns': {'backward': 10000000, 'optimizer': 2000000, 'comm_exposed': 0},"
     " 'ready': {'elements': [5000000, 25000000], 'ns': [12000000, 18000000]}},"
-    " 'config': {'comm': {'bucket': {'value': 4000000}, 'gradient': {'value': 'auto'}},"
+    " 'config': {'optimizer': {}, 'comm': {'bucket': {'value': 4000000}, 'gradient': {'value': "
+    "'auto'}},"
     " 'run': {'precision': {'value': 'fp32'}, 'comm_cores': {'value': 0}}}}";
 
 static json_t *parse(const char *text)
@@ -229,6 +230,8 @@ static void what_cannot_be_predicted_is_named(void **state)
     refuses("timing.steps", "0", NULL, "no timed step");
     refuses("timing.ready", "{\"elements\": [2, 1], \"ns\": [1, 2]}", NULL, "timing.ready");
     refuses("batch.per_worker", "null", NULL, "batch");
+    refuses("config.optimizer.clip_norm", "{\"value\": 1.0}", NULL, "optimizer.clip_norm");
+    refuses("config.optimizer.name", "{\"value\": \"lars\"}", NULL, "optimizer.name = lars");
     refuses(NULL, NULL, "ps_async", "'ps_async'");
     refuses(NULL, NULL, "ring_tpc", "did you mean 'ring_tcp'");
 }

@@ -290,7 +290,7 @@ static void launch_has_words_and_numbers(void **state)
 {
     static const char *const expected[] = {"a b", "5", "ppr:3:node", "x 4 y=1", "{ranks}",
                                            "",    "2", "'",          NULL};
-    const struct dpb_launch_size size = {.workers = 4, .servers = 1, .machines = 2};
+    const struct dpb_launch_size size = {.workers = 4, .servers = 1, .learners = 1, .machines = 2};
     char **words;
     size_t n;
     (void)state;
@@ -310,15 +310,19 @@ static void launch_has_words_and_numbers(void **state)
 static void launched_cells_have_their_machines(void **state)
 {
     static const struct {
-        const char *workers, *machines, *hosts;
-    } cases[] = {{"4", "2", "2x2"}, {"5", "2", "1x3+2"}, {"2", "4", "2x1"}, {"4", "1", "1x4"},
-                 {"4", "0", ""},    {"-1", "2", ""}}; /* and a server: all ones and one are none */
+        const char *workers, *machines, *hosts, *learners;
+    } cases[] = {{"4", "2", "2x2", "1"},   {"5", "2", "1x3+2", "1"},
+                 {"2", "4", "2x1", "1"},   {"4", "1", "1x4", "1"},
+                 {"4", "0", "", "1"},      {"-1", "2", "", "1"},
+                 {"3", "2", "1x4+2", "2"}, {"2", "4", "2x3", "3"},
+                 {"2", "2", "", "0"}}; /* and a server: all ones and one are none */
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct dpb_sweep_job job = {0};
         struct dpb_config *cell, *config = CONFIGURE("sweep.launch=mpirun -np {ranks}");
         dpb_config_set(config, "sweep", "run.workers", cases[i].workers, "x");
         dpb_config_set(config, "sweep", "machines", cases[i].machines, "x");
+        dpb_config_set(config, "run", "learners", cases[i].learners, "x");
         if (cases[i].workers[0] == '-')
             dpb_config_set(config, "run", "servers", "1", "x");
         struct dpb_sweep *sweep = sweep_of(config);
@@ -672,6 +676,7 @@ static void failed_cells_are_rows(void **state)
     assert_string_equal(dpb_json_text(row, "status", ""), "failed");
     assert_string_equal(dpb_json_text(row, "strategy", ""), "shm");
     assert_string_equal(dpb_json_text(row, "error", ""), "comm 'shm' cannot do that");
+    assert_near(dpb_json_number(row, "workers"), 1); /* by default */
     char *text = printed(s.document);
     assert_non_null(strstr(text, "failed: comm 'shm' cannot do that"));
     free(text);

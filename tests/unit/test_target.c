@@ -169,7 +169,7 @@ static void columns_are_exact(void **state)
     char *csv = printed_as(s.document, dpb_sweep_csv);
     assert_int_equal(strncmp(csv, "cell_index,cell.comm.name,status,", 33), 0);
     assert_non_null(strstr(csv, ",to_target.reached,to_target.of,to_target.seconds.mean,"));
-    assert_non_null(strstr(csv, "\n1,shm,ok,shm,synchronous,2,"));
+    assert_non_null(strstr(csv, "\n1,shm,ok,shm,synchronous,2,1,"));
     free(csv);
     char *columns = json_dumps(json_object_get(table, "columns"), JSON_COMPACT);
     assert_string_equal(columns, "[\"strategy\",\"label\",\"rank\",\"reached\",\"seconds\","

@@ -160,6 +160,27 @@ static void energy_is_of_packages_and_wraps(void **state)
     assert_true(fabs(usage.package_j - 3.5) < 1e-9);
 }
 
+/* A counter of 65,536 J at 1 kW, sampled every 128 s. */
+static void long_intervals_lose_no_energy(void **state)
+{
+    struct dpb_usage_meter meter = {0};
+    struct dpb_usage usage;
+    (void)state;
+    make_machine(1);
+    write_below(root, "sys/class/powercap/intel-rapl:0/name", "package-0\n");
+    write_below(root, "sys/class/powercap/intel-rapl:0/max_energy_range_uj", "65536000000\n");
+    set_energy(0, 0);
+    dpb_usage_sample(root, pids, N_PIDS, &meter, &usage);
+    const int64_t due_ns = INT64_C(128000000000);
+    for (int64_t now_ns = 0; now_ns < due_ns;) {
+        now_ns = dpb_monitor_look_ns(now_ns, due_ns);
+        set_energy(0, (unsigned long long)now_ns % 65536000000);
+        dpb_usage_follow(root, &meter);
+    }
+    dpb_usage_sample(root, pids, N_PIDS, &meter, &usage);
+    assert_true(fabs(usage.package_j - 128000) < 1e-3);
+}
+
 static void full_series_keep_every_second(void **state)
 {
     enum { CAPACITY = 4, ADDED = 11 };
@@ -201,6 +222,7 @@ int main(void)
         cmocka_unit_test(only_times_of_cpus_are_read),
         cmocka_unit_test(memory_is_of_the_group_that_limits),
         cmocka_unit_test(energy_is_of_packages_and_wraps),
+        cmocka_unit_test(long_intervals_lose_no_energy),
         cmocka_unit_test(full_series_keep_every_second),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
