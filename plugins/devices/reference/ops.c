@@ -2,7 +2,9 @@
  * ops.c - the ops. Naming: x and y are a node's input and output, dx and dy the gradients of the
  * loss by them; c, h, w index channel, row and column; i counts samples.
  *
- * Every term of a sum passes through TERM, which magnitudes.c defines as the absolute value.
+ * Every term of a sum passes through TERM, which magnitudes.c defines as the absolute value. So
+ * magnitudes.c compiles this text a second time, with its two parts: ops_window.inc has convolution
+ * and pools, ops_norm.inc batch-norm and LRN.
  */
 #include "ops.h"
 
@@ -26,6 +28,28 @@ static void fill(double *to, size_t n, double value)
         to[k] = value;
 }
 
+/* A range of indices along one axis. */
+struct reach {
+    uint32_t begin, end;
+};
+
+/* Of a convolution or dense layer. */
+static void bias_backward(const struct ref_call *call)
+{
+    struct dpb_shape out = call->node->shape;
+    const double *dy = call->dy;
+    fill(call->dbias, out.c, 0);
+    for (uint32_t i = 0; i < call->n; i++) {
+        for (uint32_t o = 0; o < out.c; o++, dy += plane(out)) {
+            for (size_t p = 0; p < plane(out); p++)
+                call->dbias[o] += TERM(dy[p]);
+        }
+    }
+}
+
+#include "ops_norm.inc"
+#include "ops_window.inc"
+
 /* ---------------------------------------------------------------------------------------- input */
 
 static double sample_value(const struct dpb_sample_format *format, const void *samples, size_t k)
@@ -48,155 +72,6 @@ static void input_forward(const struct ref_call *call)
             }
         }
     }
-}
-
-/* ---------------------------------------------------------------------------------- convolution */
-
-/* The outputs o along one axis for which input o * stride + k - pad is not padding. */
-struct reach {
-    uint32_t begin, end;
-};
-
-static struct reach reach_of(uint32_t k, uint32_t stride, uint32_t pad, uint32_t in, uint32_t out)
-{
-    struct reach reach = {0, 0};
-    if (pad > k)
-        reach.begin = (pad - k + stride - 1) / stride;
-    if (in + pad > k)
-        reach.end = (in + pad - k - 1) / stride + 1;
-    if (reach.end > out)
-        reach.end = out;
-    return reach;
-}
-
-/* One element (kh, kw) of a kernel on its way from an input plane to an output plane. */
-struct tap {
-    struct reach rows, columns;
-    ptrdiff_t stride_h,
-        stride_w; /* input row = output row * stride_h + shift_h; columns likewise */
-    ptrdiff_t shift_h, shift_w;
-    ptrdiff_t in_w, out_w;
-};
-
-static struct tap tap_of(const struct ref_call *call, uint32_t kh, uint32_t kw)
-{
-    const struct dpb_window *window = &call->node->window;
-    struct dpb_shape in = call->in[0], out = call->node->shape;
-    return (struct tap){
-        .rows = reach_of(kh, window->stride_h, window->pad_top, in.h, out.h),
-        .columns = reach_of(kw, window->stride_w, window->pad_left, in.w, out.w),
-        .stride_h = window->stride_h,
-        .stride_w = window->stride_w,
-        .shift_h = (ptrdiff_t)kh - window->pad_top,
-        .shift_w = (ptrdiff_t)kw - window->pad_left,
-        .in_w = in.w,
-        .out_w = out.w,
-    };
-}
-
-static void tap_forward(const struct tap *tap, double weight, const double *x, double *y)
-{
-    for (ptrdiff_t h = tap->rows.begin; h < tap->rows.end; h++) {
-        const double *x_row = x + (h * tap->stride_h + tap->shift_h) * tap->in_w;
-        double *y_row = y + h * tap->out_w;
-        for (ptrdiff_t w = tap->columns.begin; w < tap->columns.end; w++)
-            y_row[w] += TERM(weight * x_row[w * tap->stride_w + tap->shift_w]);
-    }
-}
-
-static void tap_backward_data(const struct tap *tap, double weight, const double *dy, double *dx)
-{
-    for (ptrdiff_t h = tap->rows.begin; h < tap->rows.end; h++) {
-        double *dx_row = dx + (h * tap->stride_h + tap->shift_h) * tap->in_w;
-        const double *dy_row = dy + h * tap->out_w;
-        for (ptrdiff_t w = tap->columns.begin; w < tap->columns.end; w++)
-            dx_row[w * tap->stride_w + tap->shift_w] += TERM(weight * dy_row[w]);
-    }
-}
-
-static double tap_backward_weight(const struct tap *tap, const double *x, const double *dy)
-{
-    double sum = 0;
-    for (ptrdiff_t h = tap->rows.begin; h < tap->rows.end; h++) {
-        const double *x_row = x + (h * tap->stride_h + tap->shift_h) * tap->in_w;
-        const double *dy_row = dy + h * tap->out_w;
-        for (ptrdiff_t w = tap->columns.begin; w < tap->columns.end; w++)
-            sum += TERM(dy_row[w] * x_row[w * tap->stride_w + tap->shift_w]);
-    }
-    return sum;
-}
-
-/* Where the input planes begin that output channel o of sample i reads: those of the channel's
- * group. */
-static size_t first_plane(const struct ref_call *call, uint32_t i, uint32_t o)
-{
-    struct dpb_shape in = call->in[0];
-    uint32_t groups = call->node->groups, group = o / (call->node->shape.c / groups);
-    return ((size_t)i * in.c + (size_t)group * (in.c / groups)) * plane(in);
-}
-
-static void conv_forward(const struct ref_call *call)
-{
-    const struct dpb_window *window = &call->node->window;
-    struct dpb_shape in = call->in[0], out = call->node->shape;
-    uint32_t n_inputs = in.c / call->node->groups; /* of an output channel */
-    double *y = call->y;
-    for (uint32_t i = 0; i < call->n; i++) {
-        const double *weight = call->weight;
-        for (uint32_t o = 0; o < out.c; o++, y += plane(out)) {
-            const double *x = call->x[0] + first_plane(call, i, o);
-            fill(y, plane(out), call->bias ? TERM(call->bias[o]) : 0);
-            for (uint32_t c = 0; c < n_inputs; c++, x += plane(in)) {
-                for (uint32_t kh = 0; kh < window->kernel_h; kh++) {
-                    for (uint32_t kw = 0; kw < window->kernel_w; kw++) {
-                        struct tap tap = tap_of(call, kh, kw);
-                        tap_forward(&tap, *weight++, x, y);
-                    }
-                }
-            }
-        }
-    }
-}
-
-static void bias_backward(const struct ref_call *call)
-{
-    struct dpb_shape out = call->node->shape;
-    const double *dy = call->dy;
-    fill(call->dbias, out.c, 0);
-    for (uint32_t i = 0; i < call->n; i++) {
-        for (uint32_t o = 0; o < out.c; o++, dy += plane(out)) {
-            for (size_t p = 0; p < plane(out); p++)
-                call->dbias[o] += TERM(dy[p]);
-        }
-    }
-}
-
-static void conv_backward(const struct ref_call *call)
-{
-    const struct dpb_window *window = &call->node->window;
-    struct dpb_shape in = call->in[0], out = call->node->shape;
-    uint32_t n_inputs = in.c / call->node->groups; /* of an output channel */
-    size_t n_weights = (size_t)out.c * n_inputs * window->kernel_h * window->kernel_w;
-    const double *dy = call->dy;
-    fill(call->dweight, n_weights, 0);
-    for (uint32_t i = 0; i < call->n; i++) {
-        size_t k = 0;
-        for (uint32_t o = 0; o < out.c; o++, dy += plane(out)) {
-            size_t at = first_plane(call, i, o);
-            for (uint32_t c = 0; c < n_inputs; c++, at += plane(in)) {
-                for (uint32_t kh = 0; kh < window->kernel_h; kh++) {
-                    for (uint32_t kw = 0; kw < window->kernel_w; kw++, k++) {
-                        struct tap tap = tap_of(call, kh, kw);
-                        call->dweight[k] += tap_backward_weight(&tap, call->x[0] + at, dy);
-                        if (call->dx[0])
-                            tap_backward_data(&tap, call->weight[k], dy, call->dx[0] + at);
-                    }
-                }
-            }
-        }
-    }
-    if (call->dbias)
-        bias_backward(call);
 }
 
 /* ---------------------------------------------------------------------------------------- dense */
@@ -237,111 +112,6 @@ static void dense_backward(const struct ref_call *call)
     }
     if (call->dbias)
         bias_backward(call);
-}
-
-/* ----------------------------------------------------------------------------------- batch-norm */
-
-/* What a channel is normalised by. */
-struct moments {
-    double mean;
-    double mean_term; /* of mean where it is subtracted: mean |x| when magnitudes are summed */
-    double variance;  /* biased */
-    double variance_term;
-    double inverse; /* 1 / sqrt(variance + epsilon) */
-};
-
-static struct moments batch_moments(const struct ref_call *call, uint32_t c)
-{
-    size_t pixels = plane(call->in[0]), stride = call->in[0].c * pixels;
-    const double *x = call->x[0] + c * pixels;
-    double count = (double)call->n * (double)pixels;
-    struct moments m = {0};
-    for (uint32_t i = 0; i < call->n; i++) {
-        for (size_t p = 0; p < pixels; p++) {
-            m.mean += x[i * stride + p];
-            m.mean_term += TERM(x[i * stride + p]);
-        }
-    }
-    m.mean /= count;
-    m.mean_term /= count;
-    for (uint32_t i = 0; i < call->n; i++) {
-        for (size_t p = 0; p < pixels; p++) {
-            double centred = x[i * stride + p] - m.mean;
-            double centred_term = TERM(x[i * stride + p]) + TERM(-m.mean_term);
-            m.variance += centred * centred;
-            m.variance_term += centred_term * centred_term;
-        }
-    }
-    m.variance /= count;
-    m.variance_term /= count;
-    m.inverse = 1 / sqrt(m.variance + call->node->epsilon);
-    return m;
-}
-
-static struct moments running_moments(const struct ref_call *call, uint32_t c)
-{
-    double mean = call->running_mean[c], variance = call->running_variance[c];
-    return (struct moments){.mean = mean,
-                            .mean_term = mean,
-                            .variance = variance,
-                            .variance_term = variance,
-                            .inverse = 1 / sqrt(variance + call->node->epsilon)};
-}
-
-static void batch_norm_forward(const struct ref_call *call)
-{
-    size_t pixels = plane(call->in[0]), stride = call->in[0].c * pixels;
-    double count = (double)call->n * (double)pixels;
-    for (uint32_t c = 0; c < call->in[0].c; c++) {
-        struct moments m = call->training ? batch_moments(call, c) : running_moments(call, c);
-        double gamma = call->weight ? call->weight[c] : 1;
-        for (uint32_t i = 0; i < call->n; i++) {
-            for (size_t p = 0; p < pixels; p++) {
-                size_t k = i * stride + c * pixels + p;
-                double centred = TERM(call->x[0][k]) + TERM(-m.mean_term);
-                call->y[k] = TERM(gamma * m.inverse * centred) + TERM(call->bias[c]);
-            }
-        }
-        if (call->training) {
-            call->mean[c] = m.mean_term;
-            call->variance[c] = m.variance_term * (count > 1 ? count / (count - 1) : 1);
-        }
-    }
-}
-
-/*
- * With x^ = (x - mean) * inverse and both mean and variance functions of the batch,
- * dx = gamma * inverse * (dy - mean(dy) - x^ * mean(dy * x^)).
- */
-static void batch_norm_backward(const struct ref_call *call)
-{
-    size_t pixels = plane(call->in[0]), stride = call->in[0].c * pixels;
-    double count = (double)call->n * (double)pixels;
-    for (uint32_t c = 0; c < call->in[0].c; c++) {
-        struct moments m = batch_moments(call, c);
-        double gamma = call->weight ? call->weight[c] : 1;
-        double dgamma = 0, dbeta = 0;
-        for (uint32_t i = 0; i < call->n; i++) {
-            for (size_t p = 0; p < pixels; p++) {
-                size_t k = i * stride + c * pixels + p;
-                double normal = (TERM(call->x[0][k]) + TERM(-m.mean_term)) * m.inverse;
-                dgamma += TERM(call->dy[k] * normal);
-                dbeta += TERM(call->dy[k]);
-            }
-        }
-        if (call->dweight)
-            call->dweight[c] = dgamma;
-        call->dbias[c] = dbeta;
-        for (uint32_t i = 0; call->dx[0] && i < call->n; i++) {
-            for (size_t p = 0; p < pixels; p++) {
-                size_t k = i * stride + c * pixels + p;
-                double normal = (TERM(call->x[0][k]) + TERM(-m.mean_term)) * m.inverse;
-                call->dx[0][k] += TERM(gamma * m.inverse * call->dy[k]) +
-                                  TERM(-gamma * m.inverse * dbeta / count) +
-                                  TERM(-gamma * m.inverse * normal * dgamma / count);
-            }
-        }
-    }
 }
 
 /* -------------------------------------------------------------------------- relu, add, dropout */
@@ -411,126 +181,6 @@ static void dropout_backward(const struct ref_call *call)
     }
 }
 
-/* ---------------------------------------------------------------------------------------- pools */
-
-/* The part of a window that lies in the input: rows [top, bottom), columns [left, right). */
-struct view {
-    uint32_t top, bottom, left, right;
-};
-
-static uint32_t clip(uint32_t position, uint32_t pad, uint32_t in)
-{
-    uint32_t inside = position > pad ? position - pad : 0;
-    return inside < in ? inside : in;
-}
-
-static struct view view_of(const struct ref_call *call, uint32_t h, uint32_t w)
-{
-    const struct dpb_window *window = &call->node->window;
-    struct dpb_shape in = call->in[0];
-    uint32_t row = h * window->stride_h, column = w * window->stride_w;
-    struct view view = {.top = clip(row, window->pad_top, in.h),
-                        .bottom = clip(row + window->kernel_h, window->pad_top, in.h),
-                        .left = clip(column, window->pad_left, in.w),
-                        .right = clip(column + window->kernel_w, window->pad_left, in.w)};
-    assert(view.top < view.bottom && view.left < view.right);
-    return view;
-}
-
-/* Index of the first maximum in row order; the last NaN where there is one. */
-static size_t first_maximum(const struct view *view, const double *x, size_t row_stride)
-{
-    size_t best = view->top * row_stride + view->left;
-    for (size_t h = view->top; h < view->bottom; h++) {
-        for (size_t w = view->left; w < view->right; w++) {
-            double value = x[h * row_stride + w];
-            if (value > x[best] || isnan(value))
-                best = h * row_stride + w;
-        }
-    }
-    return best;
-}
-
-static void max_pool_forward(const struct ref_call *call)
-{
-    struct dpb_shape in = call->in[0], out = call->node->shape;
-    const double *x = call->x[0];
-    double *y = call->y;
-    for (size_t planes = (size_t)call->n * in.c; planes > 0; planes--, x += plane(in)) {
-        for (uint32_t h = 0; h < out.h; h++) {
-            for (uint32_t w = 0; w < out.w; w++) {
-                struct view view = view_of(call, h, w);
-                *y++ = TERM(x[first_maximum(&view, x, in.w)]);
-            }
-        }
-    }
-}
-
-static void max_pool_backward(const struct ref_call *call)
-{
-    struct dpb_shape in = call->in[0], out = call->node->shape;
-    const double *x = call->x[0], *dy = call->dy;
-    double *dx = call->dx[0];
-    if (!dx)
-        return;
-    for (size_t planes = (size_t)call->n * in.c; planes > 0; planes--) {
-        for (uint32_t h = 0; h < out.h; h++) {
-            for (uint32_t w = 0; w < out.w; w++) {
-                struct view view = view_of(call, h, w);
-                dx[first_maximum(&view, x, in.w)] += TERM(*dy);
-                dy++;
-            }
-        }
-        x += plane(in);
-        dx += plane(in);
-    }
-}
-
-static double view_size(const struct view *view)
-{
-    return (double)(view->bottom - view->top) * (double)(view->right - view->left);
-}
-
-static void mean_pool_forward(const struct ref_call *call)
-{
-    struct dpb_shape in = call->in[0], out = call->node->shape;
-    const double *x = call->x[0];
-    double *y = call->y;
-    for (size_t planes = (size_t)call->n * in.c; planes > 0; planes--, x += plane(in)) {
-        for (uint32_t h = 0; h < out.h; h++) {
-            for (uint32_t w = 0; w < out.w; w++) {
-                struct view view = view_of(call, h, w);
-                double sum = 0;
-                for (size_t r = view.top; r < view.bottom; r++) {
-                    for (size_t s = view.left; s < view.right; s++)
-                        sum += TERM(x[r * in.w + s]);
-                }
-                *y++ = sum / view_size(&view);
-            }
-        }
-    }
-}
-
-static void mean_pool_backward(const struct ref_call *call)
-{
-    struct dpb_shape in = call->in[0], out = call->node->shape;
-    const double *dy = call->dy;
-    double *dx = call->dx[0];
-    if (!dx)
-        return;
-    for (size_t planes = (size_t)call->n * in.c; planes > 0; planes--, dx += plane(in)) {
-        for (uint32_t h = 0; h < out.h; h++) {
-            for (uint32_t w = 0; w < out.w; w++, dy++) {
-                struct view view = view_of(call, h, w);
-                for (size_t r = view.top; r < view.bottom; r++) {
-                    for (size_t s = view.left; s < view.right; s++)
-                        dx[r * in.w + s] += TERM(*dy / view_size(&view));
-                }
-            }
-        }
-    }
-}
-
 /* ----------------------------------------------------------------------------- concat, shortcut */
 
 static void concat_forward(const struct ref_call *call)
@@ -596,66 +246,6 @@ static void shortcut_backward(const struct ref_call *call)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ lrn */
-
-/* Channels within the radius of c: [begin, end). */
-static struct reach lrn_reach(const struct ref_call *call, uint32_t c)
-{
-    uint32_t radius = call->node->lrn_radius, channels = call->in[0].c;
-    return (struct reach){.begin = c > radius ? c - radius : 0,
-                          .end = channels - c > radius ? c + radius + 1 : channels};
-}
-
-/* s = k + alpha * (sum of squares), of channel c at a pixel; x points at the pixel in channel 0. */
-static double lrn_denominator(const struct ref_call *call, const double *x, uint32_t c)
-{
-    struct reach near = lrn_reach(call, c);
-    double sum = 0;
-    for (uint32_t j = near.begin; j < near.end; j++) {
-        double value = x[j * plane(call->in[0])];
-        sum += value * value;
-    }
-    return call->node->lrn_k + call->node->lrn_alpha * sum;
-}
-
-static void lrn_forward(const struct ref_call *call)
-{
-    size_t pixels = plane(call->in[0]), channels = call->in[0].c;
-    for (uint32_t i = 0; i < call->n; i++) {
-        for (uint32_t c = 0; c < channels; c++) {
-            for (size_t p = 0; p < pixels; p++) {
-                const double *x = call->x[0] + i * channels * pixels + p;
-                double s = lrn_denominator(call, x, c);
-                call->y[(i * channels + c) * pixels + p] =
-                    TERM(x[c * pixels] * pow(s, -call->node->lrn_beta));
-            }
-        }
-    }
-}
-
-/* y_c = x_c s_c^-beta, so x_j gets dy_c s_c^-beta for j = c and, for every j near c,
- * -2 alpha beta dy_c x_c s_c^(-beta - 1) x_j. */
-static void lrn_backward(const struct ref_call *call)
-{
-    size_t pixels = plane(call->in[0]), channels = call->in[0].c;
-    double alpha = call->node->lrn_alpha, beta = call->node->lrn_beta;
-    for (uint32_t i = 0; call->dx[0] && i < call->n; i++) {
-        for (uint32_t c = 0; c < channels; c++) {
-            struct reach near = lrn_reach(call, c);
-            for (size_t p = 0; p < pixels; p++) {
-                size_t at = i * channels * pixels + p;
-                const double *x = call->x[0] + at;
-                double *dx = call->dx[0] + at, dy = call->dy[at + c * pixels];
-                double s = lrn_denominator(call, x, c), power = pow(s, -beta);
-                dx[c * pixels] += TERM(dy * power);
-                double common = -2 * alpha * beta * dy * x[c * pixels] * power / s;
-                for (uint32_t j = near.begin; j < near.end; j++)
-                    dx[j * pixels] += TERM(common * x[j * pixels]);
-            }
-        }
-    }
-}
-
 /* ----------------------------------------------------------------------------------------- loss */
 
 static double log_sum_exp(const double *logits, size_t n)
@@ -696,53 +286,37 @@ static void softmax_loss_backward(const struct ref_call *call)
     }
 }
 
-/* --------------------------------------------------------------------------------------- tables */
+/* ---------------------------------------------------------------------------------------- table */
 
 static void nothing(const struct ref_call *call)
 {
     (void)call;
 }
 
-typedef void kernel(const struct ref_call *call);
-
-static kernel *const forward_of[DPB_OPS] = {
-    [DPB_OP_INPUT] = input_forward,
-    [DPB_OP_CONV] = conv_forward,
-    [DPB_OP_BATCH_NORM] = batch_norm_forward,
-    [DPB_OP_RELU] = relu_forward,
-    [DPB_OP_MAX_POOL] = max_pool_forward,
-    [DPB_OP_MEAN_POOL] = mean_pool_forward,
-    [DPB_OP_DENSE] = dense_forward,
-    [DPB_OP_ADD] = add_forward,
-    [DPB_OP_CONCAT] = concat_forward,
-    [DPB_OP_DROPOUT] = dropout_forward,
-    [DPB_OP_LRN] = lrn_forward,
-    [DPB_OP_SHORTCUT] = shortcut_forward,
-    [DPB_OP_SOFTMAX_LOSS] = softmax_loss_forward,
-};
-
-static kernel *const backward_of[DPB_OPS] = {
-    [DPB_OP_INPUT] = nothing,
-    [DPB_OP_CONV] = conv_backward,
-    [DPB_OP_BATCH_NORM] = batch_norm_backward,
-    [DPB_OP_RELU] = relu_backward,
-    [DPB_OP_MAX_POOL] = max_pool_backward,
-    [DPB_OP_MEAN_POOL] = mean_pool_backward,
-    [DPB_OP_DENSE] = dense_backward,
-    [DPB_OP_ADD] = add_backward,
-    [DPB_OP_CONCAT] = concat_backward,
-    [DPB_OP_DROPOUT] = dropout_backward,
-    [DPB_OP_LRN] = lrn_backward,
-    [DPB_OP_SHORTCUT] = shortcut_backward,
-    [DPB_OP_SOFTMAX_LOSS] = softmax_loss_backward,
+static const struct {
+    void (*forward)(const struct ref_call *call), (*backward)(const struct ref_call *call);
+} ops[DPB_OPS] = {
+    [DPB_OP_INPUT] = {input_forward, nothing},
+    [DPB_OP_CONV] = {conv_forward, conv_backward},
+    [DPB_OP_BATCH_NORM] = {batch_norm_forward, batch_norm_backward},
+    [DPB_OP_RELU] = {relu_forward, relu_backward},
+    [DPB_OP_MAX_POOL] = {max_pool_forward, max_pool_backward},
+    [DPB_OP_MEAN_POOL] = {mean_pool_forward, mean_pool_backward},
+    [DPB_OP_DENSE] = {dense_forward, dense_backward},
+    [DPB_OP_ADD] = {add_forward, add_backward},
+    [DPB_OP_CONCAT] = {concat_forward, concat_backward},
+    [DPB_OP_DROPOUT] = {dropout_forward, dropout_backward},
+    [DPB_OP_LRN] = {lrn_forward, lrn_backward},
+    [DPB_OP_SHORTCUT] = {shortcut_forward, shortcut_backward},
+    [DPB_OP_SOFTMAX_LOSS] = {softmax_loss_forward, softmax_loss_backward},
 };
 
 void ref_forward(const struct ref_call *call)
 {
-    forward_of[call->node->op](call);
+    ops[call->node->op].forward(call);
 }
 
 void ref_backward(const struct ref_call *call)
 {
-    backward_of[call->node->op](call);
+    ops[call->node->op].backward(call);
 }
