@@ -49,6 +49,8 @@ static void release(struct subject *s)
     free(s->residual);
     free(s->guarded);
     free(s->part.state);
+    free(s->part.velocity);
+    free(s->part.added);
     free(s->message);
     if (s->mapped)
         munmap(s->mapped, s->mapped_bytes);
@@ -78,10 +80,13 @@ static dpb_status allocate(struct subject *s)
     s->residual = calloc(1, bytes);
     unsigned char *guarded = s->guarded = calloc(1, most + 2 * GUARD);
     s->part.state = calloc(s->n_state + 1, sizeof(float));
+    s->part.velocity = calloc(1, bytes);
+    s->part.added = calloc(1, bytes);
     s->decoded = guarded ? (float *)(void *)(guarded + GUARD) : NULL;
     const size_t lines = (s->bound + GUARD) / DPB_CACHE_LINE + 1;
     s->message = aligned_alloc(DPB_CACHE_LINE, lines * DPB_CACHE_LINE);
-    if (!s->gradients || !s->before || !s->residual || !guarded || !s->part.state || !s->message)
+    if (!s->gradients || !s->before || !s->residual || !guarded || !s->part.state || !s->message ||
+        !s->part.velocity || !s->part.added)
         return dpb_fail(DPB_NO_MEMORY, "no memory for %zu bytes of gradients", bytes);
     return map_message(s);
 }
@@ -160,6 +165,10 @@ static dpb_status encode_in(struct subject *s, uint32_t round)
 {
     memcpy(s->residual, s->before, s->part.n * sizeof *s->residual);
     memset(s->part.state, 0, s->n_state * sizeof *s->part.state);
+    for (uint64_t i = 0; i < s->part.n; i++) {
+        s->part.velocity[i] = number(3, i);
+        s->part.added[i] = 0;
+    }
     for (s->part.round = 0;; s->part.round++) {
         s->n_sum =
             s->n_rounds == 1 ? s->part.n : s->ops->bytes(s->options, &s->part) / sizeof(float);
@@ -179,15 +188,21 @@ static dpb_status pass(struct subject *s)
 
 /* ---- trials -------------------------------------------------------------------------------- */
 
-/* What is sent and what is kept make up what was given; decode adds. */
+static double given_of(const struct subject *s, uint64_t i)
+{
+    return (double)s->gradients[i] + (double)s->part.added[i] + (double)s->before[i];
+}
+
+/* What is sent and what is kept make up what was given, and what a velocity has added; decode
+ * adds. */
 static dpb_status check_books(struct subject *s)
 {
     double largest = 0;
     DPB_TRY(pass(s));
     for (uint64_t i = 0; i < s->part.n; i++)
-        largest = fmax(largest, fabs((double)s->gradients[i] + (double)s->before[i]));
+        largest = fmax(largest, fabs(given_of(s, i)));
     for (uint64_t i = 0; i < s->part.n; i++) {
-        const double given = (double)s->gradients[i] + (double)s->before[i];
+        const double given = given_of(s, i);
         const double sent = (double)s->decoded[i], kept = (double)s->residual[i];
         if (!(fabs(sent + kept - given) <= largest * FLT_EPSILON))
             return dpb_fail(DPB_VERIFICATION,

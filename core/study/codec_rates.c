@@ -26,7 +26,8 @@ enum { N_WORKERS = sizeof workers / sizeof *workers };
 
 /* A bucket, and what comes of it. */
 struct bucket {
-    float *gradients, *residual, *sum, *state, *decoded;
+    float *gradients, *sum, *state, *decoded;
+    float *residual; /* then, for a codec with a velocity, that and what it has added */
     void *message;
     uint64_t bytes;
     double encode_ns[MOST], decode_ns[MOST];
@@ -48,7 +49,7 @@ static dpb_status fill(struct bucket *bucket, uint64_t bound, uint64_t n_state)
     bucket->state = calloc(n_state + 1, sizeof(float));
     bucket->decoded = calloc(ELEMENTS, sizeof(float));
     bucket->gradients = malloc(GRADIENTS * sizeof(float));
-    bucket->residual = calloc(ELEMENTS, sizeof(float));
+    bucket->residual = calloc(UINT64_C(3) * ELEMENTS, sizeof(float));
     bucket->sum = calloc(ELEMENTS, sizeof(float));
     bucket->message = aligned_alloc(DPB_CACHE_LINE, lines * DPB_CACHE_LINE);
     if (!bucket->gradients || !bucket->residual || !bucket->sum || !bucket->state ||
@@ -108,6 +109,8 @@ static dpb_status repeat(const struct dpb_plugin *plugin, const void *options, d
                                   .seed = 1,
                                   .n_workers = 1,
                                   .state = bucket->state,
+                                  .velocity = bucket->residual + ELEMENTS,
+                                  .added = bucket->residual + UINT64_C(2) * ELEMENTS,
                                   .tensors = &matrix,
                                   .n_tensors = 1};
     const int64_t until_ns = dpb_host.now_ns() + (int64_t)(seconds * 1e9);

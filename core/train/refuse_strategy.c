@@ -56,6 +56,23 @@ static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64
                     experiment->codec.name, rounds ? "these" : "codecs", carriers);
 }
 
+/* The codec's velocity takes the place of the optimizer's. */
+static dpb_status check_velocity(const struct dpb_experiment *experiment)
+{
+    const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
+    const struct dpb_codec *codec = &experiment->codec;
+    const bool own =
+        optimizer->kind == DPB_SGD ? optimizer->momentum > 0 : optimizer->kind != DPB_ADAGRAD;
+    if (!own || !codec->ops->velocity || !codec->ops->velocity(codec->options))
+        return DPB_OK;
+    return dpb_fail(
+        DPB_UNSUPPORTED,
+        "%s: comm.codec = %s keeps a velocity on each worker, and the optimizer has one, "
+        "too: gradients would have momentum twice; take optimizer.name = sgd with "
+        "optimizer.momentum = 0",
+        dpb_experiment_origin(experiment, "comm", "codec"), codec->name);
+}
+
 static dpb_status check_codec(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -77,7 +94,7 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
                         "%s: comm.codec = %s encodes gradients in fp32 without a loss scale; leave "
                         "comm.gradient out, and take run.precision = fp32, tf32 or bf16",
                         place, experiment->codec.name);
-    return DPB_OK;
+    return check_velocity(experiment);
 }
 
 /* What needs the norms of whole tensors: of the option that asks for them. */

@@ -8,6 +8,14 @@
  *
  * Message: k indices (uint32) in rising order, then their k values (fp32): 8 k bytes.
  *
+ * Deep gradient compression (Lin et al.), m = comm.codec_momentum above 0. The optimizer has no
+ * momentum then; u is the worker's velocity, v its residual:
+ *
+ *     u = m u + gradient,  v = v + u;  of the elements that are sent  v = u = 0
+ *
+ * In step t of the first w = comm.codec_warmup_steps the ratio r is r^(t / (w + 1)): with w = 4 and
+ * r = 0.001 it is 0.25, 0.063, 0.016, 0.004, as that of Lin et al. is in epochs.
+ *
  * Aji, Heafield: Sparse communication for distributed gradient descent. EMNLP 2017. Lin et al.:
  * Deep gradient compression. ICLR 2018.
  */
@@ -24,23 +32,53 @@ static const struct dpb_host *host;
 
 struct topk_options {
     struct dpb_codec_options base;
-    double ratio;
+    double ratio, momentum;
+    int64_t warmup_steps;
 };
 
-static const struct dpb_option option_rows[] = {DPB_CODEC_OPTION_ROWS,
-                                                {"codec_ratio", DPB_OPT_REAL, NULL, "0.01", 1e-9, 1,
-                                                 NULL, offsetof(struct topk_options, ratio),
-                                                 "part of the elements that is sent"},
-                                                {0}};
+static const struct dpb_option option_rows[] = {
+    DPB_CODEC_OPTION_ROWS,
+    {"codec_ratio", DPB_OPT_REAL, NULL, "0.01", 1e-9, 1, NULL, offsetof(struct topk_options, ratio),
+     "part of the elements that is sent"},
+    {"codec_momentum", DPB_OPT_REAL, NULL, "0", 0, 0.9999, NULL,
+     offsetof(struct topk_options, momentum),
+     "momentum correction: each worker has a velocity, and sends of its sum; the optimizer has no "
+     "momentum"},
+    {"codec_warmup_steps", DPB_OPT_INT, NULL, "0", 0, 1e12, NULL,
+     offsetof(struct topk_options, warmup_steps),
+     "steps of the codec in which the part that is sent falls to codec_ratio"},
+    {0}};
 
-static uint64_t count_sent(const void *options, uint64_t n)
+/* In step `t` of the codec, counted from 1. */
+static uint64_t count_in(const struct topk_options *options, uint64_t t, uint64_t n)
 {
-    return (uint64_t)ceil(((const struct topk_options *)options)->ratio * (double)n);
+    const double steps = (double)options->warmup_steps;
+    const double part =
+        (double)t > steps ? options->ratio : pow(options->ratio, (double)t / (steps + 1));
+    return (uint64_t)ceil(part * (double)n);
 }
 
+static uint64_t count_sent(const void *options_, const struct dpb_codec_part *part)
+{
+    const struct topk_options *options = options_;
+    const uint64_t start = (uint64_t)options->base.start_step;
+    return count_in(options, part->step > start ? part->step - start : 1, part->n);
+}
+
+static uint64_t bytes_of(uint64_t k)
+{
+    return k * (sizeof(uint32_t) + sizeof(float));
+}
+
+/* The part that is sent only falls. */
 static uint64_t topk_bound(const void *options, uint64_t n)
 {
-    return count_sent(options, n) * (sizeof(uint32_t) + sizeof(float));
+    return bytes_of(count_in(options, 1, n));
+}
+
+static bool topk_velocity(const void *options)
+{
+    return ((const struct topk_options *)options)->momentum > 0;
 }
 
 /* ---- selection ----------------------------------------------------------------------------- */
@@ -99,6 +137,19 @@ DPB_CLONES static void add(const float *restrict gradients, float *restrict resi
         residual[i] += gradients[i];
 }
 
+/* In place of `add`. */
+DPB_CLONES static void accelerate(const float *restrict gradients, float momentum,
+                                  float *restrict velocity, float *restrict added,
+                                  float *restrict residual, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const float kept = momentum * velocity[i];
+        added[i] += kept;
+        velocity[i] = gradients[i] + kept;
+        residual[i] += velocity[i];
+    }
+}
+
 /* The indices of the magnitudes from `least` on; 0: more than `room`. */
 DPB_CLONES static uint64_t find_from(const float *restrict values, uint64_t n, uint32_t least,
                                      uint32_t *restrict indices, uint64_t room)
@@ -141,11 +192,15 @@ static struct some find_candidates(const float *values, uint64_t n, uint64_t k, 
 static uint64_t topk_encode(const void *options, const struct dpb_codec_part *part,
                             const float *gradients, float *residual, void *message)
 {
-    const uint64_t k = count_sent(options, part->n);
+    const float momentum = (float)((const struct topk_options *)options)->momentum;
+    const uint64_t k = count_sent(options, part);
     uint32_t *indices = message;
     float *values = (void *)(indices + k);
     uint64_t n_equal, sent = 0;
-    add(gradients, residual, part->n);
+    if (topk_velocity(options))
+        accelerate(gradients, momentum, part->velocity, part->added, residual, part->n);
+    else
+        add(gradients, residual, part->n);
     const struct some some = find_candidates(residual, part->n, k, indices);
     const uint32_t least = find_least(&some, k, &n_equal);
     for (uint64_t i = 0; i < some.n && sent < k; i++) {
@@ -160,16 +215,18 @@ static uint64_t topk_encode(const void *options, const struct dpb_codec_part *pa
         values[i] = residual[indices[i]];
         residual[indices[i]] = 0.0F;
     }
-    return topk_bound(options, part->n);
+    for (uint64_t i = 0; i < k && topk_velocity(options); i++)
+        part->velocity[indices[i]] = 0.0F;
+    return bytes_of(k);
 }
 
 static dpb_status topk_decode(const void *options, const struct dpb_codec_part *part,
                               const void *message, uint64_t bytes, float *sum)
 {
-    const uint64_t k = count_sent(options, part->n);
+    const uint64_t k = count_sent(options, part);
     const uint32_t *indices = message;
     const float *values = (const void *)(indices + k);
-    DPB_TRY(message_check_length(host, "topk", part, bytes, topk_bound(options, part->n)));
+    DPB_TRY(message_check_length(host, "topk", part, bytes, bytes_of(k)));
     uint64_t least = 0; /* that the next index may be */
     for (uint64_t i = 0; i < k; i++) {
         /* Once: the message may lie in a peer's memory. */
@@ -187,7 +244,7 @@ static dpb_status topk_decode(const void *options, const struct dpb_codec_part *
 }
 
 static const struct dpb_codec_ops topk_ops = {
-    .bound = topk_bound, .encode = topk_encode, .decode = topk_decode};
+    .bound = topk_bound, .encode = topk_encode, .decode = topk_decode, .velocity = topk_velocity};
 
 static const struct dpb_plugin topk = {
     DPB_PLUGIN_HEAD(CODEC, topk_ops),

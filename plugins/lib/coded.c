@@ -11,6 +11,7 @@ struct coded {
     uint64_t slot_bytes[DPB_CODEC_ROUNDS];
     bool shared;
     float *residual; /* of the own gradients; without feedback the sum of what was dropped */
+    float *velocity; /* of the codec, then what it has added; behind the residual. NULL: none */
     float *dropped;  /* without feedback: of the bucket at hand; else NULL */
     double steps;    /* since `load` */
     /* Of a codec of two rounds: */
@@ -54,13 +55,19 @@ static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dp
     return n * BANKS * strategy_count_buckets(layout, bucket_elements) * (bytes[0] + bytes[1]);
 }
 
+/* Of the residual; with a velocity of that and of what it has added, too. */
+static size_t kept_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout)
+{
+    return (coded_has_velocity(codec) ? 3 : 1) * layout->n_elements * sizeof(float);
+}
+
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                   uint64_t bucket_elements, bool shared, struct dpb_comm_memory *memory)
 {
     if (!args->codec || args->role == DPB_SERVER)
         return;
     memory->host_bytes +=
-        messages_bytes(args, layout, bucket_elements, shared) + layout->n_elements * sizeof(float);
+        messages_bytes(args, layout, bucket_elements, shared) + kept_bytes(args->codec, layout);
     if (!args->codec->options->feedback)
         memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
     if (!args->codec->ops->finish)
@@ -90,8 +97,9 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
         want->gradients = DPB_MEMORY_PRIVATE;
     want->contract.consistency = DPB_LOSSY;
     want->contract.proof = DPB_PROOF_BOOKS;
-    /* Residual and gradient are added; the message is taken off, and summed over the workers. */
-    want->contract.roundings = 2 + args->n_workers;
+    /* Residual and gradient are added; the message is taken off, and summed over the workers. A
+     * velocity makes two more of the gradient and of what it adds. */
+    want->contract.roundings = 2 + args->n_workers + (coded_has_velocity(args->codec) ? 2 : 0);
     return DPB_OK;
 }
 
@@ -132,9 +140,11 @@ dpb_status coded_bind(struct strategy *strategy)
     const struct dpb_arenas *arenas = &strategy->arenas;
     if (strategy->args.role == DPB_SERVER)
         return DPB_OK;
-    coded->residual = strategy->host->alloc(arenas->layout.n_elements * sizeof(float));
+    coded->residual = strategy->host->alloc(kept_bytes(strategy->args.codec, &arenas->layout));
     if (!coded->residual)
         return DPB_NO_MEMORY;
+    if (coded_has_velocity(strategy->args.codec))
+        coded->velocity = coded->residual + arenas->layout.n_elements;
     if (strategy->args.codec->ops->finish)
         DPB_TRY(bind_rounds(strategy));
     if (strategy->args.codec->options->feedback)
@@ -146,7 +156,7 @@ dpb_status coded_bind(struct strategy *strategy)
 void coded_load(struct strategy *strategy)
 {
     struct coded *coded = strategy->coded;
-    memset(coded->residual, 0, strategy->arenas.layout.n_elements * sizeof(float));
+    memset(coded->residual, 0, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
     if (coded->state)
         memset(coded->state, 0, state_elements(strategy) * sizeof(float));
     coded->steps = 0;
@@ -157,7 +167,8 @@ void coded_close(struct strategy *strategy)
     struct coded *coded = strategy->coded;
     if (!coded)
         return;
-    strategy->host->release(coded->residual, strategy->arenas.layout.n_elements * sizeof(float));
+    strategy->host->release(coded->residual,
+                            kept_bytes(strategy->args.codec, &strategy->arenas.layout));
     strategy->host->release(coded->dropped, dropped_bytes(&strategy->arenas));
     strategy->host->release(coded->sum, longer(coded->slot_bytes));
     strategy->host->release(coded->state, state_elements(strategy) * sizeof(float));
@@ -179,6 +190,8 @@ static struct dpb_codec_part part_of(const struct strategy *strategy, uint32_t r
     part.round = round;
     part.n_workers = strategy->args.n_workers;
     part.state = coded->state ? coded->state + coded->state_at[bucket] : NULL;
+    part.velocity = coded->velocity ? coded->velocity + part.first : NULL;
+    part.added = coded->velocity ? part.velocity + strategy->arenas.layout.n_elements : NULL;
     return part;
 }
 
@@ -461,6 +474,9 @@ dpb_status coded_books(void *comm, struct dpb_books *books)
     if (strategy->coded)
         books->entries[books->n++] =
             (struct dpb_book){strategy->coded->residual, DPB_FP32, share, true};
+    if (strategy->coded && strategy->coded->velocity)
+        books->entries[books->n++] = (struct dpb_book){
+            strategy->coded->velocity + strategy->arenas.layout.n_elements, DPB_FP32, -share, true};
     return DPB_OK;
 }
 
@@ -474,6 +490,9 @@ dpb_status coded_state(void *comm, struct dpb_saved *saved)
     if (!coded->dropped) /* what was dropped is for the books alone */
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "residual", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->residual};
+    if (coded->velocity)
+        saved->arrays[saved->n++] = (struct dpb_saved_array){
+            "velocity", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->velocity};
     if (coded->state)
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "codec", DPB_FP32, true, state_elements(strategy), coded->state};

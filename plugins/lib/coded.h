@@ -15,7 +15,8 @@
  * In the first comm.codec_start_step steps a message is the gradients themselves, and that of
  * another round is empty.
  *
- * The books of a strategy that carries a codec: weights 1/W, residuals 1/W in units of gradients.
+ * The books of a strategy that carries a codec: weights 1/W, residuals 1/W in units of gradients;
+ * what a velocity has added -1/W.
  * Without error feedback the array of residuals adds up what was dropped.
  */
 #ifndef DPB_PLUGINS_LIB_CODED_H
@@ -33,6 +34,7 @@ struct coded_message {
 
 /* What the codec says of the buckets of a layout. */
 uint32_t coded_rounds(const struct dpb_codec *codec);
+bool coded_has_velocity(const struct dpb_codec *codec);
 /* A bucket's elements and tensors; the rest is 0. */
 struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
                                  uint64_t bucket);

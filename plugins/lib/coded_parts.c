@@ -6,6 +6,11 @@ uint32_t coded_rounds(const struct dpb_codec *codec)
     return codec->ops->finish ? DPB_CODEC_ROUNDS : 1;
 }
 
+bool coded_has_velocity(const struct dpb_codec *codec)
+{
+    return codec->ops->velocity && codec->ops->velocity(codec->options);
+}
+
 struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
                                  uint64_t bucket)
 {

@@ -43,6 +43,9 @@ static const struct row {
     unsigned n_worlds; /* the rest is the same text with other options */
 } rows[] = {
     {"topk comm.codec_ratio=0.1", N_WORLDS},
+    {"topk comm.codec_ratio=0.1 comm.codec_warmup_steps=4 comm.codec_momentum=0.9 "
+     "optimizer.momentum=0",
+     N_WORLDS},
     {"int8", 2},
     {"int8 comm.codec_rounding=stochastic", 2},
     {"topk comm.codec_feedback=no", 2},
@@ -167,6 +170,8 @@ static void test_lossless(void **state)
 static void test_servers(void **state)
 {
     static const char *const codecs[] = {"topk comm.codec_ratio=0.1 comm.codec_start_step=5",
+                                         "topk comm.codec_ratio=0.1 comm.codec_momentum=0.9 "
+                                         "comm.codec_warmup_steps=6 optimizer.momentum=0",
                                          "int8 comm.codec_rounding=stochastic comm.bucket=388"};
     for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
         struct command with, without;
@@ -400,6 +405,8 @@ static void test_refusals(void **state)
         {"comm.codec=powersgd comm.name=ps_cpu",
          {"comm 'ps_cpu' carries no codec of two rounds, and comm.codec = powersgd",
           "carries these:", " ring_tcp shm\n", NULL}},
+        {"comm.codec=topk comm.codec_momentum=0.9 optimizer.momentum=0.9",
+         {"comm.codec = topk keeps a velocity on each worker", "optimizer.momentum = 0", NULL}},
         {"comm.codec=tokp", {"unknown codec 'tokp'", "did you mean 'topk'?", NULL}},
         {"comm.codec=topk run.precision=fp64", {"comm.codec = topk encodes gradients in fp32"}},
         {"comm.codec=topk comm.gradient=bf16", {"leave comm.gradient out"}},
@@ -509,6 +516,9 @@ int main(void)
     add_case(test_spans, NULL, "ps_cpu: the spans of messages");
     add_case(test_table, NULL, "what a codec did is in the table");
     add_case(test_goes_on, (void *)"topk", "topk: saved and continued");
+    add_case(test_goes_on,
+             (void *)"topk comm.codec_momentum=0.9 comm.codec_warmup_steps=7 optimizer.momentum=0",
+             "topk with momentum: saved and continued");
     add_case(test_goes_on, (void *)"onebit comm.codec_start_step=7",
              "onebit: saved before it begins, and continued");
     add_case(test_goes_on, (void *)"int8 comm.codec_rounding=stochastic",

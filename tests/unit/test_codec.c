@@ -105,6 +105,7 @@ static void test_conforms(void **state)
 {
     static const char *const all[][2] = {{"topk", NULL},
                                          {"topk", "comm.codec_ratio=1"},
+                                         {"topk", "comm.codec_momentum=0.9"},
                                          {"int8", NULL},
                                          {"int8", "comm.codec_rounding=stochastic"},
                                          {"threshold", NULL},

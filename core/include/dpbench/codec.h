@@ -14,6 +14,9 @@
  * A codec has no memory of its own: a carrier keeps residuals and, between rounds and steps, the
  * state of a codec with `finish`. All hooks may be called by any thread; none blocks or allocates.
  * Elements are fp32; elements that are not finite make others of their bucket so.
+ *
+ * A codec may keep a velocity of its worker's gradients (momentum correction). The carrier then has
+ * two more arrays for it, and the residual grows by more than the gradients.
  */
 #ifndef DPBENCH_CODEC_H
 #define DPBENCH_CODEC_H
@@ -34,6 +37,9 @@ struct dpb_codec_part {
     uint32_t round, n_workers;
     float *state; /* zeros when weights are loaded; the same bits on all workers. NULL in `state`
                      and `bytes` */
+    /* For `encode` of a codec with a velocity, n elements each: the velocity, zeros when weights
+     * are loaded; and the sum of all that a residual took beside gradients, for the books. */
+    float *velocity, *added;
     /* The tensors with elements in the part, in arena order. The first may begin before the part,
      * the last may end behind it. Elements between tensors are 0. */
     const struct dpb_tensor *tensors;
@@ -45,7 +51,8 @@ struct dpb_codec_ops {
     uint64_t (*bound)(const void *options, uint64_t n);
     /* Encodes gradients + residual into `message`, which is aligned to a cache line; returns the
      * message's bytes. Afterwards residual = gradients + residual - what the message decodes to,
-     * each element within one rounding of the largest of the part. */
+     * each element within one rounding of the largest of the part. With a velocity v:
+     * residual = gradients + v + residual - ..., and part->added += v. */
     uint64_t (*encode)(const void *options, const struct dpb_codec_part *part,
                        const float *gradients, float *residual, void *message);
     /* Adds the message's elements to `sum`. The message is aligned as above, and of at most
@@ -55,6 +62,9 @@ struct dpb_codec_ops {
      * checked. */
     dpb_status (*decode)(const void *options, const struct dpb_codec_part *part,
                          const void *message, uint64_t bytes, float *sum);
+
+    /* Whether `encode` keeps a velocity, which replaces the optimizer's. NULL: it does not. */
+    bool (*velocity)(const void *options);
 
     /* ---- sums in two rounds: all of these, or none ---- */
 
