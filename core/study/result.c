@@ -194,18 +194,21 @@ static json_t *ages_to_json(const struct dpb_result_maker *maker)
     return json_null();
 }
 
-/* What the codec did, a mean over workers and timed steps; null: no codec, or nothing was timed. */
+/* What the codec did, a mean over the timed steps of all workers; null: no codec, or nothing was
+ * timed. */
 static json_t *codec_to_json(const struct dpb_result_maker *maker)
 {
     const struct dpb_codec *codec = dpb_experiment_codec(maker->experiment);
     struct dpb_coding sum = {0};
+    double n = 0;
     for (uint32_t w = 0; codec && w < maker->n_workers; w++) {
-        if (maker->journals[w])
-            dpb_coding_add(&sum, &maker->journals[w]->coding);
+        if (!maker->journals[w])
+            continue;
+        dpb_coding_add(&sum, &maker->journals[w]->coding);
+        n += (double)maker->journals[w]->coded_steps;
     }
     if (sum.elements == 0 || maker->summary.n_steps == 0)
         return json_null();
-    const double n = (double)maker->summary.n_steps * maker->n_workers;
     const double decode_ns =
         maker->experiment->n_servers > 0 ? NAN : (double)sum.decode_ns / n; /* have no journal */
     return json_pack(

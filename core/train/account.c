@@ -39,6 +39,7 @@ static struct {
     uint32_t entered;          /* calls of dpb_account_enter without a leave */
     uint64_t next_ready;       /* of journal->ready */
     struct dpb_record record;
+    struct dpb_coding coding; /* of the step */
     bool by_device, updates_only;
     bool awaits_device;
     struct dpb_record ended; /* of which the device has not told yet */
@@ -176,6 +177,16 @@ static void keep(const struct dpb_record *record)
     }
 }
 
+/* Of the step that ends: before `keep`, which is later for a device's. */
+static void keep_coding(void)
+{
+    struct dpb_journal *journal = account.journal;
+    if (journal->n_records >= journal->capacity || journal->n_records < journal->timed_from)
+        return;
+    dpb_coding_add(&journal->coding, &account.coding);
+    journal->coded_steps++;
+}
+
 /* Its bytes are known; the rest the device tells. */
 static void end_step_of_device(void)
 {
@@ -223,6 +234,7 @@ void dpb_account_device(const struct dpb_device_times *times)
 
 static void end_step(int64_t now)
 {
+    keep_coding();
     if (account.by_device) {
         end_step_of_device();
         return;
@@ -268,6 +280,7 @@ void dpb_account_begin(double learning_rate)
         paused_ns = account.stopped_ns != 0 ? now - account.stopped_ns : 0;
     }
     memset(&account.record, 0, sizeof account.record);
+    memset(&account.coding, 0, sizeof account.coding);
     account.record.begin_ns = now;
     account.record.paused_ns = paused_ns;
     account.record.learning_rate = learning_rate;
@@ -378,10 +391,8 @@ void dpb_account_age(uint64_t age)
 
 void dpb_account_coding(const struct dpb_coding *coding)
 {
-    struct dpb_journal *journal = account.journal;
-    if (!account.running || journal->timed_from == UINT64_MAX)
-        return;
-    dpb_coding_add(&journal->coding, coding);
+    if (account.running)
+        dpb_coding_add(&account.coding, coding);
 }
 
 void dpb_account_bytes(uint64_t bytes)

@@ -89,8 +89,9 @@ struct dpb_journal {
      * entry: so many updates or more. */
     uint64_t ages[DPB_JOURNAL_AGES], sum_of_ages, most_age;
     uint64_t dropped;         /* likewise: were not applied */
-    struct dpb_coding coding; /* likewise */
-    uint64_t n_ready;         /* 0: gradients become final in the device's time, not the host's */
+    struct dpb_coding coding; /* of the timed steps that have a record: so many are */
+    uint64_t coded_steps;
+    uint64_t n_ready; /* 0: gradients become final in the device's time, not the host's */
     struct dpb_ready ready[DPB_JOURNAL_READY]; /* elements rise */
     uint32_t threads;                          /* compute threads of this rank */
     uint32_t place_threads;                    /* that one learner would have in its place */

@@ -352,6 +352,33 @@ static void test_ready(void **state)
     }
 }
 
+/* Of steps that are timed and have a record: neither those of the warm-up, nor the one that is not
+ * over, nor those behind a full journal. */
+static void test_coding(void **state)
+{
+    enum { BEFORE = 2, TIMED = 3, BEHIND = 2 };
+    (void)state;
+    journal->timed_from = UINT64_MAX;
+    journal->capacity = BEFORE + TIMED;
+    for (uint64_t step = 0; step < BEFORE + TIMED + BEHIND; step++) {
+        if (step == 1) /* says the loop ahead of the first timed step */
+            journal->timed_from = BEFORE;
+        dpb_account_begin(0.5);
+        dpb_account_coding(&(struct dpb_coding){.elements = 10 + step, .encode_ns = 7});
+        dpb_account_coding(&(struct dpb_coding){.message_bytes = 100});
+        assert_int_equal(journal->coded_steps, step <= BEFORE          ? 0
+                                               : step - BEFORE < TIMED ? step - BEFORE
+                                                                       : TIMED);
+    }
+    dpb_account_end();
+    dpb_account_coding(&(struct dpb_coding){.elements = 1000}); /* of no step */
+    assert_int_equal(journal->coded_steps, TIMED);
+    assert_int_equal(journal->coding.elements, 12 + 13 + 14);
+    assert_int_equal(journal->coding.encode_ns, 7 * TIMED);
+    assert_int_equal(journal->coding.message_bytes, 100 * TIMED);
+    assert_int_equal(journal->n_records - journal->timed_from, TIMED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +389,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_threads, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_by_device, open_account, close_account),
         cmocka_unit_test_setup_teardown(test_ready, open_account, close_account),
+        cmocka_unit_test_setup_teardown(test_coding, open_account, close_account),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
