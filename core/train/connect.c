@@ -10,6 +10,7 @@
 #include "plugin/plugins.h"
 #include "train/contract.h"
 #include "train/exchange.h"
+#include "train/norms.h"
 #include "train/saved.h"
 #include "world/host_device.h"
 
@@ -156,7 +157,8 @@ static dpb_status plan(struct dpb_exchange *exchange)
                                        .machines = x->machines,
                                        .n_machines = x->n_machines,
                                        .codec = dpb_experiment_codec(x),
-                                       .device = &exchange->memory.device};
+                                       .device = &exchange->memory.device,
+                                       .whole = dpb_norms_needed(&x->settings.optimizer)};
     exchange->ops = exchange->plan.ops = comm->ops;
     DPB_TRY(exchange->ops->open(x->options[DPB_PLUGIN_COMM], &args, &exchange->comm));
 
@@ -217,6 +219,7 @@ static dpb_status make_optimizer(struct dpb_exchange *exchange)
         .n_owned = exchange->plan.n_owned,
         .weights = exchange->arenas.weights,
         .gradients = exchange->arenas.gradients,
+        .parts = x->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS,
         .device = exchange->memory.on_device ? &exchange->memory.device : NULL,
         .queue = exchange->memory.queue,
         .saved = x->settings.checkpoint.save[0] != '\0',

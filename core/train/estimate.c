@@ -2,6 +2,7 @@
 #include "train/estimate.h"
 
 #include "train/comm_test.h"
+#include "train/norms.h"
 #include "train/optimizer.h"
 
 /* Weights, gradients, and what they pass through; optimizer state as if all of it were the
@@ -35,7 +36,8 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
                                        .bucket_bytes = experiment->settings.comm.bucket,
                                        .machines = experiment->machines,
                                        .n_machines = experiment->n_machines,
-                                       .codec = dpb_experiment_codec(experiment)};
+                                       .codec = dpb_experiment_codec(experiment),
+                                       .whole = dpb_norms_needed(&experiment->settings.optimizer)};
     struct dpb_comm_memory memory = {.state_elements = layout.n_elements};
     if (ops->memory && experiment->settings.run.mode == DPB_MODE_TRAIN)
         ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,

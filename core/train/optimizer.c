@@ -177,15 +177,15 @@ dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer)
 /* ---- life ---------------------------------------------------------------------------------- */
 
 /* On a device the mapping is for checkpoints alone. */
-static dpb_status make_state(struct dpb_optimizer *optimizer, bool saved)
+static dpb_status make_state(struct dpb_optimizer *optimizer, const struct dpb_optimizer_args *args)
 {
     DPB_TRY(list_decays(optimizer));
     if (dpb_norms_needed(&optimizer->settings)) {
         const uint64_t all = optimizer->graph->n_elements;
-        if (optimizer->n_state != all)
+        if (optimizer->n_state != all && !args->parts)
             return dpb_fail(DPB_FAILED,
-                            "the strategy owns %llu of %llu elements on this rank, though it has "
-                            "the capability DPB_COMM_WHOLE: norms are of whole tensors",
+                            "the strategy owns %llu of %llu elements on this rank and has not the "
+                            "capability DPB_COMM_WHOLE_SHARDS: norms are of whole tensors",
                             (unsigned long long)optimizer->n_state, (unsigned long long)all);
         optimizer->factors = calloc(optimizer->graph->n_tensors, sizeof *optimizer->factors);
         if (!optimizer->factors)
@@ -193,7 +193,7 @@ static dpb_status make_state(struct dpb_optimizer *optimizer, bool saved)
     }
     if (optimizer->device)
         DPB_TRY(create_on_device(optimizer));
-    if (state_bytes(optimizer) == 0 || (optimizer->device && !saved))
+    if (state_bytes(optimizer) == 0 || (optimizer->device && !args->saved))
         return DPB_OK;
     return dpb_mapping_create("optimizer", state_bytes(optimizer), &optimizer->state);
 }
@@ -232,7 +232,7 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
     made->weights = args->weights;
     made->gradients = args->gradients;
     made->landing = UINT64_MAX;
-    dpb_status status = make_state(made, args->saved);
+    dpb_status status = make_state(made, args);
     if (status != DPB_OK) {
         dpb_optimizer_destroy(made);
         return status;

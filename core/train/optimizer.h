@@ -26,9 +26,10 @@ struct dpb_optimizer_args {
     dpb_dtype weight_type, gradient_type;
     const struct dpb_range *owned; /* rising, disjoint; copied */
     uint64_t n_owned;
-    /* The arenas, where the rule needs norms: then all elements are owned. @borrowed */
+    /* The arenas, where the rule needs norms. @borrowed */
     void *weights;
     const void *gradients;
+    bool parts; /* whether a rule with norms may own less than all elements */
     /* Of weights and gradients in a device's memory, where the state then is, too; NULL: the
      * host's.
      * @borrowed, as the queue, which works for reset, load, fetch and watch. */

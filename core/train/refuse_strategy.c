@@ -272,16 +272,20 @@ dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const bool lars = settings->optimizer.kind == DPB_LARS;
+    char comms[NAMES_BYTES];
     if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN ||
+        experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS ||
         dpb_experiment_strategy_memory(experiment, 0).state_elements >=
             experiment->graph->n_elements)
         return DPB_OK;
+    DPB_TRY(list_comms(DPB_COMM_WHOLE_SHARDS, comms));
     return dpb_fail(DPB_UNSUPPORTED,
                     "%s: optimizer.%s needs the norms of whole tensors, and with comm.shard (%s) a "
-                    "worker of comm '%s' has parts of them; leave one of them out",
+                    "worker of comm '%s' has parts of them; leave one of them out, or take a "
+                    "comm.name whose workers have all:%s",
                     dpb_experiment_origin(experiment, "optimizer", lars ? "name" : "clip_norm"),
                     lars ? "name = lars" : "clip_norm",
-                    dpb_experiment_origin(experiment, "comm", "shard"), settings->comm.name);
+                    dpb_experiment_origin(experiment, "comm", "shard"), settings->comm.name, comms);
 }
 
 static bool has_option(const struct dpb_plugin_row *row, const void *setting_)

@@ -19,7 +19,9 @@
  * With comm.shard = optimizer (lib/shard.h) weights are shared, too. The owner of a slice sums it
  * into memory of its own, updates its own weights of the slice, and writes them into all arenas: as
  * many bytes, weights in place of sums. Fence 1 holds for weights, too: no device reads them once
- * their bucket is announced. Fence 2 says that the new weights of a bucket are here.
+ * their bucket is announced. Fence 2 says that the new weights of a bucket are here. If updates need
+ * norms of whole tensors, sums go to all as without shards. Then each owner updates its slices, and
+ * writes their weights into all arenas when every rank has updated: (W - 1)/W M bytes more.
  *
  * With a codec each rank reads the messages of all others instead (lib/coded.h): (W - 1) m bytes, a
  * rank's messages being m bytes.
@@ -97,7 +99,8 @@ static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,
 
 static const struct dpb_plugin shm = {
     DPB_PLUGIN_HEAD(COMM, shm_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_WHOLE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_WHOLE |
+                    DPB_COMM_WHOLE_SHARDS,
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",

@@ -117,8 +117,96 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     *at = length;
 }
 
+/* ---- with shards and norms of whole tensors ------------------------------------------------- */
+
+/* Every rank gets all sums. Core makes the update of the own slices with the last of them, so the
+ * later stages work in the last bucket alone. Its gradients are the last of backward: no device op
+ * waits for this work. */
+static bool is_last(const struct strategy *comm, uint64_t bucket)
+{
+    return bucket + 1 == comm->arenas.n_buckets;
+}
+
+static void work_on_all_slices(const struct strategy *comm, piece_work work)
+{
+    const dpb_dtype type = comm->arenas.layout.weight_type;
+    for (uint64_t bucket = 0; bucket < comm->arenas.n_buckets; bucket++) {
+        const struct dpb_range slice = slice_of(pipeline_bucket_length(&comm->pipeline, bucket),
+                                                comm->args.rank, comm->args.n_workers);
+        for (uint64_t at = slice.begin; at < slice.end;) {
+            const struct piece piece = strategy_piece(comm, bucket, slice.end, at, type);
+            work(comm, bucket, piece);
+            at += piece.n;
+        }
+    }
+}
+
+static void update_piece(const struct strategy *comm, uint64_t bucket, struct piece piece)
+{
+    strategy_update(comm, bucket, piece, strategy_gradients(comm, comm->args.rank, piece.begin));
+}
+
+static void update_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                          int64_t until_ns)
+{
+    (void)until_ns;
+    strategy_span_others(strategy, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(strategy),
+                         bucket);
+    if (is_last(strategy, bucket)) {
+        work_on_all_slices(strategy, update_piece);
+        signals_raise(&((struct strategy *)strategy)->signals, SIGNAL_TAKEN, bucket);
+    }
+    *at = length;
+}
+
+/* LARS takes norms of the old weights of all slices: they may change when every rank has updated. */
+static bool give_due(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return !is_last(comm, bucket) ||
+           signals_reached(&comm->signals, SIGNAL_TAKEN, strategy_workers(comm), bucket);
+}
+
+static dpb_status give_wait(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return strategy_wait(comm, SIGNAL_TAKEN, strategy_workers(comm), bucket,
+                         comm->arenas.layout.weight_type, "the peer's update of its slices");
+}
+
+static void give_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                        int64_t until_ns)
+{
+    (void)until_ns;
+    if (is_last(strategy, bucket)) {
+        work_on_all_slices(strategy, give_weights);
+        signals_raise(&((struct strategy *)strategy)->signals, SIGNAL_GATHERED, bucket);
+    }
+    *at = length;
+}
+
+static bool given_due(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return !is_last(comm, bucket) ||
+           signals_reached(&comm->signals, SIGNAL_GATHERED, strategy_workers(comm), bucket);
+}
+
+static dpb_status given_wait(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return strategy_wait(comm, SIGNAL_GATHERED, strategy_workers(comm), bucket,
+                         comm->arenas.layout.weight_type, "the peer's slices of the weights");
+}
+
 dpb_status slices_bind_shards(struct strategy *strategy, const struct dpb_arenas *arenas)
 {
+    static const struct stage whole[] = {{slices_due, reduce, slices_wait},
+                                         {update_due, update_slices, update_wait},
+                                         {give_due, give_slices, give_wait},
+                                         {.due = given_due, .wait = given_wait}};
+    if (strategy->args.whole)
+        return strategy_bind(strategy, arenas, whole, sizeof whole / sizeof *whole);
     static const struct stage stages[] = {{slices_due, reduce_shard, slices_wait},
                                           {update_due, gather, gather_wait}};
     strategy->sum = strategy->host->alloc(CHUNK_BYTES);

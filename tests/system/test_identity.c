@@ -272,7 +272,8 @@ static void test_strategies_agree(void **state)
 /* Whether the strategy has all mean gradients of a step in one place. */
 static bool is_whole(const struct strategy_form *form)
 {
-    return !form->sharded && strategy_named(form->name)->capabilities & DPB_COMM_WHOLE;
+    return strategy_named(form->name)->capabilities &
+           (form->sharded ? DPB_COMM_WHOLE_SHARDS : DPB_COMM_WHOLE);
 }
 
 /* Norms of equal mean gradients have equal bits, whatever the buckets, and with a core for

@@ -188,7 +188,8 @@ static bool is_taken(const struct strategy_form *form, const struct mutant *muta
 {
     bool library = form->network && !form->ring;
     if (strstr(mutant->mutation, CLIPPED) &&
-        (form->sharded || !(strategy_named(form->name)->capabilities & DPB_COMM_WHOLE)))
+        !(strategy_named(form->name)->capabilities &
+          (form->sharded ? DPB_COMM_WHOLE_SHARDS : DPB_COMM_WHOLE)))
         return false;
     if (getenv("DPB_ALL_MUTANTS") == NULL)
         return turn % 3 == 0 && place == (library ? PLACES - 1 : 0);

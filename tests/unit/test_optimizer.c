@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/random.h"
-#include "train/norms.h"
 #include "train/optimizer.h"
 
 enum { ELEMENTS = 5008, STEPS = 20, MAX_RANGES = 16, PLAIN_STEP = 2 };
@@ -319,7 +318,8 @@ static struct dpb_optimizer *make(const struct rule_case *rule, const struct own
                                             .owned = owned->ranges,
                                             .n_owned = owned->n,
                                             .weights = weights.bytes,
-                                            .gradients = gradients.bytes};
+                                            .gradients = gradients.bytes,
+                                            .parts = true};
     assert_int_equal(dpb_optimizer_create(&args, &optimizer), DPB_OK);
     assert_non_null(optimizer);
     return optimizer;
@@ -346,8 +346,6 @@ static void test_rule(void **state)
 {
     const struct rule_case *rule = *state;
     for (size_t o = 0; o < OWNERSHIPS; o++) {
-        if (dpb_norms_needed(&rule->settings) && strncmp(ownerships[o].name, "all", 3) != 0)
-            continue;
         struct dpb_optimizer *optimizer = make(rule, &ownerships[o]);
         run_steps(optimizer, rule, &ownerships[o]);
         dpb_optimizer_destroy(optimizer);

@@ -43,6 +43,7 @@ struct dpb_comm_args {
      * queues do their work when it is given. NULL in `memory`. @borrowed until close. */
     const struct dpb_device_arenas *device;
     const struct dpb_codec *codec; /* comm.codec; NULL: none */
+    bool whole; /* updates need norms of whole tensors: see DPB_COMM_WHOLE (needs.h) */
 };
 
 /* The weight arena and the gradient arena, before they exist. */

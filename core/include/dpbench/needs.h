@@ -24,6 +24,9 @@
 /* On the host every worker updates all weights once a step, by one thread, from its own gradient
  * arena, where the gradients stay until `done`: core may update all weights with the last range. */
 #define DPB_COMM_WHOLE UINT64_C(0x100)
+/* With WHOLE: also where a worker owns a part of the weights. With args->whole it then updates this
+ * part alone in that way, and no weight changes before all workers have updated. */
+#define DPB_COMM_WHOLE_SHARDS UINT64_C(0x200)
 
 /* What a strategy needs with its options, and where it works. */
 struct dpb_comm_needs {
