@@ -19,9 +19,11 @@
  * With comm.shard = optimizer (lib/shard.h) weights are shared, too. The owner of a slice sums it
  * into memory of its own, updates its own weights of the slice, and writes them into all arenas: as
  * many bytes, weights in place of sums. Fence 1 holds for weights, too: no device reads them once
- * their bucket is announced. Fence 2 says that the new weights of a bucket are here. If updates need
- * norms of whole tensors, sums go to all as without shards. Then each owner updates its slices, and
- * writes their weights into all arenas when every rank has updated: (W - 1)/W M bytes more.
+ * their bucket is announced. Fence 2 says that the new weights of a bucket are here.
+ *
+ * If updates need norms of whole tensors, sums go to all as without shards. Then each owner updates
+ * its slices, and writes their weights into all arenas when every rank has updated: (W - 1)/W M
+ * bytes more.
  *
  * With a codec each rank reads the messages of all others instead (lib/coded.h): (W - 1) m bytes, a
  * rank's messages being m bytes.

@@ -159,7 +159,7 @@ static void update_slices(void *strategy, uint64_t bucket, uint64_t length, uint
     *at = length;
 }
 
-/* LARS takes norms of the old weights of all slices: they may change when every rank has updated. */
+/* LARS takes norms of all old weights: they may change when every rank has updated. */
 static bool give_due(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;

@@ -35,6 +35,7 @@ static const struct subject subjects[] = {
     {"vgg11", NULL, 32, 2, DPB_UINT8, DPB_HWC, NULL},
     {"vgg16", NULL, 32, 2, DPB_UINT8, DPB_CHW, NULL},
     {"vgg19", NULL, 32, 2, DPB_FP32, DPB_HWC, NULL},
+    {"vgg16_cifar", NULL, 0, 8, DPB_UINT8, DPB_CHW, NULL},
     {"googlenet", NULL, 33, 2, DPB_UINT8, DPB_HWC, NULL},
     {"inception3", NULL, 75, 2, DPB_UINT8, DPB_CHW, NULL},
     {"resnet50", "v1", 32, 2, DPB_UINT8, DPB_CHW, NULL},

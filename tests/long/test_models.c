@@ -47,6 +47,7 @@ static const struct row rows[] = {
     {"vgg11", "model.image=32", false},
     {"vgg16", "model.image=32", true},
     {"vgg19", "model.image=32", true},
+    {"vgg16_cifar", "", false},
     {"googlenet", "model.image=32", false},
     {"inception3", "model.image=75", false},
     {"resnet50", "model.image=32 model.version=v1", true},

@@ -83,6 +83,14 @@ static uint64_t vgg_macs(uint64_t nclass, uint64_t early, uint64_t late)
            nclass * 4096;
 }
 
+static uint64_t vgg_cifar_macs(uint64_t nclass, uint64_t a, uint64_t b)
+{
+    (void)a, (void)b;
+    return conv(32, 64, 3, 3) + conv(32, 64, 3, 64) + conv(16, 128, 3, 64) + conv(16, 128, 3, 128) +
+           conv(8, 256, 3, 128) + 2 * conv(8, 256, 3, 256) + conv(4, 512, 3, 256) +
+           2 * conv(4, 512, 3, 512) + 3 * conv(2, 512, 3, 512) + 512 * 512 + nclass * 512;
+}
+
 /* ---- blocks -------------------------------------------------------------------------------- */
 
 /* Stages of n basic blocks; the first convolution of the second and third halves the image. */
@@ -279,7 +287,8 @@ static const struct counts table[] = {
     {"vgg11", NULL, 1001, 132867433, vgg_macs, 0, 1},
     {"vgg16", NULL, 1001, 138361641, vgg_macs, 1, 2},
     {"vgg19", NULL, 1001, 143671337, vgg_macs, 1, 3},
-    {"vgg16", NULL, 1000, 138357544, vgg_macs, 1, 2}, /* torchvision's */
+    {"vgg16", NULL, 1000, 138357544, vgg_macs, 1, 2},           /* torchvision's */
+    {"vgg16_cifar", NULL, 100, 15038116, vgg_cifar_macs, 0, 0}, /* 57.37 MB: Crossbow's */
     {"googlenet", NULL, 1001, 6999577, googlenet_macs, 0, 0},
     {"inception3", NULL, 1001, 23819401, inception3_macs, 0, 0},
     {"overfeat", NULL, 1001, 145924969, overfeat_macs, 0, 0},

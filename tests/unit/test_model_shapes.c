@@ -170,6 +170,16 @@ static void test_shapes_of_chains(void **unused)
     assert_shape(vgg11, "pool5", 512, 1, 1);
     dpb_graph_destroy(vgg11);
 
+    struct dpb_graph *vgg16_cifar = model_build("vgg16_cifar", NULL, 100);
+    assert_shape(vgg16_cifar, "pool1", 64, 16, 16);
+    assert_shape(vgg16_cifar, "pool4", 512, 2, 2);
+    assert_shape(vgg16_cifar, "bn_fc1", 512, 1, 1);
+    assert_true(graph_node(vgg16_cifar, "dropout1_1")->rate == 0.3);
+    assert_true(graph_node(vgg16_cifar, "dropout5_2")->rate == 0.4);
+    assert_true(graph_node(vgg16_cifar, "dropout_fc1")->rate == 0.5);
+    assert_true(graph_node(vgg16_cifar, "bn5_3")->epsilon == 1e-3);
+    dpb_graph_destroy(vgg16_cifar);
+
     struct dpb_graph *cifar_cnn = model_build("cifar_cnn", NULL, 10);
     assert_shape(cifar_cnn, "conv1", 32, 32, 32);
     assert_shape(cifar_cnn, "dropout2", 32, 15, 15);
