@@ -296,21 +296,22 @@ static void test_places(void **unused)
     (void)unused;
     enum { N = 300, STEPS = 100 };
     static struct dpb_place places[N];
-    static struct dpb_place *list[N];
+    struct dpb_place *list = NULL;
     size_t arena = 0, all = 0;
     srand(1);
     for (size_t i = 0; i < N; i++) {
         size_t first = (size_t)rand() % STEPS;
-        places[i] = (struct dpb_place){.bytes = 256 * (1 + (size_t)rand() % 50),
-                                       .first = first,
-                                       .last = first + (size_t)rand() % 20,
-                                       .kept = i % 50 == 0};
-        if (i == 7)
-            places[i].first = SIZE_MAX; /* nobody uses it */
-        list[i] = &places[i];
+        dpb_place_add(&list, &places[i], 256 * (1 + (size_t)rand() % 50) - (size_t)rand() % 256,
+                      256);
+        assert_int_equal(places[i].bytes % 256, 0);
+        places[i].kept = i % 50 == 0;
+        if (i != 7) { /* which nobody uses */
+            dpb_place_use(&places[i], first);
+            dpb_place_use(&places[i], first + (size_t)rand() % 20);
+        }
         all += places[i].bytes;
     }
-    assert_true(dpb_places_plan(list, N, &arena));
+    assert_true(dpb_places_plan(list, false, &arena));
     assert_true(arena < all / 2);
     for (size_t i = 0; i < N; i++) {
         assert_true(places[i].offset + places[i].bytes <= arena);

@@ -81,9 +81,6 @@ static struct device device = {
 
 static void open_program(const struct dpb_graph *graph, dpb_precision precision, struct program *p)
 {
-    static const struct dpb_group_rule rules[] = {{DPB_OP_BATCH_NORM, false},
-                                                  {DPB_OP_BATCH_NORM, true}};
-    struct dpb_group *groups = allocate(graph->n_nodes, sizeof *groups);
     *p = (struct program){.device = &device, .graph = graph};
     p->args = (struct dpb_compile_args){
         .graph = graph, .batch = 256, .precision = precision, .training = true};
@@ -91,11 +88,12 @@ static void open_program(const struct dpb_graph *graph, dpb_precision precision,
               : precision == DPB_PRECISION_FP16 ? TYPE_FP16
                                                 : TYPE_FP32;
     p->nodes = allocate(graph->n_nodes, sizeof *p->nodes);
-    dpb_groups_find(graph, rules, 2, groups);
+    p->groups = dpb_groups_find(graph);
+    assert_non_null(p->groups);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         const struct dpb_node *node = &graph->nodes[i];
         const struct dpb_window *w = &node->window;
-        p->nodes[i].group = groups[i];
+        p->nodes[i].group = &p->groups[i];
         if (node->op != DPB_OP_CONV)
             continue;
         const struct grid in = cuda_grid(p, cuda_input(p, node, 0)->shape);
@@ -107,7 +105,6 @@ static void open_program(const struct dpb_graph *graph, dpb_precision precision,
         }
         expect_ok(cuda_pack_weights_of(p, node));
     }
-    free(groups);
 }
 
 static void close_program(struct program *p)
@@ -120,6 +117,7 @@ static void close_program(struct program *p)
         p->tensors = next;
     }
     cuda_fused_close(p->fused);
+    free(p->groups);
     free(p->nodes);
 }
 

@@ -19,6 +19,7 @@
 #include "dpbench/plugin.h"
 #include "lib/device/groups.h"
 #include "lib/device/places.h"
+#include "lib/device/refuse.h"
 
 enum { ARENA_ALIGN = 64 /* bytes: a cache line, and the widest vector */ };
 
@@ -75,23 +76,14 @@ struct step_list {
     size_t n;
 };
 
-/* What one consumer of a node adds to the node's gradient. */
-struct part {
-    struct tensor *tensor;
-    bool shared; /* bytes of the consumer's: not to be written */
-};
-
 /* What planning knows of a node. */
 struct node_plan {
     struct tensor *activation;
     struct tensor *gradient; /* NULL: not computed */
-    uint32_t n_parts;
-    struct part *parts; /* room for one a consumer */
     /* From forward to backward, as the op needs it. */
     const_dnnl_primitive_desc_t forward;
     struct tensor *weights, *workspace, *input_fp32, *flattened;
-    /* fuse.c: as in struct dpb_group */
-    const struct dpb_node *into, *from, *residual;
+    struct dpb_group *group;
 };
 
 struct op; /* ops.c, below */
@@ -123,7 +115,8 @@ struct program {
 
     /* @owned: what steps and tensors refer to. */
     struct tensor *tensors;
-    struct part *parts; /* of all nodes */
+    struct dpb_place *places; /* of tensors */
+    struct dpb_group *groups; /* of all nodes */
     dnnl_memory_desc_t *descs;
     dnnl_primitive_desc_t *primitive_descs;
     size_t n_descs, n_primitive_descs;
@@ -319,20 +312,14 @@ void cpu_share_input_gradient(struct program *p, const struct dpb_node *node, ui
 /* Adds up what the consumers of a node gave: sets p->nodes[].gradient. */
 dpb_status cpu_join_gradient(struct program *p, const struct dpb_node *node);
 
-/* ---- memory.c ------------------------------------------------------------------------------ */
+/* ---- fuse.c: nodes that are carried out together (lib/device/groups.h) ---------------------- */
 
-/* Gives every tensor its place, so that those that are alive together lie apart. */
-dpb_status cpu_place_tensors(struct program *p);
-
-/* ---- fuse.c: nodes that are carried out together ------------------------------------------- */
-
-/* Decides which; before planning. */
-dpb_status cpu_fuse(struct program *p);
 /* Where the result of a node goes: its own activation, or that of the ReLU it was fused with. */
 static inline const struct dpb_node *cpu_result(const struct program *p,
                                                 const struct dpb_node *node)
 {
-    return cpu_plan(p, node)->into ? cpu_plan(p, node)->into : node;
+    const struct dpb_node *into = cpu_plan(p, node)->group->into;
+    return into ? into : node;
 }
 /* The gradient by a fused ReLU's input, for the convolution or dense layer before it, whose bias
  * gradient is summed on the way. */

@@ -6,48 +6,20 @@
  * gradient next. What lies between has no activation, and a gradient only where a convolution or a
  * shortcut takes it.
  */
-#include <stdlib.h>
-
 #include "cpu.h"
-
-static const struct dpb_group_rule rules[] = {
-    {DPB_OP_CONV, false},
-    {DPB_OP_DENSE, false},
-    {DPB_OP_BATCH_NORM, false},
-    {DPB_OP_BATCH_NORM, true},
-};
-
-dpb_status cpu_fuse(struct program *p)
-{
-    const uint32_t n = p->graph->n_nodes;
-    struct dpb_group *groups = calloc(n, sizeof *groups);
-    if (!groups)
-        return cpu_host->fail(DPB_NO_MEMORY, "device cpu: out of memory for a model of %u nodes",
-                              n);
-    dpb_groups_find(p->graph, rules, sizeof rules / sizeof rules[0], groups);
-    for (uint32_t i = 0; i < n; i++) {
-        p->nodes[i].into = groups[i].into;
-        p->nodes[i].from = groups[i].from;
-        p->nodes[i].residual = groups[i].residual;
-    }
-    free(groups);
-    return DPB_OK;
-}
 
 /* ------------------------------------------------------------------------------ its gradient */
 
 /* The place of dz: a part that is the node's own, where `inspect` need not see it, or a new one. */
-static dpb_status place_dz(struct program *p, const struct dpb_node *node, uint32_t n,
+static dpb_status place_dz(struct program *p, const struct dpb_node *node,
                            struct gradient_plan *plan)
 {
     const struct node_plan *of = cpu_plan(p, node);
-    for (uint32_t i = 0; i < n && !p->args.inspect; i++) {
-        if (!of->parts[i].shared) {
-            plan->dz = of->parts[i].tensor;
-            return DPB_OK;
-        }
-    }
-    return cpu_tensor(p, of->activation->desc, &plan->dz);
+    const struct dpb_part *own = dpb_group_own_part(of->group);
+    if (!own || p->args.inspect)
+        return cpu_tensor(p, of->activation->desc, &plan->dz);
+    plan->dz = own->tensor;
+    return DPB_OK;
 }
 
 dpb_status cpu_plan_gradient(struct program *p, const struct dpb_node *node, bool write,
@@ -55,21 +27,22 @@ dpb_status cpu_plan_gradient(struct program *p, const struct dpb_node *node, boo
 {
     struct node_plan *of = cpu_plan(p, node);
     const_dnnl_memory_desc_t dense = of->activation->desc;
-    uint32_t n = of->n_parts;
+    struct dpb_part *parts = of->group->parts;
+    uint32_t n = of->group->n_parts;
     *plan = (struct gradient_plan){{NULL, NULL}, NULL};
     bool direct = n <= 2;
     for (uint32_t i = 0; i < n && direct; i++)
-        direct = dnnl_memory_desc_equal(of->parts[i].tensor->desc, dense);
+        direct = dnnl_memory_desc_equal(parts[i].tensor->desc, dense);
     if (!direct) {
         DPB_TRY(cpu_join_gradient(p, node));
-        of->parts[0] = (struct part){of->gradient, false};
-        n = of->n_parts = 1;
+        parts[0] = (struct dpb_part){of->gradient, false};
+        n = of->group->n_parts = 1;
     }
     for (uint32_t i = 0; i < n; i++)
-        plan->part[i] = of->parts[i].tensor;
+        plan->part[i] = parts[i].tensor;
     if (n == 1)
-        of->gradient = of->parts[0].tensor;
-    return write || n == 2 ? place_dz(p, node, n, plan) : DPB_OK;
+        of->gradient = parts[0].tensor;
+    return write || n == 2 ? place_dz(p, node, plan) : DPB_OK;
 }
 
 void cpu_use_gradient(struct program *p, const struct gradient_plan *plan,
@@ -120,7 +93,7 @@ static void sum_gradient(const struct program *p, const struct step *step)
 
 dpb_status cpu_masked_gradient(struct program *p, const struct dpb_node *relu)
 {
-    const struct dpb_node *node = cpu_plan(p, relu)->from;
+    const struct dpb_node *node = cpu_plan(p, relu)->group->from;
     struct gradient_plan plan;
     struct tensor *sums, *bias;
     p->node = node;
@@ -137,7 +110,7 @@ dpb_status cpu_masked_gradient(struct program *p, const struct dpb_node *relu)
 dpb_status cpu_bias_gradient(struct program *p, const struct dpb_node *node)
 {
     struct tensor *sums, *bias;
-    if (node->bias == DPB_NONE || cpu_plan(p, node)->into)
+    if (node->bias == DPB_NONE || cpu_plan(p, node)->group->into)
         return DPB_OK;
     DPB_TRY(cpu_partials(p, node, &sums));
     DPB_TRY(cpu_core_vector(p, p->core.gradients, node->bias, &bias));

@@ -63,7 +63,7 @@ dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
     dnnl_status_t status = dnnl_convolution_forward_primitive_desc_create(
         &created, p->engine, kind, dnnl_convolution_direct, c.src, weights_any, c.bias, c.dst,
         c.strides, c.dilates, c.padding_before, c.padding_after,
-        cpu_plan(p, node)->into ? p->with_relu : p->attributes);
+        cpu_plan(p, node)->group->into ? p->with_relu : p->attributes);
     struct node_plan *plan = cpu_plan(p, node);
     DPB_TRY(cpu_own(p, "forward", status, created, &plan->forward));
 
@@ -74,7 +74,7 @@ dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cpu_core_vector(p, p->core.weights, node->bias, &bias));
     DPB_TRY(cpu_activation(p, cpu_result(p, node), &dst));
     DPB_TRY(cpu_step(
-        p, WHEN_ALWAYS, cpu_plan(p, node)->into ? "forward, ReLU" : "forward", plan->forward,
+        p, WHEN_ALWAYS, cpu_plan(p, node)->group->into ? "forward, ReLU" : "forward", plan->forward,
         ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
              {DNNL_ARG_WEIGHTS, plan->weights}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst})));
     cpu_count_macs(p, node);

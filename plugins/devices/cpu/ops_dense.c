@@ -98,8 +98,8 @@ dpb_status cpu_dense_forward(struct program *p, const struct dpb_node *node)
                                 &bias));
     DPB_TRY(cpu_activation(p, cpu_result(p, node), &activation));
     DPB_TRY(cpu_view(p, activation, d.y, &y));
-    return multiply(p, plan->into ? "forward, ReLU" : "forward", plan->flattened, w, bias, y,
-                    plan->into ? p->with_relu : p->attributes);
+    return multiply(p, plan->group->into ? "forward, ReLU" : "forward", plan->flattened, w, bias, y,
+                    plan->group->into ? p->with_relu : p->attributes);
 }
 
 static dpb_status backward_weights(struct program *p, const struct dpb_node *node,

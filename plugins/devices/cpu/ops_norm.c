@@ -95,16 +95,16 @@ static void normalise(const struct program *p, const struct step *step)
     const struct matrix x = cpu_matrix(p, step->node, step->from);
     const struct matrix residual = cpu_matrix(p, step->node, step->aux);
     const struct matrix y = cpu_matrix(p, step->node, step->to);
-    cpu_column_normalise(&x, &residual, cpu_plan(p, step->node)->into != NULL, &by.by, &y);
+    cpu_column_normalise(&x, &residual, cpu_plan(p, step->node)->group->into != NULL, &by.by, &y);
 }
 
 /* The mask of a fused ReLU: where something was added, x alone does not tell it. */
 static enum mask mask_of(const struct program *p, const struct dpb_node *node)
 {
-    const struct dpb_node *relu = cpu_plan(p, node)->into;
+    const struct dpb_node *relu = cpu_plan(p, node)->group->into;
     if (!relu)
         return MASK_NONE;
-    return cpu_plan(p, relu)->residual ? MASK_OUTPUT : MASK_INPUT;
+    return cpu_plan(p, relu)->group->residual ? MASK_OUTPUT : MASK_INPUT;
 }
 
 static void sum_gradients(const struct program *p, const struct step *step)
@@ -167,7 +167,7 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
                                 const struct dpb_node *end)
 {
     const struct tensor *src = cpu_plan(p, cpu_input(p, node, 0))->activation;
-    const struct dpb_node *residual = cpu_plan(p, end)->residual;
+    const struct dpb_node *residual = cpu_plan(p, end)->group->residual;
     const struct tensor *dy;
     struct gradient_plan gradient;
     struct tensor *partials, *diff_src;
@@ -190,28 +190,28 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
 
 dpb_status cpu_batch_norm_forward(struct program *p, const struct dpb_node *node)
 {
-    return cpu_plan(p, node)->into ? DPB_OK : plan_forward(p, node, NULL);
+    return cpu_plan(p, node)->group->into ? DPB_OK : plan_forward(p, node, NULL);
 }
 
 dpb_status cpu_batch_norm_backward(struct program *p, const struct dpb_node *node)
 {
-    return cpu_plan(p, node)->into ? DPB_OK : plan_backward(p, node, node);
+    return cpu_plan(p, node)->group->into ? DPB_OK : plan_backward(p, node, node);
 }
 
 dpb_status cpu_fused_norm_forward(struct program *p, const struct dpb_node *relu)
 {
-    return plan_forward(p, cpu_plan(p, relu)->from, cpu_plan(p, relu)->residual);
+    return plan_forward(p, cpu_plan(p, relu)->group->from, cpu_plan(p, relu)->group->residual);
 }
 
 dpb_status cpu_fused_norm_backward(struct program *p, const struct dpb_node *relu)
 {
     const struct node_plan *plan = cpu_plan(p, relu);
-    DPB_TRY(plan_backward(p, plan->from, relu));
-    if (!plan->residual)
+    DPB_TRY(plan_backward(p, plan->group->from, relu));
+    if (!plan->group->residual)
         return DPB_OK;
     const struct dpb_node *add = cpu_input(p, relu, 0);
-    struct tensor *dz = cpu_plan(p, plan->from)->gradient;
+    struct tensor *dz = cpu_plan(p, plan->group->from)->gradient;
     cpu_plan(p, add)->gradient = dz;
-    cpu_share_input_gradient(p, add, cpu_input(p, add, 0) == plan->residual ? 0 : 1, dz);
+    cpu_share_input_gradient(p, add, cpu_input(p, add, 0) == plan->group->residual ? 0 : 1, dz);
     return DPB_OK;
 }

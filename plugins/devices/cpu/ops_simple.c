@@ -12,8 +12,9 @@ dpb_status cpu_relu_forward(struct program *p, const struct dpb_node *node)
 {
     struct node_plan *plan = cpu_plan(p, node);
     struct tensor *dst;
-    if (plan->from)
-        return plan->from->op == DPB_OP_BATCH_NORM ? cpu_fused_norm_forward(p, node) : DPB_OK;
+    if (plan->group->from)
+        return plan->group->from->op == DPB_OP_BATCH_NORM ? cpu_fused_norm_forward(p, node)
+                                                          : DPB_OK;
     DPB_TRY(cpu_activation(p, node, &dst));
     dnnl_prop_kind_t kind = p->args.training ? dnnl_forward_training : dnnl_forward_inference;
     dnnl_primitive_desc_t created = NULL;
@@ -30,9 +31,9 @@ dpb_status cpu_relu_backward(struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cpu_plan(p, node);
     struct tensor *diff_src;
-    if (plan->from)
-        return plan->from->op == DPB_OP_BATCH_NORM ? cpu_fused_norm_backward(p, node)
-                                                   : cpu_masked_gradient(p, node);
+    if (plan->group->from)
+        return plan->group->from->op == DPB_OP_BATCH_NORM ? cpu_fused_norm_backward(p, node)
+                                                          : cpu_masked_gradient(p, node);
     DPB_TRY(cpu_input_gradient(p, node, 0, &diff_src));
     if (!diff_src)
         return DPB_OK;
@@ -52,7 +53,7 @@ dpb_status cpu_relu_backward(struct program *p, const struct dpb_node *node)
 dpb_status cpu_add_forward(struct program *p, const struct dpb_node *node)
 {
     struct tensor *dst;
-    if (cpu_plan(p, node)->into)
+    if (cpu_plan(p, node)->group->into)
         return DPB_OK;
     DPB_TRY(cpu_activation(p, node, &dst));
     dnnl_primitive_desc_t created = NULL;
@@ -68,7 +69,7 @@ dpb_status cpu_add_forward(struct program *p, const struct dpb_node *node)
 
 dpb_status cpu_add_backward(struct program *p, const struct dpb_node *node)
 {
-    if (cpu_plan(p, node)->into)
+    if (cpu_plan(p, node)->group->into)
         return DPB_OK;
     cpu_share_input_gradient(p, node, 0, cpu_plan(p, node)->gradient);
     cpu_share_input_gradient(p, node, 1, cpu_plan(p, node)->gradient);

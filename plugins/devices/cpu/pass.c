@@ -60,25 +60,11 @@ static dpb_status run_steps(struct program *p, const struct step_list *list, uns
     return DPB_OK;
 }
 
-static dpb_status check_pass(const struct program *p, const struct dpb_pass *pass,
-                             const struct dpb_batch *batch)
-{
-    if (pass->training && !p->args.training)
-        return cpu_host->fail(DPB_USAGE, "device cpu: training pass of a program that was compiled "
-                                         "for forward only");
-    if (batch->n != p->args.batch || pass->valid == 0 || pass->valid > batch->n)
-        return cpu_host->fail(DPB_USAGE,
-                              "device cpu: step %llu: %u valid samples in a batch of %u, but the "
-                              "program was compiled for %u",
-                              (unsigned long long)pass->step, pass->valid, batch->n, p->args.batch);
-    return DPB_OK;
-}
-
 dpb_status cpu_forward(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
                        const struct dpb_hooks *hooks, struct dpb_outcome *outcome)
 {
     struct program *p = program;
-    DPB_TRY(check_pass(p, pass, batch));
+    DPB_TRY(dpb_refuse_pass(cpu_host, "cpu", &p->args, pass, batch));
     unsigned when = pass->training ? WHEN_TRAINING : WHEN_EVALUATION;
     if (pass->weights_changed || !p->forward_packed)
         when |= WHEN_REPACKING;

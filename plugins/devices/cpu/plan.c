@@ -115,7 +115,6 @@ static dpb_status new_tensor(struct program *p, const_dnnl_memory_desc_t desc,
     created->next = p->tensors;
     p->tensors = created;
     created->desc = desc;
-    created->place.first = SIZE_MAX;
     if (desc)
         DPB_TRY(cpu_check(p, "memory",
                           dnnl_memory_create(&created->memory, desc, p->engine, DNNL_MEMORY_NONE)));
@@ -123,22 +122,17 @@ static dpb_status new_tensor(struct program *p, const_dnnl_memory_desc_t desc,
     return DPB_OK;
 }
 
-static void size(struct tensor *tensor, size_t bytes)
-{
-    tensor->place.bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 dpb_status cpu_tensor(struct program *p, const_dnnl_memory_desc_t desc, struct tensor **tensor)
 {
     DPB_TRY(new_tensor(p, desc, tensor));
-    size(*tensor, dnnl_memory_desc_get_size(desc));
+    dpb_place_add(&p->places, &(*tensor)->place, dnnl_memory_desc_get_size(desc), ARENA_ALIGN);
     return DPB_OK;
 }
 
 dpb_status cpu_buffer(struct program *p, size_t bytes, struct tensor **tensor)
 {
     DPB_TRY(new_tensor(p, NULL, tensor));
-    size(*tensor, bytes);
+    dpb_place_add(&p->places, &(*tensor)->place, bytes, ARENA_ALIGN);
     return DPB_OK;
 }
 
@@ -434,22 +428,22 @@ dpb_status cpu_input_gradient(struct program *p, const struct dpb_node *node, ui
     if (node->inputs[slot] == 0)
         return DPB_OK;
     DPB_TRY(cpu_tensor(p, input->activation->desc, tensor));
-    input->parts[input->n_parts++] = (struct part){*tensor, false};
+    dpb_group_add(input->group, *tensor, false);
     return DPB_OK;
 }
 
 void cpu_share_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
                               struct tensor *part)
 {
-    struct node_plan *input = &p->nodes[node->inputs[slot]];
     if (node->inputs[slot] != 0)
-        input->parts[input->n_parts++] = (struct part){part, true};
+        dpb_group_add(p->nodes[node->inputs[slot]].group, part, true);
 }
 
 /* One step for all parts, so that bf16 parts are added in fp32 and rounded once. */
 static dpb_status add_parts(struct program *p, struct node_plan *plan)
 {
-    uint32_t n = plan->n_parts;
+    const struct dpb_part *parts = plan->group->parts;
+    uint32_t n = plan->group->n_parts;
     const_dnnl_memory_desc_t *descs = calloc(n, sizeof *descs);
     float *scales = calloc(n, sizeof *scales);
     struct arg *args = calloc(n + 2, sizeof *args);
@@ -457,9 +451,9 @@ static dpb_status add_parts(struct program *p, struct node_plan *plan)
     if (status != DPB_OK)
         goto done;
     for (uint32_t i = 0; i < n; i++) {
-        descs[i] = plan->parts[i].tensor->desc;
+        descs[i] = parts[i].tensor->desc;
         scales[i] = 1.0f;
-        args[i] = (struct arg){DNNL_ARG_MULTIPLE_SRC + (int)i, plan->parts[i].tensor};
+        args[i] = (struct arg){DNNL_ARG_MULTIPLE_SRC + (int)i, parts[i].tensor};
     }
     args[n] = (struct arg){DNNL_ARG_DST, plan->gradient};
     dnnl_primitive_desc_t created = NULL;
@@ -479,11 +473,11 @@ done:
 dpb_status cpu_join_gradient(struct program *p, const struct dpb_node *node)
 {
     struct node_plan *plan = cpu_plan(p, node);
-    if (plan->n_parts == 0) /* the input, whose gradient nobody needs, and the loss */
+    struct dpb_part *first = plan->group->parts, *own = dpb_group_own_part(plan->group);
+    if (plan->group->n_parts == 0) /* the input, whose gradient nobody needs, and the loss */
         return DPB_OK;
     const_dnnl_memory_desc_t dense = plan->activation->desc;
-    struct part *first = &plan->parts[0];
-    if (plan->n_parts == 1) {
+    if (plan->group->n_parts == 1) {
         if (dnnl_memory_desc_equal(first->tensor->desc, dense)) {
             plan->gradient = first->tensor;
             return DPB_OK;
@@ -491,17 +485,14 @@ dpb_status cpu_join_gradient(struct program *p, const struct dpb_node *node)
         DPB_TRY(cpu_tensor(p, dense, &plan->gradient));
         return cpu_reorder(p, WHEN_ALWAYS, "copy of the gradient", first->tensor, plan->gradient);
     }
-    /* The sum goes into a part that is the node's own; oneDNN wants that one first. */
-    for (uint32_t i = 0; i < plan->n_parts && first->shared; i++) {
-        if (!plan->parts[i].shared) {
-            struct part own = plan->parts[i];
-            plan->parts[i] = *first;
-            *first = own;
-        }
-    }
-    if (first->shared)
+    if (!own) {
         DPB_TRY(cpu_tensor(p, dense, &plan->gradient));
-    else
-        plan->gradient = first->tensor;
+        return add_parts(p, plan);
+    }
+    /* The sum goes into a part that is the node's own; oneDNN wants that one first. */
+    const struct dpb_part sum = *own;
+    *own = *first;
+    *first = sum;
+    plan->gradient = sum.tensor;
     return add_parts(p, plan);
 }

@@ -8,35 +8,22 @@
 
 /* ------------------------------------------------------------------------------------------ pla */
 
-/* Room for the parts of every node's gradient: one a consumer. */
 static dpb_status allocate_plans(struct program *p)
 {
-    const struct dpb_graph *graph = p->graph;
-    size_t n_parts = 0;
-    p->nodes = calloc(graph->n_nodes, sizeof *p->nodes);
-    for (uint32_t i = 0; i < graph->n_nodes; i++)
-        n_parts += graph->nodes[i].n_inputs;
-    p->parts = calloc(n_parts + 1, sizeof *p->parts);
-    if (!p->nodes || !p->parts)
+    const uint32_t n = p->graph->n_nodes;
+    p->nodes = calloc(n, sizeof *p->nodes);
+    p->groups = dpb_groups_find(p->graph);
+    if (!p->nodes || !p->groups)
         return cpu_host->fail(DPB_NO_MEMORY, "device cpu: out of memory for a model of %u nodes",
-                              graph->n_nodes);
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        for (uint32_t k = 0; k < graph->nodes[i].n_inputs; k++)
-            p->nodes[graph->nodes[i].inputs[k]].n_parts++;
-    }
-    struct part *next = p->parts;
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        p->nodes[i].parts = next;
-        next += p->nodes[i].n_parts;
-        p->nodes[i].n_parts = 0;
-    }
+                              n);
+    for (uint32_t i = 0; i < n; i++)
+        p->nodes[i].group = &p->groups[i];
     return DPB_OK;
 }
 
 static dpb_status plan_forward(struct program *p)
 {
     p->list = &p->forward;
-    DPB_TRY(cpu_fuse(p));
     for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
         p->node = &p->graph->nodes[i];
         DPB_TRY(p->ops[p->node->op].forward(p, p->node));
@@ -51,7 +38,8 @@ static dpb_status plan_backward(struct program *p)
     for (uint32_t i = p->graph->n_nodes; i-- > 0;) {
         p->node = &p->graph->nodes[i];
         const struct node_plan *plan = &p->nodes[i];
-        if (!plan->from && p->node->op != DPB_OP_BATCH_NORM) /* these take parts as they are */
+        if (!plan->group->from &&
+            p->node->op != DPB_OP_BATCH_NORM) /* these take parts as they are */
             DPB_TRY(cpu_join_gradient(p, p->node));
         DPB_TRY(p->ops[p->node->op].backward(p, p->node));
         if (p->list->n > 0)
@@ -86,25 +74,12 @@ static dpb_status make_attributes(struct program *p)
 
 static dpb_status check_args(const struct dpb_compile_args *args)
 {
-    const struct dpb_shape have = args->format->shape, want = args->graph->nodes[0].shape;
     if (args->precision != DPB_PRECISION_FP32 && args->precision != DPB_PRECISION_BF16)
         return cpu_host->fail(DPB_UNSUPPORTED,
                               "device cpu computes in fp32 and bf16 only, not in %s; for fp64 "
                               "use device.name = reference",
                               dpb_precision_name(args->precision));
-    if (args->batch == 0)
-        return cpu_host->fail(DPB_USAGE, "device cpu: a batch has at least one sample");
-    if (have.c != want.c || have.h != want.h || have.w != want.w || have.c > DPB_MAX_CHANNELS)
-        return cpu_host->fail(DPB_USAGE,
-                              "device cpu: samples are %ux%ux%u, but the input of model '%s' is "
-                              "%ux%ux%u",
-                              have.c, have.h, have.w, args->graph->name, want.c, want.h, want.w);
-    if (args->format->type != DPB_UINT8 && args->format->type != DPB_FP32)
-        return cpu_host->fail(DPB_UNSUPPORTED,
-                              "device cpu: samples of type %s; uint8 and fp32 are "
-                              "possible",
-                              dpb_dtype_name(args->format->type));
-    return DPB_OK;
+    return dpb_refuse_compile(cpu_host, "cpu", args);
 }
 
 static dpb_status plan_program(struct program *p)
@@ -117,7 +92,8 @@ static dpb_status plan_program(struct program *p)
     DPB_TRY(plan_forward(p));
     if (p->args.training)
         DPB_TRY(plan_backward(p));
-    DPB_TRY(cpu_place_tensors(p));
+    if (!dpb_places_plan(p->places, p->args.inspect, &p->arena_bytes))
+        return cpu_host->fail(DPB_NO_MEMORY, "device cpu: out of memory for a plan of memory");
     p->scratch.place.offset = p->arena_bytes;
     p->arena_bytes += p->scratch.place.bytes;
     return DPB_OK;
@@ -203,7 +179,7 @@ static void release_parts(struct program *p)
     free(p->step_calls);
     free(p->rows);
     free(p->nodes);
-    free(p->parts);
+    free(p->groups);
     cpu_host->release(p->arena, p->arena_bytes);
 }
 
@@ -279,24 +255,17 @@ static void copy_to_nchw(const struct program *p, struct dpb_shape shape, const 
 dpb_status cpu_inspect(void *program, uint32_t node, double *activation, double *gradient)
 {
     const struct program *p = program;
-    if (node >= p->graph->n_nodes)
-        return cpu_host->fail(DPB_USAGE, "device cpu: no node %u in model '%s'", node,
-                              p->graph->name);
+    DPB_TRY(dpb_refuse_inspect(cpu_host, "cpu", &p->args, node));
     const struct dpb_node *what = &p->graph->nodes[node];
     const struct node_plan *plan = &p->nodes[node];
-    if (what->op == DPB_OP_SOFTMAX_LOSS && p->args.inspect)
+    if (what->op == DPB_OP_SOFTMAX_LOSS)
         return cpu_inspect_loss(p, activation, gradient);
-    if (!p->args.inspect)
-        return cpu_host->fail(DPB_UNSUPPORTED,
-                              "device cpu: the program was compiled without inspection");
     if (activation && !plan->activation)
-        return cpu_host->fail(DPB_UNSUPPORTED, "device cpu: node '%s' was fused with another",
-                              what->name);
+        return dpb_refuse_hidden(cpu_host, "cpu", "activation", what);
+    if (gradient && !plan->gradient)
+        return dpb_refuse_hidden(cpu_host, "cpu", "gradient", what);
     if (activation)
         copy_to_nchw(p, what->shape, plan->activation->data, activation);
-    if (gradient && !plan->gradient)
-        return cpu_host->fail(DPB_UNSUPPORTED,
-                              "device cpu: the gradient by node '%s' is not computed", what->name);
     if (gradient)
         copy_to_nchw(p, what->shape, plan->gradient->data, gradient);
     return DPB_OK;

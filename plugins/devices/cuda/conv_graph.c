@@ -481,7 +481,7 @@ static dpb_status make_plans(const struct program *p, const struct dpb_node *nod
 /* A batch-norm that is all that reads the node's result. */
 static bool feeds_norm(const struct program *p, const struct dpb_node *node)
 {
-    const struct dpb_group *group = &cuda_plan(p, node)->group;
+    const struct dpb_group *group = cuda_plan(p, node)->group;
     if (node->bias != DPB_NONE || group->into || group->n_consumers != 1)
         return false;
     for (uint32_t i = cuda_index(p, node) + 1; i < p->graph->n_nodes; i++) {
@@ -497,7 +497,7 @@ static bool feeds_norm(const struct program *p, const struct dpb_node *node)
 const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_node *relu = cuda_input(p, node, 0);
-    const struct dpb_group *group = &cuda_plan(p, relu)->group;
+    const struct dpb_group *group = cuda_plan(p, relu)->group;
     const bool alone = group->from && !group->residual && group->n_consumers == 1;
     return alone && group->from->op == DPB_OP_BATCH_NORM ? group->from : NULL;
 }
@@ -689,10 +689,10 @@ void cuda_fused_settle(const struct program *p)
 const struct tensor *cuda_shown_gradient(const struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);
-    const struct dpb_node *norm = plan->group.from ? plan->group.from : node;
+    const struct dpb_node *norm = plan->group->from ? plan->group->from : node;
     if (norm->op != DPB_OP_BATCH_NORM || !cuda_is_masked(p, norm))
         return plan->gradient;
-    return node == norm ? cuda_plan(p, plan->group.into)->gradient : NULL;
+    return node == norm ? cuda_plan(p, plan->group->into)->gradient : NULL;
 }
 
 /* ---- run ----------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@
 #include "kernels.h"
 #include "lib/device/groups.h"
 #include "lib/device/places.h"
+#include "lib/device/refuse.h"
 
 enum { ARENA_ALIGN = 256 /* bytes: what cudaMalloc gives, and the widest load wants */ };
 enum { TUNING_KEY_BYTES = 256 };
@@ -121,12 +122,6 @@ struct piece {
     struct fence final, captured;
 };
 
-/* What one consumer of a node adds to the node's gradient. */
-struct part {
-    struct tensor *tensor;
-    bool shared; /* bytes of the consumer's: not to be written */
-};
-
 /* A convolution's three calls (ops_conv.c). */
 enum conv_call { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_CALLS };
 
@@ -196,9 +191,7 @@ struct gemm {
 /* What planning knows of a node. */
 struct node_plan {
     struct tensor *activation;
-    struct tensor *gradient; /* NULL: not computed */
-    uint32_t n_parts;
-    struct part *parts;                      /* room for one a consumer */
+    struct tensor *gradient;                 /* NULL: not computed */
     struct tensor *packed, *packed_gradient; /* NULL: core's own do */
     enum cuda_type gradient_type;            /* of the gradient by the weights, as it is computed */
     struct tensor *workspace;
@@ -208,7 +201,7 @@ struct node_plan {
     struct fused *fused[FUSED_CALLS];
     struct tensor *sums[FUSED_CALLS];
     struct gemm *gemm[3]; /* forward, data, weights */
-    struct dpb_group group;
+    struct dpb_group *group;
 };
 
 /* A range of core's memory, and the device's copy of it; or the range itself, where core has it in
@@ -249,7 +242,8 @@ struct program {
 
     /* @owned: what steps refer to. */
     struct tensor *tensors;
-    struct part *parts; /* of all nodes */
+    struct dpb_place *places; /* of tensors */
+    struct dpb_group *groups; /* of all nodes */
     struct fused *fused;
 
     /* Core's memory, mirrored. */
@@ -352,7 +346,7 @@ static inline const struct dpb_node *cuda_input(const struct program *p,
 static inline const struct dpb_node *cuda_result(const struct program *p,
                                                  const struct dpb_node *node)
 {
-    const struct dpb_node *into = cuda_plan(p, node)->group.into;
+    const struct dpb_node *into = cuda_plan(p, node)->group->into;
     return into ? into : node;
 }
 

@@ -61,8 +61,9 @@ static dpb_status run_normalise(const struct program *p, const struct step *step
     const struct dpb_node *node = step->node;
     const struct norm_by by = cuda_norm_by(p, node);
     cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by,
-                   step->t[AUX] ? step->t[AUX]->data : NULL, cuda_plan(p, node)->group.into != NULL,
-                   step->t[TO]->data, cuda_grid(p, node->shape));
+                   step->t[AUX] ? step->t[AUX]->data : NULL,
+                   cuda_plan(p, node)->group->into != NULL, step->t[TO]->data,
+                   cuda_grid(p, node->shape));
     return DPB_OK;
 }
 
@@ -145,7 +146,7 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
     struct node_plan *plan = cuda_plan(p, node);
     struct tensor *partial, *dx, *dz = NULL;
     p->node = node;
-    if (cuda_plan(p, end)->group.residual) {
+    if (cuda_plan(p, end)->group->residual) {
         DPB_TRY(cuda_over_gradient(p, end, &dz));
         plan->gradient = dz;
     }
@@ -167,23 +168,23 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
 
 dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node)
 {
-    return cuda_plan(p, node)->group.into ? DPB_OK : plan_forward(p, node, NULL);
+    return cuda_plan(p, node)->group->into ? DPB_OK : plan_forward(p, node, NULL);
 }
 
 dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *node)
 {
-    return cuda_plan(p, node)->group.into ? DPB_OK : plan_backward(p, node, node);
+    return cuda_plan(p, node)->group->into ? DPB_OK : plan_backward(p, node, node);
 }
 
 dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu)
 {
-    const struct dpb_group *group = &cuda_plan(p, relu)->group;
+    const struct dpb_group *group = cuda_plan(p, relu)->group;
     return plan_forward(p, group->from, group->residual);
 }
 
 dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *relu)
 {
-    const struct dpb_group *group = &cuda_plan(p, relu)->group;
+    const struct dpb_group *group = cuda_plan(p, relu)->group;
     DPB_TRY(plan_backward(p, group->from, relu));
     if (!group->residual)
         return DPB_OK;

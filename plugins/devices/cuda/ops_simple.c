@@ -85,7 +85,7 @@ static dpb_status run_bias(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
     cuda_bias_relu(stream_of(p), p->type, step->t[FROM]->data, cuda_weight(p, node->bias),
-                   cuda_plan(p, node)->group.into != NULL, step->t[TO]->data,
+                   cuda_plan(p, node)->group->into != NULL, step->t[TO]->data,
                    cuda_grid(p, node->shape));
     return DPB_OK;
 }
@@ -93,7 +93,7 @@ static dpb_status run_bias(const struct program *p, const struct step *step)
 dpb_status cuda_add_bias(struct program *p, const struct dpb_node *node)
 {
     const struct tensor *y = cuda_plan(p, cuda_result(p, node))->activation;
-    bool relu = cuda_plan(p, node)->group.into != NULL;
+    bool relu = cuda_plan(p, node)->group->into != NULL;
     if (node->bias == DPB_NONE && !relu)
         return DPB_OK;
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, relu ? "bias, ReLU" : "bias", run_bias, TENSORS(y, y)));
@@ -131,7 +131,7 @@ static dpb_status run_relu(const struct program *p, const struct step *step)
 
 static dpb_status relu_forward(struct program *p, const struct dpb_node *node)
 {
-    const struct dpb_node *from = cuda_plan(p, node)->group.from;
+    const struct dpb_node *from = cuda_plan(p, node)->group->from;
     if (from)
         return from->op == DPB_OP_BATCH_NORM ? cuda_fused_norm_forward(p, node) : DPB_OK;
     return plan_forward(p, node, run_relu);
@@ -150,14 +150,14 @@ static dpb_status masked_gradient(struct program *p, const struct dpb_node *relu
     struct node_plan *plan = cuda_plan(p, relu);
     struct tensor *dz;
     DPB_TRY(cuda_over_gradient(p, relu, &dz));
-    cuda_plan(p, plan->group.from)->gradient = dz;
+    cuda_plan(p, plan->group->from)->gradient = dz;
     return cuda_step(p, WHEN_ALWAYS, "backward", run_relu_backward,
                      TENSORS(plan->gradient, dz, plan->activation));
 }
 
 static dpb_status relu_backward(struct program *p, const struct dpb_node *node)
 {
-    const struct dpb_node *from = cuda_plan(p, node)->group.from;
+    const struct dpb_node *from = cuda_plan(p, node)->group->from;
     if (from)
         return from->op == DPB_OP_BATCH_NORM ? cuda_fused_norm_backward(p, node)
                                              : masked_gradient(p, node);
@@ -176,7 +176,7 @@ static dpb_status run_add(const struct program *p, const struct step *step)
 static dpb_status add_forward(struct program *p, const struct dpb_node *node)
 {
     struct tensor *y;
-    if (cuda_plan(p, node)->group.into)
+    if (cuda_plan(p, node)->group->into)
         return DPB_OK;
     DPB_TRY(cuda_activation(p, node, &y));
     return cuda_step(p, WHEN_ALWAYS, "forward", run_add,
@@ -186,7 +186,7 @@ static dpb_status add_forward(struct program *p, const struct dpb_node *node)
 
 static dpb_status add_backward(struct program *p, const struct dpb_node *node)
 {
-    if (cuda_plan(p, node)->group.into)
+    if (cuda_plan(p, node)->group->into)
         return DPB_OK;
     cuda_share_input_gradient(p, node, 0, cuda_plan(p, node)->gradient);
     cuda_share_input_gradient(p, node, 1, cuda_plan(p, node)->gradient);

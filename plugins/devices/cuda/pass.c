@@ -257,15 +257,7 @@ static dpb_status await(const struct program *p, const uint32_t *flag, const cha
 static dpb_status check_pass(const struct program *p, const struct dpb_pass *pass,
                              const struct dpb_batch *batch)
 {
-    if (pass->training && !p->args.training)
-        return cuda_host->fail(DPB_USAGE, "device cuda: training pass of a program that was "
-                                          "compiled for forward only");
-    if (batch->n != p->args.batch || pass->valid == 0 || pass->valid > batch->n)
-        return cuda_host->fail(DPB_USAGE,
-                               "device cuda: step %llu: %u valid samples in a batch of %u, but the "
-                               "program was compiled for %u",
-                               (unsigned long long)pass->step, pass->valid, batch->n,
-                               p->args.batch);
+    DPB_TRY(dpb_refuse_pass(cuda_host, "cuda", &p->args, pass, batch));
     const unsigned when = pass->training ? WHEN_TRAINING : WHEN_EVALUATION;
     if ((batch->numbers != NULL) != ((cuda_pool_passes(p) & when) != 0))
         return cuda_host->fail(

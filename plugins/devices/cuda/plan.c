@@ -18,7 +18,6 @@ static dpb_status new_tensor(struct program *p, struct tensor **tensor)
     struct tensor *made = calloc(1, sizeof *made);
     if (!made)
         return cuda_no_memory();
-    made->place.first = SIZE_MAX;
     made->next = p->tensors;
     p->tensors = made;
     *tensor = made;
@@ -28,7 +27,7 @@ static dpb_status new_tensor(struct program *p, struct tensor **tensor)
 dpb_status cuda_tensor(struct program *p, size_t bytes, struct tensor **tensor)
 {
     DPB_TRY(new_tensor(p, tensor));
-    (*tensor)->place.bytes = rounded(bytes ? bytes : 1);
+    dpb_place_add(&p->places, &(*tensor)->place, bytes ? bytes : 1, ARENA_ALIGN);
     (*tensor)->bytes = (double)bytes;
     return DPB_OK;
 }
@@ -119,42 +118,27 @@ void cuda_count_macs(struct program *p)
 dpb_status cuda_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
                                struct tensor **tensor)
 {
-    struct node_plan *input = &p->nodes[node->inputs[slot]];
     *tensor = NULL;
     if (node->inputs[slot] == 0)
         return DPB_OK;
     DPB_TRY(cuda_activation_like(p, cuda_input(p, node, slot)->shape, tensor));
-    input->parts[input->n_parts++] = (struct part){*tensor, false};
+    dpb_group_add(p->nodes[node->inputs[slot]].group, *tensor, false);
     return DPB_OK;
 }
 
 void cuda_share_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
                                struct tensor *part)
 {
-    struct node_plan *input = &p->nodes[node->inputs[slot]];
     if (node->inputs[slot] != 0)
-        input->parts[input->n_parts++] = (struct part){part, true};
-}
-
-/* The first of the parts is where the sum goes: one of the node's own, or a new tensor. */
-static dpb_status place_sum(struct program *p, const struct dpb_node *node)
-{
-    struct node_plan *plan = cuda_plan(p, node);
-    for (uint32_t i = 0; i < plan->n_parts; i++) {
-        if (!plan->parts[i].shared) {
-            plan->gradient = plan->parts[i].tensor;
-            return DPB_OK;
-        }
-    }
-    return cuda_activation_like(p, node->shape, &plan->gradient);
+        dpb_group_add(p->nodes[node->inputs[slot]].group, part, true);
 }
 
 static dpb_status run_join(const struct program *p, const struct step *step)
 {
-    const struct node_plan *plan = cuda_plan(p, step->node);
-    struct sum_parts parts = {.n = plan->n_parts};
-    for (uint32_t i = 0; i < plan->n_parts; i++)
-        parts.part[i] = plan->parts[i].tensor->data;
+    const struct dpb_group *group = cuda_plan(p, step->node)->group;
+    struct sum_parts parts = {.n = group->n_parts};
+    for (uint32_t i = 0; i < group->n_parts; i++)
+        parts.part[i] = group->parts[i].tensor->data;
     cuda_sum(p->device->stream, p->type, &parts, step->t[TO]->data,
              cuda_elements(p, step->node->shape));
     return DPB_OK;
@@ -163,21 +147,26 @@ static dpb_status run_join(const struct program *p, const struct step *step)
 dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node)
 {
     struct node_plan *plan = cuda_plan(p, node);
-    if (plan->n_parts == 0) /* the input, whose gradient nobody needs, and the loss */
+    const struct dpb_part *parts = plan->group->parts, *own = dpb_group_own_part(plan->group);
+    const uint32_t n = plan->group->n_parts;
+    if (n == 0) /* the input, whose gradient nobody needs, and the loss */
         return DPB_OK;
-    if (plan->n_parts == 1) {
-        plan->gradient = plan->parts[0].tensor;
+    if (n == 1) {
+        plan->gradient = parts[0].tensor;
         return DPB_OK;
     }
-    if (plan->n_parts > SUM_PARTS)
+    if (n > SUM_PARTS)
         return cuda_host->fail(DPB_UNSUPPORTED,
                                "device cuda: node '%s' has %u consumers; %d are possible",
-                               node->name, plan->n_parts, SUM_PARTS);
-    DPB_TRY(place_sum(p, node));
+                               node->name, n, SUM_PARTS);
+    if (own)
+        plan->gradient = own->tensor;
+    else
+        DPB_TRY(cuda_activation_like(p, node->shape, &plan->gradient));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "sum of gradients", run_join,
                       TENSORS(NULL, plan->gradient, NULL, NULL, NULL)));
-    for (uint32_t i = 0; i < plan->n_parts; i++)
-        cuda_use(p, plan->parts[i].tensor);
+    for (uint32_t i = 0; i < n; i++)
+        cuda_use(p, parts[i].tensor);
     return DPB_OK;
 }
 
@@ -185,13 +174,11 @@ dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
                               struct tensor **tensor)
 {
     const struct node_plan *plan = cuda_plan(p, node);
-    for (uint32_t i = 0; i < plan->n_parts && !p->args.inspect; i++) {
-        if (!plan->parts[i].shared && plan->parts[i].tensor == plan->gradient) {
-            *tensor = plan->gradient;
-            return DPB_OK;
-        }
-    }
-    return cuda_activation_like(p, node->shape, tensor);
+    const struct dpb_part *own = dpb_group_own_part(plan->group);
+    if (p->args.inspect || !own || own->tensor != plan->gradient)
+        return cuda_activation_like(p, node->shape, tensor);
+    *tensor = plan->gradient;
+    return DPB_OK;
 }
 
 /* -------------------------------------------------------------------------------------- weights */

@@ -12,35 +12,15 @@ enum { PIECE_ELEMENTS = 1 << 18 };
 
 /* ----------------------------------------------------------------------------------------- plan */
 
-static const struct dpb_group_rule rules[] = {
-    {DPB_OP_CONV, false},
-    {DPB_OP_DENSE, false},
-    {DPB_OP_BATCH_NORM, false},
-    {DPB_OP_BATCH_NORM, true},
-};
-
-/* Room for the parts of every node's gradient, one a consumer; and which nodes go together. */
 static dpb_status allocate_plans(struct program *p)
 {
     const uint32_t n = p->graph->n_nodes;
-    struct dpb_group *groups = calloc(n, sizeof *groups);
-    size_t n_parts = 0;
     p->nodes = calloc(n, sizeof *p->nodes);
-    for (uint32_t i = 0; i < n; i++)
-        n_parts += p->graph->nodes[i].n_inputs;
-    p->parts = calloc(n_parts + 1, sizeof *p->parts);
-    if (!p->nodes || !p->parts || !groups) {
-        free(groups);
+    p->groups = dpb_groups_find(p->graph);
+    if (!p->nodes || !p->groups)
         return cuda_no_memory();
-    }
-    dpb_groups_find(p->graph, rules, sizeof rules / sizeof rules[0], groups);
-    struct part *next = p->parts;
-    for (uint32_t i = 0; i < n; i++) {
-        p->nodes[i].group = groups[i];
-        p->nodes[i].parts = next;
-        next += groups[i].n_consumers;
-    }
-    free(groups);
+    for (uint32_t i = 0; i < n; i++)
+        p->nodes[i].group = &p->groups[i];
     return DPB_OK;
 }
 
@@ -112,7 +92,7 @@ static dpb_status plan_backward(struct program *p)
     p->list = &p->backward;
     for (uint32_t i = p->graph->n_nodes; i-- > 0;) {
         p->node = &p->graph->nodes[i];
-        if (!p->nodes[i].group.into)
+        if (!p->nodes[i].group->into)
             DPB_TRY(cuda_join_gradient(p, p->node));
         DPB_TRY(cuda_ops[p->node->op].backward(p, p->node));
         if (p->list->n > 0)
@@ -124,44 +104,10 @@ static dpb_status plan_backward(struct program *p)
 
 static dpb_status place_tensors(struct program *p)
 {
-    size_t n = 0;
-    for (const struct tensor *tensor = p->tensors; tensor; tensor = tensor->next)
-        n += !tensor->base && !tensor->foreign;
-    struct dpb_place **places = calloc(n + 1, sizeof *places);
-    bool placed = false;
-    n = 0;
-    for (struct tensor *tensor = p->tensors; places && tensor; tensor = tensor->next) {
-        tensor->place.kept = tensor->place.kept || p->args.inspect;
-        if (!tensor->base && !tensor->foreign)
-            places[n++] = &tensor->place;
-    }
-    if (places)
-        placed = dpb_places_plan(places, n, &p->arena_bytes);
-    free(places);
-    if (!placed)
+    if (!dpb_places_plan(p->places, p->args.inspect, &p->arena_bytes))
         return cuda_no_memory();
     p->scratch.place.offset = p->arena_bytes;
     p->arena_bytes += p->scratch.place.bytes;
-    return DPB_OK;
-}
-
-static dpb_status check_args(const struct dpb_compile_args *args)
-{
-    const struct dpb_shape have = args->format->shape, want = args->graph->nodes[0].shape;
-    if (args->precision == DPB_PRECISION_FP64)
-        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda does not compute in fp64; use "
-                                                "device.name = reference for it");
-    if (args->batch == 0)
-        return cuda_host->fail(DPB_USAGE, "device cuda: a batch has at least one sample");
-    if (have.c != want.c || have.h != want.h || have.w != want.w || have.c > DPB_MAX_CHANNELS)
-        return cuda_host->fail(DPB_USAGE,
-                               "device cuda: samples are %ux%ux%u, but the input of model '%s' is "
-                               "%ux%ux%u",
-                               have.c, have.h, have.w, args->graph->name, want.c, want.h, want.w);
-    if (args->format->type != DPB_UINT8 && args->format->type != DPB_FP32)
-        return cuda_host->fail(DPB_UNSUPPORTED,
-                               "device cuda: samples of type %s; uint8 and fp32 are possible",
-                               dpb_dtype_name(args->format->type));
     return DPB_OK;
 }
 
@@ -336,7 +282,7 @@ static void release_nodes(struct program *p)
     }
     cuda_fused_close(p->fused);
     free(p->nodes);
-    free(p->parts);
+    free(p->groups);
 }
 
 static void release_cuda(struct program *p)
@@ -410,7 +356,10 @@ dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
                         const struct dpb_device_memory *memory, void **program)
 {
     const struct device *d = device;
-    DPB_TRY(check_args(args));
+    if (args->precision == DPB_PRECISION_FP64)
+        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda does not compute in fp64; use "
+                                                "device.name = reference for it");
+    DPB_TRY(dpb_refuse_compile(cuda_host, "cuda", args));
     struct program *p = calloc(1, sizeof *p);
     if (!p)
         return cuda_no_memory();
@@ -470,27 +419,18 @@ static dpb_status inspect_loss(const struct program *p, double *activation, doub
 dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double *gradient)
 {
     const struct program *p = program;
-    if (node >= p->graph->n_nodes)
-        return cuda_host->fail(DPB_USAGE, "device cuda: no node %u in model '%s'", node,
-                               p->graph->name);
+    DPB_TRY(dpb_refuse_inspect(cuda_host, "cuda", &p->args, node));
     const struct dpb_node *what = &p->graph->nodes[node];
     const struct node_plan *plan = &p->nodes[node];
-    if (!p->args.inspect)
-        return cuda_host->fail(DPB_UNSUPPORTED,
-                               "device cuda: the program was compiled without inspection");
+    const struct tensor *shown = cuda_shown_gradient(p, what);
     DPB_TRY(cuda_check(p, what, "cudaSetDevice", cudaSetDevice(p->device->id)));
     if (what->op == DPB_OP_SOFTMAX_LOSS)
         return inspect_loss(p, activation, gradient);
     if (activation && !plan->activation)
-        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda: node '%s' was fused with another",
-                               what->name);
-    const struct tensor *shown = cuda_shown_gradient(p, what);
+        return dpb_refuse_hidden(cuda_host, "cuda", "activation", what);
     if (gradient && !shown)
-        return cuda_host->fail(
-            DPB_UNSUPPORTED, "device cuda: the gradient by node '%s' is not computed", what->name);
+        return dpb_refuse_hidden(cuda_host, "cuda", "gradient", what);
     if (activation)
         DPB_TRY(copy_to_nchw(p, what->shape, plan->activation, activation));
-    if (gradient)
-        DPB_TRY(copy_to_nchw(p, what->shape, shown, gradient));
-    return DPB_OK;
+    return gradient ? copy_to_nchw(p, what->shape, shown, gradient) : DPB_OK;
 }

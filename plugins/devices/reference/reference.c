@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "dpbench/plugin.h"
+#include "lib/device/refuse.h"
 #include "ops.h"
 
 /* ---------------------------------------------------------------------------------------- state */
@@ -119,29 +120,12 @@ static uint64_t reference_memory_needed(const void *options, const struct dpb_co
 
 static dpb_status refuse(const struct dpb_compile_args *args)
 {
-    const struct dpb_graph *graph = args->graph;
-    struct dpb_shape shape = args->format->shape, input = graph->nodes[0].shape;
     if (args->precision != DPB_PRECISION_FP64 && args->precision != DPB_PRECISION_FP32)
         return host->fail(DPB_UNSUPPORTED,
                           "device 'reference' computes in fp64 and fp32, not in "
                           "%s; set run.precision to one of them",
                           dpb_precision_name(args->precision));
-    if (args->format->type != DPB_UINT8 && args->format->type != DPB_FP32)
-        return host->fail(DPB_UNSUPPORTED,
-                          "device 'reference' takes samples of uint8 and fp32, not of %s",
-                          dpb_dtype_name(args->format->type));
-    if (shape.c != input.c || shape.h != input.h || shape.w != input.w)
-        return host->fail(DPB_USAGE,
-                          "samples of %ux%ux%u do not fit model '%s', which takes %ux%ux%u",
-                          shape.c, shape.h, shape.w, graph->name, input.c, input.h, input.w);
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        if ((uint32_t)graph->nodes[i].op >= DPB_OPS)
-            return host->fail(DPB_UNSUPPORTED,
-                              "device 'reference' does not know op %d of node '%s'; it was built "
-                              "for an older dpbench",
-                              (int)graph->nodes[i].op, graph->nodes[i].name);
-    }
-    return DPB_OK;
+    return dpb_refuse_compile(host, "reference", args);
 }
 
 /* Zeroed; NULL after the message. */

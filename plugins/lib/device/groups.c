@@ -1,10 +1,10 @@
 /* groups.c - see groups.h. */
 #include "lib/device/groups.h"
 
+#include <stdlib.h>
+
 struct search {
     const struct dpb_graph *graph;
-    const struct dpb_group_rule *rules;
-    size_t n_rules;
     struct dpb_group *groups;
 };
 
@@ -21,11 +21,9 @@ static const struct dpb_node *input_of(const struct search *s, const struct dpb_
 
 static bool begins(const struct search *s, const struct dpb_node *node, bool added)
 {
-    for (size_t i = 0; i < s->n_rules; i++) {
-        if (node->op == s->rules[i].begin && added == s->rules[i].added)
-            return group_of(s, node)->n_consumers == 1;
-    }
-    return false;
+    const bool product = node->op == DPB_OP_CONV || node->op == DPB_OP_DENSE;
+    return (node->op == DPB_OP_BATCH_NORM || (product && !added)) &&
+           group_of(s, node)->n_consumers == 1;
 }
 
 static void group(const struct search *s, const struct dpb_node *relu)
@@ -48,18 +46,29 @@ static void group(const struct search *s, const struct dpb_node *relu)
         group_of(s, found->from)->into = relu;
 }
 
-void dpb_groups_find(const struct dpb_graph *graph, const struct dpb_group_rule *rules,
-                     size_t n_rules, struct dpb_group *groups)
+/* The parts lie behind the groups. */
+struct dpb_group *dpb_groups_find(const struct dpb_graph *graph)
 {
-    const struct search s = {graph, rules, n_rules, groups};
+    size_t n_parts = 0;
+    for (uint32_t i = 0; i < graph->n_nodes; i++)
+        n_parts += graph->nodes[i].n_inputs;
+    const size_t bytes = graph->n_nodes * sizeof(struct dpb_group);
+    struct dpb_group *groups = calloc(1, bytes + n_parts * sizeof(struct dpb_part));
+    const struct search s = {graph, groups};
+    if (!groups)
+        return NULL;
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         for (uint32_t k = 0; k < graph->nodes[i].n_inputs; k++)
             groups[graph->nodes[i].inputs[k]].n_consumers++;
     }
+    struct dpb_part *parts = (struct dpb_part *)(void *)(groups + graph->n_nodes);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        groups[i].parts = parts;
+        parts += groups[i].n_consumers;
         if (graph->nodes[i].op == DPB_OP_RELU)
             group(&s, &graph->nodes[i]);
     }
+    return groups;
 }
 
 uint64_t dpb_frontier_after(const struct dpb_graph *graph, uint32_t index)

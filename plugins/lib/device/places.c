@@ -36,13 +36,27 @@ static size_t put(struct dpb_place *place, struct dpb_place **placed, size_t n)
     return place->offset + place->bytes;
 }
 
-bool dpb_places_plan(struct dpb_place **places, size_t n, size_t *arena_bytes)
+/* The `n` places of a list, and room behind them for as many; @owned. NULL: no memory. */
+static struct dpb_place **array_of(struct dpb_place *list, size_t *n)
 {
-    struct dpb_place **placed = calloc(n + 1, sizeof *placed);
-    if (!placed)
+    *n = 0;
+    for (const struct dpb_place *place = list; place; place = place->next)
+        ++*n;
+    struct dpb_place **places = calloc(2 * *n + 1, sizeof *places);
+    for (size_t i = 0; places && i < *n; i++, list = list->next)
+        places[i] = list;
+    return places;
+}
+
+bool dpb_places_plan(struct dpb_place *list, bool keep_all, size_t *arena_bytes)
+{
+    size_t n;
+    struct dpb_place **places = array_of(list, &n);
+    if (!places)
         return false;
+    struct dpb_place **placed = places + n;
     for (size_t i = 0; i < n; i++)
-        places[i]->kept = places[i]->kept || places[i]->first == SIZE_MAX;
+        places[i]->kept = places[i]->kept || keep_all || places[i]->first == SIZE_MAX;
     qsort(places, n, sizeof *places, by_size);
     *arena_bytes = 0;
     for (size_t i = 0; i < n; i++) {
@@ -50,6 +64,6 @@ bool dpb_places_plan(struct dpb_place **places, size_t n, size_t *arena_bytes)
         if (end > *arena_bytes)
             *arena_bytes = end;
     }
-    free(placed);
+    free(places);
     return true;
 }

@@ -14,11 +14,21 @@
 #include <stdint.h>
 
 struct dpb_place {
-    size_t bytes;       /* a multiple of what places are aligned to */
-    size_t offset;      /* in the arena: what is planned */
-    size_t first, last; /* steps that use it; first = SIZE_MAX: none yet */
-    bool kept;          /* its content outlives the steps that use it: the bytes are its own */
+    size_t bytes;           /* a multiple of what places are aligned to */
+    size_t offset;          /* in the arena: what is planned */
+    size_t first, last;     /* steps that use it; first = SIZE_MAX: none yet */
+    bool kept;              /* its content outlives the steps that use it: the bytes are its own */
+    struct dpb_place *next; /* of the program's list */
 };
+
+/* Of `bytes`, a multiple of `align`, used by no step yet; puts it first on the list. */
+static inline void dpb_place_add(struct dpb_place **list, struct dpb_place *place, size_t bytes,
+                                 size_t align)
+{
+    *place = (struct dpb_place){
+        .bytes = (bytes + align - 1) / align * align, .first = SIZE_MAX, .next = *list};
+    *list = place;
+}
 
 /* A step uses it. Times rise. */
 static inline void dpb_place_use(struct dpb_place *place, size_t now)
@@ -32,8 +42,8 @@ static inline bool dpb_places_meet(const struct dpb_place *a, const struct dpb_p
     return a->kept || b->kept || (a->first <= b->last && b->first <= a->last);
 }
 
-/* Sets every offset, sorts `places`, and gives the arena's size. One that no step uses is kept.
- * False: out of memory, no message. */
-bool dpb_places_plan(struct dpb_place **places, size_t n, size_t *arena_bytes);
+/* Sets every offset, and gives the arena's size. Those that no step uses are kept; keep_all: all
+ * are. False: out of memory, no message. */
+bool dpb_places_plan(struct dpb_place *list, bool keep_all, size_t *arena_bytes);
 
 #endif
