@@ -47,6 +47,9 @@ LIB_OBJ    := $(filter-out $(MAIN_OBJ),$(CORE_OBJ))
 # The oracle of `dpbench conform`: the ops of device reference.
 ORACLE_OBJ := $(addprefix $(BUILD)/obj/plugins/devices/reference/,ops.o magnitudes.o)
 $(BUILD)/obj/core/conform/opcheck.o: CORE_CFLAGS += -Iplugins
+# `dpbench links network` finds and connects machines as the strategies over TCP do.
+TCP_OBJ := $(addprefix $(BUILD)/obj/plugins/lib/,tcp_connect.o interface.o)
+$(BUILD)/obj/core/train/network_test.o: CORE_CFLAGS += -Iplugins
 
 # A plugin is plugins/KINDS/NAME.c or plugins/KINDS/NAME/*.c and becomes KIND_NAME.so.
 KINDS      := devices models data comm codecs
@@ -83,7 +86,7 @@ $(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
 	@echo "  LD    $@"
 	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $^ $(CORE_LIBS)
 
-$(BUILD)/libcore.a: $(LIB_OBJ) $(ORACLE_OBJ)
+$(BUILD)/libcore.a: $(LIB_OBJ) $(ORACLE_OBJ) $(TCP_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 

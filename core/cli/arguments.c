@@ -167,7 +167,7 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
             return refuse_word(command, accepts, argv[i]);
         }
     }
-    if (!arguments->file)
+    if (!arguments->file && !(accepts & DPB_CONFIG_OPTIONAL))
         return dpb_usage_error(command, "%s",
                                accepts & DPB_ACCEPTS_RESULT
                                    ? "which result? give its file"
@@ -176,8 +176,9 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
     if (arguments->resume && n > 0)
         return dpb_usage_error(command, "--resume goes on with the settings of %s: leave '%s' out",
                                arguments->file, assignments[0]);
-    DPB_TRY(accepts & DPB_ACCEPTS_RESULT ? read_result(arguments->file, arguments)
-                                         : dpb_config_read(arguments->config, arguments->file));
+    if (arguments->file)
+        DPB_TRY(accepts & DPB_ACCEPTS_RESULT ? read_result(arguments->file, arguments)
+                                             : dpb_config_read(arguments->config, arguments->file));
     for (size_t i = 0; i < n; i++) {
         DPB_TRY(assign(arguments->config, assignments[i]));
         DPB_TRY(assign(arguments->given, assignments[i]));

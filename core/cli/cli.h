@@ -35,6 +35,8 @@ int dpb_command_predict(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_links(const struct dpb_command *self, int argc, char **argv);
+/* `dpbench links network` of several machines: argv[0] is "network". */
+int dpb_command_links_network(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_list(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_new(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_conform(const struct dpb_command *self, int argc, char **argv);
@@ -83,7 +85,8 @@ int dpb_exit_code_first(int a, int b);
 enum dpb_accepts {                         /* beside SECTION.KEY=VALUE */
                    DPB_ACCEPTS_CONFIG = 1, /* -c FILE or NAME, required */
                    DPB_ACCEPTS_RESULT = 2, /* RESULT.json, required */
-                   DPB_ACCEPTS_OUTPUT = 4  /* --json, --output FILE */
+                   DPB_ACCEPTS_OUTPUT = 4, /* --json, --output FILE */
+                   DPB_CONFIG_OPTIONAL = 8 /* beside DPB_ACCEPTS_CONFIG: settings alone will do */
 };
 
 struct dpb_arguments {

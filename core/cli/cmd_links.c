@@ -363,6 +363,8 @@ static dpb_status take_word(const struct dpb_command *self, const char *word, bo
             return DPB_OK;
         }
     }
+    if (strcmp(word, "network") == 0)
+        return dpb_usage_error(self, "'network' is measured by itself, and is the first word");
     const char *near = dpb_did_you_mean(word, part_names);
     return dpb_usage_error(self, "'%s' is none of topology, memory, cores, loopback, devices%s%s%s",
                            word, near ? "; did you mean '" : "", near ? near : "",
@@ -409,6 +411,8 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, b
 int dpb_command_links(const struct dpb_command *self, int argc, char **argv)
 {
     struct dpb_arguments arguments = {0};
+    if (argc > 1 && strcmp(argv[1], "network") == 0)
+        return dpb_command_links_network(self, argc - 1, argv + 1);
     bool wanted[PARTS] = {false};
     struct dpb_links_limits limits = {.window_ns = 10000000,
                                       .max_bytes = dpb_links_size(DPB_LINKS_SIZES - 1),

@@ -21,7 +21,7 @@ static const struct dpb_unit rates[] = {{"kbit", 125},   {"kB", 1000},        {"
 struct reading {
     const struct dpb_command *self;
     struct dpb_predict_request request;
-    json_t *result, *comms[DPB_PREDICT_LIST]; /* @owned */
+    json_t *result, *files[DPB_PREDICT_LIST]; /* @owned */
     char words[DPB_PREDICT_LIST][WORD];       /* of --strategies */
     bool json;
 };
@@ -126,22 +126,24 @@ static dpb_status add_link(struct reading *r, const char *option, const char *te
     request->n_links++;
     if (strcmp(option, "--link") == 0)
         return parse_cost(r, option, text, &request->links[n].cost);
+    const bool network = strcmp(option, "--links") == 0;
+    const char *schema = network ? "dpbench.links/1" : "dpbench.comm/1";
     request->links[n].cost.bytes_per_s = INFINITY;
-    request->links[n].comm = r->comms[n] = json_load_file(text, 0, &error);
-    if (!r->comms[n])
+    r->files[n] = json_load_file(text, 0, &error);
+    if (!r->files[n])
         return dpb_fail(DPB_USAGE, "%s: %s", text, error.text);
-    if (!dpb_json_is(r->comms[n], "schema", "dpbench.comm/1"))
-        return dpb_fail(DPB_USAGE,
-                        "%s: --comm takes a document of `dpbench comm --output`, schema "
-                        "dpbench.comm/1",
-                        text);
+    if (!dpb_json_is(r->files[n], "schema", schema))
+        return dpb_fail(DPB_USAGE, "%s: %s takes a document of `dpbench %s --output`, schema %s",
+                        text, option, network ? "links network" : "comm", schema);
+    *(network ? &request->links[n].network : &request->links[n].comm) = r->files[n];
     return DPB_OK;
 }
 
 static dpb_status take_option(struct reading *r, const char *option, const char *text)
 {
     struct dpb_predict_request *request = &r->request;
-    if (strcmp(option, "--link") == 0 || strcmp(option, "--comm") == 0)
+    if (strcmp(option, "--link") == 0 || strcmp(option, "--comm") == 0 ||
+        strcmp(option, "--links") == 0)
         return add_link(r, option, text);
     if (strcmp(option, "--workers") == 0)
         return parse_list(r, option, text, NULL, DPB_PREDICT_WORKERS, request->workers,
@@ -184,7 +186,7 @@ static dpb_status parse(struct reading *r, int argc, char **argv)
         return dpb_usage_error(r->self, "which result? give that of a run with one worker");
     if (request->n_links == 0)
         return dpb_usage_error(r->self, "over which link? give --link RATE,LATENCY, as in "
-                                        "10Gbit,50us, or --comm COMM.json");
+                                        "10Gbit,50us, --links LINKS.json or --comm COMM.json");
     return DPB_OK;
 }
 
@@ -219,6 +221,6 @@ int dpb_command_predict(const struct dpb_command *self, int argc, char **argv)
         status = predict(&r);
     json_decref(r.result);
     for (size_t i = 0; i < DPB_PREDICT_LIST; i++)
-        json_decref(r.comms[i]);
+        json_decref(r.files[i]);
     return dpb_status_exit_code(status);
 }

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "train/comm_test.h"
+#include "train/network_test.h"
 #include "train/rank.h"
 #include "world/world.h"
 
@@ -44,9 +45,9 @@ static const struct dpb_command commands[] = {
      "is slower by more than PERCENT",
      dpb_command_gate},
     {"predict",
-     "dpbench predict RESULT.json --link RATE,LATENCY | --comm COMM.json [--workers LIST] "
-     "[--strategies LIST] [--buckets LIST] [--batches LIST] [--per-machine N --inside "
-     "RATE,LATENCY] [--servers N] [--host RATE,TIME] [--json]",
+     "dpbench predict RESULT.json --link RATE,LATENCY | --links LINKS.json | --comm COMM.json "
+     "[--workers LIST] [--strategies LIST] [--buckets LIST] [--batches LIST] "
+     "[--per-machine N --inside RATE,LATENCY] [--servers N] [--host RATE,TIME] [--json]",
      "from a run of one worker, the step of many, by strategy, link, bucket and batch",
      dpb_command_predict},
     {"data", "dpbench data -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
@@ -58,9 +59,10 @@ static const struct dpb_command commands[] = {
      dpb_command_comm},
     {"links",
      "dpbench links [topology] [memory] [cores] [loopback] [devices] [--window TIME] "
-     "[--max SIZE] [--json] [--output FILE]",
+     "[--max SIZE] [--json] [--output FILE], or dpbench links network [-c FILE.ini | NAME] "
+     "[SECTION.KEY=VALUE ...] [--json] [--output FILE]",
      "measure how fast memory, cores, loopback and devices pass bytes on, and how they are "
-     "connected; by default all of it",
+     "connected; by default all of it. network: between machines, under mpirun or srun",
      dpb_command_links},
     {"plugins", "dpbench plugins [--json]", "list what can be loaded, and what cannot and why",
      dpb_command_plugins},
@@ -124,6 +126,18 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
+static dpb_status run_rank(struct dpb_experiment *experiment)
+{
+    switch (experiment->settings.run.mode) {
+    case DPB_MODE_COMM:
+        return dpb_comm_test_run(experiment);
+    case DPB_MODE_NETWORK:
+        return dpb_network_test_run(experiment);
+    default:
+        return dpb_rank_run(experiment);
+    }
+}
+
 static int rank_main(void)
 {
     dpb_status status = dpb_world_open();
@@ -135,8 +149,7 @@ static int rank_main(void)
     if (status == DPB_OK)
         status = dpb_experiment_create(config, &experiment);
     if (status == DPB_OK)
-        status = experiment->settings.run.mode == DPB_MODE_COMM ? dpb_comm_test_run(experiment)
-                                                                : dpb_rank_run(experiment);
+        status = run_rank(experiment);
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(config);
     dpb_world_close();

@@ -1,7 +1,7 @@
 /*
- * links.h - how fast bytes move on this machine: through memory, between cores, over loopback, and
- * between the host and the devices of a plugin. Nothing is trained. Rates are bytes of payload a
- * second: a copy counts its bytes once.
+ * links.h - how fast bytes move: through this machine's memory, between its cores, over its
+ * loopback or a connection to another, and between the host and the devices of a plugin. Nothing is
+ * trained. Rates are bytes of payload a second: a copy counts its bytes once.
  *
  * A measurement repeats the work until it fills a window, and is the median of up to five windows,
  * with the slowest and the fastest. Functions block while they measure, bind threads of their own
@@ -90,10 +90,33 @@ dpb_status dpb_links_cores_latency(const struct dpb_links_limits *limits, uint16
 dpb_status dpb_links_cores_rate(const struct dpb_links_limits *limits,
                                 struct dpb_links_cores *cores);
 
+/* ---- over a connection --------------------------------------------------------------------- */
+
+/* One end of a TCP connection: one end measures, the other answers. */
+struct dpb_links_line {
+    const char *name;   /* in messages: "loopback" */
+    int fd;             /* @owned; -1: none */
+    int64_t longest_ns; /* sizes whose message would take longer are left out; 0: none are */
+    /* Private. */
+    char *buffer;
+    uint64_t capacity, bytes; /* of the buffer; of a message */
+};
+/* Takes over the descriptor, which it makes a blocking one; -1: there is nothing to open. The line
+ * can be closed also where this fails. */
+dpb_status dpb_links_line_open(const char *name, int fd, const struct dpb_links_limits *limits,
+                               struct dpb_links_line *line);
+void dpb_links_line_close(struct dpb_links_line *line);
+/* `latency`: one way of a byte. `rate`: messages of each size, each answered by a byte. What was
+ * not measured is NaN. */
+dpb_status dpb_links_line_measure(const struct dpb_links_limits *limits,
+                                  struct dpb_links_line *line, struct dpb_links_value *latency,
+                                  struct dpb_links_value rate[DPB_LINKS_SIZES]);
+/* Until the other end has measured all. */
+dpb_status dpb_links_line_answer(struct dpb_links_line *line);
+
 /* ---- over loopback ------------------------------------------------------------------------- */
 
-/* TCP over 127.0.0.1 between two threads: one way of a byte, and messages of each size, each
- * answered by a byte. */
+/* TCP over 127.0.0.1 between two threads. */
 struct dpb_links_loopback {
     struct dpb_links_value latency, rate[DPB_LINKS_SIZES];
 };

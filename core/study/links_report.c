@@ -6,6 +6,7 @@
 
 #include "dpbench/host.h"
 #include "study/json.h"
+#include "study/network_table.h"
 
 /* ---- the document -------------------------------------------------------------------------- */
 
@@ -85,6 +86,13 @@ json_t *dpb_links_pair_to_json(const struct dpb_links_pair *pair)
                      (json_int_t)pair->to, "way", way, "possible", pair->possible, "latency_s",
                      latency_to_json(&pair->latency), "one_way", rates_to_json(pair->one_way),
                      "both", rates_to_json(pair->both));
+}
+
+json_t *dpb_links_way_to_json(uint32_t from, uint32_t to, const struct dpb_links_value *latency,
+                              const struct dpb_links_value rate[DPB_LINKS_SIZES])
+{
+    return json_pack("{s:I, s:I, s:o, s:o}", "from", (json_int_t)from, "to", (json_int_t)to,
+                     "latency_s", latency_to_json(latency), "rate", rates_to_json(rate));
 }
 
 /* ---- tables -------------------------------------------------------------------------------- */
@@ -392,6 +400,8 @@ void dpb_links_report_print(const json_t *document, FILE *out)
         print_cores(part, out);
     if (json_is_object(part = json_object_get(document, "loopback")))
         print_loopback(part, out);
+    if (json_is_object(part = json_object_get(document, "network")))
+        dpb_network_report_print(part, out);
     json_array_foreach(json_object_get(document, "devices"), i, plugin) print_plugin(plugin, out);
     json_array_foreach(json_object_get(document, "warnings"), i, part)
         fprintf(out, "warning: %s: %s\n", dpb_json_text(part, "code", "?"),

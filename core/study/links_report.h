@@ -18,6 +18,9 @@ json_t *dpb_links_loopback_to_json(const struct dpb_links_loopback *loopback, ui
                                    uint16_t b);
 json_t *dpb_links_host_to_json(const struct dpb_links_host *host);
 json_t *dpb_links_pair_to_json(const struct dpb_links_pair *pair);
+/* One way from a machine to another. */
+json_t *dpb_links_way_to_json(uint32_t from, uint32_t to, const struct dpb_links_value *latency,
+                              const struct dpb_links_value rate[DPB_LINKS_SIZES]);
 
 /* For people, from the document alone. */
 void dpb_links_report_print(const json_t *document, FILE *out);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "study/json.h"
+#include "study/network_table.h"
 #include "study/predict_worker.h"
 
 /* What TCP leaves of a link: 1448 of the 1538 bytes that a full Ethernet frame takes. */
@@ -92,7 +93,8 @@ static bool applies(const struct strategy *strategy, const struct dpb_prediction
 
 struct link {
     struct dpb_cost outside, inside;
-    double error;                      /* relative, of the fit; 0: given */
+    bool measured;                     /* what TCP carries; else what the link does */
+    double error;                      /* relative, of what was measured; 0: given */
     const struct strategy *fitted;     /* NULL: given */
     double workers, smallest, largest; /* of the fit */
 };
@@ -163,6 +165,7 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
                                           .compute_scale = 1};
     const size_t n = read_points(given->comm, bytes, time_s, MOST);
     DPB_TRY(dpb_predict_fit(&c, bytes, time_s, n, &cost, &link->error));
+    link->measured = true;
     link->smallest = bytes[0], link->largest = bytes[n - 1];
     *(memory ? &link->inside : &link->outside) = cost;
     if (memory && request->per_machine == 1)
@@ -173,12 +176,28 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
     return DPB_OK;
 }
 
+static dpb_status take_network(const struct dpb_predict_link *given, struct link *link)
+{
+    if (!dpb_json_is(given->network, "status", "ok"))
+        return dpb_fail(DPB_USAGE, "%s: the measurement did not end well", given->name);
+    if (!dpb_network_slowest(json_object_get(given->network, "network"), &link->outside,
+                             &link->error))
+        return dpb_fail(DPB_USAGE,
+                        "%s: no ways between machines are in it: measure them by `dpbench links "
+                        "network --output FILE`",
+                        given->name);
+    link->measured = true;
+    return DPB_OK;
+}
+
 static dpb_status make_link(const struct dpb_predict_request *request,
                             const struct dpb_predict_link *given, struct link *link)
 {
     *link = (struct link){.outside = given->cost, .inside = request->inside};
     if (given->comm)
         DPB_TRY(fit_link(request, given, link));
+    if (given->network)
+        DPB_TRY(take_network(given, link));
     if (request->per_machine > 1 && !isfinite(link->inside.bytes_per_s))
         return dpb_fail(
             DPB_USAGE,
@@ -191,12 +210,12 @@ static dpb_status make_link(const struct dpb_predict_request *request,
 static json_t *link_to_json(const struct dpb_predict_link *given, const struct link *link)
 {
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "name", dpb_json_string(given->name),
-                     "source", link->fitted ? "measured" : "given",                            //
+                     "source", link->measured ? "measured" : "given",                          //
                      "bytes_per_s", dpb_json_real(link->outside.bytes_per_s),                  //
                      "latency_s", dpb_json_real(link->outside.latency_s),                      //
                      "strategy", link->fitted ? json_string(link->fitted->name) : json_null(), //
                      "workers", link->fitted ? json_real(link->workers) : json_null(),         //
-                     "error", link->fitted ? dpb_json_real(link->error) : json_null());
+                     "error", link->measured ? dpb_json_real(link->error) : json_null());
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
@@ -256,7 +275,7 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
     DPB_TRY(predict_interval(maker, c, link->error, &low_s, &high_s));
     if (strategy->way != DPB_WAY_ALONE)
         DPB_TRY(dpb_predict_least_bandwidth(&maker->worker.measured, c, hidden_share, &least));
-    const bool framed = strategy->tcp && !link->fitted && c->workers > c->per_machine;
+    const bool framed = strategy->tcp && !link->measured && c->workers > c->per_machine;
     const double wire = framed ? tcp_share : 1;
     const double rate = batch * c->workers / step.step_s;
     const double own_alone = batch == maker->worker.batch
@@ -317,7 +336,7 @@ static dpb_status add_rows(struct maker *maker, double workers, double bucket, d
                                         .host = request->host,
                                         .helper = maker->worker.helper,
                                         .compute_scale = batch / maker->worker.batch};
-        if (strategy->tcp && !link->fitted)
+        if (strategy->tcp && !link->measured)
             c.outside.bytes_per_s *= tcp_share;
         if (applies(strategy, &c))
             DPB_TRY(add_row(maker, strategy, &c, batch, link_number, link));

@@ -12,11 +12,13 @@
 
 enum { DPB_PREDICT_LIST = 32 };
 
-/* A link between machines: as given, or to be fitted to a result of `dpbench comm`. */
+/* A link between machines: as given, to be fitted to a result of `dpbench comm`, or the slowest of
+ * `dpbench links network`. */
 struct dpb_predict_link {
     const char *name; /* "10Gbit,50us", or the file's name; @borrowed */
     struct dpb_cost cost;
-    const json_t *comm; /* @borrowed; NULL: given */
+    const json_t *comm;    /* @borrowed; NULL: none */
+    const json_t *network; /* the same */
 };
 
 /* Lists with no entries: what was measured; of workers 2, 4, .. 1024; of strategies all. */

@@ -21,7 +21,7 @@ static bool has_too_many_helpers(const struct dpb_experiment *x)
 {
     uint64_t n_helpers = (uint64_t)x->settings.data.threads * dpb_world.place.n_workers;
     uint32_t n_cores = 0;
-    if (x->settings.run.mode == DPB_MODE_COMM || dpb_cores_available(&n_cores) != DPB_OK ||
+    if (!dpb_mode_has_steps(x->settings.run.mode) || dpb_cores_available(&n_cores) != DPB_OK ||
         n_helpers <= n_cores)
         return false;
     if (dpb_world.place.index == 0)

@@ -17,6 +17,7 @@
 #include "train/journal.h"
 #include "train/refuse.h"
 #include "train/monitor.h"
+#include "train/network_test.h"
 #include "train/trace.h"
 
 /* The same, NULL instead of "default". */
@@ -361,7 +362,7 @@ json_t *dpb_experiment_effective(const struct dpb_experiment *experiment)
 
 struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment)
 {
-    if (experiment->settings.run.mode == DPB_MODE_COMM)
+    if (!dpb_mode_has_steps(experiment->settings.run.mode))
         return (struct dpb_journal_shape){0};
     return (struct dpb_journal_shape){.head_bytes = offsetof(struct dpb_journal, records),
                                       .count_at = offsetof(struct dpb_journal, n_records),
@@ -377,6 +378,8 @@ size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
      * written costs nothing. */
     if (experiment->settings.run.mode == DPB_MODE_COMM)
         return dpb_comm_journal_bytes(experiment);
+    if (experiment->settings.run.mode == DPB_MODE_NETWORK)
+        return sizeof(struct dpb_network_journal);
     const struct dpb_run_settings *run = &experiment->settings.run;
     const uint64_t shortest_step_ns = 10000;
     uint64_t records = 4096 + (uint64_t)run->warmup_steps + (uint64_t)run->steps +

@@ -33,7 +33,7 @@ static dpb_status check_length(const struct dpb_experiment *experiment)
 {
     static const char *const keys[] = {"steps", "seconds", "epochs"};
     const char *first = NULL;
-    if (experiment->settings.run.mode == DPB_MODE_COMM)
+    if (!dpb_mode_has_steps(experiment->settings.run.mode))
         return DPB_OK; /* of sizes, not of the run */
     for (int i = 0; i < 3; i++) {
         if (!given(experiment, "run", keys[i]))
@@ -127,6 +127,34 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status check_network_mode(const struct dpb_experiment *experiment)
+{
+    static const char *const unused[] = {
+        "sizes", "step_factor", "iterations", "warmup_iterations", "barrier", "codecs"};
+    if (experiment->settings.run.mode != DPB_MODE_NETWORK)
+        return DPB_OK;
+    if (strcmp(dpb_experiment_origin(experiment, "run", "mode"), DPB_NETWORK_ORIGIN) != 0)
+        return dpb_fail(DPB_USAGE,
+                        "%s: run.mode = network is no way to run an experiment; say `dpbench links "
+                        "network`",
+                        dpb_experiment_origin(experiment, "run", "mode"));
+    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
+        if (given(experiment, "comm_test", unused[i]))
+            return dpb_fail(DPB_UNSUPPORTED,
+                            "%s: comm_test.%s is of `dpbench comm`; `dpbench links network` takes "
+                            "comm_test.seconds, min_bytes and max_bytes",
+                            dpb_experiment_origin(experiment, "comm_test", unused[i]), unused[i]);
+    if (experiment->settings.comm_test.max_bytes < 1024)
+        return dpb_fail(DPB_USAGE,
+                        "%s: comm_test.max_bytes: messages have 1 KiB, 4 KiB, 16 KiB and so on",
+                        dpb_experiment_origin(experiment, "comm_test", "max_bytes"));
+    if (experiment->n_machines < 2)
+        return dpb_fail(DPB_USAGE,
+                        "all ranks are on one machine: there is no link between machines; start "
+                        "one rank or more on each by mpirun or srun (docs/launching.md)");
+    return DPB_OK;
+}
+
 static dpb_status check_place(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
@@ -169,11 +197,12 @@ static dpb_status check_profile(const struct dpb_experiment *experiment)
 static dpb_status check_trace(const struct dpb_experiment *experiment)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
-    if (run->trace[0] && run->mode == DPB_MODE_COMM)
+    if (run->trace[0] && !dpb_mode_has_steps(run->mode))
         return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: run.trace is of the steps of a training, and `dpbench comm` has none; "
-                        "leave it out",
-                        dpb_experiment_origin(experiment, "run", "trace"));
+                        "%s: run.trace is of the steps of a training, and `%s` has none; leave it "
+                        "out",
+                        dpb_experiment_origin(experiment, "run", "trace"),
+                        dpb_experiment_origin(experiment, "run", "mode"));
     if (!run->trace[0] && given(experiment, "run", "trace_steps"))
         return dpb_fail(DPB_USAGE, "%s: run.trace_steps without run.trace: give the trace's file",
                         dpb_experiment_origin(experiment, "run", "trace_steps"));
@@ -193,11 +222,11 @@ static dpb_status check_monitor(const struct dpb_experiment *experiment)
                         "between samples; give 60 s or less",
                         dpb_experiment_origin(experiment, "run", "monitor"),
                         (double)interval_ns * 1e-9);
-    if (interval_ns > 0 && experiment->settings.run.mode == DPB_MODE_COMM)
+    if (interval_ns > 0 && !dpb_mode_has_steps(experiment->settings.run.mode))
         return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: run.monitor is of a training, and `dpbench comm` has none; leave it "
-                        "out",
-                        dpb_experiment_origin(experiment, "run", "monitor"));
+                        "%s: run.monitor is of a training, and `%s` has none; leave it out",
+                        dpb_experiment_origin(experiment, "run", "monitor"),
+                        dpb_experiment_origin(experiment, "run", "mode"));
     return DPB_OK;
 }
 
@@ -273,9 +302,10 @@ static dpb_status check_learners(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length,     check_optimizer, check_forward_mode, dpb_refuse_strategy, check_image,
-        check_checkpoint, check_target,    check_profile,      check_comm_mode,     check_place,
-        check_loss_scale, check_trace,     check_monitor,      check_learners};
+        check_length,    check_optimizer,    check_forward_mode, dpb_refuse_strategy,
+        check_image,     check_checkpoint,   check_target,       check_profile,
+        check_comm_mode, check_network_mode, check_place,        check_loss_scale,
+        check_trace,     check_monitor,      check_learners};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -10,7 +10,18 @@
 
 #include "dpbench/option.h"
 
-typedef enum dpb_mode { DPB_MODE_TRAIN, DPB_MODE_FORWARD, DPB_MODE_COMM } dpb_mode;
+typedef enum dpb_mode {
+    DPB_MODE_TRAIN,
+    DPB_MODE_FORWARD,
+    DPB_MODE_COMM,   /* `dpbench comm` */
+    DPB_MODE_NETWORK /* `dpbench links network` */
+} dpb_mode;
+
+/* Whether there is a training, or a half of one. */
+static inline bool dpb_mode_has_steps(int mode)
+{
+    return mode < DPB_MODE_COMM;
+}
 typedef enum dpb_too_large { DPB_TOO_LARGE_REFUSE, DPB_TOO_LARGE_WARN } dpb_too_large;
 typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
 typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD, DPB_ADAM, DPB_LARS } dpb_optimizer_kind;

@@ -90,11 +90,23 @@ void network_up(struct network *network, int n, const char *rate)
     }
 }
 
+void network_shape_host(const struct network *network, int host, const char *parameters)
+{
+    configure("nsenter --net=/proc/%d/ns/net tc qdisc replace dev eth0 root tbf %s",
+              (int)network->keepers[host], parameters);
+}
+
+void network_unshape(const struct network *network)
+{
+    for (int host = 0; host < network->n; host++)
+        configure("nsenter --net=/proc/%d/ns/net tc qdisc del dev eth0 root",
+                  (int)network->keepers[host]);
+}
+
 void network_shape(const struct network *network, const char *parameters)
 {
     for (int host = 0; host < network->n; host++)
-        configure("nsenter --net=/proc/%d/ns/net tc qdisc replace dev eth0 root tbf %s",
-                  (int)network->keepers[host], parameters);
+        network_shape_host(network, host, parameters);
 }
 
 void network_set_tcp(const struct network *network, const char *name)

@@ -27,6 +27,8 @@ void network_down(struct network *network);
 
 /* Shapes the links of all hosts, anew if they are: parameters as for tc's tbf. */
 void network_shape(const struct network *network, const char *parameters);
+void network_unshape(const struct network *network);
+void network_shape_host(const struct network *network, int host, const char *parameters);
 /* The congestion control of connections that the hosts make from now on, by its name in the kernel;
  * without it, the machine's own. */
 void network_set_tcp(const struct network *network, const char *name);

@@ -182,6 +182,37 @@ static void test_sweep(void **state)
     command_free(&command);
 }
 
+static void test_links(void **state)
+{
+    struct started started;
+    struct command command;
+    char program[2048];
+    (void)state;
+    network_shape(&network, "rate 200mbit burst 64k limit 64m");
+    snprintf(program, sizeof program,
+             "%s/dpbench links network comm.interface=10.9.0.0/24 comm_test.seconds=50ms "
+             "comm_test.max_bytes=1MiB --output " LAUNCH_RESULT,
+             build_directory());
+    start_program(&started, program);
+    command_finish(&started, &command, deadline_s);
+    network_unshape(&network);
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    assert_string_equal(json_text_at(result, "network.launcher"), "mpirun");
+    assert_string_equal(json_text_at(result, "network.machines.1.host"), "host2");
+    assert_true(json_number_at(result, "network.machines.1.rank") == 2);
+    assert_int_equal(json_array_size(json_at(result, "network.ways")), 2);
+    for (int way = 0; way < 2; way++) {
+        char path[64];
+        snprintf(path, sizeof path, "network.ways.%d.rate.5.bytes_per_s.median", way);
+        assert_true(json_number_at(result, path) > 0.7 * 25e6);
+        assert_true(json_number_at(result, path) < 1.1 * 25e6);
+    }
+    json_decref(result);
+    command_free(&command);
+}
+
 /* What crosses the network in a run of so many steps, between both hosts, and the size of its
  * gradients. */
 static double bytes_of_run(const char *strategy, int steps, double *gradient_bytes)
@@ -348,9 +379,10 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains),        cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_bytes_on_wire), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_differences),   cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_trains),  cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_links),   cmocka_unit_test(test_bytes_on_wire),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

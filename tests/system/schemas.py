@@ -69,8 +69,11 @@ COMMANDS = {
     "images": "data -c images.ini run.steps=3",
     "links": "links --window 1ms --max 16KiB",
     "topology": "links topology",
+    "network": "links network run.workers=2 comm.hosts=1+1 comm.interface=lo comm_test.seconds=5ms "
+               "comm_test.max_bytes=16KiB",
     "given": "predict alone.json --link 10Gbit,20us --workers 2,4",
     "fitted": "predict alone.json --comm comm.json --workers 2,3 --batches 4,8",
+    "slowest": "predict alone.json --links network.json --workers 2",
 }
 JPEG = bytes.fromhex(  # one grey pixel
     "ffd8ffdb00430003020202020203020202030303030406040404040408060605060908"
@@ -180,7 +183,7 @@ class Documents(unittest.TestCase):
     def test_another_field_is_refused(self):
         """In each object but those whose members have names of the user's or the plugins'."""
         free = {"config", "environment", "libraries", "plugins", "inputs", "cell", "axes", "over", "held_s", "paths"}
-        for name in ("target", "sweep", "tune", "reached, reached", "comm", "data", "links", "fitted"):
+        for name in ("target", "sweep", "tune", "reached, reached", "comm", "data", "links", "network", "fitted"):
             document = self.documents[name]
             document = {**document, "runs": [], "config": {}} if "runs" in document else document
             for path, _ in objects_of(document):

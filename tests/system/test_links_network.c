@@ -1,0 +1,187 @@
+/*
+ * test_links_network.c - `dpbench links network` between hosts of different links: each way has the
+ * rate of its sender's link. `dpbench predict --links` takes the slowest.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/command.h"
+#include "lib/network.h"
+#include "lib/sandbox.h"
+#include "lib/says.h"
+
+enum { HOSTS = 3, WORDS = 32 };
+
+static const double deadline_s = 100;
+static struct network network;
+/* Mbit/s, of what a host sends; what its bucket holds (burst) is sent at once. */
+static const int rates[HOSTS] = {200, 200, 20};
+static const int burst_bytes = 16 << 10;
+
+static int setup(void **state)
+{
+    if (sandbox_setup(state) != 0)
+        return -1;
+    if (!network_possible())
+        return 0;
+    network_up(&network, HOSTS, NULL);
+    for (int host = 0; host < HOSTS; host++) {
+        char shape[64];
+        snprintf(shape, sizeof shape, "rate %dmbit burst %d limit 64m", rates[host], burst_bytes);
+        network_shape_host(&network, host, shape);
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    network_down(&network);
+    return sandbox_teardown(state);
+}
+
+static void start(struct started *started, const char *settings)
+{
+    static const int hosts[HOSTS] = {0, 1, 2};
+    char program[4200], line[512], *save = NULL;
+    const char *words[WORDS + 1] = {program, "links", "network"};
+    size_t n = 3;
+    if (network.n == 0) {
+        print_message("no network namespaces here (root?)\n");
+        skip();
+    }
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(line, sizeof line, "run.workers=3 comm.hosts=1+1+1 comm.interface=10.9.0.0/24 %s",
+             settings);
+    for (char *word = strtok_r(line, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        words[n++] = word;
+    words[n] = NULL;
+    command_start(started, words, network_environment(&network, hosts, HOSTS));
+}
+
+/* A frame of Ethernet carries 1448 bytes of 1514, as tc counts them; 1 MiB takes the bucket for
+ * nothing. */
+static double payload_bytes_per_s(int host, double message_bytes)
+{
+    return rates[host] * 1e6 / 8 * 1448 / 1514 / (1 - burst_bytes / message_bytes);
+}
+
+static void test_ways(void **state)
+{
+    const double largest = 1 << 20;
+    struct started started;
+    struct command command;
+    (void)state;
+    start(&started, "comm_test.seconds=50ms comm_test.max_bytes=1MiB --output net.json");
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code != 0)
+        fail_msg("exit %d: %s", command.exit_code, command.err);
+    expect_line(command.out, "^  2: .*, interface eth0$");
+    expect_line(command.out, "^ +latency us, to +0 +1 +2$");
+    expect_line(command.out, "^ +2 +0\\.0[0-9]+ +0\\.0[0-9]+ +-$");
+    command_free(&command);
+    json_t *net = json_load_file("net.json", 0, NULL);
+    assert_non_null(net);
+    assert_string_equal(json_text_at(net, "status"), "ok");
+    assert_int_equal(json_array_size(json_at(net, "network.machines")), HOSTS);
+    const json_t *ways = json_at(net, "network.ways"), *way;
+    size_t i;
+    assert_int_equal(json_array_size(ways), HOSTS * (HOSTS - 1));
+    json_array_foreach(ways, i, way)
+    {
+        const int from = (int)json_number_at(way, "from");
+        const double should = payload_bytes_per_s(from, largest);
+        const double is = json_number_at(way, "rate.5.bytes_per_s.median");
+        const double latency_s = json_number_at(way, "latency_s.median");
+        if (!(is > 0.7 * should && is < 1.1 * should))
+            fail_msg("from %d: %.0f bytes/s, not %.0f", from, is, should);
+        assert_true(latency_s > 1e-6 && latency_s < 0.05);
+        assert_true(json_number_at(way, "rate.5.bytes") == largest);
+    }
+    json_decref(net);
+}
+
+/* As if the slowest way had been given. */
+static void test_predicts(void **state)
+{
+    struct command command;
+    (void)state;
+    if (network.n == 0)
+        skip();
+    dpbench(&command, deadline_s,
+            "-c /dev/null run.workers=1 run.steps=20 run.steady_limit_s=0 run.results= "
+            "model.name=lenet device.name=reference run.batch=1 --output one.json");
+    assert_int_equal(command.exit_code, 0);
+    command_free(&command);
+    dpbench_verb(&command, deadline_s, 0, "predict",
+                 "one.json --links net.json --link 20Mbit,100us --strategies ring_tcp --workers 3 "
+                 "--json");
+    assert_string_equal(json_text_at(command.json, "links.0.source"), "measured");
+    assert_string_equal(json_text_at(command.json, "links.1.source"), "given");
+    const double slowest = payload_bytes_per_s(2, 1 << 20);
+    const double taken = expect_number(&command, "links.0.bytes_per_s");
+    const double ratio =
+        expect_number(&command, "rows.0.step_ns") / expect_number(&command, "rows.1.step_ns");
+    assert_true(taken > 0.7 * slowest && taken < 1.1 * slowest);
+    if (!(ratio > 0.85 && ratio < 1.4))
+        fail_msg("a step takes %.3f times that of the link as given", ratio);
+    command_free(&command);
+}
+
+/* The document has what was measured until then. */
+static void test_interrupted(void **state)
+{
+    struct started started;
+    struct command command;
+    (void)state;
+    start(&started, "comm_test.seconds=1s comm_test.min_bytes=64KiB comm_test.max_bytes=64KiB "
+                    "--json");
+    usleep(1500000);
+    kill(started.pid, SIGINT);
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code != 130)
+        fail_msg("exit %d: %s", command.exit_code, command.err);
+    assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+    assert_true(json_array_size(json_at(command.json, "network.ways")) < 6);
+    command_free(&command);
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *arguments, *word;
+    } rows[] = {
+        {"network", "on one machine"},
+        {"network run.workers=2", "on one machine"},
+        {"network comm.hosts=1+1 run.workers=2 comm_test.iterations=4", "comm_test.iterations"},
+        {"network comm.hosts=1+1 run.workers=2 comm_test.max_bytes=1", "comm_test.max_bytes"},
+        {"network comm.hosts=1+1 run.workers=2 run.monitor=1s", "`dpbench links network` has none"},
+        {"network comm.hosts=1+1 run.workers=2 sweep.run.batch=1,2", "[sweep]"},
+        {"network memory", "'memory'"},
+        {"memory network", "'network'"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench_verb(&command, deadline_s, 2, "links", rows[i].arguments);
+        expect_part(command.err, rows[i].word);
+        command_free(&command);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ways), cmocka_unit_test(test_predicts),
+                                       cmocka_unit_test(test_interrupted),
+                                       cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
