@@ -1,5 +1,5 @@
 """Compares the reference device with PyTorch in float64, model by model; then what both make of
-each other's checkpoints (continuation.py).
+each other's checkpoints (continuation.py), and the codec powersgd with its hook (powersgd.py).
 
 Each model runs one training pass on the device (dump.c). Then the same pass runs in PyTorch, twice:
 from the graph that core built, which checks the device; and, for some models, from a module written
@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 import continuation
+import powersgd
 import torch
 import torch.nn.functional as F
 from networks import LeNet, MobileNet, ResNet20, ResNet50, ResNeXt50
@@ -241,7 +242,7 @@ def main():
     work, dump_program = build / "pytorch", build / "pytorch" / "dump"
     listed = subprocess.run([dump_program, "--list"], check=True, capture_output=True, text=True)
     there = listed.stdout.split()
-    known = {case[0] for case in CASES}
+    known = {case[0] for case in CASES} | {"powersgd"}
     count = Count()
     for model in sorted(set(there) - known) + sorted(set(wanted) - known):
         count.fail(model, "no case in tests/pytorch/compare.py")
@@ -256,6 +257,10 @@ def main():
             count.skip(case.label(), f"this build has no device '{device}'")
         else:
             count.run(case.label(), continuation.run_case(build, case))
+    for rank, n_workers in powersgd.CASES:
+        if not wanted or "powersgd" in wanted:
+            count.run(f"powersgd, rank {rank}, {n_workers} workers",
+                      powersgd.run_case(build, rank, n_workers))
     print(f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped")
     return 1 if count.failed else 0
 
