@@ -88,7 +88,7 @@ static double resampled_median(const double *sorted, size_t n, uint32_t resample
     return 0.5 * (at_share(sorted, n, lower) + at_share(sorted, n, upper));
 }
 
-static void bootstrap_median(const double *sorted, size_t n, double ci95[2])
+void dpb_median_interval(const double *sorted, size_t n, double ci95[2])
 {
     double medians[RESAMPLES];
     for (uint32_t i = 0; i < RESAMPLES; i++)
@@ -139,7 +139,6 @@ void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats)
     stats->max = sorted[n - 1];
     if (n > 1) {
         stats->uncertainty = stats->stddev / sqrt((double)n);
-        bootstrap_median(sorted, n, stats->ci95);
         for (size_t i = 0; i < n; i++)
             sorted[i] = fabs(sorted[i] - stats->median);
         dpb_sort(sorted, n);
@@ -161,7 +160,12 @@ void dpb_rate_of(const int64_t *step_ns, size_t n, double samples_per_step, stru
         elapsed_s += step_s;
     }
     dpb_stats_of(rates, n, rate);
-    if (isfinite(rate->mean))
+    if (isfinite(rate->mean)) {
         rate->mean = samples_per_step * (double)n / elapsed_s;
+        if (n > 1) {
+            dpb_sort(rates, n);
+            dpb_median_interval(rates, n, rate->ci95);
+        }
+    }
     free(rates);
 }

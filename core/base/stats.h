@@ -16,13 +16,17 @@ struct dpb_stats {
     double min, p10, median, p90, p99, max; /* linear interpolation between order statistics */
     double jitter;                          /* 1.4826 * median |x - median| */
     double uncertainty;                     /* stddev / sqrt(n) */
-    double ci95[2]; /* of the median: percentile bootstrap, 10000 resamples, Philox, fixed seed;
-                       the order statistics are drawn directly, so its time hardly grows with n */
+    double ci95[2];                         /* of the median; dpb_rate_of alone sets it */
 };
 
 /* All fields are NaN for an empty series, a value that is not finite, or lack of memory. For one
- * element stddev, jitter, uncertainty and ci95 are NaN. Allocates. */
+ * element stddev, jitter and uncertainty are NaN. Allocates. */
 void dpb_stats_of(const double *x, size_t n, struct dpb_stats *stats);
+
+/* The 95 % interval of the median of a rising series, n > 1: percentile bootstrap, 10000 resamples,
+ * Philox, fixed seed. The order statistics are drawn directly, so the time hardly grows with n:
+ * some milliseconds. */
+void dpb_median_interval(const double *sorted, size_t n, double ci95[2]);
 
 /* Sorts n numbers, none of them NaN: rising. */
 void dpb_sort(double *x, size_t n);
