@@ -19,9 +19,8 @@ static double accuracy_after(int epochs, const char *strategy)
     char directory[64];
     struct command command;
     temporary_directory(directory);
-    dpbench(&command, deadline_s,
-            "-c conf/lenet_shm.ini --json run.results=%s run.workers=2 run.epochs=%d %s", directory,
-            epochs, strategy);
+    dpbench(&command, deadline_s, "-c conf/lenet_shm.ini --json run.results=%s run.epochs=%d %s",
+            directory, epochs, strategy);
     remove_directory(directory);
     double accuracy = json_number_at(command.json, "eval.0.accuracy");
     if (command.exit_code != 0 ||

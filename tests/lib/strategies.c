@@ -139,7 +139,8 @@ static struct strategy_form form_of(const struct strategy *strategy, int servers
                                   .network = network,
                                   .ring = network && !strategy->library,
                                   .machines = strategy->machines,
-                                  .sharded = sharded};
+                                  .sharded = sharded,
+                                  .synchronous = strategy->synchronous};
 }
 
 static void make_forms(void)
@@ -148,7 +149,7 @@ static void make_forms(void)
     size_t n = 0;
     for (const struct strategy *s = NULL; (s = strategy_after(s));) {
         for (int i = 0; i < (s->capabilities & DPB_COMM_SERVERS ? 3 : 1); i++)
-            if (s->synchronous && strategy_on_host(s) &&
+            if (strategy_on_host(s) && !(s->capabilities & DPB_COMM_ALONE) &&
                 (servers[i] > 0 || !(s->capabilities & DPB_COMM_SERVED)))
                 strategy_forms[n++] = form_of(s, servers[i], false);
         if (s->shards)
@@ -156,12 +157,20 @@ static void make_forms(void)
     }
 }
 
-const struct strategy_form *strategy_form_after(const struct strategy_form *form)
+const struct strategy_form *any_form_after(const struct strategy_form *form)
 {
     if (!strategy_forms[0].name)
         make_forms();
     form = form ? form + 1 : strategy_forms;
     return form->name ? form : NULL;
+}
+
+const struct strategy_form *strategy_form_after(const struct strategy_form *form)
+{
+    do
+        form = any_form_after(form);
+    while (form && !form->synchronous);
+    return form;
 }
 
 const char *form_settings(const struct strategy_form *form, const char *prefix, int workers)

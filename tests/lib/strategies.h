@@ -32,8 +32,8 @@ const struct strategy *strategy_named(const char *name);
 /* Whether jobs that dpbench starts itself can use it, on any device. */
 bool strategy_on_host(const struct strategy *strategy);
 
-/* A synchronous strategy on the host in one of its forms: one for each number of servers, and one
- * with comm.shard = optimizer. */
+/* A strategy that exchanges on the host in one of its forms: one for each number of servers, and
+ * one with comm.shard = optimizer. */
 struct strategy_form {
     const char *name;
     int servers;
@@ -44,11 +44,13 @@ struct strategy_form {
     bool network, ring;
     bool machines; /* its workers, or they and its servers, are told that they are on two machines
                     */
-    bool sharded;
+    bool sharded, synchronous;
 };
 
-/* As strategy_after. */
+/* As strategy_after: the synchronous forms. */
 const struct strategy_form *strategy_form_after(const struct strategy_form *form);
+/* Likewise: all forms. */
+const struct strategy_form *any_form_after(const struct strategy_form *form);
 /* "comm.name=... run.servers=... run.workers=...", and which rank is on which machine: half of the
  * workers on the first; all of them, where there are servers. `prefix` of the name: "mutant_" or
  * "". @borrowed until the next call. */

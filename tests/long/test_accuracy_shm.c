@@ -6,7 +6,7 @@
 static void test_shm(void **state)
 {
     (void)state;
-    expect_lenet_learns("comm.name=shm");
+    expect_lenet_learns("comm.name=shm run.workers=2");
 }
 
 int main(void)

@@ -23,6 +23,7 @@
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/strategies.h"
 #include "lib/traces.h"
 
 static const double most_s = 5.0; /* to end, beyond the deadline of who waits */
@@ -32,21 +33,6 @@ static const double timeout_s = 1.0, deadline_s = 40.0;
 
 static const char *const faults[] = {"kill",  "kill",   "exit_0", "exit_7", "exit_3", "abort",
                                      "error", "memory", "stop",   "hang",   "spin"};
-
-static const struct {
-    const char *settings;
-    int n_workers, n_servers;
-} strategies[] = {{"comm.inner=shm", 2, 0},
-                  {"comm.inner=shm run.comm_cores=1", 2, 0},
-                  {"comm.inner=replicated", 3, 0},
-                  {"comm.inner=ring_tcp", 3, 0},
-                  {"comm.inner=ring_tcp run.comm_cores=1", 2, 0},
-                  {"comm.inner=hierarchical comm.hosts=2+1 comm.interface=lo", 3, 0},
-                  {"comm.inner=local_sgd", 3, 0},
-                  {"comm.inner=sma", 3, 0},
-                  {"comm.inner=ps_cpu", 2, 0},
-                  {"comm.inner=ps_cpu run.servers=1", 2, 1},
-                  {"comm.inner=ps_cpu run.servers=2", 2, 2}};
 
 static const char *const comm_hooks[] = {"open", "plan",     "bind",  "load",    "begin", "ready",
                                          "end",  "progress", "serve", "publish", "close"};
@@ -58,22 +44,46 @@ static bool waits_for_deadline(const char *fault)
     return strcmp(fault, "stop") == 0 || strcmp(fault, "hang") == 0 || strcmp(fault, "spin") == 0;
 }
 
+/* The forms that comm fault can wrap: it opens the first strategy of a plugin, with few options. */
+static const struct strategy_form *next_form(const struct strategy_form *form)
+{
+    while ((form = any_form_after(form)) != NULL) {
+        const struct strategy *strategy = strategy_named(form->name);
+        if (!form->sharded && !strategy->library &&
+            strcmp(strategy->plugin + strlen("comm_"), form->name) == 0)
+            break;
+    }
+    return form;
+}
+
+static const struct strategy_form *pick_form(unsigned *seed)
+{
+    const struct strategy_form *form = NULL;
+    int n = 0;
+    while ((form = next_form(form)) != NULL)
+        n++;
+    for (int skip = rand_r(seed) % n; skip >= 0; skip--)
+        form = next_form(form);
+    return form;
+}
+
 static void make_arguments(unsigned *seed, const char *fault, char *text, size_t size)
 {
-    size_t s = (size_t)rand_r(seed) % (sizeof strategies / sizeof *strategies);
-    int n_ranks = strategies[s].n_workers + strategies[s].n_servers;
+    const struct strategy_form *form = pick_form(seed);
+    int n_workers = 2 + rand_r(seed) % 2;
+    int n_ranks = n_workers + form->servers;
     bool device = rand_r(seed) % 3 == 0;
     const char *kind = device ? "device" : "comm";
-    int rank = rand_r(seed) % (device ? strategies[s].n_workers : n_ranks);
+    int rank = rand_r(seed) % (device ? n_workers : n_ranks);
     /* Most often early: the later the call, the fewer the hooks that ever see it. */
     int call = rand_r(seed) % 2 ? 1 : 1 + rand_r(seed) % 12;
     snprintf(text, size,
-             "run.workers=%d comm.name=fault device.name=%s %s run.timeout_s=%g "
+             "%s device.name=%s run.comm_cores=%d run.timeout_s=%g "
              "run.stall_warning_s=0.5 checkpoint.save=x.safetensors checkpoint.every=4 %s "
              "%s.fault=%s %s.hook=%s %s.rank=%d %s.call=%d",
-             strategies[s].n_workers, device ? "fault" : "reference", strategies[s].settings,
-             timeout_s, rand_r(seed) % 3 == 0 ? "run.prove=yes" : "", kind, fault, kind,
-             device ? PICK(device_hooks) : PICK(comm_hooks), kind, rank, kind, call);
+             form_settings(form, "fault comm.inner=", n_workers), device ? "fault" : "reference",
+             rand_r(seed) % 4 == 0, timeout_s, rand_r(seed) % 3 == 0 ? "run.prove=yes" : "", kind,
+             fault, kind, device ? PICK(device_hooks) : PICK(comm_hooks), kind, rank, kind, call);
 }
 
 static int remove_checkpoints(void)

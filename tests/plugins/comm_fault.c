@@ -25,7 +25,7 @@ enum {
 static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
 static const char *const inner_names[] = {"shm",          "replicated", "ps_cpu", "ring_tcp",
                                           "hierarchical", "gloo",       "ps_gpu", "local_sgd",
-                                          "sma",          NULL};
+                                          "sma",          "easgd",      "gossip", NULL};
 
 struct options {
     struct fault_options fault;
@@ -67,7 +67,7 @@ static dpb_status load_inner(const struct options *options, const void **its)
     inner = plugin->ops;
     over_tcp = (struct hierarchical_options){.ring = options->ring, .tcp = options->tcp};
     served = (struct ps_options){.tcp = options->tcp};
-    *its = NULL; /* the others have defaults */
+    *its = NULL; /* two have no options */
     if (strcmp(name, "shm") == 0)
         *its = &no_shards;
     else if (strcmp(name, "ring_tcp") == 0)
@@ -76,10 +76,10 @@ static dpb_status load_inner(const struct options *options, const void **its)
         *its = &served;
     else if (strcmp(name, "ps_gpu") == 0)
         *its = &shards_on_all;
-    else if (strcmp(name, "local_sgd") == 0 || strcmp(name, "sma") == 0)
-        *its = &averaging;
     else if (strcmp(name, "hierarchical") == 0)
         *its = &over_tcp;
+    else if (strcmp(name, "replicated") != 0 && strcmp(name, "gloo") != 0)
+        *its = &averaging;
     return DPB_OK;
 }
 

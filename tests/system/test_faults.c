@@ -18,6 +18,7 @@
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/strategies.h"
 #include "lib/traces.h"
 
 static const double most_s = 5.0;      /* from the fault to the end of the job */
@@ -326,7 +327,7 @@ static void test_stopped_or_hanging(void **state)
 /* ---- from outside -------------------------------------------------------------------------- */
 
 /* Kills any of the ranks at any time; then what must be, must be. */
-static void kill_at_random(unsigned *seed, const char *arguments, size_t n_ranks)
+static void kill_at_random(unsigned *seed, const char *arguments, int n_ranks)
 {
     struct started started;
     struct command command;
@@ -335,7 +336,7 @@ static void kill_at_random(unsigned *seed, const char *arguments, size_t n_ranks
     char title[128], victim[64];
     traces_take(&before, ".");
     faults_start_long(&started, arguments);
-    size_t n = (size_t)rand_r(seed) % n_ranks + 1; /* as soon as so many are there, or later */
+    size_t n = (size_t)(rand_r(seed) % n_ranks) + 1; /* as soon as so many are there, or later */
     faults_await_ranks(&started, pids, n);
     unsigned delay_us = rand_r(seed) % 3 == 0 ? 0 : (unsigned)rand_r(seed) % 300000;
     usleep(delay_us);
@@ -358,20 +359,16 @@ static void kill_at_random(unsigned *seed, const char *arguments, size_t n_ranks
 
 static void test_killed_at_random(void **state)
 {
-    static const struct {
-        const char *arguments;
-        size_t n_ranks;
-    } jobs[] = {{"comm.name=shm", 2},
-                {"comm.name=ps_cpu run.servers=1", 3},
-                {"comm.name=replicated", 2},
-                {"comm.name=ps_cpu", 2},
-                {"comm.name=ps_async run.servers=1", 3},
-                {"comm.name=ps_async run.servers=2 comm.bound=1", 4},
-                {"comm.name=ps_async run.servers=2 comm.policy=k_async comm.k=2", 4}};
+    enum { WORKERS = 2 };
+    static const char *const policies[] = {
+        "comm.name=ps_async run.servers=2 comm.bound=1",
+        "comm.name=ps_async run.servers=2 comm.policy=k_async comm.k=2"};
     unsigned seed = 20;
     (void)state;
-    for (size_t i = 0; i < 24; i++)
-        kill_at_random(&seed, jobs[i % 7].arguments, jobs[i % 7].n_ranks);
+    for (const struct strategy_form *form = NULL; (form = any_form_after(form));)
+        kill_at_random(&seed, form_settings(form, "", WORKERS), WORKERS + form->servers);
+    for (size_t i = 0; i < 2; i++)
+        kill_at_random(&seed, policies[i], WORKERS + 2);
 }
 
 #define HANGING COMM "comm.fault=hang comm.hook=end comm.rank=1 comm.call=9"
