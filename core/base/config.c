@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/each.h"
 #include "base/log.h"
 
 enum {
@@ -420,18 +421,13 @@ static dpb_status put_json(struct dpb_config *config, const char *section, const
 
 static dpb_status read_json(struct dpb_config *config, json_t *root, const char *what)
 {
-    const char *section, *key;
-    json_t *entries, *entry;
     if (!json_is_object(root))
         return dpb_fail(DPB_USAGE, "%s: the configuration is not a JSON object", what);
-    json_object_foreach(root, section, entries)
-    {
+    dpb_each_member(root, section, entries) {
         if (!json_is_object(entries))
             return dpb_fail(DPB_USAGE, "%s: section '%s' is not a JSON object", what, section);
-        json_object_foreach(entries, key, entry)
-        {
+        dpb_each_member(entries, key, entry)
             DPB_TRY(put_json(config, section, key, entry, what));
-        }
     }
     return DPB_OK;
 }

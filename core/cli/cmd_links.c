@@ -107,13 +107,9 @@ static dpb_status measure_memory(struct measuring *m)
 
 static bool seen_before(const json_t *rows, const char *shared)
 {
-    size_t i;
-    const json_t *row;
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row)
         if (dpb_json_is(row, "shared", shared))
             return true;
-    }
     return false;
 }
 

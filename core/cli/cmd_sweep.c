@@ -199,10 +199,9 @@ static void keep_run(struct record *record)
 static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
                             struct queue *queue, struct record *record)
 {
-    size_t n_left = 0, i;
-    json_t *kept = json_object_get(record->document, "runs"), *run;
-    json_array_foreach(json_object_get(arguments->document, "runs"), i, run)
-    {
+    size_t n_left = 0;
+    json_t *kept = json_object_get(record->document, "runs");
+    dpb_each_item(json_object_get(arguments->document, "runs"), i, run) {
         if (!dpb_json_is(run, "status", "ok"))
             continue;
         if (!dpb_sweep_has(sweep, run))
@@ -213,7 +212,7 @@ static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_argu
         json_array_append(kept, run);
         keep_run(record);
     }
-    for (i = 0; i < queue->n; i++)
+    for (size_t i = 0; i < queue->n; i++)
         if (!dpb_sweep_done(sweep, record->document, &queue->jobs[i]))
             queue->jobs[n_left++] = queue->jobs[i];
     if (queue->jobs)

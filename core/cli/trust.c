@@ -206,8 +206,7 @@ dpb_status dpb_trust_check(const struct dpb_arguments *arguments)
 void dpb_trust_announce(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
 {
     const struct dpb_settings *settings = &x->settings;
-    json_t *inputs = dpb_result_inputs(x), *entry;
-    const char *name;
+    json_t *inputs = dpb_result_inputs(x);
     dpb_log(DPB_LOG_INFO, "%s runs: %s on %s, %s, %s%s; %u worker%s, %u server%s", arguments->file,
             settings->model.name, settings->data.name, settings->device.name, settings->comm.name,
             dpb_sweep_wanted(arguments->config) ? ", and the other cells of its sweep" : "",
@@ -216,11 +215,9 @@ void dpb_trust_announce(const struct dpb_arguments *arguments, const struct dpb_
     const struct dpb_setting *by = dpb_config_get(arguments->config, launch, "launch");
     if (by && by->value[0] != '\0')
         dpb_log(DPB_LOG_INFO, "  starts %s.launch = %s", launch, by->value);
-    json_object_foreach(inputs, name, entry)
-    {
+    dpb_each_member(inputs, name, entry)
         if (json_is_object(entry))
             dpb_log(DPB_LOG_INFO, "  reads %s = %s", name, dpb_json_text(entry, "path", ""));
-    }
     json_decref(inputs);
     if (arguments->output)
         dpb_log(DPB_LOG_INFO, "  writes its result to %s", arguments->output);

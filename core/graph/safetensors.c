@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 
+#include "base/each.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -322,13 +323,9 @@ static dpb_status check_extents(const struct dpb_safetensors *file)
         return dpb_fail(DPB_NO_MEMORY, "%s: out of memory", file->path);
     dpb_status status = DPB_OK;
     size_t n = 0;
-    const char *name;
-    json_t *value;
-    json_object_foreach(file->header, name, value)
-    {
+    dpb_each_member(file->header, name, value)
         if (status == DPB_OK && !is_metadata(name))
             status = read_extent(file, name, value, &extents[n++]);
-    }
     if (status == DPB_OK) {
         qsort(extents, n, sizeof *extents, compare_extents);
         status = check_cover(file, extents, n);
@@ -379,13 +376,9 @@ bool dpb_safetensors_has(const struct dpb_safetensors *file, const char *name)
 void dpb_safetensors_visit(const struct dpb_safetensors *file,
                            void (*visit)(void *context, const char *name), void *context)
 {
-    const char *name;
-    json_t *value;
-    json_object_foreach(file->header, name, value)
-    {
+    dpb_each_member(file->header, name, value)
         if (!is_metadata(name))
             visit(context, name);
-    }
 }
 
 static bool has_shape(const json_t *value, const struct dpb_safetensor *tensor)

@@ -213,13 +213,11 @@ dpb_status dpb_codec_rates_measure(json_t **codecs)
 
 static void print_codec(const json_t *codec, FILE *out)
 {
-    const json_t *wins = json_object_get(codec, "wins_below"), *one;
-    size_t i;
+    const json_t *wins = json_object_get(codec, "wins_below");
     fprintf(out, "%11s %11.4f  %11.2f  %11.2f", dpb_json_text(codec, "name", "?"),
             dpb_json_number(codec, "ratio"), dpb_json_number(codec, "encode_gb_per_s"),
             dpb_json_number(codec, "decode_gb_per_s"));
-    json_array_foreach(wins, i, one)
-    {
+    dpb_each_item(wins, i, one) {
         const double speed = dpb_json_number(one, "gbit_per_s");
         if (speed > 0)
             fprintf(out, " %11.2f", speed);
@@ -231,8 +229,6 @@ static void print_codec(const json_t *codec, FILE *out)
 
 void dpb_codec_rates_print(const json_t *codecs, FILE *out)
 {
-    const json_t *codec;
-    size_t i;
     if (json_array_size(codecs) == 0)
         return;
     fprintf(out,
@@ -242,5 +238,6 @@ void dpb_codec_rates_print(const json_t *codecs, FILE *out)
     for (size_t k = 0; k < N_WORKERS; k++)
         fprintf(out, " %3u workers", workers[k]);
     fputc('\n', out);
-    json_array_foreach(codecs, i, codec) print_codec(codec, out);
+    dpb_each_item(codecs, i, codec)
+        print_codec(codec, out);
 }

@@ -203,8 +203,6 @@ static void print_point(const json_t *point, FILE *out)
 void dpb_comm_report_print(const json_t *document, FILE *out)
 {
     const char *status = dpb_json_text(document, "status", "?");
-    const json_t *point;
-    size_t i;
     double servers = dpb_json_number(document, "world.servers");
     double workers = dpb_json_number(document, "world.workers");
     fprintf(out, "%s: comm %s, %.0f worker%s", dpb_json_text(document, "name", "?"),
@@ -217,7 +215,8 @@ void dpb_comm_report_print(const json_t *document, FILE *out)
     dpb_facts_print(json_object_get(document, "ranks"), "", out);
     fprintf(out, "      bytes       count  type  buckets  iterations      min us      p50 us      "
                  "p99 us  algbw GB/s  busbw GB/s     wrong  in place\n");
-    json_array_foreach(json_object_get(document, "points"), i, point) print_point(point, out);
+    dpb_each_item(json_object_get(document, "points"), i, point)
+        print_point(point, out);
     dpb_codec_rates_print(json_object_get(document, "codecs"), out);
     if (strcmp(status, "ok") != 0)
         fprintf(out, "%s: %s\n", status, dpb_json_text(document, "error", "no reason given"));

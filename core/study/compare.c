@@ -30,12 +30,9 @@ static void note_difference(void *list, const char *path, const json_t *a, const
 static json_t *values_of(const json_t *config)
 {
     json_t *values = json_object();
-    const char *section, *key;
-    json_t *rows, *entry;
-    json_object_foreach((json_t *)(uintptr_t)config, section, rows)
-    {
+    dpb_each_member(config, section, rows) {
         json_t *of_section = json_object();
-        json_object_foreach(rows, key, entry)
+        dpb_each_member(rows, key, entry)
             json_object_set(of_section, key, json_object_get(entry, "value"));
         json_object_set_new(values, section, of_section);
     }
@@ -274,10 +271,7 @@ static bool is_listed(const char *list, const char *name, size_t length)
 
 static dpb_status require_same(const json_t *differences, const char *same)
 {
-    const json_t *entry;
-    size_t i;
-    json_array_foreach(differences, i, entry)
-    {
+    dpb_each_item(differences, i, entry) {
         const char *path = dpb_json_text(entry, "path", "?");
         if (is_listed(same, path, strcspn(path, ".")))
             return dpb_fail(DPB_USAGE,

@@ -20,14 +20,13 @@ static void print_value(const json_t *value, FILE *out)
 
 static void print_differences(const json_t *document, FILE *out)
 {
-    const json_t *list = json_object_get(document, "differences"), *entry;
-    size_t i, n_settings = 0;
+    const json_t *list = json_object_get(document, "differences");
+    size_t n_settings = 0;
     fputs(json_array_size(list) == 0
               ? "settings, inputs, machine, versions and environment are the same\n"
               : "different (A | B):\n",
           out);
-    json_array_foreach(list, i, entry)
-    {
+    dpb_each_item(list, i, entry) {
         const char *path = dpb_json_text(entry, "path", "?");
         n_settings += strncmp(path, "config.", 7) == 0;
         fprintf(out, "  %-32s ", path);
@@ -42,10 +41,8 @@ static void print_differences(const json_t *document, FILE *out)
 
 static void label_of(const json_t *cell, char label[LABEL])
 {
-    const char *key;
-    json_t *value;
     struct dpb_text text = dpb_text_in(label, LABEL);
-    json_object_foreach((json_t *)(uintptr_t)cell, key, value)
+    dpb_each_member(cell, key, value)
         dpb_text_item(&text, " ", "%s=%s", key, dpb_json_text(value, "", "?"));
     if (text.length == 0)
         dpb_text_add(&text, "run");
@@ -65,10 +62,8 @@ static void print_doubts(const json_t *row, FILE *out)
 {
     static const char *const sides[] = {"a", "b"}, *const names[] = {"A", "B"};
     for (size_t side = 0; side < 2; side++) {
-        const json_t *doubts = json_object_get(json_object_get(row, sides[side]), "doubts"), *one;
-        size_t i;
-        json_array_foreach(doubts, i, one)
-        {
+        const json_t *doubts = json_object_get(json_object_get(row, sides[side]), "doubts");
+        dpb_each_item(doubts, i, one) {
             if (i == 0)
                 fprintf(out, "; %s was ", names[side]);
             fprintf(out, "%s%s", i > 0 ? ", " : "", json_string_value(one));
@@ -78,12 +73,9 @@ static void print_doubts(const json_t *row, FILE *out)
 
 static int width_of_labels(const json_t *rows)
 {
-    const json_t *row;
     char label[LABEL];
     int width = 4;
-    size_t i;
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row) {
         label_of(json_object_get(row, "cell"), label);
         width = (int)strlen(label) > width ? (int)strlen(label) : width;
     }
@@ -101,14 +93,12 @@ static void ratio_of(const json_t *of, char *text, size_t capacity)
 
 static void print_rows(const json_t *document, FILE *out)
 {
-    const json_t *rows = json_object_get(document, "rows"), *row;
+    const json_t *rows = json_object_get(document, "rows");
     const int width = width_of_labels(rows);
     char label[LABEL], ratio[64];
-    size_t i;
     fprintf(out, "\n%-*s  %11s  %11s  %s\n", width, "cell", "A samples/s", "B samples/s",
             "B / A [95 % interval]");
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row) {
         ratio_of(row, ratio, sizeof ratio);
         label_of(json_object_get(row, "cell"), label);
         fprintf(out, "%-*s", width, label);
@@ -140,13 +130,11 @@ static void print_seconds(const json_t *side, FILE *out)
 static void print_targets(const json_t *document, FILE *out)
 {
     static const char *const names[DPB_COMPARE_TARGETS] = {"time", "= samples", "/ rate"};
-    const json_t *rows = json_object_get(document, "rows"), *row;
+    const json_t *rows = json_object_get(document, "rows");
     const int width = width_of_labels(rows);
     char label[LABEL], ratio[64];
     bool titled = false;
-    size_t i;
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row) {
         const json_t *target = json_object_get(row, "to_target");
         if (!json_is_object(target))
             continue;
@@ -169,11 +157,8 @@ static void print_targets(const json_t *document, FILE *out)
 
 static void print_only(const json_t *document, const char *key, const char *side, FILE *out)
 {
-    const json_t *cell;
     char label[LABEL];
-    size_t i;
-    json_array_foreach(json_object_get(document, key), i, cell)
-    {
+    dpb_each_item(json_object_get(document, key), i, cell) {
         label_of(cell, label);
         fprintf(out, "%s: only %s has it\n", label, side);
     }

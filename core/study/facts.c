@@ -33,10 +33,8 @@ json_t *dpb_facts_of_ranks(struct dpb_board *board)
 /* "interface lo, address 127.0.0.1"; "": nothing was reported. */
 static void describe(const json_t *rank, char line[LINE_BYTES])
 {
-    const char *name;
-    json_t *value;
     struct dpb_text text = dpb_text_in(line, LINE_BYTES);
-    json_object_foreach(json_object_get(rank, "comm"), name, value)
+    dpb_each_member(json_object_get(rank, "comm"), name, value)
         dpb_text_item(&text, ", ", "%s %s", name, dpb_json_text(value, "", "?"));
 }
 

@@ -171,11 +171,10 @@ static bool is_worker(const json_t *rank)
 static void write_parts_of_run(const json_t *document, FILE *out)
 {
     struct dpb_svg_row bars[MOST_WORKERS + 1] = {{.label = "the run"}};
-    const json_t *ranks = json_object_get(document, "ranks"), *rank;
-    size_t n = 1, n_workers = 0, i;
+    const json_t *ranks = json_object_get(document, "ranks");
+    size_t n = 1, n_workers = 0;
     dpb_figure_fill_parts(dpb_json_at(document, "timing.breakdown_ns"), &bars[0]);
-    json_array_foreach(ranks, i, rank)
-    {
+    dpb_each_item(ranks, i, rank) {
         if (!is_worker(rank) || n_workers++ >= MOST_WORKERS)
             continue;
         snprintf(bars[n].label, sizeof bars[n].label, "rank %.0f", dpb_json_number(rank, "rank"));
@@ -230,13 +229,13 @@ void dpb_course_of_loss(const json_t *run, enum dpb_by by, struct dpb_course *co
 
 void dpb_course_of_accuracy(const json_t *run, enum dpb_by by, struct dpb_course *course)
 {
-    const json_t *evals = json_object_get(run, "eval"), *eval;
-    size_t i;
+    const json_t *evals = json_object_get(run, "eval");
     if (!dpb_course_create(json_array_size(evals), course))
         return;
-    json_array_foreach(evals, i, eval) dpb_course_add(
-        course, dpb_json_number(eval, by == DPB_BY_SECONDS ? "trained_s" : "trained_samples"),
-        100 * dpb_json_number(eval, "accuracy"));
+    dpb_each_item(evals, i, eval)
+        dpb_course_add(
+            course, dpb_json_number(eval, by == DPB_BY_SECONDS ? "trained_s" : "trained_samples"),
+            100 * dpb_json_number(eval, "accuracy"));
 }
 
 void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, dpb_course_of *of,

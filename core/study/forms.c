@@ -44,13 +44,10 @@ static void print_row(const json_t *line, size_t n_columns, FILE *out)
 
 static void print_table(const json_t *table, FILE *out)
 {
-    const json_t *columns = json_object_get(table, "columns"), *column, *line;
-    size_t i;
+    const json_t *columns = json_object_get(table, "columns");
     print_cell("settings", out);
-    json_array_foreach(columns, i, column)
-    {
+    dpb_each_item(columns, i, column)
         print_cell(json_string_value(column), out);
-    }
     /* Where every row failed, strategy is the only column: the reasons have one of their own. */
     const size_t n = json_array_size(columns) > 1 ? json_array_size(columns) : 2;
     for (size_t c = json_array_size(columns); c < n; c++)
@@ -59,10 +56,8 @@ static void print_table(const json_t *table, FILE *out)
     for (size_t c = 0; c < n; c++)
         fputs(c == 0 ? "|---" : "|---:", out);
     fputs("|\n", out);
-    json_array_foreach(json_object_get(table, "lines"), i, line)
-    {
+    dpb_each_item(json_object_get(table, "lines"), i, line)
         print_row(line, n, out);
-    }
     fputc('\n', out);
 }
 
@@ -84,15 +79,12 @@ void dpb_sweep_markdown(const json_t *document, FILE *out)
 /* Puts the scalars below `value` into `flat`, by their paths. */
 static void flatten(const char *path, json_t *value, json_t *flat)
 {
-    const char *key;
-    json_t *member;
     if (!json_is_object(value)) {
         if (!json_is_array(value))
             json_object_set(flat, path, value);
         return;
     }
-    json_object_foreach(value, key, member)
-    {
+    dpb_each_member(value, key, member) {
         char below[512];
         snprintf(below, sizeof below, "%s%s%s", path, path[0] != '\0' ? "." : "", key);
         flatten(below, member, flat);
@@ -125,30 +117,23 @@ static void print_value(const json_t *value, FILE *out)
 
 void dpb_sweep_csv(const json_t *document, FILE *out)
 {
-    json_t *columns = json_object(), *flat = json_array(), *row;
-    const char *path;
-    json_t *unused;
-    size_t i;
-    json_array_foreach(json_object_get(document, "rows"), i, row)
-    {
+    json_t *columns = json_object(), *flat = json_array();
+    dpb_each_item(json_object_get(document, "rows"), i, row) {
         json_t *fields = json_object();
         flatten("", row, fields);
         json_object_update_missing(columns, fields);
         json_array_append_new(flat, fields);
     }
     const char *comma = "";
-    json_object_foreach(columns, path, unused)
-    {
+    dpb_each_member(columns, path, unused) {
         fputs(comma, out);
         print_field(path, out);
         comma = ",";
     }
     fputc('\n', out);
-    json_array_foreach(flat, i, row)
-    {
+    dpb_each_item(flat, i, row) {
         comma = "";
-        json_object_foreach(columns, path, unused)
-        {
+        dpb_each_member(columns, path, unused) {
             fputs(comma, out);
             print_value(json_object_get(row, path), out);
             comma = ",";

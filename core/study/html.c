@@ -49,24 +49,19 @@ static bool is_structured(const json_t *array)
 static void write_facts(const char *path, const json_t *value, FILE *out)
 {
     char below[TEXT];
-    const char *key;
-    json_t *member;
-    size_t i;
     const char *gap = path[0] != '\0' ? "." : "";
     if (json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0) ||
         (json_is_string(value) && json_string_length(value) == 0))
         return;
     if (json_is_object(value)) {
-        json_object_foreach((json_t *)(uintptr_t)value, key, member)
-        {
+        dpb_each_member(value, key, member) {
             snprintf(below, sizeof below, "%.*s%s%.100s", TEXT - 104, path, gap, key);
             write_facts(below, member, out);
         }
         return;
     }
     if (json_is_array(value) && is_structured(value)) {
-        json_array_foreach(value, i, member)
-        {
+        dpb_each_item(value, i, member) {
             snprintf(below, sizeof below, "%.*s[%zu]", TEXT - 30, path, i);
             write_facts(below, member, out);
         }
@@ -75,8 +70,7 @@ static void write_facts(const char *path, const json_t *value, FILE *out)
     dpb_markup(out, "<tr><th>%s</th><td>", path);
     if (!json_is_array(value))
         write_value(value, out);
-    json_array_foreach(value, i, member)
-    {
+    dpb_each_item(value, i, member) {
         fputs(i > 0 ? ", " : "", out);
         write_value(member, out);
     }
@@ -100,14 +94,10 @@ static void write_table_of(const char *title, const json_t *value, const json_t 
 /* What somebody set, with its origin; defaults are counted. */
 static void write_settings(const json_t *config, FILE *out)
 {
-    const char *section, *key;
-    json_t *keys, *setting;
     size_t n_defaults = 0;
     fputs("<h3>Settings</h3>\n<table class=\"facts\">\n", out);
-    json_object_foreach((json_t *)(uintptr_t)config, section, keys)
-    {
-        json_object_foreach(keys, key, setting)
-        {
+    dpb_each_member(config, section, keys)
+        dpb_each_member(keys, key, setting) {
             const char *origin = dpb_json_text(setting, "origin", "");
             if (strcmp(origin, "default") == 0) {
                 n_defaults++;
@@ -117,7 +107,6 @@ static void write_settings(const json_t *config, FILE *out)
             write_value(json_object_get(setting, "value"), out);
             dpb_markup(out, " <span class=\"origin\">%s</span></td></tr>\n", origin);
         }
-    }
     fputs("</table>\n", out);
     if (n_defaults > 0)
         fprintf(out, "<p class=\"about\">%zu more settings have their defaults.</p>\n", n_defaults);
@@ -140,8 +129,7 @@ static void write_origin(struct dpb_html *html, const json_t *document)
 
 static void write_head(const char *path, const json_t *document, FILE *out)
 {
-    const json_t *words = dpb_result_part(document, "invocation.command"), *word;
-    size_t i;
+    const json_t *words = dpb_result_part(document, "invocation.command");
     const char *processor = dpb_json_text(dpb_result_part(document, "machine.processor"), "", NULL);
     dpb_markup(out, "<h2>%s</h2>\n<p class=\"about\">%s, started %s",
                dpb_json_text(document, "name", "run"), path,
@@ -151,7 +139,7 @@ static void write_head(const char *path, const json_t *document, FILE *out)
     fputs("</p>\n", out);
     if (json_array_size(words) > 0)
         fputs("<p class=\"about\">", out);
-    json_array_foreach(words, i, word)
+    dpb_each_item(words, i, word)
         dpb_markup(out, "%s%s", i > 0 ? " " : "", dpb_json_text(word, "", "?"));
     fputs(json_array_size(words) > 0 ? "</p>\n" : "", out);
     if (!dpb_json_is(document, "status", "ok")) {
@@ -197,9 +185,7 @@ static void write_lines_of_run(char *text, FILE *out)
 static void write_rate(const char *text, const json_t *document, FILE *out)
 {
     const char *rate = strstr(text, "SamplesPerSec:");
-    const json_t *warning;
     char doubts[TEXT];
-    size_t i;
     dpb_figure_doubts(document, doubts, sizeof doubts);
     if (rate && (rate == text || rate[-1] == '\n')) {
         char line[TEXT];
@@ -209,8 +195,7 @@ static void write_rate(const char *text, const json_t *document, FILE *out)
     fputs("\n<ul class=\"warn\">\n", out);
     if (doubts[0] != '\0')
         dpb_markup(out, "<li>No conclusion from this rate: %s.</li>\n", doubts);
-    json_array_foreach(json_object_get(document, "warnings"), i, warning)
-    {
+    dpb_each_item(json_object_get(document, "warnings"), i, warning) {
         dpb_markup(out, "<li>%s: %s", dpb_json_text(warning, "code", "?"),
                    dpb_json_text(warning, "text", "?"));
         if (dpb_json_number(warning, "count") > 1)

@@ -22,14 +22,10 @@ struct notes {
 
 static json_t *note_of(json_t *notes, const char *code)
 {
-    json_t *note;
-    size_t i;
-    json_array_foreach(notes, i, note)
-    {
+    dpb_each_item(notes, i, note)
         if (dpb_json_is(note, "code", code))
             return note;
-    }
-    note = json_pack("{s:o, s:i}", "code", dpb_json_string(code), "runs", 0);
+    json_t *note = json_pack("{s:o, s:i}", "code", dpb_json_string(code), "runs", 0);
     json_array_append_new(notes, note);
     return note;
 }
@@ -37,15 +33,11 @@ static json_t *note_of(json_t *notes, const char *code)
 /* By code: the first text, and how many runs have it. */
 static json_t *warnings_of_row(const json_t *document, const json_t *row)
 {
-    const json_t *run, *warning;
     json_t *notes = json_array();
-    size_t i, k;
-    json_array_foreach(json_object_get(document, "runs"), i, run)
-    {
+    dpb_each_item(json_object_get(document, "runs"), i, run) {
         if (json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) != 1)
             continue;
-        json_array_foreach(json_object_get(run, "warnings"), k, warning)
-        {
+        dpb_each_item(json_object_get(run, "warnings"), k, warning) {
             json_t *note = note_of(notes, dpb_json_text(warning, "code", "?"));
             if (!json_object_get(note, "text"))
                 json_object_set(note, "text", json_object_get(warning, "text"));
@@ -59,15 +51,13 @@ static json_t *warnings_of_row(const json_t *document, const json_t *row)
 static void write_marks(struct notes *notes, const json_t *row, FILE *out)
 {
     char doubts[TEXT], where[TEXT];
-    json_t *warnings = warnings_of_row(notes->document, row), *warning;
-    size_t i;
+    json_t *warnings = warnings_of_row(notes->document, row);
     dpb_figure_doubts(row, doubts, sizeof doubts);
     snprintf(where, sizeof where, "%.100s, %.0f worker%s", dpb_json_text(row, "strategy", "?"),
              dpb_json_number(row, "workers"), dpb_json_number(row, "workers") == 1 ? "" : "s");
     fputs(doubts[0] || json_array_size(warnings) > 0 ? "<small>" : "", out);
     dpb_markup(out, "%s", doubts);
-    json_array_foreach(warnings, i, warning)
-    {
+    dpb_each_item(warnings, i, warning) {
         if (json_array_size(notes->list) == MOST_NOTES) {
             notes->n_left_out++;
             continue;
@@ -100,15 +90,12 @@ static void write_failed(const json_t *line, size_t n_columns, FILE *out)
 
 static void write_line(const json_t *columns, const json_t *line, struct notes *notes, FILE *out)
 {
-    const json_t *cell;
-    size_t i;
     if (json_is_true(json_object_get(line, "failed"))) {
         write_failed(line, json_array_size(columns), out);
         return;
     }
     fputs("<tr>", out);
-    json_array_foreach(json_object_get(line, "cells"), i, cell)
-    {
+    dpb_each_item(json_object_get(line, "cells"), i, cell) {
         const char *title = dpb_json_text(json_array_get(columns, i), "", "");
         dpb_markup(out, "<td class=\"%s\">%s", class_of(title), dpb_json_text(cell, "", ""));
         if (strcmp(title, "samples/s") == 0 && notes)
@@ -121,18 +108,15 @@ static void write_line(const json_t *columns, const json_t *line, struct notes *
 /* `notes` NULL: without what qualifies the rates. */
 static void write_table(const json_t *table, struct notes *notes, FILE *out)
 {
-    const json_t *columns = json_object_get(table, "columns"), *column, *line;
+    const json_t *columns = json_object_get(table, "columns");
     const char *before = "";
-    size_t i;
     fputs("<div class=\"wide\" tabindex=\"0\"><table class=\"rows\">\n<thead><tr>", out);
-    json_array_foreach(columns, i, column)
-    {
+    dpb_each_item(columns, i, column) {
         const char *title = dpb_json_text(column, "", "");
         dpb_markup(out, class_of(title)[0] ? "<th class=\"l\">%s</th>" : "<th>%s</th>", title);
     }
     fputs("</tr></thead>\n<tbody>\n", out);
-    json_array_foreach(json_object_get(table, "lines"), i, line)
-    {
+    dpb_each_item(json_object_get(table, "lines"), i, line) {
         const char *group = dpb_json_text(line, "group", "");
         if (strcmp(group, before) != 0) {
             fprintf(out, "<tr class=\"group\"><th colspan=\"%zu\">", json_array_size(columns));
@@ -168,13 +152,10 @@ static void write_notes(void (*print)(const json_t *document, FILE *out), const 
 
 static void write_warnings_of_runs(const struct notes *notes, FILE *out)
 {
-    const json_t *note;
-    size_t i;
     if (json_array_size(notes->list) == 0)
         return;
     fputs("<h4>Warnings of the runs</h4>\n<ul class=\"warn\">\n", out);
-    json_array_foreach(notes->list, i, note)
-    {
+    dpb_each_item(notes->list, i, note) {
         const double runs = dpb_json_number(note, "runs");
         fprintf(out, "<li>[%zu] ", i + 1);
         dpb_markup(out, "%s: %s: %s", dpb_json_text(note, "where", "?"),

@@ -84,14 +84,12 @@ static dpb_status locate(struct dpb_config *config, const char *there, const cha
 dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config)
 {
     char here[PATH_MAX], section[64];
-    const char *there = dpb_json_text(document, "invocation.directory", NULL), *name;
-    json_t *entry;
+    const char *there = dpb_json_text(document, "invocation.directory", NULL);
     if (!there || !getcwd(here, sizeof here) || strcmp(here, there) == 0)
         return DPB_OK;
     for (size_t i = 0; i < N_INPUTS; i++)
         DPB_TRY(locate(config, there, inputs[i][0], inputs[i][1]));
-    json_object_foreach(json_object_get(document, "inputs"), name, entry)
-    {
+    dpb_each_member(json_object_get(document, "inputs"), name, entry) {
         const char *dot = strchr(name, '.');
         snprintf(section, sizeof section, "%.*s", dot ? (int)(dot - name) : 0, name);
         if (dot && json_is_object(entry)) /* those above are there already */

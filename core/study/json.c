@@ -63,20 +63,16 @@ static void descend(struct walk *at, const char *key, const json_t *a, const jso
 /* NOLINTNEXTLINE(misc-no-recursion) */
 static void walk(struct walk *at, const json_t *a, const json_t *b, size_t length)
 {
-    const char *key;
-    json_t *value;
     if (!json_is_object(a) || !json_is_object(b)) {
         if ((a || b) && !json_equal(a, b))
             at->visit(at->context, at->path, a, b);
         return;
     }
-    json_object_foreach((json_t *)(uintptr_t)a, key, value)
+    dpb_each_member(a, key, value)
         descend(at, key, value, json_object_get(b, key), length);
-    json_object_foreach((json_t *)(uintptr_t)b, key, value)
-    {
+    dpb_each_member(b, key, value)
         if (!json_object_get(a, key))
             descend(at, key, NULL, value, length);
-    }
 }
 
 void dpb_json_differences(const json_t *a, const json_t *b, const char *name, dpb_json_visit *visit,

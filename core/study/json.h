@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <time.h>
 
+#include "base/each.h"
+
 /* The value at a path like "timing.samples_per_s.mean"; NULL: none. @borrowed. */
 const json_t *dpb_json_at(const json_t *document, const char *path);
 /* The number there; NaN for null or no value. */

@@ -110,13 +110,9 @@ struct table {
 
 static double rate_at(const json_t *points, double bytes)
 {
-    size_t i;
-    const json_t *point;
-    json_array_foreach(points, i, point)
-    {
+    dpb_each_item(points, i, point)
         if (dpb_json_number(point, "bytes") == bytes)
             return dpb_json_number(point, "bytes_per_s.median");
-    }
     return NAN;
 }
 
@@ -178,14 +174,12 @@ static void flush(struct table *table, FILE *out)
 static void print_memory(const json_t *rows, FILE *out)
 {
     struct table table = {.n = 0};
-    const json_t *row;
-    size_t i;
     bool several = false; /* nodes */
-    json_array_foreach(rows, i, row) several |= !(dpb_json_number(row, "cpu_node") == 0);
+    dpb_each_item(rows, i, row)
+        several |= !(dpb_json_number(row, "cpu_node") == 0);
     fprintf(out, "\nmemory: one size gone over by so many threads together%s; a copy counts once\n",
             several ? ", node of the threads > node of the memory" : "");
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row) {
         double threads = dpb_json_number(row, "threads"), cpu = dpb_json_number(row, "cpu_node"),
                memory = dpb_json_number(row, "memory_node");
         char nodes[TITLE / 2] = "";
@@ -209,17 +203,13 @@ static bool told_before(const json_t *rows, size_t i)
 /* One line for all pairs that share the same thing. */
 static void print_latencies(const json_t *rows, FILE *out)
 {
-    const json_t *row, *other;
-    size_t i, k;
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row) {
         const char *shared = dpb_json_text(row, "shared", "?");
         double sum = 0, least = INFINITY, most = 0;
         uint32_t n = 0;
         if (told_before(rows, i))
             continue;
-        json_array_foreach(rows, k, other)
-        {
+        dpb_each_item(rows, k, other) {
             double latency = dpb_json_number(other, "latency_s.median");
             if (!dpb_json_is(other, "shared", shared) || isnan(latency))
                 continue;
@@ -237,20 +227,16 @@ static void print_latencies(const json_t *rows, FILE *out)
 static void print_cores(const json_t *cores, FILE *out)
 {
     struct table table = {.n = 0};
-    const json_t *row;
-    size_t i;
     if (json_array_size(json_object_get(cores, "latency")) == 0) {
         fputs("\ncores: there is one usable core only\n", out);
         return;
     }
     fputs("\ncores: one copies what another has just written into shared memory\n", out);
     print_latencies(json_object_get(cores, "latency"), out);
-    json_array_foreach(json_object_get(cores, "rate"), i, row)
-    {
+    dpb_each_item(json_object_get(cores, "rate"), i, row)
         add_column(&table, json_object_get(row, "rate"), out, "%.0f>%.0f (%.8s)",
                    dpb_json_number(row, "a"), dpb_json_number(row, "b"),
                    dpb_json_text(row, "shared", "?"));
-    }
     flush(&table, out);
 }
 
@@ -282,16 +268,14 @@ static void print_clock(const json_t *device, const char *what, const char *name
 
 static void print_paths(const json_t *devices, FILE *out)
 {
-    const json_t *device;
-    size_t i, k, n = json_array_size(devices);
+    size_t k, n = json_array_size(devices);
     if (n < 2)
         return;
     fputs("          ", out);
     for (k = 0; k < n; k++)
         fprintf(out, "%6zu", k);
     fputc('\n', out);
-    json_array_foreach(devices, i, device)
-    {
+    dpb_each_item(devices, i, device) {
         fprintf(out, "  %8zu", i);
         for (k = 0; k < n; k++) {
             const char *path =
@@ -305,10 +289,7 @@ static void print_paths(const json_t *devices, FILE *out)
 static void print_copies(const json_t *plugin, FILE *out)
 {
     struct table table = {.n = 0};
-    const json_t *row;
-    size_t i;
-    json_array_foreach(json_object_get(plugin, "host"), i, row)
-    {
+    dpb_each_item(json_object_get(plugin, "host"), i, row) {
         const char *memory = dpb_json_text(row, "memory", "?");
         double device = dpb_json_number(row, "device");
         fprintf(out, "  latency, host and %.0f, %s: %.1f us to, %.1f us from\n", device, memory,
@@ -319,8 +300,7 @@ static void print_copies(const json_t *plugin, FILE *out)
         add_column(&table, json_object_get(row, "both"), out, "H<>%.0f %s", device, memory);
     }
     flush(&table, out);
-    json_array_foreach(json_object_get(plugin, "pairs"), i, row)
-    {
+    dpb_each_item(json_object_get(plugin, "pairs"), i, row) {
         const char *way = dpb_json_text(row, "way", "?");
         double from = dpb_json_number(row, "from"), to = dpb_json_number(row, "to");
         if (!json_is_true(json_object_get(row, "possible"))) {
@@ -337,13 +317,10 @@ static void print_copies(const json_t *plugin, FILE *out)
 
 static void print_plugin(const json_t *plugin, FILE *out)
 {
-    const json_t *device;
-    size_t i;
     fprintf(out, "\ndevices of %s", dpb_json_text(plugin, "name", "?"));
     const char *missing = dpb_json_text(plugin, "missing", NULL);
     fprintf(out, "%s%s\n", missing ? ": none: " : "", missing ? missing : "");
-    json_array_foreach(json_object_get(plugin, "devices"), i, device)
-    {
+    dpb_each_item(json_object_get(plugin, "devices"), i, device) {
         fprintf(out, "  %zu: %s at %s, %.1f GiB", i, dpb_json_text(device, "name", "?"),
                 dpb_json_text(device, "pci_address", "?"),
                 dpb_json_number(device, "memory_bytes") / (1024. * 1024 * 1024));
@@ -360,24 +337,19 @@ static void print_plugin(const json_t *plugin, FILE *out)
 
 static void print_topology(const json_t *topology, FILE *out)
 {
-    const json_t *row, *name;
-    size_t i, k;
     fprintf(out, "topology: %.0f package%s, %.0f cores, %.0f hardware threads\n",
             dpb_json_number(topology, "packages"),
             dpb_json_number(topology, "packages") == 1 ? "" : "s",
             dpb_json_number(topology, "cores"), dpb_json_number(topology, "threads"));
-    json_array_foreach(json_object_get(topology, "nodes"), i, row)
-    {
+    dpb_each_item(json_object_get(topology, "nodes"), i, row)
         fprintf(out, "  node %.0f: %.1f GiB, threads %s\n", dpb_json_number(row, "node"),
                 dpb_json_number(row, "memory_bytes") / (1024. * 1024 * 1024),
                 dpb_json_text(row, "threads", "?"));
-    }
-    json_array_foreach(json_object_get(topology, "pci"), i, row)
-    {
+    dpb_each_item(json_object_get(topology, "pci"), i, row) {
         fprintf(out, "  %s %s %s", dpb_json_text(row, "pci_address", "?"),
                 dpb_json_text(row, "kind", "?"),
                 dpb_json_text(row, "name", dpb_json_text(row, "ids", "?")));
-        json_array_foreach(json_object_get(row, "system_names"), k, name)
+        dpb_each_item(json_object_get(row, "system_names"), k, name)
             fprintf(out, " %s", json_string_value(name));
         if (!isnan(dpb_json_number(row, "node")))
             fprintf(out, ", node %.0f", dpb_json_number(row, "node"));
@@ -389,9 +361,8 @@ static void print_topology(const json_t *topology, FILE *out)
 
 void dpb_links_report_print(const json_t *document, FILE *out)
 {
-    const json_t *part, *plugin;
+    const json_t *part;
     const char *status = dpb_json_text(document, "status", "?");
-    size_t i;
     if (json_is_object(part = json_object_get(document, "topology")))
         print_topology(part, out);
     if (json_is_array(part = json_object_get(document, "memory")))
@@ -402,10 +373,11 @@ void dpb_links_report_print(const json_t *document, FILE *out)
         print_loopback(part, out);
     if (json_is_object(part = json_object_get(document, "network")))
         dpb_network_report_print(part, out);
-    json_array_foreach(json_object_get(document, "devices"), i, plugin) print_plugin(plugin, out);
-    json_array_foreach(json_object_get(document, "warnings"), i, part)
-        fprintf(out, "warning: %s: %s\n", dpb_json_text(part, "code", "?"),
-                dpb_json_text(part, "text", "?"));
+    dpb_each_item(json_object_get(document, "devices"), i, plugin)
+        print_plugin(plugin, out);
+    dpb_each_item(json_object_get(document, "warnings"), i, warning)
+        fprintf(out, "warning: %s: %s\n", dpb_json_text(warning, "code", "?"),
+                dpb_json_text(warning, "text", "?"));
     if (strcmp(status, "ok") != 0)
         fprintf(out, "%s: %s\n", status, dpb_json_text(document, "error", "no reason given"));
 }

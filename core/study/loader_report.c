@@ -146,10 +146,9 @@ static void print_point(const json_t *point, FILE *out)
 
 void dpb_loader_report_print(const json_t *document, FILE *out)
 {
-    const json_t *data = json_object_get(document, "data"), *point;
+    const json_t *data = json_object_get(document, "data");
     const json_t *shape = json_object_get(data, "shape");
     const char *status = dpb_json_text(document, "status", "?");
-    size_t i;
     fprintf(out,
             "%s: data %s, %.0f training samples of %lld x %lld x %lld %s, batch %.0f, opened in "
             "%.2f s\n",
@@ -160,7 +159,8 @@ void dpb_loader_report_print(const json_t *document, FILE *out)
             dpb_json_number(document, "batch"), dpb_json_number(data, "open_s"));
     fprintf(out, "  threads  samples/s   slowest .. fastest  speedup  read MB/s  decoded MB/s  "
                  "skipped\n");
-    json_array_foreach(json_object_get(document, "points"), i, point) print_point(point, out);
+    dpb_each_item(json_object_get(document, "points"), i, point)
+        print_point(point, out);
     fprintf(out, "median of up to %d windows, in turn with the other rows; %.0f cores here\n",
             DPB_LOADER_WINDOWS, dpb_json_number(document, "cores"));
     if (strcmp(status, "ok") != 0)

@@ -91,9 +91,8 @@ static size_t find_source(struct dpb_merge *merge, const char *file, bool kept)
 
 static bool add_result(struct dpb_merge *merge, const struct dpb_compared *result)
 {
-    json_t *runs = json_object_get(result->document, "runs"), *run;
+    json_t *runs = json_object_get(result->document, "runs");
     bool good = true;
-    size_t i;
     if (!dpb_json_is(result->document, "schema", "dpbench.sweep/1")) {
         const bool kept = dpb_merge_is_of_sweep(result->document);
         return add_run(merge, find_source(merge, result->file, kept),
@@ -103,10 +102,8 @@ static bool add_result(struct dpb_merge *merge, const struct dpb_compared *resul
     const double repeats = dpb_json_number(result->document, "repeats");
     if (repeats >= 1 && repeats <= DPB_MERGE_REPEATS)
         merge->sources[source].repeats = (int64_t)repeats;
-    json_array_foreach(runs, i, run)
-    {
+    dpb_each_item(runs, i, run)
         good &= add_run(merge, source, run);
-    }
     return good;
 }
 
@@ -160,15 +157,11 @@ static bool place_items(struct dpb_merge *merge)
         return false;
     for (size_t i = 0; i < merge->n_items; i++) {
         struct dpb_merge_item *item = &merge->items[i];
-        const char *key;
-        json_t *values;
         size_t axis = 0;
         item->at = merge->places + i * n_axes;
         item->n_at = n_axes;
-        json_object_foreach(merge->axes, key, values)
-        {
+        dpb_each_member(merge->axes, key, values)
             item->at[axis++] = dpb_merge_value(values, item, key);
-        }
     }
     qsort(merge->items, merge->n_items, sizeof *merge->items, by_cell);
     return true;
@@ -176,11 +169,9 @@ static bool place_items(struct dpb_merge *merge)
 
 static json_t *cell_of(const struct dpb_merge *merge, const struct dpb_merge_item *item)
 {
-    json_t *cell = json_object(), *values;
-    const char *key;
+    json_t *cell = json_object();
     size_t axis = 0;
-    json_object_foreach(merge->axes, key, values)
-    {
+    dpb_each_member(merge->axes, key, values) {
         const size_t at = item->at[axis++];
         if (at > 0)
             json_object_set(cell, key, json_object_get(json_array_get(values, at - 1), "label"));
@@ -216,16 +207,11 @@ static json_t *runs_of(struct dpb_merge *merge, bool with_accuracy)
 /* {KEY: [label]}. @owned. */
 static json_t *labels_of(const json_t *axes)
 {
-    json_t *made = json_object(), *values, *value;
-    const char *key;
-    size_t i;
-    json_object_foreach((json_t *)(uintptr_t)axes, key, values)
-    {
+    json_t *made = json_object();
+    dpb_each_member(axes, key, values) {
         json_t *labels = json_array();
-        json_array_foreach(values, i, value)
-        {
+        dpb_each_item(values, i, value)
             json_array_append(labels, json_object_get(value, "label"));
-        }
         json_object_set_new(made, key, labels);
     }
     return made;
@@ -252,10 +238,8 @@ static json_t *warnings_of(const struct dpb_compared *results, size_t n)
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
         const bool is_sweep = json_object_get(results[i].document, "runs") != NULL;
-        json_t *warnings = json_object_get(results[i].document, "warnings"), *warning;
-        size_t k;
-        json_array_foreach(warnings, k, warning)
-        {
+        json_t *warnings = json_object_get(results[i].document, "warnings");
+        dpb_each_item(warnings, k, warning) {
             bool known = !is_sweep || dpb_json_is(warning, "code",
                                                   "cores_differ"); /* dpb_sweep_finish says it */
             for (size_t j = 0; j < json_array_size(list) && !known; j++)
@@ -294,11 +278,8 @@ static json_t *files_of(const struct dpb_merge *merge)
 static bool accuracy_agrees(const struct dpb_merge *merge, json_int_t *steps)
 {
     enum { MOST = 1000000000 }; /* sweep.accuracy */
-    const json_t *run;
     double first = 0;
-    size_t i;
-    json_array_foreach(merge->accuracy, i, run)
-    {
+    dpb_each_item(merge->accuracy, i, run) {
         const double own = dpb_json_number(run, "config.run.steps.value");
         const bool same = first == 0 || own == first;
         if (!isnan(own) && !(same && own >= 1 && own <= MOST && own == floor(own)))

@@ -38,18 +38,14 @@ static bool matters(const char *section, const char *key, const json_t *entry)
 /* {SECTION.KEY: value}. @owned. */
 static json_t *settings_of(const json_t *run)
 {
-    json_t *made = json_object(), *keys, *entry;
-    const char *section, *key;
-    json_object_foreach(json_object_get(run, "config"), section, keys)
-    {
-        json_object_foreach(keys, key, entry)
-        {
+    json_t *made = json_object();
+    dpb_each_member(json_object_get(run, "config"), section, keys)
+        dpb_each_member(keys, key, entry) {
             char name[TEXT];
             snprintf(name, sizeof name, "%.200s.%.200s", section, key);
             if (is_settled(run) && matters(section, key, entry))
                 json_object_set(made, name, json_object_get(entry, "value"));
         }
-    }
     return made;
 }
 
@@ -74,10 +70,8 @@ static void learn_settings(struct dpb_merge *merge, const struct dpb_merge_item 
                            json_t *of_cell)
 {
     struct dpb_merge_source *source = &merge->sources[item->source];
-    json_t *settings = settings_of(item->run), *value;
-    const char *key;
-    json_object_foreach(settings, key, value)
-    {
+    json_t *settings = settings_of(item->run);
+    dpb_each_member(settings, key, value) {
         const json_t *here = json_object_get(of_cell, key);
         const json_t *known = json_object_get(source->settings, key);
         if (!known && is_default(item->run, key))
@@ -117,13 +111,9 @@ void dpb_merge_learn(struct dpb_merge *merge)
 
 static bool goes_through_models(const struct dpb_merge_source *source)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach(source->of_cells, key, value)
-    {
+    dpb_each_member(source->of_cells, key, value)
         if (strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0)
             return true;
-    }
     return false;
 }
 
@@ -207,10 +197,7 @@ static const char *label_of(const struct dpb_merge_item *item, const char *key, 
 /* The number of the value, from 1; 0: it is new. A size may be written in two ways. */
 static size_t find_value(const json_t *values, const char *label, const json_t *value)
 {
-    const json_t *known;
-    size_t i;
-    json_array_foreach(values, i, known)
-    {
+    dpb_each_item(values, i, known) {
         const json_t *other = json_object_get(known, "value");
         if (dpb_json_is(known, "label", label) || (value && other && json_equal(value, other)))
             return i + 1;
@@ -229,10 +216,8 @@ size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, 
 static size_t place_of(const json_t *values, double number)
 {
     double before = -INFINITY;
-    size_t place = 0, i;
-    const json_t *known;
-    json_array_foreach(values, i, known)
-    {
+    size_t place = 0;
+    dpb_each_item(values, i, known) {
         const double other = dpb_json_number(known, "value");
         if (!(other > before) || !isfinite(number))
             return json_array_size(values);
@@ -314,18 +299,15 @@ static void compare_settings(struct dpb_merge *merge, const char *key)
 /* Whether two runs of one row differ in the setting. The axes are filled. */
 static bool differs_in_row(const struct dpb_merge *merge, const char *key)
 {
-    json_t *rows = json_object(), *values;
+    json_t *rows = json_object();
     bool differs = false;
     for (size_t i = 0; i < merge->n_items && !differs; i++) {
         const struct dpb_merge_item *item = &merge->items[i];
         const json_t *value = setting_of(item->run, key);
         json_t *at = json_pack("[I]", (json_int_t)item->setup);
-        const char *axis;
-        json_object_foreach(merge->axes, axis, values)
-        {
+        dpb_each_member(merge->axes, axis, values)
             json_array_append_new(at,
                                   json_integer((json_int_t)dpb_merge_value(values, item, axis)));
-        }
         char *row = json_dumps(at, JSON_COMPACT);
         const json_t *known = row ? json_object_get(rows, row) : NULL;
         differs = known && value && !json_equal(known, value);
@@ -340,23 +322,17 @@ static bool differs_in_row(const struct dpb_merge *merge, const char *key)
 
 void dpb_merge_find_axes(struct dpb_merge *merge)
 {
-    const char *key;
-    json_t *value;
     for (size_t i = 0; i < merge->n_sources; i++)
-        json_object_foreach(merge->sources[i].of_cells, key, value)
-        {
+        dpb_each_member(merge->sources[i].of_cells, key, value)
             if (!json_object_get(merge->axes, key))
                 json_object_set_new(merge->axes, key, json_array());
-        }
     for (size_t i = 0; i < merge->n_sources; i++)
-        json_object_foreach(merge->sources[i].settings, key, value)
-        {
+        dpb_each_member(merge->sources[i].settings, key, value)
             if (!json_object_get(merge->axes, key) && !json_object_get(merge->settings, key))
                 compare_settings(merge, key);
-        }
-    json_object_foreach(merge->axes, key, value) fill_axis(merge, key, value);
-    json_object_foreach(merge->followers, key, value)
-    {
+    dpb_each_member(merge->axes, key, value)
+        fill_axis(merge, key, value);
+    dpb_each_member(merge->followers, key, value) {
         if (json_object_get(merge->axes, key) || !differs_in_row(merge, key))
             continue;
         add_axis(merge, key);
@@ -367,5 +343,6 @@ void dpb_merge_find_axes(struct dpb_merge *merge)
         fill_axis(merge, "setup", json_object_get(merge->axes, "setup"));
         merge->has_columns = true;
     }
-    json_object_foreach(merge->over, key, value) fill_axis(merge, key, value);
+    dpb_each_member(merge->over, key, value)
+        fill_axis(merge, key, value);
 }

@@ -27,12 +27,9 @@ static void print_value(const json_t *value, FILE *out)
 /* `"X" (setup 1, 3), "Y" (setup 2)`: each value once. */
 static void print_values(const json_t *values, FILE *out)
 {
-    const json_t *value, *other;
-    size_t i, k;
-    json_array_foreach(values, i, value)
-    {
+    dpb_each_item(values, i, value) {
         size_t first = i;
-        for (k = i; k-- > 0;)
+        for (size_t k = i; k-- > 0;)
             if (json_equal(json_array_get(values, k), value))
                 first = k;
         if (first < i)
@@ -40,11 +37,9 @@ static void print_values(const json_t *values, FILE *out)
         fputs(i > 0 ? ", " : "", out);
         print_value(json_object_get(value, "value"), out);
         fprintf(out, " (setup %zu", i + 1);
-        json_array_foreach(values, k, other)
-        {
+        dpb_each_item(values, k, other)
             if (k > i && json_equal(other, value))
                 fprintf(out, ", %zu", k + 1);
-        }
         fputc(')', out);
     }
 }
@@ -52,21 +47,17 @@ static void print_values(const json_t *values, FILE *out)
 static void print_differences(const json_t *merged, FILE *out)
 {
     const json_t *names = json_object_get(merged, "names");
-    const char *path;
-    json_t *value;
     if (json_array_size(names) > 1) {
         fputs("- different run.name: ", out);
         print_list(names, out);
         fputs(".\n", out);
     }
-    json_object_foreach(json_object_get(merged, "settings"), path, value)
-    {
+    dpb_each_member(json_object_get(merged, "settings"), path, value) {
         fprintf(out, "- different %s: ", path);
         print_value(value, out);
         fputs(", missing in some results.\n", out);
     }
-    json_object_foreach(json_object_get(merged, "differences"), path, value)
-    {
+    dpb_each_member(json_object_get(merged, "differences"), path, value) {
         fprintf(out, "- different %s: ", path);
         print_values(value, out);
         fputs(".\n", out);
@@ -75,12 +66,9 @@ static void print_differences(const json_t *merged, FILE *out)
 
 void dpb_merge_notes(const json_t *document, FILE *out)
 {
-    const json_t *merged = json_object_get(document, "merged"), *files;
+    const json_t *merged = json_object_get(document, "merged");
     const double n_twice = dpb_json_number(merged, "given_twice");
     const double n_accuracy = dpb_json_number(merged, "accuracy_runs_left_out");
-    const char *axis;
-    json_t *values;
-    size_t i;
     if (!json_is_object(merged))
         return;
     const json_t *setups = json_object_get(merged, "files");
@@ -88,8 +76,7 @@ void dpb_merge_notes(const json_t *document, FILE *out)
         fputs("- these results ran at different times: the ratios hold what changed between them, "
               "too.\n",
               out);
-    json_array_foreach(setups, i, files)
-    {
+    dpb_each_item(setups, i, files) {
         if (json_array_size(setups) == 1)
             fputs("- from ", out);
         else
@@ -98,7 +85,7 @@ void dpb_merge_notes(const json_t *document, FILE *out)
         fputs(".\n", out);
     }
     print_differences(merged, out);
-    json_object_foreach(json_object_get(document, "over"), axis, values)
+    dpb_each_member(json_object_get(document, "over"), axis, values)
         fprintf(out, "- repeats differ in %s.\n", axis);
     if (n_twice > 0)
         fprintf(out, "- %.0f run%s given twice and count%s once.\n", n_twice,

@@ -71,15 +71,12 @@ static void write_power(const json_t *gpus, FILE *out)
     struct dpb_svg_series lines[DPB_SVG_COLORS];
     struct dpb_figure_key keys[DPB_SVG_COLORS];
     char names[DPB_SVG_COLORS][32], colors[DPB_SVG_COLORS][8];
-    const json_t *gpu;
-    size_t i;
     struct dpb_svg_plot plot = {.name = "Power of the GPUs",
                                 .x_title = "seconds since the first step",
                                 .y_title = "W",
                                 .series = lines,
                                 .y_from_zero = true};
-    json_array_foreach(gpus, i, gpu)
-    {
+    dpb_each_item(gpus, i, gpu) {
         const size_t k = plot.n_series;
         if (k == DPB_SVG_COLORS)
             break;
@@ -93,16 +90,13 @@ static void write_power(const json_t *gpus, FILE *out)
 
 void dpb_figures_of_monitor(const json_t *document, FILE *out)
 {
-    const json_t *machines = dpb_json_at(document, "monitor.machines"), *machine;
-    size_t i;
+    const json_t *machines = dpb_json_at(document, "monitor.machines");
     if (json_array_size(machines) == 0)
         return;
     fputs("<div class=\"figures\">\n", out);
-    json_array_foreach(machines, i, machine)
-    {
+    dpb_each_item(machines, i, machine)
         if (i < MOST_MACHINES)
             write_machine(machine, out);
-    }
     write_power(dpb_json_at(document, "monitor.gpus"), out);
     fputs("</div>\n", out);
 }

@@ -314,10 +314,7 @@ static double mean_of(const json_t *machine, const char *name)
 
 void dpb_monitor_print(const json_t *document, FILE *out)
 {
-    const json_t *machine;
-    size_t i;
-    json_array_foreach(dpb_json_at(document, "monitor.machines"), i, machine)
-    {
+    dpb_each_item(dpb_json_at(document, "monitor.machines"), i, machine)
         fprintf(
             out,
             "  %-13s %s: the job %.2f CPUs, others %.2f, of %.0f; %.1f MB/s in, %.1f out, disks "
@@ -327,7 +324,6 @@ void dpb_monitor_print(const json_t *document, FILE *out)
             dpb_json_number(machine, "cpus"), mean_of(machine, "received_bytes_per_s") / 1e6,
             mean_of(machine, "sent_bytes_per_s") / 1e6,
             (mean_of(machine, "read_bytes_per_s") + mean_of(machine, "written_bytes_per_s")) / 1e6);
-    }
     const double packages = dpb_json_number(document, "monitor.joules_per_sample.packages");
     const double gpus = dpb_json_number(document, "monitor.joules_per_sample.gpus");
     if (isfinite(packages))

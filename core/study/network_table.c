@@ -14,14 +14,10 @@ static const json_t *largest_of(const json_t *way)
 
 static const json_t *find_way(const json_t *network, size_t from, size_t to)
 {
-    size_t i;
-    const json_t *way;
-    json_array_foreach(json_object_get(network, "ways"), i, way)
-    {
+    dpb_each_item(json_object_get(network, "ways"), i, way)
         if (dpb_json_number(way, "from") == (double)from &&
             dpb_json_number(way, "to") == (double)to)
             return way;
-    }
     return NULL;
 }
 
@@ -59,11 +55,9 @@ static double largest_gbit_per_s(const json_t *way)
 
 void dpb_network_report_print(const json_t *network, FILE *out)
 {
-    size_t i;
-    const json_t *machine;
     fputs("network: TCP from machine to machine, one way at a time; messages answered by a byte\n",
           out);
-    json_array_foreach(json_object_get(network, "machines"), i, machine)
+    dpb_each_item(json_object_get(network, "machines"), i, machine)
         fprintf(out, "  %zu: %s, interface %s\n", i, dpb_json_text(machine, "host", "?"),
                 dpb_json_text(machine, "interface", "?"));
     print_matrix(network, "latency us, to", latency_us, out);
@@ -82,11 +76,8 @@ static double bandwidth_of(const json_t *way, double latency_s)
 
 bool dpb_network_slowest(const json_t *network, struct dpb_cost *cost, double *error)
 {
-    size_t i;
-    const json_t *way;
     *cost = (struct dpb_cost){.bytes_per_s = INFINITY};
-    json_array_foreach(json_object_get(network, "ways"), i, way)
-    {
+    dpb_each_item(json_object_get(network, "ways"), i, way) {
         const double latency_s = dpb_json_number(way, "latency_s.median");
         const double bytes_per_s = bandwidth_of(way, latency_s);
         const json_t *rate = json_object_get(largest_of(way), "bytes_per_s");

@@ -16,9 +16,8 @@ static void print_bandwidth(double bytes_per_s, FILE *out)
 
 static void print_row(const json_t *row, FILE *out)
 {
-    const json_t *beyond = json_object_get(row, "beyond"), *word;
+    const json_t *beyond = json_object_get(row, "beyond");
     char interval[40] = "-";
-    size_t i;
     if (!isnan(dpb_json_number(row, "low_ns")))
         snprintf(interval, sizeof interval, "%.4g..%.4g", dpb_json_number(row, "low_ns") / 1e6,
                  dpb_json_number(row, "high_ns") / 1e6);
@@ -28,7 +27,7 @@ static void print_row(const json_t *row, FILE *out)
             dpb_json_number(row, "step_ns") / 1e6, interval, dpb_json_number(row, "samples_per_s"),
             100 * dpb_json_number(row, "efficiency"), 100 * dpb_json_number(row, "exposed_share"));
     print_bandwidth(dpb_json_number(row, "least_bytes_per_s"), out);
-    json_array_foreach(beyond, i, word)
+    dpb_each_item(beyond, i, word)
         fprintf(out, "%s%s", i == 0 ? "  " : ",", json_string_value(word));
     fputc('\n', out);
 }
@@ -62,8 +61,7 @@ static bool same_table(const json_t *a, const json_t *b)
 
 void dpb_predict_report_print(const json_t *document, FILE *out)
 {
-    const json_t *rows = json_object_get(document, "rows"), *row, *before = NULL;
-    size_t i;
+    const json_t *rows = json_object_get(document, "rows"), *before = NULL;
     fprintf(out,
             "%s, batch %.0f, one worker: %.4g samples/s, %.4g ms a step of which %.3g update; "
             "%.4g MB of gradients; %.0f steps\n",
@@ -76,8 +74,7 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
     if (dpb_json_is(document, "measured.ready", "even"))
         fprintf(out, "assumed: gradients become final evenly over backward, since the result's "
                      "device did not tell\n");
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row) {
         if (!before || !same_table(before, row))
             print_head(document, row, out);
         print_row(row, out);

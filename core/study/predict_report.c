@@ -102,10 +102,8 @@ struct link {
 /* Points of one bucket: the fit's. */
 static size_t read_points(const json_t *comm, double *bytes, double *time_s, size_t capacity)
 {
-    const json_t *point;
-    size_t i, n = 0;
-    json_array_foreach(json_object_get(comm, "points"), i, point)
-    {
+    size_t n = 0;
+    dpb_each_item(json_object_get(comm, "points"), i, point) {
         const double p50 = dpb_json_number(point, "time_us.p50");
         if (dpb_json_number(point, "buckets") != 1 || !(p50 > 0) || n == capacity)
             continue;

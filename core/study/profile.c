@@ -86,10 +86,8 @@ static bool same_kind(const struct line *a, const struct line *b)
 static void print_kinds(const json_t *rows, double total_ns, FILE *out)
 {
     struct line kinds[256];
-    size_t n = 0, i;
-    const json_t *row;
-    json_array_foreach(rows, i, row)
-    {
+    size_t n = 0;
+    dpb_each_item(rows, i, row) {
         struct line line = line_of(row);
         size_t k = 0;
         while (k < n && !same_kind(&kinds[k], &line))
@@ -139,15 +137,14 @@ static void print_limits(const json_t *limits, FILE *out)
 
 void dpb_profile_print(const json_t *profile, FILE *out)
 {
-    const json_t *rows = json_object_get(profile, "rows"), *row;
+    const json_t *rows = json_object_get(profile, "rows");
     double total_ns = 0;
-    size_t i;
-    json_array_foreach(rows, i, row) total_ns += dpb_json_number(row, "ns");
+    dpb_each_item(rows, i, row)
+        total_ns += dpb_json_number(row, "ns");
     fprintf(out, "  profile       rank 0, the timed steps; ms are the mean of a pass\n");
     fprintf(out, "                by %s\n", dpb_json_text(profile, "how", "?"));
     print_head("layer", out);
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row) {
         struct line line = line_of(row);
         print_line(dpb_json_text(row, "layer", "?"), &line, total_ns, out);
     }

@@ -159,14 +159,11 @@ static void print_breakdown(const json_t *document, FILE *out)
 /* The process that took most of the host's memory. */
 static void print_memory(const json_t *document, FILE *out)
 {
-    const json_t *ranks = json_object_get(document, "ranks"), *rank, *most = NULL;
-    size_t i;
-    json_array_foreach(ranks, i, rank)
-    {
+    const json_t *ranks = json_object_get(document, "ranks"), *most = NULL;
+    dpb_each_item(ranks, i, rank)
         if (!most ||
             dpb_json_number(rank, "peak_memory_bytes") > dpb_json_number(most, "peak_memory_bytes"))
             most = rank;
-    }
     if (dpb_json_number(most, "peak_memory_bytes") > 0)
         fprintf(out, "  %-13s at most %.1f MB in a process (rank %.0f)\n", "memory",
                 dpb_json_number(most, "peak_memory_bytes") / 1e6, dpb_json_number(most, "rank"));
@@ -211,10 +208,7 @@ static void print_training(const json_t *document, FILE *out)
 
 static void print_warnings(const json_t *document, FILE *out)
 {
-    size_t i;
-    const json_t *entry;
-    json_array_foreach(json_object_get(document, "warnings"), i, entry)
-    {
+    dpb_each_item(json_object_get(document, "warnings"), i, entry) {
         double count = dpb_json_number(entry, "count");
         fprintf(out, "  warning       %s: %s", dpb_json_text(entry, "code", "?"),
                 dpb_json_text(entry, "text", "?"));

@@ -18,10 +18,8 @@ static void put(json_t *facts, const char *name, const json_t *value)
 /* By kind and name; a file is known by its checksum. */
 static json_t *plugins_of(const json_t *plugins)
 {
-    json_t *made = json_object(), *plugin;
-    const char *kind;
-    json_object_foreach((json_t *)(uintptr_t)plugins, kind, plugin)
-    {
+    json_t *made = json_object();
+    dpb_each_member(plugins, kind, plugin) {
         char name[256];
         json_t *copy = json_copy(plugin), *file = json_copy(json_object_get(plugin, "file"));
         snprintf(name, sizeof name, "%s '%s'", kind, dpb_json_text(plugin, "name", "?"));
@@ -35,10 +33,8 @@ static json_t *plugins_of(const json_t *plugins)
 /* By setting and its value; a relative place is another in each directory. */
 static json_t *inputs_of(const json_t *run)
 {
-    json_t *made = json_object(), *input;
-    const char *key;
-    json_object_foreach(json_object_get(run, "inputs"), key, input)
-    {
+    json_t *made = json_object();
+    dpb_each_member(json_object_get(run, "inputs"), key, input) {
         char path[256], name[512];
         json_t *copy = json_copy(input);
         snprintf(path, sizeof path, "config.%.200s.value", key);
@@ -111,10 +107,7 @@ static void note(void *context, const char *path, const json_t *a, const json_t 
 /* What `facts` do not say yet. */
 static void learn(json_t *facts, const json_t *more)
 {
-    const char *part;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)more, part, value)
-    {
+    dpb_each_member(more, part, value) {
         if (strcmp(part, "plugins") == 0 || strcmp(part, "inputs") == 0)
             json_object_update_missing(json_object_get(facts, part), value);
         if (!json_object_get(facts, part))

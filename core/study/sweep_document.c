@@ -89,12 +89,10 @@ void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *jo
 bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
                     const struct dpb_sweep_job *job)
 {
-    const json_t *runs = json_object_get(document, "runs"), *run;
+    const json_t *runs = json_object_get(document, "runs");
     int64_t n_disturbed = 0;
     bool clean = false;
-    size_t i;
-    json_array_foreach(runs, i, run)
-    {
+    dpb_each_item(runs, i, run) {
         if (!dpb_json_is(run, "status", "ok") ||
             dpb_json_number(run, "cell_index") != (double)job->cell ||
             dpb_json_number(run, "repeat") != (double)job->repeat ||
@@ -122,10 +120,7 @@ static void warn_of_cores(json_t *document, json_t *warnings)
         return; /* asked for */
     double least = INFINITY, most = 0;
     bool learners = false;
-    const json_t *row;
-    size_t i;
-    json_array_foreach(json_object_get(document, "rows"), i, row)
-    {
+    dpb_each_item(json_object_get(document, "rows"), i, row) {
         learners |= dpb_json_number(row, "learners") > 1;
         double threads = dpb_json_number(row, "place_threads");
         least = fmin(least, threads);
@@ -147,24 +142,20 @@ static bool is_yes(const json_t *value)
 bool dpb_sweep_missed(const json_t *document)
 {
     bool required = is_yes(dpb_json_at(document, "config.eval.require_target.value"));
-    const json_t *axes = json_object_get(document, "axes"), *value;
-    size_t i;
-    json_array_foreach(json_object_get(axes, "eval.require_target"), i, value)
-    {
+    const json_t *axes = json_object_get(document, "axes");
+    dpb_each_item(json_object_get(axes, "eval.require_target"), i, value)
         required |= is_yes(value);
-    }
     return required && !json_object_get(document, "tune") &&
            dpb_target_missed(json_object_get(document, "rows"));
 }
 
 static void set_status(dpb_status status, json_t *document)
 {
-    const json_t *runs = json_object_get(document, "runs"), *run;
+    const json_t *runs = json_object_get(document, "runs");
     const bool tunes = json_object_get(document, "tune") != NULL;
-    size_t i, n_bad = 0;
+    size_t n_bad = 0;
     const char *first = NULL;
-    json_array_foreach(runs, i, run)
-    {
+    dpb_each_item(runs, i, run) {
         if (dpb_json_is(run, "status", "ok") || (tunes && dpb_sweep_refused(run)))
             continue;
         n_bad++;

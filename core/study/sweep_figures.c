@@ -49,10 +49,7 @@ static int color_of(const struct group *group, const char *strategy)
 static void find_strategies(const json_t *lines, struct group *group)
 {
     json_t *left_out = json_object();
-    const json_t *line;
-    size_t i;
-    json_array_foreach(lines, i, line)
-    {
+    dpb_each_item(lines, i, line) {
         const char *strategy = strategy_of(json_object_get(line, "row"));
         size_t k = 0;
         while (k < group->n_strategies && strcmp(group->strategies[k], strategy) != 0)
@@ -203,10 +200,8 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
 /* A good run of the row: the first that was not disturbed, or the first. NULL: none. */
 static const json_t *run_of(const json_t *document, const json_t *row, const char *purpose)
 {
-    const json_t *run, *first = NULL;
-    size_t i;
-    json_array_foreach(json_object_get(document, "runs"), i, run)
-    {
+    const json_t *first = NULL;
+    dpb_each_item(json_object_get(document, "runs"), i, run) {
         if (!dpb_json_is(run, "status", "ok") || !dpb_json_is(run, "purpose", purpose) ||
             json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) != 1)
             continue;

@@ -9,14 +9,10 @@
 
 void dpb_sweep_group(const json_t *row, char *group, size_t capacity)
 {
-    const char *key;
-    json_t *value;
     struct dpb_text text = dpb_text_in(group, capacity);
-    json_object_foreach(json_object_get(row, "cell"), key, value)
-    {
+    dpb_each_member(json_object_get(row, "cell"), key, value)
         if (strcmp(key, "comm.name") != 0 && strcmp(key, "run.workers") != 0)
             dpb_text_item(&text, ", ", "%s = %s", key, dpb_json_text(value, "", "?"));
-    }
 }
 
 double dpb_sweep_places(const json_t *row)

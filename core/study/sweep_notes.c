@@ -171,10 +171,7 @@ static void note_winners(const struct notes *notes)
 /* Whether two rows differ in the axis alone. */
 static bool is_pair(const json_t *a, const json_t *b, const char *axis)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach(json_object_get(a, "cell"), key, value)
-    {
+    dpb_each_member(json_object_get(a, "cell"), key, value) {
         bool same = json_equal(value, json_object_get(json_object_get(b, "cell"), key));
         if (same == (strcmp(key, axis) == 0))
             return false;
@@ -185,14 +182,11 @@ static bool is_pair(const json_t *a, const json_t *b, const char *axis)
 /* "shm, 2 workers, run.precision = bf16 ": a cell without one axis. */
 static void add_cell(struct dpb_text *note, const json_t *row, const char *axis)
 {
-    const char *key;
-    json_t *value;
     char text[NOTE];
     struct dpb_text cell = dpb_text_in(text, sizeof text);
     const bool learners = json_object_get(json_object_get(row, "cell"), "run.learners") ||
                           dpb_json_number(row, "learners") > 1;
-    json_object_foreach(json_object_get(row, "cell"), key, value)
-    {
+    dpb_each_member(json_object_get(row, "cell"), key, value) {
         const char *is = dpb_json_text(value, "", "?");
         if (strcmp(key, axis) == 0)
             continue;
@@ -260,13 +254,9 @@ static void note_axis(const struct notes *notes, const char *axis, const json_t 
 /* The strategies' effect is that of note_winners. */
 static void note_effects(const struct notes *notes)
 {
-    const char *axis;
-    json_t *values;
-    json_object_foreach(json_object_get(notes->document, "axes"), axis, values)
-    {
+    dpb_each_member(json_object_get(notes->document, "axes"), axis, values)
         if (strcmp(axis, "comm.name") != 0)
             note_axis(notes, axis, values);
-    }
 }
 
 /* ---- why a row is not faster ---------------------------------------------------------------- */
@@ -275,15 +265,12 @@ static void note_effects(const struct notes *notes)
 static size_t runs_of(const json_t *document, const json_t *row, const json_t **found)
 {
     const bool left_out = dpb_json_number(row, "disturbed_runs") > 0;
-    const json_t *run;
-    size_t n = 0, i;
-    json_array_foreach(json_object_get(document, "runs"), i, run)
-    {
+    size_t n = 0;
+    dpb_each_item(json_object_get(document, "runs"), i, run)
         if (dpb_json_is(run, "purpose", "timing") && dpb_json_is(run, "status", "ok") &&
             json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) &&
             !(left_out && json_is_true(dpb_json_at(run, "load.disturbed"))))
             found[n++] = run;
-    }
     return n;
 }
 
@@ -407,10 +394,7 @@ static void note_meanings(const struct notes *notes)
 static void note_launch(const struct notes *notes)
 {
     const char *launch = dpb_json_text(notes->document, "config.sweep.launch.value", "");
-    const json_t *run;
-    size_t i;
-    json_array_foreach(json_object_get(notes->document, "runs"), i, run)
-    {
+    dpb_each_item(json_object_get(notes->document, "runs"), i, run) {
         const char *launcher = dpb_json_text(run, "world.launcher", NULL);
         if (launch[0] == '\0' || !launcher)
             continue;
@@ -421,13 +405,9 @@ static void note_launch(const struct notes *notes)
 
 void dpb_sweep_warnings(const json_t *document, FILE *out)
 {
-    const json_t *warning;
-    size_t i;
-    json_array_foreach(json_object_get(document, "warnings"), i, warning)
-    {
+    dpb_each_item(json_object_get(document, "warnings"), i, warning)
         fprintf(out, "warning: %s: %s\n", dpb_json_text(warning, "code", "?"),
                 dpb_json_text(warning, "text", "?"));
-    }
     if (!dpb_json_is(document, "status", "ok"))
         fprintf(out, "%s: %s\n", dpb_json_text(document, "status", "?"),
                 dpb_json_text(document, "error", "what was measured until then"));

@@ -56,14 +56,12 @@ struct cell_runs {
 
 static bool cell_runs_find(const json_t *document, double cell, struct cell_runs *found)
 {
-    const json_t *runs = json_object_get(document, "runs"), *run;
-    size_t i;
+    const json_t *runs = json_object_get(document, "runs");
     *found = (struct cell_runs){.ok = calloc(json_array_size(runs) + 1, sizeof *found->ok),
                                 .good = calloc(json_array_size(runs) + 1, sizeof *found->good)};
     if (!found->ok || !found->good)
         return false;
-    json_array_foreach(runs, i, run)
-    {
+    dpb_each_item(runs, i, run) {
         if (cell_of(run) != cell)
             continue;
         if (is_ok(run))
@@ -74,9 +72,9 @@ static bool cell_runs_find(const json_t *document, double cell, struct cell_runs
             found->any = run;
     }
     size_t n_clean = 0;
-    for (i = 0; i < found->n_good; i++)
+    for (size_t i = 0; i < found->n_good; i++)
         n_clean += !is_disturbed(found->good[i]);
-    for (i = 0; i < found->n_good; i++)
+    for (size_t i = 0; i < found->n_good; i++)
         if (n_clean == 0 || !is_disturbed(found->good[i]))
             found->ok[found->n_ok++] = found->good[i];
     found->n_disturbed = found->n_good - found->n_ok;
@@ -173,15 +171,11 @@ static bool is_training(const json_t *run)
 /* The largest number of samples that every training run reached; 0: none. */
 static double common_samples(const json_t *document)
 {
-    const json_t *run;
-    size_t i;
     double common = INFINITY;
-    json_array_foreach(json_object_get(document, "runs"), i, run)
-    {
+    dpb_each_item(json_object_get(document, "runs"), i, run)
         if (is_timing(run) && is_ok(run) && is_training(run))
             common = fmin(common, (double)json_array_size(json_object_get(run, "loss")) *
                                       dpb_json_number(run, "batch.global"));
-    }
     return fabs(common) < 1e18 ? common : 0;
 }
 
@@ -387,18 +381,16 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
 /* The cells that have timing runs, in their order. @owned; NULL: out of memory. */
 static double *cells_of(const json_t *document, size_t *n)
 {
-    const json_t *runs = json_object_get(document, "runs"), *run;
+    const json_t *runs = json_object_get(document, "runs");
     double *cells = calloc(json_array_size(runs) + 1, sizeof *cells);
-    size_t n_runs = 0, i;
+    size_t n_runs = 0;
     *n = 0;
-    json_array_foreach(runs, i, run)
-    {
+    dpb_each_item(runs, i, run)
         if (cells && isfinite(cell_of(run)))
             cells[n_runs++] = cell_of(run);
-    }
     if (n_runs > 0)
         dpb_sort(cells, n_runs);
-    for (i = 0; i < n_runs; i++)
+    for (size_t i = 0; i < n_runs; i++)
         if (*n == 0 || cells[i] != cells[*n - 1])
             cells[(*n)++] = cells[i];
     return cells;
@@ -424,19 +416,14 @@ void dpb_sweep_make_rows(json_t *document)
 
 void dpb_sweep_add_accuracy(json_t *document)
 {
-    const json_t *run;
-    json_t *row;
-    size_t i, k;
-    json_array_foreach(json_object_get(document, "runs"), i, run)
-    {
+    dpb_each_item(json_object_get(document, "runs"), i, run) {
         if (is_timing(run))
             continue;
         const char *strategy = text_of_any(run, "strategy.name", "config.comm.name.value");
         const json_t *workers = dpb_json_at(run, "world.workers");
         if (is_ok(run) && workers)
             json_object_set(document, "accuracy_workers", (json_t *)(uintptr_t)workers);
-        json_array_foreach(json_object_get(document, "rows"), k, row)
-        {
+        dpb_each_item(json_object_get(document, "rows"), k, row) {
             if (!dpb_json_is(row, "strategy", strategy))
                 continue;
             json_object_set_new(row, "accuracy",

@@ -15,14 +15,10 @@ static bool may_differ(const char *key, bool other_strategy)
 /* Same cores of a place, same batch (of a worker, or of the job), same in all else. */
 static bool comparable(const json_t *row, const json_t *other, bool other_strategy)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach(json_object_get(row, "cell"), key, value)
-    {
+    dpb_each_member(json_object_get(row, "cell"), key, value)
         if (!may_differ(key, other_strategy) &&
             !json_equal(value, json_object_get(json_object_get(other, "cell"), key)))
             return false;
-    }
     bool same_batch =
         dpb_json_number(row, "batch_per_worker") == dpb_json_number(other, "batch_per_worker") ||
         dpb_json_number(row, "batch_global") == dpb_json_number(other, "batch_global");
@@ -34,10 +30,7 @@ static bool comparable(const json_t *row, const json_t *other, bool other_strate
 static const json_t *find_baseline(const json_t *rows, const json_t *row, bool independent)
 {
     const char *strategy = dpb_json_text(row, "strategy", "");
-    const json_t *other;
-    size_t i;
-    json_array_foreach(rows, i, other)
-    {
+    dpb_each_item(rows, i, other) {
         const char *name = dpb_json_text(other, "strategy", "?");
         if (strcmp(name, independent ? "independent" : strategy) == 0 &&
             dpb_json_number(other, "workers") == 1 &&
@@ -50,10 +43,8 @@ static const json_t *find_baseline(const json_t *rows, const json_t *row, bool i
 
 void dpb_sweep_add_speedups(json_t *document)
 {
-    json_t *rows = json_object_get(document, "rows"), *row;
-    size_t i;
-    json_array_foreach(rows, i, row)
-    {
+    json_t *rows = json_object_get(document, "rows");
+    dpb_each_item(rows, i, row) {
         const json_t *independent = find_baseline(rows, row, true);
         const json_t *same = find_baseline(rows, row, false);
         const json_t *baseline = independent ? independent : same;

@@ -34,11 +34,9 @@ static json_t *repeat_to_json(const json_t *run)
 /* Samples between the evaluation that ended the run and the one before it. */
 static double resolution_of(const json_t *run)
 {
-    const json_t *end = end_of_run(run), *evals = json_object_get(run, "eval"), *eval;
+    const json_t *end = end_of_run(run), *evals = json_object_get(run, "eval");
     double samples = dpb_json_number(end, "trained_samples"), before = 0;
-    size_t i;
-    json_array_foreach(evals, i, eval)
-    {
+    dpb_each_item(evals, i, eval) {
         double trained = dpb_json_number(eval, "trained_samples");
         if (trained < samples)
             before = fmax(before, trained);
@@ -52,12 +50,9 @@ static bool met_at_once(const json_t *run)
 {
     bool median = dpb_json_is(run, "target.criterion", "median5");
     double samples = dpb_json_number(end_of_run(run), "trained_samples");
-    const json_t *eval;
-    size_t i, n = 0;
-    json_array_foreach(json_object_get(run, "eval"), i, eval)
-    {
+    size_t n = 0;
+    dpb_each_item(json_object_get(run, "eval"), i, eval)
         n += dpb_json_number(eval, "trained_samples") <= samples;
-    }
     return json_is_true(dpb_json_at(run, "target.met")) && n <= (median ? 5 : 1);
 }
 
@@ -71,12 +66,10 @@ static bool has_met(const json_t *repeat)
 /* The mean over the repeats and its interval; where `censored` says that one missed, a bound. */
 static json_t *part_to_json(const json_t *repeats, const char *part, bool censored)
 {
-    const json_t *repeat;
-    size_t i, n = json_array_size(repeats);
+    size_t n = json_array_size(repeats);
     double *x = calloc(n + 1, sizeof *x), low = NAN, high = NAN, above = INFINITY;
     struct dpb_estimate estimate = {.mean = NAN};
-    json_array_foreach(repeats, i, repeat)
-    {
+    dpb_each_item(repeats, i, repeat) {
         double value = dpb_json_number(repeat, part);
         if (x)
             x[i] = log(value);
@@ -166,13 +159,10 @@ bool dpb_target_same_contest(const json_t *a, const json_t *b)
 {
     static const char *const what[] = {"to_target.accuracy", "to_target.criterion",
                                        "to_target.model"};
-    const char *key;
-    json_t *value;
     for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
         if (!dpb_json_same(dpb_json_at(a, what[i]), dpb_json_at(b, what[i])))
             return false;
-    json_object_foreach(json_object_get(a, "cell"), key, value)
-    {
+    dpb_each_member(json_object_get(a, "cell"), key, value) {
         bool matters = strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0;
         if (matters && !json_equal(value, json_object_get(json_object_get(b, "cell"), key)))
             return false;
@@ -182,19 +172,14 @@ bool dpb_target_same_contest(const json_t *a, const json_t *b)
 
 void dpb_target_rank(json_t *rows)
 {
-    const json_t *row, *other;
-    size_t i, k;
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row) {
         json_int_t rank = 1;
         if (!is_ranked(row))
             continue;
-        json_array_foreach(rows, k, other)
-        {
+        dpb_each_item(rows, k, other)
             rank += is_ranked(other) && dpb_target_same_contest(row, other) &&
                     dpb_json_number(other, "to_target.seconds.mean") <
                         dpb_json_number(row, "to_target.seconds.mean");
-        }
         json_object_set_new(json_object_get(row, "to_target"), "rank", json_integer(rank));
     }
 }
@@ -206,13 +191,9 @@ static bool has_missed(const json_t *row)
 
 bool dpb_target_missed(const json_t *rows)
 {
-    const json_t *row;
-    size_t i;
     bool missed = false;
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row)
         missed |= has_missed(row);
-    }
     return missed;
 }
 
@@ -222,16 +203,13 @@ bool dpb_target_missed(const json_t *rows)
  * their number. @owned. */
 static double *gains(const json_t *row, const char *part, size_t *n)
 {
-    const json_t *repeats = dpb_json_at(row, "to_target.repeats"), *repeat;
+    const json_t *repeats = dpb_json_at(row, "to_target.repeats");
     double sign = strcmp(part, "samples_per_s") == 0 ? 1 : -1;
-    size_t i;
     *n = json_array_size(repeats);
     double *x = calloc(*n + 1, sizeof *x);
-    json_array_foreach(repeats, i, repeat)
-    {
+    dpb_each_item(repeats, i, repeat)
         if (x)
             x[i] = has_met(repeat) ? sign * log(dpb_json_number(repeat, part)) : NAN;
-    }
     return x;
 }
 

@@ -111,11 +111,9 @@ json_t *dpb_target_table(const json_t *document)
 /* "88.00 % (median of 5 evaluations)"; "its target" where rows have several. */
 static void print_goal(const json_t *document, char *text, size_t capacity)
 {
-    const json_t *rows = json_object_get(document, "rows"), *row, *goal = NULL;
-    size_t i;
+    const json_t *rows = json_object_get(document, "rows"), *goal = NULL;
     bool several = false;
-    json_array_foreach(rows, i, row)
-    {
+    dpb_each_item(rows, i, row) {
         const json_t *own = json_object_get(row, "to_target");
         several |= json_is_object(own) && goal &&
                    (dpb_json_number(own, "accuracy") != dpb_json_number(goal, "accuracy") ||

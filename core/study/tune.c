@@ -226,13 +226,9 @@ static bool go(struct search *s)
 
 static void find_rows(struct search *s)
 {
-    const json_t *row;
-    size_t i;
-    json_array_foreach(json_object_get(s->document, "rows"), i, row)
-    {
+    dpb_each_item(json_object_get(s->document, "rows"), i, row)
         if (dpb_sweep_has(s->sweep, row))
             s->rows[(size_t)dpb_json_number(row, "cell_index")] = row;
-    }
 }
 
 static json_t *best_of(const struct search *s)

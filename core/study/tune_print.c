@@ -23,13 +23,9 @@ size_t dpb_tune_trials(const json_t *document)
 
 static const json_t *row_of(const json_t *document, const json_t *trial)
 {
-    const json_t *row;
-    size_t i;
-    json_array_foreach(json_object_get(document, "rows"), i, row)
-    {
+    dpb_each_item(json_object_get(document, "rows"), i, row)
         if (json_equal(json_object_get(row, "cell_index"), json_object_get(trial, "cell_index")))
             return row;
-    }
     return NULL;
 }
 
@@ -41,14 +37,9 @@ static bool for_target(const json_t *document)
 /* The axes' values, or, without a cell, their names. */
 static void add_cell(struct dpb_text *line, const json_t *document, const json_t *cell)
 {
-    const char *axis;
-    const json_t *values, *value;
-    size_t i;
-    json_object_foreach(json_object_get(document, "axes"), axis, values)
-    {
+    dpb_each_member(json_object_get(document, "axes"), axis, values) {
         size_t width = strlen(axis);
-        json_array_foreach(values, i, value)
-        {
+        dpb_each_item(values, i, value) {
             size_t length = strlen(dpb_json_text(value, "", ""));
             width = length > width ? length : width;
         }
@@ -130,14 +121,10 @@ static size_t section_of(const char *axis)
 /* Each section once, with all of its keys. */
 static void print_setting(const json_t *cell, FILE *out)
 {
-    const char *axis, *other;
-    json_t *value, *ignored;
-    json_object_foreach((json_t *)(uintptr_t)cell, axis, value)
-    {
+    dpb_each_member(cell, axis, value) {
         const size_t length = section_of(axis);
         bool first = true, before = true;
-        json_object_foreach((json_t *)(uintptr_t)cell, other, ignored)
-        {
+        dpb_each_member(cell, other, ignored) {
             before &= strcmp(other, axis) != 0;
             if (before && section_of(other) == length && strncmp(other, axis, length) == 0)
                 first = false;
@@ -145,11 +132,9 @@ static void print_setting(const json_t *cell, FILE *out)
         if (!first)
             continue;
         fprintf(out, "[%.*s]\n", (int)length, axis);
-        json_object_foreach((json_t *)(uintptr_t)cell, other, ignored)
-        {
+        dpb_each_member(cell, other, ignored)
             if (section_of(other) == length && strncmp(other, axis, length) == 0)
                 fprintf(out, "%s = %s\n", other + length + 1, dpb_json_text(ignored, "", ""));
-        }
     }
 }
 

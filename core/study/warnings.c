@@ -11,15 +11,11 @@
 /* The entry of this text, made where there is none. */
 static json_t *entry_of(json_t *warnings, const char *code, const char *text)
 {
-    size_t i;
-    json_t *entry;
-    json_array_foreach(warnings, i, entry)
-    {
+    dpb_each_item(warnings, i, entry)
         if (dpb_json_is(entry, "code", code) && dpb_json_is(entry, "text", text))
             return entry;
-    }
-    entry = json_pack("{s:o, s:o, s:i, s:[]}", "code", dpb_json_string(code), "text",
-                      dpb_json_string(text), "count", 0, "ranks");
+    json_t *entry = json_pack("{s:o, s:o, s:i, s:[]}", "code", dpb_json_string(code), "text",
+                              dpb_json_string(text), "count", 0, "ranks");
     json_array_append_new(warnings, entry);
     return entry;
 }

@@ -353,14 +353,13 @@ static void print_rank(const json_t *rank, double share, FILE *out)
 static void print_ranks(const json_t *result, FILE *out)
 {
     enum { MANY = 16 };
-    const json_t *shares = dpb_json_at(result, "why.last.shares"), *rank;
+    const json_t *shares = dpb_json_at(result, "why.last.shares");
     const size_t n = json_array_size(shares);
-    size_t i, n_left = 0;
+    size_t n_left = 0;
     fprintf(out, "  %-13s each worker's own step, in ms\n", "ranks");
     fprintf(out, "    %-10s %8s%11s%11s%11s%11s%11s%11s\n", "rank", "last", "data_wait", "forward",
             "delay", "backward", "optimizer", "exposed");
-    json_array_foreach(json_object_get(result, "ranks"), i, rank)
-    {
+    dpb_each_item(json_object_get(result, "ranks"), i, rank) {
         const double number = dpb_json_number(rank, "rank");
         if (!(number < (double)n))
             continue;
