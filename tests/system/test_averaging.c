@@ -60,6 +60,58 @@ static void test_keeps(void **state)
     }
 }
 
+/* Every period from 1 to 7, 1 to 5 workers, 1 to 4 learners in a place. */
+static void test_periods(void **state)
+{
+    static const char *const rules[] = {"local_sgd", "gossip", "gossip comm.matching=random",
+                                        "easgd", "sma"};
+    static const char *const places[] = {"run.learners=4 device.threads=4",
+                                         "run.workers=2",
+                                         "run.learners=3 device.threads=3",
+                                         "run.workers=3",
+                                         "run.workers=2 run.learners=2 device.threads=2",
+                                         "run.workers=4",
+                                         "run.workers=5"};
+    (void)state;
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
+        for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+            struct training training;
+            train(&training,
+                  "model.name=tiny run.steps=%zu run.prove=yes comm.bucket=424 comm.name=%s "
+                  "comm.period=%zu %s",
+                  p + 3, rules[r], p + 1, places[p]);
+            expect_pass(&training, "pattern");
+            expect_pass(&training, "exchange");
+            expect_pass(&training, "after");
+            training_free(&training);
+        }
+}
+
+/* Workers that have not met, or that no centre draws, train as without an exchange: at an alpha so
+ * small that w - c rounds to w, they have the same bits. */
+static void test_independent(void **state)
+{
+    static const char *const rules[] = {"local_sgd comm.period=16",
+                                        "gossip comm.period=16",
+                                        "easgd comm.period=16",
+                                        "sma comm.period=16",
+                                        "easgd comm.period=1 comm.alpha=1e-300",
+                                        "sma comm.period=1 comm.alpha=1e-300"};
+    (void)state;
+    for (int workers = 1; workers <= 5; workers += 2) {
+        struct training alone;
+        train(&alone, "model.name=tiny run.steps=15 comm.name=independent run.workers=%d", workers);
+        for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+            struct training averaged;
+            train(&averaged, "model.name=tiny run.steps=15 comm.name=%s run.workers=%d", rules[i],
+                  workers);
+            expect_same_losses(&averaged, &alone, 0);
+            training_free(&averaged);
+        }
+        training_free(&alone);
+    }
+}
+
 /* A mean of weights is the mean of gradients where the update is linear in both: for SGD, and with
  * momentum where the momentum is averaged, too. */
 static void test_is_synchronous(void **state)
@@ -158,6 +210,8 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
         add_case(test_keeps, &strategies[i], "%s keeps its contract", strategies[i].settings);
+    add_case(test_periods, NULL, "books balance at every period, with learners");
+    add_case(test_independent, NULL, "without a meeting workers are independent");
     add_case(test_is_synchronous, NULL, "local_sgd with a period of 1 is synchronous");
     add_case(test_unspoilt, NULL, "without a mistake");
     add_case(test_mistakes, NULL, "mistakes are found");
