@@ -38,7 +38,7 @@ dpb_status dpb_schedule_make(const struct dpb_optimizer_settings *settings, uint
 {
     memset(schedule, 0, sizeof *schedule);
     schedule->kind = (dpb_schedule_kind)settings->schedule;
-    schedule->start = settings->learning_rate;
+    schedule->start = settings->linear_scaling ? settings->learning_rate : 0.0;
     schedule->full = settings->learning_rate;
     if (settings->linear_scaling)
         schedule->full *= (double)global_batch / (double)settings->linear_base;

@@ -4,9 +4,9 @@
  * constant; step: times decay_factor at each epoch of decay_at; cosine: half a cosine from the full
  * rate to 0 over the run (Loshchilov, Hutter 2017); polynomial: end_rate + (full rate - end_rate)
  * x the share of the run that is left ^ decay_power (You et al. 2017, with 2 and 0). Linear scaling
- * multiplies the rate by global batch / linear_base, and gradual warm-up rises to it linearly, step
- * by step, from the unscaled rate over the first warmup_epochs (Goyal et al. 2017). Cosine and
- * polynomial begin where warm-up ends.
+ * multiplies the rate by global batch / linear_base. Over the first warmup_epochs the rate rises
+ * linearly, step by step: from the unscaled rate with linear scaling (Goyal et al. 2017), else from
+ * 0. Cosine and polynomial begin where warm-up ends.
  */
 #ifndef DPB_CORE_TRAIN_SCHEDULE_H
 #define DPB_CORE_TRAIN_SCHEDULE_H

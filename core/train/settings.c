@@ -182,7 +182,7 @@ static const struct dpb_option optimizer_rows[] = {
     {"end_rate", DPB_OPT_REAL, NULL, "0", 0, 1e6, NULL, AT(optimizer.end_rate),
      "schedule = polynomial: the rate at the end of the run"},
     {"warmup_epochs", DPB_OPT_REAL, "epochs", "0", 0, 1e6, NULL, AT(optimizer.warmup_epochs),
-     "the rate rises linearly, from its value before linear scaling"},
+     "the rate rises linearly: with linear_scaling from the unscaled rate, else from 0"},
     {"linear_scaling", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.linear_scaling),
      "rate times global batch / linear_base (Goyal et al. 2017)"},
     {"linear_base", DPB_OPT_INT, "samples", "256", 1, 1 << 30, NULL, AT(optimizer.linear_base),

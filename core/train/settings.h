@@ -64,7 +64,7 @@ struct dpb_optimizer_settings {
     double decay_factor;          /* stepwise: rate *= factor at each of decay_at */
     const char *decay_at;         /* epochs, commas */
     double decay_power, end_rate; /* polynomial */
-    double warmup_epochs;         /* linearly from the rate of one worker up to the full rate */
+    double warmup_epochs;         /* linearly up to the full rate */
     bool linear_scaling;          /* rate *= global batch / linear_base */
     int64_t linear_base;
 };

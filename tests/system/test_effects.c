@@ -139,6 +139,7 @@ static const struct effect effects[] = {
     {"optimizer.decay_power", STEPS "optimizer.schedule=polynomial", "1", "2", "loss"},
     {"optimizer.end_rate", STEPS "optimizer.schedule=polynomial", "0", "0.05", "loss"},
     {"optimizer.warmup_epochs", STEPS "optimizer.linear_scaling=yes", "0", "1", "loss"},
+    {"optimizer.warmup_epochs", STEPS, "0", "1", "loss"},
     {"optimizer.linear_scaling", STEPS, "no", "yes", "loss"},
     {"optimizer.linear_base", STEPS "optimizer.linear_scaling=yes", "256", "4", "loss"},
     {"eval.every", STEPS, "0", "2", "eval"},
