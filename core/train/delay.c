@@ -146,7 +146,7 @@ static bool read_line(FILE *file, char line[64], bool *whole)
         else
             line[n++] = (char)c;
     line[n] = '\0';
-    return c != EOF || n > 0;
+    return c != EOF || n > 0 || !*whole;
 }
 
 static dpb_status read_trace(struct dpb_delay *made, const char *origin, const char *path)

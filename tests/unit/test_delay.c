@@ -179,6 +179,7 @@ static void test_bad_traces(void **state)
         {"1\n2\n3\n4\n0.0000001\n", ":5: '0.0000001' is not a delay", 0},
         {"1\n2\0003\n", ":2: '2' is not a delay", 6},
         {"1\n2\0003", ":2: '2' is not a delay", 5},
+        {"1\n\0", ":2: '' is not a delay", 3},
         {"1\n2,\n", ":2: '2,' is not a delay", 0},
         {"", " has no line", 0},
         {"1\n00000000000000000000000000000000000000000000000000000000000000000000000000001\n",
