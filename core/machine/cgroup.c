@@ -54,33 +54,33 @@ static double memory_of(const char *directory)
     return end != line && bytes < 0x1p62 ? bytes : INFINITY; /* version 1: a huge number for none */
 }
 
-/* The least limit so far, and its group's directory. */
+/* The least limit so far, and its group's directory; `nearest`: the first that there is. */
 struct tightest {
     double limit;
+    bool nearest;
     char directory[PATH_MAX];
 };
 
 static void tighten(struct tightest *tightest, const char *directory, double limit)
 {
-    if (limit < tightest->limit) {
+    if (limit < tightest->limit && !(tightest->nearest && isfinite(tightest->limit))) {
         tightest->limit = limit;
         snprintf(tightest->directory, sizeof tightest->directory, "%s", directory);
     }
 }
 
-/* Over a group, the groups above it, and the root. */
+/* From a group over those above it to the root. */
 static void look_at(const char *root, const char *group, double (*limit)(const char *directory),
                     struct tightest *tightest)
 {
     char directory[PATH_MAX];
     size_t root_length = strlen(root);
-    tighten(tightest, root, limit(root));
-    if ((size_t)snprintf(directory, sizeof directory, "%s%s", root, group) >= sizeof directory)
-        return;
-    while (strlen(directory) > root_length) {
+    bool fits = (size_t)snprintf(directory, sizeof directory, "%s%s", root, group) < PATH_MAX;
+    while (fits && strlen(directory) > root_length) {
         tighten(tightest, directory, limit(directory));
         *strrchr(directory, '/') = '\0';
     }
+    tighten(tightest, root, limit(root));
 }
 
 /* Whether "cpu,cpuacct" lists "cpu". */
@@ -94,12 +94,11 @@ static bool lists(const char *controllers, const char *controller)
 }
 
 /* Lines are ID:CONTROLLERS:GROUP; version 2 has the one with no controllers. */
-static struct tightest tightest_of(const char *mount, const char *membership,
-                                   const char *controller, double (*limit)(const char *directory))
+static struct tightest look(const char *mount, const char *membership, const char *controller,
+                            double (*limit)(const char *directory), bool nearest)
 {
     char line[PATH_MAX + 128], root[PATH_MAX];
-    struct tightest result = {.limit = INFINITY};
-    tighten(&result, mount, limit(mount));
+    struct tightest result = {.limit = INFINITY, .nearest = nearest};
     FILE *file = fopen(membership, "re");
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
@@ -122,13 +121,14 @@ static struct tightest tightest_of(const char *mount, const char *membership,
     }
     if (file)
         fclose(file);
+    tighten(&result, mount, limit(mount));
     return result;
 }
 
 static double limit_of(const char *mount, const char *membership, const char *controller,
                        double (*limit)(const char *directory))
 {
-    return tightest_of(mount, membership, controller, limit).limit;
+    return look(mount, membership, controller, limit, false).limit;
 }
 
 /* The counter of that name in one of the group's files; `none` where there is none. */
@@ -175,7 +175,7 @@ double dpb_cgroup_cpus(const char *mount, const char *membership)
 uint64_t dpb_cgroup_memory(const char *mount, const char *membership, uint64_t *used_bytes)
 {
     char line[128];
-    const struct tightest group = tightest_of(mount, membership, "memory", memory_of);
+    const struct tightest group = look(mount, membership, "memory", memory_of, false);
     *used_bytes = UINT64_MAX;
     if (!isfinite(group.limit))
         return UINT64_MAX;
@@ -187,12 +187,14 @@ uint64_t dpb_cgroup_memory(const char *mount, const char *membership, uint64_t *
 
 static double kills_of(const char *directory)
 {
-    return counter_of(directory, "memory.events", "oom_kill", INFINITY);
+    return fmin(counter_of(directory, "memory.events", "oom_kill", INFINITY),
+                counter_of(directory, "memory.oom_control", "oom_kill", INFINITY));
 }
 
-/* A group counts those below it, too: the least is the own group's. */
+/* The own group's: in version 2 a group above counts other groups' kills, in version 1 it does not
+ * count those below. */
 uint64_t dpb_cgroup_memory_kills(const char *mount, const char *membership)
 {
-    double kills = limit_of(mount, membership, "memory", kills_of);
+    double kills = look(mount, membership, "memory", kills_of, true).limit;
     return isfinite(kills) ? (uint64_t)kills : UINT64_MAX;
 }

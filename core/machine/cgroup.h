@@ -19,7 +19,7 @@ uint64_t dpb_cgroup_memory(const char *mount, const char *membership, uint64_t *
  * of the group where it was most. 0: never, or the system does not tell. */
 void dpb_cgroup_throttled(const char *mount, const char *membership, uint64_t *times, int64_t *ns);
 /* Processes of this process's group that the system has ended for want of memory. UINT64_MAX: the
- * system does not tell, as with version 1 and in the root group. */
+ * system does not tell, as in the root group of version 2. */
 uint64_t dpb_cgroup_memory_kills(const char *mount, const char *membership);
 
 #endif

@@ -72,6 +72,15 @@ static void test_kills(void **state)
     assert_int_equal(dpb_memory_kills(root), 2);
     write_below(root, "sys/fs/cgroup/job/step/memory.events", "high 9\noom 6\noom_kill 1\n");
     assert_int_equal(dpb_memory_kills(root), 1);
+    /* Version 1: a group counts its own processes alone. */
+    write_below(root, "proc/self/cgroup", "4:memory:/job/step\n1:cpu:/job\n0::/\n");
+    write_below(root, "sys/fs/cgroup/memory/memory.oom_control", "under_oom 0\noom_kill 7\n");
+    assert_int_equal(dpb_memory_kills(root), 7); /* a container's own group is the mount's root */
+    write_below(root, "sys/fs/cgroup/memory/job/step/memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 9\n");
+    assert_int_equal(dpb_memory_kills(root), 9);
+    write_below(root, "sys/fs/cgroup/memory/memory.oom_control", "under_oom 0\noom_kill 8\n");
+    assert_int_equal(dpb_memory_kills(root), 9);
 }
 
 static void test_here(void **state)
