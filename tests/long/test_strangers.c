@@ -1,0 +1,318 @@
+/*
+ * test_strangers.c - thousands of strangers of each kind at each kind of port: where ranks connect
+ * (host->connect: rings, parameter servers), and where launchers do. Those of the job come through,
+ * every stranger is turned away, and no descriptor is left.
+ *
+ * DPB_STRANGERS=N: so many of each kind instead of 3,000.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "tests/unit/trial.h"
+
+#include "launch/link.h"
+#include "lib/faults.h"
+#include "train/experiment.h" /* dpb_host */
+#include "world/handshake.h"
+
+enum { PORT = 23571, N_STREAMS = 2, CROWD = 100 /* that stay while others come */ };
+
+/* ---- strangers ----------------------------------------------------------------------------- */
+
+enum kind { SILENT, LEAVES, RESETS, RUBBISH, FLOOD, HALF, MAGIC, PURPOSE, UNPROVEN, ECHO, KINDS };
+static const char *const kind_names[KINDS] = {
+    [SILENT] = "silent",     [LEAVES] = "leaves", [RESETS] = "resets", [RUBBISH] = "rubbish",
+    [FLOOD] = "flood",       [HALF] = "half",     [MAGIC] = "magic",   [PURPOSE] = "purpose",
+    [UNPROVEN] = "unproven", [ECHO] = "echo"};
+
+struct siege {
+    enum kind kind;
+    uint16_t port;
+    struct dpb_greeting greeting; /* that the port expects */
+    unsigned n, n_refused;        /* refused: the port closed the connection */
+    bool over;
+};
+
+/* From an address of its own now and then: ports of one address run out. */
+static int knock(const struct siege *siege, unsigned i)
+{
+    const struct sockaddr_in from = {.sin_family = AF_INET,
+                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + i % 200)},
+                             to = {.sin_family = AF_INET,
+                                   .sin_port = htons(siege->port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct timeval patience = {.tv_sec = 20};
+    for (int tries = 0; tries < 5000; tries++, trial_sleep_ms(2)) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+        if (bind(fd, (const struct sockaddr *)&from, sizeof from) == 0 &&
+            connect(fd, (const struct sockaddr *)&to, sizeof to) == 0)
+            return fd;
+        close(fd);
+    }
+    return -1;
+}
+
+/* By a reset, which leaves no port waiting. */
+static void leave(int fd)
+{
+    const struct linger at_once = {.l_onoff = 1};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    close(fd);
+}
+
+/* Greets as one of the job would, or nearly so, and proves nothing. */
+static void claim(int fd, const struct siege *siege)
+{
+    struct dpb_greeting greeting = siege->greeting;
+    struct dpb_answer answer;
+    uint8_t proof[DPB_MAC_BYTES] = {1};
+    if (siege->kind == MAGIC)
+        greeting.magic ^= 1;
+    if (siege->kind == PURPOSE)
+        greeting.dialler = greeting.purpose = UINT32_MAX;
+    if (send(fd, &greeting, siege->kind == HALF ? 20 : sizeof greeting, MSG_NOSIGNAL) < 0 ||
+        siege->kind == HALF || recv(fd, &answer, sizeof answer, MSG_WAITALL) != sizeof answer)
+        return;
+    if (siege->kind == ECHO)
+        memcpy(proof, answer.code, sizeof proof);
+    (void)!send(fd, proof, sizeof proof, MSG_NOSIGNAL);
+}
+
+static void say(int fd, const struct siege *siege)
+{
+    static char rubbish[65536];
+    if (siege->kind == RUBBISH || siege->kind == FLOOD)
+        (void)!send(fd, rubbish, siege->kind == FLOOD ? sizeof rubbish : 500, MSG_NOSIGNAL);
+    else if (siege->kind >= HALF)
+        claim(fd, siege);
+}
+
+static void *lay_siege(void *siege_)
+{
+    struct siege *siege = siege_;
+    const enum kind kind = siege->kind;
+    int crowd[CROWD];
+    memset(crowd, -1, sizeof crowd);
+    for (unsigned i = 0; i < siege->n; i++) {
+        int fd = knock(siege, i);
+        char byte;
+        if (fd < 0)
+            break;
+        say(fd, siege);
+        if (kind == SILENT || kind == HALF) {
+            int *place = &crowd[i % CROWD]; /* the one before has been there for long enough */
+            siege->n_refused += *place >= 0;
+            leave(*place);
+            *place = fd;
+        } else if (kind == LEAVES || kind == RESETS) {
+            siege->n_refused++;
+            kind == RESETS ? leave(fd) : (void)close(fd);
+        } else {
+            siege->n_refused += recv(fd, &byte, 1, 0) <= 0 && errno != EAGAIN;
+            leave(fd);
+        }
+    }
+    for (int i = 0; i < CROWD; i++) {
+        siege->n_refused += crowd[i] >= 0;
+        leave(crowd[i]);
+    }
+    __atomic_store_n(&siege->over, true, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static unsigned strangers_wanted(void)
+{
+    return faults_number_of("DPB_STRANGERS", 3000);
+}
+
+static void expect_refused(enum kind kind, unsigned n_refused)
+{
+    print_message("%u strangers, %s\n", n_refused, kind_names[kind]);
+    if (n_refused != strangers_wanted())
+        fail_msg("%s: %u of %u strangers were turned away", kind_names[kind], n_refused,
+                 strangers_wanted());
+}
+
+/* ---- where ranks connect ------------------------------------------------------------------- */
+
+enum { OVER, REFUSED }; /* of scratch->numbers */
+static const struct trial_scratch *besieged;
+
+/* Rank 1 learns where rank 0 is when the strangers have been there. */
+static dpb_status get_late(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
+{
+    while (strstr(key, ".address") &&
+           __atomic_load_n(&besieged->numbers[OVER], __ATOMIC_ACQUIRE) == 0)
+        trial_sleep_ms(5);
+    return dpb_store.get(key, value, bytes, timeout_ns);
+}
+
+static dpb_status connect_ranks(struct dpb_connect_peer *peer)
+{
+    const bool dials = dpb_world.rank == 1;
+    struct dpb_store_ops store = dpb_store;
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons(dials ? 0 : PORT),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct dpb_connect_args args = {.name = "siege",
+                                          .what = "the test",
+                                          .shape = "one",
+                                          .interface = "lo",
+                                          .address = (const struct sockaddr *)&address,
+                                          .address_bytes = sizeof address,
+                                          .rank = dpb_world.rank,
+                                          .n_streams = N_STREAMS,
+                                          .peers = peer,
+                                          .n_peers = 1,
+                                          .store = &store};
+    *peer = (struct dpb_connect_peer){.rank = dials ? 0 : 1, .dialled = dials};
+    if (dials)
+        store.get = get_late;
+    return dpb_host.connect(&args);
+}
+
+/* What one end sends comes to the other. */
+static dpb_status talk(const struct dpb_connect_peer *peer)
+{
+    for (int s = 0; s < N_STREAMS; s++) {
+        struct pollfd readable = {.fd = peer->fds[s], .events = POLLIN};
+        char byte = (char)(10 * dpb_world.rank + (unsigned)s);
+        RANK_CHECK(send(peer->fds[s], &byte, 1, MSG_NOSIGNAL) == 1);
+        RANK_CHECK(poll(&readable, 1, 20000) == 1 && recv(peer->fds[s], &byte, 1, 0) == 1);
+        RANK_CHECK(byte == (char)(10 * peer->rank + (unsigned)s));
+    }
+    DPB_TRY(dpb_store_barrier("talked", 0));
+    for (int s = 0; s < N_STREAMS; s++)
+        close(peer->fds[s]);
+    return DPB_OK;
+}
+
+static void *annoy(void *scratch_)
+{
+    struct trial_scratch *scratch = scratch_;
+    struct siege siege = {.kind = (enum kind)atoi(getenv("DPB_KIND")),
+                          .port = PORT,
+                          .n = strangers_wanted(),
+                          .greeting = {.magic = DPB_GREETING_MAGIC, .dialler = 1}};
+    lay_siege(&siege);
+    scratch->numbers[REFUSED] = siege.n_refused;
+    __atomic_store_n(&scratch->numbers[OVER], 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static dpb_status siege_of_ranks(struct trial_scratch *scratch)
+{
+    struct dpb_connect_peer peer;
+    pthread_t thread;
+    const int n_fds = trial_count_entries("/proc/self/fd", "");
+    besieged = scratch;
+    if (dpb_world.rank == 0)
+        RANK_CHECK(pthread_create(&thread, NULL, annoy, scratch) == 0);
+    DPB_TRY(connect_ranks(&peer));
+    if (dpb_world.rank == 0)
+        pthread_join(thread, NULL);
+    DPB_TRY(talk(&peer));
+    RANK_CHECK(trial_count_entries("/proc/self/fd", "") == n_fds);
+    return DPB_OK;
+}
+
+static const struct trial_case cases[] = {{"siege", siege_of_ranks}, {NULL, NULL}};
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++) {
+        char number[8];
+        snprintf(number, sizeof number, "%d", kind);
+        setenv("DPB_KIND", number, 1);
+        struct trial trial = {.name = "siege", .n_workers = 2, .timeout_s = 50};
+        trial_run(&trial);
+        if (trial.at->status != DPB_OK || trial.at->exit_code != 0)
+            fail_msg("%s: %s\n%s", kind_names[kind], trial.at->cause, trial.errors);
+        expect_refused((enum kind)kind, (unsigned)trial.at->numbers[REFUSED]);
+        trial_done(&trial);
+    }
+}
+
+/* ---- where launchers connect --------------------------------------------------------------- */
+
+struct caller {
+    char address[DPB_ADDRESS_BYTES], why[LINK_WHY_BYTES];
+    dpb_status status;
+    int fd;
+};
+
+static void *call(void *argument)
+{
+    struct caller *caller = argument;
+    const int64_t deadline_ns = dpb_now_ns() + INT64_C(20000000000);
+    caller->status =
+        link_connect(caller->address, true, 3, LINK_STORE, deadline_ns, &caller->fd, caller->why);
+    return NULL;
+}
+
+static int serve(struct dpb_door *door)
+{
+    struct pollfd fds[DPB_STRANGERS + 8];
+    struct dpb_meeting came;
+    poll(fds, dpb_door_watch(door, fds), 20);
+    assert_int_equal(dpb_door_serve(door, fds, &came), DPB_OK);
+    return came.fd;
+}
+
+/* The strangers first, then a part. */
+static void besiege(struct dpb_door *door, struct siege *siege, struct caller *caller)
+{
+    pthread_t strangers, part;
+    int fd = -1;
+    assert_int_equal(pthread_create(&strangers, NULL, lay_siege, siege), 0);
+    while (!__atomic_load_n(&siege->over, __ATOMIC_ACQUIRE))
+        assert_int_equal(serve(door), -1);
+    pthread_join(strangers, NULL);
+    assert_int_equal(pthread_create(&part, NULL, call, caller), 0);
+    while (fd < 0)
+        fd = serve(door);
+    pthread_join(part, NULL);
+    assert_int_equal(caller->status, DPB_OK);
+    close(fd);
+    close(caller->fd);
+}
+
+static void test_launchers(void **state)
+{
+    struct caller caller;
+    struct dpb_circle circle;
+    int listener, n_fds = trial_count_entries("/proc/self/fd", "");
+    unsigned port;
+    (void)state;
+    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
+    assert_int_equal(link_listen(&listener, &circle, caller.address), DPB_OK);
+    assert_int_equal(sscanf(caller.address + 2 * DPB_SECRET_BYTES, " %u", &port), 1);
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct dpb_door door = {.listener = listener, .circle = &circle};
+        struct siege siege = {.kind = (enum kind)kind,
+                              .port = (uint16_t)port,
+                              .n = strangers_wanted(),
+                              .greeting = {.magic = DPB_GREETING_MAGIC, .dialler = 3}};
+        assert_int_equal(dpb_door_open(&door, 1), DPB_OK);
+        besiege(&door, &siege, &caller);
+        dpb_door_close(&door);
+        expect_refused(siege.kind, siege.n_refused);
+    }
+    close(listener);
+    assert_int_equal(trial_count_entries("/proc/self/fd", ""), n_fds);
+}
+
+int main(void)
+{
+    if (dpb_world_is_rank())
+        return trial_rank_main(cases);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranks),
+                                       cmocka_unit_test(test_launchers)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
