@@ -223,6 +223,21 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* Learners share the device of their place. */
+static dpb_status check_device(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const char *because = experiment->comm_needs.because;
+    if (settings->run.learners == 1 || !(dpb_experiment_promises(experiment) & DPB_COMM_OWN_DEVICE))
+        return DPB_OK;
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s: comm '%s'%s%s takes each device for one worker, and run.learners = %lld "
+                    "share one; leave run.learners out, and take more run.workers",
+                    dpb_experiment_origin(experiment, "run", "learners"), settings->comm.name,
+                    because ? " with " : "", because ? because : "",
+                    (long long)settings->run.learners);
+}
+
 static dpb_status check_machines(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
@@ -261,8 +276,8 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_comm,  check_machines, check_launcher, check_codec,
-        check_norms, check_shard,    check_late};
+        check_comm,  check_device, check_machines, check_launcher,
+        check_codec, check_norms,  check_shard,    check_late};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -322,7 +322,8 @@ static dpb_status settle_capture(const struct options *given, const struct dpb_c
 
 static dpb_status nccl_needs(const void *options, struct dpb_comm_needs *needs)
 {
-    (void)options;
+    const struct options *given = options;
+    needs->capabilities |= nccl_capabilities(&given->nccl);
     needs->on_device = needs->takes_events = true;
     needs->runtime = "cuda";
     return DPB_OK;

@@ -33,6 +33,12 @@ struct nccl_options {
     int host_ids;               /* enum nccl_host_ids */
 };
 
+/* What NCCL needs with these options (dpb_comm_needs): it knows a GPU by host and bus. */
+static inline uint64_t nccl_capabilities(const struct nccl_options *given)
+{
+    return given->host_ids == HOST_IDS_MACHINE ? DPB_COMM_OWN_DEVICE : 0;
+}
+
 /* Choices of options; 0 is "auto", of host_ids "machine". */
 extern const char *const nccl_algos[], *const nccl_protos[], *const nccl_host_ids[];
 

@@ -314,6 +314,26 @@ static void test_refusals(void **unused)
                    (const char *const[]){"Duplicate GPU", "device.ids", "comm.host_ids", NULL});
 }
 
+/* `check` says it, too. */
+static void test_learners(void **unused)
+{
+    static const char *const ways[] = {NCCL, INSIDE};
+    (void)unused;
+    for (size_t i = 0; i < 2; i++) {
+        struct command command;
+        dpbench(&command, 60, "check -c /dev/null run.steps=1 %s" TINY "run.learners=2", ways[i]);
+        if (command.exit_code != 0)
+            fail_msg("%s: %s", ways[i], command.err);
+        command_free(&command);
+        dpbench(&command, 60,
+                "check -c /dev/null run.steps=1 %s" TINY "run.learners=2 comm.host_ids=machine",
+                ways[i]);
+        if (command.exit_code != 2 || !strstr(command.err, "run.learners = 2 share one"))
+            fail_msg("%s: exit %d: %s", ways[i], command.exit_code, command.err);
+        command_free(&command);
+    }
+}
+
 /* The environment that contradicts an option is refused; what it says where no option does is what
  * NCCL goes by, and stands in the result. */
 static void test_environment(void **unused)
@@ -502,6 +522,7 @@ int main(void)
     add_case(test_captured, NULL, "captured, the same bits");
     add_case(test_not_captured, NULL, "what cannot be captured");
     add_case(test_refusals, NULL, "refusals");
+    add_case(test_learners, NULL, "learners");
     if (!on_gpu()) {
         add_case(test_one_launch, NULL, "one launch a step");
         add_case(test_mistakes, NULL, "a NCCL that sums wrongly");

@@ -27,6 +27,7 @@
 /* With WHOLE: also where a worker owns a part of the weights. With args->whole it then updates this
  * part alone in that way, and no weight changes before all workers have updated. */
 #define DPB_COMM_WHOLE_SHARDS UINT64_C(0x200)
+#define DPB_COMM_OWN_DEVICE UINT64_C(0x400) /* workers cannot share a device: run.learners = 1 */
 
 /* What a strategy needs with its options, and where it works. */
 struct dpb_comm_needs {

@@ -345,11 +345,12 @@ static dpb_status need_mpi(const struct hierarchical_options *given, struct dpb_
     return DPB_OK;
 }
 
-static dpb_status need_nccl(struct dpb_comm_needs *needs)
+static dpb_status need_nccl(const struct hierarchical_options *given, struct dpb_comm_needs *needs)
 {
     const struct dpb_library *library;
     DPB_TRY(inside_nccl_check(host, &library));
     add_versions(library);
+    needs->capabilities |= nccl_capabilities(&given->nccl);
     needs->on_device = true;
     needs->runtime = "cuda";
     return DPB_OK;
@@ -363,7 +364,7 @@ static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs
     if (given->transport == OVER_VERBS)
         DPB_TRY(verbs_check_built(host));
     if (by_nccl)
-        DPB_TRY(need_nccl(needs));
+        DPB_TRY(need_nccl(given, needs));
     if (by_mpi)
         DPB_TRY(need_mpi(given, needs));
     needs->because = by_mpi && by_nccl ? "comm.inside = nccl and comm.transport = mpi"
