@@ -24,7 +24,8 @@
 #include "lib/command.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
-#include "plugins/devices/cuda/cuda.h"
+#include "plugins/devices/cuda/plan.h"
+#include "plugins/devices/cuda/products.h"
 
 static char cache[64]; /* a directory for the tuning's file */
 static struct options untuned;

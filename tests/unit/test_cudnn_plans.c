@@ -26,7 +26,8 @@
 #include "lib/model.h"
 #include "lib/plugin.h"
 #include "lib/session.h"
-#include "plugins/devices/cuda/cuda.h"
+#include "plugins/devices/cuda/plan.h"
+#include "plugins/devices/cuda/products.h"
 
 /* An H200, as cuDNN writes one down (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). */
 static const char h200[] =

@@ -9,7 +9,7 @@
  */
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "products.h"
 
 cudnnDataType_t cuda_cudnn_type(const struct program *p)
 {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "streams.h"
 #include "lib/cuda/driver.h"
 #include "nvml.h"
 

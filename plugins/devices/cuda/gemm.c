@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "products.h"
 
 /* Weights begin at multiples of 16 elements of core's arena. */
 enum { LEAST_ALIGNMENT = 32 /* bytes: of two each */ };

@@ -10,7 +10,8 @@
  */
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "products.h"
+#include "streams.h"
 
 enum { TRIES = 5, FIRST_EDGE = 64, LAST_EDGE = 8192 };
 static const float long_enough_ms = 2.0f;

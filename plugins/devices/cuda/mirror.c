@@ -3,7 +3,7 @@
  * pinned: core's own memory where it is a mapping of its own and the driver takes it, else a pinned
  * copy beside.
  */
-#include "cuda.h"
+#include "plan.h"
 
 enum { PAGE_BYTES = 4096 };
 

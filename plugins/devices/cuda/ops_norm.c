@@ -3,7 +3,8 @@
  * the mean and the unbiased variance to core; evaluation normalises by core's running averages. An
  * addition and a ReLU that follow are part of the same kernels (lib/device/groups.h).
  */
-#include "cuda.h"
+#include "plan.h"
+#include "products.h"
 
 /* The node's workspace: mean and inverse from forward to backward, and backward's two sums. */
 struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *node)

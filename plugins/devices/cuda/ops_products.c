@@ -2,7 +2,8 @@
  * ops_products.c - convolutions (conv.c) and dense layers (gemm.c): weights are packed from core's
  * layout when they have changed, bias and ReLU follow in one kernel.
  */
-#include "cuda.h"
+#include "plan.h"
+#include "products.h"
 
 /* For run.profile: the step that was appended last, whose weights or gradient by them are core's
  * own where they were not packed. */

@@ -2,32 +2,39 @@
  * ops_simple.c - the ops by our own kernels but batch-norm: the samples, bias, ReLU, additions,
  * copies, dropout, pools, LRN and the loss.
  */
-#include "cuda.h"
+#include "plan.h"
+#include "products.h"
 
 static cudaStream_t stream_of(const struct program *p)
 {
     return p->device->stream;
 }
 
-/* A node with one input and one output, by own kernels both ways: most of what is below. */
-static dpb_status plan_forward(struct program *p, const struct dpb_node *node, step_run *run)
+/* A node with one input and one output, by own kernels both ways: most of what is below. The table
+ * has what they run. */
+static dpb_status plan_forward(struct program *p, const struct dpb_node *node)
 {
     struct tensor *y;
     DPB_TRY(cuda_activation(p, node, &y));
-    return cuda_step(p, WHEN_ALWAYS, "forward", run,
+    return cuda_step(p, WHEN_ALWAYS, "forward", cuda_ops[node->op].run,
                      TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, y));
 }
 
 /* also, third: what of forward is needed; NULL: nothing. */
-static dpb_status plan_backward(struct program *p, const struct dpb_node *node, step_run *run,
-                                const struct tensor *also)
+static dpb_status plan_backward_with(struct program *p, const struct dpb_node *node,
+                                     const struct tensor *also)
 {
     struct tensor *dx;
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
     if (!dx)
         return DPB_OK;
-    return cuda_step(p, WHEN_ALWAYS, "backward", run,
+    return cuda_step(p, WHEN_ALWAYS, "backward", cuda_ops[node->op].run_backward,
                      TENSORS(cuda_plan(p, node)->gradient, dx, also));
+}
+
+static dpb_status plan_backward(struct program *p, const struct dpb_node *node)
+{
+    return plan_backward_with(p, node, NULL);
 }
 
 /* ---------------------------------------------------------------------------------------- input */
@@ -134,7 +141,7 @@ static dpb_status relu_forward(struct program *p, const struct dpb_node *node)
     const struct dpb_node *from = cuda_plan(p, node)->group->from;
     if (from)
         return from->op == DPB_OP_BATCH_NORM ? cuda_fused_norm_forward(p, node) : DPB_OK;
-    return plan_forward(p, node, run_relu);
+    return plan_forward(p, node);
 }
 
 static dpb_status run_relu_backward(const struct program *p, const struct step *step)
@@ -161,7 +168,7 @@ static dpb_status relu_backward(struct program *p, const struct dpb_node *node)
     if (from)
         return from->op == DPB_OP_BATCH_NORM ? cuda_fused_norm_backward(p, node)
                                              : masked_gradient(p, node);
-    return plan_backward(p, node, run_relu_backward, cuda_plan(p, node)->activation);
+    return plan_backward_with(p, node, cuda_plan(p, node)->activation);
 }
 
 /* ------------------------------------------------------------------------------------------ add */
@@ -288,7 +295,7 @@ static dpb_status dropout_forward(struct program *p, const struct dpb_node *node
 
 static dpb_status dropout_backward(struct program *p, const struct dpb_node *node)
 {
-    return plan_backward(p, node, run_dropout, p->words);
+    return plan_backward_with(p, node, p->words);
 }
 
 /* ------------------------------------------------------------------------------------- shortcut */
@@ -308,21 +315,11 @@ static dpb_status run_shortcut(const struct program *p, const struct step *step)
     return DPB_OK;
 }
 
-static dpb_status shortcut_forward(struct program *p, const struct dpb_node *node)
-{
-    return plan_forward(p, node, run_shortcut);
-}
-
 static dpb_status run_shortcut_backward(const struct program *p, const struct step *step)
 {
     const struct sampling by = sampling_of(p, step->node);
     cuda_spread(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data);
     return DPB_OK;
-}
-
-static dpb_status shortcut_backward(struct program *p, const struct dpb_node *node)
-{
-    return plan_backward(p, node, run_shortcut_backward, NULL);
 }
 
 /* ---------------------------------------------------------------------------------------- pools */
@@ -375,7 +372,7 @@ static dpb_status run_max_pool_backward(const struct program *p, const struct st
 
 static dpb_status max_pool_backward(struct program *p, const struct dpb_node *node)
 {
-    return plan_backward(p, node, run_max_pool_backward, cuda_plan(p, node)->workspace);
+    return plan_backward_with(p, node, cuda_plan(p, node)->workspace);
 }
 
 static dpb_status run_mean_pool(const struct program *p, const struct step *step)
@@ -385,21 +382,11 @@ static dpb_status run_mean_pool(const struct program *p, const struct step *step
     return DPB_OK;
 }
 
-static dpb_status mean_pool_forward(struct program *p, const struct dpb_node *node)
-{
-    return plan_forward(p, node, run_mean_pool);
-}
-
 static dpb_status run_mean_pool_backward(const struct program *p, const struct step *step)
 {
     const struct window by = window_of(p, step->node);
     cuda_mean_pool_backward(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data);
     return DPB_OK;
-}
-
-static dpb_status mean_pool_backward(struct program *p, const struct dpb_node *node)
-{
-    return plan_backward(p, node, run_mean_pool_backward, NULL);
 }
 
 /* ------------------------------------------------------------------------------------------ LRN */
@@ -419,11 +406,6 @@ static dpb_status run_lrn(const struct program *p, const struct step *step)
     return DPB_OK;
 }
 
-static dpb_status lrn_forward(struct program *p, const struct dpb_node *node)
-{
-    return plan_forward(p, node, run_lrn);
-}
-
 static dpb_status run_lrn_backward(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
@@ -435,8 +417,7 @@ static dpb_status run_lrn_backward(const struct program *p, const struct step *s
 
 static dpb_status lrn_backward(struct program *p, const struct dpb_node *node)
 {
-    return plan_backward(p, node, run_lrn_backward,
-                         cuda_plan(p, cuda_input(p, node, 0))->activation);
+    return plan_backward_with(p, node, cuda_plan(p, cuda_input(p, node, 0))->activation);
 }
 
 /* ----------------------------------------------------------------------------------------- loss */
@@ -494,17 +475,20 @@ static dpb_status loss_backward(struct program *p, const struct dpb_node *node)
 
 /* The one table of the ops: the next op gets its line here. */
 const struct op cuda_ops[DPB_OPS] = {
-    [DPB_OP_INPUT] = {"input", input_forward, nothing},
-    [DPB_OP_CONV] = {"convolution", cuda_conv_forward, cuda_conv_backward},
-    [DPB_OP_BATCH_NORM] = {"batch-norm", cuda_norm_forward, cuda_norm_backward_plan},
-    [DPB_OP_RELU] = {"relu", relu_forward, relu_backward},
-    [DPB_OP_MAX_POOL] = {"max pool", max_pool_forward, max_pool_backward},
-    [DPB_OP_MEAN_POOL] = {"mean pool", mean_pool_forward, mean_pool_backward},
-    [DPB_OP_DENSE] = {"dense", cuda_dense_forward, cuda_dense_backward},
-    [DPB_OP_ADD] = {"add", add_forward, add_backward},
-    [DPB_OP_CONCAT] = {"concat", concat_forward, concat_backward},
-    [DPB_OP_DROPOUT] = {"dropout", dropout_forward, dropout_backward},
-    [DPB_OP_LRN] = {"lrn", lrn_forward, lrn_backward},
-    [DPB_OP_SHORTCUT] = {"shortcut", shortcut_forward, shortcut_backward},
-    [DPB_OP_SOFTMAX_LOSS] = {"softmax loss", loss_forward, loss_backward},
+    [DPB_OP_INPUT] = {"input", input_forward, nothing, NULL, NULL},
+    [DPB_OP_CONV] = {"convolution", cuda_conv_forward, cuda_conv_backward, NULL, NULL},
+    [DPB_OP_BATCH_NORM] = {"batch-norm", cuda_norm_forward, cuda_norm_backward_plan, NULL, NULL},
+    [DPB_OP_RELU] = {"relu", relu_forward, relu_backward, run_relu, run_relu_backward},
+    [DPB_OP_MAX_POOL] = {"max pool", max_pool_forward, max_pool_backward, run_max_pool,
+                         run_max_pool_backward},
+    [DPB_OP_MEAN_POOL] = {"mean pool", plan_forward, plan_backward, run_mean_pool,
+                          run_mean_pool_backward},
+    [DPB_OP_DENSE] = {"dense", cuda_dense_forward, cuda_dense_backward, NULL, NULL},
+    [DPB_OP_ADD] = {"add", add_forward, add_backward, NULL, NULL},
+    [DPB_OP_CONCAT] = {"concat", concat_forward, concat_backward, NULL, NULL},
+    [DPB_OP_DROPOUT] = {"dropout", dropout_forward, dropout_backward, run_dropout, run_dropout},
+    [DPB_OP_LRN] = {"lrn", plan_forward, lrn_backward, run_lrn, run_lrn_backward},
+    [DPB_OP_SHORTCUT] = {"shortcut", plan_forward, plan_backward, run_shortcut,
+                         run_shortcut_backward},
+    [DPB_OP_SOFTMAX_LOSS] = {"softmax loss", loss_forward, loss_backward, NULL, NULL},
 };

@@ -21,7 +21,8 @@
  */
 #include <stdatomic.h>
 
-#include "cuda.h"
+#include "plan.h"
+#include "streams.h"
 
 /* At a flag, before the strategy moves on again and the stream is asked whether it has failed. */
 enum { LOOK_NS = 20000 };

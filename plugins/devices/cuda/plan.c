@@ -4,7 +4,8 @@
  */
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "plan.h"
+#include "products.h"
 
 /* -------------------------------------------------------------------------------------- tensors */
 

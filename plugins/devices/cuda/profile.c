@@ -12,7 +12,7 @@
  */
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "streams.h"
 
 /* Places: the packing of the weights, which begins a forward; the steps of forward; those of
  * backward. */

@@ -4,7 +4,9 @@
  */
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "plan.h"
+#include "products.h"
+#include "streams.h"
 
 /* Gradients leave in pieces of at least so many elements: 1 MiB, which PCIe carries in 20 to 80
  * us. */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "arenas.h"
-#include "cuda.h"
+#include "streams.h"
 
 /* Memory that others map has blocks of its own: they map whole blocks. */
 enum { SHARED_BLOCK = 2 << 20 };

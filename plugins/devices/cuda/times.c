@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "streams.h"
 
 struct marks {
     cudaEvent_t *events;

@@ -22,7 +22,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cuda.h"
+#include "products.h"
+#include "streams.h"
 
 enum { PATH_BYTES = 4096, LINE_BYTES = 512, TRIES = 3, FILE_MOST = 16 << 20 };
 

@@ -1,0 +1,309 @@
+/*
+ * kernel_columns.h - passes over the columns of a grid, for kernels (kernel.h).
+ *
+ * A pass goes over a tensor in packs of N elements. A column is N neighbouring channels of NHWC, or
+ * one channel of NCHW; its rows are all of its packs. A thread stays in one column, so it loads the
+ * channels' values once. It reads several rows before it computes with the first: a GPU's memory
+ * gives its rate only to many reads that are under way at once.
+ *
+ * A sum is made in two launches. In the first each block adds a slab of rows: a thread adds CHUNK
+ * values in fp32, then goes on in fp64. In the second a block adds the slabs of LANES channels and
+ * finishes the channels.
+ */
+#ifndef DPB_CUDA_KERNEL_COLUMNS_H
+#define DPB_CUDA_KERNEL_COLUMNS_H
+
+#include "kernel.h"
+
+enum { CHUNK = 32, BLOCKS = 2048 /* about as many as fill a GPU */ };
+/* Of a slab, with those of other channels between: a thread counts them in 32 bits. */
+static const index_t MOST_PACKS = (index_t)1 << 31;
+/* Columns of a block at most: of packs they fill a line of the cache, of elements a warp. */
+enum { LANES = 8, LANES_OF_ELEMENTS = 32 };
+/* Rows of each tensor that a thread reads at once; when normalising, packs of all tensors. */
+enum { SUMMED_ROWS = 4, NORMALISED_PACKS = 4, BACKWARD_ROWS = 4 };
+
+/* A grid as a pass goes over it. */
+struct table {
+    uint32_t columns, lanes; /* lanes: the columns of a block, a power of two */
+    index_t rows, slab;      /* of a column; of a block */
+    uint32_t run;            /* NCHW: rows of a channel in one sample */
+    uint32_t slabs;
+    /* This block's first row, and how many rows there are from this thread's first one on. */
+    __device__ index_t begin() const
+    {
+        return blockIdx.y * slab;
+    }
+    __device__ uint32_t left() const
+    {
+        const uint32_t here = (uint32_t)(rows - begin() < slab ? rows - begin() : slab);
+        return here > threadIdx.y ? here - threadIdx.y : 0;
+    }
+};
+
+static table table_of(const grid &shape, uint32_t n_in_pack)
+{
+    const uint32_t most_lanes = n_in_pack == 1 ? LANES_OF_ELEMENTS : LANES;
+    table made = {shape.planes ? shape.c : shape.c / n_in_pack, 1, 0, 0, 0, 0};
+    made.rows = cuda_grid_pixels(&shape);
+    if (shape.planes) {
+        made.rows /= n_in_pack;
+        made.run = shape.h * shape.w / n_in_pack;
+    }
+    while (!shape.planes && made.lanes < most_lanes && made.lanes < made.columns)
+        made.lanes *= 2;
+    const uint32_t groups = (made.columns + made.lanes - 1) / made.lanes;
+    const index_t least = (index_t)THREADS / made.lanes * CHUNK;
+    const index_t most = groups < BLOCKS ? BLOCKS / groups : 1;
+    made.slab = (made.rows + most - 1) / most;
+    if (made.slab < least)
+        made.slab = least;
+    while (made.slab > 1 && made.slab * made.columns > MOST_PACKS)
+        made.slab = (made.slab + 1) / 2;
+    made.slabs = (uint32_t)((made.rows + made.slab - 1) / made.slab);
+    return made;
+}
+
+/* Go over the packs of a column in a block's slab, `step` rows at a time: of NHWC, and of NCHW.
+ * `pack` counts from the slab's first pack, which leaves it 32 bits. */
+struct pixel_walk {
+    static constexpr bool planes = false;
+    uint32_t left, step, pack, stride; /* left: rows of the slab from here on */
+    index_t first;
+    __device__ pixel_walk(const table &by, uint32_t column)
+        : left(by.left()), step(blockDim.y), pack(threadIdx.y * by.columns + column),
+          stride(blockDim.y * by.columns), first(by.begin() * by.columns)
+    {
+    }
+    __device__ void go_on()
+    {
+        left = left > step ? left - step : 0;
+        pack += stride;
+    }
+};
+
+struct plane_walk {
+    static constexpr bool planes = true;
+    uint32_t left, step, pack, at, run, packs_a_step, stride, next;
+    index_t first;
+    __device__ plane_walk(const table &by, uint32_t column)
+        : left(by.left()), step(blockDim.y), run(by.run)
+    {
+        const uint32_t ahead = (uint32_t)(by.begin() % run) + threadIdx.y;
+        const uint32_t sample = by.columns * run; /* of all channels */
+        at = ahead % run;
+        pack = ahead / run * sample + column * run + at;
+        packs_a_step = step % run;
+        stride = step / run * sample + packs_a_step;
+        next = sample - run;
+        first = by.begin() / run * sample;
+    }
+    __device__ void go_on()
+    {
+        left = left > step ? left - step : 0;
+        pack += stride;
+        at += packs_a_step;
+        if (at >= run) {
+            at -= run;
+            pack += next;
+        }
+    }
+};
+
+/* The next rows of a walk. Behind the last row the first one stands in, so that all are read
+ * without a condition. */
+template <int ROWS> struct row_group {
+    index_t first;
+    uint32_t place[ROWS];
+    template <typename Walk> __device__ row_group(Walk &at, index_t from) : first(from)
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS; r++, at.go_on())
+            place[r] = r == 0 || at.left > 0 ? at.pack : place[0];
+    }
+    /* Whether there is an r-th row. */
+    __device__ bool has(int r) const
+    {
+        return r == 0 || place[r] != place[0];
+    }
+    template <typename T, int N> __device__ void store(T *to, int r, const pack<T, N> &values) const
+    {
+        if (has(r))
+            store_pack(to, first + place[r], values);
+    }
+};
+
+template <typename T, int N, int ROWS> struct row_packs {
+    pack<T, N> row[ROWS];
+    __device__ row_packs(const T *from, const row_group<ROWS> &rows)
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS; r++)
+            row[r] = load_pack<T, N>(from, rows.first + rows.place[r]);
+    }
+};
+
+/* Which elements of a group of rows count: a bit each, in one register. */
+template <typename T, int N, int ROWS> struct row_mask {
+    uint32_t bits;
+    static_assert(N * ROWS <= 32, "a bit for each element");
+    /* Not those where y (NULL: none) <= 0. y leaves its registers before other tensors are read. */
+    __device__ row_mask(const T *y, const row_group<ROWS> &rows) : bits(0)
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS; r++)
+            bits |= rows.has(r) ? ((1u << N) - 1) << (r * N) : 0;
+        if (y)
+            relu(row_packs<T, N, ROWS>(y, rows));
+        asm volatile("" ::: "memory");
+    }
+    __device__ void relu(const row_packs<T, N, ROWS> &y)
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS; r++) {
+            UNROLLED
+            for (int i = 0; i < N; i++)
+                bits &= to_fp32(y.row[r].at[i]) <= 0.0f ? ~(1u << (r * N + i)) : 0xffffffffu;
+        }
+    }
+    __device__ bool has(int r, int i) const
+    {
+        return bits >> (r * N + i) & 1;
+    }
+    __device__ pack<T, N> of(const pack<T, N> &values, int r) const
+    {
+        pack<T, N> kept;
+        UNROLLED
+        for (int i = 0; i < N; i++)
+            kept.at[i] = has(r, i) ? values.at[i] : from_fp32<T>(0.0f);
+        return kept;
+    }
+};
+
+/* Adds the lines of a block up, of S values of each thread; the results are the first line's. */
+template <int S> static __device__ inline void add_lines(double (&values)[S][THREADS])
+{
+    const uint32_t at = threadIdx.y * blockDim.x + threadIdx.x;
+    for (uint32_t lines = blockDim.y / 2; lines > 0; lines /= 2) {
+        __syncthreads();
+        if (threadIdx.y < lines) {
+            UNROLLED
+            for (int s = 0; s < S; s++)
+                values[s][at] += values[s][at + lines * blockDim.x];
+        }
+    }
+}
+
+/* Of a thread: of each of its channels two sums. The origins stay in shared memory, as the slab's
+ * begin does: reads under way take the registers. */
+template <int CHANNELS> struct pair_sums {
+    const volatile float *origins;
+    float a[CHANNELS], b[CHANNELS];
+    __device__ float origin(int channel) const
+    {
+        return origins[channel * LANES_OF_ELEMENTS];
+    }
+};
+
+/* Terms::add adds the two terms of each element of a group of rows. */
+template <typename T, int N, typename Walk, typename Terms>
+KERNEL_OF(4)
+void sum_slabs(Terms terms, table by, double *partial)
+{
+    constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS_IN_FP32 = CHUNK * CHANNELS / N;
+    __shared__ double sums[2 * CHANNELS][THREADS];
+    __shared__ float origins[CHANNELS][LANES_OF_ELEMENTS];
+    __shared__ index_t first;
+    const volatile index_t *const begin = &first;
+    const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
+    UNROLLED
+    for (int s = 0; s < 2 * CHANNELS; s++)
+        sums[s][thread] = 0.0;
+    for (int i = 0; i < CHANNELS && threadIdx.y == 0 && column < by.columns; i++)
+        origins[i][threadIdx.x] = terms.origin(column * CHANNELS + i);
+    Walk at(by, column);
+    if (thread == 0)
+        first = at.first;
+    __syncthreads();
+    if (column < by.columns) {
+        ROLLED
+        while (at.left > 0) {
+            pair_sums<CHANNELS> chunk = {&origins[0][threadIdx.x], {}, {}};
+            ROLLED
+            for (int k = 0; k < ROWS_IN_FP32 && at.left > 0; k += SUMMED_ROWS)
+                terms.add(row_group<SUMMED_ROWS>(at, *begin), &chunk);
+            UNROLLED
+            for (int i = 0; i < CHANNELS; i++) {
+                sums[i][thread] += chunk.a[i];
+                sums[CHANNELS + i][thread] += chunk.b[i];
+            }
+        }
+    }
+    add_lines<2 * CHANNELS>(sums);
+    if (threadIdx.y != 0 || column >= by.columns)
+        return;
+    const index_t c = (index_t)by.columns * CHANNELS;
+    for (int i = 0; i < CHANNELS; i++) {
+        partial[((index_t)blockIdx.y * 2 + 0) * c + column * CHANNELS + i] = sums[i][thread];
+        partial[((index_t)blockIdx.y * 2 + 1) * c + column * CHANNELS + i] =
+            sums[CHANNELS + i][thread];
+    }
+}
+
+/* Finish::operator()(channel, a, b) takes a channel's sums. */
+template <typename Finish>
+__global__ void finish_slabs(Finish finish, const double *partial, uint32_t n_slabs, uint32_t c)
+{
+    __shared__ double sums[2][THREADS];
+    const uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
+    double a = 0.0, b = 0.0;
+    UNROLLED
+    for (uint32_t slab = threadIdx.y; slab < n_slabs; slab += blockDim.y) {
+        if (channel < c) {
+            a += partial[((index_t)slab * 2 + 0) * c + channel];
+            b += partial[((index_t)slab * 2 + 1) * c + channel];
+        }
+    }
+    sums[0][thread] = a;
+    sums[1][thread] = b;
+    add_lines<2>(sums);
+    if (threadIdx.y == 0 && channel < c)
+        finish(channel, sums[0][thread], sums[1][thread]);
+}
+
+static dim3 slab_blocks(const table &by)
+{
+    return dim3((by.columns + by.lanes - 1) / by.lanes, by.slabs);
+}
+
+static dim3 slab_threads(const table &by)
+{
+    return dim3(by.lanes, THREADS / by.lanes);
+}
+
+/* Does what follows with Walk as the walk of the layout. */
+#define BY_WALK(planes, ...)         \
+    do {                             \
+        if (planes) {                \
+            using Walk = plane_walk; \
+            __VA_ARGS__;             \
+        } else {                     \
+            using Walk = pixel_walk; \
+            __VA_ARGS__;             \
+        }                            \
+    } while (0)
+
+template <typename T, int N, typename Terms, typename Finish>
+static void sum_columns(cudaStream_t stream, const Terms &terms, const Finish &finish,
+                        const grid &shape, double *partial)
+{
+    const table by = table_of(shape, N);
+    const dim3 groups((shape.c + LANES - 1) / LANES), lanes(LANES, THREADS / LANES);
+    BY_WALK(shape.planes, LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms>), slab_blocks(by),
+                                        slab_threads(by), stream, terms, by, partial));
+    LAUNCH_BLOCKS(finish_slabs<Finish>, groups, lanes, stream, finish, partial, by.slabs, shape.c);
+}
+
+#endif

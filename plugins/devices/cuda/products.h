@@ -1,0 +1,163 @@
+/*
+ * products.h - convolutions by cuDNN (conv.c), those with sums by its graph API (conv_graph.c),
+ * products of matrices by cuBLASLt (gemm.c), and which of their algorithms is taken (tuning.c).
+ */
+#ifndef DPB_CUDA_PRODUCTS_H
+#define DPB_CUDA_PRODUCTS_H
+
+#include "cuda.h"
+
+enum { TUNING_KEY_BYTES = 256 };
+
+/* A convolution's three calls. */
+enum conv_call { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_CALLS };
+
+struct conv_choice {
+    int algorithm;
+    cudnnMathType_t math;
+    size_t workspace;
+};
+enum { CONV_CHOICES = 8 };
+
+struct conv {
+    cudnnTensorDescriptor_t x, y;
+    cudnnFilterDescriptor_t w;
+    struct {
+        cudnnConvolutionDescriptor_t conv;
+        struct conv_choice choices[CONV_CHOICES];
+        uint32_t n; /* 0: this call is not made */
+        int taken;  /* of choices */
+    } call[CONV_CALLS];
+    struct frame frame;                      /* where the padding is not the same on both sides */
+    struct tensor *padded, *padded_gradient; /* likewise; else NULL */
+};
+
+static inline bool cuda_conv_framed(const struct conv *conv)
+{
+    return conv->frame.outer.h != conv->frame.inner.h || conv->frame.outer.w != conv->frame.inner.w;
+}
+
+/* A convolution's call that also gives each channel's sums, for all nodes of equal shapes
+ * (conv_graph.c): forward, of the result and its squares; by the input, of the gradient that the
+ * ReLU before lets pass and of that times the normalised input of the batch-norm before that. */
+enum { FUSED_CHOICES = 3, FUSED_TAKERS = 2, SEPARATE = -1 };
+struct fused_plan {
+    cudnnBackendDescriptor_t plan;
+    int rank; /* among all that cuDNN offers, best first by its own estimate */
+    size_t workspace;
+};
+struct fused {
+    struct fused *next; /* of the program's list */
+    char key[TUNING_KEY_BYTES];
+    struct fused_plan plans[FUSED_CHOICES];
+    uint32_t n;
+    int taken;                      /* of plans; or SEPARATE: a kernel of ours makes the sums */
+    bool tuned;                     /* that was measured, or stood in the file */
+    cudnnBackendDescriptor_t *made; /* @owned: what the plans refer to */
+    size_t n_made;
+};
+
+/* A product of matrices by cuBLASLt (gemm.c), column-major: C (m x n) = op(A) (m x k) op(B) (k x
+ * n). */
+enum { GEMM_CHOICES = 8 };
+struct gemm_choice {
+    cublasLtMatmulAlgo_t algorithm;
+    int rank; /* among all that cuBLASLt offers, best first by its own estimate */
+    size_t workspace;
+};
+struct gemm {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, c;
+    struct gemm_choice choices[GEMM_CHOICES];
+    uint32_t n;
+    int taken; /* of choices */
+    char key[TUNING_KEY_BYTES];
+};
+
+/* ---- conv.c, gemm.c, tuning.c ---------------------------------------------------------------- */
+
+/* Descriptions of a node's convolution, and for each call the algorithms that may be taken. */
+dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct conv **conv);
+void cuda_conv_close(struct conv *conv);                  /* accepts NULL */
+cudnnDataType_t cuda_cudnn_type(const struct program *p); /* of activations */
+dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
+                         const void *a, const void *b, void *to);
+
+/* Sizes and which of the operands are transposed; c_type: of C. */
+struct gemm_shape {
+    uint64_t m, n, k;
+    bool transpose_a, transpose_b;
+    enum cuda_type c_type;
+};
+/* Of a program's scratch: what cuBLASLt may use at most; it takes more for large products on the
+ * newest GPUs only. */
+#define CUDA_GEMM_WORKSPACE ((size_t)32 << 20)
+/* With one choice where nothing is tuned. */
+dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
+                          const struct gemm_shape *shape, struct gemm **gemm);
+/* What the largest of its choices needs. */
+size_t cuda_gemm_workspace(const struct gemm *gemm);
+void cuda_gemm_close(struct gemm *gemm); /* accepts NULL */
+dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
+                         const struct gemm *gemm, const void *a, const void *b, void *c);
+
+/* Whether the step is one of a convolution's calls, and which; whether it is a fused one; the
+ * product that it runs, or NULL. */
+bool cuda_is_conv(const struct step *step, enum conv_call *call);
+bool cuda_is_fused(const struct step *step, enum fused_call *call);
+struct gemm *cuda_gemm_of(const struct program *p, const struct step *step);
+static inline bool cuda_tunes(const struct options *options)
+{
+    return strcmp(options->tuning, "no") != 0;
+}
+/* Takes the fastest choice of every convolution's calls and of every product: by the cache file
+ * where it is there, else by trying. After the arena is there, before its content is. */
+dpb_status cuda_tune(struct program *p);
+/* By what the file knows a node's call, whose name is `call`; and the two numbers that stand there
+ * for it. */
+void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const char *call,
+                     char key[TUNING_KEY_BYTES]);
+bool cuda_tuning_known(const struct options *options, const char *key, int *first, int *second);
+
+/* ---- conv_graph.c: convolutions with a batch-norm's sums, by cuDNN's graph API --------------- */
+
+/* Of a node whose convolution is planned, and its weights' packing: sets node_plan.fused and .sums
+ * of the call where it may be fused with the batch-norm behind it; and where its input is a ReLU's
+ * whose batch-norm may be, those of the batch-norm as well. */
+dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node);
+dpb_status cuda_masked_open(struct program *p, const struct dpb_node *node);
+void cuda_fused_close(struct fused *all); /* a list; accepts NULL */
+/* Elements from the first sums, of a node's channels, to the second. */
+static inline size_t cuda_fused_stride(const struct dpb_node *node)
+{
+    return (node->shape.c + (size_t)3) / 4 * 4;
+}
+/* The batch-norm whose ReLU a convolution, and nothing else, reads; or NULL. */
+const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dpb_node *node);
+/* Whether the gradient that comes to this batch-norm is its ReLU's masked one, with its sums. */
+static inline bool cuda_is_masked(const struct program *p, const struct dpb_node *norm)
+{
+    const struct fused *fused = cuda_plan(p, norm)->fused[FUSED_DATA];
+    return fused && fused->taken != SEPARATE;
+}
+/* The steps that take the sums that step `at` may make, in their order; NULL: none further. */
+void cuda_fused_takers(const struct program *p, enum fused_call call, size_t at,
+                       struct step *takers[FUSED_TAKERS]);
+/* When it is known which are fused: their steps' names, and what they move, for run.profile. */
+void cuda_fused_settle(const struct program *p);
+/* What inspection shows as the gradient by a node's result; NULL: it is not computed. */
+const struct tensor *cuda_shown_gradient(const struct program *p, const struct dpb_node *node);
+/* These only where fused->taken is a plan. */
+dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
+                          const void *w, void *y, void *sums);
+/* dz = y <= 0 ? 0 : the gradient by y; of the batch-norm: its input x, mean, and inverse. */
+struct masked_tensors {
+    const void *dy, *w, *y, *x;
+    const float *mean, *inverse;
+    void *dz;
+    float *sums;
+};
+dpb_status cuda_masked_run(const struct program *p, const struct dpb_node *node,
+                           const struct masked_tensors *t);
+
+#endif
