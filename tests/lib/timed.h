@@ -74,10 +74,10 @@ double timed_bound_ms(double ms);
 
 /*
  * Runs a case. In every run the parts sum to the step exactly and the rate is the batch by the mean
- * step. Each field and the step have to be right within their bound in one run of three. A machine
- * that is busy prolongs sleeps, so that none may be: then one has to be right within the bound
- * and what the device's own clock shows the machine to have been late, and a process that does
- * nothing but sleep beside the run, for each time that one of several workers may wait for another.
+ * step. A busy machine prolongs sleeps. So in one run each field and the step have to be right
+ * within their bound and what the device's own clock shows the machine to have been late. Several
+ * workers may also be late by what a process that only sleeps beside the run is woken late, for
+ * each time that one of them may wait for another.
  */
 void timed_check(const struct timed_case *one);
 /* The same with `slack_ms` besides the bound: what the strategy cannot tell apart. */
