@@ -65,11 +65,13 @@ static void expect_same(const struct training *together, const struct training *
     expect_same_losses(together, reference, loss_bound);
 }
 
-/* The nets take turns: each number of workers has the first size of bucket with one of them, and so
- * has each other size with 3 workers. With DPB_ALL_CELLS each net has all of both (check-long). */
+/* The nets take turns: each odd number of workers has the first size of bucket with one of them,
+ * and so has each other size with 3 workers; the variations have 2 and 4. With DPB_ALL_CELLS each
+ * net has all of both (check-long). */
 static bool is_taken(int model, int workers, int bucket)
 {
-    bool turn = (bucket == 0 || workers == 3) && (model + workers + bucket) % N_SMALL == 0;
+    bool turn = (bucket == 0 ? workers % 2 == 1 : workers == 3) &&
+                (model + workers + bucket) % N_SMALL == 0;
     return turn || FEWEST_WORKERS == MOST_WORKERS || getenv("DPB_ALL_CELLS") != NULL;
 }
 
@@ -277,7 +279,8 @@ static bool is_whole(const struct strategy_form *form)
 }
 
 /* Norms of equal mean gradients have equal bits, whatever the buckets, and with a core for
- * communication, too. One worker that goes through micro-batches means the same. */
+ * communication, too. One worker that goes through micro-batches means the same. Rules and numbers
+ * of workers meet by turns; with DPB_ALL_CELLS all of them (check-long). */
 static void test_norms_agree(void **state)
 {
     static const char *const rules[] = {
@@ -289,6 +292,8 @@ static void test_norms_agree(void **state)
     for (int r = 0; r < PART_OF(rules, 1); r++)
         for (int i = 0; i < PART_OF(workers, 2); i++) {
             struct training reference, first;
+            if ((r + i) % 2 == 0 && !getenv("DPB_ALL_CELLS"))
+                continue;
             train(&reference, "%s run.accumulate=%d optimizer.weight_decay=0.1", rules[r],
                   workers[i]);
             train(&first,
