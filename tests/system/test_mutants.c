@@ -197,8 +197,11 @@ static bool is_taken(const struct strategy_form *form, const struct mutant *muta
 }
 
 /* All that its workers and its server say goes over the network. */
-static const struct strategy_form far_server = {
-    "ps_cpu", 1, "ps_cpu, 1 server, on another machine", false, false, true, false};
+static const struct strategy_form far_server = {.name = "ps_cpu",
+                                                .servers = 1,
+                                                .label = "ps_cpu, 1 server, on another machine",
+                                                .machines = true,
+                                                .synchronous = true};
 
 static void test_mutant(void **state)
 {
