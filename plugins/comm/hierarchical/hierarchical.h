@@ -1,6 +1,6 @@
 /*
  * hierarchical.h - what the two forms of `hierarchical` share: who is where, and the way across.
- * Inside a machine sums are made through shared memory (hierarchical.c) or by NCCL (inside_nccl.c).
+ * inside.h has the forms.
  */
 #ifndef DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
 #define DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
@@ -38,12 +38,19 @@ static inline bool hierarchical_drives(const struct hierarchical *comm)
     return comm->base.args.rank < comm->n_shares;
 }
 
-/* ---- hierarchical.c ------------------------------------------------------------------------ */
+/* ---- places.c ------------------------------------------------------------------------------ */
 
 /* Workers of a machine. */
 uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine);
 /* Shares of a bucket: workers of the machine that has the fewest; 0: there is one machine. */
 uint32_t hierarchical_shares(const struct dpb_comm_args *job);
+/* The most elements of a bucket's share, where there are some. */
+uint64_t hierarchical_longest_share(const struct dpb_comm_args *job,
+                                    const struct dpb_layout *layout, uint64_t bucket_elements);
+/* Sets `machine`, `ranks`, `members` and `n_shares`; room for the rest. */
+dpb_status hierarchical_find_places(struct hierarchical *comm);
+/* A new exchange. */
+void hierarchical_begin(const struct hierarchical *comm, uint64_t step);
 /* For what comes from across, or from the machine: either may let a bucket move on. */
 dpb_status hierarchical_wait(const struct hierarchical *comm);
 /* The part of `bind` that comes before and after the stages': the machine's arenas, by place; and
@@ -53,21 +60,5 @@ dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_aren
                                 const struct dpb_arenas *staged);
 /* What both forms have beside their strategy within the machine; part of `close`. */
 void hierarchical_release(struct hierarchical *comm);
-
-/* ---- inside_nccl.c ------------------------------------------------------------------------- */
-
-/* Whether NCCL can be had, and its versions. */
-dpb_status inside_nccl_check(const struct dpb_host *host, const struct dpb_library **versions);
-/* The part of `plan` that is this form's; makes comm->nccl. */
-dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *layout,
-                            struct dpb_comm_plan *want);
-/* Pinned memory that a rank will take, which need not be open. */
-uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct dpb_layout *layout,
-                                  uint64_t bucket_elements);
-/* Hooks. */
-dpb_status inside_nccl_bind(void *comm, const struct dpb_arenas *arenas);
-dpb_status inside_nccl_begin(void *comm, const struct dpb_step *step);
-dpb_status inside_nccl_progress(void *comm, int64_t budget_ns);
-void inside_nccl_close(void *comm);
 
 #endif

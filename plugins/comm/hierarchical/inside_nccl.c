@@ -27,7 +27,7 @@
  * when nothing of it goes across any more; gathered behind that. The step of a place ends when its
  * last update has: the gathering before it is behind all reads of its gradients by NCCL.
  */
-#include "comm/hierarchical/hierarchical.h"
+#include "comm/hierarchical/inside.h"
 
 #include <stdio.h>
 
@@ -164,12 +164,6 @@ static void await_flight(struct hierarchical *comm, struct dpb_queue *queue, uin
         device_keep(device, device->ops->await(queue, device_flight_event(device, flight, bucket)));
 }
 
-/* The optimizer on all of the bucket, behind the sum. */
-static void update(struct hierarchical *comm, uint64_t bucket, uint64_t length)
-{
-    device_update(&comm->on_device, bucket, (struct dpb_range){0, length});
-}
-
 /* ---- waiting ------------------------------------------------------------------------------- */
 
 static dpb_status look_at_nccl(const struct hierarchical *comm)
@@ -230,7 +224,7 @@ static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     device_begun(device, REDUCTIONS, bucket, !call(comm, bucket, REDUCE));
     strategy_count_all_reduce(&comm->base, bucket);
     if (comm->n_shares == 0) {
-        update(comm, bucket, length);
+        device_update(device, bucket, (struct dpb_range){0, length}); /* behind the sum */
     } else {
         if (leads(comm))
             signals_raise(&comm->base.signals, SIGNAL_REDUCED, bucket);
@@ -297,7 +291,7 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
         comm->nccl->order[bucket] = (uint32_t)n_begun(comm, REDUCE);
         signals_raise(&comm->base.signals, SIGNAL_GATHERED, bucket);
     }
-    update(comm, bucket, length);
+    device_update(device, bucket, (struct dpb_range){0, length}); /* behind the sum */
     *at = length;
 }
 
@@ -328,17 +322,6 @@ static const struct stage_flight *const flights_alone[] = {&summed, &device_upda
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-dpb_status inside_nccl_check(const struct dpb_host *host, const struct dpb_library **versions)
-{
-    const struct nccl_library *library;
-    DPB_TRY(nccl_load(host, &library));
-    if (library->missing)
-        return host->fail(DPB_UNSUPPORTED, "comm.inside = nccl cannot run here: %s",
-                          library->missing);
-    *versions = library->versions;
-    return DPB_OK;
-}
-
 static dpb_status open_nccl(struct hierarchical *comm)
 {
     const struct dpb_host *host = comm->base.host;
@@ -365,20 +348,14 @@ static uint64_t round_bucket(const struct dpb_comm_args *job, uint64_t elements)
     return (elements + n_shares - 1) / n_shares * n_shares;
 }
 
-/* Room for a bucket's share, where there are some. */
-static uint64_t longest_share(const struct dpb_comm_args *job, const struct dpb_layout *layout,
-                              uint64_t bucket_elements)
-{
-    return strategy_longest_bucket(layout, bucket_elements) / hierarchical_shares(job) + 1;
-}
-
 uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct dpb_layout *layout,
                                   uint64_t bucket_elements)
 {
     uint64_t elements = round_bucket(job, bucket_elements);
     if (strategy_local_rank(job) >= hierarchical_shares(job))
         return 0;
-    return strategy_count_buckets(layout, elements) * longest_share(job, layout, elements) *
+    return strategy_count_buckets(layout, elements) *
+           hierarchical_longest_share(job, layout, elements) *
            dpb_dtype_size(layout->gradient_type);
 }
 
@@ -396,7 +373,7 @@ dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *
                                                sizeof *nccl->order;
     if (!hierarchical_drives(comm))
         return DPB_OK;
-    nccl->share_elements = longest_share(&comm->job, layout, want->bucket_elements);
+    nccl->share_elements = hierarchical_longest_share(&comm->job, layout, want->bucket_elements);
     return comm->across->ops->plan(comm->across, nccl->share_elements, want);
 }
 
@@ -468,10 +445,8 @@ dpb_status inside_nccl_bind(void *comm_, const struct dpb_arenas *arenas)
 
 dpb_status inside_nccl_begin(void *comm_, const struct dpb_step *step)
 {
-    struct hierarchical *comm = comm_;
-    if (hierarchical_drives(comm))
-        comm->across->ops->begin(comm->across, step->step);
-    return device_strategy_begin(comm, step);
+    hierarchical_begin(comm_, step->step);
+    return device_strategy_begin(comm_, step);
 }
 
 /* What has failed is aborted, so that nothing waits for the GPU for ever. */

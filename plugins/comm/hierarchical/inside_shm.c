@@ -1,0 +1,237 @@
+/*
+ * inside_shm.c - `hierarchical` through shared memory inside a machine.
+ *
+ * Every worker keeps weights and optimizer state. With N places a machine, place l of each machine
+ * carries the l-th of N slices of every bucket across, together with place l of the others
+ * (across.h). A bucket goes four ways:
+ *   reduce: each rank sums its part straight out of the arenas of its machine (lib/slices.h), into
+ *           the arena of the place that carries it;
+ *   post:   that place sends the slice across, once all of it is summed, where it is summed over
+ *           the machines (lib/ring.h, lib/mpi.h): each place drives its own share of the network;
+ *   gather: it writes the sum into all arenas of its machine;
+ *   update: every rank updates its weights from its own, now summed, gradients.
+ * On machines with unequal numbers of workers N is the smallest: the others sum and update. On one
+ * machine there is no network to go by, and this is shm.
+ *
+ * Bytes moved per step, M bytes of gradients, H machines: 2 (H - 1) M over the network in all,
+ * where one ring of all W workers sends 2 (W - 1)/W M over each of the links between machines,
+ * which are H at best. Inside a machine, as shm does: (L - 1) M read and (L - 1) M written by its L
+ * ranks.
+ *
+ * Fences:
+ *   1. a slice is summed when all of the machine have announced its bucket (READY);
+ *   2. it goes across when all who sum a part of it have (REDUCED);
+ *   3. a bucket is used when all of it has come from across and its places have written it into all
+ *      arenas (GATHERED);
+ *   4. a gradient arena is written again when all reads of it are over. The arena is read for sums
+ *      before REDUCED, and by what goes across and its place before GATHERED, and written by others
+ *      before GATHERED: what a rank has seen of all places, for every bucket, before it ends its
+ *      step.
+ */
+#include "comm/hierarchical/inside.h"
+#include "lib/slices.h"
+
+/* ---- stage: sum the own part over the machine ----------------------------------------------- */
+
+/* The place that carries an element of a bucket across. */
+static uint32_t carrier_of(const struct hierarchical *comm, uint64_t length, uint64_t at)
+{
+    uint32_t place = 0;
+    while (slice_of(length, place, comm->n_shares).end <= at)
+        place++;
+    return place;
+}
+
+static void reduce_piece(const struct hierarchical *comm, uint64_t bucket, uint64_t length,
+                         uint64_t end, uint64_t *at)
+{
+    const struct strategy *base = &comm->base;
+    dpb_dtype type = base->arenas.layout.gradient_type;
+    uint32_t place = carrier_of(comm, length, *at);
+    uint64_t carried = slice_of(length, place, comm->n_shares).end;
+    struct piece piece = strategy_piece(base, bucket, end < carried ? end : carried, *at, type);
+    void *sum = strategy_gradients(base, place, piece.begin);
+    if (base->args.n_workers > 1)
+        strategy_sum(base, bucket, piece, &sum, 1);
+    if (place != base->args.rank)
+        base->host->count_bytes(piece.n * dpb_dtype_size(type));
+    *at += piece.n;
+}
+
+static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct hierarchical *comm = strategy;
+    const struct strategy *base = &comm->base;
+    struct dpb_range slice = slice_of(length, base->args.rank, base->args.n_workers);
+    if (*at == 0) {
+        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+        *at = slice.begin;
+    }
+    while (*at < slice.end && base->host->now_ns() < until_ns)
+        reduce_piece(comm, bucket, length, slice.end, at);
+    if (*at < slice.end)
+        return;
+    signals_raise(&base->signals, SIGNAL_REDUCED, bucket);
+    *at = length;
+}
+
+/* ---- stage: off to the other machines -------------------------------------------------------- */
+
+/* Who sums parts of the slice that this place carries. */
+static struct rank_set contributors(const struct hierarchical *comm, uint64_t bucket)
+{
+    uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
+    uint32_t n = comm->base.args.n_workers;
+    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_shares);
+    struct rank_set set = {0, 0};
+    while (set.first < n && slice_of(length, set.first, n).end <= carried.begin)
+        set.first++;
+    while (set.first + set.n < n && slice_of(length, set.first + set.n, n).begin < carried.end)
+        set.n++;
+    return set;
+}
+
+static bool post_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return !hierarchical_drives(comm) || (comm->across->ops->has_place(comm->across) &&
+                                          signals_reached(&comm->base.signals, SIGNAL_REDUCED,
+                                                          contributors(comm, bucket), bucket));
+}
+
+/* While it waits nothing is under way: there is place. */
+static dpb_status post_wait(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return strategy_wait(&comm->base, SIGNAL_REDUCED, contributors(comm, bucket), bucket,
+                         comm->base.arenas.layout.gradient_type,
+                         "the peer's part of the machine's sum");
+}
+
+static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct hierarchical *comm = strategy;
+    (void)until_ns;
+    *at = length;
+    if (!hierarchical_drives(comm))
+        return;
+    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_shares);
+    struct rank_set from = contributors(comm, bucket);
+    if (from.n > 0)
+        strategy_span_others(&comm->base, SIGNAL_REDUCED, SIGNAL_REDUCED, from, bucket);
+    comm->across->ops->post(comm->across,
+                            bucket * comm->base.arenas.bucket_elements + carried.begin,
+                            carried.end - carried.begin);
+}
+
+/* ---- stage: back from them, to all of the machine -------------------------------------------- */
+
+static bool gather_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return !hierarchical_drives(comm) || comm->across->ops->finished(comm->across, bucket);
+}
+
+static dpb_status gather_wait(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return hierarchical_wait(strategy);
+}
+
+static void copy_to_all(const struct strategy *base, uint64_t bucket, struct piece piece)
+{
+    dpb_dtype type = base->arenas.layout.gradient_type;
+    const void *sum = strategy_gradients(base, base->args.rank, piece.begin);
+    int64_t began_ns = base->host->now_ns();
+    for (uint32_t place = 0; place < base->args.n_workers; place++)
+        if (place != base->args.rank)
+            base->host->vec->copy(type, strategy_gradients(base, place, piece.begin), sum, piece.n);
+    base->host->count_bytes((base->args.n_workers - 1) * piece.n * dpb_dtype_size(type));
+    base->host->span(bucket, DPB_PHASE_TRANSFER, began_ns, base->host->now_ns());
+}
+
+static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct hierarchical *comm = strategy;
+    const struct strategy *base = &comm->base;
+    struct dpb_range carried = {length, length};
+    if (hierarchical_drives(comm))
+        carried = slice_of(length, base->args.rank, comm->n_shares);
+    if (base->args.n_workers == 1)
+        carried.begin = carried.end; /* it is where it has to be */
+    *at = *at == 0 ? carried.begin : *at;
+    while (*at < carried.end && base->host->now_ns() < until_ns) {
+        struct piece piece =
+            strategy_piece(base, bucket, carried.end, *at, base->arenas.layout.gradient_type);
+        copy_to_all(base, bucket, piece);
+        *at += piece.n;
+    }
+    if (*at < carried.end)
+        return;
+    if (hierarchical_drives(comm))
+        signals_raise(&base->signals, SIGNAL_GATHERED, bucket);
+    *at = length;
+}
+
+/* ---- stage: update -------------------------------------------------------------------------- */
+
+static struct rank_set drivers(const struct hierarchical *comm)
+{
+    return (struct rank_set){0, comm->n_shares};
+}
+
+static bool update_due(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    return signals_reached(&comm->base.signals, SIGNAL_GATHERED, drivers(comm), bucket);
+}
+
+/* While later buckets are under way from here, they are not to wait for this one. */
+static dpb_status update_wait(void *strategy, uint64_t bucket)
+{
+    const struct hierarchical *comm = strategy;
+    if (hierarchical_drives(comm) && !comm->across->ops->idle(comm->across))
+        return hierarchical_wait(comm);
+    return strategy_wait(&comm->base, SIGNAL_GATHERED, drivers(comm), bucket,
+                         comm->base.arenas.layout.gradient_type,
+                         "the peer's slice of the sum over all machines");
+}
+
+static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct hierarchical *comm = strategy;
+    if (*at == 0)
+        strategy_span_others(&comm->base,
+                             hierarchical_drives(comm) ? SIGNAL_GATHERED : SIGNAL_REDUCED,
+                             SIGNAL_GATHERED, drivers(comm), bucket);
+    strategy_update_bucket(strategy, bucket, length, at, until_ns);
+}
+
+static const struct stage stages[] = {{slices_due, reduce, slices_wait},
+                                      {post_due, post, post_wait},
+                                      {gather_due, gather, gather_wait},
+                                      {update_due, update, update_wait}};
+
+/* ---- hooks ---------------------------------------------------------------------------------- */
+
+dpb_status inside_shm_plan(struct hierarchical *comm, const struct dpb_layout *layout,
+                           struct dpb_comm_plan *want)
+{
+    uint64_t elements = want->bucket_elements;
+    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
+    if (!hierarchical_drives(comm))
+        return DPB_OK;
+    return comm->across->ops->plan(comm->across,
+                                   hierarchical_longest_share(&comm->job, layout, elements), want);
+}
+
+dpb_status inside_shm_bind(void *comm_, const struct dpb_arenas *arenas)
+{
+    struct hierarchical *comm = comm_;
+    bool alone = comm->n_shares == 0;
+    struct dpb_arenas view = hierarchical_view(comm, arenas);
+    DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
+                          alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
+    comm->base.signals.ranks = comm->ranks;
+    return hierarchical_connect(comm, arenas, arenas);
+}

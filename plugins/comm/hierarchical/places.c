@@ -1,0 +1,149 @@
+/* places.c - see hierarchical.h. */
+#include <stdlib.h>
+
+#include "comm/hierarchical/hierarchical.h"
+#include "lib/doorbell.h"
+
+/* ---- who is where --------------------------------------------------------------------------- */
+
+uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < job->n_workers; rank++)
+        n += job->machines[rank] == machine;
+    return n;
+}
+
+/* The rank at a place of a machine that has so many. */
+static uint32_t rank_at(const struct dpb_comm_args *args, uint32_t machine, uint32_t place)
+{
+    uint32_t rank = 0;
+    while (args->machines[rank] != machine || place-- > 0)
+        rank++;
+    return rank;
+}
+
+uint32_t hierarchical_shares(const struct dpb_comm_args *job)
+{
+    uint32_t least = job->n_workers;
+    for (uint32_t machine = 0; machine < job->n_machines; machine++) {
+        uint32_t n = hierarchical_count(job, machine);
+        least = n < least ? n : least;
+    }
+    return job->n_machines == 1 ? 0 : least;
+}
+
+uint64_t hierarchical_longest_share(const struct dpb_comm_args *job,
+                                    const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    return strategy_longest_bucket(layout, bucket_elements) / hierarchical_shares(job) + 1;
+}
+
+dpb_status hierarchical_find_places(struct hierarchical *comm)
+{
+    const struct dpb_comm_args *job = &comm->job;
+    uint32_t n_local = comm->base.args.n_workers;
+    comm->machine = job->machines[job->rank];
+    comm->ranks = calloc(n_local, sizeof *comm->ranks);
+    comm->members = calloc(job->n_machines, sizeof *comm->members);
+    comm->views = calloc((size_t)n_local * 3, sizeof(void *));
+    comm->bells = calloc(job->n_workers, sizeof(struct bell_page *));
+    if (!comm->ranks || !comm->members || !comm->views || !comm->bells)
+        return comm->base.host->fail(DPB_NO_MEMORY, "no memory for the places of %u ranks",
+                                     job->n_workers);
+    for (uint32_t place = 0; place < n_local; place++)
+        comm->ranks[place] = rank_at(job, comm->machine, place);
+    comm->n_shares = hierarchical_shares(job);
+    for (uint32_t machine = 0; hierarchical_drives(comm) && machine < job->n_machines; machine++)
+        comm->members[machine] = rank_at(job, machine, comm->base.args.rank);
+    return DPB_OK;
+}
+
+struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_arenas *arenas)
+{
+    struct dpb_arenas view = *arenas;
+    uint32_t n = comm->base.args.n_workers;
+    void **weights = comm->views, **gradients = weights + n, **scratch = gradients + n;
+    for (uint32_t place = 0; place < n; place++) {
+        weights[place] = arenas->peer_weights[comm->ranks[place]];
+        gradients[place] = arenas->peer_gradients[comm->ranks[place]];
+        scratch[place] = arenas->peer_scratch[comm->ranks[place]];
+    }
+    view.peer_weights = weights;
+    view.peer_gradients = gradients;
+    view.peer_scratch = scratch;
+    return view;
+}
+
+/* ---- the way across ------------------------------------------------------------------------- */
+
+/* Who drives a ring sleeps where a flag of the machine does not wake it. MPI does not sleep. */
+static dpb_status open_doorbell(struct hierarchical *comm, const struct dpb_arenas *arenas)
+{
+    const struct doorbell_args args = {
+        .host = comm->base.host, .comm = &comm->job, .name = "hierarchical", .pages = comm->bells};
+    if (comm->base.args.n_workers == 1 || comm->transport == OVER_MPI)
+        return DPB_OK;
+    for (uint32_t place = 0; place < comm->base.args.n_workers; place++) {
+        struct signal_page *page = arenas->peer_scratch[comm->ranks[place]];
+        comm->bells[comm->ranks[place]] = &page->bell;
+    }
+    DPB_TRY(doorbell_open(&args, &comm->doorbell));
+    comm->bell = doorbell_fd(comm->doorbell);
+    comm->base.signals.doorbell = comm->doorbell;
+    return DPB_OK;
+}
+
+static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
+{
+    struct across *across = ((const struct hierarchical *)strategy)->across;
+    return across->ops->move(across, until_ns, moved);
+}
+
+dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *arenas,
+                                const struct dpb_arenas *staged)
+{
+    if (comm->n_shares == 0)
+        return DPB_OK;
+    DPB_TRY(open_doorbell(comm, arenas));
+    if (!comm->across)
+        return DPB_OK;
+    const struct across_group group = {.job = &comm->job,
+                                       .arenas = staged,
+                                       .members = comm->members,
+                                       .machine = comm->machine,
+                                       .place = comm->base.args.rank,
+                                       .n_shares = comm->n_shares,
+                                       .bell = comm->doorbell ? &comm->bell : NULL};
+    if (hierarchical_drives(comm))
+        comm->base.pipeline.move = move;
+    return comm->across->ops->connect(comm->across, &group);
+}
+
+dpb_status hierarchical_wait(const struct hierarchical *comm)
+{
+    dpb_status status = DPB_OK;
+    if (!comm->doorbell)
+        return comm->across->ops->wait(comm->across);
+    if (doorbell_arm(comm->doorbell))
+        status = comm->across->ops->wait(comm->across);
+    doorbell_disarm(comm->doorbell, true);
+    return status;
+}
+
+void hierarchical_begin(const struct hierarchical *comm, uint64_t step)
+{
+    if (hierarchical_drives(comm))
+        comm->across->ops->begin(comm->across, step);
+}
+
+void hierarchical_release(struct hierarchical *comm)
+{
+    if (comm->across)
+        comm->across->ops->close(comm->across);
+    free(comm->ranks);
+    free(comm->members);
+    doorbell_close(comm->doorbell);
+    free(comm->bells);
+    free(comm->views);
+}
