@@ -37,6 +37,7 @@ int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_links(const struct dpb_command *self, int argc, char **argv);
 /* `dpbench links network` of several machines: argv[0] is "network". */
 int dpb_command_links_network(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_watch(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_list(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_new(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_conform(const struct dpb_command *self, int argc, char **argv);
@@ -138,13 +139,20 @@ struct dpb_execution {
     json_t *result; /* @owned; NULL when the job could not be started */
 };
 
+/* What people who look at a running job are told of it. */
+struct dpb_live_place {
+    const char *label;
+    /* In a sweep: the seconds of the runs that have ended, how many, and how many are to come. */
+    double ended_s;
+    uint64_t n_ended, n_left;
+};
+
 /* Runs the experiment's ranks to their end; dpb_launch describes the outcome. */
 dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
-                           const char *label, struct dpb_job_outcome *outcome);
-/* Runs one job, from its experiment to its result; the progress line shows `label`. `execution` has
- * all errors. */
+                           const struct dpb_live_place *place, struct dpb_job_outcome *outcome);
+/* Runs one job, from its experiment to its result. `execution` has all errors. */
 void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
-                 const char *label, struct dpb_execution *execution);
+                 const struct dpb_live_place *place, struct dpb_execution *execution);
 
 /* Runs the arguments' run, sweep or search; writes and prints its document. */
 int dpb_run_arguments(struct dpb_arguments *arguments);

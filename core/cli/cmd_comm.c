@@ -51,7 +51,8 @@ static int measure(const struct dpb_experiment *experiment, const struct dpb_arg
     snprintf(label, sizeof label, "%s: comm %s, %u worker%s", experiment->settings.run.name,
              experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
              experiment->n_workers == 1 ? "" : "s");
-    dpb_status status = dpb_execute_job(experiment, arguments->party, label, &outcome);
+    const struct dpb_live_place place = {.label = label};
+    dpb_status status = dpb_execute_job(experiment, arguments->party, &place, &outcome);
     if (status != DPB_OK || !outcome.board) /* no board: only the head makes the document */
         return status != DPB_OK ? dpb_status_exit_code(status) : outcome.exit_code;
     status = outcome.status;

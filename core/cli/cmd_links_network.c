@@ -92,12 +92,13 @@ static int run(struct dpb_arguments *arguments)
 {
     struct dpb_experiment *experiment = NULL;
     struct dpb_job_outcome outcome = {0};
+    const struct dpb_live_place place = {.label = "links network"};
     int code;
     dpb_status status = make_experiment(arguments->config, &experiment);
     if (status == DPB_OK && (!arguments->party || dpb_party_is_head(arguments->party)))
         status = dpb_result_probe(arguments->output, "");
     if (dpb_together_agree(arguments, status, experiment, &code) == DPB_OK) {
-        status = dpb_execute_job(experiment, arguments->party, "links network", &outcome);
+        status = dpb_execute_job(experiment, arguments->party, &place, &outcome);
         if (status != DPB_OK)
             code = dpb_status_exit_code(status);
         else /* no board: only the head makes the document */

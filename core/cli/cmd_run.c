@@ -24,7 +24,8 @@ static int run_single(const struct dpb_arguments *arguments)
                  experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
                  experiment->n_workers == 1 ? "" : "s");
         struct dpb_execution execution;
-        dpb_execute(experiment, arguments->party, label, &execution);
+        dpb_execute(experiment, arguments->party, &(struct dpb_live_place){.label = label},
+                    &execution);
         code = execution.exit_code;
         /* Wrong input leaves no file. */
         if (execution.result && code != dpb_status_exit_code(DPB_USAGE))

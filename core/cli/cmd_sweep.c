@@ -128,6 +128,8 @@ static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
 struct queue {
     struct dpb_sweep_job *jobs; /* @owned; NULL: a search */
     size_t n, next;
+    double ended_s;   /* that the runs so far took */
+    uint64_t n_ended; /* those that went well */
 };
 
 /* The timing jobs in their order, then one job for the accuracy of each strategy. */
@@ -236,7 +238,7 @@ static void report_job(const struct queue *queue, const char *label,
 }
 
 static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
-                          const struct queue *queue, struct dpb_execution *execution)
+                          struct queue *queue, struct dpb_execution *execution)
 {
     struct dpb_config *config = NULL;
     struct dpb_experiment *experiment = NULL;
@@ -244,6 +246,11 @@ static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_
     DPB_TRY(dpb_sweep_config(sweep, job, &config));
     dpb_sweep_label(sweep, job, label, sizeof label);
     snprintf(progress, sizeof progress, "%s %s", count_of(queue).text, label);
+    const struct dpb_live_place place = {.label = progress,
+                                         .ended_s = queue->ended_s,
+                                         .n_ended = queue->n_ended,
+                                         .n_left = queue->jobs ? queue->n - queue->next : 0};
+    const int64_t began_ns = dpb_now_ns();
     dpb_first_error_clear();
     dpb_warnings_clear();
     dpb_status status = dpb_experiment_create(config, &experiment);
@@ -252,7 +259,11 @@ static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_
     else if (sweep->launch[0] != '\0')
         dpb_execute_launched(sweep, experiment, execution);
     else
-        dpb_execute(experiment, NULL, progress, execution);
+        dpb_execute(experiment, NULL, &place, execution);
+    if (execution->status == DPB_OK) {
+        queue->ended_s += (double)(dpb_now_ns() - began_ns) * 1e-9;
+        queue->n_ended++;
+    }
     if (!execution->result)
         execution->result = dpb_result_refused(config, execution->status, dpb_first_error(NULL));
     if (queue->jobs)
@@ -291,8 +302,7 @@ static void note_end(const struct dpb_sweep *sweep, const struct dpb_execution *
 
 /* Runs a job until a run of it ends badly or undisturbed, or was repeated often enough. */
 static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
-                           const struct queue *queue, struct record *record,
-                           struct outcome *outcome)
+                           struct queue *queue, struct record *record, struct outcome *outcome)
 {
     dpb_status ended = DPB_OK;
     while (ended == DPB_OK && outcome->status != DPB_INTERRUPTED) {

@@ -119,7 +119,7 @@ static dpb_status run_cell(const struct cell *cell, const struct dpb_plugin *plu
     if (status == DPB_OK)
         status = dpb_experiment_create(config, &experiment);
     if (status == DPB_OK) {
-        dpb_execute(experiment, NULL, cell->name, &execution);
+        dpb_execute(experiment, NULL, &(struct dpb_live_place){.label = cell->name}, &execution);
         status = execution.status;
         if (status != DPB_OK)
             dpb_fail(status, "%s", dpb_json_text(execution.result, "error", "the job failed"));

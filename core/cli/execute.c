@@ -1,5 +1,6 @@
 /* execute.c - runs one job, from its experiment to its result, and delivers the result. */
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "cli/cli.h"
 #include "launch/launch.h"
 #include "study/json.h"
+#include "study/live.h"
 #include "study/result.h"
 #include "study/trace_file.h"
 #include "train/binding.h"
@@ -27,8 +29,27 @@ static dpb_status worker_threads(const struct dpb_experiment *experiment,
     return DPB_OK;
 }
 
+/* Of the job that is shown, for its board. */
+static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
+                                       const struct dpb_party *party,
+                                       const struct dpb_live_place *place)
+{
+    struct dpb_board_about about = {
+        .began_ns = dpb_now_ns(),
+        .usual_s = place->n_ended > 0 ? place->ended_s / (double)place->n_ended : NAN,
+        .n_left = place->n_left};
+    if (dpb_mode_has_steps(experiment->settings.run.mode))
+        about.step_samples = experiment->global_batch;
+    if (!party || dpb_party_is_head(party)) {
+        char label[sizeof about.label];
+        snprintf(label, sizeof label, "%s", place->label);
+        dpb_escape(label, strlen(label), about.label, sizeof about.label);
+    }
+    return about;
+}
+
 dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
-                           const char *label, struct dpb_job_outcome *outcome)
+                           const struct dpb_live_place *place, struct dpb_job_outcome *outcome)
 {
     uint32_t threads = 1;
     DPB_TRY(worker_threads(experiment, party, &threads));
@@ -51,8 +72,8 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
             .party = party,
             .shape = dpb_experiment_journal_shape(experiment),
             .keep_pmix = dpb_experiment_needs_launcher(experiment),
-            .progress = isatty(STDERR_FILENO) != 0,
-            .label = label,
+            .about = about_of(experiment, party, place),
+            .live = dpb_live_line,
         };
         status = dpb_launch(&job, outcome);
     }
@@ -98,11 +119,11 @@ static void sweep_checkpoint(const struct dpb_experiment *experiment, struct dpb
 }
 
 void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
-                 const char *label, struct dpb_execution *execution)
+                 const struct dpb_live_place *place, struct dpb_execution *execution)
 {
     struct dpb_job_outcome outcome = {0};
     json_t *inputs = dpb_result_inputs(experiment); /* before the run may change them */
-    dpb_status status = dpb_execute_job(experiment, party, label, &outcome);
+    dpb_status status = dpb_execute_job(experiment, party, place, &outcome);
     if (status != DPB_OK || !outcome.board) { /* no board: only the head makes the result */
         json_decref(inputs);
         *execution = (struct dpb_execution){

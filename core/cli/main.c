@@ -64,6 +64,10 @@ static const struct dpb_command commands[] = {
      "measure how fast memory, cores, loopback and devices pass bytes on, and how they are "
      "connected; by default all of it. network: between machines, under mpirun or srun",
      dpb_command_links},
+    {"watch", "dpbench watch [PID]",
+     "show the jobs that run on this machine, or that of one launcher, until they end; without a "
+     "terminal once",
+     dpb_command_watch},
     {"plugins", "dpbench plugins [--json]", "list what can be loaded, and what cannot and why",
      dpb_command_plugins},
     {"list", "dpbench list [WORD ...]",

@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/text.h"
 #include "machine/memory.h"
 
-enum { LABEL = 320 }; /* characters of a label that are shown */
+enum { LINE = 512 };
 #define REFRESH_NS INT64_C(500000000)
+#define LOG_NS INT64_C(30000000000)
 /* Others notice a broken connection before the launcher has reaped who broke it. */
 #define NOTICE_NS INT64_C(50000000)
 
@@ -44,63 +44,40 @@ void job_erase_progress(struct job_run *run)
     run->progress.drawn = false;
 }
 
-static void format_eta(char text[32], double seconds)
-{
-    if (seconds < 60)
-        snprintf(text, 32, "%.0f s", seconds);
-    else if (seconds < 3600)
-        snprintf(text, 32, "%.0f min", seconds / 60);
-    else
-        snprintf(text, 32, "%.1f h", seconds / 3600);
-}
-
-/* Cuts a line that the terminal would break: the break would stay when the line is erased. */
-static void fit_terminal(char *line)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return;
-    size_t n = strlen(line), most = (size_t)size.ws_col - 1;
-    n = n < most ? n : most;
-    while (n > 0 && ((unsigned char)line[n] & 0xc0) == 0x80)
-        n--; /* not within a character of UTF-8 */
-    line[n] = '\0';
-}
-
 static void draw_progress(struct job_run *run, int64_t now_ns)
 {
-    struct dpb_status_page *page = page_of(run, 0);
-    uint64_t step = __atomic_load_n(&page->step, __ATOMIC_RELAXED);
-    uint64_t n_steps = __atomic_load_n(&page->n_steps, __ATOMIC_RELAXED);
-    if (step > run->progress.last_step && run->progress.last_ns != 0) {
-        double rate = (double)(step - run->progress.last_step) /
-                      ((double)(now_ns - run->progress.last_ns) * 1e-9);
-        double old = run->progress.steps_per_s;
-        run->progress.steps_per_s = old > 0 ? 0.7 * old + 0.3 * rate : rate;
-    }
-    if (step != run->progress.last_step || run->progress.last_ns == 0) {
-        run->progress.last_step = step;
-        run->progress.last_ns = now_ns;
-    }
-    char line[512], eta[32]; /* the label's LABEL characters, and less than 160 more */
-    const char *label = run->job->label ? run->job->label : "";
-    struct dpb_text text = dpb_text_in(line, sizeof line);
-    dpb_text_add(&text, "%.*s%s%.*s", LABEL, label, label[0] != '\0' ? "  " : "",
-                 (int)sizeof page->phase - 1, page->phase);
-    dpb_text_add(&text, "  step %llu", (unsigned long long)step);
-    if (n_steps > 0)
-        dpb_text_add(&text, " / %llu", (unsigned long long)n_steps);
-    double rate = run->progress.steps_per_s;
-    if (rate > 0)
-        dpb_text_add(&text, "  %.3g steps/s", rate);
-    if (rate > 0 && n_steps > step) {
-        format_eta(eta, (double)(n_steps - step) / rate);
-        dpb_text_add(&text, "  ETA %s", eta);
-    }
-    fit_terminal(line);
+    struct winsize size;
+    char line[LINE];
+    const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    /* A line that the terminal breaks leaves its first part behind when it is erased. */
+    run->job->live(run->board, known ? (size_t)size.ws_col - 1 : LINE, line, sizeof line);
     fprintf(stderr, "\r\033[K%s", line);
     run->progress.drawn = true;
     run->progress.at_ns = now_ns;
+}
+
+static void log_progress(struct job_run *run, int64_t now_ns)
+{
+    char line[LINE];
+    run->job->live(run->board, LINE, line, sizeof line);
+    dpb_log(DPB_LOG_INFO, "%s", line);
+    run->progress.at_ns = now_ns;
+}
+
+static void show_progress(struct job_run *run, int64_t now_ns)
+{
+    const struct dpb_board_about *about = &run->job->about;
+    const bool terminal = isatty(STDERR_FILENO) != 0;
+    if (about->label[0] == '\0' || !dpb_log_can_write(0))
+        return;
+    if (run->progress.at_ns == 0)
+        run->progress.at_ns = about->began_ns;
+    if (now_ns - run->progress.at_ns < (terminal ? REFRESH_NS : LOG_NS))
+        return;
+    if (terminal)
+        draw_progress(run, now_ns);
+    else
+        log_progress(run, now_ns);
 }
 
 /* ---- warnings ------------------------------------------------------------------------------ */
@@ -142,9 +119,7 @@ static void show_warnings(struct job_run *run)
 void job_show(struct job_run *run, int64_t now_ns)
 {
     show_warnings(run);
-    if (run->job->progress && now_ns - run->progress.at_ns >= REFRESH_NS && isatty(STDERR_FILENO) &&
-        dpb_log_can_write(0))
-        draw_progress(run, now_ns);
+    show_progress(run, now_ns);
 }
 
 void job_show_end(struct job_run *run)

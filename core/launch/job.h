@@ -57,9 +57,7 @@ struct job_run {
     int64_t told_ns;   /* the head's: when it last told the others where the ranks are */
     struct {
         bool drawn;
-        int64_t at_ns, last_ns; /* of the last drawing, of the last rate */
-        uint64_t last_step;
-        double steps_per_s;
+        int64_t at_ns; /* of the last line */
     } progress;
 };
 
@@ -73,7 +71,7 @@ bool job_ended_well(const struct job_run *run, uint32_t rank);
  * goes over to the outcome. */
 void job_conclude(const struct job_run *run, struct dpb_job_outcome *outcome);
 
-/* New warnings, and the progress line where it is wanted. */
+/* New warnings, and the job's line: on a terminal twice a second, elsewhere twice a minute. */
 void job_show(struct job_run *run, int64_t now_ns);
 void job_show_end(struct job_run *run);
 /* Before anything else is written to stderr. */

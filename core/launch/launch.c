@@ -61,6 +61,7 @@ static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
     if (gethostname(run->host, sizeof run->host - 1) != 0)
         snprintf(run->host, sizeof run->host, "localhost");
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
+    *dpb_board_about(run->board) = job->about;
     for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
         dpb_board_page(run->board, rank)->machine = job->machines[rank];
     DPB_TRY(dpb_store_server_create(run->n_ranks, &run->server));

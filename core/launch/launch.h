@@ -28,8 +28,9 @@ struct dpb_job {
     struct dpb_party *party; /* of a job of mpirun or srun; NULL: all ranks are started here */
     struct dpb_journal_shape shape; /* with a party */
     bool keep_pmix;                 /* with a party: the strategy needs the launcher's runtime */
-    bool progress;                  /* show a progress line on stderr where it is a terminal */
-    const char *label;              /* of the progress line */
+    struct dpb_board_about about;   /* with a label: the job is shown on stderr by `live` */
+    /* Writes a line of what the job does now, of so many columns at most. */
+    void (*live)(struct dpb_board *board, size_t columns, char *line, size_t capacity);
 };
 
 struct dpb_job_outcome {

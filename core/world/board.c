@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 
-#define BOARD_MAGIC UINT64_C(0x314452414f425044) /* "DPBOARD1" */
+#define BOARD_MAGIC UINT64_C(0x324452414f425044) /* "DPBOARD2" */
 
 enum { BOARD_PAGE = 4096 };
 
@@ -25,6 +25,7 @@ struct board_header {
     uint32_t ended;
     int32_t signal_number;
     int64_t suspended_ns;
+    struct dpb_board_about about;
 };
 
 struct dpb_board {
@@ -56,10 +57,9 @@ static struct board_header *header_of(const struct dpb_board *board)
 }
 
 /* Maps all of board->fd; the caller has checked its size. */
-static dpb_status map_board(struct dpb_board *board)
+static dpb_status map_board(struct dpb_board *board, int protection)
 {
-    void *memory =
-        mmap(NULL, board->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, board->fd, 0);
+    void *memory = mmap(NULL, board->bytes, protection, MAP_SHARED | MAP_NORESERVE, board->fd, 0);
     if (memory == MAP_FAILED)
         return dpb_fail(DPB_NO_MEMORY, "cannot map the job's shared memory of %zu bytes: %s",
                         board->bytes, strerror(errno));
@@ -100,7 +100,7 @@ dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_b
     made->bytes = total;
     dpb_status status = create_memory(total, &made->fd);
     if (status == DPB_OK)
-        status = map_board(made);
+        status = map_board(made, PROT_READ | PROT_WRITE);
     if (status != DPB_OK) {
         dpb_board_destroy(made);
         return status;
@@ -138,7 +138,7 @@ dpb_status dpb_board_open(int fd, struct dpb_board **board)
         status = dpb_fail(DPB_FAILED, "descriptor %d is not the job's shared memory", fd);
     if (status == DPB_OK) {
         made->bytes = (size_t)info.st_size;
-        status = map_board(made);
+        status = map_board(made, PROT_READ | PROT_WRITE);
     }
     if (status == DPB_OK &&
         (header_of(made)->magic != BOARD_MAGIC || header_of(made)->total_bytes != made->bytes))
@@ -151,6 +151,44 @@ dpb_status dpb_board_open(int fd, struct dpb_board **board)
     made->fd = -1;
     *board = made;
     return DPB_OK;
+}
+
+/* Whether what the header says of the parts is within `bytes`. */
+static bool header_holds(const struct board_header *header, size_t bytes)
+{
+    size_t journals;
+    return header->magic == BOARD_MAGIC && header->total_bytes == bytes && header->n_ranks > 0 &&
+           header->n_ranks <= DPB_JOB_RANKS && header->journal_bytes <= header->journal_stride &&
+           !__builtin_mul_overflow(header->journal_stride, header->n_ranks, &journals) &&
+           status_offset(header->n_ranks) <= bytes &&
+           journals <= bytes - status_offset(header->n_ranks);
+}
+
+dpb_status dpb_board_watch(int fd, struct dpb_board **board)
+{
+    struct stat info;
+    /* Without this seal the memory could shrink under its reader. */
+    const int seals = fcntl(fd, F_GET_SEALS);
+    struct dpb_board *made = calloc(1, sizeof *made);
+    dpb_status status = made ? DPB_OK : DPB_NO_MEMORY;
+    if (made)
+        made->fd = fd;
+    if (made && (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) != 0 ||
+                 info.st_size < (off_t)status_offset(1)))
+        status = DPB_USAGE;
+    if (status == DPB_OK) {
+        made->bytes = (size_t)info.st_size;
+        status = map_board(made, PROT_READ);
+    }
+    if (status == DPB_OK && !header_holds(header_of(made), made->bytes))
+        status = DPB_USAGE;
+    if (!made)
+        close(fd);
+    if (status != DPB_OK)
+        dpb_board_destroy(made);
+    else
+        *board = made;
+    return status;
 }
 
 void dpb_board_destroy(struct dpb_board *board)
@@ -172,6 +210,11 @@ uint32_t dpb_board_ranks(const struct dpb_board *board)
 struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank)
 {
     return (struct dpb_status_page *)(void *)(board->memory + status_offset(rank));
+}
+
+struct dpb_board_about *dpb_board_about(struct dpb_board *board)
+{
+    return &header_of(board)->about;
 }
 
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes)

@@ -55,6 +55,16 @@ struct dpb_status_page {
     } clock;
 };
 
+/* What a job is, for people who look at it while it runs: the launcher writes it before any rank is
+ * there. Only the launcher that makes the result has a label. */
+struct dpb_board_about {
+    char label[320]; /* "[3/24] comm.name=shm" */
+    int64_t began_ns;
+    uint64_t step_samples; /* of a training's step, over all workers; 0: there is no training */
+    double usual_s;        /* of the sweep's runs that have ended; NaN: none has, or no sweep */
+    uint64_t n_left;       /* runs of the sweep behind this one */
+};
+
 struct dpb_board;
 
 /* Words of the control memory that a rank has written, for the boards of other parts (party.h):
@@ -75,10 +85,14 @@ dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_b
 int dpb_board_fd(const struct dpb_board *board); /* @borrowed */
 /* A rank's, from the inherited descriptor, which it takes over. */
 dpb_status dpb_board_open(int fd, struct dpb_board **board);
-void dpb_board_destroy(struct dpb_board *board); /* unmaps; accepts NULL */
+/* Another process's, to be read alone: everything in it. The job may end, and it stays as it was
+ * then. DPB_USAGE: it is no board of this version; nothing is logged. */
+dpb_status dpb_board_watch(int fd, struct dpb_board **board); /* takes over */
+void dpb_board_destroy(struct dpb_board *board);              /* unmaps; accepts NULL */
 
 uint32_t dpb_board_ranks(const struct dpb_board *board);
 struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank);
+struct dpb_board_about *dpb_board_about(struct dpb_board *board);
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes);
 /* The first written part of a rank's journal from `from` on: [*begin, *end); false: there is
  * none. */
