@@ -47,7 +47,8 @@ LIB_OBJ    := $(filter-out $(MAIN_OBJ),$(CORE_OBJ))
 # The oracle of `dpbench conform`: the ops of device reference.
 ORACLE_OBJ := $(addprefix $(BUILD)/obj/plugins/devices/reference/,ops.o magnitudes.o)
 $(BUILD)/obj/core/conform/opcheck.o: CORE_CFLAGS += -Iplugins
-# `dpbench links network` finds and connects machines as the strategies over TCP do.
+# `dpbench links network` finds and connects machines as the strategies over TCP do. It is in the
+# program alone: tests of that library have it beside libcore.a.
 TCP_OBJ := $(addprefix $(BUILD)/obj/plugins/lib/,tcp_connect.o interface.o)
 $(BUILD)/obj/core/train/network_test.o: CORE_CFLAGS += -Iplugins
 
@@ -82,11 +83,11 @@ all: $(BUILD)/dpbench plugins
 core: $(BUILD)/dpbench
 plugins: $(PLUGINS)
 
-$(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
+$(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a $(TCP_OBJ)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $^ $(CORE_LIBS)
 
-$(BUILD)/libcore.a: $(LIB_OBJ) $(ORACLE_OBJ) $(TCP_OBJ)
+$(BUILD)/libcore.a: $(LIB_OBJ) $(ORACLE_OBJ)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
