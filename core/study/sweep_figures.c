@@ -139,6 +139,18 @@ static size_t find_workers(const struct group *group, double *workers)
     return n;
 }
 
+/* The speedup of each worker at an efficiency of 100 %: 1 over one worker, a half over two. */
+static double ideal_of_worker(const struct group *group)
+{
+    for (size_t i = 0; i < group->n; i++) {
+        const double share = dpb_json_number(group->rows[i], "efficiency") *
+                             dpb_json_number(group->rows[i], "workers");
+        if (share > 0)
+            return dpb_json_number(group->rows[i], "speedup") / share;
+    }
+    return NAN;
+}
+
 /* Speedup (`path`), or efficiency, over the workers, with its ideal. */
 static void write_scaling(const struct group *group, const char *path, FILE *out)
 {
@@ -151,9 +163,7 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
     size_t n = 1;
     char about[TEXT];
     for (size_t i = 0; i < n_workers; i++)
-        ideal[i] = is_speedup ? workers[i] * dpb_sweep_places(group->rows[0]) /
-                                    dpb_json_number(group->rows[0], "workers")
-                              : 100;
+        ideal[i] = is_speedup ? workers[i] * ideal_of_worker(group) : 100;
     series[0] = (struct dpb_svg_series){
         .x = workers, .y = ideal, .n = n_workers, .color = DPB_SVG_NEUTRAL, .dashed = true};
     for (size_t i = 0; i < group->n_strategies; i++) {

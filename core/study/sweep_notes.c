@@ -329,18 +329,52 @@ static void note_marks(const struct notes *notes)
             fprintf(notes->out, "- %s: %s.\n", marks[i].mark, marks[i].meaning);
 }
 
+/* "speedup: over independent with one worker, ...": the rows' `speedup_over`. */
+static void note_speedup(const struct notes *notes, const char *place)
+{
+    bool any = false, independent = false, same_base = true;
+    double base = NAN;
+    for (size_t i = 0; i < notes->table->n; i++) {
+        const char *over = dpb_json_text(notes->table->lines[i].row, "speedup_over", "");
+        const double workers = strtod(over + strcspn(over, "0123456789"), NULL);
+        if (over[0] == '\0')
+            continue;
+        same_base &= !any || workers == base;
+        base = workers;
+        any = true;
+        independent |= strncmp(over, "independent", strlen("independent")) == 0;
+    }
+    if (!any)
+        return;
+    fprintf(notes->out, "; speedup: over %s with ",
+            independent ? "independent" : "the same strategy");
+    if (same_base && base == 1)
+        fputs("one worker", notes->out);
+    else if (same_base)
+        fprintf(notes->out, "%.0f workers, the smallest cell", base);
+    else
+        fputs("the fewest workers of each setting", notes->out);
+    fprintf(notes->out, ", same cores a %s and batch%s; effic. = speedup / ", place,
+            independent && has_mark(notes->table, SPEEDUP, '*') ? " (*: over the same strategy)"
+                                                                : "");
+    if (same_base && base == 1)
+        fprintf(notes->out, "%ss", place);
+    else if (same_base)
+        fprintf(notes->out, "(workers / %.0f)", base);
+    else
+        fputs("(workers / the fewest)", notes->out);
+}
+
 static void note_columns(const struct notes *notes)
 {
     const json_t *document = notes->document;
     double repeats = dpb_json_number(document, "repeats");
     const char *place = has_mark(notes->table, WORKERS, 'x') ? "place" : "worker";
-    bool independent = false, repeated = false, single = false, speedup = false;
+    bool repeated = false, single = false;
     for (size_t i = 0; i < notes->table->n; i++) {
         const json_t *row = notes->table->lines[i].row;
         repeated |= dpb_json_number(row, "runs") > 1;
         single |= dpb_json_number(row, "runs") == 1;
-        speedup |= isfinite(dpb_json_number(row, "speedup"));
-        independent |= dpb_json_is(row, "speedup_over", "independent, 1 worker");
     }
     if (json_object_get(document, "merged"))
         fputs("- samples/s: median of a row's runs", notes->out);
@@ -351,14 +385,7 @@ static void note_columns(const struct notes *notes)
             !repeated ? "run's mean, by its steps"
             : single  ? "mean of the repeats (of one: by its steps)"
                       : "mean of the repeats");
-    if (speedup)
-        fprintf(notes->out,
-                "; speedup: over %s with one worker, same cores a %s and batch%s; effic. = "
-                "speedup / %ss",
-                independent ? "independent" : "the same strategy", place,
-                independent && has_mark(notes->table, SPEEDUP, '*') ? " (*: over the same strategy)"
-                                                                    : "",
-                place);
+    note_speedup(notes, place);
     fputs(".\n", notes->out);
 }
 

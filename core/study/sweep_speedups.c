@@ -1,5 +1,6 @@
 /* sweep_speedups.c - the rows of a sweep over those of one worker: see sweep.h. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "study/json.h"
@@ -26,37 +27,56 @@ static bool comparable(const json_t *row, const json_t *other, bool other_strate
            dpb_json_number(row, "place_threads") == dpb_json_number(other, "place_threads");
 }
 
-/* The one-worker row to compare with; NULL: the sweep has none. */
+static bool has_rate(const json_t *row, const char *strategy)
+{
+    return dpb_json_is(row, "strategy", strategy) &&
+           isfinite(dpb_json_number(row, "samples_per_s.median"));
+}
+
+/* The row of the fewest workers to compare with. NULL: the sweep has none, or all of them have as
+ * many workers, more than one. */
 static const json_t *find_baseline(const json_t *rows, const json_t *row, bool independent)
 {
-    const char *strategy = dpb_json_text(row, "strategy", "");
+    const char *strategy = independent ? "independent" : dpb_json_text(row, "strategy", "");
+    const json_t *least = NULL;
+    double most_workers = dpb_json_number(row, "workers");
     dpb_each_item(rows, i, other) {
-        const char *name = dpb_json_text(other, "strategy", "?");
-        if (strcmp(name, independent ? "independent" : strategy) == 0 &&
-            dpb_json_number(other, "workers") == 1 &&
-            isfinite(dpb_json_number(other, "samples_per_s.median")) &&
-            comparable(row, other, independent))
-            return other;
+        const double workers = dpb_json_number(other, "workers");
+        if (!has_rate(other, strategy) || !comparable(row, other, independent))
+            continue;
+        most_workers = fmax(most_workers, workers);
+        if (!least || workers < dpb_json_number(least, "workers"))
+            least = other;
     }
-    return NULL;
+    const double workers = dpb_json_number(least, "workers");
+    return workers == 1 || workers < most_workers ? least : NULL;
+}
+
+static void add_speedup(json_t *row, const json_t *independent, const json_t *same)
+{
+    const json_t *baseline = independent ? independent : same;
+    const double rate = dpb_json_number(row, "samples_per_s.median"),
+                 speedup = rate / dpb_json_number(baseline, "samples_per_s.median"),
+                 speedup_same = rate / dpb_json_number(same, "samples_per_s.median");
+    json_object_set_new(row, "speedup", dpb_json_real(speedup));
+    json_object_set_new(
+        row, "efficiency",
+        dpb_json_real(speedup * dpb_sweep_places(baseline) / dpb_sweep_places(row)));
+    json_object_set_new(row, "speedup_over_same_strategy", dpb_json_real(speedup_same));
+    if (!baseline) {
+        json_object_set_new(row, "speedup_over", json_null());
+        return;
+    }
+    char text[64];
+    const double workers = dpb_json_number(baseline, "workers");
+    snprintf(text, sizeof text, "%s, %.0f worker%s", independent ? "independent" : "same strategy",
+             workers, workers == 1 ? "" : "s");
+    json_object_set_new(row, "speedup_over", json_string(text));
 }
 
 void dpb_sweep_add_speedups(json_t *document)
 {
     json_t *rows = json_object_get(document, "rows");
-    dpb_each_item(rows, i, row) {
-        const json_t *independent = find_baseline(rows, row, true);
-        const json_t *same = find_baseline(rows, row, false);
-        const json_t *baseline = independent ? independent : same;
-        double rate = dpb_json_number(row, "samples_per_s.median");
-        double speedup = rate / dpb_json_number(baseline, "samples_per_s.median");
-        double speedup_same = rate / dpb_json_number(same, "samples_per_s.median");
-        const char *text = independent ? "independent, 1 worker"
-                           : same      ? "same strategy, 1 worker"
-                                       : NULL;
-        json_object_set_new(row, "speedup", dpb_json_real(speedup));
-        json_object_set_new(row, "efficiency", dpb_json_real(speedup / dpb_sweep_places(row)));
-        json_object_set_new(row, "speedup_over", text ? json_string(text) : json_null());
-        json_object_set_new(row, "speedup_over_same_strategy", dpb_json_real(speedup_same));
-    }
+    dpb_each_item(rows, i, row)
+        add_speedup(row, find_baseline(rows, row, true), find_baseline(rows, row, false));
 }

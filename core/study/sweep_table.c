@@ -79,7 +79,7 @@ static bool fill_line(struct dpb_table_line *line)
     snprintf(line->text[RATE], CELL, rate < 1000 ? "%.1f" : "%.0f", rate);
     print_interval(line->text[INTERVAL], row);
     print_if(line->text[SPEEDUP], speedup, "%.2f%s", speedup,
-             dpb_json_is(row, "speedup_over", "same strategy, 1 worker") ? "*" : "");
+             strncmp(dpb_json_text(row, "speedup_over", ""), "same", 4) == 0 ? "*" : "");
     print_percent(line->text[EFFICIENCY], row, "efficiency", 0);
     print_percent(line->text[EXPOSED], row, "comm_exposed_share", 1);
     print_percent(line->text[BYTES], row, "codec.ratio", 1);

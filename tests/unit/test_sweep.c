@@ -582,6 +582,32 @@ static void rows_fall_back_to_the_same_strategy(void **state)
     study_end(&s);
 }
 
+/* Without a row of one worker; the note says so. One number of workers alone compares nothing. */
+static void rows_fall_back_to_the_smallest_cell(void **state)
+{
+    (void)state;
+    struct study s =
+        study_of(CONFIGURE("sweep.comm.name=shm", "sweep.run.workers=2,8", "sweep.repeats=1"));
+    add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 8, 0, 1500, 0, 10, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_true(json_is_null(json_object_get(row_at(&s, 0), "speedup")));
+    add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 2, 0, 500, 0, 10, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    const json_t *row = row_at(&s, 1);
+    assert_near(dpb_json_number(row, "speedup"), 3);
+    assert_near(dpb_json_number(row, "efficiency"), 0.75);
+    assert_string_equal(dpb_json_text(row, "speedup_over", ""), "same strategy, 2 workers");
+    assert_near(dpb_json_number(row_at(&s, 0), "speedup"), 1);
+    assert_near(dpb_json_number(row_at(&s, 0), "efficiency"), 1);
+    char *text = printed_as(s.document, dpb_sweep_print);
+    for (char *end = text; (end = strchr(end, '\n'));)
+        *end = ' ';
+    assert_non_null(strstr(text, "over the same strategy with 2 workers, the smallest cell"));
+    assert_non_null(strstr(text, "effic. = speedup / (workers / 2)"));
+    free(text);
+    study_end(&s);
+}
+
 /* Another batch or other cores are no baseline, and other cores are warned of. */
 static void unlike_cells_do_not_compare(void **state)
 {
@@ -1041,6 +1067,7 @@ int main(void)
         cmocka_unit_test(accuracy_is_a_job_of_each_strategy),
         cmocka_unit_test(rows_compare_with_independent),
         cmocka_unit_test(rows_fall_back_to_the_same_strategy),
+        cmocka_unit_test(rows_fall_back_to_the_smallest_cell),
         cmocka_unit_test(unlike_cells_do_not_compare),
         cmocka_unit_test(other_batches_do_not_compare),
         cmocka_unit_test(timing_runs_may_evaluate),
