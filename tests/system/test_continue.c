@@ -316,6 +316,44 @@ static void test_epochs(void **state)
     command_free(&whole);
 }
 
+/* ---- a batch that grows -------------------------------------------------------------------- */
+
+/* The second and third epoch have twice and three times the batch. The second batch grows in one
+ * piece or by micro-batches. Of 27 samples epochs have 6, 3 and 2 steps. */
+static void test_batch_growth(void **state)
+{
+    static const char settings[] = FP64 "comm.name=shm run.workers=2 model.name=tiny_dense "
+                                        "optimizer.momentum=0.9 eval.final=yes ";
+    static const char *const growth[] = {"run.batch=4", "run.accumulate=2"};
+    struct command first, second[2], third[2];
+    char line[1024];
+    (void)state;
+    snprintf(line, sizeof line, "%s run.epochs=1 checkpoint.save=g0.safetensors", settings);
+    run(&first, line);
+    assert_int_equal(json_array_size(json_at(first.json, "loss")), 6);
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line,
+                 "%s run.epochs=2 checkpoint.load=g0.safetensors checkpoint.save=g1.safetensors %s",
+                 settings, growth[i]);
+        run(&second[i], line);
+        snprintf(line, sizeof line, "%s run.epochs=3 checkpoint.load=g1.safetensors run.batch=6",
+                 settings);
+        run(&third[i], line);
+        assert_int_equal(json_array_size(json_at(second[i].json, "loss")), 3);
+        assert_int_equal(json_array_size(json_at(third[i].json, "loss")), 2);
+        assert_int_equal(json_number_at(third[i].json, "eval.0.trained_samples"), 3 * 24);
+        assert_true(json_number_at(third[i].json, "eval.0.trained_s") >
+                    json_number_at(second[i].json, "eval.0.trained_s"));
+    }
+    expect_losses(second[0].json, 0, second[1].json, 1e-12, "micro-batches");
+    expect_losses(third[0].json, 0, third[1].json, 1e-12, "micro-batches before");
+    for (int i = 0; i < 2; i++) {
+        command_free(&second[i]);
+        command_free(&third[i]);
+    }
+    command_free(&first);
+}
+
 /* ---- another seed -------------------------------------------------------------------------- */
 
 static void test_other_seed(void **state)
@@ -483,6 +521,7 @@ int main(void)
             add_case(test_other_setup, &cpu_changes[i], "other setup: %s", cpu_changes[i].name);
     }
     add_case(test_epochs, NULL, "epochs, schedule and evaluations go on");
+    add_case(test_batch_growth, NULL, "a batch that grows");
     add_case(test_weights_alone, NULL, "weights alone");
     add_case(test_other_seed, NULL, "another seed");
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
