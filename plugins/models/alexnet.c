@@ -7,12 +7,7 @@
  */
 #include "layers.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 227, 227}, .nclass = 1000, .batch = 512, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 227, 227}, .nclass = 1000, .batch = 512)
 
 static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
@@ -34,17 +29,6 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(alexnet, describe, build, .summary = "AlexNet for ImageNet: 5 convolutions, 3 dense layers")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "alexnet",
-    .version = DPB_VERSION,
-    .summary = "AlexNet for ImageNet: 5 convolutions, 3 dense layers",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(alexnet)

@@ -5,14 +5,9 @@
  * Krizhevsky, Sutskever, Hinton: ImageNet classification with deep convolutional neural networks.
  * NIPS 2012. Krizhevsky: Learning multiple layers of features from tiny images. 2009.
  */
-#include "dpbench/plugin.h"
+#include "model.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 32, 32}, .nclass = 10, .batch = 128, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 32, 32}, .nclass = 10, .batch = 128)
 
 static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
@@ -40,17 +35,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(alexnet_cifar10, describe, build,
+      .summary = "AlexNet's layers for 32x32 images: 2 convolutions with LRN, 3 dense layers")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "alexnet_cifar10",
-    .version = DPB_VERSION,
-    .summary = "AlexNet's layers for 32x32 images: 2 convolutions with LRN, 3 dense layers",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(alexnet_cifar10)

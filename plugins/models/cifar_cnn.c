@@ -7,12 +7,7 @@
  */
 #include "layers.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 32, 32}, .nclass = 10, .batch = 128, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 32, 32}, .nclass = 10, .batch = 128)
 
 static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
@@ -34,17 +29,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(cifar_cnn, describe, build,
+      .summary = "Keras' example for 32x32 images: 4 convolutions, 2 dense layers")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "cifar_cnn",
-    .version = DPB_VERSION,
-    .summary = "Keras' example for 32x32 images: 4 convolutions, 2 dense layers",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(cifar_cnn)

@@ -8,12 +8,7 @@
  */
 #include "residual.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info =
-        (struct dpb_model_info){.input = {3, 32, 32}, .nclass = 10, .batch = 64, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 32, 32}, .nclass = 10, .batch = 64)
 
 static uint32_t bn_relu(const struct net *net, const char *prefix, int number, uint32_t x)
 {
@@ -75,22 +70,11 @@ static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder 
         (void)options;                                                                        \
         return build(g, b, DEPTH, GROWTH, nclass);                                            \
     }                                                                                         \
-    static const struct dpb_model_ops ops_##DEPTH##_k##GROWTH = {                             \
-        .describe = describe, .build = build_##DEPTH##_k##GROWTH};                            \
-    static const struct dpb_plugin densenet##DEPTH##_k##GROWTH = {                            \
-        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH##_k##GROWTH),                                      \
-        .name = "densenet" #DEPTH "_k" #GROWTH,                                               \
-        .version = DPB_VERSION,                                                               \
-        .summary = "DenseNet-" #DEPTH " for 32x32 images: growth rate " #GROWTH,              \
-        .next = NEXT,                                                                         \
-    };
+    MODEL(densenet##DEPTH##_k##GROWTH, describe, build_##DEPTH##_k##GROWTH,                   \
+          .summary = "DenseNet-" #DEPTH " for 32x32 images: growth rate " #GROWTH, .next = NEXT)
 
 DENSENET(100, 24, NULL)
 DENSENET(100, 12, &densenet100_k24)
 DENSENET(40, 12, &densenet100_k12)
 
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &densenet40_k12;
-}
+MODELS(densenet40_k12)

@@ -7,12 +7,7 @@
  */
 #include "layers.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 224, 224}, .nclass = 1000, .batch = 32, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 224, 224}, .nclass = 1000, .batch = 32)
 
 /* Channels of an inception block's branches; [0] is the 1x1 convolution before the larger one. */
 struct widths {
@@ -86,17 +81,6 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(googlenet, describe, build, .summary = "GoogLeNet for ImageNet: 9 inception blocks")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "googlenet",
-    .version = DPB_VERSION,
-    .summary = "GoogLeNet for ImageNet: 9 inception blocks",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(googlenet)

@@ -10,12 +10,7 @@
  */
 #include "layers.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 299, 299}, .nclass = 1000, .batch = 32, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 299, 299}, .nclass = 1000, .batch = 32)
 
 static uint32_t conv_bn_relu(const struct net *net, const char *which, uint32_t x,
                              const struct dpb_conv_args *args)
@@ -165,17 +160,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(inception3, describe, build,
+      .summary = "Inception v3 for ImageNet: 11 blocks of parallel convolutions")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "inception3",
-    .version = DPB_VERSION,
-    .summary = "Inception v3 for ImageNet: 11 blocks of parallel convolutions",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(inception3)

@@ -4,14 +4,9 @@
  * LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition. Proc.
  * IEEE 86(11), 1998.
  */
-#include "dpbench/plugin.h"
+#include "model.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {1, 28, 28}, .nclass = 10, .batch = 32, .any_image = true, .any_channels = true};
-}
+MODEL_INFO(describe, .input = {1, 28, 28}, .nclass = 10, .batch = 32, .any_channels = true)
 
 static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
@@ -35,17 +30,6 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(lenet, describe, build, .summary = "LeNet-5 for 28x28 digits: 2 convolutions, 2 dense layers")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "lenet",
-    .version = DPB_VERSION,
-    .summary = "LeNet-5 for 28x28 digits: 2 convolutions, 2 dense layers",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(lenet)

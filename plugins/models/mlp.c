@@ -6,14 +6,9 @@
  * Rumelhart, Hinton, Williams: Learning representations by back-propagating errors. Nature 323,
  * 1986.
  */
-#include "dpbench/plugin.h"
+#include "model.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {1, 1, 1000}, .nclass = 10, .batch = 128, .any_image = true, .any_channels = true};
-}
+MODEL_INFO(describe, .input = {1, 1, 1000}, .nclass = 10, .batch = 128, .any_channels = true)
 
 static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
@@ -29,17 +24,6 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(mlp, describe, build, .summary = "perceptron with two hidden layers of 4096")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "mlp",
-    .version = DPB_VERSION,
-    .summary = "perceptron with two hidden layers of 4096",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(mlp)

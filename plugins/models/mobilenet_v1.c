@@ -16,12 +16,7 @@ static const struct block {
     {512, 512, 1}, {512, 1024, 2}, {1024, 1024, 1},
 };
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 224, 224}, .nclass = 1000, .batch = 64, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 224, 224}, .nclass = 1000, .batch = 64)
 
 static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
@@ -41,17 +36,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(mobilenet_v1, describe, build,
+      .summary = "MobileNet v1 for ImageNet: 13 depthwise and pointwise convolutions")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "mobilenet_v1",
-    .version = DPB_VERSION,
-    .summary = "MobileNet v1 for ImageNet: 13 depthwise and pointwise convolutions",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(mobilenet_v1)

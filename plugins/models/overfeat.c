@@ -6,12 +6,7 @@
  */
 #include "layers.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 231, 231}, .nclass = 1000, .batch = 32, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 231, 231}, .nclass = 1000, .batch = 32)
 
 static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
@@ -33,17 +28,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(overfeat, describe, build,
+      .summary = "OverFeat (fast) for ImageNet: 5 convolutions, 3 wide dense layers")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "overfeat",
-    .version = DPB_VERSION,
-    .summary = "OverFeat (fast) for ImageNet: 5 convolutions, 3 wide dense layers",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(overfeat)

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "dpbench/plugin.h"
+#include "model.h"
 
 /* A network that is being described. */
 struct net {

@@ -127,44 +127,26 @@ static dpb_status build(const struct network *network, const struct dpb_graph_op
     return DPB_OK;
 }
 
-#define RESNET(DEPTH, BATCH, N1, N2, N3, N4, NEXT)                                      \
-    static void describe_##DEPTH(const void *options, struct dpb_model_info *info)      \
-    {                                                                                   \
-        (void)options;                                                                  \
-        *info = (struct dpb_model_info){                                                \
-            .input = {3, 224, 224}, .nclass = 1000, .batch = BATCH, .any_image = true}; \
-    }                                                                                   \
-    static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g, \
-                                    struct dpb_graph_builder *b, uint32_t nclass)       \
-    {                                                                                   \
-        const struct options *o = options;                                              \
-        const struct network network = {                                                \
-            (enum version)o->version, {N1, N2, N3, N4}, 64, 1, o->zero_gamma};          \
-        return build(&network, g, b, nclass);                                           \
-    }                                                                                   \
-    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe_##DEPTH,      \
-                                                     .build = build_##DEPTH};           \
-    static const struct dpb_plugin resnet##DEPTH = {                                    \
-        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH),                                            \
-        .name = "resnet" #DEPTH,                                                        \
-        .version = DPB_VERSION,                                                         \
-        .summary = "ResNet-" #DEPTH " for ImageNet: bottleneck blocks; v1, v1.5 or v2", \
-        .options = option_table,                                                        \
-        .options_size = sizeof(struct options),                                         \
-        .next = NEXT,                                                                   \
-    };
+#define RESNET(DEPTH, BATCH, N1, N2, N3, N4, NEXT)                                        \
+    MODEL_INFO(describe_##DEPTH, .input = {3, 224, 224}, .nclass = 1000, .batch = BATCH)  \
+    static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g,   \
+                                    struct dpb_graph_builder *b, uint32_t nclass)         \
+    {                                                                                     \
+        const struct options *o = options;                                                \
+        const struct network network = {                                                  \
+            (enum version)o->version, {N1, N2, N3, N4}, 64, 1, o->zero_gamma};            \
+        return build(&network, g, b, nclass);                                             \
+    }                                                                                     \
+    MODEL(resnet##DEPTH, describe_##DEPTH, build_##DEPTH,                                 \
+          .summary = "ResNet-" #DEPTH " for ImageNet: bottleneck blocks; v1, v1.5 or v2", \
+          .options = option_table, .options_size = sizeof(struct options), .next = NEXT)
 
 static const struct dpb_option resnext_table[] = {
     ZERO_GAMMA_ROW,
     {.name = NULL},
 };
 
-static void describe_resnext(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 224, 224}, .nclass = 1000, .batch = 32, .any_image = true};
-}
+MODEL_INFO(describe_resnext, .input = {3, 224, 224}, .nclass = 1000, .batch = 32)
 
 static dpb_status build_resnext50(const void *options, const struct dpb_graph_ops *g,
                                   struct dpb_graph_builder *b, uint32_t nclass)
@@ -174,18 +156,11 @@ static dpb_status build_resnext50(const void *options, const struct dpb_graph_op
     return build(&network, g, b, nclass);
 }
 
-static const struct dpb_model_ops ops_resnext50 = {.describe = describe_resnext,
-                                                   .build = build_resnext50};
-static const struct dpb_plugin resnext50 = {
-    DPB_PLUGIN_HEAD(MODEL, ops_resnext50),
-    .name = "resnext50_32x4d",
-    .version = DPB_VERSION,
-    .summary = "ResNeXt-50 for ImageNet: bottleneck blocks of 32 groups of 4 channels",
-    .options = resnext_table,
-    .options_size = sizeof(struct options),
-};
+MODEL(resnext50_32x4d, describe_resnext, build_resnext50,
+      .summary = "ResNeXt-50 for ImageNet: bottleneck blocks of 32 groups of 4 channels",
+      .options = resnext_table, .options_size = sizeof(struct options))
 
-RESNET(152, 32, 3, 8, 36, 3, &resnext50)
+RESNET(152, 32, 3, 8, 36, 3, &resnext50_32x4d)
 RESNET(101, 32, 3, 4, 23, 3, &resnet152)
 RESNET(50, 64, 3, 4, 6, 3, &resnet101)
 

@@ -17,12 +17,7 @@ static const struct dpb_option option_table[] = {
     {.name = NULL},
 };
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 32, 32}, .nclass = 10, .batch = 128, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 32, 32}, .nclass = 10, .batch = 128)
 
 static uint32_t basic_block(const struct net *net, const char *prefix, uint32_t x,
                             uint32_t channels, uint32_t stride)
@@ -52,23 +47,16 @@ static dpb_status build(const struct options *options, const struct dpb_graph_op
     return DPB_OK;
 }
 
-#define RESNET(DEPTH, NEXT)                                                                       \
-    static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g,           \
-                                    struct dpb_graph_builder *b, uint32_t nclass)                 \
-    {                                                                                             \
-        return build(options, g, b, DEPTH, nclass);                                               \
-    }                                                                                             \
-    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe,                        \
-                                                     .build = build_##DEPTH};                     \
-    static const struct dpb_plugin resnet##DEPTH = {                                              \
-        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH),                                                      \
-        .name = "resnet" #DEPTH,                                                                  \
-        .version = DPB_VERSION,                                                                   \
-        .summary = "ResNet-" #DEPTH " for 32x32 images: basic blocks, shortcuts without weights", \
-        .options = option_table,                                                                  \
-        .options_size = sizeof(struct options),                                                   \
-        .next = NEXT,                                                                             \
-    };
+#define RESNET(DEPTH, NEXT)                                                                  \
+    static dpb_status build_##DEPTH(const void *options, const struct dpb_graph_ops *g,      \
+                                    struct dpb_graph_builder *b, uint32_t nclass)            \
+    {                                                                                        \
+        return build(options, g, b, DEPTH, nclass);                                          \
+    }                                                                                        \
+    MODEL(resnet##DEPTH, describe, build_##DEPTH,                                            \
+          .summary =                                                                         \
+              "ResNet-" #DEPTH " for 32x32 images: basic blocks, shortcuts without weights", \
+          .options = option_table, .options_size = sizeof(struct options), .next = NEXT)
 
 RESNET(110, NULL)
 RESNET(56, &resnet110)
@@ -76,8 +64,4 @@ RESNET(44, &resnet56)
 RESNET(32, &resnet44)
 RESNET(20, &resnet32)
 
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &resnet20;
-}
+MODELS(resnet20)

@@ -5,14 +5,9 @@
  *   tiny_dense  a plain perceptron: nothing in it depends on the batch or on chance
  *   tiny_bn     convolutions with batch-norm and dropout
  */
-#include "dpbench/plugin.h"
+#include "model.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 9, 9}, .nclass = 5, .batch = 4, .any_image = true, .any_channels = true};
-}
+MODEL_INFO(describe, .input = {3, 9, 9}, .nclass = 5, .batch = 4, .any_channels = true)
 
 static dpb_status build_tiny(const void *options, const struct dpb_graph_ops *g,
                              struct dpb_graph_builder *b, uint32_t nclass)
@@ -85,33 +80,13 @@ static dpb_status build_tiny_bn(const void *options, const struct dpb_graph_ops 
     return DPB_OK;
 }
 
-static const struct dpb_model_ops tiny_ops = {.describe = describe, .build = build_tiny};
-static const struct dpb_model_ops tiny_dense_ops = {.describe = describe,
-                                                    .build = build_tiny_dense};
-static const struct dpb_model_ops tiny_bn_ops = {.describe = describe, .build = build_tiny_bn};
+MODEL(tiny_bn, describe, build_tiny_bn,
+      .summary = "for tests: 2 convolutions with batch-norm, dropout")
 
-static const struct dpb_plugin tiny_bn = {
-    DPB_PLUGIN_HEAD(MODEL, tiny_bn_ops),
-    .name = "tiny_bn",
-    .version = DPB_VERSION,
-    .summary = "for tests: 2 convolutions with batch-norm, dropout",
-};
+MODEL(tiny_dense, describe, build_tiny_dense, .summary = "for tests: 3 dense layers",
+      .next = &tiny_bn)
 
-static const struct dpb_plugin tiny_dense = {
-    DPB_PLUGIN_HEAD(MODEL, tiny_dense_ops), .name = "tiny_dense", .version = DPB_VERSION,
-    .summary = "for tests: 3 dense layers", .next = &tiny_bn,
-};
+MODEL(tiny, describe, build_tiny, .summary = "for tests: every op in fewer than 2,000 parameters",
+      .next = &tiny_dense)
 
-static const struct dpb_plugin tiny = {
-    DPB_PLUGIN_HEAD(MODEL, tiny_ops),
-    .name = "tiny",
-    .version = DPB_VERSION,
-    .summary = "for tests: every op in fewer than 2,000 parameters",
-    .next = &tiny_dense,
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &tiny;
-}
+MODELS(tiny)

@@ -8,12 +8,7 @@
  */
 #include "layers.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 224, 224}, .nclass = 1000, .batch = 64, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 224, 224}, .nclass = 1000, .batch = 64)
 
 /* Convolutions "conv<number>_1" and on, and the pool. */
 static uint32_t group(const struct net *net, int number, int n_convs, uint32_t channels, uint32_t x)
@@ -50,22 +45,12 @@ static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder 
         (void)options;                                                                  \
         return build(g, b, (const int[5]){N1, N2, N3, N4, N5}, nclass);                 \
     }                                                                                   \
-    static const struct dpb_model_ops ops_##DEPTH = {.describe = describe,              \
-                                                     .build = build_##DEPTH};           \
-    static const struct dpb_plugin vgg##DEPTH = {                                       \
-        DPB_PLUGIN_HEAD(MODEL, ops_##DEPTH),                                            \
-        .name = "vgg" #DEPTH,                                                           \
-        .version = DPB_VERSION,                                                         \
-        .summary = "VGG-" #DEPTH " for ImageNet: 3x3 convolutions, 3 dense layers",     \
-        .next = NEXT,                                                                   \
-    };
+    MODEL(vgg##DEPTH, describe, build_##DEPTH,                                          \
+          .summary = "VGG-" #DEPTH " for ImageNet: 3x3 convolutions, 3 dense layers",   \
+          .next = NEXT)
 
 VGG(19, 2, 2, 4, 4, 4, NULL)
 VGG(16, 2, 2, 3, 3, 3, &vgg19)
 VGG(11, 1, 1, 2, 2, 2, &vgg16)
 
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &vgg11;
-}
+MODELS(vgg11)

@@ -9,12 +9,7 @@
  */
 #include "layers.h"
 
-static void describe(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){
-        .input = {3, 32, 32}, .nclass = 100, .batch = 128, .any_image = true};
-}
+MODEL_INFO(describe, .input = {3, 32, 32}, .nclass = 100, .batch = 128)
 
 static uint32_t norm_relu(const struct net *net, const char *which, uint32_t x, double epsilon)
 {
@@ -59,17 +54,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static const struct dpb_model_ops ops = {.describe = describe, .build = build};
+MODEL(vgg16_cifar, describe, build,
+      .summary = "VGG-16 for 32x32 images, with batch-norm: 13 convolutions, 2 dense layers")
 
-static const struct dpb_plugin plugin = {
-    DPB_PLUGIN_HEAD(MODEL, ops),
-    .name = "vgg16_cifar",
-    .version = DPB_VERSION,
-    .summary = "VGG-16 for 32x32 images, with batch-norm: 13 convolutions, 2 dense layers",
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
-{
-    (void)host;
-    return &plugin;
-}
+MODELS(vgg16_cifar)
