@@ -219,7 +219,7 @@ $(STAND_IN): $(STAND_IN_OBJ) $(STAND_IN_LIB)
 	@echo "  LD    $@"
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -Wl,-rpath,'$$ORIGIN/..' -Wl,--version-script=mk/plugin.map -lm
-$(STAND_IN_NCCL): $(patsubst %.c,$(BUILD)/obj/%.o,plugins/comm/nccl.c $(filter-out %/library.c,$(lib_nccl)) $(lib_comm))
+$(STAND_IN_NCCL): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/comm/nccl/*.c) $(filter-out %/library.c,$(lib_nccl)) $(lib_comm))
 $(STAND_IN_NCCL_LIB): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_nccl))
 $(STAND_IN_NCCL) $(STAND_IN_NCCL_LIB): $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
 	@echo "  LD    $@"

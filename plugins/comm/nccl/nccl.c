@@ -28,22 +28,12 @@
  * NCCL's calls do not block (lib/nccl.h). What goes wrong behind them is seen by `progress`, which
  * core and device call while they wait for the GPU; then NCCL's kernels are aborted, so that
  * nothing waits for the GPU for ever.
- *
- * Times are the GPU's, by events around each launch's work. They become times of the host by an
- * event that `begin` records into a second, idle queue: the GPU passes it after the host has
- * enqueued it, by what a record takes to get there (microseconds; not measured), so all spans of a
- * step stand too early by that. Their lengths are as exact as cudaEventElapsedTime, 0.5 us. From
- * the wait for a late peer the transfer cannot be told apart: both are inside NCCL's kernel. A
- * step's spans are reported when its last event has been seen, at the latest in the next step's
- * `end`: the next forward is behind that event. Of a graph launches record them, and a step's are
- * read before the next launch.
  */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/nccl/communicator.h"
-#include "lib/strategy.h"
+#include "comm/nccl/exchange.h"
 
 static const struct dpb_host *host;
 
@@ -71,51 +61,6 @@ static const struct dpb_option option_rows[] = {
 
 enum { MOST_BUCKETS = 65536 /* events exist for each */ };
 
-/* Neighbouring buckets that are reduced and updated together; its events, in their order. */
-enum mark { BEGUN, REDUCED, UPDATED, MARKS };
-
-struct launch {
-    uint64_t first, n;
-    struct dpb_event *marks[MARKS];
-};
-
-/* What the queue is given for an exchange. */
-struct work {
-    struct launch *launches; /* room for one for each bucket */
-    uint64_t n_launches;
-    struct dpb_event *done;
-};
-
-/* One step's exchange; two of them take turns. */
-struct exchange {
-    struct dpb_step step;
-    int64_t origin_ns;
-    struct dpb_event *origin;
-    struct work own;
-    const struct work *work; /* its own, or what was captured */
-    uint64_t n_through;      /* launches that were seen updated, from the first */
-    int64_t waiting_ns;      /* since when for the next of them; 0: nobody waits */
-    bool ended, reported;
-};
-
-struct nccl {
-    struct strategy strategy; /* args, arenas */
-    struct nccl_options options;
-    const struct dpb_queue_ops *queues;
-    struct communicator communicator;
-    struct dpb_queue *queue, *idle;
-    struct exchange exchanges[2];
-    uint64_t n_exchanges;
-    uint64_t held, n_held;   /* buckets that are not launched yet: first, how many */
-    struct dpb_event *event; /* behind which they are final */
-    dpb_status status;
-    bool captures;                /* as it was planned */
-    bool capturing;               /* now */
-    struct dpb_capture capture;   /* drop NULL: nothing was captured */
-    struct work captured;         /* its events are recorded by launches... */
-    struct dpb_event *in_capture; /* ... but for this: behind all of it, where it is captured */
-};
-
 static struct exchange *current(struct nccl *nccl)
 {
     return &nccl->exchanges[(nccl->n_exchanges + 1) % 2];
@@ -124,26 +69,6 @@ static struct exchange *current(struct nccl *nccl)
 static struct exchange *previous(struct nccl *nccl)
 {
     return &nccl->exchanges[nccl->n_exchanges % 2];
-}
-
-static struct dpb_range range_of(const struct nccl *nccl, uint64_t first, uint64_t n)
-{
-    const struct dpb_arenas *arenas = &nccl->strategy.arenas;
-    uint64_t end = (first + n) * arenas->bucket_elements;
-    return (struct dpb_range){first * arenas->bucket_elements,
-                              end < arenas->layout.n_elements ? end : arenas->layout.n_elements};
-}
-
-static struct dpb_wait wait_for(const struct nccl *nccl, const struct exchange *exchange,
-                                const struct launch *launch, const char *purpose)
-{
-    struct dpb_range range = range_of(nccl, launch->first, launch->n);
-    return (struct dpb_wait){.step = exchange->step.step,
-                             .bucket = launch->first,
-                             .bytes = (range.end - range.begin) *
-                                      dpb_dtype_size(nccl->strategy.arenas.layout.gradient_type),
-                             .peer = UINT32_MAX,
-                             .purpose = purpose};
 }
 
 static void drop_capture(const struct nccl *nccl)
@@ -172,8 +97,9 @@ static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
     const struct strategy *comm = &nccl->strategy;
-    const struct dpb_wait what = wait_for(nccl, exchange, launch, "NCCL to launch an all-reduce");
-    struct dpb_range range = range_of(nccl, launch->first, launch->n);
+    const struct dpb_wait what =
+        launch_wait(nccl, exchange, launch, "NCCL to launch an all-reduce");
+    struct dpb_range range = launch_range(nccl, launch);
     const struct nccl_range gradients = {strategy_gradients(comm, comm->args.rank, range.begin),
                                          comm->arenas.layout.gradient_type,
                                          range.end - range.begin};
@@ -184,7 +110,7 @@ static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
     const struct strategy *comm = &nccl->strategy;
-    struct dpb_range range = range_of(nccl, launch->first, launch->n);
+    struct dpb_range range = launch_range(nccl, launch);
     return host->optimizer->update(comm->arenas.optimizer, nccl->queue, range,
                                    strategy_weights(comm, comm->args.rank, range.begin),
                                    strategy_gradients(comm, comm->args.rank, range.begin),
@@ -224,78 +150,6 @@ static void end_exchange(struct nccl *nccl)
     for (uint64_t b = 0; b < nccl->strategy.arenas.n_buckets; b++)
         strategy_count_all_reduce(&nccl->strategy, b);
     exchange->ended = true;
-}
-
-/* ---- what the GPU has done ----------------------------------------------------------------- */
-
-static dpb_status report_span(const struct nccl *nccl, const struct exchange *exchange,
-                              const struct launch *launch, enum mark from, dpb_phase phase)
-{
-    int64_t begin_ns, end_ns;
-    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from], &begin_ns));
-    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from + 1], &end_ns));
-    host->span(launch->first, phase, exchange->origin_ns + begin_ns, exchange->origin_ns + end_ns);
-    return DPB_OK;
-}
-
-/* Moves on over the launches that are through; after the last reports the spans of all. */
-static dpb_status look_at(const struct nccl *nccl, struct exchange *exchange)
-{
-    const struct work *work = exchange->work;
-    while (exchange->n_through < work->n_launches &&
-           host->event->poll(work->launches[exchange->n_through].marks[UPDATED])) {
-        exchange->n_through++;
-        exchange->waiting_ns = 0;
-    }
-    if (exchange->reported || !exchange->ended || exchange->n_through < work->n_launches ||
-        !host->event->poll(work->done) || !host->event->poll(exchange->origin))
-        return DPB_OK;
-    for (uint64_t i = 0; i < work->n_launches; i++) {
-        const struct launch *launch = &work->launches[i];
-        DPB_TRY(report_span(nccl, exchange, launch, BEGUN, DPB_PHASE_TRANSFER));
-        if (nccl->strategy.arenas.optimizer)
-            DPB_TRY(report_span(nccl, exchange, launch, REDUCED, DPB_PHASE_UPDATE));
-    }
-    exchange->reported = true;
-    return DPB_OK;
-}
-
-/* Whether the first launch that is not through may go on being waited for. As long as this rank's
- * own backward has not got there, that is the device's matter. A graph does not tell how far it is:
- * its deadline counts from its launch. */
-static dpb_status watch(const struct nccl *nccl, struct exchange *exchange)
-{
-    if (exchange->n_through == exchange->work->n_launches)
-        return DPB_OK;
-    const struct launch *launch = &exchange->work->launches[exchange->n_through];
-    bool reduced = host->event->poll(launch->marks[REDUCED]);
-    const struct dpb_wait what =
-        wait_for(nccl, exchange, launch, reduced ? "the update by the GPU" : "NCCL's all-reduce");
-    DPB_TRY(communicator_look(&nccl->communicator, &what));
-    const bool captured = exchange->work == &nccl->captured;
-    if (!captured && !host->event->poll(launch->marks[BEGUN])) {
-        exchange->waiting_ns = 0;
-        return DPB_OK;
-    }
-    if (exchange->waiting_ns == 0)
-        host->note(reduced ? "update" : "wait_peer", launch->first, UINT32_MAX);
-    return host->patience(&what, &exchange->waiting_ns);
-}
-
-/* The exchange before the current one was done before this step's forward. Its events may be
- * recorded anew behind this. */
-static dpb_status settle_previous(struct nccl *nccl)
-{
-    struct exchange *exchange = previous(nccl);
-    const struct dpb_wait what = {.step = exchange->step.step,
-                                  .bucket = UINT64_MAX,
-                                  .peer = UINT32_MAX,
-                                  .purpose = "the last step's all-reduce"};
-    if (exchange->reported)
-        return DPB_OK;
-    DPB_TRY(host->event->wait(exchange->work->done, &what));
-    DPB_TRY(host->event->wait(exchange->origin, &what));
-    return look_at(nccl, exchange);
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -364,44 +218,12 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
     return DPB_OK;
 }
 
-static dpb_status make_work(const struct nccl *nccl, struct work *work)
-{
-    void *device = nccl->strategy.args.device->device;
-    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
-    work->launches = host->alloc(n_buckets * sizeof *work->launches);
-    if (!work->launches)
-        return DPB_NO_MEMORY;
-    DPB_TRY(nccl->queues->new_event(device, &work->done));
-    for (uint64_t b = 0; b < n_buckets; b++)
-        for (int mark = 0; mark < MARKS; mark++)
-            DPB_TRY(nccl->queues->new_event(device, &work->launches[b].marks[mark]));
-    return DPB_OK;
-}
-
-static void release_work(const struct nccl *nccl, struct work *work)
-{
-    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
-    for (uint64_t b = 0; work->launches && b < n_buckets; b++)
-        for (int mark = 0; mark < MARKS; mark++)
-            host->event->destroy(work->launches[b].marks[mark]);
-    host->event->destroy(work->done);
-    host->release(work->launches, n_buckets * sizeof *work->launches);
-}
-
-static dpb_status make_exchange(const struct nccl *nccl, struct exchange *exchange)
-{
-    exchange->reported = true;
-    exchange->work = &exchange->own;
-    DPB_TRY(nccl->queues->new_event(nccl->strategy.args.device->device, &exchange->origin));
-    return make_work(nccl, &exchange->own);
-}
-
 static dpb_status make_capture(struct nccl *nccl)
 {
     if (!nccl->captures)
         return DPB_OK;
     DPB_TRY(nccl->queues->new_event(nccl->strategy.args.device->device, &nccl->in_capture));
-    return make_work(nccl, &nccl->captured);
+    return work_open(nccl, &nccl->captured);
 }
 
 static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
@@ -411,8 +233,8 @@ static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(strategy_bind(&nccl->strategy, arenas, NULL, 0));
     DPB_TRY(nccl->queues->open(device, &nccl->queue));
     DPB_TRY(nccl->queues->open(device, &nccl->idle));
-    DPB_TRY(make_exchange(nccl, &nccl->exchanges[0]));
-    DPB_TRY(make_exchange(nccl, &nccl->exchanges[1]));
+    DPB_TRY(exchange_open(nccl, &nccl->exchanges[0]));
+    DPB_TRY(exchange_open(nccl, &nccl->exchanges[1]));
     DPB_TRY(make_capture(nccl));
     const struct nccl_group all = {.name = "workers",
                                    .rank = nccl->strategy.args.rank,
@@ -424,7 +246,7 @@ static dpb_status nccl_begin(void *comm, const struct dpb_step *step)
 {
     struct nccl *nccl = comm;
     DPB_TRY(nccl->status);
-    DPB_TRY(give_up(nccl, settle_previous(nccl)));
+    DPB_TRY(give_up(nccl, exchange_settle(nccl, previous(nccl))));
     nccl->n_exchanges++;
     nccl->held = nccl->n_held = 0;
     struct exchange *exchange = current(nccl);
@@ -462,8 +284,8 @@ static dpb_status nccl_progress(void *comm, int64_t budget_ns)
         for (int e = 0; e < 2; e++) {
             if (both[e]->reported)
                 continue;
-            DPB_TRY(give_up(nccl, look_at(nccl, both[e])));
-            DPB_TRY(give_up(nccl, watch(nccl, both[e])));
+            DPB_TRY(give_up(nccl, exchange_look(nccl, both[e])));
+            DPB_TRY(give_up(nccl, exchange_watch(nccl, both[e])));
             through = through && both[e]->reported;
         }
         if (through)
@@ -499,7 +321,7 @@ static dpb_status nccl_replay(void *comm, struct dpb_event **done)
     struct nccl *nccl = comm;
     struct exchange *exchange = current(nccl);
     DPB_TRY(nccl->status);
-    DPB_TRY(give_up(nccl, settle_previous(nccl)));
+    DPB_TRY(give_up(nccl, exchange_settle(nccl, previous(nccl))));
     host->optimizer->replay(nccl->strategy.arenas.optimizer, &exchange->step);
     exchange->work = &nccl->captured;
     end_exchange(nccl);
@@ -516,16 +338,10 @@ static dpb_status nccl_end(void *comm, struct dpb_event **done)
     if (nccl->capturing)
         return give_up(nccl, end_capture(nccl, done));
     DPB_TRY(give_up(nccl, nccl->queues->record(nccl->queue, exchange->own.done)));
-    DPB_TRY(give_up(nccl, look_at(nccl, previous(nccl))));
+    DPB_TRY(give_up(nccl, exchange_look(nccl, previous(nccl))));
     end_exchange(nccl);
     *done = exchange->own.done;
     return DPB_OK;
-}
-
-static bool is_through(const struct exchange *exchange)
-{
-    return exchange->reported || !exchange->own.launches ||
-           (exchange->ended && host->event->poll(exchange->work->done));
 }
 
 static void nccl_close(void *comm)
@@ -535,7 +351,7 @@ static void nccl_close(void *comm)
         return;
     bool through = nccl->status == DPB_OK;
     for (int e = 0; e < 2; e++)
-        through = through && is_through(&nccl->exchanges[e]);
+        through = through && exchange_is_through(nccl, &nccl->exchanges[e]);
     drop_capture(nccl);
     if (through)
         communicator_close(&nccl->communicator);
@@ -543,12 +359,10 @@ static void nccl_close(void *comm)
         communicator_abort(&nccl->communicator);
     nccl->queues->close(nccl->queue);
     nccl->queues->close(nccl->idle);
-    for (int e = 0; e < 2; e++) {
-        host->event->destroy(nccl->exchanges[e].origin);
-        release_work(nccl, &nccl->exchanges[e].own);
-    }
+    for (int e = 0; e < 2; e++)
+        exchange_close(nccl, &nccl->exchanges[e]);
     host->event->destroy(nccl->in_capture);
-    release_work(nccl, &nccl->captured);
+    work_close(nccl, &nccl->captured);
     strategy_close(comm);
 }
 
