@@ -4,9 +4,33 @@
  * The basic form: no bottlenecks, transitions that keep all channels. Three dense blocks of (depth
  * - 4) / 3 layers each; a layer reads all that its block has so far and adds `growth` channels.
  *
+ * With model.form = tf they are the networks of tf_cnn_benchmarks, for which speeds are published.
+ * There convolutions have a bias, ReLU follows that of a transition, and a transition keeps 2 *
+ * growth channels.
+ *
  * Huang, Liu, van der Maaten, Weinberger: Densely connected convolutional networks. CVPR 2017.
  */
 #include "residual.h"
+
+enum form { PAPER, TF };
+
+struct options {
+    int form; /* enum form */
+};
+
+static const char *const forms[] = {"paper", "tf", NULL};
+
+static const struct dpb_option option_table[] = {
+    {.name = "form",
+     .type = DPB_OPT_CHOICE,
+     .def = "paper",
+     .choices = forms,
+     .offset = offsetof(struct options, form),
+     .help =
+         "paper: as published; tf: as tf_cnn_benchmarks has it, with biases, and transitions to "
+         "twice the growth rate."},
+    {.name = NULL},
+};
 
 MODEL_INFO(describe, .input = {3, 32, 32}, .nclass = 10, .batch = 64)
 
@@ -36,26 +60,31 @@ static uint32_t dense_block(const struct net *net, int number, int n_layers, uin
     return x;
 }
 
-static uint32_t transition(const struct net *net, int number, uint32_t x)
+/* channels: that it keeps; 0: all. */
+static uint32_t transition(const struct net *net, int number, uint32_t channels, uint32_t x)
 {
     const struct dpb_pool_args halve = {.kernel = 2, .stride = 2, .padding = DPB_PAD_VALID};
     const char *prefix = "transition.";
-    uint32_t channels = net->g->shape(net->b, x).c;
-    x = bn_relu_conv(net, prefix, number, x, channels, 1);
+    uint32_t all = net->g->shape(net->b, x).c;
+    x = bn_relu_conv(net, prefix, number, x, channels ? channels : all, 1);
+    if (channels)
+        x = relu(net, layer_name(prefix, "relu_conv", number), x);
     return net->g->mean_pool(net->b, layer_name(prefix, "pool", number).text, x, &halve);
 }
 
-static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder *b, int depth,
-                        uint32_t growth, uint32_t nclass)
+static dpb_status build(const struct options *options, const struct dpb_graph_ops *g,
+                        struct dpb_graph_builder *b, int depth, uint32_t growth, uint32_t nclass)
 {
-    const struct net net = {g, b, DPB_PAD_SAME, false};
+    const bool tf = options->form == TF;
+    const struct net net = {.g = g, .b = b, .padding = DPB_PAD_SAME, .bias = tf};
+    const uint32_t kept = tf ? 2 * growth : 0;
     int n_layers = (depth - 4) / 3;
     uint32_t x = g->input(b);                               /* 3 x 32 x 32 */
     x = conv(&net, layer_name("", "conv", 1), x, 16, 3, 1); /* 16 x 32 x 32 */
     x = dense_block(&net, 1, n_layers, growth, x); /* 160 x 32 x 32 at depth 40, growth 12 */
-    x = transition(&net, 1, x);                    /* 160 x 16 x 16 */
+    x = transition(&net, 1, kept, x);              /* 160 x 16 x 16 */
     x = dense_block(&net, 2, n_layers, growth, x); /* 304 x 16 x 16 */
-    x = transition(&net, 2, x);                    /* 304 x 8 x 8 */
+    x = transition(&net, 2, kept, x);              /* 304 x 8 x 8 */
     x = dense_block(&net, 3, n_layers, growth, x); /* 448 x 8 x 8 */
     x = bn_relu(&net, "", 1, x);
     classify(&net, x, nclass);
@@ -67,11 +96,11 @@ static dpb_status build(const struct dpb_graph_ops *g, struct dpb_graph_builder 
                                                 const struct dpb_graph_ops *g,                \
                                                 struct dpb_graph_builder *b, uint32_t nclass) \
     {                                                                                         \
-        (void)options;                                                                        \
-        return build(g, b, DEPTH, GROWTH, nclass);                                            \
+        return build(options, g, b, DEPTH, GROWTH, nclass);                                   \
     }                                                                                         \
     MODEL(densenet##DEPTH##_k##GROWTH, describe, build_##DEPTH##_k##GROWTH,                   \
-          .summary = "DenseNet-" #DEPTH " for 32x32 images: growth rate " #GROWTH, .next = NEXT)
+          .summary = "DenseNet-" #DEPTH " for 32x32 images: growth rate " #GROWTH,            \
+          .options = option_table, .options_size = sizeof(struct options), .next = NEXT)
 
 DENSENET(100, 24, NULL)
 DENSENET(100, 12, &densenet100_k24)

@@ -22,7 +22,7 @@ static dpb_status build(const void *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
 {
     (void)options;
-    const struct net net = {g, b, DPB_PAD_SAME, false};
+    const struct net net = {.g = g, .b = b, .padding = DPB_PAD_SAME};
     uint32_t x = g->input(b);                   /* 3 x 224 x 224 */
     x = conv_bn_relu(&net, "", 1, x, 32, 3, 2); /* 32 x 112 x 112 */
     for (int i = 0; i < (int)(sizeof blocks / sizeof blocks[0]); i++) {

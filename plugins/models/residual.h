@@ -17,6 +17,7 @@ struct net {
     struct dpb_graph_builder *b;
     dpb_padding padding; /* of convolutions: DPB_PAD_SAME, or DPB_PAD_EXPLICIT for kernel / 2 */
     bool zero_gamma;     /* last_conv_bn */
+    bool bias;           /* of convolutions */
 };
 
 /* A row of a residual network's options. */
@@ -40,7 +41,7 @@ static inline struct name layer_name(const char *prefix, const char *kind, int n
     return name;
 }
 
-/* A convolution without bias: in these networks batch-norm comes somewhere after each. */
+/* A convolution, as a rule without bias: batch-norm comes somewhere after each. */
 static inline uint32_t grouped_conv(const struct net *net, struct name name, uint32_t x,
                                     uint32_t channels, uint32_t kernel, uint32_t stride,
                                     uint32_t groups)
@@ -52,7 +53,8 @@ static inline uint32_t grouped_conv(const struct net *net, struct name name, uin
                                        .groups = groups,
                                        .padding = net->padding,
                                        .before = pad,
-                                       .after = pad};
+                                       .after = pad,
+                                       .bias = net->bias};
     return net->g->conv(net->b, name.text, x, &args);
 }
 

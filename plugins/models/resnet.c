@@ -104,7 +104,7 @@ static uint32_t stage(const struct net *net, int number, const struct network *n
 static dpb_status build(const struct network *network, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, uint32_t nclass)
 {
-    const struct net net = {g, b, DPB_PAD_EXPLICIT, network->zero_gamma};
+    const struct net net = {g, b, DPB_PAD_EXPLICIT, network->zero_gamma, false};
     const struct dpb_pool_args pool = {
         .kernel = 3, .stride = 2, .padding = DPB_PAD_EXPLICIT, .before = 1, .after = 1};
 

@@ -33,7 +33,7 @@ static uint32_t basic_block(const struct net *net, const char *prefix, uint32_t 
 static dpb_status build(const struct options *options, const struct dpb_graph_ops *g,
                         struct dpb_graph_builder *b, int depth, uint32_t nclass)
 {
-    const struct net net = {g, b, DPB_PAD_SAME, options->zero_gamma};
+    const struct net net = {g, b, DPB_PAD_SAME, options->zero_gamma, false};
     uint32_t x = g->input(b);                   /* 3 x 32 x 32 */
     x = conv_bn_relu(&net, "", 1, x, 16, 3, 1); /* 16 x 32 x 32 */
     for (int stage = 1; stage <= 3; stage++) {  /* 16 x 32 x 32, 32 x 16 x 16, 64 x 8 x 8 */

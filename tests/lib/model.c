@@ -76,7 +76,7 @@ static struct options choose_version(const struct dpb_plugin *model, const char 
     struct options options = {{0}};
     assert_true(model->options_size <= sizeof options.bytes);
     for (const struct dpb_option *row = model->options; row && row->name; row++) {
-        if (strcmp(row->name, "version") != 0)
+        if (strcmp(row->name, "version") != 0 && strcmp(row->name, "form") != 0)
             continue;
         const char *wanted = version ? version : row->def;
         for (int i = 0; row->choices[i]; i++) {

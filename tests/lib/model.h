@@ -13,8 +13,8 @@ const struct dpb_plugin *model_find(const char *name);
 const struct dpb_plugin *model_at(size_t index);
 
 /*
- * The network of a model. `version` is its option of that name, NULL where it has none or for the
- * default. Fails the test with core's message. @owned: dpb_graph_destroy.
+ * The network of a model. `version` is its option of that name, or `form`; NULL where it has none
+ * or for the default. Fails the test with core's message. @owned: dpb_graph_destroy.
  */
 struct dpb_graph *model_graph(const struct dpb_plugin *model, const char *version,
                               struct dpb_shape input, uint32_t nclass);

@@ -52,6 +52,7 @@ CASES = [
     ("inception3", [], 2, (3, 107, 107), None),
     ("overfeat", [], 2, (3, 103, 103), None),
     ("densenet40_k12", [], 2, (3, 32, 32), None),
+    ("densenet40_k12", ["form=tf"], 2, (3, 32, 32), None),
     ("densenet100_k12", [], 2, (3, 16, 16), None),
     ("densenet100_k24", [], 2, (3, 16, 16), None),
     ("cifar_cnn", [], 4, (3, 32, 32), None),

@@ -154,6 +154,9 @@ static const struct effect effects[] = {
     {"checkpoint.every", STEPS "checkpoint.save=out/a.safetensors", "0", "3", FILES},
     {"model.zero_gamma", "run.steps=2 run.batch=2 model.name=resnet20 model.image=16", "no", "yes",
      "loss"},
+    {"model.form",
+     "run.steps=1 run.mode=forward model.name=densenet40_k12 model.image=8 run.batch=1", "paper",
+     "tf", "model.macs_per_sample"},
     {"model.version",
      "run.steps=1 run.mode=forward model.name=resnet50 model.image=32 run.batch=1 device.name=cpu "
      "run.precision=fp32",

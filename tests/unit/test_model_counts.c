@@ -184,6 +184,15 @@ static uint64_t densenet_macs(uint64_t nclass, uint64_t depth, uint64_t growth)
            nclass * c3;
 }
 
+/* As tf_cnn_benchmarks has it: transitions, before their pools, give twice the growth rate. */
+static uint64_t densenet_tf_macs(uint64_t nclass, uint64_t depth, uint64_t growth)
+{
+    uint64_t n = (depth - 4) / 3, c1 = 16 + n * growth, kept = 2 * growth, c2 = kept + n * growth;
+    return conv(32, 16, 3, 3) + dense_block_macs(32, 16, n, growth) + conv(32, kept, 1, c1) +
+           dense_block_macs(16, kept, n, growth) + conv(16, kept, 1, c2) +
+           dense_block_macs(8, kept, n, growth) + nclass * c2;
+}
+
 /* Multiply-accumulates a pixel of a GoogLeNet block: everything in it is of stride 1. */
 static uint64_t inception_macs(uint64_t in, uint64_t c1, uint64_t reduce3, uint64_t c3,
                                uint64_t reduce5, uint64_t c5, uint64_t pool)
@@ -270,8 +279,15 @@ static uint64_t tiny_bn_macs(uint64_t nclass, uint64_t a, uint64_t b)
  * the others it is the same. And one more at the end. */
 enum { V1_LESS_V2 = 2 * (2 * 4 * (64 + 128 + 256 + 512) - (64 + 256 + 512 + 1024) - 2048) };
 
+/* tf_cnn_benchmarks' count has the number of the step, and the running moments of each batch-norm:
+ * of so many channels in all blocks, transitions and at the end. */
+enum {
+    TF40_NORMS = (12 * 16 + 66 * 12) + 160 + 2 * (12 * 24 + 66 * 12 + 168),
+    TF100_NORMS = (32 * 16 + 496 * 12) + 400 + 2 * (32 * 24 + 496 * 12 + 408)
+};
+
 struct counts {
-    const char *name, *version;
+    const char *name, *version; /* `version`: or `form` */
     uint32_t nclass;
     uint64_t parameters;
     macs_by_hand *macs;
@@ -295,6 +311,8 @@ static const struct counts table[] = {
     {"densenet40_k12", NULL, 10, 1019722, densenet_macs, 40, 12},
     {"densenet100_k12", NULL, 10, 6979642, densenet_macs, 100, 12},
     {"densenet100_k24", NULL, 10, 27249082, densenet_macs, 100, 24},
+    {"densenet40_k12", "tf", 11, 364772 - 2 * TF40_NORMS - 1, densenet_tf_macs, 40, 12},
+    {"densenet100_k12", "tf", 11, 2259652 - 2 * TF100_NORMS - 1, densenet_tf_macs, 100, 12},
     {"cifar_cnn", NULL, 10, 1250858, cifar_cnn_macs, 0, 0},
     {"resnet20", NULL, 11, 269787, resnet_cifar_macs, 20, 0},
     {"resnet32", NULL, 11, 464219, resnet_cifar_macs, 32, 0},

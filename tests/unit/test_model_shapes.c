@@ -243,6 +243,13 @@ static void test_shapes_of_blocks(void **unused)
     assert_int_equal(graph_node(densenet, "block3.conv12")->bias, DPB_NONE);
     assert_padding(densenet, "block1.conv1", 1, 1);
     dpb_graph_destroy(densenet);
+    densenet = model_build("densenet100_k24", "tf", 10);
+    assert_shape(densenet, "block1.concat32", 784, 32, 32);
+    assert_shape(densenet, "transition.relu_conv1", 48, 32, 32);
+    assert_shape(densenet, "transition.pool1", 48, 16, 16);
+    assert_shape(densenet, "block3.concat32", 816, 8, 8);
+    assert_int_not_equal(graph_node(densenet, "block3.conv32")->bias, DPB_NONE);
+    dpb_graph_destroy(densenet);
 }
 
 int main(void)
