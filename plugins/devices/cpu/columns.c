@@ -4,6 +4,7 @@
  * vectors are full and sums of different rows do not wait for one another.
  */
 #include "columns.h"
+#include "sizes.h"
 
 #include <assert.h>
 
@@ -207,11 +208,6 @@ MAP_KERNEL(backward_relu, normalise_backward, MASK_INPUT)
 
 /* ------------------------------------------------------------------------------ blocks and chun */
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* How many rows become one. */
 static size_t fold_of(size_t rows, size_t columns)
 {
@@ -227,8 +223,7 @@ static size_t chunk_rows(size_t rows)
 {
     enum { CHUNKS = 128, LEAST = 2 * COLUMN_ROWS };
     size_t size = (rows + CHUNKS - 1) / CHUNKS;
-    size = (size + COLUMN_ROWS - 1) / COLUMN_ROWS * COLUMN_ROWS;
-    return size > LEAST ? size : LEAST;
+    return larger(LEAST, rounded_up(size, COLUMN_ROWS));
 }
 
 /* A matrix cut into chunks, folded. */

@@ -9,6 +9,7 @@
  * are work for threads: results do not depend on their number.
  */
 #include "cpu.h"
+#include "sizes.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
@@ -32,19 +33,14 @@ struct layout {
     size_t image_bytes; /* of working space for an image */
 };
 
-static size_t whole_lines(size_t floats)
-{
-    return (floats + LANES - 1) / LANES * LANES;
-}
-
 static struct layout layout_of(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_window *w = &node->window;
     const struct dpb_shape in = cpu_input(p, node, 0)->shape;
     struct layout l = {.taps = (size_t)w->kernel_w * in.c,
                        .step = (size_t)w->stride_w * in.c,
-                       .channels = whole_lines(node->shape.c)};
-    l.input_row = whole_lines(((size_t)in.w + w->pad_left + w->pad_right) * in.c);
+                       .channels = rounded_up(node->shape.c, LANES)};
+    l.input_row = rounded_up(((size_t)in.w + w->pad_left + w->pad_right) * in.c, LANES);
     l.output_row = node->shape.w * l.channels;
     l.sums = w->kernel_h * l.taps * l.channels;
     l.image_bytes = (l.input_row + l.output_row + l.taps * l.channels) * sizeof(float) +

@@ -17,6 +17,7 @@
  * channels; with tiles (AMX) and bf16 it is the better one.
  */
 #include "cpu.h"
+#include "sizes.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -69,21 +70,6 @@ struct workspace {
     uint32_t dy[MOST_DOTS * GROUP], x[MOST_DOTS * PANEL]; /* pairs of bf16, or fp32 */
     const char *pixels[2 * MOST_DOTS];
 };
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static size_t rounded_up(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
 
 /* Instructions for a pair of pixels with `rows` x `vectors` at a time; those that wait for one
  * another count for what they keep from running. */
