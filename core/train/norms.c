@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/vec.h"
+#include "train/optimizer.h"
 
 static double squares_of(dpb_dtype type, const void *arena, const struct dpb_tensor *tensor)
 {
@@ -18,7 +19,7 @@ static double clipped(double clip_norm, double scale, double squares)
     return clip_norm > 0.0 && !(factor >= 1.0) ? factor : 1.0;
 }
 
-static double local_rate(const struct dpb_norms_args *args, const struct dpb_tensor *tensor,
+static double local_rate(const struct dpb_optimizer_args *args, const struct dpb_tensor *tensor,
                          double gradient_norm)
 {
     if (!tensor->decays || !(gradient_norm > 0.0))
@@ -29,7 +30,7 @@ static double local_rate(const struct dpb_norms_args *args, const struct dpb_ten
                       : 1.0;
 }
 
-void dpb_norms_factors(const struct dpb_norms_args *args, const struct dpb_step *step,
+void dpb_norms_factors(const struct dpb_optimizer_args *args, const struct dpb_step *step,
                        struct dpb_factors *factors)
 {
     const struct dpb_optimizer_settings *settings = args->settings;

@@ -28,16 +28,11 @@ static inline bool dpb_norms_needed(const struct dpb_optimizer_settings *setting
     return settings->kind == DPB_LARS || settings->clip_norm > 0.0;
 }
 
-/* The arenas at the end of an exchange: old weights, and the summed gradients. */
-struct dpb_norms_args {
-    const struct dpb_graph *graph;
-    const struct dpb_optimizer_settings *settings;
-    dpb_dtype weight_type, gradient_type;
-    const void *weights, *gradients;
-};
+struct dpb_optimizer_args;
 
-/* Fills in `factors` for each of the graph's tensors. */
-void dpb_norms_factors(const struct dpb_norms_args *args, const struct dpb_step *step,
+/* At the end of an exchange, when the arenas hold old weights and the summed gradients: fills in
+ * `factors` for each of the graph's tensors. */
+void dpb_norms_factors(const struct dpb_optimizer_args *args, const struct dpb_step *step,
                        struct dpb_factors *factors);
 
 #endif

@@ -1,9 +1,5 @@
 /* optimizer.c - SGD, Adagrad, Adam and LARS on ranges of the arena: see optimizer.h. */
-#include "train/optimizer.h"
-
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/update.h"
@@ -11,330 +7,26 @@
 #include "graph/graph.h"
 #include "train/account.h"
 #include "train/norms.h"
-
-struct dpb_optimizer {
-    const struct dpb_graph *graph;
-    struct dpb_optimizer_settings settings;
-    dpb_dtype weight_type, gradient_type;
-    struct dpb_range *owned;
-    uint64_t *state_at; /* where the state of each owned range begins, in elements */
-    uint64_t n_owned, n_state;
-    uint32_t n_arrays;        /* of the state, each of n_state elements */
-    uint64_t n_updated;       /* elements that were updated, plain steps aside */
-    struct dpb_mapping state; /* zero bytes: none needed */
-    uint64_t *not_finite;
-    struct dpb_range *decays; /* arena elements with weight decay */
-    uint64_t n_decays;
-    /* With arenas on a device: there is the state, a copy of `decays`, and what was found. */
-    const struct dpb_device_arenas *device;
-    struct dpb_queue *queue;
-    char *device_state;
-    struct dpb_range *device_decays;
-    uint64_t *found, *seen; /* the device's word; its copy in pinned memory */
-    /* Of a captured step: the device's words, and, pinned, what each launch copies there. */
-    struct dpb_update_words *words, *next_words;
-    uint64_t n_changes; /* of the state, for the order of memory: see dpb_optimizer_mapping */
-    /* Where the rule needs norms: by tensor; NULL: it needs none. */
-    struct dpb_factors *factors;
-    char *weights; /* the arenas */
-    const char *gradients;
-    uint64_t landing, n_landed; /* the step; of its elements, those that were to be updated */
-};
-
-uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
-                                   const char *names[DPB_OPTIMIZER_STATES])
-{
-    static const char *const first[] = {[DPB_SGD] = "momentum_buffer",
-                                        [DPB_ADAGRAD] = "sum",
-                                        [DPB_ADAM] = "exp_avg",
-                                        [DPB_LARS] = "velocity"};
-    const bool adam = settings->kind == DPB_ADAM;
-    names[0] = first[settings->kind];
-    names[1] = adam ? "exp_avg_sq" : NULL;
-    if (!adam && settings->kind != DPB_ADAGRAD && settings->momentum == 0.0)
-        names[0] = NULL;
-    return adam ? 2 : names[0] ? 1 : 0;
-}
-
-uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings)
-{
-    const char *names[DPB_OPTIMIZER_STATES];
-    return dpb_optimizer_state_names(settings, names);
-}
-
-/* Of one array. */
-static uint64_t array_bytes(const struct dpb_optimizer *optimizer)
-{
-    return optimizer->n_state * dpb_dtype_size(optimizer->weight_type);
-}
-
-static uint64_t state_bytes(const struct dpb_optimizer *optimizer)
-{
-    return optimizer->n_arrays * array_bytes(optimizer);
-}
-
-uint64_t dpb_optimizer_bytes(const struct dpb_optimizer *optimizer)
-{
-    return optimizer ? state_bytes(optimizer) : 0;
-}
-
-/* A tensor and the gap behind it; neighbours are one range. */
-static dpb_status list_decays(struct dpb_optimizer *optimizer)
-{
-    const struct dpb_graph *graph = optimizer->graph;
-    optimizer->decays = calloc(graph->n_tensors + 1u, sizeof *optimizer->decays);
-    if (!optimizer->decays)
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the ranges with weight decay");
-    for (uint32_t t = 0; t < graph->n_tensors; t++) {
-        uint64_t begin = graph->tensors[t].offset;
-        uint64_t end = t + 1 < graph->n_tensors ? graph->tensors[t + 1].offset : graph->n_elements;
-        uint64_t n = optimizer->n_decays;
-        if (!graph->tensors[t].decays)
-            continue;
-        if (n > 0 && optimizer->decays[n - 1].end == begin)
-            optimizer->decays[n - 1].end = end;
-        else
-            optimizer->decays[optimizer->n_decays++] = (struct dpb_range){begin, end};
-    }
-    return DPB_OK;
-}
-
-/* ---- with arenas on a device --------------------------------------------------------------- */
-
-static dpb_status create_on_device(struct dpb_optimizer *optimizer)
-{
-    const struct dpb_queue_ops *ops = optimizer->device->ops;
-    void *device = optimizer->device->device, *memory = NULL;
-    uint64_t bytes = optimizer->n_decays * sizeof *optimizer->decays;
-    DPB_TRY(ops->allocate(device, "ranges with weight decay", bytes + 1, false, &memory));
-    optimizer->device_decays = memory;
-    DPB_TRY(ops->copy(optimizer->queue, memory, optimizer->decays, bytes));
-    DPB_TRY(ops->allocate(device, "words", sizeof *optimizer->found, false, &memory));
-    optimizer->found = memory;
-    DPB_TRY(ops->pin(device, sizeof *optimizer->seen, &memory));
-    optimizer->seen = memory;
-    DPB_TRY(ops->allocate(device, "words", sizeof *optimizer->words, false, &memory));
-    optimizer->words = memory;
-    DPB_TRY(ops->pin(device, sizeof *optimizer->next_words, &memory));
-    optimizer->next_words = memory;
-    if (state_bytes(optimizer) > 0) {
-        DPB_TRY(
-            ops->allocate(device, "the optimizer's state", state_bytes(optimizer), false, &memory));
-        optimizer->device_state = memory;
-    }
-    return ops->drain(optimizer->queue);
-}
-
-static void destroy_on_device(struct dpb_optimizer *optimizer)
-{
-    const struct dpb_queue_ops *ops = optimizer->device->ops;
-    void *device = optimizer->device->device;
-    ops->release(device, optimizer->device_decays);
-    ops->release(device, optimizer->device_state);
-    ops->release(device, optimizer->found);
-    ops->release(device, optimizer->words);
-    ops->unpin(device, optimizer->seen);
-    ops->unpin(device, optimizer->next_words);
-}
-
-dpb_status dpb_optimizer_fetch(struct dpb_optimizer *optimizer)
-{
-    if (!optimizer || !optimizer->device_state)
-        return DPB_OK;
-    const struct dpb_queue_ops *ops = optimizer->device->ops;
-    DPB_TRY(ops->copy(optimizer->queue, optimizer->state.memory, optimizer->device_state,
-                      state_bytes(optimizer)));
-    return ops->drain(optimizer->queue);
-}
-
-static void note_seen(const struct dpb_optimizer *optimizer)
-{
-    uint64_t none = 0, seen = __atomic_load_n(optimizer->seen, __ATOMIC_RELAXED);
-    if (seen != 0 && optimizer->not_finite)
-        __atomic_compare_exchange_n(optimizer->not_finite, &none, seen, false, __ATOMIC_RELAXED,
-                                    __ATOMIC_RELAXED);
-}
-
-dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event *done)
-{
-    if (!optimizer || !optimizer->device)
-        return DPB_OK;
-    const struct dpb_queue_ops *ops = optimizer->device->ops;
-    note_seen(optimizer);
-    DPB_TRY(ops->await(optimizer->queue, done));
-    return ops->copy(optimizer->queue, optimizer->seen, optimizer->found, sizeof *optimizer->seen);
-}
-
-dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer)
-{
-    if (!optimizer || !optimizer->device)
-        return DPB_OK;
-    DPB_TRY(optimizer->device->ops->drain(optimizer->queue));
-    note_seen(optimizer);
-    return DPB_OK;
-}
-
-/* ---- life ---------------------------------------------------------------------------------- */
-
-/* On a device the mapping is for checkpoints alone. */
-static dpb_status make_state(struct dpb_optimizer *optimizer, const struct dpb_optimizer_args *args)
-{
-    DPB_TRY(list_decays(optimizer));
-    if (dpb_norms_needed(&optimizer->settings)) {
-        const uint64_t all = optimizer->graph->n_elements;
-        if (optimizer->n_state != all && !args->parts)
-            return dpb_fail(DPB_FAILED,
-                            "the strategy owns %llu of %llu elements on this rank and has not the "
-                            "capability DPB_COMM_WHOLE_SHARDS: norms are of whole tensors",
-                            (unsigned long long)optimizer->n_state, (unsigned long long)all);
-        optimizer->factors = calloc(optimizer->graph->n_tensors, sizeof *optimizer->factors);
-        if (!optimizer->factors)
-            return dpb_fail(DPB_NO_MEMORY, "no memory for the norms of the tensors");
-    }
-    if (optimizer->device)
-        DPB_TRY(create_on_device(optimizer));
-    if (state_bytes(optimizer) == 0 || (optimizer->device && !args->saved))
-        return DPB_OK;
-    return dpb_mapping_create("optimizer", state_bytes(optimizer), &optimizer->state);
-}
-
-dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
-                                struct dpb_optimizer **optimizer)
-{
-    if (args->n_owned == 0) {
-        *optimizer = NULL;
-        return DPB_OK;
-    }
-    struct dpb_optimizer *made = calloc(1, sizeof *made);
-    size_t ranges = (size_t)args->n_owned;
-    if (made) {
-        made->owned = malloc(ranges * sizeof *made->owned);
-        made->state_at = malloc(ranges * sizeof *made->state_at);
-    }
-    if (!made || !made->owned || !made->state_at) {
-        dpb_optimizer_destroy(made);
-        return dpb_fail(DPB_NO_MEMORY, "no memory for the optimizer's %zu ranges", ranges);
-    }
-    made->graph = args->graph;
-    made->settings = *args->settings;
-    made->n_arrays = dpb_optimizer_states(args->settings);
-    made->weight_type = args->weight_type;
-    made->gradient_type = args->gradient_type;
-    made->n_owned = args->n_owned;
-    made->not_finite = args->not_finite;
-    memcpy(made->owned, args->owned, ranges * sizeof *made->owned);
-    for (uint64_t i = 0; i < made->n_owned; i++) {
-        made->state_at[i] = made->n_state;
-        made->n_state += made->owned[i].end - made->owned[i].begin;
-    }
-    made->device = args->device;
-    made->queue = args->queue;
-    made->weights = args->weights;
-    made->gradients = args->gradients;
-    made->landing = UINT64_MAX;
-    dpb_status status = make_state(made, args);
-    if (status != DPB_OK) {
-        dpb_optimizer_destroy(made);
-        return status;
-    }
-    *optimizer = made;
-    return DPB_OK;
-}
-
-void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
-{
-    if (!optimizer)
-        return;
-    if (optimizer->device)
-        destroy_on_device(optimizer);
-    dpb_mapping_destroy(&optimizer->state);
-    free(optimizer->factors);
-    free(optimizer->decays);
-    free(optimizer->owned);
-    free(optimizer->state_at);
-    free(optimizer);
-}
-
-/* Other threads read the state when they have heard by other ways that the step is over, and it
- * changes again when they are through: whoever comes next sees all that was done before. */
-static void note_change(struct dpb_optimizer *optimizer)
-{
-    __atomic_fetch_add(&optimizer->n_changes, 1, __ATOMIC_ACQ_REL);
-}
-
-void dpb_optimizer_was_read(struct dpb_optimizer *optimizer)
-{
-    note_change(optimizer);
-}
-
-struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer)
-{
-    if (!optimizer)
-        return (struct dpb_mapping){.fd = -1};
-    (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
-    return optimizer->state;
-}
-
-/* One array's ranges. */
-static dpb_status load_array(struct dpb_optimizer *optimizer, const char *arena, uint32_t array)
-{
-    const size_t element = dpb_dtype_size(optimizer->weight_type);
-    for (uint64_t i = 0; i < optimizer->n_owned; i++) {
-        const struct dpb_range *owned = &optimizer->owned[i];
-        const char *from = arena + owned->begin * element;
-        const uint64_t bytes = (owned->end - owned->begin) * element;
-        const uint64_t at = array * array_bytes(optimizer) + optimizer->state_at[i] * element;
-        if (optimizer->device)
-            DPB_TRY(optimizer->device->ops->copy(optimizer->queue, optimizer->device_state + at,
-                                                 from, bytes));
-        else
-            memcpy((char *)optimizer->state.memory + at, from, bytes);
-    }
-    return DPB_OK;
-}
-
-dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arenas, uint64_t updates)
-{
-    const uint64_t arena_bytes =
-        optimizer->graph->n_elements * dpb_dtype_size(optimizer->weight_type);
-    for (uint32_t i = 0; i < optimizer->n_arrays; i++)
-        DPB_TRY(load_array(optimizer, (const char *)arenas + i * arena_bytes, i));
-    optimizer->n_updated = updates * optimizer->n_state;
-    note_change(optimizer);
-    return optimizer->device ? optimizer->device->ops->drain(optimizer->queue) : DPB_OK;
-}
+#include "train/optimizer_parts.h"
 
 /* ---- ranges -------------------------------------------------------------------------------- */
-
-/* The last owned range that does not begin behind arena element `at`, or the first. */
-static uint64_t owned_at(const struct dpb_optimizer *optimizer, uint64_t at)
-{
-    uint64_t low = 0, high = optimizer->n_owned;
-    while (high - low > 1) {
-        uint64_t middle = (low + high) / 2;
-        if (optimizer->owned[middle].begin <= at)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
 
 /* The state of arena element `at`, which lies in an owned range; NULL where the rule has none. */
 static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
 {
-    char *state = optimizer->device ? optimizer->device_state : optimizer->state.memory;
+    char *state =
+        optimizer->args.device ? optimizer->device_state : (char *)optimizer->state.memory;
     if (!state)
         return NULL;
-    const uint64_t i = owned_at(optimizer, at);
-    uint64_t element = optimizer->state_at[i] + (at - optimizer->owned[i].begin);
-    return state + element * dpb_dtype_size(optimizer->weight_type);
+    const uint64_t i = dpb_range_at(optimizer->owned, optimizer->args.n_owned, at);
+    const uint64_t element = optimizer->state_at[i] + (at - optimizer->owned[i].begin);
+    return state + element * dpb_dtype_size(optimizer->args.weight_type);
 }
 
 static void *host_state(struct dpb_optimizer *optimizer, uint64_t element)
 {
     (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
-    return optimizer->device ? NULL : state_of(optimizer, element);
+    return optimizer->args.device ? NULL : state_of(optimizer, element);
 }
 
 /* ---- seals --------------------------------------------------------------------------------- */
@@ -375,8 +67,8 @@ static bool refuse(void)
 static bool refuses(const struct dpb_optimizer *optimizer, struct dpb_range range)
 {
     uint64_t at = range.begin;
-    const uint64_t n = optimizer ? optimizer->n_owned : 0;
-    for (uint64_t i = n ? owned_at(optimizer, at) : 0;
+    const uint64_t n = optimizer ? optimizer->args.n_owned : 0;
+    for (uint64_t i = n ? dpb_range_at(optimizer->owned, n, at) : 0;
          i < n && at < range.end && optimizer->owned[i].begin <= at && at < optimizer->owned[i].end;
          i++)
         at = optimizer->owned[i].end;
@@ -399,15 +91,8 @@ dpb_status dpb_optimizer_refused(void)
 /* The first range with decay that ends behind `at`. */
 static uint64_t decay_at(const struct dpb_optimizer *optimizer, uint64_t at)
 {
-    uint64_t low = 0, high = optimizer->n_decays;
-    while (low < high) {
-        uint64_t middle = (low + high) / 2;
-        if (optimizer->decays[middle].end <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    const uint64_t i = dpb_range_at(optimizer->decays, optimizer->n_decays, at);
+    return i + (i < optimizer->n_decays && optimizer->decays[i].end <= at);
 }
 
 static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain)
@@ -425,10 +110,10 @@ static dpb_update_kind kind_of(const struct dpb_optimizer *optimizer, bool plain
  * over. */
 static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *queue)
 {
-    if (!optimizer->device)
+    if (!optimizer->args.device)
         return dpb_fail(DPB_USAGE, "an update is captured of weights that are on no device");
-    return optimizer->device->ops->copy(queue, optimizer->words, optimizer->next_words,
-                                        sizeof *optimizer->words);
+    return optimizer->args.device->ops->copy(
+        queue, &optimizer->words->words, &optimizer->pinned->words, sizeof optimizer->words->words);
 }
 
 /* What Adam divides its moments by in the update that these n elements are of. An update of all
@@ -447,10 +132,10 @@ static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
     double first = 1.0, second = 1.0;
     if (optimizer->settings.kind == DPB_ADAM)
         correct(optimizer, optimizer->n_state, &first, &second);
-    *optimizer->next_words = (struct dpb_update_words){.rate = (float)step->learning_rate,
-                                                       .scale = (float)step->scale,
-                                                       .correction = (float)first,
-                                                       .second_correction = (float)second};
+    optimizer->pinned->words = (struct dpb_update_words){.rate = (float)step->learning_rate,
+                                                         .scale = (float)step->scale,
+                                                         .correction = (float)first,
+                                                         .second_correction = (float)second};
 }
 
 /* Where Adam's second moments are, and what it divides the moments by. */
@@ -459,7 +144,7 @@ static void fill_in_adam(struct dpb_optimizer *optimizer, bool captured, struct 
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
     if (update->kind != DPB_UPDATE_ADAM)
         return;
-    update->second = (char *)update->state + array_bytes(optimizer);
+    update->second = (char *)update->state + dpb_optimizer_array_bytes(optimizer);
     update->momentum = settings->beta1;
     update->beta2 = settings->beta2;
     update->decoupled = settings->decoupled_decay;
@@ -479,7 +164,7 @@ static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue
     struct dpb_update update = {.kind = kind_of(optimizer, step && is_plain(step)),
                                 .rate = factors.rate,
                                 .scale = factors.scale,
-                                .words = step ? NULL : optimizer->words,
+                                .words = step ? NULL : &optimizer->words->words,
                                 .decay = factors.decay,
                                 .momentum = settings->momentum,
                                 .epsilon = settings->epsilon,
@@ -487,17 +172,17 @@ static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue
                                 .first = range.begin,
                                 .decays = optimizer->decays + decay,
                                 .n_decays = end - decay,
-                                .weight_type = optimizer->weight_type,
-                                .gradient_type = optimizer->gradient_type,
+                                .weight_type = optimizer->args.weight_type,
+                                .gradient_type = optimizer->args.gradient_type,
                                 .weights = weights,
                                 .state = state_of(optimizer, range.begin),
                                 .gradients = gradients,
-                                .not_finite = optimizer->not_finite};
+                                .not_finite = optimizer->args.not_finite};
     fill_in_adam(optimizer, !step, &update);
-    if (optimizer->device) {
+    if (optimizer->args.device) {
         update.decays = optimizer->device_decays + decay;
-        update.not_finite = optimizer->not_finite ? optimizer->found : NULL;
-        return optimizer->device->ops->update(queue, &update);
+        update.not_finite = optimizer->args.not_finite ? &optimizer->words->found : NULL;
+        return optimizer->args.device->ops->update(queue, &update);
     }
     dpb_update_apply(&update);
     return DPB_OK;
@@ -514,12 +199,23 @@ static struct dpb_factors factors_of(const struct dpb_optimizer *optimizer,
 
 /* ---- updates by norms ---------------------------------------------------------------------- */
 
+static char *weights_at(const struct dpb_optimizer *optimizer, uint64_t element)
+{
+    return (char *)optimizer->args.weights + element * dpb_dtype_size(optimizer->args.weight_type);
+}
+
+static const char *gradients_at(const struct dpb_optimizer *optimizer, uint64_t element)
+{
+    return (const char *)optimizer->args.gradients +
+           element * dpb_dtype_size(optimizer->args.gradient_type);
+}
+
 /* Whether these are not the arenas, where the norms are taken from. */
 static bool strays(const struct dpb_optimizer *optimizer, struct dpb_range range,
                    const char *weights, const char *gradients)
 {
-    if (weights == optimizer->weights + range.begin * dpb_dtype_size(optimizer->weight_type) &&
-        gradients == optimizer->gradients + range.begin * dpb_dtype_size(optimizer->gradient_type))
+    if (weights == weights_at(optimizer, range.begin) &&
+        gradients == gradients_at(optimizer, range.begin))
         return false;
     dpb_fail(DPB_FAILED,
              "the strategy updates elements %llu to %llu from other memory than its arenas, though "
@@ -531,26 +227,18 @@ static bool strays(const struct dpb_optimizer *optimizer, struct dpb_range range
 /* All owned elements, tensor by tensor with the gap behind it. */
 static dpb_status apply_all(struct dpb_optimizer *optimizer, const struct dpb_step *step)
 {
-    const struct dpb_graph *graph = optimizer->graph;
-    const size_t w_size = dpb_dtype_size(optimizer->weight_type);
-    const size_t g_size = dpb_dtype_size(optimizer->gradient_type);
-    const struct dpb_norms_args args = {graph,
-                                        &optimizer->settings,
-                                        optimizer->weight_type,
-                                        optimizer->gradient_type,
-                                        optimizer->weights,
-                                        optimizer->gradients};
+    const struct dpb_graph *graph = optimizer->args.graph;
     const bool plain = is_plain(step);
     if (!plain)
-        dpb_norms_factors(&args, step, optimizer->factors);
-    for (uint64_t i = 0; i < optimizer->n_owned; i++)
+        dpb_norms_factors(&optimizer->args, step, optimizer->factors);
+    for (uint64_t i = 0; i < optimizer->args.n_owned; i++)
         for (uint64_t at = optimizer->owned[i].begin, end; at < optimizer->owned[i].end; at = end) {
             const uint32_t t = dpb_graph_tensor_at(graph, at);
             end = t + 1 < graph->n_tensors ? graph->tensors[t + 1].offset : graph->n_elements;
             end = end < optimizer->owned[i].end ? end : optimizer->owned[i].end;
-            DPB_TRY(apply(optimizer, NULL, (struct dpb_range){at, end},
-                          optimizer->weights + at * w_size, optimizer->gradients + at * g_size,
-                          step, plain ? factors_of(optimizer, step) : optimizer->factors[t]));
+            DPB_TRY(apply(optimizer, NULL, (struct dpb_range){at, end}, weights_at(optimizer, at),
+                          gradients_at(optimizer, at), step,
+                          plain ? factors_of(optimizer, step) : optimizer->factors[t]));
         }
     return DPB_OK;
 }
@@ -586,7 +274,7 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
         return DPB_OK;
     if (optimizer->factors && strays(optimizer, range, weights, gradients))
         return DPB_FAILED;
-    if (optimizer->device)
+    if (optimizer->args.device)
         return apply(optimizer, queue, range, weights, gradients, step,
                      factors_of(optimizer, step));
     const int64_t began_ns = dpb_now_ns();
@@ -595,7 +283,7 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
         optimizer->factors
             ? land(optimizer, range, step)
             : apply(optimizer, queue, range, weights, gradients, step, factors_of(optimizer, step));
-    note_change(optimizer);
+    dpb_optimizer_changed(optimizer);
     dpb_account_span(bucket, DPB_PHASE_UPDATE, began_ns, dpb_now_ns());
     return status;
 }
