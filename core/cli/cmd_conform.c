@@ -117,7 +117,7 @@ static dpb_status conform_file(const char *path, const struct dpb_config *config
     struct dpb_plugin_row *rows = NULL;
     size_t n_rows = 0;
     uint32_t n = 0;
-    dpb_status status = dpb_plugin_list(&dpb_host, &rows, &n_rows);
+    dpb_status status = dpb_plugin_list(&dpb_host, 1u << kind_of(path), NULL, &rows, &n_rows);
     for (size_t i = 0; i < n_rows && status == DPB_OK; i++) {
         if (strcmp(rows[i].path, path) != 0)
             continue;

@@ -8,14 +8,30 @@
 #include "plugin/plugins.h"
 #include "study/sweep.h"
 
-/* The plugins, and whether the question was answered. */
+/* The question's state. */
 struct help {
     const struct dpb_command *commands;
     size_t n_commands;
-    struct dpb_plugin_row *plugins;
+    struct dpb_plugin_row *plugins; /* @owned: those that were listed last */
     size_t n_plugins;
     bool answered;
 };
+
+/* As dpb_plugin_list. */
+static dpb_status list_plugins(struct help *help, uint32_t kinds, const char *name)
+{
+    free(help->plugins);
+    help->plugins = NULL;
+    help->n_plugins = 0;
+    return dpb_plugin_list(&dpb_host, kinds, name, &help->plugins, &help->n_plugins);
+}
+
+/* Core's sections, then those of studies; NULL behind the last. */
+static const struct dpb_settings_section *section_at(size_t i)
+{
+    const size_t n = dpb_settings_n_sections;
+    return i < n ? &dpb_settings_sections[i] : i < n + DPB_STUDIES ? &dpb_studies[i - n] : NULL;
+}
 
 static const char *const kind_lists[DPB_PLUGIN_KINDS] = {"models", "data", "devices", "comm",
                                                          "codecs"};
@@ -26,29 +42,28 @@ static void title(struct help *help, const char *what, const char *name, const c
     help->answered = true;
 }
 
-static void print_plugins(const struct help *help, dpb_plugin_kind kind)
+static void print_plugins(const struct help *help)
 {
     for (size_t i = 0; i < help->n_plugins; i++) {
         const struct dpb_plugin_row *row = &help->plugins[i];
-        if (row->kind == kind && row->plugin)
+        if (row->plugin)
             printf("  %-18s %s\n", row->plugin->name, row->plugin->summary);
-        else if (row->kind == kind)
+        else
             printf("  %s: not usable: %s\n", row->path, row->reason);
     }
 }
 
-static void help_overview(const struct help *help)
+static dpb_status help_overview(struct help *help)
 {
+    DPB_TRY(list_plugins(help, DPB_PLUGIN_ALL_KINDS, NULL));
     printf("dpbench %s: which way of updating the variables of data-parallel training is fastest, "
            "and why\n\n",
            DPB_VERSION);
     for (size_t i = 0; i < help->n_commands; i++)
         printf("  %s\n      %s\n", help->commands[i].usage, help->commands[i].summary);
     printf("  dpbench --version\n\nsections of FILE.ini (`dpbench help SECTION`):\n");
-    for (size_t i = 0; i < dpb_settings_n_sections; i++)
-        printf("  %-12s %s\n", dpb_settings_sections[i].name, dpb_settings_sections[i].summary);
-    for (size_t i = 0; i < DPB_STUDIES; i++)
-        printf("  %-12s %s\n", dpb_studies[i].section, dpb_studies[i].summary);
+    for (size_t i = 0; section_at(i); i++)
+        printf("  %-12s %s\n", section_at(i)->name, section_at(i)->summary);
     printf("\nplugins (`dpbench help PLUGIN`):\n");
     for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
         printf("  %-12s", kind_lists[kind]);
@@ -57,6 +72,7 @@ static void help_overview(const struct help *help)
                 printf(" %s", help->plugins[i].plugin->name);
         putchar('\n');
     }
+    return DPB_OK;
 }
 
 /* The arguments that several commands take; summaries have the others. */
@@ -105,37 +121,36 @@ static void help_command(struct help *help, const char *word)
 
 static void help_section(struct help *help, const char *word)
 {
-    for (size_t i = 0; i < dpb_settings_n_sections; i++) {
-        if (strcmp(dpb_settings_sections[i].name, word) != 0)
+    const struct dpb_settings_section *section;
+    for (size_t i = 0; (section = section_at(i)); i++) {
+        if (strcmp(section->name, word) != 0)
             continue;
-        title(help, "section", word, dpb_settings_sections[i].summary);
-        dpb_options_print(word, dpb_settings_sections[i].rows, stdout);
-    }
-    for (size_t i = 0; i < DPB_STUDIES; i++) {
-        if (strcmp(dpb_studies[i].section, word) != 0)
-            continue;
-        title(help, "section", word, dpb_studies[i].summary);
-        dpb_options_print(word, dpb_studies[i].rows, stdout);
+        title(help, "section", word, section->summary);
+        dpb_options_print(word, section->rows, stdout);
     }
 }
 
-static void help_kind(struct help *help, const char *word)
+static dpb_status help_kind(struct help *help, const char *word)
 {
     for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
         const char *name = dpb_plugin_kind_name[kind];
         if (strcmp(kind_lists[kind], word) != 0 && strcmp(name, word) != 0)
             continue;
+        const uint32_t device = kind == DPB_PLUGIN_MODEL ? 1u << DPB_PLUGIN_DEVICE : 0;
+        DPB_TRY(list_plugins(help, 1u << kind | device, NULL));
         printf("%s%s.%s may be (their options: `dpbench help NAME`):\n", help->answered ? "\n" : "",
                dpb_plugin_place[kind].section, dpb_plugin_place[kind].key);
         if (kind == DPB_PLUGIN_MODEL)
             dpb_help_models(help->plugins, help->n_plugins);
         else
-            print_plugins(help, (dpb_plugin_kind)kind);
+            print_plugins(help);
         help->answered = true;
     }
+    return DPB_OK;
 }
 
-static void help_plugin(struct help *help, const char *word)
+/* Of those that were listed. */
+static void describe_plugin(struct help *help, const char *word)
 {
     for (size_t i = 0; i < help->n_plugins; i++) {
         const struct dpb_plugin *plugin = help->plugins[i].plugin;
@@ -152,6 +167,18 @@ static void help_plugin(struct help *help, const char *word)
     }
 }
 
+/* All files are opened only where nothing else is called so: a file may have several plugins. */
+static dpb_status help_plugin(struct help *help, const char *word)
+{
+    DPB_TRY(list_plugins(help, DPB_PLUGIN_ALL_KINDS, word));
+    describe_plugin(help, word);
+    if (!help->answered && dpb_plugin_name_valid(word)) {
+        DPB_TRY(list_plugins(help, DPB_PLUGIN_ALL_KINDS, NULL));
+        describe_plugin(help, word);
+    }
+    return DPB_OK;
+}
+
 static void help_row(struct help *help, const char *what, const char *name, const char *section,
                      const struct dpb_option *rows, const char *key)
 {
@@ -166,33 +193,30 @@ static void help_row(struct help *help, const char *what, const char *name, cons
 }
 
 /* SECTION.KEY: core's row of this name, and every plugin's. */
-static void help_key(struct help *help, const char *word)
+static dpb_status help_key(struct help *help, const char *word)
 {
     const char *dot = strchr(word, '.');
-    if (!dot)
-        return;
-    char *section = strndup(word, (size_t)(dot - word));
-    if (!section)
-        return;
-    for (size_t i = 0; i < dpb_settings_n_sections; i++)
-        if (strcmp(dpb_settings_sections[i].name, section) == 0)
-            help_row(help, "section", section, section, dpb_settings_sections[i].rows, dot + 1);
-    for (size_t i = 0; i < DPB_STUDIES; i++)
-        if (strcmp(dpb_studies[i].section, section) == 0)
-            help_row(help, "section", section, section, dpb_studies[i].rows, dot + 1);
+    char section[64];
+    if (!dot || (size_t)(dot - word) >= sizeof section)
+        return DPB_OK;
+    snprintf(section, sizeof section, "%.*s", (int)(dot - word), word);
+    for (size_t i = 0; section_at(i); i++)
+        if (strcmp(section_at(i)->name, section) == 0)
+            help_row(help, "section", section, section, section_at(i)->rows, dot + 1);
+    DPB_TRY(list_plugins(help, dpb_plugin_kinds_in(section), NULL));
     for (size_t i = 0; i < help->n_plugins; i++) {
-        const struct dpb_plugin_row *row = &help->plugins[i];
-        if (row->plugin && strcmp(dpb_plugin_place[row->kind].section, section) == 0)
-            help_row(help, section, row->plugin->name, section, row->plugin->options, dot + 1);
+        const struct dpb_plugin *plugin = help->plugins[i].plugin;
+        if (plugin)
+            help_row(help, section, plugin->name, section, plugin->options, dot + 1);
     }
-    free(section);
+    return DPB_OK;
 }
 
 /* Nothing was found: suggests the nearest word. */
-static dpb_status help_unknown(const struct dpb_command *self, const struct help *help,
-                               const char *word)
+static dpb_status help_unknown(const struct dpb_command *self, struct help *help, const char *word)
 {
     size_t n = 0;
+    DPB_TRY(list_plugins(help, DPB_PLUGIN_ALL_KINDS, NULL));
     for (size_t i = 0; i < dpb_settings_n_sections; i++)
         for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++)
             n++;
@@ -230,17 +254,27 @@ static dpb_status help_unknown(const struct dpb_command *self, const struct help
 }
 
 /* For tools/pages, and to be searched. */
-static void help_all(struct help *help)
+static dpb_status help_all(struct help *help)
 {
+    DPB_TRY(list_plugins(help, DPB_PLUGIN_ALL_KINDS, NULL));
     for (size_t i = 0; i < help->n_commands; i++)
         help_command(help, help->commands[i].name);
-    for (size_t i = 0; i < dpb_settings_n_sections; i++)
-        help_section(help, dpb_settings_sections[i].name);
-    for (size_t i = 0; i < DPB_STUDIES; i++)
-        help_section(help, dpb_studies[i].section);
+    for (size_t i = 0; section_at(i); i++)
+        help_section(help, section_at(i)->name);
     for (size_t i = 0; i < help->n_plugins; i++)
         if (help->plugins[i].plugin)
-            help_plugin(help, help->plugins[i].plugin->name);
+            describe_plugin(help, help->plugins[i].plugin->name);
+    return DPB_OK;
+}
+
+static dpb_status help_word(const struct dpb_command *self, struct help *help, const char *word)
+{
+    help_command(help, word);
+    help_section(help, word);
+    DPB_TRY(help_kind(help, word));
+    DPB_TRY(help_plugin(help, word));
+    DPB_TRY(help_key(help, word));
+    return help->answered ? DPB_OK : help_unknown(self, help, word);
 }
 
 int dpb_command_help(const struct dpb_command *self, const struct dpb_command *commands,
@@ -251,20 +285,9 @@ int dpb_command_help(const struct dpb_command *self, const struct dpb_command *c
         return dpb_status_exit_code(DPB_USAGE);
     }
     struct help help = {.commands = commands, .n_commands = n_commands};
-    dpb_status status = dpb_plugin_list(&dpb_host, &help.plugins, &help.n_plugins);
-    if (status == DPB_OK && argc == 1) {
-        help_overview(&help);
-    } else if (status == DPB_OK && strcmp(argv[1], "all") == 0) {
-        help_all(&help);
-    } else if (status == DPB_OK) {
-        help_command(&help, argv[1]);
-        help_section(&help, argv[1]);
-        help_kind(&help, argv[1]);
-        help_plugin(&help, argv[1]);
-        help_key(&help, argv[1]);
-        if (!help.answered)
-            status = help_unknown(self, &help, argv[1]);
-    }
+    dpb_status status = argc == 1                     ? help_overview(&help)
+                        : strcmp(argv[1], "all") == 0 ? help_all(&help)
+                                                      : help_word(self, &help, argv[1]);
     free(help.plugins);
     return dpb_status_exit_code(status);
 }

@@ -250,12 +250,10 @@ static dpb_status measure_devices(struct measuring *m)
     json_t *list = add_list(m->document, "devices");
     struct dpb_plugin_row *rows = NULL;
     size_t n = 0;
-    DPB_TRY(dpb_plugin_list(&dpb_host, &rows, &n));
+    DPB_TRY(dpb_plugin_list(&dpb_host, 1u << DPB_PLUGIN_DEVICE, NULL, &rows, &n));
     dpb_status status = DPB_OK;
     for (size_t i = 0; i < n && status == DPB_OK; i++) {
         const struct dpb_plugin *plugin = rows[i].plugin;
-        if (rows[i].kind != DPB_PLUGIN_DEVICE)
-            continue;
         if (!plugin)
             append(list, json_pack("{s:s, s:s}", "name", strrchr(rows[i].path, '/') + 1, "missing",
                                    rows[i].reason));

@@ -83,7 +83,7 @@ static dpb_status refuse_taken(const struct words *words)
 {
     struct dpb_plugin_row *rows = NULL;
     size_t n = 0;
-    dpb_status status = dpb_plugin_list(&dpb_host, &rows, &n);
+    dpb_status status = dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, NULL, &rows, &n);
     for (size_t i = 0; i < n && status == DPB_OK; i++)
         if (rows[i].plugin && strcmp(rows[i].plugin->name, words->name) == 0 &&
             strcmp(dpb_plugin_kind_name[rows[i].kind], words->kind) == 0)

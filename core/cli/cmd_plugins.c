@@ -143,7 +143,7 @@ int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv)
     }
     struct dpb_plugin_row *rows = NULL;
     size_t n = 0;
-    dpb_status status = dpb_plugin_list(&dpb_host, &rows, &n);
+    dpb_status status = dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, NULL, &rows, &n);
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     if (json) {

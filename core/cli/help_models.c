@@ -18,16 +18,6 @@ static const struct dpb_plugin *find_device(const struct dpb_plugin_row *rows, s
     return NULL;
 }
 
-static const char *default_device(void)
-{
-    for (size_t i = 0; i < dpb_settings_n_sections; i++)
-        for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++)
-            if (strcmp(dpb_settings_sections[i].name, "device") == 0 &&
-                strcmp(row->name, "name") == 0)
-                return row->def;
-    return NULL;
-}
-
 static dpb_status create(const char *model, const char *device, struct dpb_experiment **experiment)
 {
     struct dpb_config *config = dpb_config_create();
@@ -69,7 +59,8 @@ static void print_model(const char *name, const char *summary, const char *devic
 
 void dpb_help_models(const struct dpb_plugin_row *rows, size_t n_rows)
 {
-    const struct dpb_plugin *device = find_device(rows, n_rows, default_device());
+    const struct dpb_plugin *device =
+        find_device(rows, n_rows, dpb_options_find(dpb_settings_rows("device"), "name")->def);
     if (!device)
         device = find_device(rows, n_rows, NULL);
     printf("  %-16s %-10s %11s %8s %6s %9s\n", "name", "input", "parameters", "GMAC", "batch",

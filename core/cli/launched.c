@@ -46,7 +46,7 @@ dpb_status dpb_launched_probe(const struct dpb_sweep *sweep)
     DPB_TRY(dpb_sweep_launch(sweep, 1, 0, 1, &words, &n_words));
     if (!find_program(words[0], path))
         status = dpb_fail(DPB_USAGE, "%s: %s.launch: there is no program '%s' here",
-                          sweep->launch_origin, sweep->study->section, words[0]);
+                          sweep->launch_origin, sweep->study->name, words[0]);
     else if (!realpath("/proc/self/exe", own))
         status = dpb_fail(DPB_FAILED, "cannot find dpbench by /proc/self/exe; is /proc mounted?");
     dpb_sweep_list_destroy(words, n_words);
@@ -171,7 +171,7 @@ static dpb_status explain(const struct dpb_sweep *sweep, const char *program,
                         end->signal_number);
     if (end->late && !end->whole)
         return dpb_fail(DPB_TIMEOUT, "%s has not ended within %s.launch_limit_s = %g s: %s",
-                        program, sweep->study->section, (double)sweep->launch_limit_ns * 1e-9,
+                        program, sweep->study->name, (double)sweep->launch_limit_ns * 1e-9,
                         reason[0] ? reason : "it said nothing");
     if (own && end->code == dpb_status_exit_code(DPB_UNSUPPORTED))
         return dpb_fail(DPB_UNSUPPORTED, "%s", reason);

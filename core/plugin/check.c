@@ -12,6 +12,15 @@ const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "de
 const struct dpb_plugin_place dpb_plugin_place[DPB_PLUGIN_KINDS] = {
     {"model", "name"}, {"data", "name"}, {"device", "name"}, {"comm", "name"}, {"comm", "codec"}};
 
+uint32_t dpb_plugin_kinds_in(const char *section)
+{
+    uint32_t kinds = 0;
+    for (uint32_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
+        if (strcmp(dpb_plugin_place[kind].section, section) == 0)
+            kinds |= 1u << kind;
+    return kinds;
+}
+
 struct hook {
     const char *name;
     size_t offset;

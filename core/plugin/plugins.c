@@ -378,6 +378,7 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
 
 struct listing {
     dpb_plugin_kind kind;
+    const char *name; /* of the files; NULL: all */
     const struct dpb_host *host;
     struct dpb_plugin_row *rows;
     size_t n, capacity;
@@ -434,6 +435,8 @@ static const char *misnamed_reason(struct object *object)
 static bool listing_visit(void *context, const char *path)
 {
     struct listing *listing = context;
+    if (listing->name && !is_file_name_of(path, listing->kind, listing->name))
+        return true;
     struct object *object = object_at(path, listing->kind, listing->host);
     if (!object) {
         listing->out_of_memory = true;
@@ -472,16 +475,17 @@ static int compare_rows(const void *a, const void *b)
     return strcmp(row_name(x), row_name(y));
 }
 
-dpb_status dpb_plugin_list(const struct dpb_host *host, struct dpb_plugin_row **rows,
-                           size_t *n_rows)
+dpb_status dpb_plugin_list(const struct dpb_host *host, uint32_t kinds, const char *name,
+                           struct dpb_plugin_row **rows, size_t *n_rows)
 {
     struct search search;
-    struct listing listing = {.host = host};
+    struct listing listing = {.host = host, .name = name};
     pthread_mutex_lock(&lock);
     search_create(&search);
     for (uint32_t kind = 0; kind < DPB_PLUGIN_KINDS && !listing.out_of_memory; kind++) {
         listing.kind = (dpb_plugin_kind)kind;
-        search_visit(&search, listing.kind, listing_visit, &listing);
+        if (kinds & 1u << kind)
+            search_visit(&search, listing.kind, listing_visit, &listing);
     }
     pthread_mutex_unlock(&lock);
     search_destroy(&search);

@@ -15,6 +15,9 @@ extern const struct dpb_plugin_place {
 
 enum { DPB_PLUGIN_CHAIN = 256 /* plugins of a shared object */, DPB_REASON_BYTES = 1024 };
 
+/* The kinds whose options are in a section, as bits 1 << kind. */
+uint32_t dpb_plugin_kinds_in(const char *section);
+
 /* [a-z0-9_]+ */
 bool dpb_plugin_name_valid(const char *name);
 /* Whether the plugins from `first` on are of `kind`, for this ABI, complete, and their options lie
@@ -43,9 +46,12 @@ struct dpb_plugin_row {
     const struct dpb_plugin *plugin; /* NULL: refused */
     const char *reason;              /* when refused */
 };
-/* Sorted by kind and name. *rows is @owned: free(). Strings live as long as the process. */
-dpb_status dpb_plugin_list(const struct dpb_host *host, struct dpb_plugin_row **rows,
-                           size_t *n_rows);
+enum { DPB_PLUGIN_ALL_KINDS = (1 << DPB_PLUGIN_KINDS) - 1 };
+/* Those of the kinds whose bits (1 << kind) are set, sorted by kind and name. `name`: only what is
+ * in files called KIND_NAME.so; NULL: all. No other file is opened. *rows is @owned: free().
+ * Strings live as long as the process. */
+dpb_status dpb_plugin_list(const struct dpb_host *host, uint32_t kinds, const char *name,
+                           struct dpb_plugin_row **rows, size_t *n_rows);
 
 /* Plugins of ours that this program was built without. */
 struct dpb_plugin_not_built {

@@ -192,11 +192,12 @@ dpb_status dpb_codec_rates_measure(json_t **codecs)
     struct dpb_config *defaults = dpb_config_create();
     json_t *list = json_array();
     size_t n = 0;
-    dpb_status status = defaults && list ? dpb_plugin_list(&dpb_host, &rows, &n)
-                                         : dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
+    dpb_status status = defaults && list
+                            ? dpb_plugin_list(&dpb_host, 1u << DPB_PLUGIN_CODEC, NULL, &rows, &n)
+                            : dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
     for (size_t i = 0; i < n && status == DPB_OK; i++) {
         struct dpb_codec_rate rate;
-        if (rows[i].kind != DPB_PLUGIN_CODEC || !rows[i].plugin)
+        if (!rows[i].plugin)
             continue;
         status = dpb_codec_rate(rows[i].plugin, defaults, seconds_of_a_codec, &rate);
         if (status == DPB_OK)

@@ -31,28 +31,6 @@ static bool is_duration(const char *section, const char *key)
     return found;
 }
 
-static const struct dpb_option *find_row(const struct dpb_option *rows, const char *key)
-{
-    for (; rows && rows->name; rows++)
-        if (strcmp(rows->name, key) == 0)
-            return rows;
-    return NULL;
-}
-
-static bool has_row(const struct dpb_option *rows, const char *key)
-{
-    return find_row(rows, key) != NULL;
-}
-
-/* The options of core in a section; NULL: it has none. */
-static const struct dpb_option *core_rows(const char *section)
-{
-    for (size_t i = 0; i < dpb_settings_n_sections; i++)
-        if (strcmp(dpb_settings_sections[i].name, section) == 0)
-            return dpb_settings_sections[i].rows;
-    return NULL;
-}
-
 /* The first setting of a section; NULL: it has none. */
 static const struct dpb_setting *first_of(const struct dpb_config *config, const char *section)
 {
@@ -66,7 +44,7 @@ bool dpb_sweep_wanted(const struct dpb_config *config)
 {
     bool wanted = false;
     for (size_t i = 0; i < DPB_STUDIES; i++)
-        wanted |= first_of(config, dpb_studies[i].section) != NULL;
+        wanted |= first_of(config, dpb_studies[i].name) != NULL;
     return wanted;
 }
 
@@ -86,18 +64,19 @@ static void axis_release(struct dpb_sweep_axis *axis)
     *axis = (struct dpb_sweep_axis){0};
 }
 
-static dpb_status refuse_key(const struct dpb_study *study, const struct dpb_setting *setting)
+static dpb_status refuse_key(const struct dpb_settings_section *study,
+                             const struct dpb_setting *setting)
 {
     char text[256];
     struct dpb_text keys = dpb_text_in(text, sizeof text);
     for (const struct dpb_option *row = study->rows; row->name; row++)
         dpb_text_item(&keys, ", ", "%s", row->name);
     return dpb_fail(DPB_USAGE, "%s: '%s' is no key of [%s]: write SECTION.KEY = LIST, or one of %s",
-                    setting->origin, setting->key, study->section, text);
+                    setting->origin, setting->key, study->name, text);
 }
 
-static dpb_status axis_create(const struct dpb_study *study, const struct dpb_setting *setting,
-                              struct dpb_sweep_axis *axis)
+static dpb_status axis_create(const struct dpb_settings_section *study,
+                              const struct dpb_setting *setting, struct dpb_sweep_axis *axis)
 {
     const char *dot = strchr(setting->key, '.');
     if (!dot || dot == setting->key || dot[1] == '\0')
@@ -108,17 +87,18 @@ static dpb_status axis_create(const struct dpb_study *study, const struct dpb_se
     if (!axis->section || !axis->key || !axis->origin)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < DPB_STUDIES; i++)
-        if (strcmp(axis->section, dpb_studies[i].section) == 0)
+        if (strcmp(axis->section, dpb_studies[i].name) == 0)
             return dpb_fail(DPB_USAGE, "%s: '%s' cannot be an axis of [%s]", axis->origin,
-                            setting->key, study->section);
+                            setting->key, study->name);
     char name[512];
-    snprintf(name, sizeof name, "%s: %s.%s", axis->origin, study->section, setting->key);
+    snprintf(name, sizeof name, "%s: %s.%s", axis->origin, study->name, setting->key);
     return dpb_sweep_list(setting->value, name, &axis->values, &axis->n_values);
 }
 
 /* Whether the command line says otherwise than the file's axis: then it holds, for all cells. */
-static dpb_status overridden(const struct dpb_study *study, const struct dpb_config *config,
-                             const struct dpb_sweep_axis *axis, bool *yes)
+static dpb_status overridden(const struct dpb_settings_section *study,
+                             const struct dpb_config *config, const struct dpb_sweep_axis *axis,
+                             bool *yes)
 {
     bool axis_is_late = strcmp(axis->origin, COMMAND_LINE) == 0;
     *yes = false;
@@ -131,7 +111,7 @@ static dpb_status overridden(const struct dpb_study *study, const struct dpb_con
         if (axis_is_late)
             return dpb_fail(DPB_USAGE,
                             "command line: %s.%s and %s.%s.%s are both given; leave one out",
-                            s->section, s->key, study->section, axis->section, axis->key);
+                            s->section, s->key, study->name, axis->section, axis->key);
         *yes = true;
     }
     return DPB_OK;
@@ -145,8 +125,8 @@ static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep 
     sweep->n_cells = 1;
     for (size_t i = 0; i < config->n_settings; i++) {
         const struct dpb_setting *setting = &config->settings[i];
-        if (strcmp(setting->section, sweep->study->section) != 0 ||
-            has_row(sweep->study->rows, setting->key))
+        if (strcmp(setting->section, sweep->study->name) != 0 ||
+            dpb_options_find(sweep->study->rows, setting->key))
             continue;
         struct dpb_sweep_axis *axis = &sweep->axes[sweep->n_axes++];
         bool leave_out = false;
@@ -165,7 +145,7 @@ static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep 
         }
         if (axis->n_values > MAX_JOBS / sweep->n_cells)
             return dpb_fail(DPB_USAGE, "%s: [%s] has more than %d cells", axis->origin,
-                            sweep->study->section, MAX_JOBS);
+                            sweep->study->name, MAX_JOBS);
         sweep->n_cells *= axis->n_values;
     }
     return DPB_OK;
@@ -174,9 +154,10 @@ static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep 
 /* `seeds` as replicates: run.seed and the numbers behind it. */
 static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
-    const char *origin = dpb_config_get(config, sweep->study->section, "seeds")->origin;
+    const char *origin = dpb_config_get(config, sweep->study->name, "seeds")->origin;
     const struct dpb_setting *given = dpb_config_get(config, "run", "seed");
-    const char *text = given ? given->value : find_row(core_rows("run"), "seed")->def;
+    const char *text =
+        given ? given->value : dpb_options_find(dpb_settings_rows("run"), "seed")->def;
     struct dpb_sweep_axis *seeds = &sweep->replicates;
     int64_t first;
     if (sweep->over[0] != '\0')
@@ -186,7 +167,7 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
         if (strcmp(sweep->axes[i].section, "run") == 0 && strcmp(sweep->axes[i].key, "seed") == 0)
             return dpb_fail(
                 DPB_USAGE, "%s: %s.seeds and an axis run.seed: leave one out%s", origin,
-                sweep->study->section,
+                sweep->study->name,
                 sweep->tunes ? "" : ", or make the axis replicates by sweep.over = run.seed");
     if (dpb_parse_int(text, &first) != DPB_PARSED || first < 0)
         return dpb_fail(DPB_USAGE, "%s: run.seed = '%s' is no whole number from 0",
@@ -211,7 +192,7 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
 /* As many repeats as replicates, or fewer where sweep.repeats says so. */
 static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
-    const struct dpb_setting *repeats = dpb_config_get(config, sweep->study->section, "repeats");
+    const struct dpb_setting *repeats = dpb_config_get(config, sweep->study->name, "repeats");
     const struct dpb_setting *over = dpb_config_get(config, "sweep", "over");
     if (sweep->seeds > 0)
         DPB_TRY(create_seeds(config, sweep));
@@ -259,7 +240,7 @@ static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep
         return dpb_fail(DPB_USAGE, "%s: sweep.when holds for no cell", when->origin);
     if (sweep->n_cells > (size_t)(MAX_JOBS / sweep->repeats))
         return dpb_fail(DPB_USAGE, "[%s] has %zu cells and %lld repeats: more than %d runs",
-                        sweep->study->section, sweep->n_cells, (long long)sweep->repeats, MAX_JOBS);
+                        sweep->study->name, sweep->n_cells, (long long)sweep->repeats, MAX_JOBS);
     return DPB_OK;
 }
 
@@ -291,7 +272,7 @@ static dpb_status check_search(const struct dpb_config *config, const struct dpb
 static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
     DPB_TRY(choose_study(config, sweep));
-    const char *section = sweep->study->section;
+    const char *section = sweep->study->name;
     const struct dpb_option_table table = {section, NULL, sweep->study->rows, sweep};
     DPB_TRY(dpb_options_parse_known(&table, config));
     DPB_TRY(dpb_sweep_launch_check(config, sweep));
@@ -390,14 +371,14 @@ static bool names_plugins(const struct dpb_sweep_axis *axis, dpb_plugin_kind *ki
     return false;
 }
 
-/* Whether the plugin of a kind has an option. */
-static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, dpb_plugin_kind kind,
-                       const char *name, const char *key)
+/* Whether the plugin has an option. */
+static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, const char *name,
+                       const char *key)
 {
     for (size_t i = 0; i < n_plugins; i++) {
         const struct dpb_plugin *plugin = plugins[i].plugin;
-        if (plugin && plugins[i].kind == kind && strcmp(plugin->name, name) == 0)
-            return has_row(plugin->options, key);
+        if (plugin && strcmp(plugin->name, name) == 0)
+            return dpb_options_find(plugin->options, key) != NULL;
     }
     return false;
 }
@@ -414,14 +395,15 @@ static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dp
         return DPB_OK;
     for (size_t i = 0; i < sweep->base->n_settings; i++) {
         const struct dpb_setting *s = &sweep->base->settings[i];
-        if (strcmp(s->section, axis->section) != 0 || has_row(core_rows(s->section), s->key))
+        if (strcmp(s->section, axis->section) != 0 ||
+            dpb_options_find(dpb_settings_rows(s->section), s->key))
             continue;
         if (!plugins)
-            DPB_TRY(dpb_plugin_list(&dpb_host, &plugins, &n_plugins));
+            DPB_TRY(dpb_plugin_list(&dpb_host, 1u << kind, NULL, &plugins, &n_plugins));
         bool others = false;
         for (size_t v = 0; v < axis->n_values; v++)
-            others |= has_option(plugins, n_plugins, kind, axis->values[v], s->key);
-        if (others && !has_option(plugins, n_plugins, kind, plugin, s->key))
+            others |= has_option(plugins, n_plugins, axis->values[v], s->key);
+        if (others && !has_option(plugins, n_plugins, plugin, s->key))
             dpb_config_remove(config, s->section, s->key);
     }
     free(plugins);

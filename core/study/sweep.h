@@ -27,17 +27,13 @@
 #include <stdio.h>
 
 #include "base/config.h"
-#include "dpbench/option.h"
+#include "train/settings.h"
 
 /* The sections that make many experiments of one: [sweep] runs all cells of its product, [tune]
  * those that its search needs (tune.h). Keys in `rows` are the section's own; all others are axes.
  */
-struct dpb_study {
-    const char *section, *summary;
-    const struct dpb_option *rows;
-};
 enum { DPB_STUDIES = 2 };
-extern const struct dpb_study dpb_studies[DPB_STUDIES];
+extern const struct dpb_settings_section dpb_studies[DPB_STUDIES];
 
 enum dpb_objective { DPB_OBJECTIVE_RATE, DPB_OBJECTIVE_TARGET };
 
@@ -61,13 +57,13 @@ struct dpb_sweep {
     size_t *cells;                    /* @owned: by cell, its number in the product */
     struct dpb_sweep_axis replicates; /* repeat r takes value r modulo n_values; none: all equal */
     int64_t repeats, accuracy, retry_disturbed, seeds;
-    const char *when, *over;       /* @borrowed while the sweep is made */
-    const struct dpb_study *study; /* @borrowed */
-    bool tunes;                    /* the study is [tune] */
-    int objective;                 /* enum dpb_objective */
-    double threshold;              /* percent */
-    const char *launch;            /* @borrowed from the configuration; "": the local launcher */
-    const char *launch_origin;     /* @borrowed from it */
+    const char *when, *over;                  /* @borrowed while the sweep is made */
+    const struct dpb_settings_section *study; /* @borrowed */
+    bool tunes;                               /* the study is [tune] */
+    int objective;                            /* enum dpb_objective */
+    double threshold;                         /* percent */
+    const char *launch;        /* @borrowed from the configuration; "": the local launcher */
+    const char *launch_origin; /* @borrowed from it */
     int64_t machines, launch_limit_ns;
 };
 

@@ -14,14 +14,14 @@ dpb_status dpb_sweep_launch(const struct dpb_sweep *sweep, uint32_t workers, uin
 {
     const struct dpb_launch_size size = {workers, servers, learners, (uint32_t)sweep->machines};
     char name[512];
-    snprintf(name, sizeof name, "%s: %s.launch", sweep->launch_origin, sweep->study->section);
+    snprintf(name, sizeof name, "%s: %s.launch", sweep->launch_origin, sweep->study->name);
     return dpb_launch_line(sweep->launch, name, &size, words, n_words);
 }
 
 dpb_status dpb_sweep_launch_check(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
     static const char *const needs_launch[] = {"machines", "launch_limit_s"};
-    const char *section = sweep->study->section;
+    const char *section = sweep->study->name;
     char **words = NULL;
     size_t n_words = 0;
     for (size_t i = 0; sweep->launch[0] == '\0' && i < 2; i++)

@@ -57,7 +57,7 @@ static const struct dpb_option tune_rows[] = {
     {0},
 };
 
-const struct dpb_study dpb_studies[DPB_STUDIES] = {
+const struct dpb_settings_section dpb_studies[DPB_STUDIES] = {
     {"sweep",
      "a product of settings, each cell a job: SECTION.KEY = a, b or 1..16 x2 or \"a,b\", \"c\"",
      sweep_rows},

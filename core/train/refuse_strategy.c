@@ -16,31 +16,31 @@
 
 enum { NAMES_BYTES = 256 };
 
-/* Names the plugins that `wanted` picks, for a message: "" where it picks none. */
-static dpb_status name_plugins(bool (*wanted)(const struct dpb_plugin_row *row, const void *of),
+/* Names the plugins of the kinds that `wanted` picks, for a message: "" where it picks none. */
+static dpb_status name_plugins(uint32_t kinds,
+                               bool (*wanted)(const struct dpb_plugin *plugin, const void *of),
                                const void *of, char names[NAMES_BYTES])
 {
     struct dpb_plugin_row *rows = NULL;
     size_t n = 0;
     struct dpb_text text = dpb_text_in(names, NAMES_BYTES);
-    DPB_TRY(dpb_plugin_list(&dpb_host, &rows, &n));
+    DPB_TRY(dpb_plugin_list(&dpb_host, kinds, NULL, &rows, &n));
     for (size_t i = 0; i < n; i++)
-        if (rows[i].plugin && wanted(&rows[i], of))
+        if (rows[i].plugin && wanted(rows[i].plugin, of))
             dpb_text_add(&text, " %s", rows[i].plugin->name);
     free(rows);
     return DPB_OK;
 }
 
-static bool promises(const struct dpb_plugin_row *row, const void *needed)
+static bool promises(const struct dpb_plugin *plugin, const void *needed)
 {
     const uint64_t capabilities = *(const uint64_t *)needed;
-    return row->kind == DPB_PLUGIN_COMM &&
-           (row->plugin->capabilities & capabilities) == capabilities;
+    return (plugin->capabilities & capabilities) == capabilities;
 }
 
 static dpb_status list_comms(uint64_t needed, char comms[NAMES_BYTES])
 {
-    return name_plugins(promises, &needed, comms);
+    return name_plugins(1u << DPB_PLUGIN_COMM, promises, &needed, comms);
 }
 
 static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64_t needed)
@@ -303,11 +303,9 @@ dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
                     dpb_experiment_origin(experiment, "comm", "shard"), settings->comm.name, comms);
 }
 
-static bool has_option(const struct dpb_plugin_row *row, const void *setting_)
+static bool has_option(const struct dpb_plugin *plugin, const void *key)
 {
-    const struct dpb_setting *setting = setting_;
-    return strcmp(dpb_plugin_place[row->kind].section, setting->section) == 0 &&
-           dpb_options_find(row->plugin->options, setting->key);
+    return dpb_options_find(plugin->options, key) != NULL;
 }
 
 static dpb_status check_owner(const struct dpb_experiment *experiment,
@@ -318,7 +316,7 @@ static dpb_status check_owner(const struct dpb_experiment *experiment,
         if (strcmp(experiment->tables[t].section, setting->section) == 0 &&
             dpb_options_find(experiment->tables[t].rows, setting->key))
             return DPB_OK;
-    DPB_TRY(name_plugins(has_option, setting, owners));
+    DPB_TRY(name_plugins(dpb_plugin_kinds_in(setting->section), has_option, setting->key, owners));
     if (owners[0] == '\0')
         return DPB_OK;
     char here[NAMES_BYTES];

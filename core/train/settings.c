@@ -2,6 +2,7 @@
 #include "train/settings.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "world/board.h"
 
@@ -258,3 +259,11 @@ const struct dpb_settings_section dpb_settings_sections[] = {
 };
 const size_t dpb_settings_n_sections =
     sizeof dpb_settings_sections / sizeof dpb_settings_sections[0];
+
+const struct dpb_option *dpb_settings_rows(const char *section)
+{
+    for (size_t i = 0; i < dpb_settings_n_sections; i++)
+        if (strcmp(dpb_settings_sections[i].name, section) == 0)
+            return dpb_settings_sections[i].rows;
+    return NULL;
+}

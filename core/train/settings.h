@@ -125,5 +125,7 @@ struct dpb_settings_section {
 };
 extern const struct dpb_settings_section dpb_settings_sections[];
 extern const size_t dpb_settings_n_sections;
+/* The rows of a section; NULL: core has none of this name. */
+const struct dpb_option *dpb_settings_rows(const char *section);
 
 #endif

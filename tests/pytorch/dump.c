@@ -279,11 +279,10 @@ static dpb_status list_models(void)
 {
     struct dpb_plugin_row *rows;
     size_t n_rows;
-    DPB_TRY(dpb_plugin_list(&dpb_host, &rows, &n_rows));
-    for (size_t i = 0; i < n_rows; i++) {
-        if (rows[i].kind == DPB_PLUGIN_MODEL && rows[i].plugin)
+    DPB_TRY(dpb_plugin_list(&dpb_host, 1u << DPB_PLUGIN_MODEL, NULL, &rows, &n_rows));
+    for (size_t i = 0; i < n_rows; i++)
+        if (rows[i].plugin)
             puts(rows[i].plugin->name);
-    }
     free(rows);
     return DPB_OK;
 }

@@ -217,6 +217,30 @@ static void test_order(void **state)
     assert_contains(text, ".so: file too short");
 }
 
+/* Before other tests open all files: one by its name, and nothing else. */
+static void test_list_opens_what_was_asked_for(void **state)
+{
+    struct dpb_plugin_row *rows;
+    char other[PATH_MAX];
+    size_t n;
+    (void)state;
+    assert_int_equal(dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, "nonesuch", &rows, &n),
+                     DPB_OK);
+    assert_int_equal(n, 0);
+    free(rows);
+    assert_int_equal(dpb_plugin_list(&dpb_host, 1u << DPB_PLUGIN_CODEC, "good", &rows, &n), DPB_OK);
+    assert_int_equal(n, 0);
+    free(rows);
+    assert_int_equal(dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, "good", &rows, &n), DPB_OK);
+    assert_int_equal(n, 2); /* the file has two */
+    assert_string_equal(rows[0].plugin->name, "good");
+    snprintf(other, sizeof other, "%.*s/comm_mutant.so",
+             (int)(strrchr(rows[0].path, '/') - rows[0].path), rows[0].path);
+    free(rows);
+    assert_int_equal(access(other, F_OK), 0);
+    assert_null(dlopen(other, RTLD_NOW | RTLD_NOLOAD));
+}
+
 static void test_list(void **state)
 {
     struct dpb_plugin_row *rows;
@@ -224,7 +248,7 @@ static void test_list(void **state)
     dpb_status status;
     (void)state;
     dpb_first_error_clear();
-    assert_int_equal(dpb_plugin_list(&dpb_host, &rows, &n), DPB_OK);
+    assert_int_equal(dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, NULL, &rows, &n), DPB_OK);
     for (size_t i = 0; i < n; i++) {
         assert_non_null(rows[i].path);
         assert_true((rows[i].plugin == NULL) == (rows[i].reason != NULL));
@@ -275,9 +299,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_load),
-        cmocka_unit_test(test_unknown),  cmocka_unit_test(test_order),
-        cmocka_unit_test(test_list),     cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_list_opens_what_was_asked_for),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_load),
+        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_rounds),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
