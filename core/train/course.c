@@ -68,3 +68,11 @@ double dpb_train_rate(const struct dpb_trainer *t)
 {
     return dpb_schedule_rate(&t->schedule, t->course.step + (uint64_t)t->course.rate_shift);
 }
+
+double dpb_train_last_rate(const struct dpb_trainer *t)
+{
+    const bool none = t->course.step == t->course.first_step;
+    return none ? dpb_train_rate(t)
+                : dpb_schedule_rate(&t->schedule,
+                                    t->course.step - 1 + (uint64_t)t->course.rate_shift);
+}

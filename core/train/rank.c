@@ -109,8 +109,9 @@ static dpb_status work(struct dpb_trainer *t, int64_t opened_ns)
         DPB_TRY(dpb_evaluate(t));
     DPB_TRY(dpb_snapshot_save(t));
     dpb_trace_stop();
+    /* At the last step's rate: a strategy may do something else where the rate drops. */
     if (settings->run.mode == DPB_MODE_TRAIN && trained == DPB_OK)
-        DPB_TRY(dpb_prove_again(&t->exchange, dpb_train_rate(t), t->journal));
+        DPB_TRY(dpb_prove_again(&t->exchange, dpb_train_last_rate(t), t->journal));
     return trained;
 }
 

@@ -68,6 +68,8 @@ void dpb_trainer_close(struct dpb_trainer *trainer); /* also what was opened by 
 dpb_status dpb_course_open(struct dpb_trainer *trainer);
 /* The learning rate of the step under way. */
 double dpb_train_rate(const struct dpb_trainer *trainer);
+/* That of the last step; before the first one, of the first. */
+double dpb_train_last_rate(const struct dpb_trainer *trainer);
 /* Time spent training until the end of the last step, evaluations and checkpoints left out; with
  * that of the training which this run continues. */
 int64_t dpb_trained_ns(const struct dpb_trainer *trainer);

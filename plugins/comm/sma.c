@@ -6,6 +6,7 @@
  *     each period-th:    c_i = alpha (w_i before its update - z)      (lib/averaging.h)
  *                        w_i <- w_i - c_i
  *                        z <- z + c_1 + ... + c_W + center_momentum (z - z before)
+ *     the rate drops:    first w_i <- z, z before <- z
  *
  * Core's optimizer keeps v / rate (train/optimizer.h), which is the same while the rate stays. The
  * model is z. The centre's momentum is that of comm.center_momentum where comm.momentum_on_center =
@@ -30,15 +31,18 @@ static const struct dpb_option option_rows[] = {
      "z has momentum"},
     {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL, AVERAGING_AT(center_momentum),
      "of z, with comm.momentum_on_center"},
+    {"restart", DPB_OPT_REAL, NULL, "0.2", 0, 0.9999, NULL, AVERAGING_AT(restart),
+     "where the rate falls at once to this share or less, all replicas begin anew at z; 0: never"},
     {0}};
 
 static struct averaging_rule rule_of(const struct averaging_options *options, uint32_t n_workers)
 {
-    return (struct averaging_rule){
-        .period = (uint64_t)options->period,
-        .centre = true,
-        .alpha = options->alpha > 0 ? options->alpha : 1.0 / n_workers,
-        .centre_momentum = options->momentum_on_center ? options->center_momentum : 0.0};
+    return (struct averaging_rule){.period = (uint64_t)options->period,
+                                   .centre = true,
+                                   .alpha = options->alpha > 0 ? options->alpha : 1.0 / n_workers,
+                                   .centre_momentum =
+                                       options->momentum_on_center ? options->center_momentum : 0.0,
+                                   .restart = options->restart};
 }
 
 static dpb_status sma_open(const void *options, const struct dpb_comm_args *args, void **comm)

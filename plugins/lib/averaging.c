@@ -126,12 +126,25 @@ static void measure(const struct averaging *self, struct piece piece)
         base->host->count_bytes(weight_bytes(self, piece.n));
 }
 
+/* The step's gradients are those of the replica before. */
+static void begin_anew(const struct averaging *self, struct piece piece)
+{
+    const struct strategy *base = &self->base;
+    base->host->vec->copy(base->arenas.layout.weight_type,
+                          strategy_weights(base, base->args.rank, piece.begin),
+                          model(self, piece.begin), piece.n);
+    if (base->args.rank != 0)
+        base->host->count_bytes(weight_bytes(self, piece.n));
+}
+
 static void update_piece(const struct averaging *self, uint64_t bucket, struct piece piece)
 {
     const struct strategy *base = &self->base;
     const struct dpb_vec_ops *vec = base->host->vec;
     const dpb_dtype type = base->arenas.layout.weight_type;
     const uint32_t rank = base->args.rank;
+    if (self->restarts)
+        begin_anew(self, piece);
     if (self->meets && self->rule.centre)
         measure(self, piece);
     strategy_update(base, bucket, piece, strategy_gradients(base, rank, piece.begin));
@@ -238,9 +251,11 @@ static void meet_slice(const struct averaging *self, uint64_t bucket, uint64_t l
         const int64_t began_ns = base->host->now_ns();
         struct piece piece =
             strategy_piece(base, bucket, slice.end, *at, base->arenas.layout.weight_type);
-        if (self->rule.centre)
+        if (self->restarts && self->rule.centre_momentum > 0)
+            memset(velocity(self, piece.begin), 0, weight_bytes(self, piece.n));
+        if (self->meets && self->rule.centre)
             move_centre(self, piece);
-        else
+        else if (self->meets)
             meet_group(self, piece);
         base->host->span(bucket, DPB_PHASE_REDUCE, began_ns, base->host->now_ns());
         *at += piece.n;
@@ -253,7 +268,7 @@ static void meet_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t
                       int64_t until_ns)
 {
     const struct averaging *self = strategy;
-    if (self->meets && (self->rule.centre || !is_alone(self)))
+    if (self->restarts || (self->meets && (self->rule.centre || !is_alone(self))))
         meet_slice(self, bucket, length, at, until_ns);
     else
         *at = length;
@@ -362,7 +377,7 @@ dpb_status averaging_load(void *comm)
     struct averaging *self = comm;
     const struct strategy *base = comm;
     const struct dpb_layout *layout = &base->arenas.layout;
-    self->steps = 0;
+    self->steps = self->rate = 0;
     if (!self->rule.centre || base->args.rank != 0)
         return DPB_OK;
     base->host->vec->copy(layout->weight_type, model(self, 0), base->arenas.weights,
@@ -384,6 +399,8 @@ dpb_status averaging_begin(void *comm, const struct dpb_step *step)
             self->steps);
     const uint64_t period = self->rule.period, n = (uint64_t)++self->steps;
     self->meets = n % period == 0;
+    self->restarts = self->rate > 0 && step->learning_rate <= self->rule.restart * self->rate;
+    self->rate = step->learning_rate;
     self->peers = strategy_workers(&self->base);
     if (self->meets && self->rule.partner)
         self->peers = (struct rank_set){self->rule.partner(self, n / period - 1), 1};
@@ -474,6 +491,9 @@ dpb_status averaging_state(void *comm, struct dpb_saved *saved)
         (struct dpb_saved_array){"weights", type, false, n, arenas->weights};
     if (momentum)
         saved->arrays[saved->n++] = (struct dpb_saved_array){"optimizer", type, false, n, momentum};
+    if (self->rule.restart > 0)
+        saved->arrays[saved->n++] =
+            (struct dpb_saved_array){"rate", DPB_FP64, true, 1, &self->rate};
     if (self->rule.centre_momentum > 0)
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "velocity", type, true, n, self->base.args.rank == 0 ? velocity(self, 0) : NULL};

@@ -30,7 +30,7 @@ struct averaging;
 /* The options of all these strategies; each has rows for some, and the others stay zero. */
 struct averaging_options {
     int64_t period, seed;
-    double alpha, center_momentum;
+    double alpha, center_momentum, restart;
     int matching; /* of gossip */
     bool average_state, momentum_on_center;
 };
@@ -44,6 +44,9 @@ struct averaging_rule {
     bool centre;
     /* Centre. */
     double alpha, centre_momentum;
+    /* Where the rate falls to this share of the step's before, or less, replicas begin anew at the
+     * centre, which is at rest; 0: nowhere. */
+    double restart;
     /* Mean: of the optimizer's state, too. */
     bool average_state;
     /* Mean: with one partner, who says the same of this rank; the own rank: with nobody. `round`
@@ -59,9 +62,11 @@ struct averaging {
     uint64_t model_at;    /* in rank 0's: z or the published mean */
     uint64_t velocity_at; /* in rank 0's: d */
     double steps;         /* since `load`, with the one under way */
+    double rate;          /* of the step under way; 0 before the first */
     uint32_t published;   /* means that were published */
     struct rank_set peers;
-    bool meets; /* this step, with `peers`: all workers, or the partner */
+    bool meets;    /* this step, with `peers`: all workers, or the partner */
+    bool restarts; /* in this step */
 };
 
 /* `open` of a zeroed struct averaging with this rule. */

@@ -87,6 +87,25 @@ static void test_periods(void **state)
         }
 }
 
+/* A restart at the centre is no mistake of the strategy's: the rate drops in the middle, where it
+ * would drop next, or while the replicas train alone. */
+static void test_restart(void **state)
+{
+    static const char *const drops[] = {"optimizer.decay_at=1", "optimizer.decay_at=2",
+                                        "optimizer.decay_at=1.5 comm.period=5"};
+    (void)state;
+    for (size_t i = 0; i < sizeof drops / sizeof *drops; i++) {
+        struct training training;
+        train(&training,
+              "model.name=tiny run.workers=3 data.samples=30 run.steps=10 run.batch=2 "
+              "comm.name=sma comm.bucket=424 optimizer.schedule=step %s",
+              drops[i]);
+        expect_pass(&training, "pattern");
+        expect_pass(&training, "after");
+        training_free(&training);
+    }
+}
+
 /* Workers that have not met, or that no centre draws, train as without an exchange: at an alpha so
  * small that w - c rounds to w, they have the same bits. */
 static void test_independent(void **state)
@@ -211,6 +230,7 @@ int main(void)
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
         add_case(test_keeps, &strategies[i], "%s keeps its contract", strategies[i].settings);
     add_case(test_periods, NULL, "books balance at every period, with learners");
+    add_case(test_restart, NULL, "sma restarts where the rate drops");
     add_case(test_independent, NULL, "without a meeting workers are independent");
     add_case(test_is_synchronous, NULL, "local_sgd with a period of 1 is synchronous");
     add_case(test_unspoilt, NULL, "without a mistake");

@@ -92,6 +92,10 @@ static const struct setup setups[] = {
     {"easgd",
      "comm.name=easgd comm.period=3 run.workers=2 run.precision=fp64 device.name=reference", false},
     {"sma", "comm.name=sma run.workers=3 run.precision=fp64 device.name=reference", false},
+    {"sma that restarts",
+     "comm.name=sma run.workers=3 run.precision=fp64 device.name=reference "
+     "optimizer.schedule=step optimizer.decay_at=1",
+     false},
     {"shm, one step late",
      "comm.name=shm comm.late=1 run.workers=3 run.accumulate=2 run.precision=fp64 "
      "device.name=reference",

@@ -117,6 +117,10 @@ static const struct effect effects[] = {
     {"comm.average_state", STEPS TWO "comm.name=local_sgd comm.period=1", "no", "yes", "loss"},
     {"comm.alpha", STEPS TWO "comm.name=easgd comm.period=1", "0", "0.1", "loss"},
     {"comm.momentum_on_center", "run.steps=8 " TWO "comm.name=sma", "yes", "no", "loss"},
+    {"comm.restart",
+     "run.epochs=2 data.samples=16 optimizer.schedule=step optimizer.decay_at=1 " TWO
+     "comm.name=sma",
+     "0", "0.2", "loss"},
     {"comm.center_momentum", "run.steps=8 " TWO "comm.name=sma", "0.9", "0.5", "loss"},
     {"comm.matching", STEPS "run.workers=3 comm.name=gossip", "ring", "random", "loss"},
     {"comm.seed", STEPS "run.workers=4 comm.name=gossip comm.matching=random", "1", "2", "loss"},

@@ -13,7 +13,9 @@ struct oracle_args {
     uint32_t n_workers;
     uint64_t period;
     double rate, momentum, decay;  /* of the workers' SGD */
+    uint64_t drop_at;              /* the step from which on the rate is a tenth */
     double alpha, centre_momentum; /* of easgd, sma */
+    bool restarts;                 /* sma, where the rate drops */
     bool average_state;            /* of local_sgd */
 };
 
@@ -70,17 +72,32 @@ static void draw_to_centre(struct oracle *oracle, const vector *w_before)
     memcpy(oracle->z, next, sizeof(vector));
 }
 
+static double oracle_rate(const struct oracle_args *args, uint64_t step)
+{
+    return step < args->drop_at ? args->rate : args->rate / 10;
+}
+
+static void restart_at_centre(struct oracle *oracle)
+{
+    for (uint32_t k = 0; k < oracle->args.n_workers; k++)
+        memcpy(oracle->w[k], oracle->z, sizeof(vector));
+    memcpy(oracle->z_before, oracle->z, sizeof(vector));
+}
+
 /* `gradient(worker, step, element)`. */
 static void oracle_step(struct oracle *oracle, double (*gradient)(uint32_t, uint64_t, uint64_t))
 {
     const struct oracle_args *args = &oracle->args;
+    const double rate = oracle_rate(args, oracle->steps);
     vector before[ORACLE_WORKERS];
+    if (args->restarts && oracle->steps == args->drop_at)
+        restart_at_centre(oracle);
     memcpy(before, oracle->w, sizeof before);
     for (uint32_t k = 0; k < args->n_workers; k++)
         for (uint64_t i = 0; i < ORACLE_ELEMENTS; i++) {
             const double g = gradient(k, oracle->steps, i) + args->decay * oracle->w[k][i];
             oracle->v[k][i] = args->momentum * oracle->v[k][i] + g;
-            oracle->w[k][i] -= args->rate * oracle->v[k][i];
+            oracle->w[k][i] -= rate * oracle->v[k][i];
         }
     if (++oracle->steps % args->period != 0)
         return;

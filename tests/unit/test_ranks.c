@@ -30,7 +30,7 @@
 #include "world/host_device.h"
 #include "world/world.h"
 
-enum { MAX_RANKS = 5, STEPS = 24, ELEMENTS = 1003, BUCKET = 100 };
+enum { MAX_RANKS = 5, STEPS = 50, DROP_AT = 25, ELEMENTS = 1003, BUCKET = 100 };
 enum { WEIGHTS, GRADIENTS, SCRATCH, INBOX, ARENAS };
 
 struct trial {
@@ -298,7 +298,7 @@ static void *pump(void *argument)
 static dpb_status exchange(struct rank *self, uint64_t number)
 {
     const struct dpb_comm_ops *ops = self->ops;
-    const double rate = self->trial->oracle ? self->trial->oracle->rate : 1.0;
+    const double rate = self->trial->oracle ? oracle_rate(self->trial->oracle, number) : 1.0;
     const struct dpb_step step = {.step = number, .learning_rate = rate, .scale = 1.0};
     struct dpb_event *done;
     self->done = NULL;
@@ -543,13 +543,18 @@ static const struct averaging {
     {"gossip", {"comm.period=2"}, {.rule = GOSSIP, .period = 2}},
     {"easgd", {"comm.period=1"}, {.rule = EASGD, .period = 1, .alpha = 0.9}},
     {"easgd", {"comm.period=4", "comm.alpha=0.1"}, {.rule = EASGD, .period = 4, .alpha = -0.1}},
-    {"sma", {NULL}, {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0.9}},
+    {"sma",
+     {NULL},
+     {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0.9, .restarts = true}},
+    {"sma",
+     {"comm.restart=0.05"}, /* less than the drop */
+     {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0.9}},
     {"sma",
      {"comm.period=3", "comm.alpha=0.2", "comm.center_momentum=0.5"},
-     {.rule = SMA, .period = 3, .alpha = -0.2, .centre_momentum = 0.5}},
+     {.rule = SMA, .period = 3, .alpha = -0.2, .centre_momentum = 0.5, .restarts = true}},
     {"sma",
      {"comm.momentum_on_center=no"},
-     {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0}},
+     {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0, .restarts = true}},
 };
 
 static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, bool pumped)
@@ -566,6 +571,7 @@ static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, b
     args.n_workers = n_workers;
     args.alpha = args.alpha < 0 ? -args.alpha : args.alpha / n_workers;
     args.rate = 0.01;
+    args.drop_at = DROP_AT;
     args.momentum = 0.9;
     args.decay = 0.05;
     struct trial trial = {.strategy = row->strategy,
