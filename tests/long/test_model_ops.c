@@ -3,7 +3,7 @@
  * bf16.
  *
  * Images are the smallest that a model's windows take: the reference is plain C, a multiply-add at
- * a time. `make check` goes through one model of each family (tests/unit/test_cpu_models.c).
+ * a time. `make check` goes through one model of most families (tests/unit/test_cpu_models.c).
  */
 #include <stdbool.h>
 #include <stdlib.h>
