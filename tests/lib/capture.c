@@ -1,14 +1,9 @@
 /* capture.c - see capture.h. */
 #include "capture.h"
+#include "lib/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static int saved_stderr = -1;
 static FILE *captured;

@@ -4,12 +4,7 @@
 #ifndef DPB_TESTS_LIB_CASES_H
 #define DPB_TESTS_LIB_CASES_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <setjmp.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 /* Adds a test; `row` becomes its *state. The name is printf-like. */
 void add_case(CMUnitTestFunction function, const void *row, const char *name, ...)

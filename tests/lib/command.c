@@ -7,7 +7,6 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <setjmp.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 static void must(bool ok, const char *what)
 {

@@ -4,22 +4,17 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/config.h"
 #include "lib/command.h"
 #include "lib/datasets.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { MAX_CONFS = 128, LARGE_IMAGE = 200 };

@@ -1,17 +1,13 @@
 /* datasets.c - see datasets.h. */
 #include "lib/datasets.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
+#include "lib/test.h"
 
 enum { CLASSES = 10 };
 

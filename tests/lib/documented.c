@@ -1,17 +1,13 @@
 /* documented.c - see documented.h. */
 #include "lib/documented.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ctype.h>
 
-#include <cmocka.h>
+#include "lib/test.h"
 
 static char *read_all(const char *path)
 {

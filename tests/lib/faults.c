@@ -2,18 +2,14 @@
 #include "lib/faults.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/sandbox.h"
+#include "lib/test.h"
 
 static const double start_s = 20.0; /* for a loaded machine to start ranks */
 

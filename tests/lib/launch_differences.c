@@ -1,20 +1,15 @@
 /* launch_differences.c - see launch_differences.h. */
 #include "lib/launch_differences.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/launch_faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 
 static const double deadline_s = 60.0;
 

@@ -1,14 +1,10 @@
 /* link_rows.c - see link_rows.h. */
 #include "lib/link_rows.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
+#include "lib/test.h"
 
 const json_t *links_of(const json_t *document, const char *name)
 {

@@ -2,18 +2,13 @@
 #include "lib/model.h"
 
 #include <glob.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "lib/command.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 
 /* ---- plugins ------------------------------------------------------------------------------- */
 

@@ -1,16 +1,12 @@
 /* opcheck.c - see opcheck.h. */
 #include "lib/opcheck.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "conform/opcheck.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const struct dpb_device_ops *reference(void)

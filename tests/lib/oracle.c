@@ -1,18 +1,13 @@
 /* oracle.c - see oracle.h. */
 #include "lib/oracle.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/config.h"
 #include "graph/graph.h"
+#include "lib/test.h"
 
 static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *event)
 {

@@ -2,18 +2,13 @@
 #include "lib/plugin.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/vec.h"
 #include "lib/command.h"
+#include "lib/test.h"
 
 static dpb_status endless_patience(const struct dpb_wait *what, int64_t *begin_ns)
 {

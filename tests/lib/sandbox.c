@@ -1,18 +1,13 @@
 /* sandbox.c - see sandbox.h. */
 #include "lib/sandbox.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 
 static char directory[64];

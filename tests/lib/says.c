@@ -2,13 +2,9 @@
 #include "lib/says.h"
 
 #include <regex.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "lib/test.h"
 
 void expect_part(const char *text, const char *part)
 {

@@ -1,17 +1,13 @@
 /* session.c - see session.h. */
 #include "lib/session.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "lib/model.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 
 void *allocate(size_t n, size_t size)
 {

@@ -1,18 +1,13 @@
 /* stand_in.c - see stand_in.h. */
 #include "lib/stand_in.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
+#include "lib/test.h"
 
 bool on_gpu(void)
 {

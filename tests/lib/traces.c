@@ -4,9 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
+#include "lib/test.h"
 
 static const double machine_s = 5.0; /* until what another process has just made is mapped */
 

@@ -2,17 +2,14 @@
 #include "lib/training.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <setjmp.h>
-#include <cmocka.h>
-
 #include "lib/plugin.h"
 #include "lib/says.h"
+#include "lib/test.h"
 
 enum { MAX_ARGUMENTS = 96, LINE_BYTES = 4096 };
 static const double deadline_s = 120.0;

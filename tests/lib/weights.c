@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <setjmp.h>
-#include <cmocka.h>
+#include "lib/test.h"
 
 enum { LENGTH_BYTES = 8, TENSOR_ALIGN = 16 };
 

@@ -9,11 +9,7 @@
  * must hold: 95 % ones, and all comparisons share 40 runs, so twice that share is the limit.
  */
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 #include "study/compare.h"
 #include "study/sweep.h"
 

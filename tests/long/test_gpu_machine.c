@@ -4,18 +4,13 @@
  * tested without (test_links, test_links_command, test_gpu_record); this is whether CUDA and NVML
  * answer as it takes them to.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 
 static const double deadline_s = 120.0, slow_bytes_per_s = 1e9;
 

@@ -2,14 +2,9 @@
  * test_launcher_faults.c - every process of a job of mpirun's and of srun's, killed, stopped and
  * interrupted: see lib/launch_faults.h.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "lib/launch_faults.h"
+#include "lib/test.h"
 
 static void test_mpirun(void **state)
 {

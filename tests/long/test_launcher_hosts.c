@@ -5,18 +5,12 @@
  * cables. A rank that dies, a part that dies with its machine's link, or options that differ end
  * the job everywhere, named by host.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "lib/faults.h"
 #include "lib/launch_differences.h"
@@ -24,6 +18,7 @@
 #include "lib/network.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const double most_s = 5.0, deadline_s = 60.0;

@@ -6,17 +6,12 @@
  * had its gradients ready, predict comm_exposed and comm_hidden within 10 %.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/network.h"
+#include "lib/test.h"
 #include "lib/timed.h"
 
 enum { RANKS = 2, TURNS = 5, MOST_TRIES = 15, STEPS = 6, FORWARD_MS = 30 };

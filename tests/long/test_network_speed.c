@@ -6,11 +6,7 @@
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 
 enum { HOSTS = 4, PORT = 5001, BLOCK = 1 << 20, TRIES = 3 };
 

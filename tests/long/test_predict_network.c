@@ -9,19 +9,14 @@
  * processes are run again, and left out where they stay so.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 
 enum { HOSTS = 4, WORDS = 40, TRIES = 3 };
 

@@ -8,22 +8,17 @@
  * DPB_FAULTS=N: so many instead of 200; DPB_FAULTS_SEED=S: others. A failure names the command that
  * repeats it.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 
 static const double most_s = 5.0; /* to end, beyond the deadline of who waits */

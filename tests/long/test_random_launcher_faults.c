@@ -6,20 +6,15 @@
  * DPB_FAULTS=N: so many instead of 50; DPB_FAULTS_SEED=S: others. A failure names the fault and its
  * seed.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/faults.h"
 #include "lib/launch_faults.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 #include "lib/training.h"
 

@@ -2,10 +2,6 @@
  * test_bad_input.c - whatever is wrong with what the user gives is refused with exit code 2, by a
  * message that says where it stands and what to do, and leaves nothing behind.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +9,10 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 #include "lib/training.h"
 

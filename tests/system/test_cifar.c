@@ -3,18 +3,13 @@
  * does not depend on the threads that fetch. The set is made here: ten classes, each a pattern of
  * blocks with noise over it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "lib/cases.h"
 #include "lib/command.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { SIDE = 32, IMAGE = 3 * SIDE * SIDE, RECORD = 1 + IMAGE, TRAIN = 640, TEST = 200 };

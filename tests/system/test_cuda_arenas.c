@@ -6,19 +6,14 @@
  * a GPU (lib/stand_in.h).
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/cases.h"
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 #define CUDA "device.name=cuda device.tuning=no run.precision=fp32 "

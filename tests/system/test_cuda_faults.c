@@ -4,22 +4,17 @@
  * and leaves nothing behind; or it is stopped, and the others wait no longer than they may. On a
  * CUDA for tests (tests/cuda), or with DPB_TEST_DEVICE=cuda on a GPU that two workers share.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 
 #define CUDA "device.name=cuda run.precision=fp32 device.ids=0,0 device.tuning=no "

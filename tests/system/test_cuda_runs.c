@@ -5,19 +5,14 @@
  * there is none.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/cases.h"
 #include "lib/link_rows.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 #define CUDA "device.name=cuda run.precision=fp32 model.name=tiny run.batch=2 device.tuning=no "

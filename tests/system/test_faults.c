@@ -3,22 +3,17 @@
  * test_faults.c - a process of a job that is killed, ends, fails, stops or hangs, in every phase:
  * the job ends soon everywhere, says who, where and in which step, and leaves nothing behind.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 
 static const double most_s = 5.0;      /* from the fault to the end of the job */

@@ -4,21 +4,16 @@
  * backward with a core for communication and not without, what Gloo cannot is refused, and its
  * waits end as all others do: with the culprit's name, and not for a job that is suspended.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 
 #define GLOO FAULTS_BASE "eval.every=0 comm.name=gloo "

@@ -5,16 +5,12 @@
  */
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/timed.h"
 
 enum { MAX_SETTINGS = 4 };

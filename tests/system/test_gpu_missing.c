@@ -5,20 +5,15 @@
  * device cuda was not built, why that was.
  */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 
 static const double deadline_s = 60;
 

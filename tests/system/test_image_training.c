@@ -3,21 +3,16 @@
  * test_image_training.c - training on directories of JPEG files: the same losses whatever the
  * number of threads and the way files are kept, and damage reported in the result.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "jpeg_files.h"
 #include "lib/command.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 
 enum { IMAGES = 24, TESTS = 6, STEPS = 7 };
 

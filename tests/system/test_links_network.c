@@ -3,22 +3,17 @@
  * rate of its sender's link. `dpbench predict --links` takes the slowest.
  */
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 
 enum { HOSTS = 3, WORDS = 32 };
 

@@ -4,16 +4,12 @@
  * and strategy sleep for them, must come out as they are.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
+#include "lib/test.h"
 #include "lib/timed.h"
 #include "train/delay.h"
 

@@ -7,18 +7,12 @@
  * are refused.
  */
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "lib/cases.h"
 #include "lib/faults.h"
@@ -27,6 +21,7 @@
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 
 #define BASE LAUNCH_BASE "eval.every=0 "

@@ -3,20 +3,15 @@
  * test_nan.c - a number that is none is reported at its step: in the loss, and in weights from
  * which a device still computes a finite loss, because max(0, NaN) is 0 to it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0;

@@ -5,17 +5,11 @@
  * tests (tests/cuda), which really sum between the workers; or, what of it makes sense there, on a
  * GPU that the workers share (lib/stand_in.h, comm.host_ids = rank).
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "lib/cases.h"
 #include "lib/faults.h"
@@ -23,6 +17,7 @@
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 #include "lib/training.h"
 #include "lib/traces.h"
 

@@ -3,22 +3,17 @@
  * train the same, they move the bytes over it that their definitions say, and a link that goes down
  * in the middle of a bucket, or a rank that is killed, ends the job in time.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/faults.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 
 enum { HOSTS = 3, WORDS = 48, TRIES = 3 };
 

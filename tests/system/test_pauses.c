@@ -7,17 +7,11 @@
  * of two things of which the other comes, is found by its deadline, or by this program's where that
  * wait has none.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "dpbench/comm.h"
 #include "lib/cases.h"
@@ -25,6 +19,7 @@
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { FEWEST = 2, MOST = 4, AT_ONCE = 6, MOST_WORDS = 64, REPEATS = 5 };

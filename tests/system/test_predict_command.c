@@ -1,16 +1,11 @@
 /* test_predict_command.c - `dpbench predict` after a real run of one worker; what its command line
  * refuses. Its numbers are test_predict.c's and test_predict_report.c's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 
 static const double deadline_s = 60;
 

@@ -1,17 +1,12 @@
 /* test_profile.c - run.profile: the table, the result, and the device that keeps no account. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/cases.h"
 #include "lib/command.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0;

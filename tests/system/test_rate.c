@@ -5,22 +5,17 @@
  * apart, and the longest steps sum to far more than the time that passed.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "dpbench/comm.h"
 #include "lib/cases.h"
 #include "lib/launchers.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/timed.h"
 
 enum { WORKERS = 16, STEPS = 25, WARM = 2, TRIES = 6, AHEAD_S = 1000 };

@@ -4,22 +4,17 @@
  * computed. One that does not fit is refused.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "dpbench/plugin.h"
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 
 #define BUILD_PLUGIN "cc -std=c11 -Wall -Wextra -Werror -shared -fPIC -Iinclude"
 

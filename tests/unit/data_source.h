@@ -5,18 +5,15 @@
 #ifndef DPB_TESTS_DATA_SOURCE_H
 #define DPB_TESTS_DATA_SOURCE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/config.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 
 struct source {
     const struct dpb_data_ops *ops;

@@ -5,17 +5,14 @@
 #ifndef DPB_TESTS_JPEG_FILES_H
 #define DPB_TESTS_JPEG_FILES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <jpeglib.h>
+
+#include "lib/test.h"
 
 struct picture {
     uint32_t w, h;

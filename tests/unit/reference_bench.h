@@ -6,19 +6,15 @@
 #define REFERENCE_BENCH_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "graph/graph.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 
 enum { SEED = 7, STEP = 3, FIRST_SAMPLE = 5, GAP = -77 };
 

@@ -3,13 +3,8 @@
  * that the test sets.
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "dpbench/random.h"
@@ -22,6 +17,7 @@ static int64_t made_up_now_ns(void)
 }
 
 #define dpb_now_ns made_up_now_ns
+#include "lib/test.h"
 #include "train/account.c"
 
 enum { STEPS = 2000, LONGEST = 600 /* ns */, CAPACITY = 256, RECORDS = STEPS + 10 };

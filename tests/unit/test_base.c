@@ -3,19 +3,15 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "lib/capture.h"
+#include "lib/test.h"
 
 static int reset(void **state)
 {

@@ -6,11 +6,7 @@
 #define _GNU_SOURCE
 #endif
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "base/log.h"
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
+#include "lib/test.h"
 
 /* -------------------------------------------------------------------------------------- fixture */
 

@@ -4,13 +4,8 @@
  */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -18,6 +13,7 @@
 #include "conform/conform.h"
 #include "dpbench/random.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 
 enum { MOST = 5000, CANARY = 0xa5 };
 static const uint64_t sizes[] = {1, 2, 1023, 1024, 1025, 2047, MOST};

@@ -3,18 +3,13 @@
  * shown (core/study/compare.c).
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "lib/printed.h"
+#include "lib/test.h"
 #include "study/compare.h"
 #include "study/json.h"
 

@@ -4,14 +4,10 @@
  * and has other users.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "base/comparison.h"
 #include "dpbench/random.h"
+#include "lib/test.h"
 #include "stats_oracle.h"
 
 enum { N_CASES = sizeof oracle_cases / sizeof *oracle_cases, MOST = 64, STUDIES = 1000 };

@@ -2,19 +2,15 @@
  * Configuration files: what is read, and every refusal with its file and line; the command line;
  * JSON there and back.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/config.h"
 #include "base/log.h"
+#include "lib/test.h"
 
 static char directory[] = "/tmp/dpbench-test-XXXXXX";
 static char path[sizeof directory + 16];

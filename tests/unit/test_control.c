@@ -4,18 +4,14 @@
  */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "dpbench/random.h"
+#include "lib/test.h"
 #include "train/control.h"
 #include "world/world.h"
 

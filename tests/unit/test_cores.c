@@ -6,8 +6,6 @@
 #include <limits.h>
 #include <math.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "lib/command.h"
+#include "lib/test.h"
 #include "machine/cgroup.h"
 #include "machine/cores.h"
 

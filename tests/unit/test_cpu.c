@@ -4,19 +4,14 @@
  * alone, ties, and what is refused. The models: test_cpu_models.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "conform/networks.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
+#include "lib/test.h"
 
 static const struct dpb_plugin odd = {.name = "odd", .ops = &dpb_network_odd};
 

@@ -3,18 +3,13 @@
  * test_cpu_profile.c - the account that the cpu device keeps of its ops: complete, within the wall
  * clock, begun anew when asked, and none where it was not asked for.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "lib/session.h"
+#include "lib/test.h"
 
 static int64_t now_ns(void)
 {

@@ -7,10 +7,6 @@
  */
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "lib/command.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
+#include "lib/test.h"
 #include "plugins/devices/cuda/plan.h"
 #include "plugins/devices/cuda/products.h"
 

@@ -4,17 +4,14 @@
  * each case is this program again, as `test_cuda_driver words BUILT`.
  */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/cuda/driver.h"
+#include "lib/test.h"
 
 /* The words of a process that has `settings` (NAME=VALUE ...; ended by NULL) in its environment. */
 static void words(const char *built, char *const *settings, char text[1024])

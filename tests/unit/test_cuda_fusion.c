@@ -6,21 +6,16 @@
  * not as it should be; with DPB_TEST_DEVICE=cuda on a GPU. Op by op against the reference, what the
  * tuning's file keeps, and what is refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "lib/command.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 #include "plugins/devices/cuda/cuda.h"
 
 static char cache[64]; /* a directory for the tuning's file */

@@ -3,18 +3,13 @@
  * test_cuda_layouts.c - the cuda device in NCHW, held to the reference op by op: on a CUDA for
  * tests, or with DPB_TEST_DEVICE=cuda on a GPU. NHWC is what all other tests of the device are in.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "lib/cases.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 #include "plugins/devices/cuda/cuda.h"
 
 /* Every op, odd padding, several groups, samples in both orders; in each precision. */

@@ -5,17 +5,11 @@
  * whether or not the two GPUs are peers. On a CUDA for tests, or on a GPU (lib/stand_in.h).
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/vec.h"
@@ -25,6 +19,7 @@
 #include "lib/plugin.h"
 #include "lib/session.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 #include "train/optimizer.h"
 
 enum { N = 30011, SOURCES = 5, SEED_VALUES = 5 };

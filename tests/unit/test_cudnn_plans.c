@@ -11,21 +11,16 @@
  * with one of tests/fakes, whose cuInit finds no GPU.
  */
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "lib/model.h"
 #include "lib/plugin.h"
 #include "lib/session.h"
+#include "lib/test.h"
 #include "plugins/devices/cuda/plan.h"
 #include "plugins/devices/cuda/products.h"
 

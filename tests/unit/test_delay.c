@@ -3,17 +3,13 @@
  * seed, rank and step, what is refused, and that a sleep is never shorter than its delay.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/log.h"
+#include "lib/test.h"
 #include "train/delay.h"
 
 enum { DRAWS = 200000, WORKERS = 4 };

@@ -3,18 +3,13 @@
  * and what they say of a device that fails and of a peer that never comes. What they compute is
  * tested with ranks as threads (test_ranks.c) and in runs (tests/system/test_device_runs.c).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/lazy_device.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 #include "world/world.h"
 
 enum { MAX_WORKERS = 5, ELEMENTS = 1003, BUCKET = 100, N_BUCKETS = 11, SHARDS_ALL = 0, SHARDS_ONE };

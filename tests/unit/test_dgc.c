@@ -3,18 +3,14 @@
  * plain form in float64: several workers, a training's steps, bit for bit.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/config.h"
 #include "base/options.h"
 #include "dpbench/random.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 
 enum { N = 1500, WORKERS = 3, STEPS = 10, START = 2, WARMUP = 4 };
 static const double ratio = 0.004, momentum = 0.5;

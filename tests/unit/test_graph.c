@@ -3,18 +3,13 @@
  * networks themselves: test_model_counts.c, test_model_shapes.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "lib/model.h"
+#include "lib/test.h"
 
 static void test_tiny_has_every_op(void **unused)
 {

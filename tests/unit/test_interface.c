@@ -3,18 +3,13 @@
  * of this test's own with interfaces that it makes.
  */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
+#include "lib/test.h"
 #include "plugins/lib/interface.h"
 #include "train/experiment.h"
 

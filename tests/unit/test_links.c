@@ -4,18 +4,13 @@
  * devices of a made-up machine; and memory, cores and loopback of this one, in short.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "lib/command.h"
+#include "lib/test.h"
 #include "machine/cores.h"
 #include "machine/links.h"
 #include "machine/topology.h"

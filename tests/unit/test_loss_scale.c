@@ -2,13 +2,8 @@
  * test_loss_scale.c - the scale of the loss in fp16: halved by every overflow, doubled after a
  * thousand steps without one, and never where it is fixed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "train/loss_scale.h"
 
 static void clean_steps(struct dpb_loss_scale *scale, int n)

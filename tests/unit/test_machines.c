@@ -1,16 +1,11 @@
 /*
  * test_machines.c - which rank is on which machine, as text and as numbers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "launch/machines.h"
+#include "lib/test.h"
 
 enum { RANKS = 16 };
 

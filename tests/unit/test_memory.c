@@ -1,18 +1,13 @@
 /* test_memory.c - how much memory there is: made-up systems, and this one. */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
+#include "lib/test.h"
 #include "machine/memory.h"
 
 static char root[64];

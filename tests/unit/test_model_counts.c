@@ -6,18 +6,13 @@
  * channels x kernel x input channels, every size written down here and none taken from core. They
  * see what parameters do not: strides and padding.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/model.h"
+#include "lib/test.h"
 
 /* A convolution with a bias or without has the same number; a dense layer is one of a pixel. */
 static uint64_t conv(uint64_t size, uint64_t out, uint64_t kernel, uint64_t in)

@@ -2,15 +2,10 @@
  * test_model_shapes.c - every network's shapes, strides, padding and rates, layer by layer where it
  * matters. Counts: test_model_counts.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "lib/model.h"
+#include "lib/test.h"
 
 static void assert_shape(const struct dpb_graph *graph, const char *name, uint32_t c, uint32_t h,
                          uint32_t w)

@@ -4,12 +4,8 @@
  * order, what it refuses, and what of it is left by an error and by an abort. Every rank is a
  * process.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <nccl.h>
+
+#include "lib/test.h"
 
 enum { RANKS = 3, COUNT = 1001, LONGEST_S = 20 };
 

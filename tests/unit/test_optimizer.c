@@ -2,18 +2,14 @@
  * test_optimizer.c - the update rules against their formulas in double, on ranges of every kind.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/random.h"
+#include "lib/test.h"
 #include "train/optimizer.h"
 
 enum { ELEMENTS = 5008, STEPS = 20, MAX_RANGES = 16, PLAIN_STEP = 2 };

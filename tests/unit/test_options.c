@@ -2,17 +2,13 @@
  * Option tables: every type, every refusal by its whole message, what results and help show of
  * them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/options.h"
+#include "lib/test.h"
 
 struct values {
     int64_t batch, any;

@@ -1,14 +1,9 @@
 /* test_pattern.c - gradients of known sums: exact in every type, never 0, told apart by rank,
  * element and repetition; the check finds each wrong element and says where the first one is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "base/vec.h"
+#include "lib/test.h"
 #include "train/pattern.h"
 
 enum { N = 2500 /* blocks of 1024, and a part */ };

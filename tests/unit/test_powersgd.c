@@ -3,19 +3,15 @@
  * matrices written out whole: what is decoded, what stays in the residuals, what is refused.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/config.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "dpbench/random.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 
 enum { WORKERS = 3, STEPS = 4, FIRST = 1000, MOST = 4000, STATE = 4000 };
 

@@ -1,15 +1,10 @@
 /* test_predict.c - predicted steps against limits that are known exactly, the formulas of the
  * field, and a second way to the same number. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
+#include "lib/test.h"
 #include "study/predict.h"
 
 #define MB 1e6

@@ -1,17 +1,12 @@
 /* test_predict_report.c - the document of `dpbench predict` from made-up results: what it takes
  * from them, what it refuses by name, and how long it takes. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "lib/documented.h"
+#include "lib/test.h"
 #include "study/json.h"
 #include "study/predict_report.h"
 

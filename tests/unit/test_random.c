@@ -3,14 +3,10 @@
  * made from its words.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "dpbench/random.h"
+#include "lib/test.h"
 
 /* The function keys by seed and stream; this undoes the stream. */
 static struct dpb_random4 philox(uint32_t k0, uint32_t k1, const uint32_t c[4])

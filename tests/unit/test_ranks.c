@@ -8,10 +8,6 @@
  */
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +15,12 @@
 
 #include "comm/ps_cpu/ps.h" /* before cmocka's macro `fail` */
 
-#include <cmocka.h>
-
 #include "averaging_oracle.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "lib/lazy_device.h"
 #include "lib/plugin.h"
+#include "lib/test.h"
 #include "train/experiment.h"
 #include "world/host_device.h"
 #include "world/world.h"

@@ -4,17 +4,12 @@
  * events: every status has its name, place and a hint. Needs no device.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#include <cmocka.h>
-
+#include "lib/test.h"
 #include "lib/verbs/failure.h"
 
 static char said[2048];

@@ -1,10 +1,5 @@
 /* test_result.c - results from made-up journals: the numbers, the names that scripts count on, and
  * the files. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,6 +18,7 @@
 #include "dpbench/random.h"
 #include "lib/documented.h"
 #include "lib/printed.h"
+#include "lib/test.h"
 #include "study/json.h"
 #include "study/monitor_report.h"
 #include "study/result.h"

@@ -4,21 +4,16 @@
  * the sender's memory late and says late that it has. All members are moved by one thread, in
  * random order.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/plugin.h"
 #include "lib/mesh_transport.h"
 #include "lib/ring.h"
+#include "lib/test.h"
 #include "train/experiment.h"
 
 enum { MAX_MEMBERS = 7, MAX_BUCKETS = 24, KINDS = 3 };

@@ -2,14 +2,10 @@
  * test_schedule.c - the learning rate of a step: values worked out by hand, and what is refused.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/log.h"
+#include "lib/test.h"
 #include "train/schedule.h"
 
 enum { POINTS = 8 };

@@ -2,15 +2,10 @@
  * test_secret.c - codes are those that the algorithm's authors published, and what they are of
  * counts.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/secret.h"
+#include "lib/test.h"
 
 /* BLAKE2b-256 keyed by 00 01 .. 1f, of the bytes 00 01 02: by Python's hashlib. */
 static const uint8_t expected[DPB_MAC_BYTES] = {

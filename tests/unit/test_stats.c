@@ -3,16 +3,12 @@
  * series whose verdict is known.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/stats.h"
 #include "dpbench/random.h"
+#include "lib/test.h"
 #include "stats_oracle.h"
 
 enum { N_CASES = sizeof oracle_cases / sizeof *oracle_cases };

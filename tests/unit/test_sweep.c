@@ -1,10 +1,5 @@
 /* test_sweep.c - sweeps: the product and its order, rows against numbers made by hand, the table.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +9,7 @@
 #include "base/log.h"
 #include "lib/documented.h"
 #include "lib/printed.h"
+#include "lib/test.h"
 #include "study/json.h"
 #include "study/launch_line.h"
 #include "study/sweep.h"

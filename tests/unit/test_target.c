@@ -1,10 +1,5 @@
 /* test_target.c - times to accuracy from made results: every column against numbers made by hand,
  * censoring, ranks, and how often a planted difference is found. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +10,7 @@
 #include "dpbench/random.h"
 #include "lib/documented.h"
 #include "lib/printed.h"
+#include "lib/test.h"
 #include "study/compare.h"
 #include "study/forms.h"
 #include "study/json.h"

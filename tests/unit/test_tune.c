@@ -1,9 +1,4 @@
 /* test_tune.c - the search of a [tune] in planted values: what it finds, by how many trials. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +9,7 @@
 #include "dpbench/random.h"
 #include "lib/documented.h"
 #include "lib/printed.h"
+#include "lib/test.h"
 #include "study/json.h"
 #include "study/sweep.h"
 #include "study/tune.h"

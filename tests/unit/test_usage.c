@@ -4,19 +4,14 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "lib/command.h"
+#include "lib/test.h"
 #include "machine/proc.h"
 #include "machine/usage.h"
 #include "train/monitor.h"

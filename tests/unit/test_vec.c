@@ -3,16 +3,12 @@
  * offsets, aliasing, and the bits of sums however they are grouped.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/vec.h"
 #include "dpbench/random.h"
+#include "lib/test.h"
 
 enum { MAX_N = 5000, MAX_K = 9, GUARD = 16 /* elements around a range that must not change */ };
 

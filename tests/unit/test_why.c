@@ -1,17 +1,13 @@
 /* test_why.c - why a run is not faster, from made-up journals: numbers by hand, what is said and
  * what is not. tests/system/why_slow.py has real runs with planted causes. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/comparison.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
+#include "lib/test.h"
 #include "study/json.h"
 #include "study/why.h"
 

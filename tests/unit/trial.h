@@ -10,11 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "launch/launch.h"
+#include "lib/test.h"
 #include "world/world.h"
 
 enum { TRIAL_RANKS = 64, TRIAL_DEADLINE_S = 60, TRIAL_ERRORS = 8192 };
