@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <ini.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@
 #include "base/log.h"
 
 enum {
-    SECTION_BYTES = 49,  /* inih cuts a section's name after these bytes */
+    SECTION_BYTES = 49, /* inih cuts a section's name after these bytes */
+    MESSAGE_BYTES = 4096,
     MAX_SETTINGS = 4096, /* more than there are options: each is looked for among the others */
 };
 
@@ -81,6 +83,17 @@ const char *dpb_config_origin(const struct dpb_config *config, const char *secti
 {
     const struct dpb_setting *setting = find(config, section, key);
     return setting ? setting->origin : "default";
+}
+
+dpb_status dpb_config_fail(const struct dpb_config *config, dpb_status status, const char *section,
+                           const char *key, const char *format, ...)
+{
+    char message[MESSAGE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return dpb_fail(status, "%s: %s", dpb_config_origin(config, section, key), message);
 }
 
 static bool is_utf8(const char *text)

@@ -10,7 +10,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "dpbench/status.h"
+#include "dpbench/host.h"
 
 struct dpb_setting {
     char *section, *key, *value;
@@ -47,6 +47,10 @@ unsigned long dpb_config_count(const struct dpb_config *config, const char *sect
 /* Where a setting comes from: "FILE:LINE", "command line" or "default". Likewise. */
 const char *dpb_config_origin(const struct dpb_config *config, const char *section,
                               const char *key);
+/* dpb_fail with the setting's origin before the message. */
+DPB_PRINTF(5, 6)
+dpb_status dpb_config_fail(const struct dpb_config *config, dpb_status status, const char *section,
+                           const char *key, const char *format, ...);
 
 /* {SECTION: {KEY: {"value": text, "origin": text}}}. Reading also accepts the numbers and booleans
  * of a result, and skips entries with origin "default" or "derived". @owned. */

@@ -75,10 +75,9 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct 
     DPB_TRY(dpb_sweep_config(sweep, &job, &config));
     dpb_status status = dpb_experiment_create(config, &experiment);
     if (status == DPB_OK && experiment->settings.run.trace[0])
-        status = dpb_fail(DPB_USAGE,
-                          "%s: run.trace in a sweep: each run would replace the file of the one "
-                          "before; leave it out, or trace one run without [sweep]",
-                          dpb_config_origin(config, "run", "trace"));
+        status = dpb_config_fail(config, DPB_USAGE, "run", "trace",
+                                 "run.trace in a sweep: each run would replace the file of the one "
+                                 "before; leave it out, or trace one run without [sweep]");
     if (status == DPB_OK)
         status = build_cell(sweep, cell, experiment, plan);
     if (status == DPB_OK)

@@ -74,15 +74,14 @@ static dpb_status check_ranks(const struct dpb_party *party,
     if (learners > 1)
         snprintf(each, sizeof each, " times run.learners = %lld", learners);
     if (n_ranks != party->n_ranks)
-        return dpb_fail(DPB_USAGE,
-                        "%s: run.workers = %lld%s and run.servers = %u make %u ranks, but %s has "
-                        "started %u; %s, or start as many",
-                        dpb_config_origin(experiment->config, "run", "workers"),
-                        (long long)experiment->settings.run.workers, each, experiment->n_servers,
-                        n_ranks, party->launcher, party->n_ranks,
-                        dpb_config_get(experiment->config, "run", "workers")
-                            ? "leave run.workers out"
-                            : "let run.learners divide its workers");
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "workers",
+                               "run.workers = %lld%s and run.servers = %u make %u ranks, but %s "
+                               "has started %u; %s, or start as many",
+                               (long long)experiment->settings.run.workers, each,
+                               experiment->n_servers, n_ranks, party->launcher, party->n_ranks,
+                               dpb_config_get(experiment->config, "run", "workers")
+                                   ? "leave run.workers out"
+                                   : "let run.learners divide its workers");
     return check_machines(party, experiment);
 }
 

@@ -263,9 +263,8 @@ static dpb_status check_search(const struct dpb_config *config, const struct dpb
     if (sweep->n_axes == 0)
         return dpb_fail(DPB_USAGE, "%s: [tune] has no axis: write SECTION.KEY = LIST", origin);
     if (sweep->objective == DPB_OBJECTIVE_TARGET && !dpb_config_get(config, "eval", "target"))
-        return dpb_fail(DPB_USAGE,
-                        "%s: tune.objective = time_to_target needs a target: set eval.target",
-                        dpb_config_origin(config, "tune", "objective"));
+        return dpb_config_fail(config, DPB_USAGE, "tune", "objective",
+                               "tune.objective = time_to_target needs a target: set eval.target");
     return DPB_OK;
 }
 

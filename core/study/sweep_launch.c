@@ -26,9 +26,9 @@ dpb_status dpb_sweep_launch_check(const struct dpb_config *config, struct dpb_sw
     size_t n_words = 0;
     for (size_t i = 0; sweep->launch[0] == '\0' && i < 2; i++)
         if (dpb_config_get(config, section, needs_launch[i]))
-            return dpb_fail(DPB_USAGE, "%s: %s.%s without %s.launch: give one, or leave it out",
-                            dpb_config_origin(config, section, needs_launch[i]), section,
-                            needs_launch[i], section);
+            return dpb_config_fail(config, DPB_USAGE, section, needs_launch[i],
+                                   "%s.%s without %s.launch: give one, or leave it out", section,
+                                   needs_launch[i], section);
     if (sweep->launch[0] == '\0')
         return DPB_OK;
     sweep->launch_origin = dpb_config_origin(config, section, "launch");

@@ -45,7 +45,7 @@ static dpb_status load_plugin(struct dpb_experiment *experiment, dpb_plugin_kind
 {
     const struct dpb_plugin *plugin;
     const char *section = dpb_plugin_place[kind].section;
-    const char *where = dpb_experiment_origin(experiment, section, dpb_plugin_place[kind].key);
+    const char *where = dpb_config_origin(experiment->config, section, dpb_plugin_place[kind].key);
     bool alone = kind == DPB_PLUGIN_COMM && experiment->settings.run.mode == DPB_MODE_COMM;
     DPB_TRY(dpb_plugin_load(kind, name, where, alone ? dpb_comm_host() : &dpb_host, &plugin));
     experiment->plugins[kind] = plugin;
@@ -86,17 +86,16 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
     uint64_t shares = n_workers * (uint64_t)run->accumulate;
     uint64_t batch = (uint64_t)run->batch;
     if (run->batch && run->global_batch)
-        return dpb_fail(DPB_USAGE, "%s: run.global_batch is given beside run.batch (%s); give one",
-                        dpb_experiment_origin(experiment, "run", "global_batch"),
-                        dpb_experiment_origin(experiment, "run", "batch"));
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "global_batch",
+                               "run.global_batch is given beside run.batch (%s); give one",
+                               dpb_config_origin(experiment->config, "run", "batch"));
     if (run->global_batch) {
         if ((uint64_t)run->global_batch % shares != 0)
-            return dpb_fail(DPB_USAGE,
-                            "%s: run.global_batch = %lld does not divide by %lld workers "
-                            "times %lld micro-batches; take a multiple of that",
-                            dpb_experiment_origin(experiment, "run", "global_batch"),
-                            (long long)run->global_batch, (long long)n_workers,
-                            (long long)run->accumulate);
+            return dpb_config_fail(experiment->config, DPB_USAGE, "run", "global_batch",
+                                   "run.global_batch = %lld does not divide by %lld workers times "
+                                   "%lld micro-batches; take a multiple of that",
+                                   (long long)run->global_batch, (long long)n_workers,
+                                   (long long)run->accumulate);
         batch = (uint64_t)run->global_batch / shares;
     }
     if (batch == 0)
@@ -116,20 +115,20 @@ static dpb_status derive_machines(struct dpb_experiment *experiment)
     uint32_t n_ranks = experiment->n_workers + experiment->n_servers;
     char why[128];
     if (n_ranks > DPB_JOB_RANKS)
-        return dpb_fail(
-            DPB_USAGE,
-            "%s: run.servers = %u and run.workers = %lld (%s), each with %lld learner%s "
-            "(%s), are %u processes; a job has at most %d",
-            dpb_experiment_origin(experiment, "run", "servers"), experiment->n_servers,
-            (long long)run->workers, dpb_experiment_origin(experiment, "run", "workers"),
-            (long long)run->learners, run->learners == 1 ? "" : "s",
-            dpb_experiment_origin(experiment, "run", "learners"), n_ranks, DPB_JOB_RANKS);
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "servers",
+                               "run.servers = %u and run.workers = %lld (%s), each with %lld "
+                               "learner%s (%s), are %u processes; a job has at most %d",
+                               experiment->n_servers, (long long)run->workers,
+                               dpb_config_origin(experiment->config, "run", "workers"),
+                               (long long)run->learners, run->learners == 1 ? "" : "s",
+                               dpb_config_origin(experiment->config, "run", "learners"), n_ranks,
+                               DPB_JOB_RANKS);
     experiment->machines = calloc(n_ranks, sizeof *experiment->machines);
     if (!experiment->machines)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the machines of %u ranks", n_ranks);
     if (!dpb_machines_parse(hosts, n_ranks, experiment->machines, &experiment->n_machines, why))
-        return dpb_fail(DPB_USAGE, "%s: comm.hosts = %s: %s",
-                        dpb_experiment_origin(experiment, "comm", "hosts"), hosts, why);
+        return dpb_config_fail(experiment->config, DPB_USAGE, "comm", "hosts",
+                               "comm.hosts = %s: %s", hosts, why);
     return DPB_OK;
 }
 
@@ -156,11 +155,10 @@ static dpb_status refuse_precision(const struct dpb_experiment *experiment,
         if (device->capabilities & (UINT64_C(1) << i))
             snprintf(has + used, sizeof has - used, " %s", dpb_precision_name((dpb_precision)i));
     }
-    return dpb_fail(DPB_UNSUPPORTED,
-                    "%s: device '%s' does not compute in %s; set run.precision to one that it "
-                    "has:%s (%s)",
-                    dpb_experiment_origin(experiment, "run", "precision"), device->name,
-                    dpb_precision_name(precision), has, device->summary);
+    return dpb_config_fail(
+        experiment->config, DPB_UNSUPPORTED, "run", "precision",
+        "device '%s' does not compute in %s; set run.precision to one that it has:%s (%s)",
+        device->name, dpb_precision_name(precision), has, device->summary);
 }
 
 static dpb_status check_precision(struct dpb_experiment *experiment)
@@ -176,11 +174,10 @@ static dpb_status check_precision(struct dpb_experiment *experiment)
                                     ? experiment->weight_type
                                     : (dpb_dtype)(settings->comm.gradient - 1);
     if (fp64 != (experiment->gradient_type == DPB_FP64))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm.gradient = %s cannot be used with run.precision = "
-                        "%s; leave comm.gradient out",
-                        dpb_experiment_origin(experiment, "comm", "gradient"),
-                        dpb_dtype_name(experiment->gradient_type), dpb_precision_name(precision));
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "comm", "gradient",
+            "comm.gradient = %s cannot be used with run.precision = %s; leave comm.gradient out",
+            dpb_dtype_name(experiment->gradient_type), dpb_precision_name(precision));
     return DPB_OK;
 }
 
@@ -217,12 +214,13 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     if (status == DPB_OK)
         status = check_precision(made);
     if (status == DPB_OK)
-        status = dpb_save_points_make(
-            &made->settings, dpb_experiment_origin(made, "checkpoint", "at"), &made->save_points);
+        status = dpb_save_points_make(&made->settings,
+                                      dpb_config_origin(made->config, "checkpoint", "at"),
+                                      &made->save_points);
     if (status == DPB_OK)
         status = dpb_delay_make(
-            made->settings.run.delay, dpb_experiment_origin(made, "run", "delay"),
-            made->settings.run.delay_ranks, dpb_experiment_origin(made, "run", "delay_ranks"),
+            made->settings.run.delay, dpb_config_origin(made->config, "run", "delay"),
+            made->settings.run.delay_ranks, dpb_config_origin(made->config, "run", "delay_ranks"),
             made->n_workers, (uint64_t)made->settings.run.seed, &made->delay);
     if (status != DPB_OK) {
         dpb_experiment_destroy(made);
@@ -262,12 +260,13 @@ static dpb_status probe_file(const struct dpb_experiment *experiment, const char
     snprintf(directory, sizeof directory, "%.*s",
              slash ? (int)(slash == file ? 1 : slash - file) : 1, slash ? file : ".");
     if (access(directory, W_OK | X_OK) != 0)
-        return dpb_fail(DPB_USAGE, "%s: %s.%s = %s: %s cannot be written to: %s",
-                        dpb_experiment_origin(experiment, section, key), section, key, file,
-                        directory, strerror(errno));
+        return dpb_config_fail(experiment->config, DPB_USAGE, section, key,
+                               "%s.%s = %s: %s cannot be written to: %s", section, key, file,
+                               directory, strerror(errno));
     if (stat(file, &info) == 0 && !S_ISREG(info.st_mode))
-        return dpb_fail(DPB_USAGE, "%s: %s.%s = %s is there and is no regular file; name a file",
-                        dpb_experiment_origin(experiment, section, key), section, key, file);
+        return dpb_config_fail(experiment->config, DPB_USAGE, section, key,
+                               "%s.%s = %s is there and is no regular file; name a file", section,
+                               key, file);
     return DPB_OK;
 }
 
@@ -277,9 +276,9 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
         const struct dpb_plugin *plugin = experiment->plugins[kind];
         const struct dpb_plugin_place *place = &dpb_plugin_place[kind];
         if (plugin && plugin->missing)
-            return dpb_fail(DPB_UNSUPPORTED, "%s: %s '%s' cannot run here: %s",
-                            dpb_experiment_origin(experiment, place->section, place->key),
-                            dpb_plugin_kind_name[kind], plugin->name, plugin->missing);
+            return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, place->section, place->key,
+                                   "%s '%s' cannot run here: %s", dpb_plugin_kind_name[kind],
+                                   plugin->name, plugin->missing);
     }
     DPB_TRY(probe_file(experiment, "run", "trace", experiment->settings.run.trace));
     return probe_file(experiment, "checkpoint", "save", experiment->settings.checkpoint.save);

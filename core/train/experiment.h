@@ -71,12 +71,6 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
  * data.threads says; built experiments only. What it points to is @borrowed from the experiment. */
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
-/* Where a setting comes from, as messages name it first: "conf/x.ini:12". */
-static inline const char *dpb_experiment_origin(const struct dpb_experiment *experiment,
-                                                const char *section, const char *key)
-{
-    return dpb_config_origin(experiment->config, section, key);
-}
 /* What struct dpb_comm_args takes; NULL with comm.codec = none. */
 static inline const struct dpb_codec *dpb_experiment_codec(const struct dpb_experiment *experiment)
 {

@@ -39,11 +39,11 @@ static dpb_status check_length(const struct dpb_experiment *experiment)
         if (!given(experiment, "run", keys[i]))
             continue;
         if (first)
-            return dpb_fail(DPB_USAGE,
-                            "%s: run.%s is given beside run.%s (%s); a run has exactly one of "
-                            "run.steps, run.seconds and run.epochs",
-                            dpb_experiment_origin(experiment, "run", keys[i]), keys[i], first,
-                            dpb_experiment_origin(experiment, "run", first));
+            return dpb_config_fail(experiment->config, DPB_USAGE, "run", keys[i],
+                                   "run.%s is given beside run.%s (%s); a run has exactly one of "
+                                   "run.steps, run.seconds and run.epochs",
+                                   keys[i], first,
+                                   dpb_config_origin(experiment->config, "run", first));
         first = keys[i];
     }
     return first ? DPB_OK
@@ -59,26 +59,24 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
     const bool adam = optimizer->kind == DPB_ADAM, lars = optimizer->kind == DPB_LARS;
     if (optimizer->kind != DPB_SGD && !lars &&
         (optimizer->nesterov || given(experiment, "optimizer", "momentum")))
-        return dpb_fail(DPB_USAGE,
-                        "%s: optimizer '%s' has no momentum%s; leave optimizer.momentum "
-                        "and optimizer.nesterov out, or use sgd",
-                        dpb_experiment_origin(experiment, "optimizer",
-                                              optimizer->nesterov ? "nesterov" : "momentum"),
-                        adam ? "adam" : "adagrad", adam ? ", but optimizer.beta1" : "");
+        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer",
+                               optimizer->nesterov ? "nesterov" : "momentum",
+                               "optimizer '%s' has no momentum%s; leave optimizer.momentum and "
+                               "optimizer.nesterov out, or use sgd",
+                               adam ? "adam" : "adagrad", adam ? ", but optimizer.beta1" : "");
     if (optimizer->decoupled_decay && !adam)
-        return dpb_fail(DPB_USAGE,
-                        "%s: optimizer.decoupled_decay is of optimizer 'adam'; leave it out, or "
-                        "say optimizer.name = adam",
-                        dpb_experiment_origin(experiment, "optimizer", "decoupled_decay"));
+        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "decoupled_decay",
+                               "optimizer.decoupled_decay is of optimizer 'adam'; leave it out, or "
+                               "say optimizer.name = adam");
     if (lars ? optimizer->nesterov : given(experiment, "optimizer", "trust"))
-        return dpb_fail(DPB_USAGE, "%s: optimizer.%s is of optimizer '%s'; leave it out",
-                        dpb_experiment_origin(experiment, "optimizer", lars ? "nesterov" : "trust"),
-                        lars ? "nesterov" : "trust", lars ? "sgd" : "lars");
+        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer",
+                               lars ? "nesterov" : "trust",
+                               "optimizer.%s is of optimizer '%s'; leave it out",
+                               lars ? "nesterov" : "trust", lars ? "sgd" : "lars");
     if (optimizer->nesterov && optimizer->momentum == 0.0)
-        return dpb_fail(DPB_USAGE,
-                        "%s: optimizer.nesterov = yes with optimizer.momentum = 0 is plain "
-                        "sgd; give a momentum or leave nesterov out",
-                        dpb_experiment_origin(experiment, "optimizer", "nesterov"));
+        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "nesterov",
+                               "optimizer.nesterov = yes with optimizer.momentum = 0 is plain sgd; "
+                               "give a momentum or leave nesterov out");
     return DPB_OK;
 }
 
@@ -88,19 +86,17 @@ static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
     if (settings->run.mode != DPB_MODE_FORWARD)
         return DPB_OK;
     if (!(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: run.mode = forward exchanges nothing: comm '%s' (%s) "
-                        "cannot be used with it; leave comm.name out or say "
-                        "independent",
-                        dpb_experiment_origin(experiment, "run", "mode"), settings->comm.name,
-                        dpb_experiment_origin(experiment, "comm", "name"));
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "mode",
+                               "run.mode = forward exchanges nothing: comm '%s' (%s) cannot be "
+                               "used with it; leave comm.name out or say independent",
+                               settings->comm.name,
+                               dpb_config_origin(experiment->config, "comm", "name"));
     if (settings->run.accumulate > 1 || settings->run.prove || settings->comm.late > 0 ||
         settings->eval.every > 0 || settings->eval.final || settings->checkpoint.save[0])
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: run.mode = forward trains nothing: run.accumulate, "
-                        "run.prove, comm.late, [eval] and checkpoint.save have no meaning in "
-                        "it; leave them out",
-                        dpb_experiment_origin(experiment, "run", "mode"));
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "run", "mode",
+            "run.mode = forward trains nothing: run.accumulate, run.prove, comm.late, [eval] and "
+            "checkpoint.save have no meaning in it; leave them out");
     return DPB_OK;
 }
 
@@ -109,21 +105,20 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
     const struct dpb_settings *settings = &experiment->settings;
     if (settings->run.mode != DPB_MODE_COMM)
         return DPB_OK;
-    if (strcmp(dpb_experiment_origin(experiment, "run", "mode"), DPB_COMM_ORIGIN) != 0)
-        return dpb_fail(DPB_USAGE,
-                        "%s: run.mode = comm is no way to run an experiment; say `dpbench comm` to "
-                        "measure its communicator alone",
-                        dpb_experiment_origin(experiment, "run", "mode"));
+    if (strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_COMM_ORIGIN) != 0)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "mode",
+                               "run.mode = comm is no way to run an experiment; say `dpbench comm` "
+                               "to measure its communicator alone");
     if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm '%s' exchanges nothing that could be measured; take another by "
-                        "comm.name=NAME (`dpbench help comm` lists them)",
-                        dpb_experiment_origin(experiment, "comm", "name"), settings->comm.name);
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                               "comm '%s' exchanges nothing that could be measured; take another "
+                               "by comm.name=NAME (`dpbench help comm` lists them)",
+                               settings->comm.name);
     if (given(experiment, "comm_test", "iterations") && given(experiment, "comm_test", "seconds"))
-        return dpb_fail(DPB_USAGE,
-                        "%s: comm_test.iterations is given beside comm_test.seconds (%s); give one",
-                        dpb_experiment_origin(experiment, "comm_test", "iterations"),
-                        dpb_experiment_origin(experiment, "comm_test", "seconds"));
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "comm_test", "iterations",
+            "comm_test.iterations is given beside comm_test.seconds (%s); give one",
+            dpb_config_origin(experiment->config, "comm_test", "seconds"));
     return DPB_OK;
 }
 
@@ -133,21 +128,19 @@ static dpb_status check_network_mode(const struct dpb_experiment *experiment)
         "sizes", "step_factor", "iterations", "warmup_iterations", "barrier", "codecs"};
     if (experiment->settings.run.mode != DPB_MODE_NETWORK)
         return DPB_OK;
-    if (strcmp(dpb_experiment_origin(experiment, "run", "mode"), DPB_NETWORK_ORIGIN) != 0)
-        return dpb_fail(DPB_USAGE,
-                        "%s: run.mode = network is no way to run an experiment; say `dpbench links "
-                        "network`",
-                        dpb_experiment_origin(experiment, "run", "mode"));
+    if (strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_NETWORK_ORIGIN) != 0)
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "run", "mode",
+            "run.mode = network is no way to run an experiment; say `dpbench links network`");
     for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
         if (given(experiment, "comm_test", unused[i]))
-            return dpb_fail(DPB_UNSUPPORTED,
-                            "%s: comm_test.%s is of `dpbench comm`; `dpbench links network` takes "
-                            "comm_test.seconds, min_bytes and max_bytes",
-                            dpb_experiment_origin(experiment, "comm_test", unused[i]), unused[i]);
+            return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm_test", unused[i],
+                                   "comm_test.%s is of `dpbench comm`; `dpbench links network` "
+                                   "takes comm_test.seconds, min_bytes and max_bytes",
+                                   unused[i]);
     if (experiment->settings.comm_test.max_bytes < 1024)
-        return dpb_fail(DPB_USAGE,
-                        "%s: comm_test.max_bytes: messages have 1 KiB, 4 KiB, 16 KiB and so on",
-                        dpb_experiment_origin(experiment, "comm_test", "max_bytes"));
+        return dpb_config_fail(experiment->config, DPB_USAGE, "comm_test", "max_bytes",
+                               "comm_test.max_bytes: messages have 1 KiB, 4 KiB, 16 KiB and so on");
     if (experiment->n_machines < 2)
         return dpb_fail(DPB_USAGE,
                         "all ranks are on one machine: there is no link between machines; start "
@@ -162,15 +155,15 @@ static dpb_status check_place(const struct dpb_experiment *experiment)
     if (experiment->settings.data.place == DPB_PLACE_HOST)
         return DPB_OK;
     if (!(device->capabilities & DPB_DEVICE_POOL))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: data.place = device: device '%s' keeps no samples in memory of its "
-                        "own; leave data.place out",
-                        dpb_experiment_origin(experiment, "data", "place"), device->name);
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "data", "place",
+                               "data.place = device: device '%s' keeps no samples in memory of its "
+                               "own; leave data.place out",
+                               device->name);
     if (!((const struct dpb_data_ops *)data->ops)->pool)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: data.place = device: data '%s' reads its samples as they are needed; "
-                        "leave data.place out, or take data.name = synthetic",
-                        dpb_experiment_origin(experiment, "data", "place"), data->name);
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "data", "place",
+                               "data.place = device: data '%s' reads its samples as they are "
+                               "needed; leave data.place out, or take data.name = synthetic",
+                               data->name);
     return DPB_OK;
 }
 
@@ -178,9 +171,8 @@ static dpb_status check_loss_scale(const struct dpb_experiment *experiment)
 {
     if (given(experiment, "run", "loss_scale") &&
         experiment->settings.run.precision != DPB_PRECISION_FP16)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: run.loss_scale is for run.precision = fp16; leave it out",
-                        dpb_experiment_origin(experiment, "run", "loss_scale"));
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "loss_scale",
+                               "run.loss_scale is for run.precision = fp16; leave it out");
     return DPB_OK;
 }
 
@@ -188,9 +180,9 @@ static dpb_status check_profile(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
     if (experiment->settings.run.profile && !((const struct dpb_device_ops *)device->ops)->profile)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: device '%s' keeps no account of its ops; leave run.profile out",
-                        dpb_experiment_origin(experiment, "run", "profile"), device->name);
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "profile",
+                               "device '%s' keeps no account of its ops; leave run.profile out",
+                               device->name);
     return DPB_OK;
 }
 
@@ -198,14 +190,13 @@ static dpb_status check_trace(const struct dpb_experiment *experiment)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
     if (run->trace[0] && !dpb_mode_has_steps(run->mode))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: run.trace is of the steps of a training, and `%s` has none; leave it "
-                        "out",
-                        dpb_experiment_origin(experiment, "run", "trace"),
-                        dpb_experiment_origin(experiment, "run", "mode"));
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "run", "trace",
+            "run.trace is of the steps of a training, and `%s` has none; leave it out",
+            dpb_config_origin(experiment->config, "run", "mode"));
     if (!run->trace[0] && given(experiment, "run", "trace_steps"))
-        return dpb_fail(DPB_USAGE, "%s: run.trace_steps without run.trace: give the trace's file",
-                        dpb_experiment_origin(experiment, "run", "trace_steps"));
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "trace_steps",
+                               "run.trace_steps without run.trace: give the trace's file");
     return DPB_OK;
 }
 
@@ -213,20 +204,18 @@ static dpb_status check_monitor(const struct dpb_experiment *experiment)
 {
     const int64_t interval_ns = experiment->settings.run.monitor_ns;
     if (interval_ns > 0 && interval_ns < 10000000)
-        return dpb_fail(
-            DPB_USAGE, "%s: run.monitor = %g s would measure itself; give 10 ms or more",
-            dpb_experiment_origin(experiment, "run", "monitor"), (double)interval_ns * 1e-9);
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "monitor",
+                               "run.monitor = %g s would measure itself; give 10 ms or more",
+                               (double)interval_ns * 1e-9);
     if (interval_ns > INT64_C(60000000000))
-        return dpb_fail(DPB_USAGE,
-                        "%s: run.monitor = %g s: the processors' energy counters may wrap twice "
-                        "between samples; give 60 s or less",
-                        dpb_experiment_origin(experiment, "run", "monitor"),
-                        (double)interval_ns * 1e-9);
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "monitor",
+                               "run.monitor = %g s: the processors' energy counters may wrap twice "
+                               "between samples; give 60 s or less",
+                               (double)interval_ns * 1e-9);
     if (interval_ns > 0 && !dpb_mode_has_steps(experiment->settings.run.mode))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: run.monitor is of a training, and `%s` has none; leave it out",
-                        dpb_experiment_origin(experiment, "run", "monitor"),
-                        dpb_experiment_origin(experiment, "run", "mode"));
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "monitor",
+                               "run.monitor is of a training, and `%s` has none; leave it out",
+                               dpb_config_origin(experiment->config, "run", "mode"));
     return DPB_OK;
 }
 
@@ -236,13 +225,13 @@ static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
     const char *key = settings->checkpoint.at[0] ? "at" : "every";
     char path[PATH_MAX];
     if (!settings->checkpoint.save[0] && (settings->checkpoint.at[0] || settings->checkpoint.every))
-        return dpb_fail(DPB_USAGE,
-                        "%s: checkpoint.%s without checkpoint.save: give the file that the "
-                        "checkpoints are named after",
-                        dpb_experiment_origin(experiment, "checkpoint", key), key);
+        return dpb_config_fail(experiment->config, DPB_USAGE, "checkpoint", key,
+                               "checkpoint.%s without checkpoint.save: give the file that the "
+                               "checkpoints are named after",
+                               key);
     if (!dpb_snapshot_path(settings->checkpoint.save, UINT64_MAX, path, sizeof path))
-        return dpb_fail(DPB_USAGE, "%s: checkpoint.save: the path is too long",
-                        dpb_experiment_origin(experiment, "checkpoint", "save"));
+        return dpb_config_fail(experiment->config, DPB_USAGE, "checkpoint", "save",
+                               "checkpoint.save: the path is too long");
     return DPB_OK;
 }
 
@@ -250,12 +239,12 @@ static dpb_status check_target(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     if (settings->eval.target > 0 && settings->eval.every == 0)
-        return dpb_fail(DPB_USAGE,
-                        "%s: eval.target is looked at after each evaluation: give eval.every, too",
-                        dpb_experiment_origin(experiment, "eval", "target"));
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "eval", "target",
+            "eval.target is looked at after each evaluation: give eval.every, too");
     if (settings->eval.target == 0 && settings->eval.require_target)
-        return dpb_fail(DPB_USAGE, "%s: eval.require_target without eval.target: give one",
-                        dpb_experiment_origin(experiment, "eval", "require_target"));
+        return dpb_config_fail(experiment->config, DPB_USAGE, "eval", "require_target",
+                               "eval.require_target without eval.target: give one");
     return DPB_OK;
 }
 
@@ -264,11 +253,9 @@ static dpb_status check_image(const struct dpb_experiment *experiment)
     const struct dpb_model_info *info = &experiment->model_info;
     int64_t image = experiment->settings.model.image;
     if (image && !info->any_image && (image != info->input.h || image != info->input.w))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: model '%s' takes images of %u x %u only; leave model.image "
-                        "out",
-                        dpb_experiment_origin(experiment, "model", "image"),
-                        experiment->settings.model.name, info->input.h, info->input.w);
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "model", "image",
+                               "model '%s' takes images of %u x %u only; leave model.image out",
+                               experiment->settings.model.name, info->input.h, info->input.w);
     return DPB_OK;
 }
 
@@ -281,21 +268,20 @@ static dpb_status check_learners(const struct dpb_experiment *experiment)
     for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
         const uint32_t first = rank - rank % learners;
         if (experiment->machines[rank] != experiment->machines[first])
-            return dpb_fail(DPB_USAGE,
-                            "%s: run.learners = %u: workers %u and %u share a place, but are on "
-                            "two machines; give each machine a multiple of %u workers, with "
-                            "consecutive ranks",
-                            dpb_experiment_origin(experiment, "run", "learners"), learners, first,
-                            rank, learners);
+            return dpb_config_fail(
+                experiment->config, DPB_USAGE, "run", "learners",
+                "run.learners = %u: workers %u and %u share a place, but are on two machines; give "
+                "each machine a multiple of %u workers, with consecutive ranks",
+                learners, first, rank, learners);
     }
     if (experiment->settings.device.threads > 0 && cores < run->learners * (1 + run->comm_cores))
-        return dpb_fail(DPB_USAGE,
-                        "%s: run.learners = %u share the %lld cores of a place (device.threads = "
-                        "%lld, %s), and each needs %lld; take fewer learners, or more threads",
-                        dpb_experiment_origin(experiment, "run", "learners"), learners,
-                        (long long)cores, (long long)experiment->settings.device.threads,
-                        dpb_experiment_origin(experiment, "device", "threads"),
-                        1 + (long long)run->comm_cores);
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "run", "learners",
+            "run.learners = %u share the %lld cores of a place (device.threads = %lld, %s), and "
+            "each needs %lld; take fewer learners, or more threads",
+            learners, (long long)cores, (long long)experiment->settings.device.threads,
+            dpb_config_origin(experiment->config, "device", "threads"),
+            1 + (long long)run->comm_cores);
     return DPB_OK;
 }
 
@@ -318,36 +304,31 @@ dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)
     const struct dpb_data_info *data = &experiment->data_info;
     struct dpb_shape shape = data->format.shape;
     if (settings->model.nclass && (uint64_t)settings->model.nclass != data->nclass)
-        return dpb_fail(DPB_USAGE,
-                        "%s: model.nclass = %lld, but data '%s' has %u classes; leave "
-                        "model.nclass out",
-                        dpb_experiment_origin(experiment, "model", "nclass"),
-                        (long long)settings->model.nclass, settings->data.name, data->nclass);
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "model", "nclass",
+            "model.nclass = %lld, but data '%s' has %u classes; leave model.nclass out",
+            (long long)settings->model.nclass, settings->data.name, data->nclass);
     if ((!model->any_image && (shape.h != model->input.h || shape.w != model->input.w)) ||
         (!model->any_channels && shape.c != model->input.c))
-        return dpb_fail(DPB_USAGE,
-                        "%s: model '%s' takes samples of %u x %u x %u, data '%s' has %u x "
-                        "%u x %u; take another model or other data",
-                        dpb_experiment_origin(experiment, "model", "name"), settings->model.name,
-                        model->input.c, model->input.h, model->input.w, settings->data.name,
-                        shape.c, shape.h, shape.w);
+        return dpb_config_fail(experiment->config, DPB_USAGE, "model", "name",
+                               "model '%s' takes samples of %u x %u x %u, data '%s' has %u x %u x "
+                               "%u; take another model or other data",
+                               settings->model.name, model->input.c, model->input.h, model->input.w,
+                               settings->data.name, shape.c, shape.h, shape.w);
     if (data->n_samples[DPB_TRAIN] < experiment->global_batch)
-        return dpb_fail(
-            DPB_USAGE,
-            "%s: a global batch of %llu samples (%u x %u workers x %u micro-batches) is "
-            "larger than the training set of data '%s' with %llu; make run.batch smaller",
-            dpb_experiment_origin(experiment, "run",
-                                  given(experiment, "run", "global_batch") ? "global_batch"
-                                                                           : "batch"),
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "run",
+            given(experiment, "run", "global_batch") ? "global_batch" : "batch",
+            "a global batch of %llu samples (%u x %u workers x %u micro-batches) is larger than "
+            "the training set of data '%s' with %llu; make run.batch smaller",
             (unsigned long long)experiment->global_batch, experiment->batch, experiment->n_workers,
             experiment->accumulate, settings->data.name,
             (unsigned long long)data->n_samples[DPB_TRAIN]);
     if ((settings->eval.every > 0 || settings->eval.final) && data->n_samples[DPB_TEST] == 0)
-        return dpb_fail(
-            DPB_USAGE,
-            "%s: data '%s' has no test set to evaluate on; leave eval.every "
-            "and eval.final out, or take other data",
-            dpb_experiment_origin(experiment, "eval", settings->eval.final ? "final" : "every"),
-            settings->data.name);
+        return dpb_config_fail(experiment->config, DPB_USAGE, "eval",
+                               settings->eval.final ? "final" : "every",
+                               "data '%s' has no test set to evaluate on; leave eval.every and "
+                               "eval.final out, or take other data",
+                               settings->data.name);
     return DPB_OK;
 }

@@ -48,12 +48,11 @@ static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64
     const bool rounds = needed & DPB_COMM_ROUNDS;
     char carriers[NAMES_BYTES];
     DPB_TRY(list_comms(needed, carriers));
-    return dpb_fail(DPB_UNSUPPORTED,
-                    "%s: comm '%s' carries no codec%s, and comm.codec = %s; leave comm.codec out, "
-                    "or take a comm.name that carries %s:%s",
-                    dpb_experiment_origin(experiment, "comm", "codec"),
-                    experiment->settings.comm.name, rounds ? " of two rounds" : "",
-                    experiment->codec.name, rounds ? "these" : "codecs", carriers);
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
+                           "comm '%s' carries no codec%s, and comm.codec = %s; leave comm.codec "
+                           "out, or take a comm.name that carries %s:%s",
+                           experiment->settings.comm.name, rounds ? " of two rounds" : "",
+                           experiment->codec.name, rounds ? "these" : "codecs", carriers);
 }
 
 /* The codec's velocity takes the place of the optimizer's. */
@@ -65,19 +64,18 @@ static dpb_status check_velocity(const struct dpb_experiment *experiment)
         optimizer->kind == DPB_SGD ? optimizer->momentum > 0 : optimizer->kind != DPB_ADAGRAD;
     if (!own || !codec->ops->velocity || !codec->ops->velocity(codec->options))
         return DPB_OK;
-    return dpb_fail(
-        DPB_UNSUPPORTED,
-        "%s: comm.codec = %s keeps a velocity on each worker, and the optimizer has one, "
-        "too: gradients would have momentum twice; take optimizer.name = sgd with "
-        "optimizer.momentum = 0",
-        dpb_experiment_origin(experiment, "comm", "codec"), codec->name);
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
+                           "comm.codec = %s keeps a velocity on each worker, and the optimizer has "
+                           "one, too: gradients would have momentum twice; take optimizer.name = "
+                           "sgd with optimizer.momentum = 0",
+                           codec->name);
 }
 
 static dpb_status check_codec(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const int precision = settings->run.precision, gradient = settings->comm.gradient;
-    const char *place = dpb_experiment_origin(experiment, "comm", "codec");
+    const char *place = dpb_config_origin(experiment->config, "comm", "codec");
     if (!dpb_experiment_codec(experiment))
         return DPB_OK;
     const uint64_t needed = DPB_COMM_CODECS | (experiment->codec.ops->finish ? DPB_COMM_ROUNDS : 0);
@@ -102,7 +100,8 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const bool lars = settings->optimizer.kind == DPB_LARS;
-    const char *place = dpb_experiment_origin(experiment, "optimizer", lars ? "name" : "clip_norm");
+    const char *place =
+        dpb_config_origin(experiment->config, "optimizer", lars ? "name" : "clip_norm");
     const char *what = lars ? "optimizer 'lars'" : "optimizer.clip_norm";
     char comms[NAMES_BYTES];
     if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN)
@@ -112,7 +111,7 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
                         "%s: %s needs all mean gradients at the end of a step, and comm.codec = %s "
                         "(%s) clears each bucket when it is updated; leave one of them out",
                         place, what, experiment->codec.name,
-                        dpb_experiment_origin(experiment, "comm", "codec"));
+                        dpb_config_origin(experiment->config, "comm", "codec"));
     if (dpb_experiment_arenas_on_device(experiment))
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: %s takes norms of weights and gradients on the host, and comm '%s' "
@@ -144,7 +143,7 @@ static dpb_status check_shard(const struct dpb_experiment *experiment)
 static dpb_status check_late(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const char *place = dpb_experiment_origin(experiment, "comm", "late");
+    const char *place = dpb_config_origin(experiment->config, "comm", "late");
     if (settings->comm.late == 0)
         return DPB_OK;
     if (settings->run.mode == DPB_MODE_COMM)
@@ -157,7 +156,7 @@ static dpb_status check_late(const struct dpb_experiment *experiment)
                         "%s: comm.late = 1 beside comm.codec = %s (%s): no contract is both late "
                         "and lossy; leave one of them out",
                         place, experiment->codec.name,
-                        dpb_experiment_origin(experiment, "comm", "codec"));
+                        dpb_config_origin(experiment->config, "comm", "codec"));
     if (settings->run.precision == DPB_PRECISION_FP16)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: comm.late = 1 with run.precision = fp16, which leaves out steps whose "
@@ -188,38 +187,33 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
     const char *because = experiment->comm_needs.because;
     if (settings->run.servers > 0 && !(comm->capabilities & DPB_COMM_SERVERS))
-        return dpb_fail(DPB_UNSUPPORTED, "%s: comm '%s' has no servers; leave run.servers out",
-                        dpb_experiment_origin(experiment, "run", "servers"), comm->name);
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "servers",
+                               "comm '%s' has no servers; leave run.servers out", comm->name);
     if (settings->run.servers == 0 && (comm->capabilities & DPB_COMM_SERVED))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm '%s' keeps the model in server processes; give run.servers",
-                        dpb_experiment_origin(experiment, "comm", "name"), comm->name);
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                               "comm '%s' keeps the model in server processes; give run.servers",
+                               comm->name);
     if (settings->run.comm_cores > 0 && !(comm->capabilities & DPB_COMM_OVERLAP))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm '%s' has no work for communication cores; leave "
-                        "run.comm_cores out",
-                        dpb_experiment_origin(experiment, "run", "comm_cores"), comm->name);
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "run", "comm_cores",
+            "comm '%s' has no work for communication cores; leave run.comm_cores out", comm->name);
     if (settings->run.comm_cores > 0 && experiment->comm_needs.takes_events &&
         dpb_experiment_arenas_on_device(experiment))
-        return dpb_fail(
-            DPB_UNSUPPORTED,
-            "%s: what comm '%s' does is enqueued on the GPU by the loop's thread: there is "
-            "no work for communication cores; leave run.comm_cores out",
-            dpb_experiment_origin(experiment, "run", "comm_cores"), comm->name);
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "comm_cores",
+                               "what comm '%s' does is enqueued on the GPU by the loop's thread: "
+                               "there is no work for communication cores; leave run.comm_cores out",
+                               comm->name);
     if (!has_runtime(experiment))
-        return dpb_fail(
-            DPB_UNSUPPORTED,
-            "%s: comm '%s'%s%s keeps weights and gradients in a GPU's memory, and device "
-            "'%s' (%s) computes elsewhere; take a device.name that computes on GPUs, or "
-            "another %s",
-            dpb_experiment_origin(experiment, "comm", "name"), comm->name, because ? " with " : "",
-            because ? because : "", settings->device.name,
-            dpb_experiment_origin(experiment, "device", "name"), because ? "way" : "comm");
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "comm", "name",
+            "comm '%s'%s%s keeps weights and gradients in a GPU's memory, and device '%s' (%s) "
+            "computes elsewhere; take a device.name that computes on GPUs, or another %s",
+            comm->name, because ? " with " : "", because ? because : "", settings->device.name,
+            dpb_config_origin(experiment->config, "device", "name"), because ? "way" : "comm");
     if ((comm->capabilities & DPB_COMM_ALONE) && settings->run.prove)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm '%s' exchanges nothing that could be proved; leave "
-                        "run.prove out",
-                        dpb_experiment_origin(experiment, "run", "prove"), comm->name);
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "run", "prove",
+            "comm '%s' exchanges nothing that could be proved; leave run.prove out", comm->name);
     return DPB_OK;
 }
 
@@ -230,31 +224,30 @@ static dpb_status check_device(const struct dpb_experiment *experiment)
     const char *because = experiment->comm_needs.because;
     if (settings->run.learners == 1 || !(dpb_experiment_promises(experiment) & DPB_COMM_OWN_DEVICE))
         return DPB_OK;
-    return dpb_fail(DPB_UNSUPPORTED,
-                    "%s: comm '%s'%s%s takes each device for one worker, and run.learners = %lld "
-                    "share one; leave run.learners out, and take more run.workers",
-                    dpb_experiment_origin(experiment, "run", "learners"), settings->comm.name,
-                    because ? " with " : "", because ? because : "",
-                    (long long)settings->run.learners);
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "learners",
+                           "comm '%s'%s%s takes each device for one worker, and run.learners = "
+                           "%lld share one; leave run.learners out, and take more run.workers",
+                           settings->comm.name, because ? " with " : "", because ? because : "",
+                           (long long)settings->run.learners);
 }
 
 static dpb_status check_machines(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
     if (experiment->n_machines > 1 && !(comm->capabilities & DPB_COMM_MULTI_NODE))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm '%s' works within one machine, and comm.hosts = %s (%s) makes "
-                        "%u; take a strategy that goes across",
-                        dpb_experiment_origin(experiment, "comm", "name"), comm->name,
-                        experiment->settings.comm.hosts,
-                        dpb_experiment_origin(experiment, "comm", "hosts"), experiment->n_machines);
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                               "comm '%s' works within one machine, and comm.hosts = %s (%s) makes "
+                               "%u; take a strategy that goes across",
+                               comm->name, experiment->settings.comm.hosts,
+                               dpb_config_origin(experiment->config, "comm", "hosts"),
+                               experiment->n_machines);
     return DPB_OK;
 }
 
 /* Neither a launcher of mpirun's or srun's nor a rank of one of theirs, nor will it be. */
 static bool started_locally(const struct dpb_experiment *experiment)
 {
-    if (strncmp(dpb_experiment_origin(experiment, "comm", "hosts"), DPB_LAUNCH_ORIGIN,
+    if (strncmp(dpb_config_origin(experiment->config, "comm", "hosts"), DPB_LAUNCH_ORIGIN,
                 sizeof DPB_LAUNCH_ORIGIN - 1) == 0)
         return false;
     return dpb_world.board ? !dpb_world.parted : !dpb_pmix_is_here();
@@ -264,12 +257,11 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
 {
     const char *because = experiment->comm_needs.because;
     if (dpb_experiment_needs_launcher(experiment) && started_locally(experiment))
-        return dpb_fail(
-            DPB_UNSUPPORTED,
-            "%s: comm '%s'%s%s works under mpirun or srun only: start dpbench by one of "
-            "them, or take another %s",
-            dpb_experiment_origin(experiment, "comm", "name"), experiment->settings.comm.name,
-            because ? " with " : "", because ? because : "", because ? "way" : "strategy");
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                               "comm '%s'%s%s works under mpirun or srun only: start dpbench by "
+                               "one of them, or take another %s",
+                               experiment->settings.comm.name, because ? " with " : "",
+                               because ? because : "", because ? "way" : "strategy");
     return DPB_OK;
 }
 
@@ -294,13 +286,13 @@ dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
             experiment->graph->n_elements)
         return DPB_OK;
     DPB_TRY(list_comms(DPB_COMM_WHOLE_SHARDS, comms));
-    return dpb_fail(DPB_UNSUPPORTED,
-                    "%s: optimizer.%s needs the norms of whole tensors, and with comm.shard (%s) a "
-                    "worker of comm '%s' has parts of them; leave one of them out, or take a "
-                    "comm.name whose workers have all:%s",
-                    dpb_experiment_origin(experiment, "optimizer", lars ? "name" : "clip_norm"),
-                    lars ? "name = lars" : "clip_norm",
-                    dpb_experiment_origin(experiment, "comm", "shard"), settings->comm.name, comms);
+    return dpb_config_fail(
+        experiment->config, DPB_UNSUPPORTED, "optimizer", lars ? "name" : "clip_norm",
+        "optimizer.%s needs the norms of whole tensors, and with comm.shard (%s) a worker of comm "
+        "'%s' has parts of them; leave one of them out, or take a comm.name whose workers have "
+        "all:%s",
+        lars ? "name = lars" : "clip_norm", dpb_config_origin(experiment->config, "comm", "shard"),
+        settings->comm.name, comms);
 }
 
 static bool has_option(const struct dpb_plugin *plugin, const void *key)
