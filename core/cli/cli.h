@@ -157,11 +157,13 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
 /* Runs the arguments' run, sweep or search; writes and prints its document. */
 int dpb_run_arguments(struct dpb_arguments *arguments);
 
+typedef void dpb_print_document(const json_t *document, FILE *out);
+/* Prints a table, or JSON. */
+void dpb_document_print(const json_t *document, bool json, dpb_print_document *print);
 /* Writes the document to `output` or into `results`, and prints a table or JSON. Returns the exit
  * code. */
 int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
-                         const char *results, const char *run_name,
-                         void (*print)(const json_t *document, FILE *out));
+                         const char *results, const char *run_name, dpb_print_document *print);
 
 /* ---- other programs: child.c --------------------------------------------------------------- */
 

@@ -81,12 +81,8 @@ static dpb_status compare(const struct request *request, bool *regression)
         const struct dpb_compared b = {request->files[1], documents[1]};
         status = dpb_compare_make(&a, &b, &request->how, &comparison, regression);
     }
-    if (comparison && request->json) {
-        json_dumpf(comparison, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-        putchar('\n');
-    } else if (comparison) {
-        dpb_compare_print(comparison, stdout);
-    }
+    if (comparison)
+        dpb_document_print(comparison, request->json, dpb_compare_print);
     json_decref(comparison);
     json_decref(documents[0]);
     json_decref(documents[1]);

@@ -151,7 +151,7 @@ static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *swe
         if (!made)
             return dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name, side->program,
                             *code);
-        again = !gate->is_sweep && json_is_true(dpb_json_at(made, "load.disturbed"));
+        again = !gate->is_sweep && dpb_json_true(made, "load.disturbed");
         double rate = add_runs(sweep, made, repeat, side);
         dpb_log(DPB_LOG_INFO, "[%u/%lld] %s: %.1f samples/s%s%s", repeat + 1,
                 (long long)gate->repeats, side->name, rate,

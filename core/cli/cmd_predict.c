@@ -198,14 +198,7 @@ static dpb_status predict(struct reading *r)
     DPB_TRY(dpb_predict_report_make(&r->request, &document));
     if (!document)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    if (r->json) {
-        json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-        putchar('\n');
-    } else {
-        json_t *printable = dpb_json_printable(document);
-        dpb_predict_report_print(printable ? printable : document, stdout);
-        json_decref(printable);
-    }
+    dpb_document_print(document, r->json, dpb_predict_report_print);
     json_decref(document);
     return DPB_OK;
 }

@@ -13,19 +13,17 @@
 #include "study/result.h"
 #include "study/sweep.h"
 
-typedef void print_form(const json_t *document, FILE *out);
-
 /* `dpbench report` as it is asked for. */
 struct request {
     const char **paths; /* @owned */
     int n;
-    print_form *form;
+    dpb_print_document *form;
     const char *page;
     bool each; /* one after the other, not merged */
 };
 
 /* Prints the table of the run or sweep again, or a sweep's in another form. */
-static dpb_status print(const char *path, print_form *form)
+static dpb_status print(const char *path, dpb_print_document *form)
 {
     json_t *document = NULL;
     DPB_TRY(dpb_result_read_printable(path, &document));
@@ -87,7 +85,7 @@ static dpb_status print_merged(const struct request *request)
 }
 
 /* NULL: no such option. */
-static print_form *form_of(const char *option)
+static dpb_print_document *form_of(const char *option)
 {
     return strcmp(option, "--markdown") == 0 ? dpb_sweep_markdown
            : strcmp(option, "--csv") == 0    ? dpb_sweep_csv

@@ -157,21 +157,25 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
     *execution = (struct dpb_execution){status, exit_code, result};
 }
 
+void dpb_document_print(const json_t *document, bool json, dpb_print_document *print)
+{
+    if (json) {
+        json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+        putchar('\n');
+        return;
+    }
+    json_t *printable = dpb_json_printable(document);
+    print(printable ? printable : document, stdout);
+    json_decref(printable);
+}
+
 int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
-                         const char *results, const char *run_name,
-                         void (*print)(const json_t *document, FILE *out))
+                         const char *results, const char *run_name, dpb_print_document *print)
 {
     char written[PATH_MAX] = "";
     dpb_status status = dpb_result_write(document, arguments->output, results, run_name, written);
     if (status == DPB_OK && written[0] != '\0')
         dpb_log(DPB_LOG_INFO, "result: %s", written);
-    if (arguments->json) {
-        json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-        putchar('\n');
-    } else {
-        json_t *printable = dpb_json_printable(document);
-        print(printable ? printable : document, stdout);
-        json_decref(printable);
-    }
+    dpb_document_print(document, arguments->json, print);
     return dpb_status_exit_code(status);
 }

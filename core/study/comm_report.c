@@ -196,8 +196,8 @@ static void print_point(const json_t *point, FILE *out)
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
         print_cell(point, rates[i], 12, digits_of_rate(point, rates[i]), out);
     print_cell(point, "wrong", 10, 0, out);
-    fprintf(out, "  %-8s%s%s\n", json_is_true(json_object_get(point, "in_place")) ? "yes" : "no",
-            model ? "  " : "", model ? model : "");
+    fprintf(out, "  %-8s%s%s\n", dpb_json_true(point, "in_place") ? "yes" : "no", model ? "  " : "",
+            model ? model : "");
 }
 
 void dpb_comm_report_print(const json_t *document, FILE *out)
@@ -211,7 +211,7 @@ void dpb_comm_report_print(const json_t *document, FILE *out)
         fprintf(out, ", %.0f server%s", servers, servers == 1 ? "" : "s");
     fprintf(out, "; buckets of %.0f bytes; barrier by %s%s\n",
             dpb_json_number(document, "bucket_bytes"), dpb_json_text(document, "barrier", "none"),
-            json_is_true(dpb_json_at(document, "world.oversubscribed")) ? "; oversubscribed" : "");
+            dpb_json_true(document, "world.oversubscribed") ? "; oversubscribed" : "");
     dpb_facts_print(json_object_get(document, "ranks"), "", out);
     fprintf(out, "      bytes       count  type  buckets  iterations      min us      p50 us      "
                  "p99 us  algbw GB/s  busbw GB/s     wrong  in place\n");

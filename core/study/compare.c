@@ -311,7 +311,7 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     *regression = isfinite(how->threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
     for (size_t i = 0; i < json_array_size(rows); i++)
-        *regression |= json_is_true(json_object_get(json_array_get(rows, i), "regression"));
+        *regression |= dpb_json_true(json_array_get(rows, i), "regression");
     json_object_set_new(made, "regression", json_boolean(*regression));
     json_object_set_new(made, "paired", json_boolean(how->paired));
     *document = made;

@@ -1,6 +1,5 @@
 /* compare_print.c - a comparison for people: see compare.h. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -10,13 +9,6 @@
 #include "study/summary.h"
 
 enum { LABEL = 512 };
-
-static void print_value(const json_t *value, FILE *out)
-{
-    char *text = !value ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    fputs(text ? text : "missing", out);
-    free(text);
-}
 
 static void print_differences(const json_t *document, FILE *out)
 {
@@ -30,9 +22,9 @@ static void print_differences(const json_t *document, FILE *out)
         const char *path = dpb_json_text(entry, "path", "?");
         n_settings += strncmp(path, "config.", 7) == 0;
         fprintf(out, "  %-32s ", path);
-        print_value(json_object_get(entry, "a"), out);
+        dpb_json_print(json_object_get(entry, "a"), out);
         fputs(" | ", out);
-        print_value(json_object_get(entry, "b"), out);
+        dpb_json_print(json_object_get(entry, "b"), out);
         fputc('\n', out);
     }
     if (n_settings > 1)
@@ -105,9 +97,8 @@ static void print_rows(const json_t *document, FILE *out)
         print_rate(json_object_get(row, "a"), out);
         print_rate(json_object_get(row, "b"), out);
         fprintf(out, "  %s  %s%s", ratio, dpb_json_text(row, "verdict", "?"),
-                json_is_true(json_object_get(row, "regression")) ? " REGRESSION" : "");
-        if (isfinite(dpb_json_number(row, "ratio")) &&
-            json_is_true(json_object_get(row, "of_steps")))
+                dpb_json_true(row, "regression") ? " REGRESSION" : "");
+        if (isfinite(dpb_json_number(row, "ratio")) && dpb_json_true(row, "of_steps"))
             fputs(" (by the steps of one run)", out);
         print_doubts(row, out);
         fputc('\n', out);
@@ -202,14 +193,13 @@ void dpb_compare_print(const json_t *document, FILE *out)
     print_only(document, "only_a", "A", out);
     print_only(document, "only_b", "B", out);
     print_breakdown(document, out);
-    fputs(json_is_true(json_object_get(document, "paired"))
+    fputs(dpb_json_true(document, "paired")
               ? "\nA and B ran by turns and are compared repeat by repeat\n"
               : "\nA and B were measured at different times: the ratio holds what changed between "
                 "them, too;\n`dpbench gate` alternates two builds\n",
           out);
     if (isfinite(threshold))
         fprintf(out, "%s: B may be %.3g %% slower\n",
-                json_is_true(json_object_get(document, "regression")) ? "regression"
-                                                                      : "no regression is shown",
+                dpb_json_true(document, "regression") ? "regression" : "no regression is shown",
                 100 * threshold);
 }

@@ -27,7 +27,7 @@ static void print_cell(const char *text, FILE *out)
 static void print_row(const json_t *line, size_t n_columns, FILE *out)
 {
     const json_t *cells = json_object_get(line, "cells"), *row = json_object_get(line, "row");
-    bool failed = json_is_true(json_object_get(line, "failed"));
+    bool failed = dpb_json_true(line, "failed");
     char why[DPB_TABLE_FAILURE + 512], failure[DPB_TABLE_FAILURE];
     print_cell(dpb_json_text(line, "group", ""), out);
     print_cell(dpb_json_text(json_array_get(cells, 0), "", ""), out);

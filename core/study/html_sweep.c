@@ -90,7 +90,7 @@ static void write_failed(const json_t *line, size_t n_columns, FILE *out)
 
 static void write_line(const json_t *columns, const json_t *line, struct notes *notes, FILE *out)
 {
-    if (json_is_true(json_object_get(line, "failed"))) {
+    if (dpb_json_true(line, "failed")) {
         write_failed(line, json_array_size(columns), out);
         return;
     }

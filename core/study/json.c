@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +39,11 @@ bool dpb_json_is(const json_t *document, const char *path, const char *text)
 {
     const char *is = dpb_json_text(document, path, NULL);
     return is && strcmp(is, text) == 0;
+}
+
+bool dpb_json_true(const json_t *document, const char *path)
+{
+    return json_is_true(dpb_json_at(document, path));
 }
 
 struct walk {
@@ -111,6 +115,14 @@ json_t *dpb_json_string(const char *text)
     string = json_string(copy);
     free(copy);
     return string;
+}
+
+void dpb_json_print(const json_t *value, FILE *out)
+{
+    if (!value)
+        fputs("missing", out);
+    else
+        json_dumpf(value, out, JSON_ENCODE_ANY | JSON_COMPACT);
 }
 
 static json_t *printable_string(const json_t *string)

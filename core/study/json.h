@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "base/each.h"
@@ -18,6 +19,8 @@ double dpb_json_number(const json_t *document, const char *path);
 const char *dpb_json_text(const json_t *document, const char *path, const char *otherwise);
 /* Whether the string there is `text`. */
 bool dpb_json_is(const json_t *document, const char *path, const char *text);
+/* Whether `true` stands there. */
+bool dpb_json_true(const json_t *document, const char *path);
 /* Equal values, or none on both sides (NULL). */
 static inline bool dpb_json_same(const json_t *a, const json_t *b)
 {
@@ -36,6 +39,9 @@ json_t *dpb_json_real(double value);
 json_t *dpb_json_time(time_t when);
 /* A string; bytes that are no UTF-8 (a message cut off, a file's name) become `?`. @owned. */
 json_t *dpb_json_string(const char *text);
+
+/* Writes a value in one line; "missing" for NULL. */
+void dpb_json_print(const json_t *value, FILE *out);
 
 /* A copy whose strings have no control characters (dpb_escape): all that is printed of a document
  * that may have come from anywhere. NULL: out of memory. @owned. */

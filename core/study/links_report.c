@@ -303,7 +303,7 @@ static void print_copies(const json_t *plugin, FILE *out)
     dpb_each_item(json_object_get(plugin, "pairs"), i, row) {
         const char *way = dpb_json_text(row, "way", "?");
         double from = dpb_json_number(row, "from"), to = dpb_json_number(row, "to");
-        if (!json_is_true(json_object_get(row, "possible"))) {
+        if (!dpb_json_true(row, "possible")) {
             fprintf(out, "  %.0f and %.0f cannot reach each other's memory (%s)\n", from, to, way);
             continue;
         }

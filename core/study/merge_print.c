@@ -1,6 +1,5 @@
 /* merge_print.c - what is to be said above the table of merged results; from the document alone. */
 #include <stdint.h>
-#include <stdlib.h>
 
 #include "study/json.h"
 #include "study/merge.h"
@@ -17,13 +16,6 @@ static void print_list(const json_t *texts, FILE *out)
         fprintf(out, " and %zu more", n - MOST_FILES);
 }
 
-static void print_value(const json_t *value, FILE *out)
-{
-    char *text = !value ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    fputs(text ? text : "missing", out);
-    free(text);
-}
-
 /* `"X" (setup 1, 3), "Y" (setup 2)`: each value once. */
 static void print_values(const json_t *values, FILE *out)
 {
@@ -35,7 +27,7 @@ static void print_values(const json_t *values, FILE *out)
         if (first < i)
             continue;
         fputs(i > 0 ? ", " : "", out);
-        print_value(json_object_get(value, "value"), out);
+        dpb_json_print(json_object_get(value, "value"), out);
         fprintf(out, " (setup %zu", i + 1);
         dpb_each_item(values, k, other)
             if (k > i && json_equal(other, value))
@@ -54,7 +46,7 @@ static void print_differences(const json_t *merged, FILE *out)
     }
     dpb_each_member(json_object_get(merged, "settings"), path, value) {
         fprintf(out, "- different %s: ", path);
-        print_value(value, out);
+        dpb_json_print(value, out);
         fputs(", missing in some results.\n", out);
     }
     dpb_each_member(json_object_get(merged, "differences"), path, value) {
@@ -93,7 +85,7 @@ void dpb_merge_notes(const json_t *document, FILE *out)
     if (n_accuracy > 0)
         fprintf(out, "- %.0f accuracy run%s left out: %s.\n", n_accuracy,
                 n_accuracy == 1 ? " is" : "s are",
-                json_is_true(json_object_get(merged, "accuracy_steps_differ"))
+                dpb_json_true(merged, "accuracy_steps_differ")
                     ? "the numbers of steps differ, or are none that sweep.accuracy may be"
                     : "the rows differ in settings that their sweeps do not have");
 }

@@ -23,8 +23,8 @@ static void print_row(const json_t *row, FILE *out)
                  dpb_json_number(row, "high_ns") / 1e6);
     fprintf(out, "%7.0f %-12s%c %9.4g %17s %11.4g %5.0f %% %6.1f %%",
             dpb_json_number(row, "workers"), dpb_json_text(row, "strategy", "?"),
-            json_is_true(json_object_get(row, "fastest")) ? '*' : ' ',
-            dpb_json_number(row, "step_ns") / 1e6, interval, dpb_json_number(row, "samples_per_s"),
+            dpb_json_true(row, "fastest") ? '*' : ' ', dpb_json_number(row, "step_ns") / 1e6,
+            interval, dpb_json_number(row, "samples_per_s"),
             100 * dpb_json_number(row, "efficiency"), 100 * dpb_json_number(row, "exposed_share"));
     print_bandwidth(dpb_json_number(row, "least_bytes_per_s"), out);
     dpb_each_item(beyond, i, word)

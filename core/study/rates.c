@@ -95,12 +95,11 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
     _Static_assert((int)MARKS == DPB_DOUBT_NOT_STEADY, "the reasons in their order");
     bool is_row = json_object_get(of, "failed_runs") != NULL;
     if (i < MARKS)
-        return json_is_true(dpb_json_at(of, is_row ? marks[i].in_row : marks[i].in_run))
-                   ? marks[i].reason
-                   : NULL;
+        return dpb_json_true(of, is_row ? marks[i].in_row : marks[i].in_run) ? marks[i].reason
+                                                                             : NULL;
     if (i == DPB_DOUBT_NOT_STEADY)
-        return json_is_true(dpb_json_at(of, is_row ? "gated" : "timing.gated")) &&
-                       !json_is_true(dpb_json_at(of, is_row ? "steady" : "timing.steady"))
+        return dpb_json_true(of, is_row ? "gated" : "timing.gated") &&
+                       !dpb_json_true(of, is_row ? "steady" : "timing.steady")
                    ? "not steady"
                    : NULL;
     return i == DPB_DOUBT_ONCE && is_row && dpb_json_number(of, "runs") < 2 ? "timed only once"

@@ -47,7 +47,7 @@ static void print_head(const json_t *document, FILE *out)
                 plural(workers / learners), learners);
     if (servers > 0)
         fprintf(out, ", %.0f server%s", servers, plural(servers));
-    if (json_is_true(dpb_json_at(document, "world.oversubscribed")))
+    if (dpb_json_true(document, "world.oversubscribed"))
         fputs("; OVERSUBSCRIBED: more processes or data threads than cores", out);
     fprintf(out, "\n  %-13s %.0f a worker, %.0f in all", "batch",
             dpb_json_number(document, "batch.per_worker"),
@@ -71,13 +71,12 @@ static void print_rates(const json_t *document, FILE *out)
     double first_to_last = dpb_json_number(document, "timing.samples_per_s.first_to_last");
     const json_t *interval = dpb_json_at(document, "timing.samples_per_s.ci95");
     fprintf(out, "  %-13s %.1f over all timed steps (SamplesPerSec)%s\n", "samples/s", mean,
-            json_is_true(dpb_json_at(document, "throttled"))
-                ? "; THROTTLED: a GPU's clocks were held down"
-                : "");
+            dpb_json_true(document, "throttled") ? "; THROTTLED: a GPU's clocks were held down"
+                                                 : "");
     if (fabs(first_to_last - mean) > 0.01 * mean) /* workers that do not wait for each other */
         fprintf(out, "  %-13s %.1f from the first worker's begin to the last one's end\n", "",
                 first_to_last);
-    bool too_short = json_is_true(dpb_json_at(document, "timing.too_short"));
+    bool too_short = dpb_json_true(document, "timing.too_short");
     fprintf(out, "  %-13s step by step: median %.1f", "",
             dpb_json_number(document, "timing.samples_per_s.median"));
     if (!too_short && json_is_number(json_array_get(interval, 0)))
@@ -91,8 +90,8 @@ static void print_rates(const json_t *document, FILE *out)
 
 static void print_timing(const json_t *document, FILE *out)
 {
-    bool gated = json_is_true(dpb_json_at(document, "timing.gated"));
-    bool steady = json_is_true(dpb_json_at(document, "timing.steady"));
+    bool gated = dpb_json_true(document, "timing.gated");
+    bool steady = dpb_json_true(document, "timing.steady");
     fprintf(out, "  %-13s %.0f timed after %.0f of warm-up, %s\n", "steps",
             dpb_json_number(document, "timing.steps"),
             dpb_json_number(document, "timing.warmup_steps"),

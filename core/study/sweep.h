@@ -102,6 +102,8 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
 /* Appends a job's result (stolen) with its cell and repeat. */
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document);
+/* Whether the run is a good one of the row's cell, for "timing" or "accuracy". */
+bool dpb_sweep_is_of(const json_t *run, const json_t *row, const char *purpose);
 /* Whether the run or row, of a document from elsewhere, is of the cell that its index names. */
 bool dpb_sweep_has(const struct dpb_sweep *sweep, const json_t *run);
 /* Whether the job needs no further run: a good one is in the document that was not disturbed, or

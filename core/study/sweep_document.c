@@ -98,7 +98,7 @@ bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
             dpb_json_number(run, "repeat") != (double)job->repeat ||
             !dpb_json_is(run, "purpose", purpose_of(job)))
             continue;
-        const bool disturbed = json_is_true(dpb_json_at(run, "load.disturbed"));
+        const bool disturbed = dpb_json_true(run, "load.disturbed");
         clean |= job->accuracy || !disturbed;
         n_disturbed += disturbed;
     }

@@ -212,10 +212,9 @@ static const json_t *run_of(const json_t *document, const json_t *row, const cha
 {
     const json_t *first = NULL;
     dpb_each_item(json_object_get(document, "runs"), i, run) {
-        if (!dpb_json_is(run, "status", "ok") || !dpb_json_is(run, "purpose", purpose) ||
-            json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) != 1)
+        if (!dpb_sweep_is_of(run, row, purpose))
             continue;
-        if (!json_is_true(dpb_json_at(run, "load.disturbed")))
+        if (!dpb_json_true(run, "load.disturbed"))
             return run;
         first = first ? first : run;
     }

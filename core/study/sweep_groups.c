@@ -30,6 +30,12 @@ void dpb_sweep_workers(const json_t *row, char *text, size_t capacity)
         snprintf(text, capacity, "%.0fx%.0f", places, dpb_json_number(row, "learners"));
 }
 
+bool dpb_sweep_is_of(const json_t *run, const json_t *row, const char *purpose)
+{
+    return dpb_json_is(run, "status", "ok") && dpb_json_is(run, "purpose", purpose) &&
+           json_equal(json_object_get(run, "cell"), json_object_get(row, "cell"));
+}
+
 /* By group as it first appears, within it by cell. */
 size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered)
 {

@@ -267,9 +267,8 @@ static size_t runs_of(const json_t *document, const json_t *row, const json_t **
     const bool left_out = dpb_json_number(row, "disturbed_runs") > 0;
     size_t n = 0;
     dpb_each_item(json_object_get(document, "runs"), i, run)
-        if (dpb_json_is(run, "purpose", "timing") && dpb_json_is(run, "status", "ok") &&
-            json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) &&
-            !(left_out && json_is_true(dpb_json_at(run, "load.disturbed"))))
+        if (dpb_sweep_is_of(run, row, "timing") &&
+            !(left_out && dpb_json_true(run, "load.disturbed")))
             found[n++] = run;
     return n;
 }

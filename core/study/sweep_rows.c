@@ -35,7 +35,7 @@ static bool is_timing(const json_t *run)
 
 static bool is_disturbed(const json_t *run)
 {
-    return json_is_true(dpb_json_at(run, "load.disturbed"));
+    return dpb_json_true(run, "load.disturbed");
 }
 
 /* The cell of a timing run; NaN: it has none. */
@@ -283,7 +283,7 @@ static bool any_true(const struct cell_runs *runs, const char *path, bool value)
 {
     bool any = false;
     for (size_t i = 0; i < runs->n_ok; i++)
-        any |= json_is_true(dpb_json_at(runs->ok[i], path)) == value;
+        any |= dpb_json_true(runs->ok[i], path) == value;
     return any;
 }
 

@@ -46,7 +46,7 @@ static const char *verified_text(const json_t *row)
         return "n/a";
     if (!json_is_true(verified))
         return "NO";
-    return json_is_true(json_object_get(row, "proved")) ? "proved" : "yes";
+    return dpb_json_true(row, "proved") ? "proved" : "yes";
 }
 
 static void print_interval(char *text, const json_t *row)
@@ -58,7 +58,7 @@ static void print_interval(char *text, const json_t *row)
     if (isfinite(low))
         snprintf(interval, sizeof interval, "%.*f..%.*f", decimals, low, decimals, high);
     snprintf(text, CELL, "%s%s%s%s%s", interval, mark(row, "too_short", "<"),
-             json_is_true(json_object_get(row, "steady")) ? "" : mark(row, "gated", "~"),
+             dpb_json_true(row, "steady") ? "" : mark(row, "gated", "~"),
              mark(row, "disturbed", "?"), mark(row, "throttled", "^"));
 }
 

@@ -24,7 +24,7 @@ static json_t *repeat_to_json(const json_t *run)
     double samples = dpb_json_number(end, "trained_samples");
     double seconds = dpb_json_number(end, "trained_s");
     return json_pack("{s:b, s:o, s:o, s:o, s:o}",                                                //
-                     "met", json_is_true(dpb_json_at(run, "target.met")),                        //
+                     "met", dpb_json_true(run, "target.met"),                                    //
                      "seconds", dpb_json_real(seconds),                                          //
                      "epochs", dpb_json_real(samples / dpb_json_number(run, "batch.per_epoch")), //
                      "samples", dpb_json_real(samples),                                          //
@@ -53,14 +53,14 @@ static bool met_at_once(const json_t *run)
     size_t n = 0;
     dpb_each_item(json_object_get(run, "eval"), i, eval)
         n += dpb_json_number(eval, "trained_samples") <= samples;
-    return json_is_true(dpb_json_at(run, "target.met")) && n <= (median ? 5 : 1);
+    return dpb_json_true(run, "target.met") && n <= (median ? 5 : 1);
 }
 
 /* ---- of a row ------------------------------------------------------------------------------ */
 
 static bool has_met(const json_t *repeat)
 {
-    return json_is_true(json_object_get(repeat, "met"));
+    return dpb_json_true(repeat, "met");
 }
 
 /* The mean over the repeats and its interval; where `censored` says that one missed, a bound. */
@@ -96,7 +96,7 @@ static const json_t *run_of_repeat(const json_t *const *runs, size_t n, int64_t 
             !json_is_object(json_object_get(runs[i], "target")))
             continue;
         last = runs[i];
-        if (!json_is_true(dpb_json_at(runs[i], "load.disturbed")))
+        if (!dpb_json_true(runs[i], "load.disturbed"))
             clean = runs[i];
     }
     return clean ? clean : last;
@@ -116,8 +116,8 @@ json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed,
             continue;
         any = last;
         n_of++;
-        disturbed |= json_is_true(dpb_json_at(last, "load.disturbed"));
-        n_met += json_is_true(dpb_json_at(last, "target.met"));
+        disturbed |= dpb_json_true(last, "load.disturbed");
+        n_met += dpb_json_true(last, "target.met");
         n_at_once += met_at_once(last);
         resolution = fmax(resolution, resolution_of(last));
     }
@@ -251,7 +251,7 @@ static const char *doubt_of_samples(const json_t *row)
 /* What speaks against its times; steps need not be steady here. */
 static const char *doubt_of_times(const json_t *row)
 {
-    const char *doubt = json_is_true(dpb_json_at(row, "to_target.disturbed")) ? "disturbed" : NULL;
+    const char *doubt = dpb_json_true(row, "to_target.disturbed") ? "disturbed" : NULL;
     for (size_t i = 0; i < DPB_DOUBTS && !doubt; i++)
         doubt = i == DPB_DOUBT_NOT_STEADY ? NULL : dpb_rates_doubt(row, i);
     return doubt ? doubt : doubt_of_samples(row);

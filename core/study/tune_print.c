@@ -106,7 +106,7 @@ void dpb_tune_line(const json_t *document, long trial, char *text, size_t capaci
         return;
     }
     dpb_text_add(&line, "  %10.1f%s  %-5s", value, for_target(document) ? " s" : "  ",
-                 json_is_true(json_object_get(one, "taken")) ? "yes" : "no");
+                 dpb_json_true(one, "taken") ? "yes" : "no");
     add_gain(&line, one);
     add_doubts(&line, row);
 }
@@ -141,7 +141,7 @@ static void print_setting(const json_t *cell, FILE *out)
 void dpb_tune_print_best(const json_t *document, FILE *out)
 {
     const json_t *tune = json_object_get(document, "tune"), *best = json_object_get(tune, "best");
-    const bool ended = json_is_true(json_object_get(tune, "ended"));
+    const bool ended = dpb_json_true(tune, "ended");
     const size_t n = dpb_tune_trials(document);
     fprintf(out, "\n%zu trial%s of %.0f cells; ", n, n == 1 ? "" : "s",
             dpb_json_number(tune, "cells"));

@@ -222,7 +222,7 @@ static bool all_decide(const json_t *const *runs, size_t n, const char *statemen
     char path[64];
     snprintf(path, sizeof path, "why.%s.decided", statement);
     for (size_t i = 0; i < n; i++)
-        if (!json_is_true(dpb_json_at(runs[i], path)))
+        if (!dpb_json_true(runs[i], path))
             return false;
     return n > 0;
 }
