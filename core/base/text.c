@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 struct dpb_text dpb_text_in(char *array, size_t capacity)
 {
@@ -34,4 +35,10 @@ void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, .
         dpb_text_add(text, "%s", gap);
     add(text, format, list);
     va_end(list);
+}
+
+bool dpb_ends_on(const char *text, const char *end)
+{
+    const size_t length = strlen(text), n = strlen(end);
+    return length > n && strcmp(text + length - n, end) == 0;
 }

@@ -4,6 +4,7 @@
 #ifndef DPB_CORE_BASE_TEXT_H
 #define DPB_CORE_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "dpbench/host.h"
@@ -19,5 +20,8 @@ DPB_PRINTF(2, 3) void dpb_text_add(struct dpb_text *text, const char *format, ..
 /* The same as one of a list: `gap` goes before all but the first. */
 DPB_PRINTF(3, 4)
 void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, ...);
+
+/* Whether something stands before `end`, and `end` is all that follows. */
+bool dpb_ends_on(const char *text, const char *end);
 
 #endif

@@ -100,9 +100,8 @@ static void settle_one_of(struct dpb_config *config, const char *section, const 
 
 static void settle_lengths(struct dpb_config *config)
 {
-    static const char *const run[] = {"steps", "seconds", "epochs", NULL};
     static const char *const comm_test[] = {"iterations", "seconds", NULL};
-    settle_one_of(config, "run", run);
+    settle_one_of(config, "run", dpb_run_lengths);
     settle_one_of(config, "comm_test", comm_test);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/options.h"
 #include "cli/cli.h"
 #include "cli/conform_comm.h"
@@ -150,8 +151,7 @@ static dpb_status conform(const struct dpb_command *self, int argc, char **argv,
         return dpb_usage_error(self, "which plugin? give its file");
     if (!realpath(file, path))
         return dpb_fail(DPB_USAGE, "%s: %m", file);
-    const size_t length = strlen(path);
-    if (kind_of(path) == DPB_PLUGIN_KINDS || length < 3 || strcmp(path + length - 3, ".so") != 0)
+    if (kind_of(path) == DPB_PLUGIN_KINDS || !dpb_ends_on(path, ".so"))
         return dpb_fail(
             DPB_USAGE,
             "%s: a plugin's file is KIND_NAME.so, with KIND one of model, data, device, "

@@ -40,14 +40,13 @@ static dpb_status first_cell(const struct dpb_config *config, struct dpb_config 
 /* The file's length is the training's: only a length on the command line is a window's. */
 static dpb_status settle_length(struct dpb_config *config)
 {
-    static const char *const keys[] = {"steps", "seconds", "epochs"};
     bool given = false;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const struct dpb_setting *setting = dpb_config_get(config, "run", keys[i]);
+    for (size_t i = 0; dpb_run_lengths[i]; i++) {
+        const struct dpb_setting *setting = dpb_config_get(config, "run", dpb_run_lengths[i]);
         if (setting && strcmp(setting->origin, "command line") == 0)
             given = true;
         else if (setting)
-            dpb_config_remove(config, "run", keys[i]);
+            dpb_config_remove(config, "run", dpb_run_lengths[i]);
     }
     return given ? DPB_OK : dpb_config_set(config, "run", "seconds", WINDOW_SECONDS, "derived");
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "study/forms.h"
 #include "study/html.h"
@@ -138,16 +139,10 @@ static dpb_status write_page(const struct request *request)
     return status;
 }
 
-static bool ends_on(const char *text, const char *end)
-{
-    const size_t length = strlen(text), n = strlen(end);
-    return length > n && strcmp(text + length - n, end) == 0;
-}
-
 /* `--html *.json` must not put a page in the place of the first result. */
 static dpb_status check_page(const struct dpb_command *self, const char *file)
 {
-    if (!file || !(ends_on(file, ".html") || ends_on(file, ".htm")))
+    if (!file || !(dpb_ends_on(file, ".html") || dpb_ends_on(file, ".htm")))
         return dpb_usage_error(self, "--html needs the name of a file that ends on .html");
     return dpb_result_probe_file("--html", file);
 }

@@ -11,6 +11,7 @@
 #include <jansson.h>
 
 #include "base/log.h"
+#include "base/text.h"
 
 enum { NAME_BYTES = 256 };
 
@@ -246,11 +247,9 @@ static void count_other(void *context, const char *name)
     static const char counter[] = ".num_batches_tracked", prefix[] = OPTIMIZER_PREFIX,
                       comm[] = DPB_CHECKPOINT_COMM;
     struct others *others = context;
-    size_t length = strlen(name), tail = sizeof counter - 1;
     bool expected = json_object_get(others->known, name) ||
                     strncmp(name, prefix, sizeof prefix - 1) == 0 ||
-                    strncmp(name, comm, sizeof comm - 1) == 0 ||
-                    (length > tail && strcmp(name + length - tail, counter) == 0);
+                    strncmp(name, comm, sizeof comm - 1) == 0 || dpb_ends_on(name, counter);
     if (!expected && others->n++ == 0)
         others->first = name;
 }

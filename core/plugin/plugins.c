@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "base/text.h"
 
 enum { MAX_DIRECTORIES = 32, MESSAGE_BYTES = 4096 };
 
@@ -209,9 +210,8 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 static bool is_file_of(const char *file, dpb_plugin_kind kind)
 {
     const char *prefix = dpb_plugin_kind_name[kind];
-    size_t length = strlen(file), n = strlen(prefix);
-    return length > n + 4 && strncmp(file, prefix, n) == 0 && file[n] == '_' &&
-           strcmp(file + length - 3, ".so") == 0;
+    const size_t n = strlen(prefix);
+    return strncmp(file, prefix, n) == 0 && file[n] == '_' && dpb_ends_on(file + n + 1, ".so");
 }
 
 /* Whether `path` ends in KIND_NAME.so. */

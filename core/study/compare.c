@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "study/json.h"
 #include "study/rates.h"
 #include "study/result.h"
@@ -12,16 +13,10 @@
 
 /* ---- what else differs --------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), n = strlen(end);
-    return length >= n && strcmp(text + length - n, end) == 0;
-}
-
 static void note_difference(void *list, const char *path, const json_t *a, const json_t *b)
 {
     /* A file is known by its checksum; where the results go changes none of them. */
-    if (ends_with(path, ".file.path") || strcmp(path, "config.run.results") == 0)
+    if (dpb_ends_on(path, ".file.path") || strcmp(path, "config.run.results") == 0)
         return;
     json_array_append_new(list, json_pack("{s:s, s:O?, s:O?}", "path", path, "a", a, "b", b));
 }

@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "study/json.h"
 #include "study/merge_parts.h"
 #include "train/experiment.h"
@@ -118,16 +119,14 @@ static bool goes_through_models(const struct dpb_merge_source *source)
 }
 
 struct models {
-    const char *path;
     char difference[TEXT];
 };
 
 static void note_model(void *context, const char *path, const json_t *a, const json_t *b)
 {
     struct models *models = context;
-    const size_t length = strlen(path);
-    const bool is_value = length > 6 && strcmp(path + length - 6, ".value") == 0;
-    if (!a || !b || models->difference[0] != '\0' || (strncmp(path, "config", 6) == 0 && !is_value))
+    if (!a || !b || models->difference[0] != '\0' ||
+        (strncmp(path, "config", 6) == 0 && !dpb_ends_on(path, ".value")))
         return;
     char *text_a = json_dumps(a, JSON_ENCODE_ANY | JSON_COMPACT);
     char *text_b = json_dumps(b, JSON_ENCODE_ANY | JSON_COMPACT);

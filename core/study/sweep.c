@@ -20,14 +20,11 @@
 
 enum { MAX_JOBS = 100000 };
 
-static const char *const durations[] = {"steps", "seconds", "epochs"};
-enum { N_DURATIONS = sizeof durations / sizeof durations[0] };
-
 static bool is_duration(const char *section, const char *key)
 {
     bool found = false;
-    for (size_t i = 0; i < N_DURATIONS; i++)
-        found |= strcmp(section, "run") == 0 && strcmp(key, durations[i]) == 0;
+    for (size_t i = 0; dpb_run_lengths[i]; i++)
+        found |= strcmp(section, "run") == 0 && strcmp(key, dpb_run_lengths[i]) == 0;
     return found;
 }
 
@@ -333,8 +330,8 @@ const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t a
 static dpb_status set(struct dpb_config *config, const char *section, const char *key,
                       const char *value, const char *origin)
 {
-    for (size_t i = 0; i < N_DURATIONS && is_duration(section, key); i++)
-        dpb_config_remove(config, "run", durations[i]);
+    for (size_t i = 0; dpb_run_lengths[i] && is_duration(section, key); i++)
+        dpb_config_remove(config, "run", dpb_run_lengths[i]);
     return dpb_config_set(config, section, key, value, origin);
 }
 

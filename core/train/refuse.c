@@ -31,20 +31,19 @@ static const char *place_for(const struct dpb_experiment *experiment, const char
 
 static dpb_status check_length(const struct dpb_experiment *experiment)
 {
-    static const char *const keys[] = {"steps", "seconds", "epochs"};
     const char *first = NULL;
     if (!dpb_mode_has_steps(experiment->settings.run.mode))
         return DPB_OK; /* of sizes, not of the run */
-    for (int i = 0; i < 3; i++) {
-        if (!given(experiment, "run", keys[i]))
+    for (size_t i = 0; dpb_run_lengths[i]; i++) {
+        const char *key = dpb_run_lengths[i];
+        if (!given(experiment, "run", key))
             continue;
         if (first)
-            return dpb_config_fail(experiment->config, DPB_USAGE, "run", keys[i],
+            return dpb_config_fail(experiment->config, DPB_USAGE, "run", key,
                                    "run.%s is given beside run.%s (%s); a run has exactly one of "
                                    "run.steps, run.seconds and run.epochs",
-                                   keys[i], first,
-                                   dpb_config_origin(experiment->config, "run", first));
-        first = keys[i];
+                                   key, first, dpb_config_origin(experiment->config, "run", first));
+        first = key;
     }
     return first ? DPB_OK
                  : dpb_fail(DPB_USAGE,

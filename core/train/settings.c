@@ -260,6 +260,8 @@ const struct dpb_settings_section dpb_settings_sections[] = {
 const size_t dpb_settings_n_sections =
     sizeof dpb_settings_sections / sizeof dpb_settings_sections[0];
 
+const char *const dpb_run_lengths[] = {"steps", "seconds", "epochs", NULL};
+
 const struct dpb_option *dpb_settings_rows(const char *section)
 {
     for (size_t i = 0; i < dpb_settings_n_sections; i++)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/vec.h"
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
@@ -54,9 +55,8 @@ bool dpb_save_points_due(const struct dpb_save_points *points, uint64_t step)
 bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capacity)
 {
     static const char extension[] = ".safetensors";
-    size_t length = strlen(save), tail = sizeof extension - 1;
-    bool has = length > tail && strcmp(save + length - tail, extension) == 0;
-    int stem = (int)(has ? length - tail : length);
+    bool has = dpb_ends_on(save, extension);
+    int stem = (int)(strlen(save) - (has ? strlen(extension) : 0));
     int written =
         snprintf(path, capacity, "%.*s-step%" PRIu64 "%s", stem, save, step, has ? extension : "");
     return written >= 0 && (size_t)written < capacity;
@@ -297,13 +297,12 @@ dpb_status dpb_snapshot_save_step(struct dpb_trainer *t)
 /* "net-step100.safetensors.4711.tmp" of "net.safetensors": as graph/safetensors.c names it. */
 static bool is_temporary_of(const char *name, const char *stem, const int32_t *pids, uint32_t n)
 {
-    size_t length = strlen(name);
     if (strncmp(name, stem, strlen(stem)) != 0)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         char tail[32];
-        size_t bytes = (size_t)snprintf(tail, sizeof tail, ".%" PRId32 ".tmp", pids[i]);
-        if (pids[i] > 0 && length > bytes && strcmp(name + length - bytes, tail) == 0)
+        snprintf(tail, sizeof tail, ".%" PRId32 ".tmp", pids[i]);
+        if (pids[i] > 0 && dpb_ends_on(name, tail))
             return true;
     }
     return false;
