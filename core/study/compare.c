@@ -201,9 +201,9 @@ static json_t *target_of(const json_t *a, const json_t *row_a, const json_t *b, 
 static const json_t *row_with_cell(const json_t *document, const json_t *cell)
 {
     const json_t *rows = json_object_get(document, "rows");
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        if (json_equal(json_object_get(json_array_get(rows, i), "cell"), cell))
-            return json_array_get(rows, i);
+    dpb_each_item(rows, i, row)
+        if (json_equal(json_object_get(row, "cell"), cell))
+            return row;
     return NULL;
 }
 
@@ -212,8 +212,8 @@ static json_t *cells_without(const json_t *document, const json_t *other)
 {
     json_t *cells = json_array();
     const json_t *rows = json_object_get(document, "rows");
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_t *cell = json_object_get(json_array_get(rows, i), "cell");
+    dpb_each_item(rows, i, row) {
+        json_t *cell = json_object_get(row, "cell");
         if (!row_with_cell(other, cell))
             json_array_append(cells, cell);
     }
@@ -225,9 +225,8 @@ static json_t *compare_rows(const json_t *a, const json_t *b, const struct dpb_c
 {
     const json_t *rows = json_object_get(a, "rows");
     json_t *result = json_array();
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i), *cell = json_object_get(row, "cell");
-        const json_t *other = row_with_cell(b, cell);
+    dpb_each_item(rows, i, row) {
+        const json_t *other = row_with_cell(b, json_object_get(row, "cell"));
         if (!other)
             continue;
         json_t *made = row_of(a, row, b, other, how);
@@ -305,8 +304,8 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
     if (!made)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
     *regression = isfinite(how->threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        *regression |= dpb_json_true(json_array_get(rows, i), "regression");
+    dpb_each_item(rows, i, row)
+        *regression |= dpb_json_true(row, "regression");
     json_object_set_new(made, "regression", json_boolean(*regression));
     json_object_set_new(made, "paired", json_boolean(how->paired));
     *document = made;

@@ -27,8 +27,8 @@ static bool is_given_before(const struct dpb_merge *merge, const json_t *run)
         if (json_equal(json_object_get(merge->items[i].run, "started"), started) &&
             json_equal(merge->items[i].run, run))
             return true;
-    for (size_t i = 0; i < json_array_size(merge->accuracy); i++)
-        if (json_equal(json_array_get(merge->accuracy, i), run))
+    dpb_each_item(merge->accuracy, i, given)
+        if (json_equal(given, run))
             return true;
     return false;
 }

@@ -206,8 +206,7 @@ static json_t *gpu_to_json(const struct dpb_monitor_series *series, uint32_t ran
 static double sum_of(const json_t *list, const char *name)
 {
     double sum = json_array_size(list) > 0 ? 0 : NAN;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *entry = json_array_get(list, i);
+    dpb_each_item(list, i, entry) {
         const char *host = dpb_json_text(entry, "host", NULL);
         bool seen = false;
         for (size_t k = 0; host && k < i && !seen; k++)
@@ -303,8 +302,7 @@ static double mean_of(const json_t *machine, const char *name)
     const json_t *values = json_object_get(machine, name),
                  *ends = json_object_get(machine, "seconds");
     double sum = 0, begin_s = 0;
-    for (size_t i = 0; i < json_array_size(values); i++) {
-        const json_t *value = json_array_get(values, i);
+    dpb_each_item(values, i, value) {
         const double at_s = json_number_value(json_array_get(ends, i));
         sum += (json_is_number(value) ? json_number_value(value) : NAN) * (at_s - begin_s);
         begin_s = at_s;
