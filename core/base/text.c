@@ -11,12 +11,15 @@ struct dpb_text dpb_text_in(char *array, size_t capacity)
     return (struct dpb_text){.text = array, .capacity = capacity};
 }
 
-static void add(struct dpb_text *text, const char *format, va_list list)
+/* False: it did not fit, and is cut. */
+static bool add(struct dpb_text *text, const char *format, va_list list)
 {
     int n = vsnprintf(text->text + text->length, text->capacity - text->length, format, list);
     text->length += n > 0 ? (size_t)n : 0;
-    if (text->length >= text->capacity)
-        text->length = text->capacity - 1;
+    if (text->length < text->capacity)
+        return true;
+    text->length = text->capacity - 1;
+    return false;
 }
 
 void dpb_text_add(struct dpb_text *text, const char *format, ...)
@@ -29,12 +32,21 @@ void dpb_text_add(struct dpb_text *text, const char *format, ...)
 
 void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, ...)
 {
+    const size_t before = text->length;
     va_list list;
-    va_start(list, format);
-    if (text->length > 0)
+    if (text->full)
+        return;
+    if (before > 0)
         dpb_text_add(text, "%s", gap);
-    add(text, format, list);
+    va_start(list, format);
+    text->full = !add(text, format, list);
     va_end(list);
+    if (!text->full || before == 0)
+        return;
+    text->length = before;
+    text->text[before] = '\0';
+    if (text->capacity - before > strlen(" ..."))
+        dpb_text_add(text, " ...");
 }
 
 bool dpb_ends_on(const char *text, const char *end)

@@ -1,5 +1,6 @@
 /*
- * text.h - a text that is put together in an array of fixed size. What does not fit is cut.
+ * text.h - a text that is put together in an array of fixed size. What does not fit is cut. Of a
+ * list the items that fit are whole, and " ..." stands for the others.
  */
 #ifndef DPB_CORE_BASE_TEXT_H
 #define DPB_CORE_BASE_TEXT_H
@@ -12,12 +13,14 @@
 struct dpb_text {
     char *text; /* @borrowed; always ended by NUL */
     size_t capacity, length;
+    bool full; /* an item was left out, and so are all after it */
 };
 
 /* An empty text in the array; capacity >= 1. */
 struct dpb_text dpb_text_in(char *array, size_t capacity);
 DPB_PRINTF(2, 3) void dpb_text_add(struct dpb_text *text, const char *format, ...);
-/* The same as one of a list: `gap` goes before all but the first. */
+/* The same as one of a list: `gap` goes before all but the first. A first one that does not fit is
+ * cut. */
 DPB_PRINTF(3, 4)
 void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, ...);
 

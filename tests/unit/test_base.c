@@ -256,19 +256,32 @@ static void test_clock(void **state)
 
 static void test_text(void **state)
 {
+    char small[8], middle[16], none[1];
     (void)state;
-    char small[8], none[1];
-    struct dpb_text text = dpb_text_in(small, sizeof small), empty = dpb_text_in(none, 1);
-    dpb_text_item(&text, ", ", "%d", 1);
-    dpb_text_item(&text, ", ", "%s", "2");
-    assert_string_equal(small, "1, 2");
-    dpb_text_item(&text, ", ", "%s", "three"); /* is cut, and so is all behind it */
-    dpb_text_add(&text, "%d", 4);
-    assert_string_equal(small, "1, 2, t");
-    assert_int_equal(text.length, 7);
+    struct dpb_text text = dpb_text_in(small, sizeof small), empty = dpb_text_in(none, 1),
+                    list = dpb_text_in(middle, sizeof middle);
+    dpb_text_add(&text, "%s", "12345");
+    dpb_text_add(&text, "%s", "678"); /* is cut, and so is all behind it */
+    dpb_text_add(&text, "%d", 9);
+    assert_string_equal(small, "1234567");
+    assert_int_equal(text.length, strlen(small));
     dpb_text_add(&empty, "x");
     assert_string_equal(none, "");
-    assert_int_equal(empty.length, 0);
+    /* Of a list the items are whole: one is left out, and so are all behind it. */
+    dpb_text_item(&list, ", ", "%d", 1);
+    dpb_text_item(&list, ", ", "%s", "two");
+    assert_string_equal(middle, "1, two");
+    dpb_text_item(&list, ", ", "%s", "eighteen");
+    dpb_text_item(&list, ", ", "%d", 4);
+    assert_string_equal(middle, "1, two ...");
+    assert_int_equal(list.length, strlen(middle));
+    list = dpb_text_in(small, sizeof small); /* without room for the mark */
+    dpb_text_item(&list, ", ", "%s", "123456");
+    dpb_text_item(&list, ", ", "%d", 7);
+    assert_string_equal(small, "123456");
+    list = dpb_text_in(small, sizeof small);
+    dpb_text_item(&list, ", ", "%s", "123456789");
+    assert_string_equal(small, "1234567");
 }
 
 int main(void)
