@@ -179,8 +179,8 @@ static double common_samples(const json_t *document)
     return fabs(common) < 1e18 ? common : 0;
 }
 
-/* Mean loss of the steps that end within the last tenth of the first `samples`: as many samples for
- * every strategy and number of workers. */
+/* Mean loss of the steps that lie within the last tenth of the first `samples`, or of the last one
+ * where none does: as many samples for every strategy and number of workers. */
 static double loss_at(const json_t *run, double samples)
 {
     const json_t *loss = json_object_get(run, "loss");
