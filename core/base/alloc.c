@@ -1,6 +1,7 @@
 /*
  * alloc.c - memory for arenas: zeroed, aligned to a cache line, large ones in huge pages.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -38,6 +39,8 @@ static void *map_huge(size_t bytes)
 }
 
 static uint64_t held, most_held; /* bytes */
+static uint64_t limit = UINT64_MAX;
+static char refusal[512];
 
 static void hold(size_t bytes)
 {
@@ -58,9 +61,19 @@ uint64_t dpb_alloc_most(void)
     return __atomic_exchange_n(&most_held, dpb_alloc_held(), __ATOMIC_RELAXED);
 }
 
+void dpb_alloc_limit(uint64_t bytes, const char *why)
+{
+    snprintf(refusal, sizeof refusal, "%s", why ? why : "");
+    limit = bytes;
+}
+
 void *dpb_alloc(size_t bytes)
 {
     void *memory = NULL;
+    if (bytes > limit || dpb_alloc_held() > limit - bytes) {
+        dpb_fail(DPB_UNSUPPORTED, "%s", refusal);
+        return NULL;
+    }
     if (bytes <= SIZE_MAX - 2 * HUGE_PAGE_BYTES) {
         if (bytes >= MAPPED_FROM_BYTES) {
             memory = map_huge(bytes);

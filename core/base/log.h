@@ -49,6 +49,9 @@ int64_t dpb_now_ns(void);      /* CLOCK_MONOTONIC */
 void *dpb_alloc(size_t bytes); /* see dpb_host.alloc */
 uint64_t dpb_alloc_held(void); /* bytes of it that were not released */
 uint64_t dpb_alloc_most(void); /* the most that was held since it was last asked */
+/* From now on dpb_alloc refuses to hold more than that: `why` is the message, DPB_UNSUPPORTED its
+ * status. UINT64_MAX: no limit. On one thread, before others allocate. */
+void dpb_alloc_limit(uint64_t bytes, const char *why);
 void dpb_release(void *memory, size_t bytes);
 
 /* From now on messages of failures on this thread begin with "PLACE: ", the setting that led there;

@@ -109,7 +109,7 @@ static dpb_status check_config(const struct dpb_config *config, const struct dpb
 {
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(dpb_experiment_create(config, &experiment));
-    dpb_status status = dpb_experiment_build(experiment, experiment->n_workers);
+    dpb_status status = dpb_fit_build(experiment, experiment->n_workers, true);
     if (status == DPB_OK)
         status = dpb_result_probe(NULL, experiment->settings.run.results);
     if (status == DPB_OK)

@@ -9,6 +9,7 @@
 #include "study/loader_report.h"
 #include "study/result.h"
 #include "study/sweep.h"
+#include "train/fit.h"
 
 #define WINDOW_SECONDS "0.6"
 
@@ -89,7 +90,7 @@ static int measure(struct dpb_experiment *experiment, const struct dpb_arguments
 {
     struct dpb_loader loader;
     int64_t begin_ns = dpb_now_ns();
-    dpb_status status = dpb_experiment_build(experiment, 0);
+    dpb_status status = dpb_fit_build(experiment, 0, true);
     int64_t open_ns = dpb_now_ns() - begin_ns;
     if (status == DPB_OK)
         status = dpb_loader_init(experiment, &dpb_stop_signal, &loader);

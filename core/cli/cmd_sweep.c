@@ -13,6 +13,7 @@
 #include "study/result.h"
 #include "study/sweep.h"
 #include "study/tune.h"
+#include "train/fit.h"
 
 /* A signal between two jobs, while no launcher listens. */
 static volatile sig_atomic_t signal_between_jobs;
@@ -64,7 +65,7 @@ static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
     if (plan->results && strcmp(wanted, plan->built) == 0)
         return DPB_OK;
     memcpy(plan->built, wanted, sizeof wanted);
-    return dpb_experiment_build(experiment, experiment->n_workers);
+    return dpb_fit_build(experiment, experiment->n_workers, true);
 }
 
 static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct plan *plan)

@@ -13,6 +13,7 @@
 #include "study/result.h"
 #include "study/trace_file.h"
 #include "train/binding.h"
+#include "train/fit.h"
 #include "train/journal.h"
 #include "train/snapshot.h"
 
@@ -52,6 +53,8 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
                            const struct dpb_live_place *place, struct dpb_job_outcome *outcome)
 {
     uint32_t threads = 1;
+    if (!party)
+        DPB_TRY(dpb_fit_processes(experiment));
     DPB_TRY(worker_threads(experiment, party, &threads));
     json_t *json = dpb_config_to_json(experiment->config);
     char *text = !json ? NULL : json_dumps(json, JSON_COMPACT);

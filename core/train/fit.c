@@ -8,9 +8,18 @@
 
 static const double mib = 1024.0 * 1024.0;
 
-/* Of a rank beside what is planned: heap, stacks, page tables, and what it measures. Measured with
- * device reference, model tiny and no data: 17.1 MiB of private memory. */
-static const uint64_t process_bytes = UINT64_C(17) << 20;
+/* Of a process beside what is planned: heap, stacks, page tables, and what it measures. Device
+ * reference and model tiny take 5.5 MiB a rank in a control group. */
+static const uint64_t process_bytes = UINT64_C(8) << 20;
+
+/* The ranks of a machine, and their launcher. */
+static uint64_t processes_of(const struct dpb_experiment *x, uint32_t machine)
+{
+    uint64_t n = 1;
+    for (uint32_t rank = 0; rank < x->n_workers + x->n_servers; rank++)
+        n += machine == UINT32_MAX || x->machines[rank] == machine;
+    return n;
+}
 
 void dpb_fit_of(const struct dpb_experiment *x, uint32_t machine, struct dpb_fit *fit)
 {
@@ -27,8 +36,9 @@ void dpb_fit_of(const struct dpb_experiment *x, uint32_t machine, struct dpb_fit
         if (strategy.device_bytes > fit->device_bytes)
             fit->device_bytes = strategy.device_bytes;
         if (machine == UINT32_MAX || x->machines[rank] == machine)
-            fit->all_bytes += bytes + process_bytes;
+            fit->all_bytes += bytes;
     }
+    fit->all_bytes += processes_of(x, machine) * process_bytes;
 }
 
 dpb_status dpb_fit_check(const struct dpb_experiment *x, const struct dpb_fit *fit,
@@ -52,4 +62,38 @@ dpb_status dpb_fit_check(const struct dpb_experiment *x, const struct dpb_fit *f
                  "the rest",
                  (double)fit->all_bytes / mib, (double)memory->available_bytes / mib);
     return DPB_OK;
+}
+
+dpb_status dpb_fit_processes(const struct dpb_experiment *x)
+{
+    const struct dpb_fit fit = {.worker_bytes = process_bytes,
+                                .all_bytes = processes_of(x, UINT32_MAX) * process_bytes};
+    struct dpb_machine_memory memory;
+    dpb_memory_look("", &memory);
+    return x->n_machines == 1 && fit.all_bytes > memory.total_bytes &&
+                   x->settings.run.memory == DPB_TOO_LARGE_REFUSE
+               ? dpb_fit_check(x, &fit, &memory)
+               : DPB_OK;
+}
+
+dpb_status dpb_fit_build(struct dpb_experiment *x, uint32_t rank, bool alone)
+{
+    const uint64_t n = alone ? 1 : processes_of(x, x->machines[rank]);
+    struct dpb_machine_memory memory;
+    char why[320];
+    dpb_memory_look("", &memory);
+    const uint64_t used = n * process_bytes;
+    const uint64_t share = memory.total_bytes > used ? (memory.total_bytes - used) / n : 0;
+    snprintf(why, sizeof why,
+             "data '%s' take more than %.1f MiB, the share of a process in the %.1f MiB that %s: "
+             "take fewer samples or fewer workers, or run.memory = warn to try it",
+             x->settings.data.name, (double)share / mib, (double)memory.total_bytes / mib,
+             memory.limited ? "its control group may have" : "the machine has");
+    if (x->settings.run.memory == DPB_TOO_LARGE_REFUSE)
+        dpb_alloc_limit(share, why);
+    dpb_status status = dpb_experiment_build(x, rank), first;
+    dpb_alloc_limit(UINT64_MAX, NULL);
+    if (status == DPB_NO_MEMORY && dpb_first_error(&first))
+        status = first; /* a source gives its own status where memory is refused */
+    return status;
 }

@@ -1,8 +1,8 @@
 /*
  * fit.h - does a run fit into the memory of the machine that it is to run on? What it needs is what
- * core and the device plan to take, what a strategy takes that grows with the model, what the data
- * source took when it was opened, and what an idle process takes. Libraries' memory for work, and
- * what a source takes later, is not counted.
+ * core and the device, with its libraries, plan to take, what a strategy takes that grows with the
+ * model, what the data source took when it was opened, and what idle processes take, the launcher's
+ * among them. What a source takes later is not counted.
  */
 #ifndef DPB_CORE_TRAIN_FIT_H
 #define DPB_CORE_TRAIN_FIT_H
@@ -24,5 +24,13 @@ void dpb_fit_of(const struct dpb_experiment *x, uint32_t machine, struct dpb_fit
  * others hold what it needs. */
 dpb_status dpb_fit_check(const struct dpb_experiment *x, const struct dpb_fit *fit,
                          const struct dpb_machine_memory *memory);
+
+/* Before a process starts: DPB_UNSUPPORTED where the processes of the job alone cannot fit. For
+ * created experiments on one machine. */
+dpb_status dpb_fit_processes(const struct dpb_experiment *x);
+
+/* dpb_experiment_build; data that take more than this process may have are refused before they take
+ * it (run.memory = refuse). `alone`: not in a rank; no rank takes its share beside it. */
+dpb_status dpb_fit_build(struct dpb_experiment *x, uint32_t rank, bool alone);
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include "base/log.h"
 #include "base/secret.h"
+#include "train/fit.h"
 #include "train/trace.h"
 #include "train/trainer.h"
 #include "world/store.h"
@@ -149,8 +150,10 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     dpb_exchange_init(&trainer->exchange, experiment);
     DPB_TRY(dpb_bind(experiment, &trainer->binding));
     dpb_world_note("open", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(dpb_experiment_build(experiment, dpb_world.rank));
+    DPB_TRY(dpb_fit_build(experiment, dpb_world.rank, false));
     DPB_TRY(dpb_bind_memory(experiment));
+    if (dpb_world.n_ranks > 1) /* nobody takes more before the first of a machine has looked */
+        DPB_TRY(dpb_store_barrier("memory", 0));
     DPB_TRY(open_journal(trainer));
     if (dpb_world.role == DPB_WORKER)
         DPB_TRY(open_engine(trainer));

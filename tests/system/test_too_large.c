@@ -10,6 +10,7 @@
 
 #include "lib/datasets.h"
 #include "lib/faults.h"
+#include "lib/memory_group.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/test.h"
@@ -81,31 +82,6 @@ static void test_data_and_processes_count(void **state)
 
 /* ---- in a control group -------------------------------------------------------------------- */
 
-/* A group of 128 MiB that ends with the shell; $A: the run's arguments. */
-static const char in_group[] =
-    "g=/sys/fs/cgroup/memory/dpbench-test-$$ l=memory.limit_in_bytes\n"
-    "[ -d /sys/fs/cgroup/memory ] || { g=/sys/fs/cgroup/dpbench-test-$$ l=memory.max; }\n"
-    "mkdir $g 2>/dev/null || exit 77\n"
-    "[ ! -e $g/memory.swap.max ] || echo 0 >$g/memory.swap.max\n"
-    "echo 134217728 >$g/$l && sh -c 'echo $$ >$0/cgroup.procs && exec $DPB_BUILD/dpbench $A' $g\n"
-    "code=$?\n"
-    "for i in 1 2 3 4 5 6 7 8 9; do rmdir $g 2>/dev/null && break; sleep 0.1; done\n"
-    "[ ! -d $g ] || exit 76\n"
-    "exit $code\n";
-
-/* False: nobody lets this process make groups. */
-static bool run_in_group(struct command *command, const char *arguments)
-{
-    const char *const words[] = {"/bin/sh", "-c", in_group, NULL};
-    char line[1024];
-    snprintf(line, sizeof line, "A=%s", arguments);
-    command_run(command, deadline_s, words, (const char *const[]){line, NULL});
-    if (command->exit_code != 77)
-        return true;
-    command_free(command);
-    return false;
-}
-
 #define LARGE_MODEL                                                                 \
     "-c base.ini --json model.name=alexnet_cifar10 data.samples=1024 eval.every=0 " \
     "run.workers=1 run.steps=3 "
@@ -116,7 +92,7 @@ static void test_control_group(void **state)
 {
     struct command command;
     (void)state;
-    if (!run_in_group(&command, LARGE_RUN))
+    if (!run_in_group(&command, 128, LARGE_RUN))
         skip();
     if (command.exit_code != 2)
         fail_msg("exit %d: %s", command.exit_code, command.err);
@@ -124,7 +100,7 @@ static void test_control_group(void **state)
                  (const char *const[]){"its control group may have 128.0 MiB", NULL});
     command_free(&command);
 
-    assert_true(run_in_group(&command, LARGE_RUN "run.memory=warn"));
+    assert_true(run_in_group(&command, 128, LARGE_RUN "run.memory=warn"));
     if (command.exit_code != 1)
         fail_msg("exit %d: %s", command.exit_code, command.err);
     expect_words("killed", faults_only_error("killed", &command),
@@ -134,8 +110,9 @@ static void test_control_group(void **state)
     command_free(&command);
 
     /* To a search it is the end of a direction. */
-    assert_true(run_in_group(&command, LARGE_MODEL "run.memory=warn tune.run.batch=8,512,1024 "
-                                                   "tune.retry_disturbed=0"));
+    assert_true(run_in_group(&command, 128,
+                             LARGE_MODEL "run.memory=warn tune.run.batch=8,512,1024 "
+                                         "tune.retry_disturbed=0"));
     if (command.exit_code != 0)
         fail_msg("exit %d: %s", command.exit_code, command.err);
     assert_string_equal(json_text_at(command.json, "runs.1.failure"), "NO_MEMORY");

@@ -1,0 +1,110 @@
+/* needs: cpu plain */
+/*
+ * test_memory_plan.c - the memory that `check` plans for a run is what its processes take, and a
+ * run that does not fit is refused before the system ends a process for it. In control groups.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/datasets.h"
+#include "lib/faults.h"
+#include "lib/memory_group.h"
+#include "lib/sandbox.h"
+#include "lib/says.h"
+
+static const double deadline_s = 60.0;
+
+/* "  memory: 1.0 MiB a worker, 2.0 MiB a server, 9.0 MiB in all" */
+static double planned_mib(const struct command *check)
+{
+    const char *at = strstr(check->out, "  memory: "), *all = at ? strstr(at, " MiB in all") : NULL;
+    if (!all)
+        fail_msg("%s%s", check->out, check->err);
+    while (all[-1] != ' ')
+        all--;
+    return strtod(all, NULL);
+}
+
+/* What runs take, as `check` says it, and what their groups had. */
+static void test_plan_and_peak(void **state)
+{
+    static const char *const runs[] = {
+        "device.name=reference model.name=tiny comm.name=shm run.workers=4",
+        "model.name=tiny comm.name=replicated run.workers=3",
+        "model.name=resnet20 comm.name=shm run.workers=2",
+        "model.name=resnet20 comm.name=ring_tcp run.workers=2 run.batch=32",
+        "model.name=alexnet_cifar10 comm.name=ps_cpu run.workers=2 run.servers=1",
+        "model.name=alexnet_cifar10 comm.name=local_sgd run.workers=2",
+        "model.name=mlp comm.name=shm run.workers=2",
+        "model.name=lenet data.name=idx data.path=large comm.name=shm run.workers=2"};
+    (void)state;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct command command;
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "-c plan.ini %s %s",
+                 strstr(runs[i], "idx") ? "" : "data.samples=512 data.test_samples=64", runs[i]);
+        dpbench(&command, deadline_s, "check %s", arguments);
+        const double plan = planned_mib(&command);
+        command_free(&command);
+        if (!run_in_group(&command, 0, arguments))
+            skip();
+        const char *had = strstr(command.err, "peak ");
+        if (command.exit_code != 0)
+            fail_msg("%s: exit %d: %s", runs[i], command.exit_code, command.err);
+        const double peak = had ? strtod(had + strlen("peak "), NULL) / 1048576 : plan;
+        command_free(&command);
+        print_message("%.1f MiB planned, %.1f MiB taken: %s\n", plan, peak, runs[i]);
+        if (peak > 1.05 * plan || plan > 1.5 * peak + 32)
+            fail_msg("%s: %.1f MiB planned, %.1f MiB taken", runs[i], plan, peak);
+    }
+}
+
+/* Refused by name, before the system has to end anything. */
+static void test_refused_in_groups(void **state)
+{
+    static const struct {
+        unsigned limit_mib;
+        const char *arguments, *word;
+    } rows[] = {
+        {300, "run.workers=4 model.name=lenet data.name=idx data.path=large", "this run needs "},
+        {60, "run.workers=4 model.name=resnet20 data.samples=2000", " MiB"},
+        {40, "model.name=lenet data.name=idx data.path=large", "data 'idx' take more than "},
+        {400, "run.workers=1001 run.batch=1 data.samples=2000 model.name=tiny", "this run needs "}};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "%s -c plan.ini %s", i % 2 ? "check" : "",
+                 rows[i / 2].arguments);
+        if (!run_in_group(&command, rows[i / 2].limit_mib, arguments))
+            skip();
+        if (command.exit_code != 2)
+            fail_msg("%s: exit %d: %s", arguments, command.exit_code, command.err);
+        expect_words(arguments, faults_only_error(arguments, &command),
+                     (const char *const[]){rows[i / 2].word, "run.memory = warn", NULL});
+        command_free(&command);
+    }
+}
+
+static int set_up(void **state)
+{
+    const int result = faults_setup(state);
+    sandbox_write("plan.ini", "[run]\nresults =\nbatch = 8\nsteps = 3\nwarmup_steps = 1\n"
+                              "steady_limit_s = 0\n[device]\nthreads = 1\n[eval]\nevery = 0\n");
+    dataset_idx("large", 60000, 64); /* of 28 x 28 bytes: 45 MiB */
+    return result;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan_and_peak),
+                                       cmocka_unit_test(test_refused_in_groups)};
+    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
+}
