@@ -206,7 +206,7 @@ MAP_KERNEL(normalise_add_relu, normalise, true, true)
 MAP_KERNEL(backward_alone, normalise_backward, MASK_NONE)
 MAP_KERNEL(backward_relu, normalise_backward, MASK_INPUT)
 
-/* ------------------------------------------------------------------------------ blocks and chun */
+/* ---------------------------------------------------------------------------- blocks and chunks */
 
 /* How many rows become one. */
 static size_t fold_of(size_t rows, size_t columns)
@@ -324,7 +324,7 @@ static void sum_chunks(const struct work *w, const struct cut *cut, sums_kernel 
     }
 }
 
-/* ------------------------------------------------------------------------------------- function */
+/* ------------------------------------------------------------------------------------ functions */
 
 /* Means of some rows that are spread over the matrix: near enough to subtract before squaring. */
 static void near_means(const struct matrix *x, float *mean)

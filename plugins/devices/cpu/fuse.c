@@ -65,7 +65,7 @@ struct gradient cpu_gradient(const struct program *p, const struct step *step, e
     };
 }
 
-/* ------------------------------------------------------------- after a convolution or dense lay */
+/* ----------------------------------------------------------------------------- behind a product */
 
 /* The sums of the gradient's columns; on the way it is masked, where cpu_gradient() says so. */
 static void sum_columns(const struct program *p, const struct step *step, enum mask mask)

@@ -35,7 +35,7 @@ dpb_status cpu_check(const struct program *p, const char *what, dnnl_status_t st
                           node->name, op, what, dnnl_status2str(status));
 }
 
-/* ------------------------------------------------------------------------- descriptions, tensor */
+/* ------------------------------------------------------------------------ descriptions, tensors */
 
 /* Makes room for element n of an array that grows by one at a time. */
 static dpb_status grow(const struct program *p, void **array, size_t n, size_t element_bytes)
@@ -409,7 +409,7 @@ dpb_status cpu_unpack_gradient(struct program *p, uint32_t index,
     return cpu_reorder(p, WHEN_ALWAYS, "unpacking of the weights' gradient", tensor, core);
 }
 
-/* ---------------------------------------------------------------------- activations and gradien */
+/* ----------------------------------------------------------------------- activations, gradients */
 
 dpb_status cpu_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor)
 {

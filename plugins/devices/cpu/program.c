@@ -6,7 +6,7 @@
 
 #include "cpu.h"
 
-/* ------------------------------------------------------------------------------------------ pla */
+/* ----------------------------------------------------------------------------------------- plan */
 
 static dpb_status allocate_plans(struct program *p)
 {
@@ -99,7 +99,7 @@ static dpb_status plan_program(struct program *p)
     return DPB_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ bin */
+/* ----------------------------------------------------------------------------------------- bind */
 
 static dpb_status make_primitives(struct program *p, struct step_list *list)
 {
@@ -183,7 +183,7 @@ static void release_parts(struct program *p)
     cpu_host->release(p->arena, p->arena_bytes);
 }
 
-/* ----------------------------------------------------------------------------------------- hook */
+/* ---------------------------------------------------------------------------------------- hooks */
 
 /* What oneDNN takes beside its scratchpads, at most: its code for a primitive, and buffers of its
  * own. Measured in a control group: 4 to 57 MiB with 10 to 220 primitives. */

@@ -341,7 +341,7 @@ void cuda_fill_random(cudaStream_t stream, enum cuda_type type, void *to, uint64
                          (index_t)n));
 }
 
-/* ----------------------------------------------------------------------------------------- flag */
+/* ---------------------------------------------------------------------------------------- flags */
 
 __global__ void raise_flag(const pass_words *words, volatile uint32_t *flag)
 {

@@ -31,7 +31,7 @@ output_reach(uint32_t in, uint32_t kernel, const divisor &stride, uint32_t pad, 
     return r;
 }
 
-/* ----------------------------------------------------------------------------------------- pool */
+/* ---------------------------------------------------------------------------------------- pools */
 
 /* Of a thread an element of `places`, which is the window's input or output. */
 struct pooling {
@@ -173,7 +173,7 @@ void cuda_mean_pool_backward(cudaStream_t stream, enum cuda_type type, const str
                                   static_cast<const T *>(dy), static_cast<T *>(dx), (I)n)));
 }
 
-/* ------------------------------------------------------------------------------------------- LR */
+/* ------------------------------------------------------------------------------------------ LRN */
 
 static __host__ __device__ inline reach channels_near(const lrn &by, uint32_t channel, uint32_t c)
 {

@@ -91,7 +91,7 @@ static void round_values(const struct program *program, double *values, uint64_t
         values[k] = (float)values[k];
 }
 
-/* ------------------------------------------------------------------------------ open and compil */
+/* ----------------------------------------------------------------------------- open and compile */
 
 static dpb_status reference_open(const void *options, const struct dpb_device_args *args,
                                  void **device)
