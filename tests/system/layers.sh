@@ -64,8 +64,17 @@ layer() { # NAME MAY-USE...: what else its files include from core, and which na
 object_uses core/*/*.c >"$uses"
 verdict "core's objects are not in $build/obj" "$([ -s "$uses" ] || echo none)"
 verdict "calls between core's files form a loop" "$(cut -d ' ' -f 1,2 "$uses" | loops)"
-[ ! -f "$build/plugins/device_cpu.so" ] || verdict "calls between the files of device cpu form a loop" \
-    "$(object_uses plugins/devices/cpu/*.c | cut -d ' ' -f 1,2 | loops)"
+# plugin_loops NAME DIRECTORY: of a plugin that was built
+plugin_loops() {
+    [ ! -f "$build/plugins/$1.so" ] || verdict "calls between the files of $1 form a loop" \
+        "$(object_uses "$2"/*.c | cut -d ' ' -f 1,2 | loops)"
+}
+plugin_loops device_cpu plugins/devices/cpu
+plugin_loops device_cuda plugins/devices/cuda
+plugin_loops comm_hierarchical plugins/comm/hierarchical
+plugin_loops comm_nccl plugins/comm/nccl
+plugin_loops comm_ring_verbs plugins/lib/verbs
+plugin_loops data_image_folder plugins/data/image_folder
 # shellcheck disable=SC2046 # names without spaces
 verdict "files include each other" \
     "$(include_uses $(find core plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.inc') | loops)"

@@ -18,8 +18,6 @@
 
 #include "image_folder.h"
 
-const struct dpb_host *folder_host;
-
 /* ---- options ------------------------------------------------------------------------------- */
 
 enum { DECODE_SCALED, DECODE_FULL };

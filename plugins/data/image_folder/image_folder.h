@@ -2,6 +2,7 @@
  * image_folder.h - what the parts of the plugin know of each other. As data flows:
  *
  *   list.c     which files there are, their numbers and labels
+ *   file.c     one file, read whole
  *   store.c    the bytes of a file: from where it lies, from memory, or out of a pack (pack.c)
  *   crop.c     which part of a picture becomes the sample
  *   decode.c   rows of that part out of a JPEG file
@@ -56,9 +57,7 @@ void listing_path(const struct listing *listing, dpb_split split, uint64_t sampl
 /* `name` for messages: control characters and what is no UTF-8 as \xNN. Cut where it is long. */
 const char *printable(const char *name, char text[PATH_BYTES]);
 
-/* ---- store.c, pack.c ----------------------------------------------------------------------- */
-
-typedef enum preload { PRELOAD_NONE, PRELOAD_MEMORY, PRELOAD_FILE } preload;
+/* ---- file.c -------------------------------------------------------------------------------- */
 
 /* A growing piece of memory that is used again and again. */
 struct buffer {
@@ -69,6 +68,21 @@ struct buffer {
 /* At least `bytes`; what was in it is lost. False: no memory (message written). */
 bool buffer_reserve(struct buffer *buffer, size_t bytes);
 void buffer_release(struct buffer *buffer);
+
+/* What a file or a sample turned out to be. */
+typedef enum verdict {
+    GOOD,
+    BAD,   /* unreadable: `reason` says why; another sample takes its place */
+    BROKEN /* something else failed: message written, the run ends */
+} verdict;
+
+/* All bytes of a file, of at most max_bytes; in `buffer`. */
+verdict read_image_file(const char *path, uint64_t max_bytes, struct buffer *buffer, size_t *n,
+                        char reason[REASON_BYTES]);
+
+/* ---- store.c, pack.c ----------------------------------------------------------------------- */
+
+typedef enum preload { PRELOAD_NONE, PRELOAD_MEMORY, PRELOAD_FILE } preload;
 
 /* Where the bytes of a sample are kept; `offset` may be one of the two that follow. */
 struct place {
@@ -96,22 +110,11 @@ struct store_args {
     const struct dpb_data_request *request;
 };
 
-/* What a file or a sample turned out to be. */
-typedef enum verdict {
-    GOOD,
-    BAD,   /* unreadable: `reason` says why; another sample takes its place */
-    BROKEN /* something else failed: message written, the run ends */
-} verdict;
-
 dpb_status store_open(const struct store_args *args, struct store *store);
 void store_close(struct store *store);
-/* The bytes of a file, @borrowed until the next call with this buffer. */
+/* The bytes of a sample's file, @borrowed until the next call with this buffer. */
 verdict store_read(struct store *store, dpb_split split, uint64_t sample, struct buffer *buffer,
                    const uint8_t **bytes, size_t *n, char reason[REASON_BYTES]);
-/* The same out of the file itself. */
-verdict read_image_file(const char *path, uint64_t max_bytes, struct buffer *buffer, size_t *n,
-                        char reason[REASON_BYTES]);
-
 /* Opens the pack of a listing; with `make`, makes it when there is none; refuses one of another
  * state of the files. Sets the store's pack and places. */
 dpb_status pack_open(const char *path, bool make, struct store *store);

@@ -16,6 +16,8 @@
 
 #include "image_folder.h"
 
+const struct dpb_host *folder_host;
+
 /* ---- names --------------------------------------------------------------------------------- */
 
 /* Length of the UTF-8 sequence that begins here; 0: none does. */

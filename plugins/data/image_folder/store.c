@@ -1,104 +1,14 @@
 /*
  * store.c - the bytes of a file: read from where it lies, or kept since the source was opened, in
  * memory or in a pack.
- *
- * Files are read, not mapped: one that is cut while it is mapped ends the process.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "image_folder.h"
-
-bool buffer_reserve(struct buffer *buffer, size_t bytes)
-{
-    if (bytes <= buffer->capacity)
-        return true;
-    size_t capacity = bytes + bytes / 2; /* files differ: few of them shall be the largest so far */
-    buffer_release(buffer);
-    buffer->bytes = folder_host->alloc(capacity);
-    buffer->capacity = buffer->bytes ? capacity : 0;
-    return buffer->bytes;
-}
-
-void buffer_release(struct buffer *buffer)
-{
-    folder_host->release(buffer->bytes, buffer->capacity);
-    *buffer = (struct buffer){.bytes = NULL};
-}
-
-/* ---- one file ------------------------------------------------------------------------------ */
-
-/* Whether the machine is out of something, rather than the file unreadable. */
-static bool is_shortage(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOMEM;
-}
-
-static verdict blame(const char *path, const char *what, int error, char reason[REASON_BYTES])
-{
-    char text[PATH_BYTES];
-    snprintf(reason, REASON_BYTES, "%s: %s", what, strerror(error));
-    if (!is_shortage(error))
-        return BAD;
-    folder_host->fail(DPB_IO, "%s: %s", printable(path, text), reason);
-    return BROKEN;
-}
-
-/* Up to n bytes; less at the end of the file only. Negative: errno. */
-static ssize_t read_all(int fd, uint8_t *to, size_t n)
-{
-    size_t done = 0;
-    while (done < n) {
-        ssize_t got = read(fd, to + done, n - done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return -1;
-        if (got == 0)
-            break;
-        done += (size_t)got;
-    }
-    return (ssize_t)done;
-}
-
-static verdict read_open_file(int fd, const char *path, uint64_t max_bytes, struct buffer *buffer,
-                              size_t *n, char reason[REASON_BYTES])
-{
-    struct stat status;
-    if (fstat(fd, &status) != 0)
-        return blame(path, "cannot be looked at", errno, reason);
-    if (!S_ISREG(status.st_mode)) {
-        snprintf(reason, REASON_BYTES, "not a regular file");
-        return BAD;
-    }
-    if ((uint64_t)status.st_size > max_bytes) {
-        snprintf(reason, REASON_BYTES, "%" PRIu64 " bytes are more than data.max_pixels make",
-                 (uint64_t)status.st_size);
-        return BAD;
-    }
-    if (!buffer_reserve(buffer, (size_t)status.st_size + 1))
-        return BROKEN;
-    ssize_t got = read_all(fd, buffer->bytes, (size_t)status.st_size);
-    if (got < 0)
-        return blame(path, "cannot be read", errno, reason);
-    *n = (size_t)got;
-    return GOOD;
-}
-
-verdict read_image_file(const char *path, uint64_t max_bytes, struct buffer *buffer, size_t *n,
-                        char reason[REASON_BYTES])
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
-    if (fd < 0)
-        return blame(path, "cannot be opened", errno, reason);
-    verdict result = read_open_file(fd, path, max_bytes, buffer, n, reason);
-    close(fd);
-    return result;
-}
 
 /* ---- in memory ----------------------------------------------------------------------------- */
 

@@ -418,7 +418,7 @@ dpb_status cuda_fused_plan(const struct program *p, const struct dpb_node *node,
                        .most = tuned ? FUSED_CHOICES : 1};
     int rank, unused;
     fused->taken = p->device->options.fusion == FUSION_ON ? 0 : SEPARATE;
-    if (cuda_tuning_known(&p->device->options, fused->key, &rank, &unused)) {
+    if (cuda_tuning_known(p->device, fused->key, &rank, &unused)) {
         if (rank == SEPARATE && fused->taken == SEPARATE) {
             fused->tuned = true;
             return DPB_OK;

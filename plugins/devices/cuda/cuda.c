@@ -13,8 +13,6 @@
 #include "lib/cuda/driver.h"
 #include "nvml.h"
 
-const struct dpb_host *cuda_host;
-
 /* The first of which the kernels are compiled for (mk/cuda.mk), and the first that computes in
  * bf16. */
 enum { LEAST_MAJOR = 8 };

@@ -256,11 +256,6 @@ struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *norm
 dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu);
 dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *relu);
 
-/* What follows a convolution or dense layer: bias and ReLU, in place; backward, the gradient of the
- * bias (ops_simple.c). */
-dpb_status cuda_add_bias(struct program *p, const struct dpb_node *node);
-dpb_status cuda_sum_bias(struct program *p, const struct dpb_node *node);
-
 /* ---- a program and its nodes ---------------------------------------------------------------- */
 
 static inline uint32_t cuda_index(const struct program *p, const struct dpb_node *node)

@@ -5,6 +5,8 @@
 
 #include "cuda.h"
 
+const struct dpb_host *cuda_host;
+
 enum { TEXT_BYTES = 256 };
 
 static const char *describe_node(const struct program *p, const struct dpb_node *node,

@@ -14,6 +14,49 @@ static void is_product(struct program *p, const struct tensor *packed)
         cuda_use_core(p, p->node->weight);
 }
 
+/* ------------------------------------------------------ bias and ReLU in place, the bias by dy */
+
+static dpb_status run_bias(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    cuda_bias_relu(p->device->stream, p->type, step->t[FROM]->data, cuda_weight(p, node->bias),
+                   cuda_plan(p, node)->group->into != NULL, step->t[TO]->data,
+                   cuda_grid(p, node->shape));
+    return DPB_OK;
+}
+
+static dpb_status add_bias(struct program *p, const struct dpb_node *node)
+{
+    const struct tensor *y = cuda_plan(p, cuda_result(p, node))->activation;
+    bool relu = cuda_plan(p, node)->group->into != NULL;
+    if (node->bias == DPB_NONE && !relu)
+        return DPB_OK;
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, relu ? "bias, ReLU" : "bias", run_bias, TENSORS(y, y)));
+    cuda_use_core(p, node->bias);
+    return DPB_OK;
+}
+
+static dpb_status run_bias_gradient(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node;
+    cuda_column_sums(p->device->stream, p->type, step->t[FROM]->data, cuda_grid(p, node->shape),
+                     step->t[AUX]->data, cuda_gradient(p, node->bias));
+    return DPB_OK;
+}
+
+static dpb_status sum_bias(struct program *p, const struct dpb_node *node)
+{
+    const struct grid grid = cuda_grid(p, node->shape);
+    struct tensor *partial;
+    if (node->bias == DPB_NONE)
+        return DPB_OK;
+    DPB_TRY(cuda_scratch(p, cuda_partial_bytes(p->type, &grid), &partial));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward bias", run_bias_gradient,
+                      TENSORS(cuda_plan(p, node)->gradient, NULL, partial)));
+    cuda_use_core(p, node->bias);
+    return DPB_OK;
+}
+
 /* ---------------------------------------------------------------------------------- convolution */
 
 /* The input as cuDNN takes it. */
@@ -93,7 +136,7 @@ dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
                       TENSORS(conv_input(p, node), y, plan->packed, plan->sums[FUSED_FORWARD])));
         is_product(p, plan->packed);
     }
-    return cuda_add_bias(p, node);
+    return add_bias(p, node);
 }
 
 static dpb_status run_conv_weights(const struct program *p, const struct step *step)
@@ -175,7 +218,7 @@ dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
                       TENSORS(conv_input(p, node), plan->packed_gradient, plan->gradient)));
     is_product(p, plan->packed_gradient);
     DPB_TRY(cuda_unpack_weights(p, node));
-    DPB_TRY(cuda_sum_bias(p, node));
+    DPB_TRY(sum_bias(p, node));
     return conv_data(p, node);
 }
 
@@ -217,7 +260,7 @@ dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_dense,
                       TENSORS(cuda_plan(p, input)->activation, y, cuda_plan(p, node)->packed)));
     is_product(p, cuda_plan(p, node)->packed);
-    return cuda_add_bias(p, node);
+    return add_bias(p, node);
 }
 
 static dpb_status run_dense_weights(const struct program *p, const struct step *step)
@@ -265,7 +308,7 @@ dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node)
                               cuda_plan(p, node)->gradient)));
     is_product(p, cuda_plan(p, node)->packed_gradient);
     DPB_TRY(cuda_unpack_weights(p, node));
-    DPB_TRY(cuda_sum_bias(p, node));
+    DPB_TRY(sum_bias(p, node));
     return dense_data(p, node);
 }
 

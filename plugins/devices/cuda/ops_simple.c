@@ -1,5 +1,5 @@
 /*
- * ops_simple.c - the ops by our own kernels but batch-norm: the samples, bias, ReLU, additions,
+ * ops_simple.c - the ops by our own kernels but batch-norm: the samples, ReLU, additions,
  * copies, dropout, pools, LRN and the loss.
  */
 #include "plan.h"
@@ -86,48 +86,7 @@ static dpb_status nothing(struct program *p, const struct dpb_node *node)
     return DPB_OK;
 }
 
-/* ------------------------------------------------------------------------------ bias and ReLU */
-
-static dpb_status run_bias(const struct program *p, const struct step *step)
-{
-    const struct dpb_node *node = step->node;
-    cuda_bias_relu(stream_of(p), p->type, step->t[FROM]->data, cuda_weight(p, node->bias),
-                   cuda_plan(p, node)->group->into != NULL, step->t[TO]->data,
-                   cuda_grid(p, node->shape));
-    return DPB_OK;
-}
-
-dpb_status cuda_add_bias(struct program *p, const struct dpb_node *node)
-{
-    const struct tensor *y = cuda_plan(p, cuda_result(p, node))->activation;
-    bool relu = cuda_plan(p, node)->group->into != NULL;
-    if (node->bias == DPB_NONE && !relu)
-        return DPB_OK;
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, relu ? "bias, ReLU" : "bias", run_bias, TENSORS(y, y)));
-    cuda_use_core(p, node->bias);
-    return DPB_OK;
-}
-
-static dpb_status run_bias_gradient(const struct program *p, const struct step *step)
-{
-    const struct dpb_node *node = step->node;
-    cuda_column_sums(stream_of(p), p->type, step->t[FROM]->data, cuda_grid(p, node->shape),
-                     step->t[AUX]->data, cuda_gradient(p, node->bias));
-    return DPB_OK;
-}
-
-dpb_status cuda_sum_bias(struct program *p, const struct dpb_node *node)
-{
-    const struct grid grid = cuda_grid(p, node->shape);
-    struct tensor *partial;
-    if (node->bias == DPB_NONE)
-        return DPB_OK;
-    DPB_TRY(cuda_scratch(p, cuda_partial_bytes(p->type, &grid), &partial));
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward bias", run_bias_gradient,
-                      TENSORS(cuda_plan(p, node)->gradient, NULL, partial)));
-    cuda_use_core(p, node->bias);
-    return DPB_OK;
-}
+/* ----------------------------------------------------------------------------------------- ReLU */
 
 static dpb_status run_relu(const struct program *p, const struct step *step)
 {

@@ -117,7 +117,7 @@ dpb_status cuda_tune(struct program *p);
  * for it. */
 void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const char *call,
                      char key[TUNING_KEY_BYTES]);
-bool cuda_tuning_known(const struct options *options, const char *key, int *first, int *second);
+bool cuda_tuning_known(const struct device *device, const char *key, int *first, int *second);
 
 /* ---- conv_graph.c: convolutions with a batch-norm's sums, by cuDNN's graph API --------------- */
 

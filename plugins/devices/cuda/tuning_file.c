@@ -1,0 +1,184 @@
+/* tuning_file.c - see tuning_file.h. */
+#include "tuning_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 512, FILE_MOST = 16 << 20 };
+
+/* option "auto": below the user's cache directory. */
+static void find_path(const struct options *options, char path[TUNING_PATH_BYTES])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    path[0] = 0;
+    if (strcmp(options->tuning, "auto") != 0)
+        snprintf(path, TUNING_PATH_BYTES, "%s", options->tuning);
+    else if (cache && cache[0])
+        snprintf(path, TUNING_PATH_BYTES, "%s/dpbench-cuda-tuning", cache);
+    else if (home && home[0])
+        snprintf(path, TUNING_PATH_BYTES, "%s/.cache/dpbench-cuda-tuning", home);
+}
+
+/* NULL: not there, or no memory. */
+static char *read_file(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat about;
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &about) != 0 || about.st_size > FILE_MOST || about.st_size < 0)
+        about.st_size = 0;
+    size_t n = (size_t)about.st_size, have = 0;
+    char *text = malloc(n + 1);
+    while (text && have < n) {
+        ssize_t got = read(fd, text + have, n - have);
+        if (got <= 0)
+            break;
+        have += (size_t)got;
+    }
+    if (text)
+        text[have] = 0;
+    close(fd);
+    return text;
+}
+
+static void append(const struct tuning_file *file)
+{
+    if (file->found_bytes == 0 || !file->path[0])
+        return;
+    int fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    ssize_t written = -1;
+    if (fd >= 0)
+        written = write(fd, file->found, file->found_bytes);
+    if (written != (ssize_t)file->found_bytes)
+        cuda_host->warn("tuning_not_kept",
+                        "device cuda: the algorithms that were tried could not be kept in %s (%s): "
+                        "every run tries them; set device.tuning",
+                        file->path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Far behind what the file holds. */
+static off_t byte_of(const struct device *device)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *c = device->pci; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    return (off_t)(((uint64_t)1 << 61) + (hash >> 4));
+}
+
+/* Without a file that can be written, which `append` says, nobody is waited for. */
+bool cuda_tuning_first_trial(struct tuning_file *file)
+{
+    struct flock byte = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte_of(file->device), .l_len = 1};
+    if (file->trying || !file->path[0])
+        return false;
+    file->trying = true;
+    file->lock = open(file->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file->lock < 0)
+        return false;
+    int failed;
+    do
+        failed = fcntl(file->lock, F_OFD_SETLKW, &byte);
+    while (failed && errno == EINTR);
+    if (failed)
+        cuda_host->log(
+            DPB_LOG_INFO,
+            "device cuda: %s cannot be locked (%s): workers that share a GPU may disturb "
+            "each other's trials",
+            file->path, strerror(errno));
+    free(file->known);
+    file->known = read_file(file->path);
+    return true;
+}
+
+/* The last line of that key: its algorithm and arithmetic. */
+static bool look_up(const char *text, const char *key, int *algorithm, int *math)
+{
+    bool found = false;
+    size_t n = strlen(key);
+    for (const char *line = text; line && *line;) {
+        int a, m;
+        if (strncmp(line, key, n) == 0 && sscanf(line + n, "\t%d\t%d", &a, &m) == 2) {
+            *algorithm = a;
+            *math = m;
+            found = true;
+        }
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    return found;
+}
+
+void cuda_tuning_open(const struct device *device, struct tuning_file *file)
+{
+    *file = (struct tuning_file){.device = device, .lock = -1};
+    find_path(&device->options, file->path);
+    if (file->path[0])
+        file->known = read_file(file->path);
+}
+
+void cuda_tuning_close(struct tuning_file *file, bool keep)
+{
+    if (keep)
+        append(file);
+    if (file->lock >= 0)
+        close(file->lock);
+    free(file->known);
+    free(file->found);
+}
+
+bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *first, int *second)
+{
+    return look_up(file->found, key, first, second) || look_up(file->known, key, first, second);
+}
+
+bool cuda_tuning_known(const struct device *device, const char *key, int *first, int *second)
+{
+    struct tuning_file file;
+    if (!cuda_tunes(&device->options))
+        return false;
+    cuda_tuning_open(device, &file);
+    bool found = cuda_tuning_look_up(&file, key, first, second);
+    cuda_tuning_close(&file, false);
+    return found;
+}
+
+dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int algorithm, int math)
+{
+    char line[LINE_BYTES];
+    int n = snprintf(line, sizeof line, "%s\t%d\t%d\n", key, algorithm, math);
+    if (file->found_bytes + (size_t)n >= file->found_capacity) {
+        size_t capacity = 2 * file->found_capacity + LINE_BYTES;
+        char *more = realloc(file->found, capacity);
+        if (!more)
+            return cuda_no_memory();
+        file->found = more;
+        file->found_capacity = capacity;
+    }
+    memcpy(file->found + file->found_bytes, line, (size_t)n + 1);
+    file->found_bytes += (size_t)n;
+    return DPB_OK;
+}
+
+void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const char *call,
+                     char key[TUNING_KEY_BYTES])
+{
+    const struct dpb_window *w = &node->window;
+    const struct dpb_shape in = cuda_input(p, node, 0)->shape;
+    char groups[20] = "";
+    if (node->groups > 1)
+        snprintf(groups, sizeof groups, " groups %u", node->groups);
+    snprintf(key, TUNING_KEY_BYTES,
+             "%s\t%zu\t%s %s n%u c%u h%u w%u k%u %ux%u stride %ux%u pad %u,%u,%u,%u%s%s",
+             p->device->name, cudnnGetVersion(), call, dpb_precision_name(p->args.precision),
+             p->args.batch, in.c, in.h, in.w, node->shape.c, w->kernel_h, w->kernel_w, w->stride_h,
+             w->stride_w, w->pad_top, w->pad_bottom, w->pad_left, w->pad_right, groups,
+             p->device->options.layout == LAYOUT_NCHW ? " NCHW" : "");
+}

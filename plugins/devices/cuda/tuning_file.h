@@ -1,0 +1,44 @@
+/*
+ * tuning_file.h - what was found to be fastest, in a file.
+ *
+ * A line of the file is
+ *
+ *     GPU <tab> library's version <tab> call, type, shapes <tab> algorithm <tab> kind of arithmetic
+ *
+ * and of a product the rank among what cuBLASLt offers, and 0; of a convolution with sums
+ * (conv_graph.c) the rank of its plan, or -1: alone is faster, and 0. Lines are appended by one
+ * write each time a program was tuned, so several processes may share the file; of equal keys the
+ * last counts. What the file names and the library does not offer is tried anew.
+ *
+ * Processes that share a GPU take turns: before its first trial one locks a byte of the file, whose
+ * number is made of the GPU's address, and reads again what the others have found meanwhile.
+ */
+#ifndef DPB_CUDA_TUNING_FILE_H
+#define DPB_CUDA_TUNING_FILE_H
+
+#include "products.h"
+
+enum { TUNING_PATH_BYTES = 4096 };
+
+struct tuning_file {
+    const struct device *device;
+    char path[TUNING_PATH_BYTES]; /* "": none */
+    char *known;                  /* the file's content */
+    char *found;                  /* lines to append; NULL: none yet */
+    size_t found_bytes, found_capacity;
+    int lock;    /* the file, of which a byte is locked; -1: not yet, or it cannot be opened */
+    bool trying; /* it has been asked for */
+};
+
+/* Reads the file that device.tuning names. */
+void cuda_tuning_open(const struct device *device, struct tuning_file *file);
+/* Before the first trial: blocks until it is this process's turn. True: others may have written
+ * since the file was read. */
+bool cuda_tuning_first_trial(struct tuning_file *file);
+/* The two numbers of the key: those that were added, or else of its last line. */
+bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *first, int *second);
+dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int first, int second);
+/* keep: appends what was added, or warns that it cannot. */
+void cuda_tuning_close(struct tuning_file *file, bool keep);
+
+#endif
