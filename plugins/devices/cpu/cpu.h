@@ -18,6 +18,7 @@
 #include "columns.h"
 #include "dpbench/plugin.h"
 #include "lib/device/groups.h"
+#include "lib/device/op_name.h"
 #include "lib/device/places.h"
 #include "lib/device/refuse.h"
 
@@ -143,7 +144,6 @@ extern const struct dpb_host *cpu_host;
 /* Append the steps of p->node. backward: the node's gradient is complete (p->nodes[].gradient);
  * contributions to its inputs' gradients go where cpu_input_gradient() says. */
 struct op {
-    const char *name;
     dpb_status (*forward)(struct program *p, const struct dpb_node *node);
     dpb_status (*backward)(struct program *p, const struct dpb_node *node);
 };

@@ -22,7 +22,7 @@ static dpb_status run_step(const struct program *p, const struct step *step)
     if (status == dnnl_success)
         return DPB_OK;
     return cpu_host->fail(DPB_FAILED, "device cpu: node '%s' (%s): %s: oneDNN reports %s",
-                          step->node->name, p->ops[step->node->op].name, step->what,
+                          step->node->name, dpb_op_name(step->node->op), step->what,
                           dnnl_status2str(status));
 }
 

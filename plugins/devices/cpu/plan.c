@@ -21,7 +21,7 @@ dpb_status cpu_check(const struct program *p, const char *what, dnnl_status_t st
     if (status == dnnl_success)
         return DPB_OK;
     const struct dpb_node *node = p->node;
-    const char *op = p->ops[node->op].name;
+    const char *op = dpb_op_name(node->op);
     if (status == dnnl_out_of_memory)
         return no_memory(p);
     if (status == dnnl_unimplemented)

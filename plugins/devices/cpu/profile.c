@@ -13,7 +13,7 @@ static void add_rows(struct program *p, const struct step_list *list, bool backw
         const double calls = (double)p->step_calls[first + i];
         p->rows[first + i] = (struct dpb_profile_row){
             .node = cpu_index(p, step->node),
-            .op = p->ops[step->node->op].name,
+            .op = dpb_op_name(step->node->op),
             .what = step->what,
             .backward = backward,
             .calls = p->step_calls[first + i],

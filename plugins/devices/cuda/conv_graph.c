@@ -181,67 +181,6 @@ void cuda_fused_takers(const struct program *p, enum fused_call call, size_t at,
     }
 }
 
-/* What a step and those that take its sums move: planned with all that they may. */
-static void settle_forward(struct step *step, struct step *const takers[], bool fused)
-{
-    takers[0]->bytes -= fused ? takers[0]->t[FROM]->bytes : takers[0]->t[FIFTH]->bytes;
-    step->bytes -= fused ? 0 : step->t[FOURTH]->bytes;
-    step->what = fused ? step->what : "forward";
-}
-
-static void settle_data(const struct program *p, struct step *step, struct step *const takers[],
-                        bool fused)
-{
-    const struct node_plan *norm = cuda_plan(p, cuda_masked_norm(p, step->node));
-    const double sums = norm->sums[FUSED_DATA]->bytes, y = step->t[FOURTH]->bytes;
-    if (fused) {
-        takers[0]->bytes -= takers[0]->t[FROM]->bytes + takers[0]->t[AUX]->bytes + y;
-        if (takers[1])
-            takers[1]->bytes -= y;
-        return;
-    }
-    step->bytes -= y + step->t[FIFTH]->bytes + norm->workspace->bytes + sums;
-    takers[0]->bytes -= sums;
-    step->what = "backward data";
-}
-
-static void settle_list(const struct program *p, const struct step_list *list, unsigned n[],
-                        unsigned n_fused[])
-{
-    for (size_t i = 0; i < list->n; i++) {
-        struct step *takers[FUSED_TAKERS];
-        enum fused_call call;
-        struct step *step = &list->steps[i];
-        if (!cuda_is_fused(step, &call))
-            continue;
-        const bool fused = cuda_plan(p, step->node)->fused[call]->taken != SEPARATE;
-        cuda_fused_takers(p, call, i, takers);
-        if (call == FUSED_FORWARD)
-            settle_forward(step, takers, fused);
-        else
-            settle_data(p, step, takers, fused);
-        n[call]++;
-        n_fused[call] += fused;
-    }
-}
-
-void cuda_fused_settle(const struct program *p)
-{
-    unsigned n[FUSED_CALLS] = {0}, n_fused[FUSED_CALLS] = {0};
-    settle_list(p, &p->forward, n, n_fused);
-    settle_list(p, &p->backward, n, n_fused);
-    if (n[FUSED_FORWARD] > 0)
-        cuda_host->log(DPB_LOG_INFO,
-                       "device cuda: %u of %u convolutions for which cuDNN has a plan add up the "
-                       "statistics of the batch-norm behind them",
-                       n_fused[FUSED_FORWARD], n[FUSED_FORWARD]);
-    if (n[FUSED_DATA] > 0)
-        cuda_host->log(DPB_LOG_INFO,
-                       "device cuda: %u of %u gradients by a convolution's input for which cuDNN "
-                       "has a plan add up the sums of the batch-norm before them",
-                       n_fused[FUSED_DATA], n[FUSED_DATA]);
-}
-
 const struct tensor *cuda_shown_gradient(const struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);

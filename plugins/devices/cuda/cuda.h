@@ -20,6 +20,7 @@
 #include "dpbench/plugin.h"
 #include "kernels.h"
 #include "lib/device/groups.h"
+#include "lib/device/op_name.h"
 #include "lib/device/places.h"
 #include "lib/device/refuse.h"
 
@@ -236,7 +237,6 @@ dpb_status cuda_too_large(const struct program *p, size_t free_bytes);
 /* Append the steps of p->node. backward: the node's gradient is complete (p->nodes[].gradient);
  * contributions to its inputs' gradients go where cuda_input_gradient() says. */
 struct op {
-    const char *name;
     dpb_status (*forward)(struct program *p, const struct dpb_node *node);
     dpb_status (*backward)(struct program *p, const struct dpb_node *node);
     step_run *run, *run_backward; /* of an op that is one kernel each way (ops_simple.c); or NULL */

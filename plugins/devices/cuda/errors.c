@@ -18,7 +18,7 @@ static const char *describe_node(const struct program *p, const struct dpb_node 
     const struct dpb_shape out = node->shape;
     const struct dpb_shape in = node->n_inputs ? cuda_input(p, node, 0)->shape : out;
     snprintf(text, TEXT_BYTES, " for node '%s' (%s, batch %u, %ux%ux%u -> %ux%ux%u)", node->name,
-             cuda_ops[node->op].name, p->args.batch, in.c, in.h, in.w, out.c, out.h, out.w);
+             dpb_op_name(node->op), p->args.batch, in.c, in.h, in.w, out.c, out.h, out.w);
     return text;
 }
 

@@ -106,6 +106,8 @@ dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
 bool cuda_is_conv(const struct step *step, enum conv_call *call);
 bool cuda_is_fused(const struct step *step, enum fused_call *call);
 struct gemm *cuda_gemm_of(const struct program *p, const struct step *step);
+/* When it is known which are fused: their steps' names, and what they move, for run.profile. */
+void cuda_fused_settle(const struct program *p);
 static inline bool cuda_tunes(const struct options *options)
 {
     return strcmp(options->tuning, "no") != 0;
@@ -143,8 +145,6 @@ static inline bool cuda_is_masked(const struct program *p, const struct dpb_node
 /* The steps that take the sums that step `at` may make, in their order; NULL: none further. */
 void cuda_fused_takers(const struct program *p, enum fused_call call, size_t at,
                        struct step *takers[FUSED_TAKERS]);
-/* When it is known which are fused: their steps' names, and what they move, for run.profile. */
-void cuda_fused_settle(const struct program *p);
 /* What inspection shows as the gradient by a node's result; NULL: it is not computed. */
 const struct tensor *cuda_shown_gradient(const struct program *p, const struct dpb_node *node);
 /* These only where fused->taken is a plan. */

@@ -30,7 +30,7 @@ static void add_rows(const struct program *p, const struct step_list *list, bool
         const struct step *step = &list->steps[i];
         p->account->rows[cuda_account_place(p, backward, i)] =
             (struct dpb_profile_row){.node = cuda_index(p, step->node),
-                                     .op = cuda_ops[step->node->op].name,
+                                     .op = dpb_op_name(step->node->op),
                                      .what = step->what,
                                      .backward = backward,
                                      .flops = step->flops,

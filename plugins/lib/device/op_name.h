@@ -1,0 +1,29 @@
+/*
+ * op_name.h - what messages and profiles of devices call an op.
+ */
+#ifndef DPB_LIB_DEVICE_OP_NAME_H
+#define DPB_LIB_DEVICE_OP_NAME_H
+
+#include "dpbench/graph.h"
+
+static inline const char *dpb_op_name(dpb_op op)
+{
+    static const char *const names[DPB_OPS] = {
+        [DPB_OP_INPUT] = "input",
+        [DPB_OP_CONV] = "convolution",
+        [DPB_OP_BATCH_NORM] = "batch-norm",
+        [DPB_OP_RELU] = "relu",
+        [DPB_OP_MAX_POOL] = "max pool",
+        [DPB_OP_MEAN_POOL] = "mean pool",
+        [DPB_OP_DENSE] = "dense",
+        [DPB_OP_ADD] = "add",
+        [DPB_OP_CONCAT] = "concat",
+        [DPB_OP_DROPOUT] = "dropout",
+        [DPB_OP_LRN] = "lrn",
+        [DPB_OP_SHORTCUT] = "shortcut",
+        [DPB_OP_SOFTMAX_LOSS] = "softmax loss",
+    };
+    return names[op];
+}
+
+#endif
