@@ -4,19 +4,11 @@
  * vectors are full and sums of different rows do not wait for one another.
  */
 #include "columns.h"
-#include "sizes.h"
+#include "inner.h"
 
 #include <assert.h>
 
 #include "dpbench/types.h"
-
-/* Compiled for several instruction sets, chosen when the plugin is loaded. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
-#else
-#define KERNEL static
-#endif
-#define INLINE static inline __attribute__((always_inline))
 
 /* A block of rows and columns; elements are counted from the matrix's first. */
 struct range {

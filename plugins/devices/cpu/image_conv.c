@@ -9,14 +9,7 @@
  * are work for threads: results do not depend on their number.
  */
 #include "cpu.h"
-#include "sizes.h"
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
-#else
-#define KERNEL static
-#endif
-#define INLINE static inline __attribute__((always_inline))
+#include "inner.h"
 
 enum { LANES = 16, TAPS = 3 /* at a time */, VECTORS = 4 /* likewise */ };
 

@@ -17,14 +17,13 @@
  * channels; with tiles (AMX) and bf16 it is the better one.
  */
 #include "cpu.h"
-#include "sizes.h"
+#include "inner.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #include <omp.h>
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
 #define AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 enum {
     LANES = 16,
@@ -118,7 +117,7 @@ static struct cut cut_of(const struct program *p, const struct dpb_node *node)
 /* ---- laying out ------------------------------------------------------------------------------ */
 
 /* The first n of up to 32 elements. */
-AVX512 ALWAYS_INLINE __mmask32 first_of(size_t n)
+AVX512 INLINE __mmask32 first_of(size_t n)
 {
     return n >= 32 ? 0xffffffffu : (1u << n) - 1;
 }
@@ -179,8 +178,8 @@ struct block {
     bool add; /* to what is there */
 };
 
-AVX512 ALWAYS_INLINE void put_sums(__m512 sum[][MOST_VECTORS], const struct block *block, int rows,
-                                   int vectors)
+AVX512 INLINE void put_sums(__m512 sum[][MOST_VECTORS], const struct block *block, int rows,
+                            int vectors)
 {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {

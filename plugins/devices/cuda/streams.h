@@ -48,7 +48,7 @@ dpb_status cuda_capture_mark(const struct program *p);
  * step that ended where the current one began. */
 dpb_status cuda_times_settle(const struct program *p);
 
-/* ---- account.c, profile.c, limits.c: run.profile ---------------------------------------------- */
+/* ---- account.c, profile.c, limits.c: run.profile -------------------------------------------- */
 
 dpb_status cuda_account_open(struct program *p);  /* of a planned program */
 void cuda_account_close(struct account *account); /* accepts NULL */

@@ -1,0 +1,32 @@
+/*
+ * inner.h - what files with inner loops share: how loops are compiled, and arithmetic of sizes.
+ */
+#ifndef DPB_CPU_INNER_H
+#define DPB_CPU_INNER_H
+
+#include <stddef.h>
+
+/* Compiled for several instruction sets, chosen when the plugin is loaded. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
+#else
+#define KERNEL static
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+static inline size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline size_t rounded_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+#endif
