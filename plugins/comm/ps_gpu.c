@@ -168,13 +168,7 @@ static const struct dpb_comm_ops ps_ops = {.needs = ps_needs,
                                            .open = ps_open,
                                            .plan = ps_plan,
                                            .bind = ps_bind,
-                                           .load = strategy_load,
-                                           .begin = device_strategy_begin,
-                                           .ready = strategy_ready,
-                                           .progress = device_strategy_progress,
-                                           .end = strategy_end,
-                                           .publish = strategy_publish,
-                                           .close = device_strategy_close};
+                                           DEVICE_STRATEGY_HOOKS};
 
 static const struct dpb_plugin ps_gpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),

@@ -141,13 +141,7 @@ static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
                                                    .open = replicated_open,
                                                    .plan = replicated_plan,
                                                    .bind = replicated_bind,
-                                                   .load = strategy_load,
-                                                   .begin = device_strategy_begin,
-                                                   .ready = strategy_ready,
-                                                   .progress = device_strategy_progress,
-                                                   .end = strategy_end,
-                                                   .publish = strategy_publish,
-                                                   .close = device_strategy_close};
+                                                   DEVICE_STRATEGY_HOOKS};
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),

@@ -101,6 +101,12 @@ dpb_status device_strategy_begin(void *comm, const struct dpb_step *step);
 dpb_status device_strategy_progress(void *comm, int64_t budget_ns);
 void device_strategy_close(void *comm); /* accepts NULL */
 
+/* The hooks that strategies with a scheme have in common, for their tables of ops. */
+#define DEVICE_STRATEGY_HOOKS                                                               \
+    .load = strategy_load, .begin = device_strategy_begin, .ready = strategy_ready,         \
+    .progress = device_strategy_progress, .end = strategy_end, .publish = strategy_publish, \
+    .close = device_strategy_close
+
 /* ---- for strategies with a scheme of their own ---------------------------------------------- */
 
 /* Opens the three lanes. */

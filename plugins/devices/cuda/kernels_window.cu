@@ -45,6 +45,16 @@ static pooling pooling_of(const window &by, const grid &places)
     return {by, parted_of(places), cuda_divisor(by.stride_h), cuda_divisor(by.stride_w)};
 }
 
+/* A thread for each element of `places`; then the kernel's arguments but the first and last. */
+#define LAUNCH_POOL(kernel, places, ...)                                                    \
+    do {                                                                                    \
+        const index_t n = elements(places);                                                 \
+        const pooling pool = pooling_of(*window, places);                                   \
+        BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),                            \
+                               LAUNCH((kernel<T, I>), blocks_for(n), THREADS, stream, pool, \
+                                      __VA_ARGS__, (I)n)));                                 \
+    } while (0)
+
 template <typename T, typename I>
 __global__ void max_pool(pooling pool, const T *x, T *y, uint8_t *where, I n)
 {
@@ -76,11 +86,7 @@ __global__ void max_pool(pooling pool, const T *x, T *y, uint8_t *where, I n)
 void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
                    const void *x, void *y, uint8_t *where)
 {
-    const index_t n = elements(window->out);
-    const pooling pool = pooling_of(*window, window->out);
-    BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),
-                           LAUNCH((max_pool<T, I>), blocks_for(n), THREADS, stream, pool,
-                                  static_cast<const T *>(x), static_cast<T *>(y), where, (I)n)));
+    LAUNCH_POOL(max_pool, window->out, static_cast<const T *>(x), static_cast<T *>(y), where);
 }
 
 template <typename T, typename I>
@@ -108,11 +114,8 @@ __global__ void max_pool_backward(pooling pool, const T *dy, const uint8_t *wher
 void cuda_max_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
                             const void *dy, const uint8_t *where, void *dx)
 {
-    const index_t n = elements(window->in);
-    const pooling pool = pooling_of(*window, window->in);
-    BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),
-                           LAUNCH((max_pool_backward<T, I>), blocks_for(n), THREADS, stream, pool,
-                                  static_cast<const T *>(dy), where, static_cast<T *>(dx), (I)n)));
+    LAUNCH_POOL(max_pool_backward, window->in, static_cast<const T *>(dy), where,
+                static_cast<T *>(dx));
 }
 
 template <typename T, typename I> __global__ void mean_pool(pooling pool, const T *x, T *y, I n)
@@ -135,11 +138,7 @@ template <typename T, typename I> __global__ void mean_pool(pooling pool, const 
 void cuda_mean_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
                     const void *x, void *y)
 {
-    const index_t n = elements(window->out);
-    const pooling pool = pooling_of(*window, window->out);
-    BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),
-                           LAUNCH((mean_pool<T, I>), blocks_for(n), THREADS, stream, pool,
-                                  static_cast<const T *>(x), static_cast<T *>(y), (I)n)));
+    LAUNCH_POOL(mean_pool, window->out, static_cast<const T *>(x), static_cast<T *>(y));
 }
 
 template <typename T, typename I>
@@ -166,11 +165,7 @@ __global__ void mean_pool_backward(pooling pool, const T *dy, T *dx, I n)
 void cuda_mean_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
                              const void *dy, void *dx)
 {
-    const index_t n = elements(window->in);
-    const pooling pool = pooling_of(*window, window->in);
-    BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),
-                           LAUNCH((mean_pool_backward<T, I>), blocks_for(n), THREADS, stream, pool,
-                                  static_cast<const T *>(dy), static_cast<T *>(dx), (I)n)));
+    LAUNCH_POOL(mean_pool_backward, window->in, static_cast<const T *>(dy), static_cast<T *>(dx));
 }
 
 /* ------------------------------------------------------------------------------------------ LRN */
