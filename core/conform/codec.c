@@ -28,6 +28,7 @@ struct subject {
     const void *options;
     struct dpb_codec_part part;
     uint32_t n_rounds;
+    bool moves;              /* has a velocity */
     uint64_t n_state, n_sum; /* elements of the state, and of what `decode` adds to */
     uint64_t bound, bytes;   /* of the message */
     float *gradients;
@@ -80,13 +81,14 @@ static dpb_status allocate(struct subject *s)
     s->residual = calloc(1, bytes);
     unsigned char *guarded = s->guarded = calloc(1, most + 2 * GUARD);
     s->part.state = calloc(s->n_state + 1, sizeof(float));
-    s->part.velocity = calloc(1, bytes);
+    s->moves = s->ops->velocity && s->ops->velocity(s->options);
+    s->part.velocity = s->moves ? calloc(1, bytes) : NULL;
     s->part.added = calloc(1, bytes);
     s->decoded = guarded ? (float *)(void *)(guarded + GUARD) : NULL;
     const size_t lines = (s->bound + GUARD) / DPB_CACHE_LINE + 1;
     s->message = aligned_alloc(DPB_CACHE_LINE, lines * DPB_CACHE_LINE);
     if (!s->gradients || !s->before || !s->residual || !guarded || !s->part.state || !s->message ||
-        !s->part.velocity || !s->part.added)
+        (s->moves && !s->part.velocity) || !s->part.added)
         return dpb_fail(DPB_NO_MEMORY, "no memory for %zu bytes of gradients", bytes);
     return map_message(s);
 }
@@ -165,10 +167,9 @@ static dpb_status encode_in(struct subject *s, uint32_t round)
 {
     memcpy(s->residual, s->before, s->part.n * sizeof *s->residual);
     memset(s->part.state, 0, s->n_state * sizeof *s->part.state);
-    for (uint64_t i = 0; i < s->part.n; i++) {
+    memset(s->part.added, 0, s->part.n * sizeof *s->part.added);
+    for (uint64_t i = 0; i < s->part.n && s->moves; i++)
         s->part.velocity[i] = number(3, i);
-        s->part.added[i] = 0;
-    }
     for (s->part.round = 0;; s->part.round++) {
         s->n_sum =
             s->n_rounds == 1 ? s->part.n : s->ops->bytes(s->options, &s->part) / sizeof(float);

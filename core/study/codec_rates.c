@@ -105,11 +105,12 @@ static dpb_status repeat(const struct dpb_plugin *plugin, const void *options, d
 {
     const struct dpb_codec_ops *ops = plugin->ops;
     const uint32_t n_rounds = ops->finish ? DPB_CODEC_ROUNDS : 1;
+    const bool moves = ops->velocity && ops->velocity(options);
     struct dpb_codec_part part = {.n = ELEMENTS,
                                   .seed = 1,
                                   .n_workers = 1,
                                   .state = bucket->state,
-                                  .velocity = bucket->residual + ELEMENTS,
+                                  .velocity = moves ? bucket->residual + ELEMENTS : NULL,
                                   .added = bucket->residual + UINT64_C(2) * ELEMENTS,
                                   .tensors = &matrix,
                                   .n_tensors = 1};

@@ -127,6 +127,33 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
         place, what, settings->comm.name, comms);
 }
 
+/* comm.codec_back is an option of ps_cpu. */
+static dpb_status check_back(const struct dpb_experiment *experiment)
+{
+    const struct dpb_setting *back = dpb_config_get(experiment->config, "comm", "codec_back");
+    const struct dpb_codec *codec = dpb_experiment_codec(experiment);
+    if (!back || strcmp(back->value, "no") == 0)
+        return DPB_OK;
+    if (!codec)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.codec_back = %s without a codec; give comm.codec, or leave "
+                        "comm.codec_back out",
+                        back->origin, back->value);
+    if (experiment->n_servers > 0)
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "%s: comm.codec_back = %s beside run.servers = %u: the residuals of server "
+            "processes are in no checkpoint and in no proof; take run.servers = 0, with "
+            "shards in the workers",
+            back->origin, back->value, experiment->n_servers);
+    if (!codec->options->feedback)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.codec_back = %s keeps a residual on the way back, and "
+                        "comm.codec_feedback = no keeps none; leave one of them out",
+                        back->origin, back->value);
+    return DPB_OK;
+}
+
 /* comm.shard is an option of strategies (plugins/lib/shard.h). */
 static dpb_status check_shard(const struct dpb_experiment *experiment)
 {
@@ -268,8 +295,8 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_comm,  check_device, check_machines, check_launcher,
-        check_codec, check_norms,  check_shard,    check_late};
+        check_comm, check_device, check_machines, check_launcher, check_codec,
+        check_back, check_norms,  check_shard,    check_late};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -197,7 +197,7 @@ static uint64_t topk_encode(const void *options, const struct dpb_codec_part *pa
     uint32_t *indices = message;
     float *values = (void *)(indices + k);
     uint64_t n_equal, sent = 0;
-    if (topk_velocity(options))
+    if (part->velocity)
         accelerate(gradients, momentum, part->velocity, part->added, residual, part->n);
     else
         add(gradients, residual, part->n);
@@ -215,7 +215,7 @@ static uint64_t topk_encode(const void *options, const struct dpb_codec_part *pa
         values[i] = residual[indices[i]];
         residual[indices[i]] = 0.0F;
     }
-    for (uint64_t i = 0; i < k && topk_velocity(options); i++)
+    for (uint64_t i = 0; i < k && part->velocity; i++)
         part->velocity[indices[i]] = 0.0F;
     return bytes_of(k);
 }

@@ -21,12 +21,21 @@ static const double deadline_s = 60.0;
     FAULTS_BASE "run.steps=8 run.warmup_steps=2 eval.every=4 model.name=tiny_dense " \
                 "device.name=reference optimizer.momentum=0.9 optimizer.learning_rate=0.05 "
 
-static const char *const carriers[] = {"shm", "ring_tcp", "ps_cpu"};
+static const char *const carriers[] = {"shm", "ring_tcp", "ps_cpu", "ps_cpu comm.codec_back=yes"};
 enum { N_CARRIERS = sizeof carriers / sizeof *carriers };
 
 static bool carries(const char *carrier, const char *codec)
 {
-    return strncmp(codec, "powersgd", strlen("powersgd")) != 0 || strcmp(carrier, "ps_cpu") != 0;
+    if (strstr(carrier, "codec_back") && strstr(codec, "codec_feedback=no"))
+        return false;
+    return strncmp(codec, "powersgd", strlen("powersgd")) != 0 ||
+           strncmp(carrier, "ps_cpu", strlen("ps_cpu")) != 0;
+}
+
+/* Without a codec it is the strategy's name alone. */
+static int name_length(const char *carrier)
+{
+    return (int)strcspn(carrier, " ");
 }
 
 /* ---- books --------------------------------------------------------------------------------- */
@@ -150,7 +159,8 @@ static void test_lossless(void **state)
     const char *carrier = *state;
     struct command with, without;
     char settings[128];
-    snprintf(settings, sizeof settings, "comm.name=%s run.workers=2", carrier);
+    snprintf(settings, sizeof settings, "comm.name=%.*s run.workers=2", name_length(carrier),
+             carrier);
     run_well(&without, settings);
     for (size_t i = 0; i < sizeof lossless / sizeof *lossless; i++) {
         if (!carries(carrier, lossless[i]))
@@ -201,7 +211,8 @@ static void test_start(void **state)
     const char *carrier = *state;
     struct command with, without;
     char settings[128];
-    snprintf(settings, sizeof settings, "comm.name=%s run.workers=2 run.warmup_steps=0", carrier);
+    snprintf(settings, sizeof settings, "comm.name=%.*s run.workers=2 run.warmup_steps=0",
+             name_length(carrier), carrier);
     run_well(&without, settings);
     snprintf(settings, sizeof settings,
              "comm.name=%s run.workers=2 run.warmup_steps=0 comm.codec=onebit "
@@ -295,9 +306,12 @@ static void test_result(void **state)
             fail_msg("%s: residual %g, not in %g to %g", settings, residual, row->least_residual,
                      row->most_residual);
         /* The carriers count by themselves what each of 3 workers has of the 2 others. With ps_cpu
-         * one has it of each bucket, and the 2 others pull its weights. */
-        const bool gathers = strcmp(carriers[i % N_CARRIERS], "ps_cpu") != 0;
-        const double all = gathers ? 3 * 2 * bytes : 2 * (bytes + bytes / ratio);
+         * one has it of each bucket, and the 2 others pull its weights, or an answer. */
+        const char *carrier = carriers[i % N_CARRIERS];
+        const bool gathers = strncmp(carrier, "ps_cpu", strlen("ps_cpu")) != 0;
+        const bool answers = strstr(carrier, "codec_back") != NULL;
+        const double all =
+            gathers ? 3 * 2 * bytes : 2 * (bytes + (answers ? bytes : bytes / ratio));
         const double counted = json_number_at(command.json, "comm.bytes_per_step");
         if (!(fabs(counted - all) < 0.5))
             fail_msg("%s: %g bytes a step, not %g", settings, counted, all);

@@ -99,6 +99,8 @@ static const struct effect effects[] = {
     {"comm.codec_feedback", STEPS CODEC "comm.codec=topk", "no", "yes", "loss"},
     {"comm.codec_start_step", STEPS CODEC "comm.codec=topk", "0", "2", "loss"},
     {"comm.codec_ratio", STEPS CODEC "comm.codec=topk", "0.1", "0.2", "comm.bytes_per_step"},
+    {"comm.codec_back", STEPS CODEC "comm.codec=topk comm.name=ps_cpu", "no", "yes",
+     "comm.bytes_per_step"},
     {"comm.codec_momentum", STEPS CODEC "comm.codec=topk optimizer.momentum=0", "0", "0.9", "loss"},
     {"comm.codec_warmup_steps", STEPS CODEC "comm.codec=topk", "0", "4", "comm.bytes_per_step"},
     {"comm.codec_rounding", STEPS CODEC "comm.codec=int8", "nearest", "stochastic", "loss"},

@@ -38,7 +38,8 @@ struct dpb_codec_part {
     float *state; /* zeros when weights are loaded; the same bits on all workers. NULL in `state`
                      and `bytes` */
     /* For `encode` of a codec with a velocity, n elements each: the velocity, zeros when weights
-     * are loaded; and the sum of all that a residual took beside gradients, for the books. */
+     * are loaded; and the sum of all that a residual took beside gradients, for the books. NULL:
+     * what is encoded is not a worker's gradients, but a sum of messages on its way back. */
     float *velocity, *added;
     /* The tensors with elements in the part, in arena order. The first may begin before the part,
      * the last may end behind it. Elements between tensors are 0. */

@@ -17,6 +17,7 @@
  *                                   and in `word` the step of this message
  *     shard -> worker    WEIGHTS    the same slice, updated; with how long this worker's gradients
  *                                   waited for others'
+ *                                   comm.codec_back: the answer of the bucket (ps_back.h)
  *     worker 0 -> server LOAD       all weights
  *     server -> worker 0 LOADED     they have come
  * and of ps_async alone
@@ -102,7 +103,13 @@ void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t p
         link->freed++;
         link->turns += bucket + 1 == base->arenas.n_buckets;
         label.word = (uint64_t)(pushed_ns - link->came_ns[bucket]);
-        mesh_send(links->mesh, i, &label, strategy_weights(base, args->rank, begin + slice.begin));
+        const void *payload = strategy_weights(base, args->rank, begin + slice.begin);
+        if (links->memory.answers && label.bytes > 0) {
+            const struct coded_message *answer = links_answer_at(links, label.at_bytes);
+            label.bytes = answer->bytes;
+            payload = answer->content;
+        }
+        mesh_send(links->mesh, i, &label, payload);
         if (args->role == DPB_WORKER)
             links->host->count_bytes(label.bytes);
     }

@@ -41,8 +41,17 @@ struct mesh_label links_slice_label(const struct links *links, bool weights, uin
     struct dpb_range slice = ps_slice(&base->args, shard, bucket, length);
     size_t size = dpb_dtype_size(weights ? layout->weight_type : layout->gradient_type);
     uint64_t at = (bucket * base->arenas.bucket_elements + slice.begin) * size;
-    const bool coded = base->coded && !weights;
+    const bool coded = base->coded && !weights, answers = weights && links->memory.answers;
     const uint64_t bytes = (slice.end - slice.begin) * size;
+    if (answers) {
+        const uint64_t head = sizeof(struct coded_message), slot = links->memory.answer_slot;
+        return (struct mesh_label){.kind = WEIGHTS,
+                                   .bucket = (uint32_t)bucket,
+                                   .exchange = n / base->arenas.n_buckets,
+                                   .at_bytes = bucket * slot + head,
+                                   .bytes = bytes > 0 ? slot - head : 0,
+                                   .or_less = true};
+    }
     return (struct mesh_label){.kind = weights ? WEIGHTS : GRADIENTS,
                                .bucket = (uint32_t)bucket,
                                .exchange = n / base->arenas.n_buckets,
@@ -138,6 +147,12 @@ static void note_comer(struct links *links, const struct link *link)
     links->comers[links->n_come++ % links->n] = link->rank;
 }
 
+struct coded_message *links_answer_at(const struct links *links, uint64_t at_bytes)
+{
+    return (struct coded_message *)(void *)(links->memory.answers + at_bytes -
+                                            sizeof(struct coded_message));
+}
+
 struct coded_message *links_message_at(const struct link *link, uint64_t at_bytes)
 {
     return (struct coded_message *)(void *)(link->inbox + at_bytes - sizeof(struct coded_message));
@@ -179,6 +194,8 @@ void links_arrived(void *links_, uint32_t number, const struct mesh_label *label
             links->host->age(label->word);
         return;
     case WEIGHTS:
+        if (links->memory.answers && slice_bytes(links, link, label) > 0)
+            links_answer_at(links, label->at_bytes)->bytes = label->bytes;
         break;
     default:
         return;

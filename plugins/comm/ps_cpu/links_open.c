@@ -184,6 +184,8 @@ static dpb_status connect_mesh(struct links *links, struct mesh_transport *trans
         {"the gradients", arenas->gradients,
          arenas->gradients ? layout->n_elements * dpb_dtype_size(layout->gradient_type) : 0},
         {"the messages", messages, messages_bytes},
+        {"the answers", links->memory.answers,
+         links->memory.answers ? arenas->n_buckets * links->memory.answer_slot : 0},
         {"the inbox", links->inbox, links->inbox_bytes},
         {"the steps' parameters", links->steps, steps_bytes(links)}};
     const struct mesh_args args = {
@@ -214,13 +216,17 @@ static dpb_status open_mesh(struct links *links, struct mesh_transport *transpor
         transport->ops->close(transport, false);
         return links->host->fail(DPB_NO_MEMORY, "no memory for %u links", links->n);
     }
+    struct mesh_landing weights = {base->arenas.weights, weight_bytes};
+    if (links->memory.answers)
+        weights = (struct mesh_landing){links->memory.answers,
+                                        base->arenas.n_buckets * links->memory.answer_slot};
     for (uint32_t i = 0; i < links->n; i++) {
         struct link *link = &links->links[i];
         peers[i] = (struct mesh_peer){
             .rank = link->rank,
             .landings = {[STEP] = {link->step, STEP_BYTES},
                          [GRADIENTS] = {link->inbox, link->inbox ? inbox_bytes : 0},
-                         [WEIGHTS] = {base->arenas.weights, weight_bytes},
+                         [WEIGHTS] = weights,
                          [LOAD] = {base->arenas.weights, weight_bytes},
                          [MODEL] = {base->arenas.weights, weight_bytes}}};
     }

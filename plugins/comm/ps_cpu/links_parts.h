@@ -86,7 +86,8 @@ struct mesh_label links_word_label(uint32_t kind, uint64_t n, uint64_t word);
 /* How often is said in `exchange`. */
 struct mesh_label links_load_label(const struct links *links, uint32_t kind, uint64_t n);
 
-/* The message whose content lands at `at_bytes`. */
+/* The message whose content lands at `at_bytes`; an answer. */
+struct coded_message *links_answer_at(const struct links *links, uint64_t at_bytes);
 struct coded_message *links_message_at(const struct link *link, uint64_t at_bytes);
 
 /* The sink of the mesh. */

@@ -35,6 +35,9 @@ struct links;
 
 /* What a rank keeps for its links beside the gradients that come. */
 struct links_memory {
+    /* ps_back.h: answers come in place of weights, into slots of so many bytes. NULL: weights. */
+    char *answers;
+    uint64_t answer_slot;
     bool keeps_sent; /* servers: the weights that each worker was given */
     bool accrues;    /* workers: a sum of gradients (links_accrued) */
     /* The machine of each rank, where ranks of one machine have links: their slices go through
@@ -43,7 +46,7 @@ struct links_memory {
     const uint32_t *machines;
 };
 
-enum { PS_STAGES = 4 };
+enum { PS_STAGES = 5 };
 
 struct ps {
     struct strategy base;
@@ -54,9 +57,13 @@ struct ps {
     void *sum;                        /* of a piece; with a codec of a bucket */
     const void **sources;             /* of it: by worker, and one more; messages likewise */
     bool asynchronous;                /* of ps_async */
-    struct stage row[PS_STAGES];      /* of this rank */
-    const struct stage *stages;       /* ps_async: the two of a worker, in place of `row` */
-    bool served; /* ps_async: this server has served the workers to their end */
+    bool codes_back;                  /* ps_back.h, as the next three */
+    uint64_t back_at;                 /* offset in the scratch */
+    float *back_residual;             /* of the own shard */
+    dpb_status back_status;
+    struct stage row[PS_STAGES]; /* of this rank */
+    const struct stage *stages;  /* ps_async: the two of a worker, in place of `row` */
+    bool served;                 /* ps_async: this server has served the workers to their end */
 };
 
 extern const struct dpb_host *ps_host;
@@ -80,9 +87,9 @@ dpb_status ps_serve_last(struct ps *ps);
 struct dpb_wait ps_wait_of(const struct ps *ps, uint32_t peer, uint64_t bucket, dpb_dtype type,
                            const char *purpose);
 /* A worker pushes to other machines, or encodes for all, and pulls. A shard serves, and gives what
- * it has updated to other machines. A rank may be both. Returns the
- * number of stages. */
-uint32_t ps_choose_stages(const struct dpb_comm_args *args, struct stage row[PS_STAGES]);
+ * it has updated to other machines. A rank may be both. Fills ps->row; returns the number of
+ * stages. */
+uint32_t ps_choose_stages(struct ps *ps);
 /* Parts of the stages of workers: gradients may be pushed; all that the exchange asks for is here,
  * and is reported. `ps` is a struct ps. */
 bool ps_push_due(void *ps, uint64_t bucket);

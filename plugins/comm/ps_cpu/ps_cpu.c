@@ -17,7 +17,7 @@
  *
  * With a codec (lib/coded.h) a worker pushes a message for each bucket, m bytes in place of M. One
  * shard has all of a bucket: it decodes the messages and sums them in the order of the ranks.
- * Weights are pulled as they are.
+ * Weights are pulled as they are; with comm.codec_back workers pull the coded sum (ps_back.h).
  *
  * Fences: a slice is summed when every worker has announced its bucket (READY), or its gradients
  * are here; it is pulled, and the gradients under it may be written again, when its shard has
@@ -28,7 +28,7 @@
  * Dean et al.: Large scale distributed deep networks. NIPS 2012 (the synchronous form).
  */
 
-#include "comm/ps_cpu/ps.h"
+#include "comm/ps_cpu/ps_back.h"
 #include "dpbench/plugin.h"
 #include "lib/mesh_tcp.h"
 #include "lib/shard.h"
@@ -46,8 +46,17 @@ const struct dpb_host *ps_host;
 
 const char *const ps_transports[] = {"tcp", "verbs", NULL};
 
+struct ps_cpu_options {
+    struct ps_options ps;
+    bool codec_back;
+};
+
 static const struct dpb_option options[] = {
     PS_OPTION_ROWS(struct ps_options, "between machines: tcp, or verbs (RDMA: InfiniBand or RoCE)"),
+    {"codec_back", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL,
+     offsetof(struct ps_cpu_options, codec_back),
+     "the codec encodes the way back, too: the sum of the gradients, with a residual on each "
+     "shard; no: workers pull weights"},
     {0}};
 
 static struct notice *notice_of(const struct ps *ps, uint32_t rank)
@@ -102,14 +111,28 @@ dpb_status ps_create(const struct ps_options *given, const struct dpb_comm_args 
     return DPB_OK;
 }
 
-static dpb_status ps_open(const void *given, const struct dpb_comm_args *args, void **comm)
+static dpb_status ps_open(const void *options_, const struct dpb_comm_args *args, void **comm)
 {
-    return ps_create(given, args, strategy_local_rank(args), sizeof(struct ps), comm);
+    const struct ps_cpu_options *given = options_;
+    DPB_TRY(ps_create(&given->ps, args, strategy_local_rank(args), sizeof(struct ps), comm));
+    ((struct ps *)*comm)->codes_back = given->codec_back;
+    return DPB_OK;
 }
 
 static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucket, uint64_t length)
 {
     return ps_slice(&strategy->args, strategy->args.rank, bucket, length);
+}
+
+/* Behind the rest of the plan. An answer is of a sum and a residual, and takes one off. */
+static dpb_status plan_back(struct ps *ps, const struct dpb_layout *layout,
+                            struct dpb_comm_plan *want)
+{
+    ps->back_at = strategy_lines(want->scratch_bytes);
+    want->scratch_bytes =
+        ps->back_at + ps_back_bytes(&ps->base.args, layout, want->bucket_elements);
+    want->contract.roundings += 3;
+    return strategy_plan_own(&ps->base, layout, want);
 }
 
 dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
@@ -126,6 +149,8 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     ps->inbox_at = strategy_lines(want->scratch_bytes);
     want->scratch_bytes =
         ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, &ps->memory);
+    if (ps->codes_back)
+        return plan_back(ps, layout, want);
     return ps_is_shard(args) ? strategy_plan_parts(&ps->base, layout, own_part, want) : DPB_OK;
 }
 
@@ -142,10 +167,15 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
                       const struct dpb_layout *layout, uint64_t bucket_elements,
                       struct dpb_comm_memory *memory)
 {
-    (void)options_;
+    const struct ps_cpu_options *given = options_;
     memory->host_bytes =
         links_inbox_bytes(args, layout, bucket_elements, &(struct links_memory){.accrues = false});
-    memory->state_elements = ps_is_shard(args) ? ps_most_owned(args, layout, bucket_elements) : 0;
+    if (given->codec_back)
+        memory->host_bytes +=
+            ps_back_bytes(args, layout, bucket_elements) + ps_back_residual_bytes(layout);
+    else
+        memory->state_elements =
+            ps_is_shard(args) ? ps_most_owned(args, layout, bucket_elements) : 0;
     coded_memory(args, layout, bucket_elements, true, memory);
     if (args->codec && ps_is_shard(args))
         memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
@@ -166,7 +196,7 @@ static size_t sources_bytes(const struct ps *ps)
 dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct ps *ps = comm;
-    const uint32_t n = ps_choose_stages(&ps->base.args, ps->row);
+    const uint32_t n = ps_choose_stages(ps);
     const bool by_async = ps->stages && ps->base.args.role == DPB_WORKER;
     ps->sum = ps_host->alloc(sum_bytes(ps, arenas));
     ps->sources = ps_host->alloc(sources_bytes(ps));
@@ -175,6 +205,8 @@ dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(strategy_bind(&ps->base, arenas, by_async ? ps->stages : ps->row, n));
     if (ps->base.coded)
         DPB_TRY(coded_bind(&ps->base));
+    if (ps->codes_back)
+        DPB_TRY(ps_back_bind(ps, arenas));
     if (ps->base.coded || ps->base.args.n_machines > 1)
         ps->base.pipeline.move = move;
     if (ps->base.args.n_machines == 1)
@@ -192,6 +224,8 @@ dpb_status ps_load(void *comm)
     const struct dpb_comm_args *args = &ps->base.args;
     const struct dpb_arenas *arenas = &ps->base.arenas;
     DPB_TRY(strategy_load(comm));
+    if (ps->codes_back)
+        ps_back_load(ps);
     if (args->rank != 0 || args->n_servers == 0)
         return DPB_OK;
     for (uint32_t rank = args->n_workers; rank < args->n_workers + args->n_servers; rank++)
@@ -305,6 +339,7 @@ void ps_close(void *comm)
         ps->transport->ops->close(ps->transport, false);
     ps_host->release(ps->sum, sum_bytes(ps, &base->arenas));
     ps_host->release(ps->sources, sources_bytes(ps));
+    ps_back_close(ps);
     strategy_close(comm);
 }
 
@@ -314,7 +349,8 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .load = ps_load,
                                            .begin = ps_begin,
                                            STRATEGY_HOOKS,
-                                           CODED_HOOKS,
+                                           .books = ps_back_books,
+                                           .state = ps_back_state,
                                            .serve = ps_serve,
                                            .close = ps_close,
                                            .needs = ps_needs,
@@ -327,7 +363,7 @@ static const struct dpb_plugin ps_cpu = {
     .version = DPB_VERSION,
     .summary = "parameter servers in host memory: push, sum, update there, pull",
     .options = options,
-    .options_size = sizeof(struct ps_options),
+    .options_size = sizeof(struct ps_cpu_options),
     .next = &ps_async,
 };
 

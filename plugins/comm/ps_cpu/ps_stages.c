@@ -1,6 +1,6 @@
 /* ps_stages.c - the stages of ps_cpu's pipeline, by which a bucket goes from the workers to the
  * shards and back: see ps_cpu.c. The workers of ps_async pull by them, too. */
-#include "comm/ps_cpu/ps.h"
+#include "comm/ps_cpu/ps_back.h"
 
 enum { NONE = UINT32_MAX };
 
@@ -193,7 +193,9 @@ static void serve_coded(void *strategy, uint64_t bucket, uint64_t length, uint64
     note_pushed(ps, bucket);
     if (slice.end > 0)
         decode(ps, bucket);
-    while (*at < slice.end && coded_status(comm) == DPB_OK) {
+    if (slice.end > 0 && ps->codes_back && coded_status(comm) == DPB_OK)
+        ps_back_encode(ps, bucket);
+    while (*at < slice.end && !ps->codes_back && coded_status(comm) == DPB_OK) {
         const struct piece piece = strategy_piece(comm, bucket, slice.end, *at, DPB_FP32);
         strategy_update(comm, bucket, piece, (const float *)ps->sum + *at);
         *at += piece.n;
@@ -336,26 +338,31 @@ static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uin
 
 void ps_pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
-    const struct ps *ps = strategy;
+    struct ps *ps = strategy;
     struct rank_set all = ps_shards(&ps->base.args);
     int64_t began_ns = ps_host->now_ns();
     (void)until_ns; /* a copy of a bucket is short */
     for (uint32_t shard = all.first; shard < all.first + all.n; shard++) {
         if (is_here(ps, shard)) {
             report_server(ps, shard, bucket);
-            pull_slice(ps, shard, bucket, length);
+            if (!ps->codes_back)
+                pull_slice(ps, shard, bucket, length);
         } else {
             links_report(ps->links, shard, bucket);
         }
     }
+    if (ps->codes_back)
+        ps_back_decode(ps, bucket, length);
     ps_host->span(bucket, DPB_PHASE_TRANSFER, began_ns, ps_host->now_ns());
     *at = length;
 }
 
 /* ---- the stages of a rank ------------------------------------------------------------------ */
 
-uint32_t ps_choose_stages(const struct dpb_comm_args *args, struct stage row[PS_STAGES])
+uint32_t ps_choose_stages(struct ps *ps)
 {
+    const struct dpb_comm_args *args = &ps->base.args;
+    struct stage *row = ps->row;
     const bool far = args->n_machines > 1, worker = args->role == DPB_WORKER;
     uint32_t n = 0;
     if (worker && (far || args->codec))
@@ -366,5 +373,7 @@ uint32_t ps_choose_stages(const struct dpb_comm_args *args, struct stage row[PS_
         row[n++] = (struct stage){give_due, give, give_wait};
     if (worker)
         row[n++] = (struct stage){ps_pull_due, ps_pull, ps_pull_wait};
+    if (ps->codes_back)
+        row[n++] = (struct stage){ps_back_update_due, ps_back_update, ps_back_update_wait};
     return n;
 }

@@ -1,0 +1,49 @@
+/*
+ * ps_back.h - comm.codec_back: ps_cpu with a codec on the way back, too.
+ *
+ *     shard     sum of the workers' messages + its own residual -> an answer, a new residual
+ *     worker    gradients <- what the answer decodes to; each worker updates all weights
+ *
+ * Answers are messages of the same codec. All workers decode the same ones, so all hold the same
+ * bits. In the steps before the codec begins an answer is the sum itself.
+ *
+ * An answer lies in the shard's scratch, at a place for each bucket, where workers of its machine
+ * read it. To other machines it is sent, into the same place of each worker's scratch. The next
+ * answer of a bucket needs a message of each worker, which sends it when its exchange is over: so
+ * one place is enough.
+ *
+ * Books: the residuals of shards are worth 1/W, as those of workers.
+ *
+ * Tang et al.: DoubleSqueeze: parallel stochastic gradient descent with double-pass
+ * error-compensated compression. ICML 2019.
+ */
+#ifndef DPB_PLUGINS_COMM_PS_CPU_PS_BACK_H
+#define DPB_PLUGINS_COMM_PS_CPU_PS_BACK_H
+
+#include "comm/ps_cpu/ps.h"
+
+/* Of the answers in a scratch; of a rank's residual, which has a place for each of the model's
+ * elements. */
+uint64_t ps_back_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                       uint64_t bucket_elements);
+uint64_t ps_back_residual_bytes(const struct dpb_layout *layout);
+/* After ps->back_at is planned and before links_open. */
+dpb_status ps_back_bind(struct ps *ps, const struct dpb_arenas *arenas);
+void ps_back_load(struct ps *ps);
+void ps_back_close(struct ps *ps);
+
+/* A shard: the sum of a bucket, ps->sum, becomes its answer. */
+void ps_back_encode(struct ps *ps, uint64_t bucket);
+/* A worker: the answer is here; its gradients are what this decodes to. ps->back_status says
+ * whether the answer was refused. */
+void ps_back_decode(struct ps *ps, uint64_t bucket, uint64_t length);
+/* The stage behind that. */
+bool ps_back_update_due(void *ps, uint64_t bucket);
+dpb_status ps_back_update_wait(void *ps, uint64_t bucket);
+void ps_back_update(void *ps, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+
+/* Hooks: those of coded.h, and the residual. */
+dpb_status ps_back_books(void *comm, struct dpb_books *books);
+dpb_status ps_back_state(void *comm, struct dpb_saved *saved);
+
+#endif

@@ -1,0 +1,137 @@
+/* needs: threads */
+/*
+ * test_codec_back.c - ps_cpu with comm.codec_back: the bits do not depend on where the ranks are;
+ * a single worker's answers are its messages; residuals of the way back are part of a checkpoint;
+ * what cannot work is refused. test_codecs.c has its books, and what all carriers have in common.
+ */
+#include <string.h>
+
+#include "lib/cases.h"
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/says.h"
+#include "lib/weights.h"
+
+static const double deadline_s = 60.0;
+
+#define TRAINING                                                                     \
+    FAULTS_BASE "run.steps=8 run.warmup_steps=2 eval.every=0 model.name=tiny_dense " \
+                "device.name=reference comm.name=ps_cpu comm.bucket=1000 "           \
+                "optimizer.learning_rate=0.05 "
+
+static void run_well(struct command *command, const char *codec, const char *settings)
+{
+    dpbench(command, deadline_s, TRAINING "comm.codec=%s %s", codec, settings);
+    if (command->exit_code != 0)
+        fail_msg("%s %s: exit code %d: %s", codec, settings, command->exit_code, command->err);
+}
+
+static const char *const codecs[] = {
+    "topk comm.codec_ratio=0.1 comm.codec_start_step=3",
+    "topk comm.codec_ratio=0.1 comm.codec_momentum=0.9 optimizer.momentum=0",
+    "int8 comm.codec_rounding=stochastic", "onebit"};
+enum { N_CODECS = sizeof codecs / sizeof *codecs };
+
+static void expect_equal(const struct command *a, const struct command *b, bool equal)
+{
+    if ((strcmp(json_text_at(a->json, "ranks.0.checksum"),
+                json_text_at(b->json, "ranks.0.checksum")) == 0) != equal)
+        fail_msg("the bits are%s equal", equal ? " not" : "");
+}
+
+/* The same bits on one machine and on several, by fewer bytes than weights are; and other bits than
+ * without: the way back loses something. */
+static void test_places(void **state)
+{
+    static const char *const places[] = {
+        "comm.hosts=1+2 comm.interface=lo",
+        "comm.hosts=2+1 comm.interface=lo comm.streams=2 run.comm_cores=1",
+        "comm.hosts=1+1+1 comm.interface=lo"};
+    const char *codec = *state;
+    struct command here, there, weights;
+    run_well(&here, codec, "run.workers=3 run.prove=yes comm.codec_back=yes");
+    assert_string_equal(json_text_at(here.json, "verification.exchange"), "pass");
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char settings[256];
+        snprintf(settings, sizeof settings, "run.workers=3 run.prove=yes comm.codec_back=yes %s",
+                 places[i]);
+        run_well(&there, codec, settings);
+        expect_equal(&here, &there, true);
+        assert_string_equal(json_text_at(there.json, "verification.exchange"), "pass");
+        assert_string_equal(json_text_at(there.json, "verification.replicas"), "pass");
+        assert_true(json_number_at(there.json, "comm.bytes_per_step") ==
+                    json_number_at(here.json, "comm.bytes_per_step"));
+        command_free(&there);
+    }
+    run_well(&weights, codec, "run.workers=3 comm.codec_back=no");
+    expect_equal(&here, &weights, false);
+    assert_true(json_number_at(here.json, "comm.bytes_per_step") <
+                json_number_at(weights.json, "comm.bytes_per_step"));
+    command_free(&weights);
+    command_free(&here);
+}
+
+/* What topk sends of one worker has k elements, and so has the answer. */
+static void test_alone(void **state)
+{
+    struct command with, without;
+    (void)state;
+    run_well(&with, codecs[0], "run.workers=1 comm.codec_back=yes");
+    run_well(&without, codecs[0], "run.workers=1 comm.codec_back=no");
+    expect_equal(&with, &without, true);
+    command_free(&with);
+    command_free(&without);
+}
+
+/* Saved after 5 of 9 steps and continued: all arrays have the bits of the run that never
+ * stopped. */
+static void test_goes_on(void **state)
+{
+    struct command command;
+    const char *codec = *state;
+    const char *const whole = "run.workers=3 run.warmup_steps=0 comm.codec_back=yes run.steps=9 "
+                              "checkpoint.save=whole.safetensors checkpoint.at=5";
+    const char *const part = "run.workers=3 run.warmup_steps=0 comm.codec_back=yes run.steps=4 "
+                             "checkpoint.load=whole-step5.safetensors "
+                             "checkpoint.save=part.safetensors";
+    run_well(&command, codec, whole);
+    command_free(&command);
+    run_well(&command, codec, part);
+    assert_null(strstr(command.err, "were not read"));
+    command_free(&command);
+    weights_expect_equal("whole.safetensors", "part.safetensors", true);
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *settings, *words[3];
+    } refusals[] = {
+        {"comm.codec=none", {"comm.codec_back = yes without a codec", NULL}},
+        {"comm.codec=topk run.servers=1",
+         {"comm.codec_back = yes beside run.servers = 1", "are in no checkpoint", NULL}},
+        {"comm.codec=topk comm.codec_feedback=no",
+         {"comm.codec_back = yes keeps a residual", "comm.codec_feedback = no", NULL}},
+        {"comm.codec=topk comm.name=shm",
+         {"unknown option 'codec_back'", "it is an option of ", NULL}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, TRAINING "comm.codec_back=yes %s", refusals[i].settings);
+        assert_int_equal(command.exit_code, 2);
+        expect_words(refusals[i].settings, command.err, refusals[i].words);
+        command_free(&command);
+    }
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < N_CODECS; i++) {
+        add_case(test_places, (void *)codecs[i], "%s: the same bits everywhere", codecs[i]);
+        add_case(test_goes_on, (void *)codecs[i], "%s: saved and continued", codecs[i]);
+    }
+    add_case(test_alone, NULL, "one worker: answers are messages");
+    add_case(test_refusals, NULL, "refusals");
+    return run_cases("codec_back", faults_setup, sandbox_teardown);
+}
