@@ -215,11 +215,10 @@ dpb_status dpb_codec_rates_measure(json_t **codecs)
 
 static void print_codec(const json_t *codec, FILE *out)
 {
-    const json_t *wins = json_object_get(codec, "wins_below");
     fprintf(out, "%11s %11.4f  %11.2f  %11.2f", dpb_json_text(codec, "name", "?"),
             dpb_json_number(codec, "ratio"), dpb_json_number(codec, "encode_gb_per_s"),
             dpb_json_number(codec, "decode_gb_per_s"));
-    dpb_each_item(wins, i, one) {
+    dpb_each_item(json_object_get(codec, "wins_below"), i, one) {
         const double speed = dpb_json_number(one, "gbit_per_s");
         if (speed > 0)
             fprintf(out, " %11.2f", speed);

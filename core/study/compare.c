@@ -200,8 +200,7 @@ static json_t *target_of(const json_t *a, const json_t *row_a, const json_t *b, 
 
 static const json_t *row_with_cell(const json_t *document, const json_t *cell)
 {
-    const json_t *rows = json_object_get(document, "rows");
-    dpb_each_item(rows, i, row)
+    dpb_each_item(json_object_get(document, "rows"), i, row)
         if (json_equal(json_object_get(row, "cell"), cell))
             return row;
     return NULL;
@@ -211,8 +210,7 @@ static const json_t *row_with_cell(const json_t *document, const json_t *cell)
 static json_t *cells_without(const json_t *document, const json_t *other)
 {
     json_t *cells = json_array();
-    const json_t *rows = json_object_get(document, "rows");
-    dpb_each_item(rows, i, row) {
+    dpb_each_item(json_object_get(document, "rows"), i, row) {
         json_t *cell = json_object_get(row, "cell");
         if (!row_with_cell(other, cell))
             json_array_append(cells, cell);

@@ -171,10 +171,9 @@ static bool is_worker(const json_t *rank)
 static void write_parts_of_run(const json_t *document, FILE *out)
 {
     struct dpb_svg_row bars[MOST_WORKERS + 1] = {{.label = "the run"}};
-    const json_t *ranks = json_object_get(document, "ranks");
     size_t n = 1, n_workers = 0;
     dpb_figure_fill_parts(dpb_json_at(document, "timing.breakdown_ns"), &bars[0]);
-    dpb_each_item(ranks, i, rank) {
+    dpb_each_item(json_object_get(document, "ranks"), i, rank) {
         if (!is_worker(rank) || n_workers++ >= MOST_WORKERS)
             continue;
         snprintf(bars[n].label, sizeof bars[n].label, "rank %.0f", dpb_json_number(rank, "rank"));

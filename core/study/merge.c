@@ -91,7 +91,6 @@ static size_t find_source(struct dpb_merge *merge, const char *file, bool kept)
 
 static bool add_result(struct dpb_merge *merge, const struct dpb_compared *result)
 {
-    json_t *runs = json_object_get(result->document, "runs");
     bool good = true;
     if (!dpb_json_is(result->document, "schema", "dpbench.sweep/1")) {
         const bool kept = dpb_merge_is_of_sweep(result->document);
@@ -102,7 +101,7 @@ static bool add_result(struct dpb_merge *merge, const struct dpb_compared *resul
     const double repeats = dpb_json_number(result->document, "repeats");
     if (repeats >= 1 && repeats <= DPB_MERGE_REPEATS)
         merge->sources[source].repeats = (int64_t)repeats;
-    dpb_each_item(runs, i, run)
+    dpb_each_item(json_object_get(result->document, "runs"), i, run)
         good &= add_run(merge, source, run);
     return good;
 }

@@ -16,7 +16,6 @@ static void print_bandwidth(double bytes_per_s, FILE *out)
 
 static void print_row(const json_t *row, FILE *out)
 {
-    const json_t *beyond = json_object_get(row, "beyond");
     char interval[40] = "-";
     if (!isnan(dpb_json_number(row, "low_ns")))
         snprintf(interval, sizeof interval, "%.4g..%.4g", dpb_json_number(row, "low_ns") / 1e6,
@@ -27,7 +26,7 @@ static void print_row(const json_t *row, FILE *out)
             interval, dpb_json_number(row, "samples_per_s"),
             100 * dpb_json_number(row, "efficiency"), 100 * dpb_json_number(row, "exposed_share"));
     print_bandwidth(dpb_json_number(row, "least_bytes_per_s"), out);
-    dpb_each_item(beyond, i, word)
+    dpb_each_item(json_object_get(row, "beyond"), i, word)
         fprintf(out, "%s%s", i == 0 ? "  " : ",", json_string_value(word));
     fputc('\n', out);
 }

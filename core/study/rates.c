@@ -34,8 +34,7 @@ static void estimate_run(const json_t *run, struct dpb_estimate *estimate)
 /* The run of a row that was timed once. */
 static const json_t *run_of(const json_t *document, const json_t *row, double rate)
 {
-    const json_t *runs = json_object_get(document, "runs");
-    dpb_each_item(runs, i, run)
+    dpb_each_item(json_object_get(document, "runs"), i, run)
         if (json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) &&
             dpb_json_is(run, "purpose", "timing") &&
             dpb_json_number(run, "timing.samples_per_s.mean") == rate)

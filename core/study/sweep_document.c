@@ -89,10 +89,9 @@ void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *jo
 bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
                     const struct dpb_sweep_job *job)
 {
-    const json_t *runs = json_object_get(document, "runs");
     int64_t n_disturbed = 0;
     bool clean = false;
-    dpb_each_item(runs, i, run) {
+    dpb_each_item(json_object_get(document, "runs"), i, run) {
         if (!dpb_json_is(run, "status", "ok") ||
             dpb_json_number(run, "cell_index") != (double)job->cell ||
             dpb_json_number(run, "repeat") != (double)job->repeat ||
