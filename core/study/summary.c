@@ -23,17 +23,20 @@ const char *const dpb_breakdown_names[DPB_BREAKDOWN] = {
     "data_wait", "forward",      "delay",       "backward",
     "optimizer", "comm_exposed", "comm_hidden", "comm_wait_peer"};
 
+int64_t dpb_record_part(const struct dpb_record *record, size_t part)
+{
+    const int64_t parts_ns[DPB_BREAKDOWN] = {record->data_wait_ns,   record->forward_ns,
+                                             record->delay_ns,       record->backward_ns,
+                                             record->optimizer_ns,   record->comm_exposed_ns,
+                                             record->comm_hidden_ns, record->comm_wait_peer_ns};
+    return parts_ns[part];
+}
+
 /* `weight` of the record's parts. */
 static void breakdown_add(struct dpb_breakdown *sum, const struct dpb_record *record, double weight)
 {
-    sum->data_wait += weight * (double)record->data_wait_ns;
-    sum->forward += weight * (double)record->forward_ns;
-    sum->delay += weight * (double)record->delay_ns;
-    sum->backward += weight * (double)record->backward_ns;
-    sum->optimizer += weight * (double)record->optimizer_ns;
-    sum->comm_exposed += weight * (double)record->comm_exposed_ns;
-    sum->comm_hidden += weight * (double)record->comm_hidden_ns;
-    sum->comm_wait_peer += weight * (double)record->comm_wait_peer_ns;
+    for (size_t i = 0; i < DPB_BREAKDOWN; i++)
+        sum->parts[i] += weight * (double)dpb_record_part(record, i);
 }
 
 /* A factor of NaN says that there is no such step. */

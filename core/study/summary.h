@@ -33,6 +33,8 @@ struct dpb_breakdown {
     };
 };
 extern const char *const dpb_breakdown_names[DPB_BREAKDOWN]; /* as in breakdown_ns of results */
+/* The nanoseconds of a part in one record, by the part's number among these names. */
+int64_t dpb_record_part(const struct dpb_record *record, size_t part);
 
 struct dpb_summary_args {
     const struct dpb_journal *const *journals; /* by rank, workers first; NULL: none */

@@ -108,21 +108,11 @@ static void put_record(struct dpb_tracer *tracer, const struct dpb_traced_rank *
     if (number >= dpb_journal_records(journal))
         return;
     const struct dpb_record *record = &journal->records[number];
-    const struct {
-        const char *name;
-        int64_t value;
-    } figures[] = {{"data_wait_ns", record->data_wait_ns},
-                   {"forward_ns", record->forward_ns},
-                   {"delay_ns", record->delay_ns},
-                   {"backward_ns", record->backward_ns},
-                   {"optimizer_ns", record->optimizer_ns},
-                   {"comm_exposed_ns", record->comm_exposed_ns},
-                   {"comm_hidden_ns", record->comm_hidden_ns},
-                   {"comm_wait_peer_ns", record->comm_wait_peer_ns},
-                   {"comm_bytes", (int64_t)record->comm_bytes}};
     fprintf(tracer->out, ",\"timed\":%s", number >= journal->timed_from ? "true" : "false");
-    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
-        fprintf(tracer->out, ",\"%s\":%lld", figures[i].name, (long long)figures[i].value);
+    for (size_t i = 0; i < DPB_BREAKDOWN; i++)
+        fprintf(tracer->out, ",\"%s_ns\":%lld", dpb_breakdown_names[i],
+                (long long)dpb_record_part(record, i));
+    fprintf(tracer->out, ",\"comm_bytes\":%lld", (long long)record->comm_bytes);
 }
 
 /* What is shown of each kind of span: its row, category, name, and what its number counts. */

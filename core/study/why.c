@@ -9,8 +9,8 @@
 #include "study/json.h"
 #include "study/summary.h"
 
-enum { DATA, FORWARD, DELAY, BACKWARD, OWN_PARTS };
-static const char *const part_names[OWN_PARTS] = {"data_wait", "forward", "delay", "backward"};
+/* A worker's own parts are the first four of dpb_breakdown_names, up to backward. */
+enum { DATA, OWN_PARTS = 4 };
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
@@ -30,27 +30,20 @@ struct why {
     double step_ns;         /* mean of all workers */
 };
 
-static double part_of(const struct dpb_record *record, int part)
-{
-    const int64_t parts[OWN_PARTS] = {record->data_wait_ns, record->forward_ns, record->delay_ns,
-                                      record->backward_ns};
-    return (double)parts[part];
-}
-
 static double own_of(const struct dpb_record *record)
 {
-    double sum = 0;
-    for (int part = 0; part < OWN_PARTS; part++)
-        sum += part_of(record, part);
-    return sum;
+    int64_t sum_ns = 0;
+    for (size_t part = 0; part < OWN_PARTS; part++)
+        sum_ns += dpb_record_part(record, part);
+    return (double)sum_ns;
 }
 
 static void find_means(struct worker *worker)
 {
     for (uint64_t k = 0; k < worker->n; k++) {
         const struct dpb_record *record = &worker->records[k];
-        for (int part = 0; part < OWN_PARTS; part++)
-            worker->part[part] += part_of(record, part) / (double)worker->n;
+        for (size_t part = 0; part < OWN_PARTS; part++)
+            worker->part[part] += (double)dpb_record_part(record, part) / (double)worker->n;
         worker->own += own_of(record) / (double)worker->n;
         worker->optimizer += (double)record->optimizer_ns / (double)worker->n;
         worker->step += (double)record->step_ns / (double)worker->n;
@@ -122,8 +115,8 @@ static json_t *last_to_json(struct why *why)
     }
     json_t *json =
         json_pack("{s:I, s:o, s:s, s:f, s:f}", "rank", (json_int_t)slow, "shares", shares, "part",
-                  part_names[part], "part_ns", why->workers[slow].part[part], "others_part_ns",
-                  part_of_others(why, slow, part));
+                  dpb_breakdown_names[part], "part_ns", why->workers[slow].part[part],
+                  "others_part_ns", part_of_others(why, slow, part));
     put_measured(why->x, args->n_steps, "behind", why->step_ns, json);
     return json;
 }
@@ -136,7 +129,7 @@ static json_t *data_to_json(struct why *why)
             rank = w;
     const struct worker *worker = &why->workers[rank];
     for (uint64_t k = 0; k < worker->n; k++)
-        why->x[k] = part_of(&worker->records[k], DATA);
+        why->x[k] = (double)dpb_record_part(&worker->records[k], DATA);
     json_t *json =
         json_pack("{s:I, s:o, s:f}", "rank", (json_int_t)rank, "samples_per_s",
                   dpb_json_real(why->args->samples * 1e9 / worker->step), "step_ns", worker->step);
