@@ -91,12 +91,6 @@ static bool slot_layout(const struct dpb_feed_args *args, uint64_t part[3], uint
     return !__builtin_mul_overflow(sum, (uint64_t)slots_of(args), ring_bytes);
 }
 
-uint64_t dpb_feed_bytes(const struct dpb_feed_args *args)
-{
-    uint64_t part[3], ring_bytes;
-    return slot_layout(args, part, &ring_bytes) ? ring_bytes : UINT64_MAX;
-}
-
 static dpb_status create_ring(struct dpb_feed *feed)
 {
     uint64_t part[3];

@@ -68,9 +68,6 @@ const struct dpb_shards *dpb_feed_shards(const struct dpb_feed *feed);
 /* How far the training, of all workers, has come at the begin of `step`; without times. */
 struct dpb_progress dpb_feed_progress(const struct dpb_feed *feed, uint64_t step);
 
-/* Bytes of staging memory that a feed takes. */
-uint64_t dpb_feed_bytes(const struct dpb_feed_args *args);
-
 /* Joins the helpers, each after the fetch that it is in. Accepts NULL. */
 void dpb_feed_destroy(struct dpb_feed *feed);
 
