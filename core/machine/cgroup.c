@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "machine/proc.h"
+
 /* The first line of a file; false when it cannot be read. */
 static bool read_line(const char *directory, const char *name, char *line, int size)
 {
@@ -94,11 +96,13 @@ static bool lists(const char *controllers, const char *controller)
 }
 
 /* Lines are ID:CONTROLLERS:GROUP; version 2 has the one with no controllers. */
-static struct tightest look(const char *mount, const char *membership, const char *controller,
+static struct tightest look(const char *root, const char *controller,
                             double (*limit)(const char *directory), bool nearest)
 {
-    char line[PATH_MAX + 128], root[PATH_MAX];
+    char line[PATH_MAX + 128], mount[PATH_MAX], membership[PATH_MAX], below[PATH_MAX + 128];
     struct tightest result = {.limit = INFINITY, .nearest = nearest};
+    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
+    snprintf(membership, sizeof membership, "%s/proc/self/cgroup", root);
     FILE *file = fopen(membership, "re");
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
@@ -110,13 +114,13 @@ static struct tightest look(const char *mount, const char *membership, const cha
         controllers++;
         if (*controllers == '\0') {
             look_at(mount, group, limit, &result);
-            snprintf(root, sizeof root, "%s/unified", mount);
-            look_at(root, group, limit, &result);
+            snprintf(below, sizeof below, "%s/unified", mount);
+            look_at(below, group, limit, &result);
         } else if (lists(controllers, controller)) {
-            snprintf(root, sizeof root, "%s/%s", mount, controller);
-            look_at(root, group, limit, &result);
-            snprintf(root, sizeof root, "%s/%s", mount, controllers);
-            look_at(root, group, limit, &result);
+            snprintf(below, sizeof below, "%s/%s", mount, controller);
+            look_at(below, group, limit, &result);
+            snprintf(below, sizeof below, "%s/%s", mount, controllers);
+            look_at(below, group, limit, &result);
         }
     }
     if (file)
@@ -125,27 +129,18 @@ static struct tightest look(const char *mount, const char *membership, const cha
     return result;
 }
 
-static double limit_of(const char *mount, const char *membership, const char *controller,
+static double limit_of(const char *root, const char *controller,
                        double (*limit)(const char *directory))
 {
-    return look(mount, membership, controller, limit, false).limit;
+    return look(root, controller, limit, false).limit;
 }
 
 /* The counter of that name in one of the group's files; `none` where there is none. */
 static double counter_of(const char *directory, const char *file_name, const char *name,
                          double none)
 {
-    char path[PATH_MAX + 64], line[128], found[64];
-    unsigned long long value;
-    double result = none;
-    snprintf(path, sizeof path, "%s/%s", directory, file_name);
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "%63s %llu", found, &value) == 2 && strcmp(found, name) == 0)
-            result = (double)value;
-    if (file)
-        fclose(file);
-    return result;
+    const uint64_t value = dpb_proc_number(directory, file_name, name);
+    return value < UINT64_MAX ? (double)value : none;
 }
 
 /* Negative, for limit_of takes the least: the group that was held back most. */
@@ -161,21 +156,21 @@ static double held_ns_of(const char *directory)
                  counter_of(directory, "cpu.stat", "throttled_time", 0));
 }
 
-void dpb_cgroup_throttled(const char *mount, const char *membership, uint64_t *times, int64_t *ns)
+void dpb_cgroup_throttled(const char *root, uint64_t *times, int64_t *ns)
 {
-    *times = (uint64_t)-limit_of(mount, membership, "cpu", times_of);
-    *ns = (int64_t)-limit_of(mount, membership, "cpu", held_ns_of);
+    *times = (uint64_t)-limit_of(root, "cpu", times_of);
+    *ns = (int64_t)-limit_of(root, "cpu", held_ns_of);
 }
 
-double dpb_cgroup_cpus(const char *mount, const char *membership)
+double dpb_cgroup_cpus(const char *root)
 {
-    return limit_of(mount, membership, "cpu", cpus_of);
+    return limit_of(root, "cpu", cpus_of);
 }
 
-uint64_t dpb_cgroup_memory(const char *mount, const char *membership, uint64_t *used_bytes)
+uint64_t dpb_cgroup_memory(const char *root, uint64_t *used_bytes)
 {
     char line[128];
-    const struct tightest group = look(mount, membership, "memory", memory_of, false);
+    const struct tightest group = look(root, "memory", memory_of, false);
     *used_bytes = UINT64_MAX;
     if (!isfinite(group.limit))
         return UINT64_MAX;
@@ -193,8 +188,8 @@ static double kills_of(const char *directory)
 
 /* The own group's: in version 2 a group above counts other groups' kills, in version 1 it does not
  * count those below. */
-uint64_t dpb_cgroup_memory_kills(const char *mount, const char *membership)
+uint64_t dpb_cgroup_memory_kills(const char *root)
 {
-    double kills = look(mount, membership, "memory", kills_of, true).limit;
+    double kills = look(root, "memory", kills_of, true).limit;
     return isfinite(kills) ? (uint64_t)kills : UINT64_MAX;
 }

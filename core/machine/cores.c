@@ -17,9 +17,6 @@
 #include "machine/cgroup.h"
 #include "machine/load.h"
 
-#define CGROUP_MOUNT "/sys/fs/cgroup"
-#define CGROUP_SELF "/proc/self/cgroup"
-
 /* What was usable when this process first asked: binding it later does not make the machine
  * smaller. Kept for as long as the process lives. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -67,7 +64,7 @@ static dpb_status find_usable(void)
     hwloc_bitmap_free(shared);
     if (!ready || n_usable == 0)
         return dpb_fail(DPB_FAILED, "no core of this machine is usable by this process");
-    cpu_quota = dpb_cgroup_cpus(CGROUP_MOUNT, CGROUP_SELF);
+    cpu_quota = dpb_cgroup_cpus("");
     if (cpu_quota < n_usable)
         n_usable = cpu_quota >= 1 ? (uint32_t)cpu_quota : 1;
     return DPB_OK;
@@ -308,7 +305,7 @@ json_t *dpb_machine_describe(void)
 {
     struct utsname system;
     json_t *machine = json_object();
-    uint64_t used_bytes, memory = dpb_cgroup_memory(CGROUP_MOUNT, CGROUP_SELF, &used_bytes);
+    uint64_t used_bytes, memory = dpb_cgroup_memory("", &used_bytes);
     if (!machine)
         return NULL;
     if (uname(&system) == 0) {
@@ -319,7 +316,7 @@ json_t *dpb_machine_describe(void)
     set_processor(machine);
     if (find_cores() == DPB_OK)
         set_topology(machine);
-    double quota = dpb_cgroup_cpus(CGROUP_MOUNT, CGROUP_SELF);
+    double quota = dpb_cgroup_cpus("");
     json_t *limits = json_object();
     json_object_set_new(limits, "cpus", isfinite(quota) ? json_real(quota) : json_null());
     json_object_set_new(limits, "memory_bytes",

@@ -83,11 +83,8 @@ void dpb_load_times(const char *root, const uint8_t *cpus, size_t n_cpus, const 
 void dpb_load_sample(const char *root, const uint8_t *cpus, size_t n_cpus, const int32_t *pids,
                      uint32_t n_pids, struct dpb_load_sample *sample)
 {
-    char mount[PATH_MAX], self[PATH_MAX];
     dpb_load_times(root, cpus, n_cpus, pids, n_pids, sample);
-    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
-    snprintf(self, sizeof self, "%s/proc/self/cgroup", root);
-    dpb_cgroup_throttled(mount, self, &sample->throttled, &sample->throttled_ns);
+    dpb_cgroup_throttled(root, &sample->throttled, &sample->throttled_ns);
     sample->hot = sample_heat(root, cpus, n_cpus);
 }
 

@@ -64,3 +64,18 @@ bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name)
         fclose(file);
     return found;
 }
+
+uint64_t dpb_proc_number(const char *directory, const char *file_name, const char *name)
+{
+    char path[PATH_MAX + 64], line[256], found[64];
+    unsigned long long value;
+    uint64_t result = UINT64_MAX;
+    snprintf(path, sizeof path, "%s/%s", directory, file_name);
+    FILE *file = fopen(path, "re");
+    while (file && result == UINT64_MAX && fgets(line, sizeof line, file))
+        if (sscanf(line, "%63s %llu", found, &value) == 2 && strcmp(found, name) == 0)
+            result = value;
+    if (file)
+        fclose(file);
+    return result;
+}

@@ -27,6 +27,9 @@ static inline bool dpb_proc_is_stopped(const struct dpb_proc *proc)
  * of another user, which this one may not look at. */
 bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name);
 
+/* The number behind `name` in a file of lines "NAME NUMBER ..."; UINT64_MAX: not there. */
+uint64_t dpb_proc_number(const char *directory, const char *file_name, const char *name);
+
 /* Nanoseconds of a clock tick of /proc. */
 int64_t dpb_proc_tick_ns(void);
 

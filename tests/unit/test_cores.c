@@ -226,21 +226,19 @@ static void test_affinity(void **state)
 
 static char root[] = "/tmp/dpbench-test-cores-XXXXXX";
 
-static double cpus_of(const char *mount)
+static double cpus_of(const char *machine)
 {
-    char directory[PATH_MAX], self[PATH_MAX];
-    snprintf(directory, sizeof directory, "%s/%s", root, mount);
-    snprintf(self, sizeof self, "%s/%s/self", root, mount);
-    return dpb_cgroup_cpus(directory, self);
+    char below[PATH_MAX];
+    snprintf(below, sizeof below, "%s/%s", root, machine);
+    return dpb_cgroup_cpus(below);
 }
 
-static uint64_t memory_of(const char *mount)
+static uint64_t memory_of(const char *machine)
 {
     uint64_t used_bytes;
-    char directory[PATH_MAX], self[PATH_MAX];
-    snprintf(directory, sizeof directory, "%s/%s", root, mount);
-    snprintf(self, sizeof self, "%s/%s/self", root, mount);
-    return dpb_cgroup_memory(directory, self, &used_bytes);
+    char below[PATH_MAX];
+    snprintf(below, sizeof below, "%s/%s", root, machine);
+    return dpb_cgroup_memory(below, &used_bytes);
 }
 
 static void test_cgroups(void **state)
@@ -248,38 +246,38 @@ static void test_cgroups(void **state)
     (void)state;
     assert_non_null(mkdtemp(root));
     /* Version 2: the group above is tighter. */
-    write_below(root, "v2/self", "0::/job.slice/step\n");
-    write_below(root, "v2/job.slice/cpu.max", "150000 100000\n");
-    write_below(root, "v2/job.slice/memory.max", "max\n");
-    write_below(root, "v2/job.slice/step/cpu.max", "400000 100000\n");
-    write_below(root, "v2/job.slice/step/memory.max", "1073741824\n");
+    write_below(root, "v2/proc/self/cgroup", "0::/job.slice/step\n");
+    write_below(root, "v2/sys/fs/cgroup/job.slice/cpu.max", "150000 100000\n");
+    write_below(root, "v2/sys/fs/cgroup/job.slice/memory.max", "max\n");
+    write_below(root, "v2/sys/fs/cgroup/job.slice/step/cpu.max", "400000 100000\n");
+    write_below(root, "v2/sys/fs/cgroup/job.slice/step/memory.max", "1073741824\n");
     assert_true(cpus_of("v2") == 1.5);
     assert_true(memory_of("v2") == UINT64_C(1) << 30);
-    write_below(root, "v2/job.slice/cpu.max", "max 100000\n");
+    write_below(root, "v2/sys/fs/cgroup/job.slice/cpu.max", "max 100000\n");
     assert_true(cpus_of("v2") == 4);
     /* Version 1: a directory a controller, -1 and a huge number for none. */
-    write_below(root, "v1/self", "5:memory:/a\n4:cpu,cpuacct:/a\n1:name=systemd:/x\n");
-    write_below(root, "v1/cpu,cpuacct/a/cpu.cfs_quota_us", "250000\n");
-    write_below(root, "v1/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
-    write_below(root, "v1/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    write_below(root, "v1/memory/a/memory.limit_in_bytes", "536870912\n");
+    write_below(root, "v1/proc/self/cgroup", "5:memory:/a\n4:cpu,cpuacct:/a\n1:name=systemd:/x\n");
+    write_below(root, "v1/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "250000\n");
+    write_below(root, "v1/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
+    write_below(root, "v1/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    write_below(root, "v1/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "536870912\n");
     assert_true(cpus_of("v1") == 2.5);
     assert_true(memory_of("v1") == UINT64_C(1) << 29);
-    write_below(root, "v1/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
+    write_below(root, "v1/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
     assert_true(isinf(cpus_of("v1")));
     /* A container: the path is the host's, the mount is the container's own group. */
-    write_below(root, "container/self", "0::/kubepods/pod7/c\n");
-    write_below(root, "container/cpu.max", "200000 100000\n");
+    write_below(root, "container/proc/self/cgroup", "0::/kubepods/pod7/c\n");
+    write_below(root, "container/sys/fs/cgroup/cpu.max", "200000 100000\n");
     assert_true(cpus_of("container") == 2);
     /* No membership to be read: the root still counts. */
-    write_below(root, "bare/cpu.max", "300000 100000\n");
+    write_below(root, "bare/sys/fs/cgroup/cpu.max", "300000 100000\n");
     assert_true(cpus_of("bare") == 3);
     /* Nothing there, or nonsense. */
     assert_true(isinf(cpus_of("nowhere")));
     assert_true(memory_of("nowhere") == UINT64_MAX);
-    write_below(root, "odd/self", "nonsense\n0::\n::\n");
-    write_below(root, "odd/cpu.max", "\n");
-    write_below(root, "odd/memory.max", "lots\n");
+    write_below(root, "odd/proc/self/cgroup", "nonsense\n0::\n::\n");
+    write_below(root, "odd/sys/fs/cgroup/cpu.max", "\n");
+    write_below(root, "odd/sys/fs/cgroup/memory.max", "lots\n");
     assert_true(isinf(cpus_of("odd")));
     assert_true(memory_of("odd") == UINT64_MAX);
     char command[PATH_MAX];
