@@ -37,6 +37,13 @@ static double seconds_of(double bytes, const struct dpb_cost *cost)
     return bytes / cost->bytes_per_s;
 }
 
+/* From this stage on a worker gives new weights: it has updated 1/W of the bucket before. */
+static void update_shard(const struct dpb_prediction_case *c, uint32_t stage, struct plan *plan)
+{
+    plan->stages[stage].work_s += plan->update_s / c->workers;
+    plan->update_s = 0;
+}
+
 /* `n` equal rounds. */
 static void add_rounds(struct plan *plan, uint32_t n, uint32_t most, const struct stage *round)
 {
@@ -70,17 +77,32 @@ static struct stage by_link(const struct dpb_prediction_case *c, double own_byte
                           .resource = resource};
 }
 
+/* Of a ring whose workers exchange `bytes`. */
+static struct stage ring_round(const struct dpb_prediction_case *c, double bytes)
+{
+    const double share = bytes / c->workers;
+    if (machines_of(c) == 1)
+        return by_memory(c, share);
+    struct stage round = by_link(c, share, 1, share, LINK);
+    if (c->per_machine > 1) /* the slower of the two kinds of hops */
+        round.service_s = fmax(round.service_s, seconds_of(share, &c->inside));
+    return round;
+}
+
 static void plan_ring(const struct dpb_prediction_case *c, double bytes, uint32_t most,
                       struct plan *plan)
 {
-    const uint32_t w = c->workers, n_rounds = 2 * (w - 1);
-    struct stage round = by_memory(c, bytes / w);
-    if (machines_of(c) > 1) {
-        round = by_link(c, bytes / w, 1, bytes / w, LINK);
-        if (c->per_machine > 1) /* the slower of the two kinds of hops */
-            round.service_s = fmax(round.service_s, seconds_of(bytes / w, &c->inside));
+    const uint32_t n_rounds = c->workers - 1;
+    const struct stage round = ring_round(c, bytes);
+    if (c->shard == 0) {
+        add_rounds(plan, 2 * n_rounds, most, &round);
+        return;
     }
-    add_rounds(plan, n_rounds, most, &round);
+    const struct stage back = ring_round(c, bytes * c->shard);
+    add_rounds(plan, n_rounds, most / 2, &round);
+    const uint32_t first = plan->n_stages;
+    add_rounds(plan, n_rounds, most / 2, &back);
+    update_shard(c, first, plan);
 }
 
 static void plan_hierarchical(const struct dpb_prediction_case *c, double bytes, uint32_t most,
@@ -137,7 +159,11 @@ static void plan_memory(const struct dpb_prediction_case *c, double bytes, struc
 {
     const uint32_t w = c->workers;
     const struct stage round = by_memory(c, bytes * (w - 1) / w);
-    add_rounds(plan, 2, 2, &round);
+    const struct stage back = by_memory(c, bytes * c->shard * (w - 1) / w);
+    add_rounds(plan, 1, 1, &round);
+    add_rounds(plan, 1, 1, c->shard > 0 ? &back : &round);
+    if (c->shard > 0)
+        update_shard(c, 1, plan);
 }
 
 static struct plan plan_of(const struct dpb_measured *measured, const struct dpb_prediction_case *c,
@@ -292,7 +318,8 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
     run(&s, measured, scale);
     free(s.heap);
     const bool updates = c->way != DPB_WAY_SERVERS || c->servers == 0 || c->workers == 1;
-    const double share = c->way == DPB_WAY_SERVERS && updates ? 1.0 / c->workers : updates;
+    const bool shares = c->way == DPB_WAY_SERVERS || c->shard > 0;
+    const double share = shares && updates ? 1.0 / c->workers : updates;
     predicted->step_s = fmax(s.now_s, s.done_s);
     predicted->own_s =
         fmin(scale * measured->compute_s + share * measured->update_s, predicted->step_s);

@@ -60,6 +60,8 @@ struct dpb_prediction_case {
         host;    /* the worker's thread, for the bytes and for each message that it sends */
     bool helper; /* a core for communication */
     double compute_scale; /* of all of the worker's own times but update_s */
+    double shard;         /* MEMORY, RING: comm.shard = optimizer: bytes of weights over those of
+                     gradients; 0: without shards */
 };
 
 /* Means over steps, in seconds. */

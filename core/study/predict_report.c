@@ -19,11 +19,17 @@ static const double hidden_share = 0.05;
 static const struct strategy {
     const char *name;
     enum dpb_way way;
-    bool tcp;
+    bool tcp, sharded; /* sharded: with comm.shard = optimizer */
 } strategies[] = {
-    {"independent", DPB_WAY_ALONE, false}, {"shm", DPB_WAY_MEMORY, false},
-    {"ring_tcp", DPB_WAY_RING, true},      {"ring_verbs", DPB_WAY_RING, false},
-    {"ps_cpu", DPB_WAY_SERVERS, true},     {"hierarchical", DPB_WAY_HIERARCHICAL, true},
+    {"independent", DPB_WAY_ALONE, false, false},
+    {"shm", DPB_WAY_MEMORY, false, false},
+    {"ring_tcp", DPB_WAY_RING, true, false},
+    {"ring_verbs", DPB_WAY_RING, false, false},
+    {"ps_cpu", DPB_WAY_SERVERS, true, false},
+    {"hierarchical", DPB_WAY_HIERARCHICAL, true, false},
+    {"shm/shard", DPB_WAY_MEMORY, false, true},
+    {"ring_tcp/shard", DPB_WAY_RING, true, true},
+    {"ring_verbs/shard", DPB_WAY_RING, false, true},
 };
 enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
 
@@ -54,18 +60,19 @@ static dpb_status refuse_strategy(const char *name)
     const char *near = dpb_did_you_mean(name, names);
     return dpb_fail(DPB_USAGE,
                     "predict has no model of strategy '%s'%s%s%s: it has independent, shm, "
-                    "ring_tcp, ring_verbs, hierarchical, ps_cpu. Asynchronous and averaging "
+                    "ring_tcp, ring_verbs, hierarchical, ps_cpu, and with comm.shard = optimizer "
+                    "shm/shard, ring_tcp/shard, ring_verbs/shard. Asynchronous and averaging "
                     "strategies, and those whose library chooses how to exchange, can only be "
                     "measured",
                     name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
-/* All: but the one over RDMA, whose links are others than those of TCP. */
+/* All: but those over RDMA, whose links are others than those of TCP, and with shards. */
 static dpb_status choose_strategies(struct maker *maker)
 {
     const struct dpb_predict_request *request = maker->request;
     for (size_t i = 0; i < N_STRATEGIES && request->n_strategies == 0; i++)
-        if (strcmp(strategies[i].name, "ring_verbs") != 0)
+        if (strcmp(strategies[i].name, "ring_verbs") != 0 && !strategies[i].sharded)
             maker->chosen[maker->n_chosen++] = &strategies[i];
     for (size_t i = 0; i < request->n_strategies; i++) {
         const struct strategy *strategy = find_strategy(request->strategies[i]);
@@ -128,8 +135,8 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
     if (strcmp(dpb_json_text(given->comm, "config.comm.shard.value", "none"), "none") != 0)
         return dpb_fail(
             DPB_USAGE,
-            "%s: an exchange with comm.shard contains updates, and predict has no model "
-            "of shards: measure without comm.shard",
+            "%s: an exchange with comm.shard contains updates, whose time is no link's: measure "
+            "without comm.shard, and predict by --strategies shm/shard or ring_tcp/shard",
             given->name);
     link->workers = dpb_json_number(given->comm, "world.workers");
     if (link->fitted->way == DPB_WAY_ALONE || link->fitted->way == DPB_WAY_HIERARCHICAL ||
@@ -333,6 +340,7 @@ static dpb_status add_rows(struct maker *maker, double workers, double bucket, d
                                         .inside = link->inside,
                                         .host = request->host,
                                         .helper = maker->worker.helper,
+                                        .shard = strategy->sharded ? maker->worker.weights : 0,
                                         .compute_scale = batch / maker->worker.batch};
         if (strategy->tcp && !link->measured)
             c.outside.bytes_per_s *= tcp_share;

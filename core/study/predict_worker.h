@@ -14,6 +14,7 @@ struct dpb_predict_worker {
     struct dpb_measured measured;
     double *ready_s, *ready_bytes, *factors;    /* @owned */
     double step_s, batch, bucket_bytes, spread; /* spread: half the 95 % interval's logarithm */
+    double weights;                             /* bytes of weights over those of gradients */
     bool helper, even; /* a core for communication; no ready times, so even over backward */
 };
 

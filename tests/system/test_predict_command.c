@@ -81,7 +81,8 @@ static void test_refusals(void **state)
         {"other.json --link 1Gbit,50us", "schema"},
         {"one.json --comm other.json", "'?'"},
         {"one.json --comm shm.json", "--per-machine"},
-        {"one.json --comm sharded.json", "no model of shards"},
+        {"one.json --comm sharded.json", "measure without comm.shard"},
+        {"one.json --link 1Gbit,50us --strategies ps_cpu/shard", "ring_tcp/shard"},
         {"one.json --comm shm.json --per-machine 2 --inside 5GB,1us", "and --inside says it, too"},
     };
     (void)state;

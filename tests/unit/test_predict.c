@@ -69,6 +69,9 @@ static void free_links_leave_one_workers_step(void **state)
             assert_near(step_of(&worker, &c), 0.095 + update_s, 1e-9);
             c.per_machine = 4;
             assert_near(step_of(&worker, &c), 0.095 + update_s, 1e-9);
+            c.shard = way == DPB_WAY_MEMORY || way == DPB_WAY_RING;
+            update_s = c.shard > 0 ? 0.005 / w : update_s;
+            assert_near(step_of(&worker, &c), 0.095 + update_s, 1e-9);
         }
     const struct dpb_prediction_case alone = make_case(DPB_WAY_ALONE, 1024, 4 * MB);
     assert_near(step_of(&worker, &alone), 0.1, 1e-12);
@@ -82,6 +85,11 @@ static void one_bucket_takes_what_the_formulas_say(void **state)
     for (uint32_t p = 2; p <= 1024; p *= 2) {
         struct dpb_prediction_case c = make_case(DPB_WAY_RING, p, 100 * MB);
         assert_near(step_of(&idle, &c), 2 * (p - 1) * a + 2.0 * (p - 1) / p * m, 1e-9);
+        c.shard = 1; /* the same bytes */
+        assert_near(step_of(&idle, &c), 2 * (p - 1) * a + 2.0 * (p - 1) / p * m, 1e-9);
+        c.shard = 2; /* weights in fp32 behind gradients in bf16 */
+        assert_near(step_of(&idle, &c), 2 * (p - 1) * a + 3.0 * (p - 1) / p * m, 1e-9);
+        c.shard = 0;
         c.way = DPB_WAY_SERVERS;
         assert_near(step_of(&idle, &c), 2 * a + 2.0 * (p - 1) / p * m, 1e-9);
         c.servers = 1; /* pull after push: nothing overlaps */
