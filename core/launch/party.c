@@ -43,10 +43,16 @@ void dpb_party_hush(void)
     }
 }
 
+static void speak(void)
+{
+    if (stderr_kept >= 0)
+        dup2(stderr_kept, STDERR_FILENO);
+}
+
 void dpb_party_speak(const struct dpb_party *party)
 {
-    if (party->rank == 1 && stderr_kept >= 0)
-        dup2(stderr_kept, STDERR_FILENO);
+    if (party->rank == 1)
+        speak();
 }
 
 static void destroy(struct dpb_party *party)
@@ -191,6 +197,23 @@ int64_t party_deadline(const struct dpb_party *party)
     return dpb_now_ns() + party->timeout_ns + turn * TURN_NS;
 }
 
+/* Nobody else knows how it ended: mpirun ends the others before rank 0's launcher could be told. */
+static dpb_status has_ended(const struct dpb_party *party)
+{
+    siginfo_t info = {0};
+    for (int64_t until_ns = dpb_now_ns() + LEAVE_NS; info.si_pid == 0 && dpb_now_ns() < until_ns;
+         poll(NULL, 0, 2))
+        if (waitid(P_PID, (id_t)party->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+            break;
+    if (info.si_pid == 0 || info.si_code == CLD_EXITED)
+        return dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", party->rank);
+    speak();
+    return dpb_fail(DPB_FAILED,
+                    "rank %u (pid %d) was killed by signal %d (%s) while it joined the "
+                    "job",
+                    party->rank, (int)party->pid, info.si_status, strsignal(info.si_status));
+}
+
 /* All of it, or the reason why not. */
 static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int64_t deadline_ns)
 {
@@ -210,7 +233,7 @@ static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int6
         if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got <= 0)
-            return dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", party->rank);
+            return has_ended(party);
         done += (size_t)got;
     }
     return DPB_OK;
