@@ -22,6 +22,7 @@
 #include "world/world.h"
 
 #define SPIN_NS INT64_C(20000)
+#define MISSED_NS INT64_C(1000000000) /* a busy machine wakes a sleeper sooner */
 #define DEFAULT_TIMEOUT_NS INT64_C(60000000000)
 
 _Static_assert(sizeof(struct dpb_flag) == DPB_CACHE_LINE, "a flag is a cache line");
@@ -140,6 +141,12 @@ static dpb_status deadline_passed(const struct dpb_flag *flag, uint32_t value,
     return dpb_wait_expired(what, waited_ns, detail);
 }
 
+int64_t dpb_wait_missed(int64_t from_ns, int64_t slice_ns)
+{
+    const int64_t over_ns = dpb_world_now_ns() - from_ns - (slice_ns > 0 ? slice_ns : 0);
+    return over_ns > MISSED_NS ? over_ns : 0;
+}
+
 int64_t dpb_timeout_of(int64_t timeout_ns)
 {
     if (timeout_ns != 0)
@@ -158,8 +165,10 @@ dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope
         int64_t waited = dpb_world_now_ns() - begin, slice = DPB_WAIT_SLICE_NS;
         if (timeout >= 0 && timeout - waited < slice)
             slice = timeout - waited;
+        const int64_t slept_from = dpb_world_now_ns();
         if (slice > 0)
             sleep_on(flag, value, scope, slice);
+        begin += dpb_wait_missed(slept_from, slice);
         if (dpb_futex_reached(flag, value))
             return DPB_OK;
         if (dpb_wait_is_over())

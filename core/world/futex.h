@@ -27,6 +27,9 @@ int64_t dpb_timeout_of(int64_t timeout_ns);
  * `detail` follows what is known of it: "; at 3, wanted 4". */
 dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, const char *detail);
 dpb_status dpb_wait_cancelled(const struct dpb_wait *what);
+/* Of a sleep from `from_ns` on that was to last a slice: the time for which this process did not
+ * run at all, as in a frozen control group. No deadline counts that time. */
+int64_t dpb_wait_missed(int64_t from_ns, int64_t slice_ns);
 /* A sign that a strategy is at work: a wait of this process has slept, bytes were counted. */
 void dpb_wait_sign(void);
 uint64_t dpb_wait_signs(void);

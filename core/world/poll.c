@@ -40,9 +40,13 @@ static int look(struct pollfd *fds, uint32_t n)
 
 dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
 {
+    static _Thread_local int64_t looked_ns;
     int64_t now_ns = dpb_world_now_ns(), timeout_ns = dpb_timeout_of(what->timeout_ns);
     if (*begin_ns == 0)
         *begin_ns = now_ns;
+    else if (looked_ns >= *begin_ns)
+        *begin_ns += dpb_wait_missed(looked_ns, 0);
+    looked_ns = now_ns;
     dpb_wait_sign();
     if (dpb_wait_is_over())
         return dpb_wait_cancelled(what);
@@ -62,7 +66,9 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
         if (timeout_ns >= 0 && timeout_ns - passed_ns < slice_ns)
             slice_ns = timeout_ns - passed_ns;
         dpb_wait_sign();
+        const int64_t slept_from_ns = dpb_world_now_ns();
         ready = poll_for(fds, n, slice_ns > 0 ? slice_ns : 0);
+        begin_ns += dpb_wait_missed(slept_from_ns, slice_ns);
         if (ready != 0)
             break;
         if (dpb_wait_is_over())

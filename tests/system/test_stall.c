@@ -268,6 +268,40 @@ static void test_suspension_is_no_stall(void **state)
     command_free(&command);
 }
 
+/* All processes of the job stand still in a frozen control group, longer than run.timeout_s: no
+ * deadline counts that time, whatever a strategy waits by. */
+static void test_frozen(void **state)
+{
+    static const char *const strategies[] = {"shm", "ps_cpu", "ring_tcp", "local_sgd"};
+    static const char freeze[] =
+        "g=/sys/fs/cgroup/freezer/dpbench-test-$$ f=freezer.state on=FROZEN off=THAWED\n"
+        "[ -d /sys/fs/cgroup/freezer ] || {\n"
+        "    g=/sys/fs/cgroup/dpbench-test-$$ f=cgroup.freeze on=1 off=0\n"
+        "}\n"
+        "mkdir $g 2>/dev/null || exit 77\n"
+        "sh -c 'echo $$ >$0/cgroup.procs && exec $DPB_BUILD/dpbench $A' $g &\n"
+        "sleep 2; echo $on >$g/$f; sleep 5; echo $off >$g/$f\n"
+        "wait $!; code=$?\n"
+        "for i in 1 2 3 4 5 6 7 8 9; do rmdir $g 2>/dev/null && break; sleep 0.1; done\n"
+        "exit $code\n";
+    (void)state;
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        struct command command;
+        char line[256];
+        snprintf(line, sizeof line,
+                 "A=-c base.ini run.seconds=4 eval.every=0 run.timeout_s=3 comm.name=%s",
+                 strategies[i]);
+        command_run(&command, deadline_s, (const char *const[]){"/bin/sh", "-c", freeze, NULL},
+                    (const char *const[]){line, NULL});
+        const int exit_code = command.exit_code;
+        if (exit_code != 0 && exit_code != 77)
+            fail_msg("%s: exit %d\n%s", strategies[i], exit_code, command.err);
+        command_free(&command);
+        if (exit_code == 77)
+            skip();
+    }
+}
+
 /* Killed while it stands still: nothing of it is left. */
 static void test_killed_while_suspended(void **state)
 {
@@ -387,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_late_behind_a_server),
         cmocka_unit_test(test_work_is_no_stall),
         cmocka_unit_test(test_suspended),
+        cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_killed_while_suspended),
         cmocka_unit_test(test_suspension_is_no_stall),
         cmocka_unit_test(test_busy_machine),
