@@ -2,10 +2,10 @@
  * test_random_faults.c - faults of any kind, in any process, at any hook and time: the job ends,
  * names one cause, keeps what was measured, and leaves nothing behind.
  *
- * The same around the saves of checkpoints, a quarter as often: the training continues from what
- * was saved.
+ * The same around the saves of checkpoints, a fifth as often: each training continues from what was
+ * saved.
  *
- * DPB_FAULTS=N: so many instead of 200; DPB_FAULTS_SEED=S: others. A failure names the command that
+ * DPB_FAULTS=N: so many instead of 250; DPB_FAULTS_SEED=S: others. A failure names the command that
  * repeats it.
  */
 #include <signal.h>
@@ -147,7 +147,7 @@ static void interrupt_one(unsigned *seed)
 
 static void test_random_faults(void **state)
 {
-    unsigned n = faults_number_of("DPB_FAULTS", 200), seed = faults_number_of("DPB_FAULTS_SEED", 6);
+    unsigned n = faults_number_of("DPB_FAULTS", 250), seed = faults_number_of("DPB_FAULTS_SEED", 6);
     unsigned n_failed = 0;
     (void)state;
     for (unsigned i = 0; i < n; i++) {
@@ -161,7 +161,7 @@ static void test_random_faults(void **state)
 
 static void test_random_interrupts(void **state)
 {
-    unsigned n = faults_number_of("DPB_FAULTS", 200) / 5,
+    unsigned n = faults_number_of("DPB_FAULTS", 250) / 5,
              seed = faults_number_of("DPB_FAULTS_SEED", 6);
     (void)state;
     for (unsigned i = 0; i < n; i++)
@@ -243,7 +243,7 @@ static bool kill_saver(unsigned *seed, const char *strategy, const struct comman
 static void test_killed_savers(void **state)
 {
     const size_t n_savers = sizeof savers / sizeof *savers;
-    unsigned n = faults_number_of("DPB_FAULTS", 200) / 4,
+    unsigned n = faults_number_of("DPB_FAULTS", 250) / 5,
              seed = faults_number_of("DPB_FAULTS_SEED", 6);
     unsigned n_continued = 0;
     (void)state;
@@ -254,12 +254,13 @@ static void test_killed_savers(void **state)
         assert_int_equal(whole.exit_code, 0);
         assert_int_equal(last_checkpoint(), SAVED_STEPS);
         assert_int_equal(system("rm -f y.safetensors y-step*.safetensors"), 0);
-        for (unsigned i = 0; i < (n + n_savers - 1) / n_savers; i++)
+        const unsigned end = n_continued + (unsigned)((n + n_savers - 1) / n_savers);
+        for (unsigned tries = 0; n_continued < end && tries < n; tries++)
             n_continued += kill_saver(&seed, savers[s], &whole);
         command_free(&whole);
     }
-    print_message("%u of %u were continued\n", n_continued, n);
-    assert_true(n_continued * 4 > n);
+    print_message("%u kills around a save, each continued\n", n_continued);
+    assert_true(n_continued >= n);
 }
 
 int main(void)

@@ -1,10 +1,11 @@
 /*
  * test_random_launcher_faults.c - a process of a job, any of them, is killed, stopped or terminated
- * at any time, under each of the three launchers and whatever the strategy: the job ends in time,
- * names the one cause, keeps what was measured, and leaves nothing behind.
+ * at any time, under each of the three launchers, with every strategy that runs here and 2 to 6
+ * workers: the job ends in time, names the one cause, keeps what was measured, and leaves nothing
+ * behind.
  *
- * DPB_FAULTS=N: so many instead of 50; DPB_FAULTS_SEED=S: others. A failure names the fault and its
- * seed.
+ * DPB_FAULTS=N: so many instead of 250; DPB_FAULTS_SEED=S: others. A failure names the fault and
+ * its seed.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -12,35 +13,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dpbench/comm.h"
 #include "lib/faults.h"
 #include "lib/launch_faults.h"
+#include "lib/strategies.h"
 #include "lib/test.h"
 #include "lib/traces.h"
 #include "lib/training.h"
 
-enum { BY_ITSELF = N_LAUNCHERS, MOST_RANKS = 4 };
+enum { BY_ITSELF = N_LAUNCHERS, MOST_WORKERS = 6, MOST_RANKS = MOST_WORKERS + 2 };
 
 static const double most_s = 5.0, there_s = 30.0, timeout_s = 1.0;
 static const double start_s = 5.0; /* beyond run.timeout_s, for the others to notice that it does
                                       not join, and cannot be reached */
-
-static const struct strategy {
-    const char *settings, *plugin;
-    int n_workers, n_servers;
-    bool by_launcher; /* of mpirun's or srun's, not by itself */
-} strategies[] = {
-    {"comm.name=shm", "comm_shm", 3, 0, false},
-    {"comm.name=shm run.comm_cores=1", "comm_shm", 2, 0, false},
-    {"comm.name=replicated", "comm_replicated", 3, 0, false},
-    {"comm.name=ring_tcp", "comm_ring_tcp", 3, 0, false},
-    {"comm.name=ring_tcp run.comm_cores=1", "comm_ring_tcp", 2, 0, false},
-    {"comm.name=ps_cpu", "comm_ps_cpu", 2, 0, false},
-    {"comm.name=ps_cpu run.servers=1", "comm_ps_cpu", 2, 1, false},
-    {"comm.name=gloo", "comm_gloo", 3, 0, false},
-    {"comm.name=gloo run.comm_cores=1", "comm_gloo", 2, 0, false},
-    {"comm.name=hierarchical comm.hosts=1+2", "comm_hierarchical", 3, 0, false},
-    {"comm.name=mpi", "comm_mpi", 3, 0, true},
-    {"comm.name=hierarchical comm.transport=mpi comm.hosts=1+2", "comm_mpi", 3, 0, true}};
 
 static const struct kind {
     const char *name;
@@ -50,46 +35,79 @@ static const struct kind {
     double allowed_s;   /* to end */
 } kinds[] = {{"a rank is killed", SIGKILL, false, true, 0},
              {"a rank aborts", SIGABRT, false, true, 0},
+             {"a rank has a fault", SIGSEGV, false, true, 0},
              {"a rank is stopped", SIGSTOP, false, true, timeout_s + start_s},
              {"a rank's launcher is killed", SIGKILL, true, true, 0},
+             {"a rank's launcher has a fault", SIGSEGV, true, true, 0},
              {"a rank's launcher is stopped", SIGSTOP, true, true, timeout_s + start_s},
              {"a rank's launcher is terminated", SIGTERM, true, false, 0}};
 
 struct fault {
-    const struct strategy *strategy;
     const struct kind *kind;
-    int by, rank;
+    char settings[192];
+    int n_workers, n_servers, by, rank;
     unsigned delay_us;
-    char title[256];
+    char title[512];
 };
 
 #define PICK(list) &list[(size_t)rand_r(seed) % (sizeof list / sizeof *list)]
+
+/* The `wanted`-th of those that run here, be it under mpirun alone; NULL: there are only *n. */
+static const struct strategy *usable_strategy(size_t wanted, size_t *n)
+{
+    *n = 0;
+    for (const struct strategy *s = NULL; (s = strategy_after(s));)
+        if (s->usable && !s->runtime && (*n)++ == wanted)
+            return s;
+    return NULL;
+}
+
+/* False: not under this launcher. */
+static bool choose_strategy(unsigned *seed, struct fault *fault)
+{
+    size_t n;
+    usable_strategy(SIZE_MAX, &n);
+    const struct strategy *s = usable_strategy((size_t)rand_r(seed) % n, &n);
+    fault->n_workers = 2 + rand_r(seed) % (MOST_WORKERS - 1);
+    fault->n_servers = s->capabilities & DPB_COMM_SERVERS ? rand_r(seed) % 3 : 0;
+    if (s->capabilities & DPB_COMM_SERVED && fault->n_servers == 0)
+        fault->n_servers = 1;
+    int used = snprintf(fault->settings, sizeof fault->settings, "comm.name=%s run.servers=%d",
+                        s->name, fault->n_servers);
+    const size_t room = sizeof fault->settings - (size_t)used;
+    const bool by_mpi =
+        s->machines && fault->by == MPIRUN && have_plugin("comm_mpi") && rand_r(seed) % 2;
+    if (s->machines)
+        snprintf(fault->settings + used, room, " comm.hosts=1+%d%s", fault->n_workers - 1,
+                 by_mpi ? " comm.transport=mpi" : "");
+    else if (s->capabilities & DPB_COMM_OVERLAP && rand_r(seed) % 4 == 0)
+        snprintf(fault->settings + used, room, " run.comm_cores=1");
+    return fault->by != BY_ITSELF || strategy_on_host(s);
+}
 
 static void choose(unsigned *seed, struct fault *fault)
 {
     const unsigned first = *seed;
     do {
-        fault->strategy = PICK(strategies);
         fault->kind = PICK(kinds);
         fault->by = rand_r(seed) % (N_LAUNCHERS + 1);
-    } while (!have_plugin(fault->strategy->plugin) ||
-             (fault->by == BY_ITSELF && fault->kind->part_launcher) ||
-             (fault->by == BY_ITSELF && fault->strategy->by_launcher));
-    fault->rank = rand_r(seed) % (fault->strategy->n_workers + fault->strategy->n_servers);
+    } while (!choose_strategy(seed, fault) ||
+             (fault->by == BY_ITSELF && fault->kind->part_launcher));
+    fault->rank = rand_r(seed) % (fault->n_workers + fault->n_servers);
     fault->delay_us = (unsigned)rand_r(seed) % 1500000;
-    snprintf(fault->title, sizeof fault->title, "seed %u: %s, rank %d, %s, by %s, %u us", first,
-             fault->kind->name, fault->rank, fault->strategy->settings,
+    snprintf(fault->title, sizeof fault->title,
+             "seed %u: %s, rank %d, %s, %d workers, by %s, %u us", first, fault->kind->name,
+             fault->rank, fault->settings, fault->n_workers,
              fault->by == BY_ITSELF ? "itself" : launcher_names[fault->by], fault->delay_us);
 }
 
 static void start(const struct fault *fault, struct started *started)
 {
     char arguments[512];
-    int n_ranks = fault->strategy->n_workers + fault->strategy->n_servers;
+    int n_ranks = fault->n_workers + fault->n_servers;
     snprintf(arguments, sizeof arguments,
-             "run.workers=%d run.timeout_s=%g run.stall_warning_s=0.5 %s",
-             fault->strategy->n_workers, fault->kind->signal_number == SIGSTOP ? timeout_s : 20.0,
-             fault->strategy->settings);
+             "run.workers=%d run.timeout_s=%g run.stall_warning_s=0.5 %s", fault->n_workers,
+             fault->kind->signal_number == SIGSTOP ? timeout_s : 20.0, fault->settings);
     if (fault->by == BY_ITSELF)
         faults_start_long(started, arguments);
     else
@@ -117,7 +135,7 @@ static pid_t await_process(const struct fault *fault, const struct started *star
 static void await_steps(const struct fault *fault, const struct started *started)
 {
     pid_t pids[MOST_RANKS];
-    size_t n_ranks = (size_t)(fault->strategy->n_workers + fault->strategy->n_servers);
+    const size_t n_ranks = (size_t)fault->n_workers + (size_t)fault->n_servers;
     if (fault->kind->at_any_time)
         return;
     if (fault->by != BY_ITSELF) {
@@ -186,7 +204,7 @@ static void run_one(unsigned *seed)
 
 static void test_random_faults(void **state)
 {
-    unsigned n = faults_number_of("DPB_FAULTS", 50), seed = faults_number_of("DPB_FAULTS_SEED", 7);
+    unsigned n = faults_number_of("DPB_FAULTS", 250), seed = faults_number_of("DPB_FAULTS_SEED", 7);
     (void)state;
     for (unsigned i = 0; i < n; i++) {
         unsigned own = seed + i * 2654435761u; /* so that one can be looked at alone */
