@@ -15,6 +15,8 @@ NETWORKS = [
     ("AlexNet", "alexnet", 128, "bf16", 1.5),
     ("Inception-v3", "inception3", 32, "bf16", 1.5),
     ("ResNet-110", "resnet110", 128, "bf16", 1.5),
+    ("MobileNet v1", "mobilenet_v1", 32, "fp32", 0.8),
+    ("ResNeXt-50 32x4d", "resnext50_32x4d", 16, "fp32", 0.8),
 ]
 
 

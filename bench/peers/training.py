@@ -79,12 +79,28 @@ def inception3():
     return model
 
 
+def mobilenet_v1():
+    """A depthwise convolution is one with a group a channel."""
+    def convolution(channels_in, channels, size, stride, groups=1):
+        return [nn.Conv2d(channels_in, channels, size, stride, size // 2, groups=groups,
+                          bias=False), nn.BatchNorm2d(channels), nn.ReLU(True)]
+
+    layers = convolution(3, 32, 3, 2)
+    widths = [32, 64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024]
+    for i, (a, b) in enumerate(zip(widths, widths[1:])):
+        layers += convolution(a, a, 3, 2 if i in (1, 3, 5, 11) else 1, groups=a)
+        layers += convolution(a, b, 1, 1)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, NCLASS))
+
+
 # Network and size of its images.
 NETWORKS = {
     "alexnet": (alexnet, 227),
     "inception3": (inception3, 299),
     "resnet50": (torchvision.models.resnet50, 224),
+    "mobilenet_v1": (mobilenet_v1, 224),
     "resnet110": (resnet110, 32),
+    "resnext50_32x4d": (torchvision.models.resnext50_32x4d, 224),
     "vgg11": (torchvision.models.vgg11, 224),
     "vgg16": (torchvision.models.vgg16, 224),
 }
