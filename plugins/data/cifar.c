@@ -22,6 +22,7 @@
 #include "dpbench/plugin.h"
 #include "dpbench/random.h"
 #include "moments.h"
+#include "read_at.h"
 
 enum { SIDE = 32, CHANNELS = 3, PLANE = SIDE * SIDE, IMAGE_BYTES = CHANNELS * PLANE };
 enum { MOST_FILES = 6, PATH_BYTES = 4096 };
@@ -168,22 +169,14 @@ static dpb_status refuse_size(const struct set *set, const char *path, const uin
 /* `n` bytes, all there are. */
 static dpb_status read_bytes(int fd, const char *path, uint8_t *to, uint64_t n)
 {
-    uint64_t done = 0;
-    while (done < n) {
-        ssize_t got = pread(fd, to + done, (size_t)(n - done), (off_t)done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return host->fail(DPB_IO, "%s: byte %" PRIu64 ": cannot be read: %s", path, done,
-                              strerror(errno));
-        if (got == 0)
-            return host->fail(DPB_DATA,
-                              "%s: byte %" PRIu64 ": expected %" PRIu64
-                              " more bytes, found the end: the file became shorter while it was "
-                              "read",
-                              path, done, n - done);
-        done += (uint64_t)got;
-    }
+    size_t got;
+    if (!read_at(fd, to, (size_t)n, 0, &got))
+        return host->fail(DPB_IO, "%s: byte %zu: cannot be read: %s", path, got, strerror(errno));
+    if (got < n)
+        return host->fail(DPB_DATA,
+                          "%s: byte %zu: expected %" PRIu64
+                          " more bytes, found the end: the file became shorter while it was read",
+                          path, got, n - got);
     return DPB_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/read_at.h"
 #include "image_folder.h"
 
 bool buffer_reserve(struct buffer *buffer, size_t bytes)
@@ -45,23 +46,6 @@ static verdict blame(const char *path, const char *what, int error, char reason[
     return BROKEN;
 }
 
-/* Up to n bytes; less at the end of the file only. Negative: errno. */
-static ssize_t read_all(int fd, uint8_t *to, size_t n)
-{
-    size_t done = 0;
-    while (done < n) {
-        ssize_t got = read(fd, to + done, n - done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return -1;
-        if (got == 0)
-            break;
-        done += (size_t)got;
-    }
-    return (ssize_t)done;
-}
-
 static verdict read_open_file(int fd, const char *path, uint64_t max_bytes, struct buffer *buffer,
                               size_t *n, char reason[REASON_BYTES])
 {
@@ -79,10 +63,8 @@ static verdict read_open_file(int fd, const char *path, uint64_t max_bytes, stru
     }
     if (!buffer_reserve(buffer, (size_t)status.st_size + 1))
         return BROKEN;
-    ssize_t got = read_all(fd, buffer->bytes, (size_t)status.st_size);
-    if (got < 0)
+    if (!read_at(fd, buffer->bytes, (size_t)status.st_size, 0, n))
         return blame(path, "cannot be read", errno, reason);
-    *n = (size_t)got;
     return GOOD;
 }
 

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/read_at.h"
 #include "image_folder.h"
 
 #define MAGIC UINT64_C(0x314b434150425044) /* "DPBPACK1" in little endian */
@@ -230,17 +231,10 @@ static dpb_status refuse(const struct pack *pack, const char *what)
 
 static dpb_status read_part(const struct pack *pack, int fd, void *to, size_t n, uint64_t at)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(fd, (uint8_t *)to + done, n - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return folder_host->fail(DPB_IO, "%s: cannot be read: %s", pack->path, strerror(errno));
-        if (got == 0)
-            return refuse(pack, "this is no pack, or it was cut");
-        done += (size_t)got;
-    }
-    return DPB_OK;
+    size_t got;
+    if (!read_at(fd, to, n, at, &got))
+        return folder_host->fail(DPB_IO, "%s: cannot be read: %s", pack->path, strerror(errno));
+    return got == n ? DPB_OK : refuse(pack, "this is no pack, or it was cut");
 }
 
 static dpb_status read_index(struct pack *pack, uint64_t max_bytes, int fd)

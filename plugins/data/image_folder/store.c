@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/read_at.h"
 #include "image_folder.h"
 
 /* ---- in memory ----------------------------------------------------------------------------- */
@@ -132,20 +133,14 @@ static verdict read_pack(struct store *store, const struct place *place, struct 
     }
     if (!buffer_reserve(buffer, (size_t)place->bytes + 1))
         return BROKEN;
-    for (size_t done = 0; done < place->bytes;) {
-        ssize_t got = pread(store->pack, buffer->bytes + done, place->bytes - done,
-                            (off_t)(place->offset + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0) {
-            folder_host->fail(DPB_IO, "data.shard_file: byte %" PRIu64 " cannot be read: %s",
-                              place->offset + done,
-                              got < 0 ? strerror(errno) : "the file has been cut");
-            return BROKEN;
-        }
-        done += (size_t)got;
-    }
-    return GOOD;
+    size_t got;
+    const bool read =
+        read_at(store->pack, buffer->bytes, (size_t)place->bytes, place->offset, &got);
+    if (read && got == place->bytes)
+        return GOOD;
+    folder_host->fail(DPB_IO, "data.shard_file: byte %" PRIu64 " cannot be read: %s",
+                      place->offset + got, read ? "the file has been cut" : strerror(errno));
+    return BROKEN;
 }
 
 verdict store_read(struct store *store, dpb_split split, uint64_t sample, struct buffer *buffer,
