@@ -2,7 +2,8 @@
  * plan.c - what the ops are planned with: descriptions, tensors, steps, packed weights, and the sum
  * of what a node's consumers give to its gradient.
  *
- * Nothing here touches data. Each step notes what it uses: from that memory.c gives out places.
+ * Nothing here touches data. Each step notes what it uses: from that lib/device/places.h gives out
+ * places.
  */
 #include <stdlib.h>
 
