@@ -354,11 +354,9 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
     struct lookup *lookup = calloc(1, sizeof *lookup);
     if (!lookup)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    lookup->kind = kind;
-    lookup->name = name;
+    *lookup = (struct lookup){.kind = kind, .name = name, .host = host};
     if (where)
         snprintf(lookup->at, sizeof lookup->at, "%s: ", where);
-    lookup->host = host;
     pthread_mutex_lock(&lock);
     search_create(&search);
     dpb_status status = dpb_plugin_name_valid(name) ? lookup_own_file(lookup, &search) : DPB_OK;
