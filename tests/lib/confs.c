@@ -16,6 +16,7 @@
 #include "lib/sandbox.h"
 #include "lib/test.h"
 #include "lib/training.h"
+#include "study/sweep_list.h"
 
 enum { MAX_CONFS = 128, LARGE_IMAGE = 200 };
 
@@ -68,24 +69,13 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-static size_t count_values(const char *list)
+/* Whether it is a sweep or search. */
+static bool is_study(const struct conf *conf)
 {
-    size_t n = 1;
-    for (const char *at = list; (at = strchr(at, ',')) != NULL; at++)
-        n++;
-    return n;
-}
-
-/* Of a sweep or search; 0: it is none. */
-static size_t count_cells(const struct conf *conf)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < conf->config->n_settings; i++) {
-        const struct dpb_setting *axis = &conf->config->settings[i];
-        if (strcmp(axis->section, study_of(conf)) == 0)
-            n = (n == 0 ? 1 : n) * (strchr(axis->key, '.') ? count_values(axis->value) : 1);
-    }
-    return n;
+    for (size_t i = 0; i < conf->config->n_settings; i++)
+        if (strcmp(conf->config->settings[i].section, study_of(conf)) == 0)
+            return true;
+    return false;
 }
 
 /* What its networks are like. */
@@ -252,15 +242,16 @@ static void choose_cell(const struct conf *conf, const char *lightest, char *set
         if (strcmp(axis->section, "sweep") != 0 || strchr(axis->key, '.') == NULL ||
             strcmp(axis->key, "data.name") == 0) /* each of these wants settings of its own */
             continue;
-        const char *value = axis->value;
-        for (size_t skip = count_values(axis->value) / 2; skip > 0; skip--)
-            value = strchr(value, ',') + 1;
-        if (strcmp(axis->key, "model.name") == 0)
-            value = lightest;
+        char **values;
+        size_t n;
+        if (dpb_sweep_list(axis->value, axis->origin, &values, &n) != DPB_OK)
+            fail_msg("%s.ini: sweep.%s = %s is no list", conf->name, axis->key, axis->value);
+        const char *value = strcmp(axis->key, "model.name") == 0 ? lightest : values[n / 2];
         append(settings, capacity, " %s=", axis->key);
-        for (; *value != '\0' && *value != ','; value++) /* "1 GiB" is one word of a command */
+        for (; *value != '\0'; value++) /* "1 GiB" is one word of a command */
             if (*value != ' ')
                 append(settings, capacity, "%c", *value);
+        dpb_sweep_list_destroy(values, n);
     }
 }
 
@@ -340,7 +331,7 @@ static void test_run(const struct conf *conf, const struct networks *networks)
 {
     struct command command;
     char settings[1024] = "run.results= run.steps=2 run.warmup_steps=0 run.steady_limit_s=0";
-    bool sweep = count_cells(conf) > 0, all_samples = is_given(conf, "run", "global_batch");
+    bool sweep = is_study(conf), all_samples = is_given(conf, "run", "global_batch");
     append(settings, sizeof settings, " %s %s", all_samples ? "run.global_batch=16" : "run.batch=2",
            conf->data);
     if (is_given(conf, "eval", "every"))
