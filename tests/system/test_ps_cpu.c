@@ -200,8 +200,7 @@ static void test_stopped_server(void **state)
     struct command command;
     struct job job = {.n = 0};
     snprintf(settings, sizeof settings,
-             "model.name=tiny run.steps=10000000 run.timeout_s=1 comm.bucket=4kB "
-             "run.delay=constant(2ms) %s",
+             "model.name=tiny run.steps=10000000 run.timeout_s=1 comm.bucket=4kB %s",
              residence->settings);
     training_start(&started, settings);
     await_training(&job, started.pid, n);
