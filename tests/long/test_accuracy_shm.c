@@ -3,9 +3,8 @@
 #include "lib/accuracy.h"
 #include "lib/cases.h"
 
-static void test_shm(void **state)
+TEST(test_shm)
 {
-    (void)state;
     expect_lenet_learns("comm.name=shm run.workers=2");
 }
 

@@ -160,15 +160,13 @@ static void expect_few(bool clean, int most_alarms)
     dpb_config_destroy(config);
 }
 
-static void test_as_measured(void **state)
+TEST(test_as_measured)
 {
-    (void)state;
     expect_few(false, 5);
 }
 
-static void test_intervals_alone(void **state)
+TEST(test_intervals_alone)
 {
-    (void)state;
     expect_few(true, 10);
 }
 

@@ -30,10 +30,9 @@ static void expect_no_problem(const json_t *told)
 
 /* Pinned memory goes at a link's rate both ways, and a copy within the GPU is the fastest of
  * all. */
-static void test_links(void **state)
+TEST(test_links)
 {
     struct command command;
-    (void)state;
     if (!on_gpu())
         skip();
     dpbench(&command, deadline_s, "links devices topology --json --window 1ms --max 64MiB");
@@ -57,10 +56,9 @@ static void test_links(void **state)
     command_free(&command);
 }
 
-static void test_power(void **state)
+TEST(test_power)
 {
     struct command command;
-    (void)state;
     if (!on_gpu())
         skip();
     dpbench(&command, deadline_s,

@@ -6,15 +6,13 @@
 #include "lib/launch_faults.h"
 #include "lib/test.h"
 
-static void test_mpirun(void **state)
+TEST(test_mpirun)
 {
-    (void)state;
     launch_faults_run(MPIRUN, true);
 }
 
-static void test_srun(void **state)
+TEST(test_srun)
 {
-    (void)state;
     launch_faults_run(SRUN, true);
 }
 

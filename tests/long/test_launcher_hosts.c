@@ -120,9 +120,8 @@ static void expect_trained(const char *strategy)
     command_free(&command);
 }
 
-static void test_trains(void **state)
+TEST(test_trains)
 {
-    (void)state;
     expect_trained(TRAIN);
     expect_trained(SERVED);
     expect_trained(HIERARCHICAL);
@@ -140,12 +139,11 @@ static void test_trains(void **state)
 }
 
 /* One command on the first host; the experiment's file is there alone. */
-static void test_sweep(void **state)
+TEST(test_sweep)
 {
     struct started started;
     struct command command;
     char line[2048], directory[1024];
-    (void)state;
     assert_non_null(getcwd(directory, sizeof directory));
     sandbox_write("sweep.ini", "[run]\nbatch = 2\nsteps = 8\nwarmup_steps = 1\nsteady_limit_s = 0\n"
                                "[model]\nname = tiny\n[data]\nsamples = 64\n"
@@ -177,12 +175,11 @@ static void test_sweep(void **state)
     command_free(&command);
 }
 
-static void test_links(void **state)
+TEST(test_links)
 {
     struct started started;
     struct command command;
     char program[2048];
-    (void)state;
     network_shape(&network, "rate 200mbit burst 64k limit 64m");
     snprintf(program, sizeof program,
              "%s/dpbench links network comm.interface=10.9.0.0/24 comm_test.seconds=50ms "
@@ -244,16 +241,15 @@ static void expect_on_wire(const char *strategy, double expected)
                  moved, expected);
 }
 
-static void test_bytes_on_wire(void **state)
+TEST(test_bytes_on_wire)
 {
-    (void)state;
     expect_on_wire(HIERARCHICAL, 2);
     expect_on_wire(TRAIN, 3);
     if (have_plugin("comm_mpi"))
         expect_on_wire(ACROSS_BY_MPI, 2);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *arguments, *words[3];
@@ -261,7 +257,6 @@ static void test_refused(void **state)
         {"run.workers=4", {"comm 'shm' works within one machine", "comm.hosts = 2x2"}},
         {TRAIN "comm.hosts=4", {"puts ranks 0 and 2 on one machine", "host1 and host2"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;
         struct command command;
@@ -274,9 +269,8 @@ static void test_refused(void **state)
     }
 }
 
-static void test_differences(void **state)
+TEST(test_differences)
 {
-    (void)state;
     launch_differences_run(start_program, TRAIN, "host1", "host2");
 }
 
@@ -338,7 +332,7 @@ static void unplug(void)
     network_plug(&network, 1, false);
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     const char *const killed[] = {"error: rank 3 (host2, pid ", "was killed by signal 9", NULL};
     const char *const parted[] = {"error: rank 2 (host2", "its launcher (host2", NULL};
@@ -346,7 +340,6 @@ static void test_faults(void **state)
     const char *const silent[] = {"rank 2 (host2", "its launcher (host2", "not been heard of",
                                   NULL};
     const char *const down[] = {"error: rank ", NULL};
-    (void)state;
     disturb("a rank on the other host is killed", TRAIN, kill_rank, 0, killed);
     disturb("a launcher on the other host is killed", TRAIN, kill_part, 0, parted);
     disturb("a rank on the other host is stopped", TRAIN, stop_rank, 2, stopped);

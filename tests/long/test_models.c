@@ -101,9 +101,8 @@ static void test_model(void **state)
     training_free(&alone);
 }
 
-static void test_every_model_has_a_row(void **state)
+TEST(test_every_model_has_a_row)
 {
-    (void)state;
     for (size_t m = 0; model_at(m); m++) {
         bool found = false;
         for (size_t i = 0; i < N_ROWS; i++)

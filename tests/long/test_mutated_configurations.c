@@ -352,12 +352,11 @@ static void try_one(unsigned first, struct counts *counts)
     free(text);
 }
 
-static void test_mutated(void **state)
+TEST(test_mutated)
 {
     const unsigned n = faults_number_of("DPB_CONFIGURATIONS", 10000),
                    seed = faults_number_of("DPB_FAULTS_SEED", 8);
     struct counts counts = {0};
-    (void)state;
     read_keys();
     assert_int_equal(mkdir("empty", 0777), 0); /* traces are of processes and shared memory */
     for (unsigned i = 0; i < n && counts.bad < MOST_BAD; i++)

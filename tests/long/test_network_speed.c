@@ -134,9 +134,8 @@ static void expect_fast(int ranks, const char *bytes)
                  least);
 }
 
-static void test_speed(void **state)
+TEST(test_speed)
 {
-    (void)state;
     if (network.n == 0) {
         print_message("no network namespaces here (root?)\n");
         skip();

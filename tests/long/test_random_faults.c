@@ -145,11 +145,10 @@ static void interrupt_one(unsigned *seed)
     command_free(&command);
 }
 
-static void test_random_faults(void **state)
+TEST(test_random_faults)
 {
     unsigned n = faults_number_of("DPB_FAULTS", 250), seed = faults_number_of("DPB_FAULTS_SEED", 6);
     unsigned n_failed = 0;
-    (void)state;
     for (unsigned i = 0; i < n; i++) {
         /* Each by a seed of its own, so that one can be looked at alone. */
         unsigned own = seed + i * 2654435761u;
@@ -159,11 +158,10 @@ static void test_random_faults(void **state)
     assert_true(n_failed * 2 > n);
 }
 
-static void test_random_interrupts(void **state)
+TEST(test_random_interrupts)
 {
     unsigned n = faults_number_of("DPB_FAULTS", 250) / 5,
              seed = faults_number_of("DPB_FAULTS_SEED", 6);
-    (void)state;
     for (unsigned i = 0; i < n; i++)
         interrupt_one(&seed);
 }
@@ -240,13 +238,12 @@ static bool kill_saver(unsigned *seed, const char *strategy, const struct comman
     return step > 0 && step < SAVED_STEPS;
 }
 
-static void test_killed_savers(void **state)
+TEST(test_killed_savers)
 {
     const size_t n_savers = sizeof savers / sizeof *savers;
     unsigned n = faults_number_of("DPB_FAULTS", 250) / 5,
              seed = faults_number_of("DPB_FAULTS_SEED", 6);
     unsigned n_continued = 0;
-    (void)state;
     for (size_t s = 0; s < n_savers; s++) {
         struct command whole;
         dpbench(&whole, deadline_s, FAULTS_BASE "%s%s checkpoint.every=1 run.steps=%d", saving,

@@ -202,10 +202,9 @@ static void run_one(unsigned *seed)
     command_free(&command);
 }
 
-static void test_random_faults(void **state)
+TEST(test_random_faults)
 {
     unsigned n = faults_number_of("DPB_FAULTS", 250), seed = faults_number_of("DPB_FAULTS_SEED", 7);
-    (void)state;
     for (unsigned i = 0; i < n; i++) {
         unsigned own = seed + i * 2654435761u; /* so that one can be looked at alone */
         run_one(&own);

@@ -42,9 +42,8 @@ static void expect_trained(const char *strategy)
     command_free(&command);
 }
 
-static void test_trains(void **state)
+TEST(test_trains)
 {
-    (void)state;
     expect_trained("run.workers=4 comm.name=ring_tcp comm.interface=lo");
     if (have_plugin("comm_gloo"))
         expect_trained("run.workers=4 comm.name=gloo comm.interface=lo");
@@ -57,14 +56,13 @@ static void test_trains(void **state)
 
 /* The clock of the second node is AHEAD_S ahead. A trace has the difference, within the error that
  * the trace states; on one clock, all ranks work on a bucket within a step of each of them. */
-static void test_trace(void **state)
+TEST(test_trace)
 {
     enum { AHEAD_S = 5000 };
     char program[4096];
     struct started started;
     struct command command;
     json_error_t error;
-    (void)state;
     sandbox_write("ahead",
                   "#!/bin/sh\n"
                   "[ \"$SLURMD_NODENAME\" = n2 ] || exec \"$@\"\n"
@@ -97,10 +95,9 @@ static void test_trace(void **state)
 }
 
 /* One command beside Slurm. */
-static void test_sweep(void **state)
+TEST(test_sweep)
 {
     struct command command;
-    (void)state;
     sandbox_write(
         "sweep.ini",
         "[run]\nbatch = 2\nsteps = 8\nwarmup_steps = 1\nsteady_limit_s = 0\n"
@@ -123,10 +120,9 @@ static void test_sweep(void **state)
     command_free(&command);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct command command;
-    (void)state;
     launched(&command, deadline_s, SRUN, 4, LAUNCH_BASE "run.workers=4");
     assert_int_equal(command.exit_code, 2);
     assert_int_equal(launch_count_errors(command.err), 1);
@@ -141,14 +137,13 @@ static void start_program(struct started *started, const char *program)
     launched_start_program(started, SRUN, 4, program);
 }
 
-static void test_differences(void **state)
+TEST(test_differences)
 {
-    (void)state;
     launch_differences_run(start_program, "run.workers=4 comm.name=ring_tcp comm.interface=lo",
                            "n1", "n2");
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     static const struct {
         const char *title;
@@ -199,7 +194,6 @@ static void test_faults(void **state)
          .mpi = true,
          .words = {"error: rank 0 (n1, pid ", "was killed by signal 9"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;
         struct command command;

@@ -61,7 +61,7 @@ static void test_keeps(void **state)
 }
 
 /* Every period from 1 to 7, 1 to 5 workers, 1 to 4 learners in a place. */
-static void test_periods(void **state)
+TEST(test_periods)
 {
     static const char *const rules[] = {"local_sgd", "gossip", "gossip comm.matching=random",
                                         "easgd", "sma"};
@@ -72,7 +72,6 @@ static void test_periods(void **state)
                                          "run.workers=2 run.learners=2 device.threads=2",
                                          "run.workers=4",
                                          "run.workers=5"};
-    (void)state;
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
         for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
             struct training training;
@@ -89,11 +88,10 @@ static void test_periods(void **state)
 
 /* A restart at the centre is no mistake of the strategy's: the rate drops in the middle, where it
  * would drop next, or while the replicas train alone. */
-static void test_restart(void **state)
+TEST(test_restart)
 {
     static const char *const drops[] = {"optimizer.decay_at=1", "optimizer.decay_at=2",
                                         "optimizer.decay_at=1.5 comm.period=5"};
-    (void)state;
     for (size_t i = 0; i < sizeof drops / sizeof *drops; i++) {
         struct training training;
         train(&training,
@@ -108,7 +106,7 @@ static void test_restart(void **state)
 
 /* Workers that have not met, or that no centre draws, train as without an exchange: at an alpha so
  * small that w - c rounds to w, they have the same bits. */
-static void test_independent(void **state)
+TEST(test_independent)
 {
     static const char *const rules[] = {"local_sgd comm.period=16",
                                         "gossip comm.period=16",
@@ -116,7 +114,6 @@ static void test_independent(void **state)
                                         "sma comm.period=16",
                                         "easgd comm.period=1 comm.alpha=1e-300",
                                         "sma comm.period=1 comm.alpha=1e-300"};
-    (void)state;
     for (int workers = 1; workers <= 5; workers += 2) {
         struct training alone;
         train(&alone, "model.name=tiny run.steps=15 comm.name=independent run.workers=%d", workers);
@@ -133,13 +130,12 @@ static void test_independent(void **state)
 
 /* A mean of weights is the mean of gradients where the update is linear in both: for SGD, and with
  * momentum where the momentum is averaged, too. */
-static void test_is_synchronous(void **state)
+TEST(test_is_synchronous)
 {
     static const char *const optimizers[][2] = {
         {"optimizer.momentum=0 optimizer.weight_decay=0.01", ""},
         {"optimizer.momentum=0.9 optimizer.weight_decay=0.01", "comm.average_state=yes"},
     };
-    (void)state;
     for (int i = 0; i < 2; i++)
         for (int workers = 1; workers <= 4; workers++) {
             struct training start, synchronous, averaged;
@@ -160,7 +156,7 @@ static void test_is_synchronous(void **state)
 }
 
 /* Of the first exchange on, or from training on. */
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
     static const struct {
         const char *inner, *mistakes[7];
@@ -171,7 +167,6 @@ static void test_mistakes(void **state)
         {"sma", {"lost", "doubled", "coefficient", "left_out", "undrawn", "centre"}},
     };
     static const char *const froms[] = {"", "comm.from=24"};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; rows[i].mistakes[k]; k++)
             for (int late = 0; late < 2; late++) {
@@ -191,10 +186,9 @@ static void test_mistakes(void **state)
 }
 
 /* The control: without a mistake it passes. */
-static void test_unspoilt(void **state)
+TEST(test_unspoilt)
 {
     static const char *const inners[] = {"local_sgd", "gossip", "easgd", "sma"};
-    (void)state;
     for (size_t i = 0; i < 4; i++) {
         struct training training;
         train(&training,
@@ -206,7 +200,7 @@ static void test_unspoilt(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *settings, *words;
@@ -214,7 +208,6 @@ static void test_refused(void **state)
         {"comm.name=easgd run.workers=3 comm.alpha=0.6", "it should be at most 0.5"},
         {"comm.name=sma run.workers=2 comm.hosts=1+1", "works within one machine"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct training training;
         train_anyway(&training, "model.name=tiny %s", rows[i].settings);

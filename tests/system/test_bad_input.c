@@ -373,33 +373,29 @@ static const struct row place_rows[] = {
     {0}};
 /* clang-format on */
 
-static void test_files(void **state)
+TEST(test_files)
 {
-    (void)state;
     expect_all_refused(file_rows);
 }
 
-static void test_plugins(void **state)
+TEST(test_plugins)
 {
-    (void)state;
     expect_all_refused(plugin_rows);
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
-    (void)state;
     expect_all_refused(value_rows);
 }
 
-static void test_combinations(void **state)
+TEST(test_combinations)
 {
-    (void)state;
     expect_all_refused(combination_rows);
 }
 
 #if defined(__x86_64__)
 /* oneDNN is told that the processor has AVX2 alone. */
-static void test_processor_without_bf16(void **state)
+TEST(test_processor_without_bf16)
 {
     static const char why[] = "oneDNN has no bf16 on this processor";
     static const struct row rows[] = {
@@ -409,7 +405,6 @@ static void test_processor_without_bf16(void **state)
         {"check -c bf16.ini", {"bf16.ini:3: device 'cpu' does not compute in bf16", why}},
         {0}};
     struct command command;
-    (void)state;
     if (!have_cpu_device()) {
         print_message("needs the cpu device\n");
         skip();
@@ -428,20 +423,18 @@ static void test_processor_without_bf16(void **state)
 }
 #endif
 
-static void test_data(void **state)
+TEST(test_data)
 {
-    (void)state;
     expect_all_refused(data_rows);
 }
 
-static void test_places_and_usage(void **state)
+TEST(test_places_and_usage)
 {
-    (void)state;
     expect_all_refused(place_rows);
 }
 
 /* `check` refuses the same without starting anything. */
-static void test_check_refuses_too(void **state)
+TEST(test_check_refuses_too)
 {
     static const struct row rows[] = {
         {"check -c key.ini", {"key.ini:6: unknown option 'bukcet'"}},
@@ -449,7 +442,6 @@ static void test_check_refuses_too(void **state)
         {"check -c base.ini run.workers=3 run.batch=30000", {"a global batch of 90000"}},
         {"check -c base.ini run.results=file", {"results cannot be written to file"}},
         {0}};
-    (void)state;
     expect_all_refused(rows);
 }
 
@@ -478,16 +470,14 @@ static void expect_oversubscribed(const char *setting)
     unlink("over.json");
 }
 
-static void test_more_workers_than_cores(void **state)
+TEST(test_more_workers_than_cores)
 {
-    (void)state;
     expect_oversubscribed("run.workers");
 }
 
-static void test_more_helpers_than_cores(void **state)
+TEST(test_more_helpers_than_cores)
 {
     struct command command;
-    (void)state;
     expect_oversubscribed("data.threads");
     dpbench(&command, deadline_s, "-c base.ini data.threads=1 run.workers=1");
     assert_int_equal(command.exit_code, 0);
@@ -522,10 +512,9 @@ static void run_after(struct command *command, const char *before, const char *s
 }
 
 /* A machine that lets a process have few open files, and one without /proc. */
-static void test_poor_machine(void **state)
+TEST(test_poor_machine)
 {
     struct command command;
-    (void)state;
     run_after(&command, "ulimit -n 12", "run.workers=2");
     assert_int_equal(command.exit_code, 1);
     assert_non_null(strstr(command.err, "this process may have 12 open files: raise `ulimit -n`"));

@@ -56,10 +56,9 @@ static void run(struct command *command, const char *settings)
         fail_msg("%s: exit %d\n%s", settings, command->exit_code, command->err);
 }
 
-static void test_learns(void **state)
+TEST(test_learns)
 {
     struct command command;
-    (void)state;
     if (!have_cpu_device())
         skip();
     run(&command, "model.name=resnet20 run.workers=2 comm.name=shm run.batch=16 run.steps=50 "
@@ -72,10 +71,9 @@ static void test_learns(void **state)
     command_free(&command);
 }
 
-static void test_the_same_for_any_threads(void **state)
+TEST(test_the_same_for_any_threads)
 {
     struct command first;
-    (void)state;
     run(&first, "model.name=tiny device.name=reference run.batch=4 run.steps=8 data.threads=0");
     assert_int_equal(json_array_size(json_at(first.json, "loss")), 8);
     for (int threads = 1; threads <= 3; threads++) {

@@ -71,7 +71,7 @@ static size_t count_results(const char *directory)
 /* ---- commands that tell -------------------------------------------------------------------- */
 
 /* The output of each command has these words; nothing goes to stderr. */
-static void test_answers(void **state)
+TEST(test_answers)
 {
     static const struct {
         const char *arguments, *words[12];
@@ -109,7 +109,6 @@ static void test_answers(void **state)
           "comm     shm", "data     idx", "data     synthetic", "device   reference",
           "model    lenet"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         run(&command, 0, rows[i].arguments);
@@ -120,12 +119,11 @@ static void test_answers(void **state)
 }
 
 /* Each experiment that comes with dpbench has a question, and is checked by its name. */
-static void test_list(void **state)
+TEST(test_list)
 {
     struct command all, some, command;
     uint32_t n_names = 0, n_questions = 0, n_said = 0;
     char *rest, *last = NULL;
-    (void)state;
     run(&all, 0, "list");
     run(&some, 0, "list CUDA nccl");
     expect_words("list CUDA nccl", some.out, (const char *const[]){"  resnet50_nccl\n", NULL});
@@ -184,10 +182,9 @@ static const struct {
 /* clang-format on */
 
 /* Every model has a row; its memory is what `check` says of it. */
-static void test_help_models(void **state)
+TEST(test_help_models)
 {
     struct command help, check;
-    (void)state;
     sandbox_write("defaults.ini", "[run]\nsteps = 1\n");
     run(&help, 0, "help models");
     assert_string_equal(help.err, "");
@@ -213,7 +210,7 @@ static void test_help_models(void **state)
     command_free(&help);
 }
 
-static void test_help_unknown(void **state)
+TEST(test_help_unknown)
 {
     static const struct {
         const char *word, *near;
@@ -222,7 +219,6 @@ static void test_help_unknown(void **state)
                 {"comm.bukcet", "'comm.bucket'"},
                 {"renun", "'rerun'"},
                 {"reference2", "'reference'"}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         char arguments[64];
@@ -236,7 +232,7 @@ static void test_help_unknown(void **state)
 }
 
 /* Words in the wrong place: the message has the right line. */
-static void test_words_in_the_wrong_place(void **state)
+TEST(test_words_in_the_wrong_place)
 {
     static const struct {
         const char *arguments, *words[3];
@@ -254,7 +250,6 @@ static void test_words_in_the_wrong_place(void **state)
         {RUN "comm.name=foo", {"unknown comm 'foo'; `dpbench plugins` lists those there are"}},
         {RUN "comm.name=shn", {"unknown comm 'shn'; did you mean 'shm'?"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         run(&command, 2, rows[i].arguments);
@@ -265,7 +260,7 @@ static void test_words_in_the_wrong_place(void **state)
 }
 
 /* A file put in its place by a rename would be the end of a device. */
-static void test_no_device_is_replaced(void **state)
+TEST(test_no_device_is_replaced)
 {
     static const struct {
         const char *arguments, *words[3];
@@ -276,7 +271,6 @@ static void test_no_device_is_replaced(void **state)
         {"check " RUN "checkpoint.save=pipe", {"checkpoint.save = pipe", "no regular file"}},
     };
     struct stat info;
-    (void)state;
     assert_int_equal(mkfifo("pipe", 0600), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
@@ -289,12 +283,11 @@ static void test_no_device_is_replaced(void **state)
 }
 
 /* One that is there but broken is not hidden. */
-static void test_broken_plugin_is_listed(void **state)
+TEST(test_broken_plugin_is_listed)
 {
     struct command text, json;
     const json_t *row;
     size_t i, n = 0;
-    (void)state;
     sandbox_write("comm_broken.so", "this is no shared object at all\n");
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
     run(&text, 0, "plugins");
@@ -323,11 +316,10 @@ static void test_broken_plugin_is_listed(void **state)
     unlink("comm_broken.so");
 }
 
-static void test_check_runs_nothing(void **state)
+TEST(test_check_runs_nothing)
 {
     struct command command;
     struct traces before;
-    (void)state;
     traces_take(&before, ".");
     run(&command, 0, "check " RUN "run.results=res");
     expect_words("dpbench", command.out,
@@ -353,10 +345,9 @@ static void test_check_runs_nothing(void **state)
 
 /* ---- a run --------------------------------------------------------------------------------- */
 
-static void test_table_for_people(void **state)
+TEST(test_table_for_people)
 {
     struct command command;
-    (void)state;
     run(&command, 0, RUN "eval.final=yes");
     expect_words("dpbench", command.out,
                  (const char *const[]){"strategy", "consistency: synchronous", "2 workers",
@@ -418,10 +409,9 @@ static char type_of(const json_t *value)
                                     : '0';
 }
 
-static void test_json_is_one_document(void **state)
+TEST(test_json_is_one_document)
 {
     struct command command;
-    (void)state;
     run(&command, 0, RUN "eval.final=yes run.prove=yes --json");
     assert_non_null(command.json); /* of the whole of stdout: nothing else is there */
     for (size_t i = 0; i < sizeof result_names / sizeof *result_names; i++) {
@@ -439,7 +429,7 @@ static void test_json_is_one_document(void **state)
     command_free(&command);
 }
 
-static void test_origins(void **state)
+TEST(test_origins)
 {
     static const struct {
         const char *path, *origin;
@@ -451,7 +441,6 @@ static void test_origins(void **state)
                 {"config.data.distinct.origin", "default"},
                 {"config.optimizer.momentum.origin", "default"}};
     struct command command;
-    (void)state;
     /* run.seconds takes the place of the file's run.steps */
     run(&command, 0, RUN "run.batch=4 comm.bucket=1kB run.seconds=50ms --json");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -464,11 +453,10 @@ static void test_origins(void **state)
 }
 
 /* Each run has a file of its own, also within a second; stderr says which. */
-static void test_results_are_kept(void **state)
+TEST(test_results_are_kept)
 {
     enum { N = 3 };
     struct command command;
-    (void)state;
     for (size_t i = 0; i < N; i++) {
         run(&command, 0, RUN "run.results=kept/deep");
         if (!has_line(command.err, "^result: kept/deep/run-shm-w2-[0-9TZ]+(-[0-9]+)?\\.json$"))
@@ -485,10 +473,9 @@ static void test_results_are_kept(void **state)
 }
 
 /* The result alone gives the same run: options, weights, losses, to the last bit. */
-static void test_rerun(void **state)
+TEST(test_rerun)
 {
     struct command first, second, third;
-    (void)state;
     run(&first, 0,
         RUN "run.precision=fp64 comm.name=ps_cpu comm.bucket=512 optimizer.learning_rate=0.1 "
             "run.seed=7 --json --output first.json");
@@ -527,10 +514,9 @@ static void run_in(const char *directory, struct command *command, int exit_code
 }
 
 /* Files that a relative path names are found from anywhere, and those that changed are named. */
-static void test_rerun_elsewhere(void **state)
+TEST(test_rerun_elsewhere)
 {
     struct command first, again, changed;
-    (void)state;
     sandbox_write("idx.ini", "[run]\nresults =\nbatch = 2\nsteps = 4\nwarmup_steps = 0\n"
                              "steady_limit_s = 0\ndelay = trace(delays)\n[model]\nname = tiny\n"
                              "[data]\nname = idx\npath = small\n"
@@ -561,10 +547,9 @@ static void test_rerun_elsewhere(void **state)
 }
 
 /* What a result says of its machine, build and environment is compared before it is run again. */
-static void test_rerun_names_what_differs(void **state)
+TEST(test_rerun_names_what_differs)
 {
     struct command command;
-    (void)state;
     run(&command, 0, RUN "--json --output here.json");
     json_t *document = json_deep_copy(command.json);
     command_free(&command);
@@ -591,11 +576,10 @@ static void test_rerun_names_what_differs(void **state)
 }
 
 /* A plugin that only DPBENCH_PLUGIN_PATH led to: without it the rerun says what it was. */
-static void test_rerun_without_the_plugin_path(void **state)
+TEST(test_rerun_without_the_plugin_path)
 {
     struct command command;
     char path[PATH_MAX];
-    (void)state;
     snprintf(path, sizeof path, "%s/tests/plugins", build_directory());
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
     run(&command, 0, RUN "comm.name=fault --output fault.json");
@@ -633,7 +617,7 @@ static void use_test_plugins(void)
 }
 
 /* A result that somebody sent writes nowhere but beside itself and below the working directory. */
-static void test_rerun_writes_here_only(void **state)
+TEST(test_rerun_writes_here_only)
 {
     static const struct {
         const char *section, *key, *value;
@@ -647,7 +631,6 @@ static void test_rerun_writes_here_only(void **state)
                    {"data", "shelf", "../../read"}, /* an input: see below */
                    {"device", "trace", "../../trace"}};
     struct command command;
-    (void)state;
     use_test_plugins();
     run(&command, 0, RUN "data.name=timed device.name=timed --json --output first.json");
     command_free(&command);
@@ -680,11 +663,10 @@ static void test_rerun_writes_here_only(void **state)
 }
 
 /* The checkpoint that the first run left stays as it is. */
-static void test_rerun_replaces_no_checkpoint(void **state)
+TEST(test_rerun_replaces_no_checkpoint)
 {
     static const char *const saves[] = {"net.safetensors", "other.safetensors"};
     struct command command;
-    (void)state;
     use_test_plugins();
     sandbox_write("net.safetensors", "precious");
     sandbox_write("other-step12.safetensors", "precious");
@@ -705,11 +687,10 @@ static void test_rerun_replaces_no_checkpoint(void **state)
 }
 
 /* No byte of a result reaches the terminal but as text. */
-static void test_hostile_text(void **state)
+TEST(test_hostile_text)
 {
     static const char hostile[] = "red\x1b[31m\nforged: line\xc2\x9b";
     struct command command;
-    (void)state;
     run(&command, 0, RUN "--json --output first.json");
     json_t *document = json_deep_copy(command.json);
     command_free(&command);
@@ -736,10 +717,9 @@ static void test_hostile_text(void **state)
     command_free(&command);
 }
 
-static void test_rerun_refuses(void **state)
+TEST(test_rerun_refuses)
 {
     struct command command;
-    (void)state;
     sandbox_write("future.json", "{\"schema\": \"dpbench.result/9\", \"config\": {}}");
     run(&command, 2, "rerun future.json");
     expect_part(command.err, "schema is dpbench.result/9, wanted dpbench.result/1");
@@ -749,10 +729,9 @@ static void test_rerun_refuses(void **state)
 }
 
 /* What went well is taken as it is, the rest is run: as if nothing had come between. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
     struct command first, again;
-    (void)state;
     run(&first, 0,
         RUN "eval.final=yes sweep.comm.name=shm,replicated sweep.repeats=2 sweep.accuracy=4 "
             "sweep.retry_disturbed=0 "
@@ -813,10 +792,9 @@ static void test_resume(void **state)
 /* ---- results that are there ---------------------------------------------------------------- */
 
 /* The table of a file is the one that its run printed. */
-static void test_report(void **state)
+TEST(test_report)
 {
     struct command run_, report;
-    (void)state;
     run(&run_, 0, RUN "--output kept.json");
     run(&report, 0, "report kept.json");
     if (strncmp(report.out, "kept.json\n", 10) != 0)
@@ -847,7 +825,7 @@ static void test_report(void **state)
     command_free(&report);
 }
 
-static void test_compare(void **state)
+TEST(test_compare)
 {
     static const struct {
         const char *arguments, *words[3];
@@ -874,7 +852,6 @@ static void test_compare(void **state)
         {"compare a.json b.json --require-same host", {"takes a list of config, inputs"}, 2},
     };
     struct command command;
-    (void)state;
     run(&command, 0, RUN "--output a.json --json");
     assert_int_equal(json_dump_file(command.json, "short.json", 0), 0); /* too short to conclude */
     json_t *timing = json_at(command.json, "timing"), *steps = json_array();
@@ -916,7 +893,7 @@ static void test_compare(void **state)
 }
 
 /* Two builds by turns: the same program is no regression, one whose steps take longer is. */
-static void test_gate(void **state)
+TEST(test_gate)
 {
     static const struct {
         const char *arguments, *words[3];
@@ -931,7 +908,6 @@ static void test_gate(void **state)
     };
     struct command command;
     char script[4600];
-    (void)state;
     sandbox_write("broken", "#!/bin/sh\necho out of order >&2\nexit 3\n");
     sandbox_write("mute", "#!/bin/sh\n");
     /* Other rates, as their results say. */
@@ -971,10 +947,9 @@ static void test_gate(void **state)
 
 /* ---- sweeps -------------------------------------------------------------------------------- */
 
-static void test_sweep(void **state)
+TEST(test_sweep)
 {
     struct command command;
-    (void)state;
     run(&command, 0,
         RUN "sweep.comm.name=shm,replicated sweep.run.workers=1,2 sweep.repeats=2 "
             "sweep.retry_disturbed=0 --json");
@@ -989,10 +964,9 @@ static void test_sweep(void **state)
 
 /* An option that only one of the plugins has does not hinder the cells of the other; one that none
  * has hinders all. */
-static void test_sweep_over_plugins_with_options(void **state)
+TEST(test_sweep_over_plugins_with_options)
 {
     struct command command;
-    (void)state;
     sandbox_write("plugins.ini", "[run]\nresults =\nbatch = 2\nsteps = 2\nwarmup_steps = 0\n"
                                  "steady_limit_s = 0\n[model]\nname = tiny\n"
                                  "[device]\nname = reference\nthreads = 1\n"
@@ -1015,10 +989,9 @@ static void test_sweep_over_plugins_with_options(void **state)
     command_free(&command);
 }
 
-static void test_sweep_with_a_cell_that_fails(void **state)
+TEST(test_sweep_with_a_cell_that_fails)
 {
     struct command command;
-    (void)state;
     run(&command, 1, RUN "sweep.run.precision=fp32,bf16,fp64 sweep.repeats=1 --json");
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 3);
@@ -1029,10 +1002,9 @@ static void test_sweep_with_a_cell_that_fails(void **state)
     command_free(&command);
 }
 
-static void test_rerun_of_a_sweep(void **state)
+TEST(test_rerun_of_a_sweep)
 {
     struct command first, again;
-    (void)state;
     run(&first, 0, RUN "sweep.comm.name=shm,replicated sweep.repeats=1 --json --output sweep.json");
     run(&again, 0, "rerun sweep.json run.seed=1 --json");
     assert_string_equal(json_text_at(again.json, "schema"), "dpbench.sweep/1");
@@ -1094,14 +1066,13 @@ static void interrupt(const char *arguments, int number, int exit_code, struct c
     }
 }
 
-static void test_interrupted(void **state)
+TEST(test_interrupted)
 {
     static const struct {
         int number, exit_code;
         const char *words;
     } rows[] = {{SIGINT, 130, "interrupted by signal 2"}, {SIGTERM, 143, "by signal 15"}};
     struct traces before;
-    (void)state;
     traces_take(&before, ".");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
@@ -1130,7 +1101,7 @@ static int runs_in(const char *directory)
 }
 
 /* SIGKILL takes the run under way alone: the others are reported, and the sweep goes on. */
-static void test_killed_sweep(void **state)
+TEST(test_killed_sweep)
 {
     struct started started;
     struct command command;
@@ -1140,7 +1111,6 @@ static void test_killed_sweep(void **state)
                                  "sweep.repeats=3", "sweep.retry_disturbed=0",
                                  "run.seconds=0.4", "--output",
                                  "killed.json",     NULL};
-    (void)state;
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     command_start(&started, words, NULL);
     double begin_s = now_s();
@@ -1176,10 +1146,9 @@ static void test_killed_sweep(void **state)
     command_free(&command);
 }
 
-static void test_interrupted_sweep(void **state)
+TEST(test_interrupted_sweep)
 {
     struct command command;
-    (void)state;
     interrupt_after(0.7, "sweep.comm.name=shm,replicated", SIGINT, 130, &command);
     assert_string_equal(json_text_at(command.json, "schema"), "dpbench.sweep/1");
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 1);

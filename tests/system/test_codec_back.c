@@ -72,10 +72,9 @@ static void test_places(void **state)
 }
 
 /* What topk sends of one worker has k elements, and so has the answer. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct command with, without;
-    (void)state;
     run_well(&with, codecs[0], "run.workers=1 comm.codec_back=yes");
     run_well(&without, codecs[0], "run.workers=1 comm.codec_back=no");
     expect_equal(&with, &without, true);
@@ -102,7 +101,7 @@ static void test_goes_on(void **state)
     weights_expect_equal("whole.safetensors", "part.safetensors", true);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *settings, *words[3];
@@ -115,7 +114,6 @@ static void test_refusals(void **state)
         {"comm.codec=topk comm.name=shm",
          {"unknown option 'codec_back'", "it is an option of ", NULL}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct command command;
         dpbench(&command, deadline_s, TRAINING "comm.codec_back=yes %s", refusals[i].settings);

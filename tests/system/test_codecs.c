@@ -104,11 +104,10 @@ static void test_books(void **state)
 }
 
 /* A mistake is found where it begins: before training, or after it. */
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
     static const char *const mistakes[] = {"forgotten", "lost", "doubled"};
     static const char *const checks[] = {"pattern", "after"};
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof mistakes / sizeof *mistakes; i++) {
         struct command command;
         char path[64];
@@ -284,9 +283,8 @@ static const struct measured {
 };
 enum { N_MEASURED = sizeof measured / sizeof *measured };
 
-static void test_result(void **state)
+TEST(test_result)
 {
-    (void)state;
     for (size_t i = 0; i < N_MEASURED * N_CARRIERS; i++) {
         const struct measured *row = &measured[i / N_CARRIERS];
         struct command command;
@@ -334,19 +332,17 @@ static double scratch_bytes(const char *codec)
 
 /* P of the matrices above has 50 elements; Q and the vectors have 551. Each message begins a cache
  * line, behind one of its own; there are two banks. */
-static void test_room(void **state)
+TEST(test_room)
 {
-    (void)state;
     const double slots = 2 * ((64 + 256) + (64 + 2240)), signals = scratch_bytes("none");
     const double lines = ceil(signals / DPB_CACHE_LINE) * DPB_CACHE_LINE;
     if (scratch_bytes("powersgd") != lines + slots)
         fail_msg("%g bytes of scratch, not %g", scratch_bytes("powersgd"), lines + slots);
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s,
             "-c base.ini run.steps=40 model.name=tiny_dense comm.codec=topk comm.codec_ratio=1");
     assert_int_equal(command.exit_code, 0);
@@ -381,14 +377,13 @@ static void test_goes_on(void **state)
 }
 
 /* State of other factors or other buckets has another length. */
-static void test_other_lengths(void **state)
+TEST(test_other_lengths)
 {
     static const char *const others[] = {"comm.codec_rank=1", "comm.bucket=4000"};
     const char *const lost = "it has 'comm.shm.codec' and";
     const char *const base = "comm.codec=powersgd eval.every=0 run.warmup_steps=0 run.steps=3 %s";
     struct command command;
     char settings[256];
-    (void)state;
     snprintf(settings, sizeof settings, base, "checkpoint.save=p.safetensors");
     run_well(&command, settings);
     command_free(&command);
@@ -408,7 +403,7 @@ static void test_other_lengths(void **state)
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *settings, *words[4];
@@ -433,7 +428,6 @@ static void test_refusals(void **state)
          {"unknown option 'shard' for comm 'replicated'; it is an option of ", "ring_tcp", " shm",
           NULL}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct command command;
         dpbench(&command, deadline_s, TRAINING "%s", refusals[i].settings);
@@ -449,13 +443,12 @@ static void test_refusals(void **state)
 
 /* Where the servers report the spans of an exchange: no forward pass hides one, since the exchange
  * before is over, and a worker that is alone waits for no peer. */
-static void test_spans(void **state)
+TEST(test_spans)
 {
     static const char *const settings[] = {
         "comm.name=ps_cpu run.workers=1 run.servers=1", "comm.name=ps_cpu run.workers=2",
         "comm.name=ps_cpu run.workers=2 run.servers=2",
         "comm.name=ps_cpu run.workers=1 run.servers=1 comm.hosts=1+1 comm.interface=lo"};
-    (void)state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         struct command command;
         char all[256];
@@ -472,10 +465,9 @@ static void test_spans(void **state)
 }
 
 /* An axis over codecs leaves each cell the options of its own codec. */
-static void test_sweep(void **state)
+TEST(test_sweep)
 {
     struct command command;
-    (void)state;
     sandbox_write(
         "sweep.ini",
         "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 2\nwarmup_steps = 0\n"

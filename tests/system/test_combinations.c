@@ -13,9 +13,8 @@
 
 enum { MOST_ROWS = 256, TRIES = 4000 };
 
-static void test_checked(void **state)
+TEST(test_checked)
 {
-    (void)state;
     unsigned n[3];
     for (unsigned launcher = 0; launcher < n_values(LAUNCHER); launcher++)
         n[launcher] = combinations_check(launcher);
@@ -75,9 +74,8 @@ static struct combination best_with(enum axis a, unsigned va, enum axis b, unsig
     return best;
 }
 
-static void test_pairs(void **state)
+TEST(test_pairs)
 {
-    (void)state;
     unsigned n_rows = 0, n_ran = 0, n_launched = 0;
     for (enum axis a = 0; a < N_AXES; a++)
         for (unsigned va = 0; va < n_values(a); va++)

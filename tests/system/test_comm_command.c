@@ -92,10 +92,9 @@ static void test_strategy(void **state)
     }
 }
 
-static void test_models_layout(void **state)
+TEST(test_models_layout)
 {
     struct command command;
-    (void)state;
     run(&command, 0,
         "-c x.ini --json " THRICE "model.name=lenet comm.bucket=1MiB run.workers=3 "
         "comm_test.sizes=none");
@@ -118,10 +117,9 @@ static void test_models_layout(void **state)
 
 /* Writing and checking 64 MiB takes longer than the exchange, of which it is no part. The machine
  * can only make a sleep longer, and not that of every exchange. */
-static void test_time_is_that_of_the_exchange(void **state)
+TEST(test_time_is_that_of_the_exchange)
 {
     struct command command;
-    (void)state;
     run(&command, 0,
         "-c x.ini --json run.workers=1 comm.name=timed comm.exchange=5ms "
         "comm.bucket=32MiB comm_test.sizes=64MiB comm_test.iterations=8");
@@ -138,11 +136,10 @@ static void expect_near(double value, double wanted)
         fail_msg("%.12g, not %.12g", value, wanted);
 }
 
-static void test_bandwidths(void **state)
+TEST(test_bandwidths)
 {
     static const char *const rising[] = {"min", "p10", "p50", "p90", "p99", "max"};
     struct command command;
-    (void)state;
     run(&command, 0, "-c x.ini --json run.workers=3 comm_test.sizes=30000 comm_test.iterations=40");
     double before = 0;
     for (size_t i = 0; i < sizeof rising / sizeof *rising; i++) {
@@ -174,9 +171,8 @@ static void expect_sizes(const char *arguments, const double *bytes, size_t n)
     command_free(&command);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
-    (void)state;
     expect_sizes("comm_test.min_bytes=16 comm_test.max_bytes=1kB comm_test.step_factor=4",
                  (const double[]){16, 64, 256}, 3);
     expect_sizes("comm_test.min_bytes=1 comm_test.max_bytes=16", (const double[]){4, 8, 16}, 3);
@@ -196,9 +192,8 @@ static double iterations_with(const char *settings)
     return n;
 }
 
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
-    (void)state;
     double many = iterations_with("comm_test.seconds=0.3"); /* of a ms at least */
     double few = iterations_with("comm_test.seconds=1ms");
     assert_true(many > 20 && many < 310);
@@ -208,12 +203,11 @@ static void test_lengths(void **state)
 
 /* ---- what it says --------------------------------------------------------------------------- */
 
-static void test_document(void **state)
+TEST(test_document)
 {
     static const char *const objects[] = {"config",   "versions",         "machine",   "world",
                                           "strategy", "points.0.time_us", "invocation"};
     struct command command;
-    (void)state;
     run(&command, 0, "-c x.ini comm_test.sizes=8,1KiB --json --output o.json");
     assert_non_null(command.json); /* of the whole of stdout: nothing else is there */
     assert_string_equal(command.err, "result: o.json\n");
@@ -238,11 +232,10 @@ static void test_document(void **state)
 
 #define THREE_TIMES " +[0-9.]+ +[0-9.]+ +[0-9.]+"
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct command command;
     struct traces before;
-    (void)state;
     traces_take(&before, ".");
     run(&command, 0, "-c x.ini comm_test.sizes=1KiB model.name=tiny comm.gradient=bf16");
     expect_line(command.out,
@@ -283,7 +276,7 @@ static void expect_link(const json_t *codec, size_t i, double workers)
                  json_number_at(wins, "gbit_per_s"), wanted);
 }
 
-static void test_codecs(void **state)
+TEST(test_codecs)
 {
     static const struct {
         const char *name;
@@ -291,7 +284,6 @@ static void test_codecs(void **state)
     } codecs[] = {{"int8", 0.251}, {"onebit", 0.0332},    {"powersgd", 0.0039},
                   {"qsgd", 0.127}, {"threshold", 0.0625}, {"topk", 0.02}};
     struct command command;
-    (void)state;
     run(&command, 0, "-c x.ini --json comm_test.sizes=8 comm_test.codecs=yes");
     const json_t *list = json_at(command.json, "codecs"), *codec;
     size_t i, n = 0;
@@ -374,10 +366,9 @@ static void test_mistake(void **state)
 }
 
 /* The mutants do what their names say: without a mistake they are right. */
-static void test_no_mistake(void **state)
+TEST(test_no_mistake)
 {
     struct command command;
-    (void)state;
     run(&command, 0, "-c x.ini comm.name=mutant_shm comm_test.sizes=4KiB comm_test.iterations=9");
     command_free(&command);
 }
@@ -482,14 +473,13 @@ static bool interrupt(const char *settings, size_t n_ranks, int signal_number, u
     return timed;
 }
 
-static void test_interrupts(void **state)
+TEST(test_interrupts)
 {
     static const struct {
         const char *settings;
         size_t n_ranks;
         int signal_number;
     } rows[] = {{"", 2, SIGINT}, {"comm.name=ps_cpu run.servers=1", 3, SIGTERM}};
-    (void)state;
     for (size_t i = 0; i < 2; i++)
         for (useconds_t after_us = 400000;
              !interrupt(rows[i].settings, rows[i].n_ranks, rows[i].signal_number, after_us);
@@ -498,7 +488,7 @@ static void test_interrupts(void **state)
                 fail_msg("no exchange was timed within %u us", after_us);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *arguments, *words[4];
@@ -529,7 +519,6 @@ static void test_refusals(void **state)
         {"-c x.ini --output .", {"--output . is a directory"}},
         {"-c x.ini --jsn", {"unknown option '--jsn'", "usage: dpbench comm"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         run(&command, 2, rows[i].arguments);
@@ -540,10 +529,9 @@ static void test_refusals(void **state)
 }
 
 /* The other commands know nothing of it. */
-static void test_mode_is_its_own(void **state)
+TEST(test_mode_is_its_own)
 {
     static const char *const commands[] = {"run", "check", "data"};
-    (void)state;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         struct command command;
         dpbench(&command, deadline_s, "%s -c x.ini run.mode=comm run.steps=1", commands[i]);

@@ -274,18 +274,16 @@ static void test_machines(void **state)
     expect_machines_alike((size_t)(spread - spreads), "");
 }
 
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
-    (void)state;
     expect_machines_alike(0, "model.name=tiny_dense model.image=96 comm.bucket=1MiB run.batch=1");
 }
 
 /* ---- epochs, evaluations, another batch ---------------------------------------------------- */
 
 /* run.epochs counts those of the training, the schedule goes by them, evaluations go on. */
-static void test_epochs(void **state)
+TEST(test_epochs)
 {
-    (void)state;
     static const char settings[] =
         FP64 "comm.name=shm run.workers=2 run.epochs=3 optimizer.schedule=cosine eval.every=4 ";
     struct command whole, part;
@@ -324,14 +322,13 @@ static void test_epochs(void **state)
 
 /* The second and third epoch have twice and three times the batch. The second batch grows in one
  * piece or by micro-batches. Of 27 samples epochs have 6, 3 and 2 steps. */
-static void test_batch_growth(void **state)
+TEST(test_batch_growth)
 {
     static const char settings[] = FP64 "comm.name=shm run.workers=2 model.name=tiny_dense "
                                         "optimizer.momentum=0.9 eval.final=yes ";
     static const char *const growth[] = {"run.batch=4", "run.accumulate=2"};
     struct command first, second[2], third[2];
     char line[1024];
-    (void)state;
     snprintf(line, sizeof line, "%s run.epochs=1 checkpoint.save=g0.safetensors", settings);
     run(&first, line);
     assert_int_equal(json_array_size(json_at(first.json, "loss")), 6);
@@ -360,11 +357,10 @@ static void test_batch_growth(void **state)
 
 /* ---- another seed -------------------------------------------------------------------------- */
 
-static void test_other_seed(void **state)
+TEST(test_other_seed)
 {
     static const char said[] = "s.safetensors was trained with run.seed = 1, here it is 2";
     struct command command;
-    (void)state;
     run(&command, FP64 "comm.name=shm run.workers=2 run.steps=3 checkpoint.save=s.safetensors");
     command_free(&command);
     for (int seed = 1; seed <= 2; seed++)
@@ -384,9 +380,8 @@ static void test_other_seed(void **state)
 
 /* ---- weights alone ------------------------------------------------------------------------- */
 
-static void test_weights_alone(void **state)
+TEST(test_weights_alone)
 {
-    (void)state;
     struct command first, second;
     run(&first, FP64 "comm.name=independent run.steps=3 checkpoint.save=w.safetensors");
     command_free(&first);
@@ -463,9 +458,8 @@ static double accuracy_at(const json_t *result, size_t i)
     return json_number_at(result, path);
 }
 
-static void test_target(void **state)
+TEST(test_target)
 {
-    (void)state;
     struct command last, median, missed;
     dpbench(&last, 120, "%s%s eval.target=0.93", base, easy);
     assert_int_equal(last.exit_code, 0);

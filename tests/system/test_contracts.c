@@ -142,7 +142,7 @@ static void test_goes_on(void **state)
 #define PERIODIC "comm.kind=periodic run.steps=4 "
 
 /* State that a run cannot keep is named, and left out only if the user says so. */
-static void test_state_refused(void **state)
+TEST(test_state_refused)
 {
     static const struct {
         const char *settings, *words[4];
@@ -156,7 +156,6 @@ static void test_state_refused(void **state)
          {"it has 'comm.toy.steps' and", "comm 'toy_bare' with 3 workers cannot keep", NULL}},
     };
     struct command command;
-    (void)state;
     run_well(&command, "comm.name=toy run.workers=3 " PERIODIC, "checkpoint.save=p.safetensors");
     command_free(&command);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -197,7 +196,7 @@ static void test_state_not_saved(void **state)
 /* ---- contracts that cannot be -------------------------------------------------------------- */
 
 /* Claims that exclude each other. */
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *settings, *words;
@@ -205,7 +204,6 @@ static void test_refusals(void **state)
         {"comm.name=toy comm.kind=partial", "says by the hook `applied` which gradients count"},
         {"comm.name=toy_partial comm.kind=late", "`applied` goes with DPB_PROOF_BOOKS"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s, FAULTS_BASE TRAINING "%s", rows[i].settings);

@@ -77,13 +77,12 @@ static void run(struct command *command, int exit_code, const char *settings)
 }
 
 /* Weights and the optimizer's state, out of the device's memory and into it again, bit for bit. */
-static void test_continued(void **state)
+TEST(test_continued)
 {
     static const char momentum[] = "optimizer.momentum=0.9 optimizer.weight_decay=0.01 ";
     struct command command;
     struct weights whole, part;
     char settings[256];
-    (void)state;
     use_stand_in(true);
     snprintf(settings, sizeof settings,
              "%s run.steps=6 checkpoint.save=whole.safetensors checkpoint.at=3", momentum);
@@ -132,10 +131,9 @@ static void run_traced(struct command *command, const char *settings)
 
 /* The account has the timed steps and no others, though the host does not wait for the last of the
  * warm-up; nor is anything captured for it. Evaluations come behind it. */
-static void test_profile(void **state)
+TEST(test_profile)
 {
     static const char *const strategies[] = {"independent", "shm"};
-    (void)state;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
         struct command command;
         char settings[128];
@@ -158,10 +156,9 @@ static void test_profile(void **state)
 
 /* The next forward is enqueued behind a backward that nobody has waited for, in every step but the
  * first, which is not captured, and the last; with arenas on the host in none. */
-static void test_runs_ahead(void **state)
+TEST(test_runs_ahead)
 {
     struct command command;
-    (void)state;
     run_traced(&command, "run.steps=6");
     command_free(&command);
     assert_int_equal(count_pairs("trace"), 4);
@@ -171,12 +168,11 @@ static void test_runs_ahead(void **state)
 }
 
 /* All parts of the device's time are the step, evaluations between steps or not. */
-static void test_times(void **state)
+TEST(test_times)
 {
     static const char *const parts[] = {"data_wait", "forward",   "delay",
                                         "backward",  "optimizer", "comm_exposed"};
     struct command command;
-    (void)state;
     use_stand_in(true);
     run(&command, 0, "run.steps=7 run.accumulate=2 run.batch=2 eval.every=3");
     const json_t *steps = json_at(command.json, "timing.step_ns");
@@ -213,9 +209,8 @@ static void expect_failure(const char *settings, const char *words)
     command_free(&command);
 }
 
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
-    (void)state;
     use_stand_in(true);
     setenv("DPB_STAND_IN_MB", "1", 1);
     expect_failure("run.steps=1 model.name=lenet",

@@ -21,7 +21,7 @@
 
 static const double most_s = 10.0; /* of which the driver takes some to clear up behind a process */
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
     static const struct {
         const char *arguments;
@@ -38,7 +38,6 @@ static void test_killed(void **state)
                       "comm.interface=lo run.workers=4",
                  4, 1200000}};
     const size_t n_rows = sizeof rows / sizeof *rows - !have_stand_in("comm_nccl");
-    (void)state;
     for (size_t i = 0; i < n_rows; i++) {
         struct started started;
         struct command command;
@@ -65,14 +64,13 @@ static void test_killed(void **state)
 }
 
 /* Who waits for a stopped worker looks at flags and events, and is waiting all the same. */
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     static const char *const rows[] = {"comm.inner=ps_gpu", "comm.inner=replicated"};
     static const double deadline_s = 60.0;
     /* Within it a worker waits for the other to load cuDNN, too, which takes either its own
      * time. */
     const double timeout_s = on_gpu() ? 10.0 : 1.5;
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s,

@@ -23,12 +23,11 @@ static const double deadline_s = 60.0;
 static char cache[64]; /* for the tuning's file */
 
 /* Two workers are one that goes through two micro-batches, whatever carries the gradients. */
-static void test_same_training(void **unused)
+TEST(test_same_training)
 {
     static const char *const strategies[] = {"shm", "replicated", "ps_cpu run.servers=1",
                                              "ring_tcp"};
     struct training one, two, start;
-    (void)unused;
     use_stand_in(true);
     train(&start, CUDA "run.steps=1 run.workers=1 optimizer.learning_rate=0");
     train(&one, CUDA "run.steps=1 run.workers=1 run.accumulate=2");
@@ -43,10 +42,9 @@ static void test_same_training(void **unused)
 }
 
 /* The learners of a place have its GPU, and the run says that they may take turns. */
-static void test_learners(void **unused)
+TEST(test_learners)
 {
     struct training workers, learners, start;
-    (void)unused;
     use_stand_in(true);
     train(&start, CUDA "run.steps=1 run.workers=1 optimizer.learning_rate=0");
     train(&workers, CUDA TWO "run.steps=4 comm.name=shm");
@@ -60,13 +58,12 @@ static void test_learners(void **unused)
 }
 
 /* The layout is no part of the training: in NCHW it is, within rounding, the same. */
-static void test_layouts(void **unused)
+TEST(test_layouts)
 {
     static const struct {
         const char *settings;
         double bound;
     } rows[] = {{"run.precision=fp32", 1e-4}, {"run.precision=bf16", 2e-2}};
-    (void)unused;
     use_stand_in(true);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         static const char settings[] =
@@ -83,7 +80,7 @@ static void test_layouts(void **unused)
 
 /* The losses of 200 steps of LeNet on Fashion-MNIST are the cpu device's within 2 %. By the
  * processor the stand-in would take minutes. */
-static void test_follows_cpu(void **unused)
+TEST(test_follows_cpu)
 {
     static const char settings[] = "model.name=lenet data.name=idx run.precision=fp32 run.batch=64 "
                                    "run.steps=200 optimizer.learning_rate=0.01 "
@@ -91,7 +88,6 @@ static void test_follows_cpu(void **unused)
     const char *brought = getenv("DPB_TEST_FASHION_MNIST"); /* by tests/gpu/pack */
     const char *key = brought ? "data.path=" : "", *path = brought ? brought : "";
     struct training cpu, cuda;
-    (void)unused;
     train(&cpu, settings, "cpu", key, path);
     train(&cuda, settings, "cuda", key, path);
     expect_same_losses(&cpu, &cuda, 0.02);
@@ -115,9 +111,8 @@ static void expect_failure(const char *settings, int exit_code, const char *cons
 
 /* A kernel that fails ends the run with CUDA's word for it; too large a batch with one that
  * fits. */
-static void test_failures(void **unused)
+TEST(test_failures)
 {
-    (void)unused;
     use_stand_in(true);
     setenv("DPB_STAND_IN_FAIL", "120", 1);
     expect_failure(CUDA LARGER TWO "comm.name=shm", 1,
@@ -131,7 +126,7 @@ static void test_failures(void **unused)
 
 /* An algorithm that fails when it is tried is dropped with a warning; the run goes on with another.
  * Where none is left, or where the GPU fails from then on, the run ends with CUDA's words. */
-static void test_dropped_candidates(void **unused)
+TEST(test_dropped_candidates)
 {
     static const char settings[] = "device.name=cuda run.precision=fp32 model.name=tiny "
                                    "run.batch=2 run.steps=1 run.workers=1 comm.name=independent "
@@ -142,7 +137,6 @@ static void test_dropped_candidates(void **unused)
     } rows[] = {{"forward", {NULL}},
                 {"every", {"none of ", "an algorithm on trial", "device.tuning = no", NULL}},
                 {"forward,stuck", {"cudaErrorIllegalAddress", "device cuda", NULL}}};
-    (void)unused;
     use_stand_in(true);
     for (int i = 0; i < (int)(sizeof rows / sizeof rows[0]); i++) {
         char text[512];
@@ -163,7 +157,7 @@ static void test_dropped_candidates(void **unused)
 
 /* Samples that stay on the device train as those that the host sends: the same losses, the same
  * evaluation. Data that is read cannot stay there, nor what does not fit. */
-static void test_place(void **unused)
+TEST(test_place)
 {
     static const char settings[] =
         CUDA TWO "comm.name=shm run.steps=5 data.place=%s eval.final=yes "
@@ -171,7 +165,6 @@ static void test_place(void **unused)
     struct training host, device;
     struct command check;
     char ini[80];
-    (void)unused;
     use_stand_in(true);
     train(&host, settings, "host");
     train(&device, settings, "device");
@@ -203,7 +196,7 @@ static void test_place(void **unused)
 /* A step whose gradients are infinite on one of two workers is skipped on both: the weights are,
  * bit for bit, those of a training without it, with momentum, decay and a rate that rises from step
  * to step. All steps have the same samples here. */
-static void test_skipped_step(void **unused)
+TEST(test_skipped_step)
 {
     static const char *const strategies[] = {"shm", "replicated run.accumulate=2",
                                              "ps_cpu run.servers=1", "ring_tcp run.comm_cores=1"};
@@ -215,7 +208,6 @@ static void test_skipped_step(void **unused)
                     "optimizer.learning_rate=0.001 optimizer.warmup_epochs=50 "
                     "run.prove=yes run.steps=%d comm.name=%s";
     struct training without, with;
-    (void)unused;
     use_stand_in(true);
     for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
         train(&without, same, 2, strategies[i]);
@@ -234,12 +226,11 @@ static void test_skipped_step(void **unused)
 
 /* The automatic scale begins too high for this net: it is halved by every overflow, its own ones
  * and one that the other worker alone has had. */
-static void test_loss_scale(void **unused)
+TEST(test_loss_scale)
 {
     static const char settings[] =
         FP16 LARGER "run.batch=4 run.workers=2 device.ids=0,1 comm.name=shm run.steps=8";
     struct training two;
-    (void)unused;
     use_stand_in(true);
     for (int forced = 0; forced < 2; forced++) {
         if (forced) /* of two convolutions a step: in the seventh */
@@ -294,10 +285,9 @@ static void measure_links(const char *trace, bool peers)
     command_free(&command);
 }
 
-static void test_links(void **unused)
+TEST(test_links)
 {
     char trace[80];
-    (void)unused;
     use_stand_in(true);
     snprintf(trace, sizeof trace, "%s/trace", cache);
     setenv("DPB_STAND_IN_TRACE", trace, 1);
@@ -328,11 +318,10 @@ static void read_missing(char *text, size_t bytes)
 
 /* Without a GPU `check` and a run refuse by the same words as `plugins`, before anything has
  * begun. */
-static void test_without_gpu(void **unused)
+TEST(test_without_gpu)
 {
     char words[1024], ini[80];
     struct command check;
-    (void)unused;
     use_stand_in(false);
     read_missing(words, sizeof words);
     if (!words[0])

@@ -64,10 +64,9 @@ static void run(struct command *command, int exit_code, const char *arguments)
 
 /* A source that sleeps 5 ms for a batch of 4 gives 800 samples/s from each thread. The machine can
  * only make it slower; the upper bounds leave room for a wake-up at a window's edge. */
-static void test_rate_is_that_of_the_source(void **state)
+TEST(test_rate_is_that_of_the_source)
 {
     static const int threads[] = {0, 1, 4};
-    (void)state;
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
         struct command command;
         char arguments[160];
@@ -95,10 +94,9 @@ static void test_rate_is_that_of_the_source(void **state)
 
 /* By what the source says of itself: as many bytes a sample as it counts, up to the batches that
  * are on their way at the edges of a window. */
-static void test_bytes_are_those_that_the_source_counts(void **state)
+TEST(test_bytes_are_those_that_the_source_counts)
 {
     struct command command;
-    (void)state;
     run(&command, 0, "-c x.ini --json data.name=timed data.fetch=1ms run.steps=100 data.threads=2");
     double rate = expect_number(&command, "points.0.samples_per_s.median");
     double read = expect_number(&command, "points.0.bytes_read_per_s");
@@ -111,10 +109,9 @@ static void test_bytes_are_those_that_the_source_counts(void **state)
 }
 
 /* Without data.threads: 1, 2, 4, ... and all cores. */
-static void test_threads(void **state)
+TEST(test_threads)
 {
     struct command command;
-    (void)state;
     run(&command, 0, "-c x.ini --json run.steps=2");
     double cores = expect_number(&command, "machine.usable_cores"), wanted = 1;
     const json_t *points = json_at(command.json, "points");
@@ -130,10 +127,9 @@ static void test_threads(void **state)
 }
 
 /* Only the command line says how long a window is; the file's length is that of the training. */
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     struct command command;
-    (void)state;
     run(&command, 0, "-c x.ini --json data.threads=1 data.samples=40 run.epochs=3");
     assert_int_equal(expect_number(&command, "points.0.windows.4.samples"), 3 * 40);
     command_free(&command);
@@ -154,12 +150,11 @@ static void test_lengths(void **state)
 
 /* ---- what it says -------------------------------------------------------------------------- */
 
-static void test_document(void **state)
+TEST(test_document)
 {
     static const char *const objects[] = {"config", "versions", "machine", "data",
                                           "points.0.samples_per_s"};
     struct command command;
-    (void)state;
     run(&command, 0,
         "-c x.ini data.name=idx data.path=idx run.steps=3 data.threads=1 --json --output o.json");
     assert_non_null(command.json); /* of the whole of stdout: nothing else is there */
@@ -191,11 +186,10 @@ static void test_document(void **state)
     command_free(&command);
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct command command;
     struct traces before;
-    (void)state;
     traces_take(&before, ".");
     run(&command, 0,
         "-c x.ini data.name=cifar10 data.path=cifar data.augment=crop_flip run.steps=4");
@@ -219,7 +213,7 @@ static void test_table(void **state)
 
 /* ---- how it ends --------------------------------------------------------------------------- */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *arguments, *words[4];
@@ -239,7 +233,6 @@ static void test_refusals(void **state)
          {"sweep.data.name", "measures one source", "data.name=idx"}},
         {"-c sweep.ini sweep.run.batch=4,8", {"sweep.run.batch", "run.batch=4"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         run(&command, 2, rows[i].arguments);
@@ -250,10 +243,9 @@ static void test_refusals(void **state)
 }
 
 /* What was measured before a failure is not lost. */
-static void test_failure_in_a_fetch(void **state)
+TEST(test_failure_in_a_fetch)
 {
     struct command command;
-    (void)state;
     run(&command, 1, "-c x.ini --json data.name=timed data.fail_at=40 run.steps=10 data.threads=1");
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     assert_non_null(strstr(json_text_at(command.json, "error"), "batch 40 cannot be read"));
@@ -267,7 +259,7 @@ static void test_failure_in_a_fetch(void **state)
     command_free(&command);
 }
 
-static void test_interrupts(void **state)
+TEST(test_interrupts)
 {
     static const int signals[] = {SIGINT, SIGTERM};
     char program[300];
@@ -281,7 +273,6 @@ static void test_interrupts(void **state)
                                      "data.threads=1",
                                      "run.seconds=600",
                                      NULL};
-    (void)state;
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     for (size_t i = 0; i < 2; i++) {
         struct started started;
@@ -303,10 +294,9 @@ static void test_interrupts(void **state)
 
 /* Files that are no data are not opened: the system's own, whose reading may block, and pipes. An
  * option of any name takes part that says by its unit that it is a file or a directory. */
-static void test_only_files_are_looked_at(void **state)
+TEST(test_only_files_are_looked_at)
 {
     struct command command;
-    (void)state;
     mkdir("shelf", 0777);
     assert_int_equal(mkfifo("shelf/pipe", 0666), 0);
     assert_int_equal(symlink("/dev/zero", "shelf/zero"), 0);

@@ -250,7 +250,7 @@ static void test_checked(void **state)
 
 /* Between machines a place's share of the gradients is pinned in the host's memory, and `check`
  * says so: half of them for two workers to a machine, all for one, none on one machine. */
-static void test_pinned(void **state)
+TEST(test_pinned)
 {
     static const struct {
         const char *settings;
@@ -263,7 +263,6 @@ static void test_pinned(void **state)
     const double mib = 1048576;
     double first = 0.0;
     char ini[128];
-    (void)state;
     snprintf(ini, sizeof ini, "%s/check.ini", checked);
     write_file(ini, "", 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -371,7 +370,7 @@ static void test_ways(void **state)
 
 /* On one machine, on unequal ones and where slices are not of equal length; whose network is the
  * host's stands in the result. */
-static void test_inside(void **state)
+TEST(test_inside)
 {
     static const struct {
         const char *settings, *copies;
@@ -385,7 +384,6 @@ static void test_inside(void **state)
         {"run.workers=4 device.ids=0,1 comm.hosts=2+2 comm.bucket=4 run.comm_cores=1",
          "staged through the host, to other machines"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct training training;
         char path[32];
@@ -455,9 +453,8 @@ static void expect_caught(const struct form *form, const struct mutant *mutant,
 }
 
 /* Each by one of the forms in turn; by all of them in `make mutants`. */
-static void test_mutants(void **state)
+TEST(test_mutants)
 {
-    (void)state;
     for (size_t f = 0; f < N_FORMS; f++) {
         struct training right;
         if (!is_there(&forms[f]))

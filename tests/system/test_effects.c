@@ -337,13 +337,12 @@ static bool has_row(const char *option)
 }
 
 /* `help all` lists options as "  section.key = ..."; those of studies change no run. */
-static void test_complete(void **state)
+TEST(test_complete)
 {
     enum { FEWEST = 100 };
     struct command command;
     char option[64];
     int n = 0;
-    (void)state;
     unsetenv("DPBENCH_PLUGIN_PATH"); /* not the tests' own */
     dpbench(&command, 60, "help all");
     assert_int_equal(command.exit_code, 0);

@@ -103,10 +103,9 @@ static void test_model(void **state)
 
 /* ---- where there is nothing to prove ------------------------------------------------------- */
 
-static void test_independent(void **state)
+TEST(test_independent)
 {
     struct training training;
-    (void)state;
     train(&training, "model.name=tiny comm.name=independent run.workers=2");
     assert_string_equal(json_text_at(training.command.json, "verification.pattern"),
                         "not_applicable");

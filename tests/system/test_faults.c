@@ -240,23 +240,21 @@ static void run_row(const struct row *row, int timeout_s)
         fail_msg("%s: the last step is not in the result", row->title);
 }
 
-static void test_killed_at_every_hook(void **state)
+TEST(test_killed_at_every_hook)
 {
-    (void)state;
     for (const struct row *row = kills; row->title; row++)
         run_row(row, 0);
 }
 
-static void test_ended_or_failed(void **state)
+TEST(test_ended_or_failed)
 {
-    (void)state;
     for (const struct row *row = others; row->title; row++)
         run_row(row, 0);
 }
 
 /* The others' deadline ends the job, and names who did not come. The jobs only wait, so they wait
  * together. */
-static void test_stopped_or_hanging(void **state)
+TEST(test_stopped_or_hanging)
 {
     enum { TIMEOUT_S = 2 };
     static const struct row rows[] = {
@@ -306,7 +304,6 @@ static void test_stopped_or_hanging(void **state)
     struct started started[ROWS];
     struct traces before;
     bool complete[ROWS];
-    (void)state;
     traces_take(&before, ".");
     for (size_t i = 0; i < ROWS; i++)
         start_row(&rows[i], TIMEOUT_S, &started[i]);
@@ -352,14 +349,13 @@ static void kill_at_random(unsigned *seed, const char *arguments, int n_ranks)
     command_free(&command);
 }
 
-static void test_killed_at_random(void **state)
+TEST(test_killed_at_random)
 {
     enum { WORKERS = 2 };
     static const char *const policies[] = {
         "comm.name=ps_async run.servers=2 comm.bound=1",
         "comm.name=ps_async run.servers=2 comm.policy=k_async comm.k=2"};
     unsigned seed = 20;
-    (void)state;
     for (const struct strategy_form *form = NULL; (form = any_form_after(form));)
         kill_at_random(&seed, form_settings(form, "", WORKERS), WORKERS + form->servers);
     for (size_t i = 0; i < 2; i++)
@@ -369,7 +365,7 @@ static void test_killed_at_random(void **state)
 #define HANGING COMM "comm.fault=hang comm.hook=end comm.rank=1 comm.call=9"
 
 /* Nobody is left to end the job: the system does it, also to ranks that look at nothing. */
-static void test_launcher_killed(void **state)
+TEST(test_launcher_killed)
 {
     static const struct {
         const char *arguments;
@@ -379,7 +375,6 @@ static void test_launcher_killed(void **state)
                 {"comm.name=ps_cpu run.servers=1", 3, 10000},
                 {"comm.name=ps_cpu run.servers=1", 3, 300000},
                 {HANGING, 2, 500000}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;
         struct command command;
@@ -444,9 +439,8 @@ static void expect_not_begun(double timeout_s, bool terminated, const char *cons
     command_free(&command);
 }
 
-static void test_does_not_begin(void **state)
+TEST(test_does_not_begin)
 {
-    (void)state;
     expect_not_begun(1, false,
                      (const char *const[]){"rank 1 (", "has not executed dpbench within 1.0 s",
                                            "stopped (SIGSTOP)", NULL});
@@ -465,13 +459,12 @@ static bool hangs(pid_t pid)
 }
 
 /* A job that cannot stop by itself ends at the second signal. */
-static void test_interrupted_twice(void **state)
+TEST(test_interrupted_twice)
 {
     struct started started;
     struct command command;
     struct traces before;
     pid_t pids[2];
-    (void)state;
     traces_take(&before, ".");
     faults_start_long(&started, HANGING);
     faults_await_ranks(&started, pids, 2);

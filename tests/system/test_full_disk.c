@@ -50,9 +50,8 @@ static const struct row rows[] = {
 
 /* A file system of 64 KiB with a file on it. Where nobody may mount, test_result and
  * test_checkpoint do the like by a limit on the size of files. */
-static void test_full(void **state)
+TEST(test_full)
 {
-    (void)state;
     if (!can_mount())
         skip();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -112,12 +111,11 @@ static void kill_writer(const struct started *started)
     fail_msg("no checkpoint was written within %g s", deadline_s);
 }
 
-static void test_killed_writer(void **state)
+TEST(test_killed_writer)
 {
     struct started started;
     struct command command;
     char name[256];
-    (void)state;
     assert_int_equal(system("mkdir saved"), 0);
     faults_start_long(&started, "model.name=lenet comm.name=shm eval.every=0 run.warmup_steps=0 "
                                 "checkpoint.save=saved/net.safetensors checkpoint.every=1");

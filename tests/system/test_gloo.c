@@ -34,13 +34,12 @@ static void expect_passes(const struct command *command, const char *what)
 }
 
 /* Numbers of workers that are powers of 2 and that are not; odd buckets, shorter than a chunk. */
-static void test_algorithms(void **state)
+TEST(test_algorithms)
 {
     static const char *const algorithms[] = {"ring", "bcube", "ring_chunked", "halving_doubling"};
     static const char *const types[] = {"run.precision=fp64 comm.bucket=424",
                                         "run.precision=fp32 comm.bucket=1GiB",
                                         "run.precision=fp32 comm.gradient=bf16 comm.bucket=106"};
-    (void)state;
     for (int a = 0; a < 4; a++)
         for (int type = 0; type < 3; type++) {
             char settings[256];
@@ -56,9 +55,8 @@ static void test_algorithms(void **state)
 }
 
 /* What is reported as hidden is what went on behind backward. */
-static void test_hides_with_a_core_alone(void **state)
+TEST(test_hides_with_a_core_alone)
 {
-    (void)state;
     for (int cores = 0; cores < 2; cores++) {
         struct command command;
         dpbench(&command, deadline_s,
@@ -75,11 +73,10 @@ static void test_hides_with_a_core_alone(void **state)
 }
 
 /* In the document, and for people: what was given, or chosen where nothing was. */
-static void test_interface_is_reported(void **state)
+TEST(test_interface_is_reported)
 {
     static const char *const given[] = {"", "comm.interface=lo", "comm.interface=127.0.0.0/8"};
     struct command command;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         dpbench(&command, deadline_s, GLOO "run.steps=1 %s", given[i]);
         assert_string_equal(json_text_at(command.json, "ranks.1.comm.interface"), "lo");
@@ -96,7 +93,7 @@ static void test_interface_is_reported(void **state)
     command_free(&command);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *settings, *words[4];
@@ -110,7 +107,6 @@ static void test_refused(void **state)
         {"comm.algorithm=tree", {"comm.algorithm", "halving_doubling"}},
         {"run.servers=1", {"run.servers", "comm 'gloo' has no servers"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s, GLOO "%s", rows[i].settings);
@@ -121,7 +117,7 @@ static void test_refused(void **state)
     }
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     static const struct {
         const char *title, *settings;
@@ -160,7 +156,6 @@ static void test_faults(void **state)
          {"rank 0 (", "waited 1", "rank 1"},
          1},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         struct traces before;
@@ -185,12 +180,11 @@ static void test_faults(void **state)
 }
 
 /* For longer than the deadline, in the middle of exchanges. */
-static void test_suspended(void **state)
+TEST(test_suspended)
 {
     struct started started;
     struct command command;
     pid_t pids[2];
-    (void)state;
     faults_start_long(&started,
                       "eval.every=0 comm.name=gloo run.seconds=1.5 run.timeout_s=1 comm.bucket=64");
     faults_await_ranks(&started, pids, 2);

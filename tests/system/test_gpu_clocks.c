@@ -100,9 +100,8 @@ static void expect_numbers(const char *fake, const char *setting, bool applicati
 }
 
 /* By what NVML has, by what it had before, and by a field's older form where it lacks that one. */
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-    (void)state;
     expect_numbers("nvml", NULL, false);
     expect_numbers("nvml", "FAKE_NVML_HELD_NS=250000000", false);
     expect_numbers("nvml_before", NULL, true);
@@ -131,10 +130,9 @@ static size_t expect_series(const json_t *series)
 }
 
 /* run.monitor: the GPU and the machine, from the first step to the end of the training. */
-static void test_monitor(void **state)
+TEST(test_monitor)
 {
     struct command command;
-    (void)state;
     run(&command, "nvml", NULL, "00000000:1b:00.0 run.monitor=20ms");
     const json_t *machine = json_at(command.json, "monitor.machines.0");
     const json_t *seen = json_at(command.json, "monitor.gpus.0");
@@ -159,10 +157,9 @@ static void test_monitor(void **state)
 }
 
 /* Without a GPU nothing is asked, whatever libraries there are. */
-static void test_host(void **state)
+TEST(test_host)
 {
     struct command command;
-    (void)state;
     run(&command, "nvml_old", NULL, "");
     assert_true(json_is_null(json_at(command.json, "ranks.0.gpu")));
     assert_true(json_is_null(json_at(command.json, "throttled")));
@@ -170,7 +167,7 @@ static void test_host(void **state)
     command_free(&command);
 }
 
-static void test_throttled(void **state)
+TEST(test_throttled)
 {
     static const struct {
         const char *settings[2], *how;
@@ -181,7 +178,6 @@ static void test_throttled(void **state)
         /* Idle and set clocks are none; time is what counts, also where no bit is seen. */
         {{"FAKE_NVML_HELD_NS=1000000000"}, "timed: held for 1.0 s of "},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command command;
         run(&command, "nvml", cases[i].settings, gpu);
@@ -192,7 +188,7 @@ static void test_throttled(void **state)
     }
 }
 
-static void test_unknown(void **state)
+TEST(test_unknown)
 {
     static const struct {
         const char *fake, *settings[2], *address, *path, *text;
@@ -224,7 +220,6 @@ static void test_unknown(void **state)
          "ranks.0.gpu.unknown",
          "nvmlDeviceGetPowerUsage: Not Supported (3)"},
     };
-    (void)state;
     /* The first is not for a machine that has a driver. */
     size_t first = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL) != NULL;
     for (size_t i = first; i < sizeof cases / sizeof *cases; i++) {
@@ -247,10 +242,9 @@ static void test_unknown(void **state)
 }
 
 /* For people: beside the rate, and in a sweep's table. */
-static void test_tables(void **state)
+TEST(test_tables)
 {
     struct command command;
-    (void)state;
     char path[4096];
     snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s/tests/fakes/nvml", build_directory());
     for (int throttled = 0; throttled < 2; throttled++) {

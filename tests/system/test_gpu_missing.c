@@ -52,11 +52,10 @@ static bool is_built(void)
     return access(path, F_OK) == 0;
 }
 
-static void test_not_built(void **state)
+TEST(test_not_built)
 {
     static const char *const plugins[] = {"plugins", "--json", NULL};
     struct command command;
-    (void)state;
     run(&command, "none", NULL, plugins);
     const json_t *row = cuda_in(json_at(command.json, "not_built"));
     assert_non_null(row);
@@ -67,7 +66,7 @@ static void test_not_built(void **state)
     command_free(&command);
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
     static const struct {
         const char *fake, *setting, *words;
@@ -81,7 +80,6 @@ static void test_missing(void **state)
     static const char *const links[] = {"links", "devices", NULL};
     static const char *const train[] = {"-c", "x.ini", NULL};
     static const char *const sweep[] = {"-c", "x.ini", "sweep.run.batch=2,4", NULL};
-    (void)state;
     /* The first is not for a machine that has a driver. */
     size_t first = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != NULL;
     for (size_t i = first; i < sizeof cases / sizeof *cases; i++) {

@@ -246,11 +246,10 @@ static void expect_shards_alike(const char *kind, const char *name)
 /* Sums run over the workers in the same order everywhere, so strategies agree bit for bit, in types
  * too in which one worker cannot follow them: a bf16 gradient is rounded on each worker. A ring's
  * order is another one for each slice, a library's its own, which shows from three workers on. */
-static void test_strategies_agree(void **state)
+TEST(test_strategies_agree)
 {
     static const char *const kinds[] = {"run.precision=fp32",
                                         "run.precision=fp32 comm.gradient=bf16"};
-    (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         struct training first[2]; /* of 2 workers, of 3 */
         train_several_buckets(&first[0], kinds[k], "comm.name=shm run.workers=2", 200);
@@ -281,14 +280,13 @@ static bool is_whole(const struct strategy_form *form)
 /* Norms of equal mean gradients have equal bits, whatever the buckets, and with a core for
  * communication, too. One worker that goes through micro-batches means the same. Rules and numbers
  * of workers meet by turns; with DPB_ALL_CELLS all of them (check-long). */
-static void test_norms_agree(void **state)
+TEST(test_norms_agree)
 {
     static const char *const rules[] = {
         "model.name=tiny optimizer.clip_norm=0.05", "model.name=tiny_bn optimizer.name=lars",
         "model.name=tiny_bn optimizer.name=lars optimizer.clip_norm=0.05 optimizer.trust=0.1",
         "model.name=tiny optimizer.name=adam optimizer.clip_norm=0.05"};
     static const int workers[] = {1, 2, 4};
-    (void)state;
     for (int r = 0; r < PART_OF(rules, 1); r++)
         for (int i = 0; i < PART_OF(workers, 2); i++) {
             struct training reference, first;
@@ -319,11 +317,10 @@ static void test_norms_agree(void **state)
 
 /* One step with gradients rounded to bf16 is off by what rounding each of them and their sum costs.
  */
-static void test_bf16_gradients(void **state)
+TEST(test_bf16_gradients)
 {
     const char *settings = "model.name=tiny run.precision=fp32 run.steps=1";
     struct training start, reference;
-    (void)state;
     train(&start, "%s optimizer.learning_rate=0", settings);
     train(&reference, "%s run.accumulate=3", settings);
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
@@ -339,7 +336,7 @@ static void test_bf16_gradients(void **state)
 
 /* ---- the comparison itself can fail -------------------------------------------------------- */
 
-static void test_differences_show(void **state)
+TEST(test_differences_show)
 {
     static const char *const others[] = {
         "run.accumulate=3",
@@ -352,7 +349,6 @@ static void test_differences_show(void **state)
         "data.shuffle=no",
     };
     struct weights_difference worst;
-    (void)state;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         struct training other;
         train(&other, "model.name=tiny run.accumulate=2 " TERMS "%s", others[i]);

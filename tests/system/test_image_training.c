@@ -70,9 +70,8 @@ static void expect_same_losses(const struct command *a, const struct command *b,
         fail_msg("%s: loss of evaluation: %.17g and %.17g", title, x, y);
 }
 
-static void test_threads_and_stores_give_the_same_losses(void **state)
+TEST(test_threads_and_stores_give_the_same_losses)
 {
-    (void)state;
     static const char *const ways[] = {
         "data.threads=1",
         "data.threads=2 data.preload=memory",
@@ -99,9 +98,8 @@ static void test_threads_and_stores_give_the_same_losses(void **state)
     command_free(&first);
 }
 
-static void test_shards_give_the_same_losses(void **state)
+TEST(test_shards_give_the_same_losses)
 {
-    (void)state;
     struct command first, other;
     train(&first, "set", "eval.final=yes comm.name=shm data.shard=yes data.threads=0");
     train(&other, "set", "eval.final=yes comm.name=shm data.shard=yes data.preload=memory");
@@ -110,9 +108,8 @@ static void test_shards_give_the_same_losses(void **state)
     command_free(&other);
 }
 
-static void test_damage_is_in_the_result(void **state)
+TEST(test_damage_is_in_the_result)
 {
-    (void)state;
     struct command command;
     assert_int_equal(system("cp -r set/. with-damage; truncate -s 200 with-damage/train/b/10.jpg"),
                      0);
@@ -140,9 +137,8 @@ static void test_damage_is_in_the_result(void **state)
 }
 
 /* A check reads no more than it must, and says what a run would. */
-static void test_check(void **state)
+TEST(test_check)
 {
-    (void)state;
     static const char set[] = "model.name=tiny_bn data.name=image_folder data.path=set run.steps=1 "
                               "run.batch=4 device.name=reference";
     struct command command;

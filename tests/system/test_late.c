@@ -168,10 +168,9 @@ static void expect_found(const char *mutation, const char *from, const char *che
     training_free(&training);
 }
 
-static void test_mistakes(void **state)
+TEST(test_mistakes)
 {
     struct training training;
-    (void)state;
     try_mutant(&training, "none", "");
     assert_int_equal(training.command.exit_code, 0);
     training_free(&training);
@@ -182,10 +181,9 @@ static void test_mistakes(void **state)
 }
 
 /* A strategy that is one step late by itself and says that it is not. */
-static void test_two_late(void **state)
+TEST(test_two_late)
 {
     struct training training;
-    (void)state;
     train_anyway(&training, "comm.name=toy comm.kind=late comm.mistake=lie run.workers=3 "
                             "model.name=tiny run.precision=fp32 comm.late=1");
     assert_int_equal(training.command.exit_code, EXIT_VERIFICATION);
@@ -197,7 +195,7 @@ static void test_two_late(void **state)
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *settings, *words[4];
@@ -213,7 +211,6 @@ static void test_refusals(void **state)
         {"comm.name=shm run.precision=fp16", {"comm.late = 1 with run.precision = fp16"}},
         {"comm.name=shm comm.late=2", {"comm.late", "1"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct training training;
         train_anyway(&training, "model.name=tiny comm.late=1 run.prove=no %s", rows[i].settings);
@@ -223,14 +220,13 @@ static void test_refusals(void **state)
     }
 }
 
-static void test_without_training(void **state)
+TEST(test_without_training)
 {
     static const char *const rows[][2] = {
         {"check -c /dev/null run.steps=2 run.mode=forward", "run.prove, comm.late, [eval]"},
         {"comm -c /dev/null comm.name=shm run.workers=2 comm_test.sizes=8",
          "`dpbench comm` waits for the end of each exchange"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, 60, "%s", rows[i][0]);

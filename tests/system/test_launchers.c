@@ -54,9 +54,8 @@ static void expect_same_run(launcher by, const char *strategy, double servers)
     command_free(&command);
 }
 
-static void test_runs(void **state)
+TEST(test_runs)
 {
-    (void)state;
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
         expect_same_run(by, "run.workers=4", 0);
         expect_same_run(by, "comm.name=ps_cpu run.workers=3 run.servers=1", 1);
@@ -66,9 +65,8 @@ static void test_runs(void **state)
 }
 
 /* As many workers as there are ranks beside the servers; and machines, as far as they can be. */
-static void test_adopts(void **state)
+TEST(test_adopts)
 {
-    (void)state;
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
         struct command command;
         launched(&command, deadline_s, by, 3, "-c free.ini --output " RESULT " comm.hosts=1+2");
@@ -117,10 +115,9 @@ static void expect_comm(launcher by, const char *strategy)
     command_free(&command);
 }
 
-static void test_comm(void **state)
+TEST(test_comm)
 {
     static const char *const strategies[] = {"shm", "ring_tcp", "mpi"};
-    (void)state;
     for (launcher by = 0; by < N_LAUNCHERS; by++)
         for (int i = 0; i < 3; i++)
             if (strcmp(strategies[i], "mpi") != 0 || have_plugin("comm_mpi"))
@@ -155,10 +152,9 @@ static const char *const templates[N_LAUNCHERS] = {
     "mpirun --oversubscribe -np {ranks} -x 'DPBENCH_QUOTED=a {workers} b'",
     "srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix -N 1 -n {ranks}"};
 
-static void test_sweep(void **state)
+TEST(test_sweep)
 {
     char quoted[32];
-    (void)state;
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
         write_sweep(templates[by], "run.workers = 1, 2\n");
         json_t *document = swept(0, "-c sweep.ini");
@@ -190,9 +186,8 @@ static void expect_failures(json_t *document, const char *failure, const char *r
     json_decref(document);
 }
 
-static void test_failed_cells(void **state)
+TEST(test_failed_cells)
 {
-    (void)state;
     sandbox_write("hangs", "#!/bin/sh\necho waiting for $1 hosts >&2\nexec sleep 1000\n");
     assert_int_equal(chmod("hangs", 0755), 0);
     write_sweep("./hangs {ranks}", "launch_limit_s = 0.3\nrun.workers = 1, 2\n");
@@ -207,10 +202,9 @@ static void test_failed_cells(void **state)
 }
 
 /* mpirun may wait for a machine that is gone. What it has started beside the cell goes with it. */
-static void test_launcher_that_lingers(void **state)
+TEST(test_launcher_that_lingers)
 {
     struct traces before;
-    (void)state;
     assert_int_equal(mkdir("nothing", 0777), 0);
     traces_take(&before, "nothing");
     sandbox_write("lingers", "#!/bin/sh\n\"$@\"\nsleep 1000\n");
@@ -224,7 +218,7 @@ static void test_launcher_that_lingers(void **state)
 }
 
 /* A signal that comes when the cell's result is there: the result counts, and no cell follows. */
-static void test_interrupted_launcher(void **state)
+TEST(test_interrupted_launcher)
 {
     struct started started;
     struct command command;
@@ -232,7 +226,6 @@ static void test_interrupted_launcher(void **state)
     char program[PATH_MAX];
     const char *const words[] = {program,    "-c",         "sweep.ini", "--json",
                                  "--output", "swept.json", NULL};
-    (void)state;
     traces_take(&before, "nothing");
     sandbox_write("lingers", "#!/bin/sh\n\"$@\"\ntouch over\nsleep 1000\n");
     write_sweep("./lingers", "run.batch = 2, 4\n");
@@ -251,14 +244,13 @@ static void test_interrupted_launcher(void **state)
 }
 
 /* SIGINT ends the cell under way; --resume runs the cells that are missing. */
-static void test_interrupted_sweep(void **state)
+TEST(test_interrupted_sweep)
 {
     struct started started;
     struct command command;
     char program[PATH_MAX];
     const char *const words[] = {program, "-c", "sweep.ini", "--output", "swept.json", NULL};
     const char *const environment[] = {launched_mark(), NULL};
-    (void)state;
     write_sweep(templates[MPIRUN], "run.delay = constant(0.1s)\nrun.steps = 40\nrun.workers = 2\n");
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     command_start(&started, words, environment);
@@ -278,7 +270,7 @@ static void test_interrupted_sweep(void **state)
 /* ---- it is refused --------------------------------------------------------------------------- */
 
 /* By mpirun and srun in turn; with DPB_ALL_CELLS by both (check-long). */
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *arguments;
@@ -294,7 +286,6 @@ static void test_refused(void **state)
         {BASE "run.workers=3 nothing", {"'nothing' is no setting"}},
         {BASE "run.workers=3 comm.hosts=1+2", {"comm 'shm' works within one machine"}},
     };
-    (void)state;
     for (launcher by = 0; by < N_LAUNCHERS; by++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             struct command command;
@@ -311,9 +302,8 @@ static void test_refused(void **state)
 }
 
 /* A few of the faults: all of them take long (tests/long/test_launcher_faults.c). */
-static void test_faults(void **state)
+TEST(test_faults)
 {
-    (void)state;
     for (launcher by = 0; by < N_LAUNCHERS; by++)
         launch_faults_run(by, false);
 }

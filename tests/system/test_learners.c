@@ -21,13 +21,12 @@ static const double deadline_s = 60.0;
     "device.name=reference run.precision=fp64 "
 
 /* Two places of two learners, and one place of four, are four workers. */
-static void test_same_bits(void **state)
+TEST(test_same_bits)
 {
     static const char *const strategies[] = {"shm", "sma", "gossip", "ring_tcp",
                                              "ps_cpu run.servers=1"};
     static const char *const worlds[] = {"run.workers=2 run.learners=2 device.threads=2",
                                          "run.learners=4 device.threads=4"};
-    (void)state;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
         struct training start, workers, learners;
         train(&start, "model.name=tiny run.steps=1 run.workers=4 optimizer.learning_rate=0");
@@ -45,10 +44,9 @@ static void test_same_bits(void **state)
 }
 
 /* run.global_batch is divided among all learners. */
-static void test_counts(void **state)
+TEST(test_counts)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s,
             BASE "run.workers=2 run.learners=3 run.accumulate=2 comm.name=shm");
     assert_int_equal(command.exit_code, 0);
@@ -86,10 +84,9 @@ static uint64_t cores_of(const json_t *result, int rank)
 }
 
 /* Two learners halve the cores of their place; more learners than cores are oversubscribed. */
-static void test_cores(void **state)
+TEST(test_cores)
 {
     struct command one, two, many;
-    (void)state;
     dpbench(&one, deadline_s, BASE);
     const int n_cores = (int)json_number_at(one.json, "machine.usable_cores");
     assert_true(n_cores >= 1 && n_cores <= 64);
@@ -114,7 +111,7 @@ static void test_cores(void **state)
     command_free(&one);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *settings;
@@ -131,7 +128,6 @@ static void test_refusals(void **state)
         {"run.workers=2 run.learners=2 comm.name=ring_tcp comm.hosts=0,1,0,1",
          {"workers 0 and 1 share a place, but are on two machines"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s, BASE "%s", rows[i].settings);
@@ -143,12 +139,11 @@ static void test_refusals(void **state)
 }
 
 /* `dpbench check` takes memory for every learner. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
     static const char check[] = "check -c empty.ini run.steps=1 model.name=lenet comm.name=sma "
                                 "data.name=synthetic data.samples=960 %s";
     struct command workers, learners;
-    (void)state;
     dpbench(&workers, deadline_s, check, "run.workers=4");
     dpbench(&learners, deadline_s, check, "run.workers=2 run.learners=2");
     assert_int_equal(workers.exit_code, 0);
@@ -177,10 +172,9 @@ static const json_t *row_of(const json_t *document, const char *strategy, const 
 }
 
 /* Speedup is over one worker that has the place alone; efficiency is speedup by places. */
-static void test_sweep(void **state)
+TEST(test_sweep)
 {
     struct command command;
-    (void)state;
     sandbox_write("sweep.ini",
                   "[run]\nresults =\nsteady_limit_s = 0\nbatch = 2\nsteps = 3\n[data]\n"
                   "name = synthetic\n[model]\nname = tiny\n[device]\nname = reference\n"
@@ -220,10 +214,9 @@ static void test_sweep(void **state)
 }
 
 /* The launcher's ranks, without the servers, make whole places. */
-static void test_mpirun(void **state)
+TEST(test_mpirun)
 {
     struct command command;
-    (void)state;
     launched(&command, deadline_s, MPIRUN, 4, BASE "run.learners=2 comm.name=shm");
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s", command.exit_code, command.err);

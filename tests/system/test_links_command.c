@@ -24,10 +24,9 @@ static void run(struct command *command, int exit_code, const char *arguments)
     dpbench_verb(command, deadline_s, exit_code, "links", arguments);
 }
 
-static void test_this_machine(void **state)
+TEST(test_this_machine)
 {
     struct command command;
-    (void)state;
     run(&command, 0, "--window 20us --max 5MB --json --output links.json");
     const json_t *links = command.json;
     assert_non_null(links);
@@ -56,10 +55,9 @@ static void test_this_machine(void **state)
 }
 
 /* Only what was asked for; for people. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
     struct command command;
-    (void)state;
     run(&command, 0, "topology loopback --window 20us --max 64KiB");
     assert_null(command.json);
     expect_part(command.out, "topology: ");
@@ -93,10 +91,9 @@ static void with_driver(struct command *command, const char *max, const char *fo
         fail_msg("exit %d: %s", command->exit_code, command->err);
 }
 
-static void test_devices(void **state)
+TEST(test_devices)
 {
     struct command command;
-    (void)state;
     with_driver(&command, "1MiB", "--json", "FAKE_NVML_LINKS=18");
     const json_t *copies = links_of(command.json, "copies");
     assert_true(json_is_null(json_at(copies, "missing")));
@@ -135,7 +132,7 @@ static void test_devices(void **state)
 }
 
 /* As the driver names the ways, and where it does not, as hwloc does: not here. */
-static void test_ways(void **state)
+TEST(test_ways)
 {
     static const struct {
         const char *setting, *path;
@@ -143,7 +140,6 @@ static void test_ways(void **state)
                  {"FAKE_NVML_LEVEL=30", "PHB"}, {"FAKE_NVML_LEVEL=40", "NODE"},
                  {"FAKE_NVML_LEVEL=50", "SYS"}, {"FAKE_NVML_LINKS=4", "NV4"},
                  {"FAKE_NVML_LEVEL=999", "?"},  {"FAKE_NVML_INIT=9", "?"}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command command;
         with_driver(&command, "1KiB", "--json", cases[i].setting);
@@ -153,10 +149,9 @@ static void test_ways(void **state)
     }
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
     struct command command;
-    (void)state;
     with_driver(&command, "1KiB", "devices", "FAKE_NVML_LEVEL=40");
     expect_part(command.out, "devices of copies\n");
     expect_part(command.out, "  1: Copier 1 at 0000:3d:00.0, 3.0 GiB, SM 1980 MHz (maximal 1980, "
@@ -181,7 +176,7 @@ static void test_tables(void **state)
     unsetenv("COPIES_MISSING");
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *arguments, *text;
@@ -196,7 +191,6 @@ static void test_refusals(void **state)
                  {"--output", "--output needs a file"},
                  {"--fast", "unknown option '--fast'"},
                  {"topology --output /proc/none/x.json", "/proc/none"}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command command;
         run(&command, 2, cases[i].arguments);
@@ -207,12 +201,11 @@ static void test_refusals(void **state)
 }
 
 /* What was measured until then is written. */
-static void test_interrupted(void **state)
+TEST(test_interrupted)
 {
     struct command command;
     struct started started;
     char program[4096];
-    (void)state;
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     const char *arguments[] = {program,    "links", "memory", "devices",
                                "--window", "100ms", "--json", NULL};

@@ -70,12 +70,11 @@ static double payload_bytes_per_s(int host, double message_bytes)
     return rates[host] * 1e6 / 8 * 1448 / 1514 / (1 - burst_bytes / message_bytes);
 }
 
-static void test_ways(void **state)
+TEST(test_ways)
 {
     const double largest = 1 << 20;
     struct started started;
     struct command command;
-    (void)state;
     start(&started, "comm_test.seconds=50ms comm_test.max_bytes=1MiB --output net.json");
     command_finish(&started, &command, deadline_s);
     if (command.exit_code != 0)
@@ -106,10 +105,9 @@ static void test_ways(void **state)
 }
 
 /* As if the slowest way had been given. */
-static void test_predicts(void **state)
+TEST(test_predicts)
 {
     struct command command;
-    (void)state;
     if (network.n == 0)
         skip();
     dpbench(&command, deadline_s,
@@ -133,11 +131,10 @@ static void test_predicts(void **state)
 }
 
 /* The document has what was measured until then. */
-static void test_interrupted(void **state)
+TEST(test_interrupted)
 {
     struct started started;
     struct command command;
-    (void)state;
     start(&started, "comm_test.seconds=1s comm_test.min_bytes=64KiB comm_test.max_bytes=64KiB "
                     "--json");
     usleep(1500000);
@@ -150,7 +147,7 @@ static void test_interrupted(void **state)
     command_free(&command);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *arguments, *word;
@@ -164,7 +161,6 @@ static void test_refusals(void **state)
         {"network memory", "'memory'"},
         {"memory network", "'network'"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench_verb(&command, deadline_s, 2, "links", rows[i].arguments);

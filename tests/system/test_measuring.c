@@ -132,12 +132,11 @@ static void test_case(void **state)
 
 /* Each worker's mean delay is the plan's, and never less. It is more by a tenth, and by what a
  * process that only sleeps beside the run is woken late. */
-static void test_delays(void **state)
+TEST(test_delays)
 {
     enum { STEPS = 40, WARM = 3, WORKERS = 2, TRIES = 3 };
     struct dpb_delay delay;
     double over_ms = INFINITY;
-    (void)state;
     assert_int_equal(dpb_delay_make("exponential(8 ms)", "", "all", "", WORKERS, 5, &delay),
                      DPB_OK);
     for (int i = 0; i < TRIES && over_ms > 0.0; i++) {
@@ -193,11 +192,10 @@ static void check_steps(const json_t *document, size_t first)
 }
 
 /* The first six steps are 60, 50, ... 10 ms longer than 20: timing begins where it should. */
-static void test_warm_up_by_count(void **state)
+TEST(test_warm_up_by_count)
 {
     static const char warm_up[] = "device.warmup_steps=6 device.warmup_extra=60 device.forward=15";
     struct command command;
-    (void)state;
     timed_run(&command, 0, "%s run.warmup_steps=6 run.steps=12", warm_up);
     check_steps(command.json, 6);
     assert_true(passes[6].forward.deadline - passes[6].forward.begin == 15000000);
@@ -211,13 +209,12 @@ static void test_warm_up_by_count(void **state)
 }
 
 /* 40 steps of falling times: the gate opens after them, in windows of ten from step 5 on. */
-static void test_warm_up_by_gate(void **state)
+TEST(test_warm_up_by_gate)
 {
     static const char gate[] = "device.warmup_steps=40 device.warmup_extra=20 run.warmup_steps=5 "
                                "run.steady_window=10 run.steady_windows=2 run.steady_drift=0.05 "
                                "run.steady_spread=0.2";
     struct command command;
-    (void)state;
     timed_run(&command, 0, "%s run.steady_limit_s=30 run.steps=20", gate);
     assert_true(json_is_true(json_at(command.json, "timing.steady")));
     assert_int_equal(json_number_at(command.json, "timing.steps"), 20);
@@ -256,12 +253,11 @@ static double error_of_sum(const char *settings)
 
 /* From the first timed step to the last: the sum of the steps against the device's own clock, and
  * the whole run against the test's. */
-static void test_steps_add_up(void **state)
+TEST(test_steps_add_up)
 {
     enum { TRIES = 5 };
     static const char *const runs[] = {"device.backward=12 comm.name=shm run.workers=2",
                                        "data.fetch=12 data.threads=0"};
-    (void)state;
     for (size_t r = 0; r < 2; r++) {
         double error = INFINITY;
         for (int i = 0; i < TRIES && error > 0.01; i++)
@@ -271,7 +267,7 @@ static void test_steps_add_up(void **state)
 }
 
 /* The same numbers under a clock that jumps by hours five times a second. */
-static void test_clock_jumps(void **state)
+TEST(test_clock_jumps)
 {
     static const struct timed_case jumping = {
         "a clock that jumps",
@@ -281,7 +277,6 @@ static void test_clock_jumps(void **state)
     const char *old = getenv("ASAN_OPTIONS");
     char preload[256], options[512];
     struct command command;
-    (void)state;
     snprintf(preload, sizeof preload, "%s/tests/preload/jump_clock.so", build_directory());
     snprintf(options, sizeof options, "%s:verify_asan_link_order=0", old ? old : "");
     setenv("ASAN_OPTIONS", options, 1);
@@ -324,7 +319,7 @@ static double count_waits(const char *settings)
 
 /* Timed steps wait for as many exchanges as they begin: for those that a pause or the end leaves no
  * step to hide behind, unless the first timed step has begun with one of warm-up. */
-static void test_late_waits(void **state)
+TEST(test_late_waits)
 {
     static const struct {
         const char *settings;
@@ -338,7 +333,6 @@ static void test_late_waits(void **state)
         {"run.warmup_steps=2 run.steps=3 eval.every=2", 2},
         {"run.warmup_steps=1 run.steps=2 eval.every=1", 2},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double waits = -1.0;
         for (int try = 0; try < 3 && !(fabs(waits - rows[i].waits) < 0.4); try++)
@@ -352,11 +346,10 @@ static void test_late_waits(void **state)
 
 /* A second of steps of 20 ms; the stop is agreed on two steps ahead. Evaluations of 300 ms, every
  * 16 steps, neither count as time of the run nor stand in a step: it would be longer than they. */
-static void test_seconds_and_evaluation(void **state)
+TEST(test_seconds_and_evaluation)
 {
     struct command command;
     double longest_s = 0.0;
-    (void)state;
     timed_run(&command, 0,
               "run.seconds=1 run.warmup_steps=0 run.workers=2 run.batch=4 comm.name=shm "
               "device.forward=10 device.backward=10 device.evaluate=150 data.test_samples=16 "
@@ -385,10 +378,9 @@ static void test_seconds_and_evaluation(void **state)
 }
 
 /* Workers that do not exchange end apart, by more than the deadline of a wait. */
-static void test_ends_apart(void **state)
+TEST(test_ends_apart)
 {
     struct command command;
-    (void)state;
     timed_run(&command, 0,
               "comm.name=independent run.workers=2 run.timeout_s=1 run.steps=30 device.late_rank=1 "
               "device.late=60");

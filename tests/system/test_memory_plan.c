@@ -3,21 +3,16 @@
  * test_memory_plan.c - the memory that `check` plans for a run is what its processes take, and a
  * run that does not fit is refused before the system ends a process for it. In control groups.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "lib/datasets.h"
 #include "lib/faults.h"
 #include "lib/memory_group.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 
 static const double deadline_s = 60.0;
 
@@ -33,7 +28,7 @@ static double planned_mib(const struct command *check)
 }
 
 /* What runs take, as `check` says it, and what their groups had. */
-static void test_plan_and_peak(void **state)
+TEST(test_plan_and_peak)
 {
     static const char *const runs[] = {
         "device.name=reference model.name=tiny comm.name=shm run.workers=4",
@@ -44,7 +39,6 @@ static void test_plan_and_peak(void **state)
         "model.name=alexnet_cifar10 comm.name=local_sgd run.workers=2",
         "model.name=mlp comm.name=shm run.workers=2",
         "model.name=lenet data.name=idx data.path=large comm.name=shm run.workers=2"};
-    (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct command command;
         char arguments[512];
@@ -67,7 +61,7 @@ static void test_plan_and_peak(void **state)
 }
 
 /* Refused by name, before the system has to end anything. */
-static void test_refused_in_groups(void **state)
+TEST(test_refused_in_groups)
 {
     static const struct {
         unsigned limit_mib;
@@ -77,7 +71,6 @@ static void test_refused_in_groups(void **state)
         {60, "run.workers=4 model.name=resnet20 data.samples=2000", " MiB"},
         {40, "model.name=lenet data.name=idx data.path=large", "data 'idx' take more than "},
         {400, "run.workers=1001 run.batch=1 data.samples=2000 model.name=tiny", "this run needs "}};
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
         struct command command;
         char arguments[512];

@@ -57,7 +57,7 @@ static void expect_passes(const json_t *result, const char *settings)
     }
 }
 
-static void test_exchange(void **state)
+TEST(test_exchange)
 {
     static const struct {
         int workers;
@@ -77,7 +77,6 @@ static void test_exchange(void **state)
         {5, ACROSS "comm.hosts=0,1,1,0,1 run.precision=fp32 comm.bucket=2000"},
         {5, ACROSS "comm.hosts=3+1+1 run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char settings[256];
         snprintf(settings, sizeof settings, "run.prove=yes run.steps=2 model.name=tiny_bn %s",
@@ -90,7 +89,7 @@ static void test_exchange(void **state)
 
 /* With NCCL inside machines, on a CUDA for tests: shares go down to the host, across by MPI and up
  * again; with as many workers to a machine and not, with none but one, in a thread of its own. */
-static void test_inside_nccl(void **state)
+TEST(test_inside_nccl)
 {
     static const struct {
         int workers;
@@ -101,7 +100,6 @@ static void test_inside_nccl(void **state)
                 {4, "comm.hosts=0,1,1,0 comm.bucket=212 run.comm_cores=1"},
                 {2, "comm.bucket=212"}}; /* one machine: nothing goes across */
     char *before = getenv("DPBENCH_PLUGIN_PATH");
-    (void)state;
     before = before ? strdup(before) : NULL;
     use_stand_in(true);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -123,7 +121,7 @@ static void test_inside_nccl(void **state)
 }
 
 /* In float64, losses of all steps: they see every weight. */
-static void test_identity(void **state)
+TEST(test_identity)
 {
     static const char terms[] =
         "run.precision=fp64 run.steps=5 run.warmup_steps=0 optimizer.learning_rate=0.1 "
@@ -132,7 +130,6 @@ static void test_identity(void **state)
         int workers;
         const char *strategy;
     } rows[] = {{3, MPI}, {4, ACROSS "comm.hosts=2x2 "}};
-    (void)state;
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         struct command alone;
         char settings[512];
@@ -176,9 +173,8 @@ static double expect_reported(int workers, const char *strategy)
     return bytes;
 }
 
-static void test_what_is_reported(void **state)
+TEST(test_what_is_reported)
 {
-    (void)state;
     double mpi = expect_reported(4, MPI), across = expect_reported(4, ACROSS "comm.hosts=2x2");
     assert_true(fmod(mpi, 2 * 3 * 4) == 0);
     if (across != mpi)
@@ -203,14 +199,13 @@ static void expect_opened_again(int workers, const char *strategy)
     command_free(&command);
 }
 
-static void test_opened_again(void **state)
+TEST(test_opened_again)
 {
-    (void)state;
     expect_opened_again(2, MPI);
     expect_opened_again(3, ACROSS "comm.hosts=2+1");
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const char *const rows[][2] = {
         {MPI, "comm 'mpi' works under mpirun or srun only"},
@@ -218,7 +213,6 @@ static void test_refused(void **state)
         {ACROSS "run.servers=1", "run.servers"},
         {ACROSS "comm.interface=lo", "comm.interface is of comm.transport = tcp and verbs"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s, FAULTS_BASE "%s", rows[i][0]);
@@ -248,9 +242,8 @@ static void expect_without(const char *arguments, int exit_code, const char *wor
 
 /* Where MPI was not built, and where its library is missing: who does not ask for it does
  * without. */
-static void test_without_mpi(void **state)
+TEST(test_without_mpi)
 {
-    (void)state;
     assert_int_equal(mkdir("without", 0755), 0);
     sandbox_copy_plugin("without", "comm_hierarchical.so", NULL, 0, 0);
     sandbox_copy_plugin("without", "comm_mpi.so", NULL, 0, 0);
@@ -263,7 +256,7 @@ static void test_without_mpi(void **state)
     remove_directory("without");
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
     static const struct {
         const char *strategy;
@@ -278,7 +271,6 @@ static void test_faults(void **state)
          0,
          {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;
         struct command command;

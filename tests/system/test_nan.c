@@ -36,11 +36,10 @@ static const char *warning(const struct command *command)
     "comm.name=shm optimizer.learning_rate=1e6 optimizer.momentum=0 eval.every=0 " \
     "run.warmup_steps=0 run.steps=40 "
 
-static void test_loss(void **state)
+TEST(test_loss)
 {
     struct command command;
     char text[64];
-    (void)state;
     dpbench(&command, deadline_s, FAULTS_BASE DIVERGES);
     assert_int_equal(command.exit_code, 1);
     const char *error = faults_only_error("loss", &command);
@@ -90,7 +89,7 @@ static void expect_caught(const char *settings)
 }
 
 /* On the cpu device no loss shows it; on every device, in every strategy, the update does. */
-static void test_weights(void **state)
+TEST(test_weights)
 {
     static const char *const devices[] = {
         "device.name=reference run.precision=fp64", "device.name=reference run.precision=fp32",
@@ -100,7 +99,6 @@ static void test_weights(void **state)
                                          "optimizer.name=adagrad", "optimizer.momentum=0"};
     const char *device = have_cpu_device() ? devices[2] : devices[1];
     char settings[256];
-    (void)state;
     for (size_t i = 0; i < (have_cpu_device() ? 5 : 2); i++) {
         snprintf(settings, sizeof settings, "comm.name=mutant_shm %s", devices[i]);
         if (strstr(settings, "run.precision=bf16") && !cpu_has_bf16())
@@ -119,11 +117,10 @@ static void test_weights(void **state)
 }
 
 /* Said once, though it stays; and in the next training, which loads it. */
-static void test_weights_continue(void **state)
+TEST(test_weights_continue)
 {
     struct command command;
     const char *device = have_cpu_device() ? "device.name=cpu" : "device.name=reference";
-    (void)state;
     dpbench(&command, deadline_s,
             FAULTS_BASE MUTANT "comm.name=mutant_shm %s run.nan=continue "
                                "checkpoint.save=nan.safetensors",
@@ -147,10 +144,9 @@ static void test_weights_continue(void **state)
 }
 
 /* What lies between the tensors stays zero, in a training as long as it may be. */
-static void test_gaps(void **state)
+TEST(test_gaps)
 {
     struct command command;
-    (void)state;
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
         dpbench(&command, deadline_s, FAULTS_BASE "eval.every=0 run.steps=300 run.prove=yes %s",
                 form_settings(form, "", 2));

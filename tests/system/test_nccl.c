@@ -56,7 +56,7 @@ static void expect_end(const struct training *run, int exit_code, const char *co
 /* ---- the same training run ----------------------------------------------------------------- */
 
 /* W workers are one that goes through W micro-batches, and what shm makes of them. */
-static void test_same_training(void **unused)
+TEST(test_same_training)
 {
     static const struct {
         int workers;
@@ -66,7 +66,6 @@ static void test_same_training(void **unused)
                 {4, "comm.bucket=4MiB"},
                 {2, "run.accumulate=2 comm.bucket=1000"}};
     struct training one, some, start;
-    (void)unused;
     train(&start, CUDA TINY "run.steps=1 run.workers=1 optimizer.learning_rate=0");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         bool twice = strstr(rows[i].settings, "accumulate") != NULL;
@@ -84,12 +83,11 @@ static void test_same_training(void **unused)
 
 /* The sum of two is the same in any order, and the optimizer's arithmetic is the host's: bit for
  * bit the weights of shm, step after step, in fp32 and with gradients in bf16. */
-static void test_bit_for_bit(void **unused)
+TEST(test_bit_for_bit)
 {
     static const char *const settings[] = {"comm.gradient=fp32 optimizer.name=adagrad",
                                            "comm.gradient=bf16 optimizer.nesterov=yes"};
     struct training shm, nccl, start;
-    (void)unused;
     train(&start, CUDA TINY "run.steps=1 run.workers=1 optimizer.learning_rate=0");
     for (int i = 0; i < 2; i++) {
         train(&shm, CUDA TINY "run.steps=4 run.workers=2 comm.name=shm %s", settings[i]);
@@ -123,9 +121,8 @@ static void check_account(const char *settings)
     training_free(&run);
 }
 
-static void test_account(void **unused)
+TEST(test_account)
 {
-    (void)unused;
     check_account("device.graphs=no");
     check_account("comm.capture=on run.warmup_steps=2");
 }
@@ -145,7 +142,7 @@ static void expect_capture(const struct training *run, int workers, const char *
 
 /* Launches of one graph are the same training, bit for bit, also where the rate is another in every
  * step, and around evaluations and checkpoints; and the same bytes. */
-static void test_captured(void **unused)
+TEST(test_captured)
 {
     static const struct {
         int workers;
@@ -159,7 +156,6 @@ static void test_captured(void **unused)
         {2, TINY "checkpoint.every=2 run.accumulate=3 "
                  "optimizer.momentum=0.9 optimizer.schedule=cosine"},
     };
-    (void)unused;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct training off, on;
         train(&off, NCCL "%s run.steps=6 run.workers=%d comm.capture=off", rows[i].settings,
@@ -179,11 +175,10 @@ static void test_captured(void **unused)
 }
 
 /* From the third step on a step is two launches, and NCCL is not called. */
-static void test_one_launch(void **unused)
+TEST(test_one_launch)
 {
     int calls[2];
     char trace[128];
-    (void)unused;
     snprintf(trace, sizeof trace, "%s/trace", cache);
     setenv("DPB_STAND_IN_TRACE", trace, 1);
     for (int i = 0; i < 2; i++) {
@@ -200,7 +195,7 @@ static void test_one_launch(void **unused)
 }
 
 /* What is in the way is named: `on` is refused, `auto` goes on without and says so. */
-static void test_not_captured(void **unused)
+TEST(test_not_captured)
 {
     static const char *const rows[][2] = {
         {"device.graphs=no", "device.graphs = no"},
@@ -208,7 +203,6 @@ static void test_not_captured(void **unused)
         {"run.profile=yes", "run.profile = yes"},
     };
     struct training run;
-    (void)unused;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         train_anyway(&run, TWO TINY "run.steps=3 comm.capture=on %s", rows[i][0]);
         expect_end(&run, 2, (const char *const[]){"comm.capture = on", rows[i][1], NULL});
@@ -230,14 +224,13 @@ static void test_not_captured(void **unused)
 
 /* A NCCL that sums wrongly: from the first exchange on it is the pattern that shows it; from later
  * ones proof, replicas. All in one bucket: the pattern is exchange 1. */
-static void test_mistakes(void **unused)
+TEST(test_mistakes)
 {
     static const struct {
         const char *mistake, *word;
     } rows[] = {{"left_out:1", "pattern"},     {"one_element:1", "pattern"},
                 {"diverged:1", "pattern"},     {"twice:2", "exchange"},
                 {"one_element:2", "exchange"}, {"diverged:4", "replica"}};
-    (void)unused;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct training run;
         setenv("DPB_STAND_IN_NCCL_WRONG", rows[i].mistake, 1);
@@ -251,7 +244,7 @@ static void test_mistakes(void **unused)
 /* ---- options --------------------------------------------------------------------------------- */
 
 /* What NCCL was given, by what the stand-in says of it. */
-static void test_options(void **unused)
+TEST(test_options)
 {
     static const struct {
         const char *settings, *words;
@@ -266,7 +259,6 @@ static void test_options(void **unused)
          "rank 1 of 2, CTAs 0 to 0, algo any, proto any, host "
          "this"},
     };
-    (void)unused;
     setenv("DPB_STAND_IN_NCCL_SAY", "1", 1);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct training run;
@@ -290,10 +282,9 @@ static void expect_refused(const char *settings, const char *const words[])
     training_free(&run);
 }
 
-static void test_refusals(void **unused)
+TEST(test_refusals)
 {
     struct training run;
-    (void)unused;
     train_anyway(&run, TINY "comm.name=nccl run.workers=2 run.steps=1 run.precision=fp32");
     expect_end(&run, 2, (const char *const[]){"nccl", "reference", NULL});
     training_free(&run);
@@ -310,10 +301,9 @@ static void test_refusals(void **unused)
 }
 
 /* `check` says it, too. */
-static void test_learners(void **unused)
+TEST(test_learners)
 {
     static const char *const ways[] = {NCCL, INSIDE};
-    (void)unused;
     for (size_t i = 0; i < 2; i++) {
         struct command command;
         dpbench(&command, 60, "check -c /dev/null run.steps=1 %s" TINY "run.learners=2", ways[i]);
@@ -331,10 +321,9 @@ static void test_learners(void **unused)
 
 /* The environment that contradicts an option is refused; what it says where no option does is what
  * NCCL goes by, and stands in the result. */
-static void test_environment(void **unused)
+TEST(test_environment)
 {
     struct training run;
-    (void)unused;
     setenv("NCCL_ALGO", "Tree", 1);
     setenv("NCCL_MAX_CTAS", "4", 1);
     expect_refused("comm.algo=ring", (const char *const[]){"comm.algo", "NCCL_ALGO = Tree", NULL});
@@ -350,7 +339,7 @@ static void test_environment(void **unused)
 }
 
 /* A rank whose environment sets NCCL otherwise than rank 0's is refused, by both. */
-static void test_ranks_that_differ(void **unused)
+TEST(test_ranks_that_differ)
 {
     static const char program[] = "%s/dpbench -c empty.ini " NCCL TINY "run.workers=2 run.steps=1 "
                                   "data.name=synthetic run.results=results";
@@ -358,7 +347,6 @@ static void test_ranks_that_differ(void **unused)
     const char *arguments[96];
     size_t n = 0;
     struct command command;
-    (void)unused;
     if (!have_plugin("comm_mpi"))
         skip();
     launchers_allow_root();
@@ -380,14 +368,13 @@ static void test_ranks_that_differ(void **unused)
 
 /* `dpbench comm` with arenas on the GPU: all elements of all exchanges are right, in place; and
  * sums that are wrong are found. */
-static void test_alone(void **unused)
+TEST(test_alone)
 {
     static const char arguments[] = "comm -c %s/empty.ini --json run.results=%s/results " NCCL
                                     "run.workers=2 comm.bucket=10kB comm.gradient=bf16 "
                                     "comm_test.sizes=8,30kB comm_test.iterations=4";
     struct command command;
     char path[128];
-    (void)unused;
     snprintf(path, sizeof path, "%s/empty.ini", cache);
     write_file(path, "", 0);
     dpbench(&command, 60.0, arguments, cache, cache);
@@ -415,7 +402,7 @@ static void test_alone(void **unused)
 
 /* Errors behind NCCL's calls and all-reduces that never come end the job, with step and bucket and
  * the rank that it began with. */
-static void test_errors(void **unused)
+TEST(test_errors)
 {
     static const struct {
         const char *strategy, *variable, *value, *words[5];
@@ -435,7 +422,6 @@ static void test_errors(void **unused)
          * names the one that is late and where it is. */
         {TWO_MACHINES, HANG, "1:16", {"waited 2", "phase 'exchange' of step ", "bucket ", NULL}},
     };
-    (void)unused;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct training run;
         double began_s = now_s();
@@ -454,9 +440,8 @@ static void test_errors(void **unused)
     }
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
-    (void)state;
     for (unsigned delay_us = 0; delay_us <= 1600000; delay_us += 800000) {
         struct started started;
         struct command command;

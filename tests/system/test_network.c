@@ -91,9 +91,8 @@ static void expect_interfaces(const struct command *command, const struct layout
     }
 }
 
-static void test_training(void **state)
+TEST(test_training)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct started started;
         struct command command;
@@ -153,10 +152,9 @@ static void expect_on_wire(const char *settings, const int *hosts, double expect
 
 /* The ring that is told of no machine in common has its ranks as they come: here each is on another
  * machine than the one before. */
-static void test_bytes_on_wire(void **state)
+TEST(test_bytes_on_wire)
 {
     static const int together[] = {0, 0, 1, 1}, in_turns[] = {0, 1, 0, 1};
-    (void)state;
     expect_on_wire(HIERARCHICAL "comm.hosts=2x2", together, 2);
     expect_on_wire(HIERARCHICAL "comm.hosts=0,1,0,1", in_turns, 2);
     expect_on_wire("comm.hosts=2x2", together, 3);
@@ -220,10 +218,9 @@ static void expect_link_down(const char *title, const int *hosts, int n, const c
         fail_msg("%s: the job ended %.1f s after the link went down", title, took_s);
 }
 
-static void test_link_down(void **state)
+TEST(test_link_down)
 {
     static const int apart[] = {0, 1}, together[] = {0, 0, 1, 1};
-    (void)state;
     expect_link_down("ring_tcp", apart, 2, "run.workers=2 comm.hosts=1+1" LONG);
     expect_link_down("hierarchical", together, 4, HIERARCHICAL "run.workers=4 comm.hosts=2x2" LONG);
     expect_link_down("ps_cpu", together, 4,
@@ -265,21 +262,19 @@ static void expect_killed(const char *title, int killed, const char *settings)
         fail_msg("%s: the job ended %.1f s after a rank was killed", title, took_s);
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
-    (void)state;
     expect_killed("hierarchical", 1, HIERARCHICAL "run.workers=4 comm.hosts=2x2" LONG);
     expect_killed("ps_cpu", 3, SERVERS "run.workers=3 run.servers=1 comm.hosts=2x2" LONG);
 }
 
 /* Both ends are asked for an address in a network that is there on one of them only. */
-static void test_no_interface(void **state)
+TEST(test_no_interface)
 {
     static const char *const words[] = {"comm.interface = 10.8.0.0/16", "eth0", "10.9.0.", NULL};
     static const int hosts[] = {0, 1};
     struct started started;
     struct command command;
-    (void)state;
     start(&started, hosts, 2,
           "run.workers=2 comm.hosts=1+1 run.steps=2 model.name=tiny data.name=synthetic "
           "device.name=reference comm.interface=10.8.0.0/16");

@@ -158,10 +158,9 @@ static void test_late_rank(void **state)
 }
 
 /* Nothing depends on it. */
-static void test_late_and_independent(void **state)
+TEST(test_late_and_independent)
 {
     struct command command;
-    (void)state;
     timed_run(&command, 0, "comm.name=independent" LATE "2");
     double punctual_ms = json_number_at(command.json, "ranks.0.step_ns.p10") / 1e6;
     double late_ms = json_number_at(command.json, "ranks.1.step_ns.median") / 1e6;

@@ -37,10 +37,9 @@ static void run(struct command *command, int exit_code, const char *arguments)
     dpbench_verb(command, deadline_s, exit_code, "predict", arguments);
 }
 
-static void test_run(void **state)
+TEST(test_run)
 {
     struct command command;
-    (void)state;
     run(&command, 0, "one.json --link 1Gbit,50us --workers 2,1024 --strategies ring_tcp --json");
     assert_string_equal(json_text_at(command.json, "schema"), "dpbench.predict/1");
     assert_string_equal(json_text_at(command.json, "measured.ready"), "measured");
@@ -59,7 +58,7 @@ static void test_run(void **state)
     command_free(&command);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *arguments, *word;
@@ -85,7 +84,6 @@ static void test_refusals(void **state)
         {"one.json --link 1Gbit,50us --strategies ps_cpu/shard", "ring_tcp/shard"},
         {"one.json --comm shm.json --per-machine 2 --inside 5GB,1us", "and --inside says it, too"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct command command;
         run(&command, 2, rows[i].arguments);

@@ -19,10 +19,9 @@ static int set_up(void **state)
     return result;
 }
 
-static void test_result(void **state)
+TEST(test_result)
 {
     struct command command;
-    (void)state;
     if (!have_cpu_device())
         skip();
     dpbench(&command, deadline_s, "-c x.ini --json run.workers=2 comm.name=shm eval.final=yes");
@@ -74,11 +73,10 @@ static struct sums add_pass(const json_t *rows, const char *pass, int step_calls
 }
 
 /* Of one worker the account's passes lie within the breakdown's, and all products are in it. */
-static void test_sums(void **state)
+TEST(test_sums)
 {
     enum { STEPS = 3, BATCH = 4 };
     struct command command;
-    (void)state;
     if (!have_cpu_device())
         skip();
     dpbench(&command, deadline_s, "-c x.ini --json run.batch=%d model.name=lenet", BATCH);
@@ -113,10 +111,9 @@ static double add_shares(const char *table, const char *head, const char *end)
     return sum;
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct command command;
-    (void)state;
     if (!have_cpu_device())
         skip();
     dpbench(&command, deadline_s, "-c x.ini");
@@ -130,10 +127,9 @@ static void test_table(void **state)
     command_free(&command);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s, "check -c x.ini device.name=reference run.precision=fp64");
     assert_int_equal(command.exit_code, 2);
     assert_non_null(strstr(command.err, "x.ini:6: device 'reference' keeps no account"));

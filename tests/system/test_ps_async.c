@@ -182,10 +182,9 @@ static void test_keeps(void **state)
 
 /* Where nothing is sent in a timed step, adding up gradients for a push is all that a core for
  * communication does for them. */
-static void test_accruing_takes_time(void **state)
+TEST(test_accruing_takes_time)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s,
             ASYNC "run.workers=1 run.servers=1 run.comm_cores=1 comm.bucket=4096 model.name=lenet "
                   "comm.push_every=1000 comm.fetch_every=1000 run.prove=no run.steps=12");
@@ -198,7 +197,7 @@ static void test_accruing_takes_time(void **state)
 /* ---- one worker ---------------------------------------------------------------------------- */
 
 /* Without others its gradients are of the weights that they are applied to. */
-static void test_one_worker(void **state)
+TEST(test_one_worker)
 {
     static const char *const forms[] = {
         "run.servers=1 run.accumulate=2",
@@ -207,7 +206,6 @@ static void test_one_worker(void **state)
         "run.servers=1 comm.bound=0 run.precision=fp32 comm.gradient=bf16",
         "run.servers=2 comm.bucket=388 comm.interface=lo comm.hosts=1+1+1",
         "run.servers=2 comm.bucket=388 comm.interface=lo comm.hosts=2+1"};
-    (void)state;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct training async, synchronous;
         char settings[256], *at;
@@ -228,14 +226,13 @@ static void test_one_worker(void **state)
 
 /* Without momentum a plain step of its own is the server's: by how many steps they are apart makes
  * no difference, but for the rounding of a sum. */
-static void test_one_worker_apart(void **state)
+TEST(test_one_worker_apart)
 {
 #define APART "model.name=tiny_bn run.precision=fp64 run.steps=14 optimizer.momentum=0 "
     static const char *const forms[] = {"comm.push_every=3 comm.fetch_every=3",
                                         "comm.fetch_every=5",
                                         "comm.push_every=2 comm.fetch_every=6 comm.bucket=776"};
     struct training synchronous;
-    (void)state;
     train(&synchronous, APART "comm.name=ps_cpu run.servers=2 run.accumulate=2");
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct training async;
@@ -248,12 +245,11 @@ static void test_one_worker_apart(void **state)
 }
 
 /* All gradients of a step: the synchronous mean. */
-static void test_all_of_them(void **state)
+TEST(test_all_of_them)
 {
     static const char *const forms[] = {"comm.policy=k_sync comm.k=3 run.servers=2",
                                         "comm.policy=k_async comm.k=3 run.servers=1"};
     struct training partial, synchronous;
-    (void)state;
 #define ALL "model.name=tiny_bn run.workers=3 comm.bucket=388 run.steps=8 run.precision=fp32 "
     train(&synchronous, ALL "comm.name=ps_cpu run.servers=2");
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -267,11 +263,10 @@ static void test_all_of_them(void **state)
 
 /* One worker alone gives all gradients of an update, at the same weights: micro-batches. (Dropout,
  * which is drawn by step, would differ.) */
-static void test_batches_of_one_worker(void **state)
+TEST(test_batches_of_one_worker)
 {
     enum { STEPS = 5, K = 3 };
     struct training batches, synchronous;
-    (void)state;
 #define MICRO "model.name=tiny_dense run.servers=2 comm.bucket=388 run.precision=fp32 "
     train(&batches, MICRO "comm.name=ps_async comm.policy=k_batch_sync comm.k=%d run.steps=%d", K,
           K * STEPS);
@@ -293,9 +288,8 @@ static double steps_of(const struct command *command, int rank)
 
 /* A worker of 100 ms a step beside two of much less: nobody trains on for as long as that one is
  * behind. Steps of all would take it minutes. */
-static void test_seconds(void **state)
+TEST(test_seconds)
 {
-    (void)state;
     for (int late = 0; late < 2; late++) {
         struct command command;
         dpbench(&command, deadline_s, ASYNC STRAGGLER "run.seconds=1", late);
@@ -311,7 +305,7 @@ static void test_seconds(void **state)
 
 /* The same with a bound, with evaluations, for which all meet, and by steps. Rank 0 and rank 1 are
  * late by turns; with DPB_ALL_CELLS both in each row (check-long). */
-static void test_other_ends(void **state)
+TEST(test_other_ends)
 {
     static const char *const rows[] = {
         "run.seconds=1 comm.bound=2",
@@ -324,7 +318,6 @@ static void test_other_ends(void **state)
         "run.seconds=0.5 eval.final=yes model.name=tiny_bn", /* all take part in it, far apart */
         "run.steps=4 run.steady_limit_s=0.5 run.steady_window=4 eval.final=yes",
         "run.seconds=0.5 comm.bound=1 checkpoint.every=3 checkpoint.save=a.safetensors"};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int late = 0; late < 2; late++) {
             struct command command;
@@ -339,12 +332,11 @@ static void test_other_ends(void **state)
         }
 }
 
-static void test_interrupt(void **state)
+TEST(test_interrupt)
 {
     /* In the last, two workers have ended before the signal. */
     static const char *const rows[] = {"", "comm.bound=2", "eval.every=6",
                                        "run.steps=40 eval.final=yes checkpoint.save=b.safetensors"};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct started started;
         struct command command;
@@ -369,7 +361,7 @@ static void test_interrupt(void **state)
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *settings, *words;
@@ -404,7 +396,6 @@ static void test_refusals(void **state)
          "servers do not see each step; leave out comm.bound", 2},
         {"run.workers=2 run.servers=1 comm.log=/no_such/log", "cannot write /no_such/log.2", 1},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s, ASYNC "%s", rows[i].settings);

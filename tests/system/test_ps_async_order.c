@@ -435,7 +435,7 @@ static void test_same_worker(void **state)
 }
 
 /* Core's own checks end these runs. */
-static void test_core_finds(void **state)
+TEST(test_core_finds)
 {
     static const struct {
         const char *settings, *words;
@@ -467,7 +467,6 @@ static void test_core_finds(void **state)
         {"comm.mutation=bound comm.bound=1 run.delay=constant(20ms) run.delay_ranks=1",
          "comm 'mutant_async' promises stale(1)"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct training training;
         train_anyway(&training,

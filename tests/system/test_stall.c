@@ -55,10 +55,9 @@ static const char *const where[] = {"rank 0 (worker, pid ",
                                     NULL};
 
 /* Once, though it lasts; and again, as it was, when the deadline passes. */
-static void test_stall_is_said_once(void **state)
+TEST(test_stall_is_said_once)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s, FAULTS_BASE STUCK);
     assert_int_equal(command.exit_code, 1);
     assert_int_equal(count_of(command.err, "warning: no progress for "), 1);
@@ -76,10 +75,9 @@ static void test_stall_is_said_once(void **state)
 }
 
 /* All hang, soon after each other: they are counted, not listed. */
-static void test_many_are_late(void **state)
+TEST(test_many_are_late)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s,
             FAULTS_BASE FAULTS_COMM
             "comm.fault=hang comm.hook=end comm.rank=-1 comm.call=9 run.stall_warning_s=1.5 "
@@ -94,11 +92,10 @@ static void test_many_are_late(void **state)
 
 /* A strategy whose event never fires is ended by that sentence, with and without a core of its
  * own. */
-static void test_forgotten_done(void **state)
+TEST(test_forgotten_done)
 {
     static const char *const cores[] = {"", "run.comm_cores=1"};
     struct command command;
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         dpbench(&command, deadline_s,
                 FAULTS_BASE FAULTS_COMM "comm.fault=forget comm.hook=end comm.rank=1 "
@@ -116,10 +113,9 @@ static void test_forgotten_done(void **state)
 }
 
 /* Behind a server: who is late is not the one who is waited for, but whom that one waits for. */
-static void test_late_behind_a_server(void **state)
+TEST(test_late_behind_a_server)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s,
             FAULTS_BASE STUCK
             "comm.inner=ps_cpu run.servers=1 run.timeout_s=1 run.stall_warning_s=0");
@@ -165,14 +161,13 @@ static void end_other(pid_t pid)
 
 /* It computes for two seconds in a hook, four times as long as the warning's time; for longer than
  * all deadlines another process has its core, and it is ready to run but does not. */
-static void test_work_is_no_stall(void **state)
+TEST(test_work_is_no_stall)
 {
     static const struct sched_param none;
     struct started started;
     struct command command;
     cpu_set_t first;
     pid_t worker;
-    (void)state;
     faults_start_long(&started, "comm.name=independent device.name=fault device.fault=busy "
                                 "device.hook=forward run.workers=1 run.stall_warning_s=0.5 "
                                 "run.timeout_s=0.5 run.seconds=0.1");
@@ -213,13 +208,12 @@ static void await_state(pid_t pid, char wanted)
 }
 
 /* ^Z, for longer than any deadline of the job; then fg. */
-static void test_suspended(void **state)
+TEST(test_suspended)
 {
     struct started started;
     struct command command;
     struct traces before;
     pid_t pids[3];
-    (void)state;
     traces_take(&before, ".");
     faults_start_long(&started, "comm.name=ps_cpu run.servers=1 run.seconds=2 run.timeout_s=1 "
                                 "run.stall_warning_s=0.5");
@@ -242,12 +236,11 @@ static void test_suspended(void **state)
 }
 
 /* One that hangs anyway: the time for which it was suspended is no stall. */
-static void test_suspension_is_no_stall(void **state)
+TEST(test_suspension_is_no_stall)
 {
     struct started started;
     struct command command;
     pid_t pids[2];
-    (void)state;
     faults_start_long(&started, FAULTS_COMM "comm.fault=hang comm.hook=bind run.timeout_s=20 "
                                             "run.stall_warning_s=1.5");
     faults_await_ranks(&started, pids, 2);
@@ -303,13 +296,12 @@ static void test_frozen(void **state)
 }
 
 /* Killed while it stands still: nothing of it is left. */
-static void test_killed_while_suspended(void **state)
+TEST(test_killed_while_suspended)
 {
     struct started started;
     struct command command;
     struct traces before;
     pid_t pids[2];
-    (void)state;
     traces_take(&before, ".");
     faults_start_long(&started, "comm.name=shm");
     faults_await_ranks(&started, pids, 2);
@@ -325,12 +317,11 @@ static void test_killed_while_suspended(void **state)
 
 /* Each is stopped while it waits for the other: none of their deadlines passes, the launcher's
  * does. */
-static void test_all_are_stopped(void **state)
+TEST(test_all_are_stopped)
 {
     struct started started;
     struct command command;
     pid_t pids[2];
-    (void)state;
     faults_start_long(&started, "comm.name=shm run.timeout_s=2 run.stall_warning_s=0");
     faults_await_ranks(&started, pids, 2);
     usleep(700000);
@@ -351,11 +342,10 @@ static void test_all_are_stopped(void **state)
 }
 
 /* A reader that stops reading what is printed does not keep the launcher from its job. */
-static void test_full_stderr(void **state)
+TEST(test_full_stderr)
 {
     char program[4200];
     int ends[2], status;
-    (void)state;
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     assert_int_equal(pipe(ends), 0);
     static char filling[4096];
@@ -389,10 +379,9 @@ static void test_full_stderr(void **state)
 
 /* ---- numbers ------------------------------------------------------------------------------- */
 
-static void test_busy_machine(void **state)
+TEST(test_busy_machine)
 {
     struct command command;
-    (void)state;
     pid_t other = start_other();
     dpbench(&command, deadline_s,
             FAULTS_BASE "comm.name=shm run.seconds=1 run.workers=1 device.threads=1 eval.every=0");

@@ -23,10 +23,9 @@ static const double deadline_s = 60.0;
     "model.name=resnet50 run.batch=8192 data.samples=20000 data.distinct=2 eval.every=0 " \
     "comm.name=shm run.workers=2 "
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const char *const commands[] = {"", "check "};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct command command;
         struct traces before;
@@ -43,10 +42,9 @@ static void test_refused(void **state)
     }
 }
 
-static void test_warned(void **state)
+TEST(test_warned)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s, "check -c base.ini " HUGE_RUN "run.memory=warn");
     assert_int_equal(command.exit_code, 0);
     expect_words("check", command.err, (const char *const[]){"warning: this run needs ", NULL});
@@ -55,13 +53,12 @@ static void test_warned(void **state)
 
 /* Data that a source keeps, its helper threads' batches and the processes themselves are in the
  * plan. */
-static void test_data_and_processes_count(void **state)
+TEST(test_data_and_processes_count)
 {
     static const char *const settings[] = {
         "data.name=synthetic model.name=tiny", "data.name=idx data.path=big model.name=tiny",
         "data.name=synthetic model.name=tiny data.threads=64 run.batch=1000 data.samples=9000"};
     double mib[3];
-    (void)state;
     sandbox_write("plain.ini", "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 2\n"
                                "[device]\nname = reference\nthreads = 1\n");
     dataset_idx("big", 20000, 8); /* of 28 x 28 bytes: 15 MiB */
@@ -88,10 +85,9 @@ static void test_data_and_processes_count(void **state)
 #define LARGE_RUN LARGE_MODEL "run.batch=512 "
 
 /* The limit is what counts, not the machine; without the check the system ends the worker. */
-static void test_control_group(void **state)
+TEST(test_control_group)
 {
     struct command command;
-    (void)state;
     if (!run_in_group(&command, 128, LARGE_RUN))
         skip();
     if (command.exit_code != 2)

@@ -53,9 +53,8 @@ static void read_trace(struct command *command, const char *settings, const char
         fail_msg("%s: %s%s", settings, command->out, command->err);
 }
 
-static void test_forms(void **state)
+TEST(test_forms)
 {
-    (void)state;
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
         const int workers = form->network ? 2 : 3;
         const char *settings = form_settings(form, "", workers);
@@ -69,7 +68,7 @@ static void test_forms(void **state)
 }
 
 /* Where exchanges cross the ends of steps, and where the exchange has a thread of its own. */
-static void test_others(void **state)
+TEST(test_others)
 {
     static const char *const settings[] = {
         "comm.name=shm run.workers=2 comm.late=1",
@@ -79,7 +78,6 @@ static void test_others(void **state)
         "comm.name=ps_async run.workers=2 run.servers=1 run.delay=constant(2ms) run.delay_ranks=1",
         "run.mode=forward",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         struct command command;
         trace(&command, settings[i]);
@@ -108,10 +106,9 @@ static json_t *load_trace(void)
 }
 
 /* The last steps, what is between them and behind them, and what helper threads do. */
-static void test_window(void **state)
+TEST(test_window)
 {
     struct command command;
-    (void)state;
     trace(&command, "comm.name=shm run.workers=2 run.steps=30 run.trace_steps=7 eval.every=28 "
                     "eval.final=yes data.test_samples=20 checkpoint.save=c.safetensors "
                     "data.threads=2");
@@ -124,10 +121,9 @@ static void test_window(void **state)
     json_decref(document);
 }
 
-static void test_layers(void **state)
+TEST(test_layers)
 {
     struct command command;
-    (void)state;
     if (!have_cpu_device())
         skip();
     trace(&command, "device.name=cpu model.name=lenet run.batch=2 run.profile=yes comm.name=shm "
@@ -142,10 +138,9 @@ static void test_layers(void **state)
 
 /* Steps of more spans than there is room for are left out whole, and the file and the result say
  * so. */
-static void test_too_many(void **state)
+TEST(test_too_many)
 {
     struct command command;
-    (void)state;
     trace(&command, "comm.name=shm run.workers=2 run.trace_steps=3 comm.bucket=8 run.steps=12");
     json_t *document = load_trace();
     const double n = json_number_at(document, "otherData.ranks.0.steps");
@@ -166,12 +161,11 @@ static void test_too_many(void **state)
 
 /* ---- a death ------------------------------------------------------------------------------- */
 
-static void test_death(void **state)
+TEST(test_death)
 {
     struct started started;
     struct command command;
     pid_t pids[2];
-    (void)state;
     unlink("t.json");
     faults_start_long(&started, "run.trace=t.json comm.name=shm");
     faults_await_ranks(&started, pids, 2);
@@ -203,10 +197,9 @@ static void expect_refused(const char *arguments, const char *words)
     command_free(&command);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct command command;
-    (void)state;
     expect_refused("-c x.ini run.trace=none/t.json",
                    "run.trace = none/t.json: none cannot be written to: No such file");
     expect_refused("-c x.ini run.trace=.", "run.trace = . is there and is no regular file");
@@ -222,10 +215,9 @@ static void test_refused(void **state)
 }
 
 /* Nothing is beside the file, and a run without the setting leaves none. */
-static void test_absent(void **state)
+TEST(test_absent)
 {
     struct command command;
-    (void)state;
     trace(&command, "run.trace=");
     assert_int_not_equal(access("t.json", F_OK), 0);
 }

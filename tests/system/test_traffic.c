@@ -82,10 +82,9 @@ static void test_bytes_reported(void **state)
         }
 }
 
-static void test_independent_moves_nothing(void **state)
+TEST(test_independent_moves_nothing)
 {
     struct training training;
-    (void)state;
     train(&training, "model.name=tiny run.workers=3 comm.name=independent run.steps=2000");
     expect_equal(&training, "comm.bytes_per_step",
                  json_number_at(training.command.json, "comm.bytes_per_step"), 0.0);

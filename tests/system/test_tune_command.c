@@ -55,10 +55,9 @@ static void expect_trials(const json_t *document, const char *axis, const char *
 }
 
 /* The fourth value gains 5 %, so the fifth, which would gain most, is never run. */
-static void test_finds_the_planted_best(void **state)
+TEST(test_finds_the_planted_best)
 {
     struct command command;
-    (void)state;
     write_base(PLANTED);
     run(&command, 0, "tune -c tune.ini --output found.json");
     expect_words("tune", command.out,
@@ -86,10 +85,9 @@ static void test_finds_the_planted_best(void **state)
 }
 
 /* comm 'timed' refuses two workers, and core a network of terabytes. */
-static void test_refusals_end_directions(void **state)
+TEST(test_refusals_end_directions)
 {
     struct command command;
-    (void)state;
     write_base("[tune]\nrun.workers = 1..4\nmodel.parameters = 32, 1000000000\n"
                "device.forward = 200, 50\nretry_disturbed = 0\nthreshold = 40\n");
     run(&command, 0, "tune -c tune.ini --json");
@@ -113,13 +111,12 @@ static void test_refusals_end_directions(void **state)
 }
 
 /* What ran is kept, and the search goes on from there. */
-static void test_interrupted(void **state)
+TEST(test_interrupted)
 {
     struct started started;
     struct command command;
     char program[PATH_MAX];
     const char *const words[] = {program, "tune", "-c", "tune.ini", "--output", "cut.json", NULL};
-    (void)state;
     write_base(PLANTED);
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     command_start(&started, words, NULL);
@@ -138,7 +135,7 @@ static void test_interrupted(void **state)
     command_free(&command);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const struct {
         const char *arguments, *tune, *message;
@@ -156,7 +153,6 @@ static void test_refused(void **state)
         {"gate --base /bin/true -c tune.ini", "[tune]\nrun.batch = 8, 16\n",
          "`dpbench gate` runs the same cells by both builds"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct command command;
         write_base(rows[i].tune);

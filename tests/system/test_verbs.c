@@ -25,10 +25,9 @@ static void skip_with_devices(void)
     skip();
 }
 
-static void test_plugins(void **state)
+TEST(test_plugins)
 {
     struct command command;
-    (void)state;
     skip_with_devices();
     dpbench(&command, 60, "plugins");
     assert_int_equal(command.exit_code, 0);
@@ -55,13 +54,12 @@ static void test_plugins(void **state)
     command_free(&command);
 }
 
-static void test_run(void **state)
+TEST(test_run)
 {
     static const char *const strategies[] = {
         "comm.name=ring_verbs", "comm.name=hierarchical comm.transport=verbs comm.hosts=1+1",
         "comm.name=ps_cpu comm.transport=verbs comm.hosts=1+1",
         "comm.name=ps_cpu comm.transport=verbs run.servers=1 comm.hosts=2+1"};
-    (void)state;
     skip_with_devices();
     for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
         struct training training;
@@ -75,12 +73,11 @@ static void test_run(void **state)
     }
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
     static const char text[] = "[comm]\nname = ring_verbs\npoll = perhaps\n";
     struct command command;
     char directory[64], path[80];
-    (void)state;
     dpbench(&command, 60, "help ring_verbs");
     assert_int_equal(command.exit_code, 0);
     assert_non_null(strstr(command.out, "comm.gid_index = integer, -1 to 255; default -1"));

@@ -160,12 +160,11 @@ static bool same_losses(const struct command *a, const struct command *b)
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void test_listed(void **state)
+TEST(test_listed)
 {
     struct command command;
     size_t n = 0, i;
     const json_t *row;
-    (void)state;
     dpbench(&command, deadline_s, "plugins --json");
     json_array_foreach(json_at(command.json, "plugins"), i, row)
     {
@@ -182,9 +181,8 @@ static void test_listed(void **state)
 }
 
 /* One of each kind at once, with any number of workers, are the training that the real ones do. */
-static void test_all_train(void **state)
+TEST(test_all_train)
 {
-    (void)state;
     for (int workers = 1; workers <= 4; workers++) {
         struct command own_run, real;
         char arguments[256];
@@ -212,9 +210,8 @@ static void test_all_train(void **state)
 }
 
 /* Local SGD keeps its contract; meeting after every step it is the synchronous mean. */
-static void test_local_sgd(void **state)
+TEST(test_local_sgd)
 {
-    (void)state;
     for (int workers = 1; workers <= 3; workers++) {
         struct command every, third, mean;
         char arguments[256];
@@ -240,7 +237,7 @@ static void test_local_sgd(void **state)
 }
 
 /* Each claim of local SGD's contract that is changed is found by the first check. */
-static void test_local_sgd_must_keep_its_contract(void **state)
+TEST(test_local_sgd_must_keep_its_contract)
 {
     static const struct own broken = {"comm", "broken"};
     static const char *const lies[][2] = {
@@ -250,7 +247,6 @@ static void test_local_sgd_must_keep_its_contract(void **state)
     };
     char *good = read_text("comm_local_sgd.c");
     char *named = replaced(good, ".name = \"local_sgd\"", ".name = \"broken\"");
-    (void)state;
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         struct command command;
         char *text = replaced(named, lies[i][0], lies[i][1]);
@@ -268,10 +264,9 @@ static void test_local_sgd_must_keep_its_contract(void **state)
     free(good);
 }
 
-static void test_change_what_is_computed(void **state)
+TEST(test_change_what_is_computed)
 {
     struct command plain, shifted, hidden;
-    (void)state;
     train(&plain, "");
     train(&shifted, "data.path=shifted.csv");
     train(&hidden, "model.hidden=5");
@@ -287,13 +282,12 @@ static void test_change_what_is_computed(void **state)
 }
 
 /* A model that takes images of one size only. */
-static void test_fixed_image(void **state)
+TEST(test_fixed_image)
 {
     static const struct own fixed = {"model", "fixed"};
     char *any = read_text("model_perceptron.c");
     char *named = replaced(any, ".name = \"perceptron\"", ".name = \"fixed\"");
     char *text = replaced(named, "any_image = true", "any_image = false");
-    (void)state;
     write_file("model_fixed.c", text, strlen(text));
     build_plugin(&fixed, ".", "");
     expect_refused(
@@ -304,9 +298,8 @@ static void test_fixed_image(void **state)
     free(text);
 }
 
-static void test_refuse_what_they_cannot(void **state)
+TEST(test_refuse_what_they_cannot)
 {
-    (void)state;
     sandbox_write("word.csv", "1,2,3,4,5\n0,1,2,x,4\n");
     expect_refused("device.name=one_layer model.hidden=5",
                    (const char *const[]){"device 'one_layer' computes one dense layer",
@@ -363,9 +356,8 @@ static const struct misfit {
      {"ops_size is ", "here it is ", "rebuild"}},
 };
 
-static void test_misfits_are_refused(void **state)
+TEST(test_misfits_are_refused)
 {
-    (void)state;
     assert_int_equal(mkdir("misfit", 0777), 0);
     setenv("DPBENCH_PLUGIN_PATH", "misfit:.", 1);
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
@@ -392,7 +384,7 @@ static void test_misfits_are_refused(void **state)
 /* ---- dpbench new ---------------------------------------------------------------------------- */
 
 /* A new plugin, under a name of its own, builds and conforms. Nothing is replaced. */
-static void test_new(void **state)
+TEST(test_new)
 {
     static const struct {
         const char *kind, *name, *settings;
@@ -400,7 +392,6 @@ static void test_new(void **state)
                 {"data", "ours", "data.path=rows.txt"},
                 {"comm", "yours", "run.workers=2 comm.bucket=1"},
                 {"codec", "theirs", "comm.codec_feedback=no"}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s, "new %s %s", rows[i].kind, rows[i].name);
@@ -419,7 +410,7 @@ static void test_new(void **state)
     sandbox_write("mine/model_mine.c", "changed");
 }
 
-static void test_new_refuses(void **state)
+TEST(test_new_refuses)
 {
     static const char *const rows[][2] = {
         {"model mine", "the directory mine cannot be made: File exists"},
@@ -428,7 +419,6 @@ static void test_new_refuses(void **state)
         {"comm ../up", "'../up' is no name"},
         {"comm", "a kind and a name are wanted"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s, "new %s", rows[i][0]);
@@ -546,9 +536,8 @@ static const struct mistake {
      {"FAILED   foreign messages", "at random"}},
 };
 
-static void test_conform_finds_mistakes(void **state)
+TEST(test_conform_finds_mistakes)
 {
-    (void)state;
     assert_int_equal(mkdir("mistake", 0777), 0);
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         const struct mistake *m = &mistakes[i];
@@ -572,7 +561,7 @@ static void test_conform_finds_mistakes(void **state)
     }
 }
 
-static void test_conform_refuses(void **state)
+TEST(test_conform_refuses)
 {
     static const char *const rows[][2] = {
         {"", "which plugin? give its file"},
@@ -584,7 +573,6 @@ static void test_conform_refuses(void **state)
         {"data_csv.so data.path=none.csv", "refused every trial"},
         {"device_one_layer.so device.threads=1", "device 'one_layer' has no options"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s, "conform %s", rows[i][0]);

@@ -145,9 +145,8 @@ static void check_record(const struct bitmap *map, const struct dpb_record *reco
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void test_random_steps(void **state)
+TEST(test_random_steps)
 {
-    (void)state;
     struct bitmap map;
     int64_t first_ns = clock_ns, sum = 0, paused_ns = 0;
     dpb_account_begin(0.5);
@@ -174,9 +173,8 @@ static void test_random_steps(void **state)
 }
 
 /* More spans than there is room for: the first count, the rest is said; the next step has room. */
-static void test_too_many_spans(void **state)
+TEST(test_too_many_spans)
 {
-    (void)state;
     for (int step = 0; step < 2; step++) {
         int64_t n = step == 0 ? CAPACITY + 100 : CAPACITY;
         dpb_account_begin(0.5);
@@ -190,9 +188,8 @@ static void test_too_many_spans(void **state)
 }
 
 /* Looks within a wait are part of it, however many. */
-static void test_nested(void **state)
+TEST(test_nested)
 {
-    (void)state;
     dpb_account_begin(0.5);
     clock_ns += 3;
     dpb_account_mark(DPB_PART_FORWARD);
@@ -214,9 +211,8 @@ static void test_nested(void **state)
 }
 
 /* Records beyond the journal's capacity are not written; an end without a step is none. */
-static void test_full_journal(void **state)
+TEST(test_full_journal)
 {
-    (void)state;
     journal->capacity = 2;
     for (int i = 0; i < 4; i++) {
         dpb_account_begin(0.25 * i);
@@ -246,10 +242,9 @@ static void *report_many(void *argument)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     pthread_t threads[THREADS];
-    (void)state;
     for (int round = 0; round < 50; round++) {
         dpb_account_begin(0.5);
         for (intptr_t t = 0; t < THREADS; t++)
@@ -266,7 +261,7 @@ static void test_threads(void **state)
 
 /* By the device: a step's times and spans come when the next one has begun, whose bytes are its
  * own. */
-static void test_by_device(void **state)
+TEST(test_by_device)
 {
     const int64_t t = clock_ns;
     const struct dpb_device_times times = {.begin_ns = t + 50,
@@ -275,7 +270,6 @@ static void test_by_device(void **state)
                                            .backward_ns = 55,
                                            .exchange_ns = 30,
                                            .idle_ns = 5};
-    (void)state;
     dpb_account_by_device(false);
     dpb_account_begin(0.5);
     assert_false(dpb_account_awaits_device());
@@ -319,9 +313,8 @@ static void test_by_device(void **state)
 }
 
 /* Gradients are final after so much of the step as no communicator code takes. */
-static void test_ready(void **state)
+TEST(test_ready)
 {
-    (void)state;
     journal->timed_from = UINT64_MAX;
     for (int step = 0; step < 3; step++) {
         if (step == 1)
@@ -350,10 +343,9 @@ static void test_ready(void **state)
 
 /* Of steps that are timed and have a record: neither those of the warm-up, nor the one that is not
  * over, nor those behind a full journal. */
-static void test_coding(void **state)
+TEST(test_coding)
 {
     enum { BEFORE = 2, TIMED = 3, BEHIND = 2 };
-    (void)state;
     journal->timed_from = UINT64_MAX;
     journal->capacity = BEFORE + TIMED;
     for (uint64_t step = 0; step < BEFORE + TIMED + BEHIND; step++) {

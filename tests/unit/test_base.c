@@ -24,9 +24,8 @@ static int reset(void **state)
     return 0;
 }
 
-static void test_first_error(void **state)
+TEST(test_first_error)
 {
-    (void)state;
     dpb_status status = DPB_FAILED;
     assert_string_equal(dpb_first_error(&status), "");
     assert_int_equal(status, DPB_OK);
@@ -46,9 +45,8 @@ static void test_first_error(void **state)
     assert_int_equal(status, DPB_OK);
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
-    (void)state;
     capture_begin();
     dpb_log_set_prefix("[1 host] ");
     dpb_log(DPB_LOG_INFO, "plain");
@@ -60,9 +58,8 @@ static void test_lines(void **state)
     assert_string_equal(capture_end(), "[1 host] plain\n[1 host] warning: two\n[1 host] lines\n");
 }
 
-static void test_long_message(void **state)
+TEST(test_long_message)
 {
-    (void)state;
     static char text[20000];
     memset(text, '\n', sizeof text - 1); /* the prefix before each line makes it longer still */
     memset(text, 'x', 100);
@@ -101,9 +98,8 @@ static void see_warning(void *context, const char *code, const char *text)
     snprintf(seen->text, sizeof seen->text, "%s", text);
 }
 
-static void test_hooks(void **state)
+TEST(test_hooks)
 {
-    (void)state;
     struct seen seen = {0};
     struct dpb_log_hooks hooks = {see_error, see_warning, &seen, true};
     dpb_log_set_hooks(&hooks);
@@ -123,9 +119,8 @@ static void test_hooks(void **state)
     assert_string_equal(seen.text, "by 3");
 }
 
-static void test_warnings(void **state)
+TEST(test_warnings)
 {
-    (void)state;
     const char *code, *text;
     assert_false(dpb_warning_at(0, &code, &text));
     capture_begin();
@@ -181,9 +176,8 @@ static void *talk(void *context)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     pthread_t thread[THREADS];
     int number[THREADS], next[THREADS] = {0}, others = 0;
     capture_begin();
@@ -209,9 +203,8 @@ static void test_threads(void **state)
     assert_false(dpb_warning_at(10, &code, &text));
 }
 
-static void test_status(void **state)
+TEST(test_status)
 {
-    (void)state;
     assert_string_equal(dpb_status_name(DPB_NOT_STEADY), "NOT_STEADY");
     assert_string_equal(dpb_status_name((dpb_status)99), "UNKNOWN");
     assert_int_equal(dpb_status_exit_code(DPB_OK), 0);
@@ -220,9 +213,8 @@ static void test_status(void **state)
     assert_int_equal(dpb_status_exit_code((dpb_status)99), 1);
 }
 
-static void test_alloc(void **state)
+TEST(test_alloc)
 {
-    (void)state;
     static const size_t sizes[] = {
         0, 1, 63, 64, 65, 4097, (2u << 20) - 1, 2u << 20, (6u << 20) + 5};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -245,19 +237,17 @@ static void test_alloc(void **state)
     assert_int_equal(status, DPB_NO_MEMORY);
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
-    (void)state;
     int64_t before = dpb_now_ns();
     usleep(2000);
     int64_t passed = dpb_now_ns() - before;
     assert_true(passed >= 2000000 && passed < INT64_C(10000000000));
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
     char small[8], middle[16], none[1];
-    (void)state;
     struct dpb_text text = dpb_text_in(small, sizeof small), empty = dpb_text_in(none, 1),
                     list = dpb_text_in(middle, sizeof middle);
     dpb_text_add(&text, "%s", "12345");

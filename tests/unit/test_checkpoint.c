@@ -175,9 +175,8 @@ static void check_load(const struct fixture *f)
     free(state);
 }
 
-static void test_round_trip(void **unused)
+TEST(test_round_trip)
 {
-    (void)unused;
     for (dpb_dtype type = DPB_FP64; type <= DPB_FP32; type++) {
         struct fixture f;
         fixture_open(&f, type);
@@ -192,9 +191,8 @@ static void test_round_trip(void **unused)
 }
 
 /* F32 read as fp64 is exact, and back; F64 is rounded. */
-static void test_conversion(void **unused)
+TEST(test_conversion)
 {
-    (void)unused;
     struct fixture single, twice;
     fixture_open(&single, DPB_FP32);
     fixture_open(&twice, DPB_FP64);
@@ -219,13 +217,12 @@ static void test_conversion(void **unused)
 }
 
 /* The file against the format's description, read with nothing of ours. */
-static void test_format(void **unused)
+TEST(test_format)
 {
     static const char *const metadata[] = {"step", "12", "model", "n\"et", NULL};
     static const char *const names[] = {"__metadata__", "conv.weight",     "bn.weight",
                                         "bn.bias",      "bn.running_mean", "bn.running_var",
                                         "fc.weight",    "fc.bias"};
-    (void)unused;
     struct fixture f;
     fixture_open(&f, DPB_FP32);
     save(&f, metadata);
@@ -293,9 +290,8 @@ static void check_refused(const struct fixture *f, const char *reason)
     free(state);
 }
 
-static void test_refuses_damaged_files(void **unused)
+TEST(test_refuses_damaged_files)
 {
-    (void)unused;
     struct fixture f;
     fixture_open(&f, DPB_FP32);
     check_refused(&f, "No such file");
@@ -345,7 +341,7 @@ static void test_refuses_damaged_files(void **unused)
 }
 
 /* Right files but for one value: `member` of tensor `name` becomes `value` (NULL: goes). */
-static void test_refuses_wrong_headers(void **unused)
+TEST(test_refuses_wrong_headers)
 {
     static const struct {
         const char *name, *member, *value, *reason;
@@ -372,7 +368,6 @@ static void test_refuses_wrong_headers(void **unused)
         {"fc.bias", "data_offsets", "\"all\"", "no data_offsets"},
         {"fc.bias", "data_offsets", NULL, "no data_offsets"},
     };
-    (void)unused;
     struct fixture f;
     fixture_open(&f, DPB_FP32);
     save(&f, NULL);
@@ -429,9 +424,8 @@ static void save_training(struct fixture *f, const char *name, float *optimizer)
         fail_msg("%s", dpb_first_error(NULL));
 }
 
-static void test_a_training_comes_back(void **unused)
+TEST(test_a_training_comes_back)
 {
-    (void)unused;
     struct fixture f;
     fixture_open(&f, DPB_FP32);
     size_t bytes = f.graph->n_elements * sizeof(float);
@@ -480,9 +474,8 @@ static void check_training_refused(const struct fixture *f, const char *optimize
     assert_int_equal(progress.step, 77);
 }
 
-static void test_refuses_another_training(void **unused)
+TEST(test_refuses_another_training)
 {
-    (void)unused;
     struct fixture f;
     fixture_open(&f, DPB_FP32);
     float *state = malloc(f.graph->n_elements * sizeof(float));
@@ -513,9 +506,8 @@ static void test_refuses_another_training(void **unused)
 }
 
 /* Tensors of others are left out with a warning; PyTorch's counters without one. */
-static void test_other_tensors(void **unused)
+TEST(test_other_tensors)
 {
-    (void)unused;
     struct fixture f;
     fixture_open(&f, DPB_FP32);
     save(&f, NULL);
@@ -560,9 +552,8 @@ static void check_save_fails(const struct fixture *f, const char *path, const ch
         fail_msg("expected '%s', got status %d: %s", reason, (int)status, message);
 }
 
-static void test_keeps_the_old_file(void **unused)
+TEST(test_keeps_the_old_file)
 {
-    (void)unused;
     struct fixture f;
     fixture_open(&f, DPB_FP32);
     save(&f, NULL);
@@ -582,9 +573,8 @@ static void test_keeps_the_old_file(void **unused)
     fixture_close(&f);
 }
 
-static void test_names_where_it_cannot_write(void **unused)
+TEST(test_names_where_it_cannot_write)
 {
-    (void)unused;
     struct fixture f;
     fixture_open(&f, DPB_FP32);
     save(&f, NULL);

@@ -109,9 +109,8 @@ static void assert_record(const struct source *source, dpb_split split, uint64_t
     assert_memory_equal(image, record + 1, IMAGE);
 }
 
-static void test_records_as_they_are(void **state)
+TEST(test_records_as_they_are)
 {
-    (void)state;
     put_good();
     struct source source = open_good(NULL);
     const struct dpb_sample_format *format = &source.info.format;
@@ -131,9 +130,8 @@ static void test_records_as_they_are(void **state)
 }
 
 /* Mean 0 and standard deviation 1 in each channel of the training set. */
-static void test_normalised_by_channel(void **state)
+TEST(test_normalised_by_channel)
 {
-    (void)state;
     put_good();
     struct source source = open_good(NULL);
     for (int c = 0; c < 3; c++) {
@@ -155,9 +153,8 @@ static void test_normalised_by_channel(void **state)
     source_close(&source);
 }
 
-static void test_a_subset_is_a_warning(void **state)
+TEST(test_a_subset_is_a_warning)
 {
-    (void)state;
     char path[512];
     const char *code, *text;
     put_good();
@@ -175,9 +172,8 @@ static void test_a_subset_is_a_warning(void **state)
     dpb_warnings_clear();
 }
 
-static void test_nothing_is_kept_where_nothing_is_fetched(void **state)
+TEST(test_nothing_is_kept_where_nothing_is_fetched)
 {
-    (void)state;
     put_good();
     request.info_only = true;
     size_t before = allocated_bytes;
@@ -207,9 +203,8 @@ static void padded_crop(const uint8_t *image, const uint8_t padding[3], int left
     }
 }
 
-static void test_crops_are_windows_of_the_padded_image(void **state)
+TEST(test_crops_are_windows_of_the_padded_image)
 {
-    (void)state;
     put_good();
     struct source source = open_good("data.augment=crop_flip");
     uint8_t padding[3];
@@ -237,14 +232,13 @@ static void test_crops_are_windows_of_the_padded_image(void **state)
 
 /* Red says in which column of the image a pixel was, green in which row: where every window lies
  * can be read off it. Each of 9 x 9 x 2 should come equally often. */
-static void test_crops_are_uniform(void **state)
+TEST(test_crops_are_uniform)
 {
     enum { EPOCHS = 1000, SAMPLES = 16, CELLS = 9 * 9 * 2 };
     uint8_t records[SAMPLES][RECORD];
     uint64_t indices[SAMPLES], count[CELLS] = {0};
     static uint8_t images[SAMPLES][IMAGE];
     int32_t labels[SAMPLES];
-    (void)state;
     put_good();
     for (int i = 0; i < SAMPLES; i++) {
         indices[i] = (uint64_t)i;
@@ -300,9 +294,8 @@ static void *read_all(void *argument)
     return NULL;
 }
 
-static void test_the_same_for_any_thread_and_order(void **state)
+TEST(test_the_same_for_any_thread_and_order)
 {
-    (void)state;
     put_good();
     struct source source = open_good("data.augment=crop_flip");
     struct reading readings[THREADS];
@@ -372,9 +365,8 @@ static const struct damage {
     /* clang-format on */
 };
 
-static void test_damage_is_refused(void **state)
+TEST(test_damage_is_refused)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         const struct damage *damage = &damages[i];
         static uint8_t bytes[MOST * RECORD];
@@ -391,9 +383,8 @@ static void test_damage_is_refused(void **state)
     }
 }
 
-static void test_equal_pixels_are_refused(void **state)
+TEST(test_equal_pixels_are_refused)
 {
-    (void)state;
     static uint8_t bytes[2 * RECORD];
     put_good();
     memset(bytes, 7, sizeof bytes);
@@ -406,9 +397,8 @@ static void test_equal_pixels_are_refused(void **state)
     assert_refused_as(DPB_DATA, directory, "equal pixels", "found 7 for green", "nothing to learn");
 }
 
-static void test_what_is_not_there(void **state)
+TEST(test_what_is_not_there)
 {
-    (void)state;
     char path[512], place[512];
     assert_refused_as(DPB_USAGE, "", "no path", "needs data.path", "cifar-10-binary.tar.gz");
     snprintf(path, sizeof path, "%s/nowhere", directory);
@@ -467,12 +457,11 @@ static void expect_hundred_refused(const char *part, const char *other)
     source_close(&source);
 }
 
-static void test_hundred(void **state)
+TEST(test_hundred)
 {
     char assignment[512], path[512];
     struct source source;
     const char *const assignments[] = {assignment, NULL};
-    (void)state;
     remove_all();
     snprintf(assignment, sizeof assignment, "data.path=%s", directory);
     put_hundred(0, 5);

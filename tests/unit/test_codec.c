@@ -97,7 +97,7 @@ static void pass(struct trial *trial)
 }
 
 /* By the suite that `dpbench conform` holds every codec to. */
-static void test_conforms(void **state)
+TEST(test_conforms)
 {
     static const char *const all[][2] = {{"topk", NULL},
                                          {"topk", "comm.codec_ratio=1"},
@@ -111,7 +111,6 @@ static void test_conforms(void **state)
                                          {"qsgd", "comm.codec_levels=100"},
                                          {"powersgd", NULL},
                                          {"powersgd", "comm.codec_rank=40"}};
-    (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct dpb_conform conform = {0};
         struct trial *trial = trial_open(all[i][0], (const char *const[]){all[i][1], NULL});
@@ -171,10 +170,9 @@ static void check_topk(const struct trial *trial, uint64_t k)
     }
 }
 
-static void test_topk(void **state)
+TEST(test_topk)
 {
     static const double ratios[] = {1e-6, 0.01, 0.37, 1};
-    (void)state;
     for (size_t r = 0; r < sizeof ratios / sizeof *ratios; r++) {
         char assignment[64];
         snprintf(assignment, sizeof assignment, "comm.codec_ratio=%.17g", ratios[r]);
@@ -191,11 +189,10 @@ static void test_topk(void **state)
 
 /* topk looks at every third element to guess which are large. The guess may be wrong: the large
  * ones are among those, or among the others, or all are equal. */
-static void test_topk_sample(void **state)
+TEST(test_topk_sample)
 {
     enum { ALIKE = 2 };
     struct trial *trial = trial_open("topk", (const char *const[]){"comm.codec_ratio=0.2", NULL});
-    (void)state;
     for (int large = 0; large <= ALIKE; large++) {
         fill(trial, MOST);
         for (uint64_t i = 0; i < MOST; i++) {
@@ -209,14 +206,13 @@ static void test_topk_sample(void **state)
     trial_close(trial);
 }
 
-static void test_topk_indices(void **state)
+TEST(test_topk_indices)
 {
     static const struct {
         uint32_t at, index;
     } wrong[] = {{9, 1000}, {9, UINT32_MAX}, {0, 1000}, {5, 0}};
     struct trial *trial = trial_open("topk", NULL);
     uint32_t *indices = (uint32_t *)(void *)trial->message;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         fill(trial, 1000);
         pass(trial);
@@ -231,11 +227,10 @@ static void test_topk_indices(void **state)
 
 /* ---- int8 ---------------------------------------------------------------------------------- */
 
-static void test_int8(void **state)
+TEST(test_int8)
 {
     static const char *const settings[][2] = {{"comm.codec_rounding=nearest", NULL},
                                               {"comm.codec_rounding=stochastic", NULL}};
-    (void)state;
     for (int stochastic = 0; stochastic < 2; stochastic++) {
         struct trial *trial = trial_open("int8", settings[stochastic]);
         for (size_t s = 0; s < N_SIZES; s++) {
@@ -287,20 +282,18 @@ static void expect_unbiased(const char *codec, const char *assignment, double le
     trial_close(trial);
 }
 
-static void test_unbiased(void **state)
+TEST(test_unbiased)
 {
-    (void)state;
     expect_unbiased("int8", "comm.codec_rounding=stochastic", 127);
     expect_unbiased("qsgd", "comm.codec_levels=7", 7);
     expect_unbiased("qsgd", "comm.codec_levels=100", 100);
 }
 
 /* Blocks too small for a scale stay in the residual; what is not finite makes its block so. */
-static void test_int8_extremes(void **state)
+TEST(test_int8_extremes)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     struct trial *trial = trial_open("int8", NULL);
-    (void)state;
     fill(trial, 10);
     for (int i = 0; i < 10; i++) {
         trial->gradients[i] = FLT_MIN;
@@ -322,10 +315,9 @@ static void test_int8_extremes(void **state)
 
 /* ---- threshold ----------------------------------------------------------------------------- */
 
-static void test_threshold(void **state)
+TEST(test_threshold)
 {
     static const double thresholds[] = {1e-3, 0.3, 1, 2.5};
-    (void)state;
     for (size_t k = 0; k < sizeof thresholds / sizeof *thresholds; k++) {
         char assignment[64];
         const double t = (double)(float)thresholds[k];
@@ -348,11 +340,10 @@ static void test_threshold(void **state)
 }
 
 /* Threshold 0 sends all elements, as they are. */
-static void test_threshold_zero(void **state)
+TEST(test_threshold_zero)
 {
     struct trial *trial =
         trial_open("threshold", (const char *const[]){"comm.codec_threshold=0", NULL});
-    (void)state;
     for (size_t s = 0; s < N_SIZES; s++) {
         fill(trial, sizes[s]);
         pass(trial);
@@ -382,10 +373,9 @@ static void check_onebit_block(const struct trial *trial, uint64_t begin, uint64
     }
 }
 
-static void test_onebit(void **state)
+TEST(test_onebit)
 {
     struct trial *trial = trial_open("onebit", NULL);
-    (void)state;
     for (size_t s = 0; s < N_SIZES; s++) {
         const uint64_t n = sizes[s];
         fill(trial, n);
@@ -400,10 +390,9 @@ static void test_onebit(void **state)
 
 /* ---- qsgd ---------------------------------------------------------------------------------- */
 
-static void test_qsgd(void **state)
+TEST(test_qsgd)
 {
     static const int all[] = {2, 7, 8, 127};
-    (void)state;
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         char assignment[64];
         snprintf(assignment, sizeof assignment, "comm.codec_levels=%d", all[k]);
@@ -429,11 +418,10 @@ static void test_qsgd(void **state)
 }
 
 /* A level beyond s is refused, whatever the place. */
-static void test_qsgd_levels(void **state)
+TEST(test_qsgd_levels)
 {
     static const uint64_t places[] = {8, 8 + 255, 8 + 256, 8 + 499};
     struct trial *trial = trial_open("qsgd", NULL);
-    (void)state;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         fill(trial, 1000);
         pass(trial);
@@ -449,11 +437,10 @@ static void test_qsgd_levels(void **state)
 /* ---- all of these -------------------------------------------------------------------------- */
 
 /* NaN reaches the elements that the codec says, and no other block. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     static const char *const codecs[] = {"threshold", "onebit", "qsgd"};
-    (void)state;
     for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++) {
         struct trial *trial = trial_open(codecs[c], NULL);
         for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {

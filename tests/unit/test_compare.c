@@ -56,11 +56,10 @@ static json_t *compare(json_t *a, json_t *b, double threshold, bool *regression)
     return document;
 }
 
-static void every_difference_is_named(void **state)
+TEST(every_difference_is_named)
 {
     static const char *const paths[] = {"config.comm.name", "machine.host"};
     bool regression;
-    (void)state;
     json_t *document = compare(run_of(100, "shm"), run_of(100, "ps"), NAN, &regression);
     const json_t *list = json_object_get(document, "differences");
     assert_int_equal(json_array_size(list),
@@ -75,10 +74,9 @@ static void every_difference_is_named(void **state)
 }
 
 /* What only one of the two has is a difference, from whichever side it is seen. */
-static void what_one_lacks_is_a_difference(void **state)
+TEST(what_one_lacks_is_a_difference)
 {
     bool regression;
-    (void)state;
     for (int side = 0; side < 2; side++) {
         json_t *with = run_of(100, "shm"), *without = run_of(100, "shm");
         json_object_set_new(json_object_get(with, "machine"), "smt", json_integer(1));
@@ -94,7 +92,7 @@ static void what_one_lacks_is_a_difference(void **state)
 }
 
 /* Of three repeats each: rates of +- 1 % have an interval of +- 2.3 % about their ratio. */
-static void intervals_decide(void **state)
+TEST(intervals_decide)
 {
     static const struct {
         double rate_a, share_a, rate_b, share_b, threshold;
@@ -113,7 +111,6 @@ static void intervals_decide(void **state)
         {100, 0.01, NAN, NAN, 0.5, "not measured", true},
         {NAN, NAN, 100, 0.01, 0.5, "not measured", true},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bool regression = !rows[i].regression;
         json_t *document =
@@ -137,10 +134,9 @@ static void intervals_decide(void **state)
 }
 
 /* One run each has the interval of its steps, and says so. */
-static void runs_have_the_interval_of_their_steps(void **state)
+TEST(runs_have_the_interval_of_their_steps)
 {
     bool regression;
-    (void)state;
     json_t *document = compare(run_of(200, "shm"), run_of(170, "shm"), 0.01, &regression);
     const json_t *row = json_array_get(json_object_get(document, "rows"), 0);
     assert_true(json_is_null(json_object_get(row, "cell")));
@@ -155,14 +151,13 @@ static void runs_have_the_interval_of_their_steps(void **state)
 }
 
 /* A part that must be the same refuses the comparison by the name of what differs. */
-static void required_parts_must_be_the_same(void **state)
+TEST(required_parts_must_be_the_same)
 {
     static const struct {
         const char *same, *named;
     } rows[] = {{"machine", "A and B differ in machine.host"},
                 {"inputs,config", "A and B differ in config.comm.name"},
                 {"inputs,versions", NULL}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *of_a = run_of(1, "shm"), *of_b = run_of(1, "ps"), *document = NULL;
         const struct dpb_compared a = {"a.json", of_a}, b = {"b.json", of_b};
@@ -186,10 +181,9 @@ static const json_t *doubts_of_row(const json_t *document, const char *path)
 }
 
 /* Where anything speaks against a rate there is no conclusion, and it is named. */
-static void doubtful_rates_conclude_nothing(void **state)
+TEST(doubtful_rates_conclude_nothing)
 {
     bool regression;
-    (void)state;
     json_t *disturbed = cell_of("x", 49, 50, 51), *clean = cell_of("x", 99, 100, 101);
     json_object_update_new(disturbed, json_pack("{s:i, s:i, s:b, s:b}", "failed_runs", 0, "runs", 3,
                                                 "disturbed", 1, "oversubscribed", 1));
@@ -217,10 +211,9 @@ static void doubtful_rates_conclude_nothing(void **state)
 }
 
 /* Cells are matched by their values, whatever their order; one that B lost fails a gate. */
-static void cells_are_matched(void **state)
+TEST(cells_are_matched)
 {
     bool regression;
-    (void)state;
     for (int gate = 0; gate < 2; gate++) {
         json_t *document = compare(sweep_of(cell_of("a", 9, 10, 11), cell_of("b", 19, 20, 21)),
                                    sweep_of(cell_of("b", 29, 30, 31), cell_of("c", 1, 2, 3)),
@@ -236,9 +229,8 @@ static void cells_are_matched(void **state)
 }
 
 /* What both have in common cancels where they ran by turns. */
-static void turns_are_pairs(void **state)
+TEST(turns_are_pairs)
 {
-    (void)state;
     for (int paired = 0; paired < 2; paired++) {
         json_t *of_a = sweep_of(cell_of("a", 100, 150, 200), cell_of("b", 9, 10, 11));
         json_t *of_b = sweep_of(cell_of("a", 89, 135, 181), cell_of("b", 9, 10, 11));
@@ -254,10 +246,9 @@ static void turns_are_pairs(void **state)
     }
 }
 
-static void unlike_documents_are_refused(void **state)
+TEST(unlike_documents_are_refused)
 {
     bool regression;
-    (void)state;
     json_t *run = run_of(1, "shm"), *document = NULL;
     json_t *sweep = sweep_of(cell_of("a", 1, 2, 3), cell_of("b", 1, 2, 3));
     json_t *other = sweep_of(cell_of("c", 1, 2, 3), cell_of("d", 1, 2, 3));

@@ -18,18 +18,16 @@ static void assert_close(double is, double should, double error)
         fail_msg("%.17g should be %.17g", is, should);
 }
 
-static void student_is_that_of_the_oracle(void **state)
+TEST(student_is_that_of_the_oracle)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof oracle_student / sizeof *oracle_student; i++)
         assert_close(dpb_student((double)i + 1), oracle_student[i], 1e-7);
     assert_close(dpb_student(1e6), 1.959966, 1e-5);
     assert_true(dpb_student(2.5) < dpb_student(2) && dpb_student(2.5) > dpb_student(3));
 }
 
-static void estimates_are_those_of_the_oracle(void **state)
+TEST(estimates_are_those_of_the_oracle)
 {
-    (void)state;
     int n_blocks = 0;
     for (size_t i = 0; i < N_CASES; i++) {
         const struct oracle_case *c = &oracle_cases[i];
@@ -48,9 +46,8 @@ static void estimates_are_those_of_the_oracle(void **state)
     assert_int_equal(n_blocks, 5);
 }
 
-static void gaps_and_single_values_are_told(void **state)
+TEST(gaps_and_single_values_are_told)
 {
-    (void)state;
     const double x[4] = {1, NAN, 3, INFINITY};
     struct dpb_estimate estimate;
     struct dpb_comparison comparison;
@@ -71,7 +68,7 @@ static void gaps_and_single_values_are_told(void **state)
     assert_int_equal(estimate.n, 0);
 }
 
-static void outcomes_follow_from_intervals(void **state)
+TEST(outcomes_follow_from_intervals)
 {
     static const struct {
         double mean, error, margin;
@@ -87,7 +84,6 @@ static void outcomes_follow_from_intervals(void **state)
         {0.01, NAN, 0.05, "undecided: take 11 repeats"},
         {NAN, 0.01, 0.05, "not measured"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct dpb_estimate difference = {rows[i].mean, rows[i].error, 9, 10, false};
         struct dpb_comparison comparison;
@@ -166,7 +162,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 /* In at least 95 of 100, whatever the number of repeats. Where each run has its own 5 % alone, the
  * interval's 5 of 100 are all there. */
-static void equal_rates_are_not_called_different(void **state)
+TEST(equal_rates_are_not_called_different)
 {
     static const struct {
         const struct noise *noise;
@@ -175,7 +171,6 @@ static void equal_rates_are_not_called_different(void **state)
     } rows[] = {{&machine, true, STUDIES / 20},
                 {&white, true, STUDIES / 20 + 21}, /* 5 of 100, and three standard errors */
                 {&white, false, STUDIES / 20 + 21}};
-    (void)state;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         for (size_t i = 0; i < SIZES; i++) {
             int wrong = count(rows[k].noise, sizes[i], 0, rows[k].paired, DPB_FASTER) +
@@ -186,18 +181,16 @@ static void equal_rates_are_not_called_different(void **state)
     assert_true(count(&machine, 20, 0, true, DPB_EQUAL) > STUDIES * 9 / 10);
 }
 
-static void slowdowns_are_found(void **state)
+TEST(slowdowns_are_found)
 {
-    (void)state;
     assert_true(count(&machine, 10, log(0.95), true, DPB_SLOWER) >= STUDIES * 9 / 10);
     assert_true(count(&machine, 10, log(0.90), true, DPB_SLOWER) >= STUDIES * 9 / 10);
     assert_true(count(&white, 10, log(0.90), true, DPB_SLOWER) >= STUDIES * 9 / 10);
     assert_int_equal(count(&machine, 10, log(0.95), true, DPB_FASTER), 0);
 }
 
-static void power_never_falls_with_repeats(void **state)
+TEST(power_never_falls_with_repeats)
 {
-    (void)state;
     const struct noise *const noises[] = {&machine, &white};
     for (size_t k = 0; k < 2; k++)
         for (size_t i = 1; i < SIZES; i++) {
@@ -210,9 +203,8 @@ static void power_never_falls_with_repeats(void **state)
 
 /* Where each run has 5 % of its own no test finds 5 % with 10 repeats in 90 of 100. The number that
  * the comparison names does. */
-static void the_repeats_named_are_enough(void **state)
+TEST(the_repeats_named_are_enough)
 {
-    (void)state;
     int undecided = 0, decided = 0, found = 0;
     for (uint32_t study = 0; study < STUDIES; study++) {
         struct dpb_comparison first = compare_study(&white, study, 10, log(0.95), true);

@@ -83,9 +83,8 @@ static void assert_setting(const struct dpb_config *config, const char *section,
     assert_string_equal(setting->origin, origin);
 }
 
-static void test_read(void **state)
+TEST(test_read)
 {
-    (void)state;
     struct dpb_config *config = read_ok("; a comment\n"
                                         "[run]\n"
                                         "batch = 32\n"
@@ -112,9 +111,8 @@ static void test_read(void **state)
     dpb_config_destroy(NULL);
 }
 
-static void test_read_line_ends(void **state)
+TEST(test_read_line_ends)
 {
-    (void)state;
     struct dpb_config *config = read_ok("\xEF\xBB\xBF[run]\r\nbatch = 32\r\n\r\nsteps = 5\r\n");
     assert_int_equal(config->n_settings, 2);
     assert_setting(config, "run", "batch", "32", 2);
@@ -125,9 +123,8 @@ static void test_read_line_ends(void **state)
     dpb_config_destroy(config);
 }
 
-static void test_read_replaces(void **state)
+TEST(test_read_replaces)
 {
-    (void)state;
     struct dpb_config *config = dpb_config_create();
     assert_int_equal(dpb_config_set(config, "run", "batch", "1", "command line"), DPB_OK);
     write_file("[run]\nbatch = 2\n", 16);
@@ -137,9 +134,8 @@ static void test_read_replaces(void **state)
     dpb_config_destroy(config);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     refuse("batch = 32\n[run]\n", 1, "'batch' stands before the first [section]");
     refuse("[run]\nbatch = 32\nsteps = 5\nbatch = 64\n", 4, "'batch' of [run] was given before: ");
     refuse("[run]\nbatch = 1\n[comm]\n[run]\nbatch = 2\n", 5, "x.ini:2");
@@ -160,9 +156,8 @@ static void test_refusals(void **state)
     refuse_bytes("[run]\n\0", 7, 2, "NUL");
 }
 
-static void test_long_lines(void **state)
+TEST(test_long_lines)
 {
-    (void)state;
     static char text[5000];
     /* 199 bytes are the most that inih takes whole. */
     int n = snprintf(text, sizeof text, "[run]\r\nname = %0192d\r\n", 7);
@@ -179,9 +174,8 @@ static void test_long_lines(void **state)
     refuse(text, 1, "longer than 199 bytes");
 }
 
-static void test_unreadable(void **state)
+TEST(test_unreadable)
 {
-    (void)state;
     struct dpb_config *config = dpb_config_create();
     dpb_first_error_clear();
     assert_int_equal(dpb_config_read(config, directory), DPB_USAGE);
@@ -194,9 +188,8 @@ static void test_unreadable(void **state)
     dpb_config_destroy(config);
 }
 
-static void test_assign(void **state)
+TEST(test_assign)
 {
-    (void)state;
     struct dpb_config *config = read_ok("[run]\nbatch = 32\n");
     assert_int_equal(dpb_config_assign(config, "run.batch=64", "command line"), DPB_OK);
     assert_int_equal(dpb_config_assign(config, " sweep.comm.name = shm, mpi=x ", "command line"),
@@ -220,9 +213,8 @@ static void test_assign(void **state)
     dpb_config_destroy(config);
 }
 
-static void test_set_and_remove(void **state)
+TEST(test_set_and_remove)
 {
-    (void)state;
     struct dpb_config *config = read_ok("[run]\na = 1\nb = 2\nc = 3\n");
     const struct dpb_setting *b = dpb_config_get(config, "run", "b");
     /* From its own strings. */
@@ -240,9 +232,8 @@ static void test_set_and_remove(void **state)
     dpb_config_destroy(config);
 }
 
-static void test_json_round_trip(void **state)
+TEST(test_json_round_trip)
 {
-    (void)state;
     struct dpb_config *config =
         read_ok("[run]\nbatch = 32\nname = \"\\ \xC3\xA4\n[comm]\nname = shm\n");
     dpb_config_assign(config, "run.steps=007", "command line");
@@ -267,9 +258,8 @@ static void test_json_round_trip(void **state)
     dpb_config_destroy(config);
 }
 
-static void test_json_of_a_result(void **state)
+TEST(test_json_of_a_result)
 {
-    (void)state;
     json_t *json =
         json_loads("{\"run\": {\"batch\": {\"value\": 32, \"origin\": \"x.ini:2\"},"
                    "           \"timeout_s\": {\"value\": 0.1, \"origin\": \"command line\"},"
@@ -299,9 +289,8 @@ static void test_json_of_a_result(void **state)
     dpb_config_destroy(back);
 }
 
-static void test_json_refusals(void **state)
+TEST(test_json_refusals)
 {
-    (void)state;
     static const struct {
         const char *json, *message;
     } bad[] = {

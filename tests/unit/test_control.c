@@ -301,16 +301,14 @@ static void interleave(uint32_t delay)
     assert_true(n_unequal > 0);
 }
 
-static void test_interleavings(void **state)
+TEST(test_interleavings)
 {
-    (void)state;
     interleave(0);
 }
 
 /* Words that are told to other boards, and seen there at any time later. */
-static void test_delays(void **state)
+TEST(test_delays)
 {
-    (void)state;
     interleave(1);
     interleave(4);
     interleave(40);
@@ -400,10 +398,9 @@ static void run_far(struct job *job, uint32_t delay)
     assert_true(stopped_at / EVERY <= least / EVERY + 1); /* by a pause at the most */
 }
 
-static void test_far_apart(void **state)
+TEST(test_far_apart)
 {
     static struct job job;
-    (void)state;
     for (uint32_t seed = 0; seed < SEEDS; seed++)
         for (uint32_t delay = 0; delay <= 4; delay += 2) {
             job_make(&job, seed);
@@ -446,9 +443,8 @@ static void agree(struct job *job, uint32_t rounds)
     }
 }
 
-static void test_agreements(void **state)
+TEST(test_agreements)
 {
-    (void)state;
     static struct job job;
     for (uint32_t seed = 0; seed < 200; seed++) {
         job_make(&job, seed);
@@ -508,9 +504,8 @@ static void *run_rank(void *argument)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     static struct job job;
     for (uint32_t seed = 0; seed < THREAD_SEEDS; seed++) {
         pthread_t threads[MAX_RANKS];
@@ -552,9 +547,8 @@ static int look(uint32_t rank, uint64_t step)
 
 /* Rank 1 is at step 7 when rank 0 proposes at 3: both act at 9; what was proposed meanwhile,
  * later. */
-static void test_two_past_the_highest(void **state)
+TEST(test_two_past_the_highest)
 {
-    (void)state;
     assert_int_equal(look(0, 2), 0);
     assert_int_equal(look(1, 6), 0);
     dpb_control_propose(&pair[0], DPB_ACTION_TIMED);
@@ -578,9 +572,8 @@ static void test_two_past_the_highest(void **state)
 }
 
 /* A rank that has done its steps is not waited for, whichever of the two it is. */
-static void test_one_has_left(void **state)
+TEST(test_one_has_left)
 {
-    (void)state;
     assert_int_equal(look(1, 0), 0);
     dpb_control_leave(&pair[1]);
     assert_false(dpb_control_all_left(&pair[1]));
@@ -612,9 +605,8 @@ static void test_one_has_left(void **state)
 
 /* A run of five steps in which gradients are exchanged: rank 1 has acknowledged and left at its
  * end, so rank 0 must not act at its own end, where rank 1 did not. */
-static void test_last_steps(void **state)
+TEST(test_last_steps)
 {
-    (void)state;
     dpb_control_propose(&pair[0], DPB_ACTION_STOP | DPB_ACTION_INTERRUPTED);
     assert_int_equal(look(1, 3), 0);
     assert_int_equal(look(0, 3), 0);
@@ -626,7 +618,7 @@ static void test_last_steps(void **state)
 }
 
 /* The last of as many ranks as a job may have: its words lie in the block, and are found there. */
-static void test_most_ranks(void **state)
+TEST(test_most_ranks)
 {
     static struct {
         struct dpb_control_block block;
@@ -636,7 +628,6 @@ static void test_most_ranks(void **state)
     static const uint64_t untouched[8];
     uint8_t highest;
     uint32_t actions;
-    (void)state;
     for (uint32_t r = 0; r < DPB_JOB_RANKS; r++) {
         dpb_control_init(&ranks[r], &memory.block, r, DPB_JOB_RANKS);
         dpb_control_say(&ranks[r], r + 1 == DPB_JOB_RANKS ? 7 : 1);
@@ -660,11 +651,10 @@ static void test_most_ranks(void **state)
 }
 
 /* A peer that never comes ends the wait at the deadline, with a message. */
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
     uint32_t actions;
     dpb_status status;
-    (void)state;
     assert_int_equal(dpb_board_create(2, 4096, &dpb_world.board), DPB_OK);
     dpb_world.timeout_ns = 50000000;
     dpb_control_propose(&pair[0], DPB_ACTION_STOP);

@@ -68,9 +68,8 @@ static void check_learners(uint32_t n_cores, uint32_t places, uint32_t learners,
     }
 }
 
-static void test_learners(void **state)
+TEST(test_learners)
 {
-    (void)state;
     /*             cores places learners comm threads | threads enough; and a server */
     check_learners(9, 1, 1, 0, 0, 8, true);
     check_learners(9, 1, 2, 0, 0, 4, true);
@@ -89,11 +88,10 @@ static void test_learners(void **state)
 }
 
 /* A launcher that binds each process has shared the cores of a place out already. */
-static void test_learners_apart(void **state)
+TEST(test_learners_apart)
 {
     const struct dpb_cores_job alone = {.n_workers = 1, .learners = 2};
     const struct dpb_cores_job given = {.n_workers = 1, .learners = 2, .threads = 4};
-    (void)state;
     struct dpb_cores_share share = dpb_cores_place(2, &alone, 0);
     assert_int_equal(share.n, 2);
     assert_int_equal(share.threads, 2);
@@ -104,9 +102,8 @@ static void test_learners_apart(void **state)
     assert_int_equal(share.place_threads, 4);
 }
 
-static void test_division(void **state)
+TEST(test_division)
 {
-    (void)state;
     /*             cores workers servers comm threads | threads enough */
     check_division(8, 1, 0, 0, 0, 8, true);
     check_division(8, 2, 0, 0, 0, 4, true);
@@ -185,10 +182,9 @@ static struct bound bind_in_child(uint32_t rank, uint32_t n_workers, uint32_t th
     return result;
 }
 
-static void test_bind(void **state)
+TEST(test_bind)
 {
     cpu_set_t all, both;
-    (void)state;
     struct bound one = bind_in_child(0, 1, 0, ANY_CPU);
     uint32_t n_cores = one.n_cores;
     assert_int_equal(one.threads, n_cores);
@@ -208,10 +204,9 @@ static void test_bind(void **state)
     assert_true(CPU_EQUAL(&many.before, &many.after));
 }
 
-static void test_affinity(void **state)
+TEST(test_affinity)
 {
     cpu_set_t allowed;
-    (void)state;
     sched_getaffinity(0, sizeof allowed, &allowed);
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (!CPU_ISSET(cpu, &allowed))
@@ -241,9 +236,8 @@ static uint64_t memory_of(const char *machine)
     return dpb_cgroup_memory(below, &used_bytes);
 }
 
-static void test_cgroups(void **state)
+TEST(test_cgroups)
 {
-    (void)state;
     assert_non_null(mkdtemp(root));
     /* Version 2: the group above is tighter. */
     write_below(root, "v2/proc/self/cgroup", "0::/job.slice/step\n");
@@ -287,13 +281,12 @@ static void test_cgroups(void **state)
 
 /* ---- the machine --------------------------------------------------------------------------- */
 
-static void test_machine(void **state)
+TEST(test_machine)
 {
     static const char *const keys[] = {
         "host",     "kernel",       "processor",    "cores",      "threads",   "caches", "cgroup",
         "governor", "memory_bytes", "usable_cores", "numa_nodes", "microcode", "smt",    "vendor"};
     uint32_t n_cores;
-    (void)state;
     json_t *machine = dpb_machine_describe();
     assert_non_null(machine);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -306,10 +299,9 @@ static void test_machine(void **state)
 }
 
 /* What a result says of a rank's cores is what binding gives it. */
-static void test_cores_of(void **state)
+TEST(test_cores_of)
 {
     uint32_t n_cores = 0;
-    (void)state;
     assert_int_equal(dpb_cores_available(&n_cores), DPB_OK);
     uint16_t cores[4];
     const struct dpb_cores_job job = {.n_workers = n_cores, .learners = 1, .threads = 1};

@@ -15,9 +15,8 @@
 
 static const struct dpb_plugin odd = {.name = "odd", .ops = &dpb_network_odd};
 
-static void test_tiny(void **unused)
+TEST(test_tiny)
 {
-    (void)unused;
     check_subject(&(struct subject){"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
     check_subject(&(struct subject){"tiny_dense", NULL, 0, 3, DPB_FP32, DPB_HWC, NULL}, ALL);
     check_subject(&(struct subject){"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL}, ALL);
@@ -26,9 +25,8 @@ static void test_tiny(void **unused)
              &(struct subject){"tiny_bn", NULL, 144, 8, DPB_UINT8, DPB_CHW, NULL}, OPS);
 }
 
-static void test_odd(void **unused)
+TEST(test_odd)
 {
-    (void)unused;
     struct subject subject = {"odd", NULL, 0, 5, DPB_FP32, DPB_HWC, &odd};
     check_subject(&subject, ALL);
     subject.batch = 1; /* batch-norm of one value a channel, too */
@@ -58,9 +56,8 @@ static const struct dpb_plugin large = {.name = "large", .ops = &large_ops};
 
 static const struct dpb_plugin uneven = {.name = "uneven", .ops = &dpb_network_uneven};
 
-static void test_large_images(void **unused)
+TEST(test_large_images)
 {
-    (void)unused;
     check_subject(&(struct subject){"uneven", NULL, 0, 4, DPB_FP32, DPB_HWC, &uneven},
                   OPS | REPEAT);
     check_in(DPB_PRECISION_FP32,
@@ -69,18 +66,16 @@ static void test_large_images(void **unused)
 
 static const struct dpb_plugin pairs = {.name = "pairs", .ops = &dpb_network_pairs};
 
-static void test_pairs_of_pixels(void **unused)
+TEST(test_pairs_of_pixels)
 {
-    (void)unused;
     struct subject subject = {"pairs", NULL, 0, 5, DPB_FP32, DPB_HWC, &pairs};
     check_in(DPB_PRECISION_BF16, &subject, OPS | REPEAT);
     subject.batch = 1;
     check_in(DPB_PRECISION_BF16, &subject, OPS);
 }
 
-static void test_groups(void **unused)
+TEST(test_groups)
 {
-    (void)unused;
     struct subject subject = {"grouped", NULL, 0, 5, DPB_FP32, DPB_HWC, &grouped_model};
     check_subject(&subject, ALL);
     subject.batch = 1;
@@ -89,9 +84,8 @@ static void test_groups(void **unused)
 }
 
 /* A program compiled without training: less memory, the same numbers, and no backward. */
-static void test_forward_only(void **unused)
+TEST(test_forward_only)
 {
-    (void)unused;
     const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, false, &s);
@@ -108,9 +102,8 @@ static void test_forward_only(void **unused)
 }
 
 /* Of equal logits the first is the prediction, as everywhere. */
-static void test_ties(void **unused)
+TEST(test_ties)
 {
-    (void)unused;
     const struct subject subject = {"tiny_dense", NULL, 0, 5, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, false, &s);
@@ -130,9 +123,8 @@ static void test_ties(void **unused)
     session_close(&s);
 }
 
-static void test_refusals(void **unused)
+TEST(test_refusals)
 {
-    (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);

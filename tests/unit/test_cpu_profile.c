@@ -18,9 +18,8 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void test_account(void **unused)
+TEST(test_account)
 {
-    (void)unused;
     enum { PASSES = 3 };
     const struct subject subject = {"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;

@@ -34,9 +34,8 @@ static struct options defaults(void)
 /* ---- models -------------------------------------------------------------------------------- */
 
 /* What models repeat, an evaluation and a pass again, the smallest show in all precisions. */
-static void test_models(void **unused)
+TEST(test_models)
 {
-    (void)unused;
     const struct subject alexnet = {"alexnet_cifar10", NULL, 0, 2, DPB_FP32, DPB_CHW, NULL};
     const struct subject densenet = {"densenet40_k12", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL};
     check_subject(&(struct subject){"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
@@ -51,9 +50,8 @@ static void test_models(void **unused)
 }
 
 /* tf32 is not fp32 by another name: where weights have more than 10 bits, sums differ. */
-static void test_tf32_differs(void **unused)
+TEST(test_tf32_differs)
 {
-    (void)unused;
     const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
     const dpb_precision precisions[] = {DPB_PRECISION_FP32, DPB_PRECISION_TF32};
     double loss[2];
@@ -68,9 +66,8 @@ static void test_tf32_differs(void **unused)
 }
 
 /* Gradients that fp16 cannot hold show, and only in the pass that they are of. */
-static void test_fp16_overflow(void **unused)
+TEST(test_fp16_overflow)
 {
-    (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     const double scales[] = {256, 1e7, 256, 256, 1e7, 256};
     struct dpb_session s;
@@ -90,9 +87,8 @@ static void test_fp16_overflow(void **unused)
     session_close(&s);
 }
 
-static void test_without_graphs(void **unused)
+TEST(test_without_graphs)
 {
-    (void)unused;
     untuned.graphs = 0;
     check_in(DPB_PRECISION_FP32, &(struct subject){"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL},
              ALL);
@@ -116,9 +112,8 @@ static void expect_quotients(uint32_t by)
 }
 
 /* Of multiples and their neighbours, where a multiplier that is too small or too large shows. */
-static void test_divisors(void **unused)
+TEST(test_divisors)
 {
-    (void)unused;
     for (uint32_t by = 1; by < 100000; by++)
         expect_quotients(by);
     for (uint32_t by = 1; by <= DIVISOR_MOST / 2; by *= 2) {
@@ -133,9 +128,8 @@ static void test_divisors(void **unused)
 }
 
 /* Kernels by indices of 64 bits, which arrays of more than 2^31 elements would have. */
-static void test_long_indices(void **unused)
+TEST(test_long_indices)
 {
-    (void)unused;
     const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
     setenv("DPB_STAND_IN_LONG", "1", 1);
     for (int layout = LAYOUT_NHWC; layout <= LAYOUT_NCHW; layout++) {
@@ -165,9 +159,8 @@ static bool lies_in_nchw(struct dpb_session *s, const struct program *p)
 
 /* In NCHW activations lie so, and weights are core's own: nothing is packed in fp32. What is
  * computed then is test_cuda_layouts'. */
-static void test_layout(void **unused)
+TEST(test_layout)
 {
-    (void)unused;
     const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL};
     for (int layout = LAYOUT_NHWC; layout <= LAYOUT_NCHW; layout++) {
         struct dpb_session s;
@@ -198,9 +191,8 @@ static void describe_first(const void *options, struct dpb_model_info *info)
     *info = (struct dpb_model_info){.input = {3, 8, 8}, .nclass = 10, .batch = 4};
 }
 
-static void test_first_layer_in_a_group(void **unused)
+TEST(test_first_layer_in_a_group)
 {
-    (void)unused;
     static const struct dpb_model_ops ops = {.describe = describe_first, .build = build_first};
     static const struct dpb_plugin model = {.name = "first", .ops = &ops};
     check_subject(&(struct subject){"first", NULL, 0, 4, DPB_FP32, DPB_CHW, &model}, ALL);
@@ -231,9 +223,8 @@ static dpb_status no_progress(void *context)
 
 /* Gradients come in several pieces of at least 1 MiB, which end where tensors begin; and the same
  * of every pass. */
-static void test_pieces(void **unused)
+TEST(test_pieces)
 {
-    (void)unused;
     const struct subject subject = {"alexnet_cifar10", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
@@ -271,9 +262,8 @@ static dpb_status refuse_final(void *context, uint64_t frontier, struct dpb_even
     return DPB_PEER;
 }
 
-static void test_strategy_fails(void **unused)
+TEST(test_strategy_fails)
 {
-    (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
@@ -287,9 +277,8 @@ static void test_strategy_fails(void **unused)
 
 /* Places of a few hundred things with lives drawn at random: those that meet lie apart, and sharing
  * saves something. */
-static void test_places(void **unused)
+TEST(test_places)
 {
-    (void)unused;
     enum { N = 300, STEPS = 100 };
     static struct dpb_place places[N];
     struct dpb_place *list = NULL;
@@ -321,9 +310,8 @@ static void test_places(void **unused)
 }
 
 /* Out of memory ends cleanly, with the numbers and the batch that would fit; which fits. */
-static void test_too_large(void **unused)
+TEST(test_too_large)
 {
-    (void)unused;
     const struct subject subject = {"resnet20", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
@@ -381,9 +369,8 @@ static uint64_t uploaded(void)
 
 /* Passes copy nothing from or to pageable memory, which the host would have to wait for; more than
  * one piece of samples arrives. */
-static void test_pinned(void **unused)
+TEST(test_pinned)
 {
-    (void)unused;
     const struct subject subjects[] = {{"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL},
                                        {"tiny_dense", NULL, 0, 4400, DPB_FP32, DPB_CHW, NULL}};
     for (int i = 0; i < 2; i++) {
@@ -476,9 +463,8 @@ static void check_pool(dpb_sample_order order)
     session_close(&source);
 }
 
-static void test_pool(void **unused)
+TEST(test_pool)
 {
-    (void)unused;
     check_pool(DPB_CHW);
     check_pool(DPB_HWC);
 }
@@ -594,9 +580,8 @@ static void check_account(dpb_precision precision)
     session_close(&s);
 }
 
-static void test_account(void **unused)
+TEST(test_account)
 {
-    (void)unused;
     check_account(DPB_PRECISION_FP32);
     check_account(DPB_PRECISION_BF16);
 }
@@ -618,9 +603,8 @@ static void tune(const struct subject *subject)
 
 /* What was tried once stands in the file and is not tried again; another batch is another key, and
  * so is another layout; damage is no harm. What is taken from trials or from the file computes. */
-static void test_tuning(void **unused)
+TEST(test_tuning)
 {
-    (void)unused;
     char path[128];
     snprintf(path, sizeof path, "%s/own", cache);
     static struct options options; /* a test that fails leaves it to the others */
@@ -675,9 +659,8 @@ static size_t count_lines(const char *path, size_t *repeated)
 }
 
 /* 19 convolutions have 6 shapes: each is tried once. */
-static void test_equal_shapes(void **unused)
+TEST(test_equal_shapes)
 {
-    (void)unused;
     char path[128];
     snprintf(path, sizeof path, "%s/shapes", cache);
     static struct options options;
@@ -725,9 +708,8 @@ static void expect_products(const char *path, uint32_t n, int rank)
 
 /* Of what cuBLASLt offers and can be had the fastest is taken, and the file's the next time;
  * untuned the first. */
-static void test_products(void **unused)
+TEST(test_products)
 {
-    (void)unused;
     char path[128];
     snprintf(path, sizeof path, "%s/products", cache);
     setenv("DPB_STAND_IN_SLOW", "product", 1);
@@ -747,9 +729,8 @@ static void test_products(void **unused)
 }
 
 /* Two processes that begin at once to tune on one GPU: what one has tried the other takes. */
-static void test_shared_gpu(void **unused)
+TEST(test_shared_gpu)
 {
-    (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     static struct options options;
     char path[128];
@@ -784,9 +765,8 @@ static void test_shared_gpu(void **unused)
 }
 
 /* An algorithm that wants more than it may have is not taken; where none is left, that is said. */
-static void test_workspace(void **unused)
+TEST(test_workspace)
 {
-    (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
     static struct options options;
     struct dpb_session s;
@@ -834,9 +814,8 @@ static void expect_open(const struct dpb_session *s, const char *ids, uint32_t i
     s->ops->close(device);
 }
 
-static void test_ids(void **unused)
+TEST(test_ids)
 {
-    (void)unused;
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);

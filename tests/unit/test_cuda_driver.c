@@ -36,7 +36,7 @@ static void words(const char *built, char *const *settings, char text[1024])
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
     static const struct {
         const char *fake, *built, *settings[3], *wanted;
@@ -84,7 +84,6 @@ static void test_words(void **state)
     };
     const char *build = getenv("DPB_BUILD");
     char path[4096], text[1024];
-    (void)state;
     /* The first is not for a machine that has a driver. */
     size_t first = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != NULL;
     for (size_t i = first; i < sizeof cases / sizeof cases[0]; i++) {

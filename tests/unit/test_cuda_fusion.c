@@ -103,9 +103,8 @@ static bool offered(dpb_precision precision)
     return status == DPB_OK;
 }
 
-static void test_ops(void **unused)
+TEST(test_ops)
 {
-    (void)unused;
     static const dpb_precision precisions[] = {DPB_PRECISION_FP16, DPB_PRECISION_BF16,
                                                DPB_PRECISION_TF32, DPB_PRECISION_FP32};
     int n = 0;
@@ -124,9 +123,8 @@ static void test_ops(void **unused)
 }
 
 /* A whole network. */
-static void test_network(void **unused)
+TEST(test_network)
 {
-    (void)unused;
     const struct subject resnet = {"resnet20", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL};
     set_options(on_gpu() ? FUSION_AUTO : FUSION_ON, on_gpu() ? "auto" : "no");
     check_in(DPB_PRECISION_FP32, &resnet, OPS | LOSS | REPEAT);
@@ -155,9 +153,8 @@ static void pass_of(const struct subject *subject, struct left *left)
 }
 
 /* Sums of fp32 are not those of fp64 to the last bit. */
-static void test_differs(void **unused)
+TEST(test_differs)
 {
-    (void)unused;
     static struct left on, again, off;
     set_options(FUSION_ON, "no");
     if (!offered(DPB_PRECISION_FP16))
@@ -174,9 +171,8 @@ static void test_differs(void **unused)
 }
 
 /* Passes that make no statistics are those of a program that never does. */
-static void test_evaluation(void **unused)
+TEST(test_evaluation)
 {
-    (void)unused;
     double loss[2][2];
     set_options(FUSION_ON, "no");
     if (!offered(DPB_PRECISION_FP16))
@@ -316,9 +312,8 @@ static void check_dropped(void)
     }
 }
 
-static void test_tuning(void **unused)
+TEST(test_tuning)
 {
-    (void)unused;
     if (on_gpu())
         skip(); /* it cannot be told what is to be slow */
     check_dropped();
@@ -364,9 +359,8 @@ static void expect_refusal(const struct subject *subject, dpb_precision precisio
 }
 
 /* Channels of the stand-in that no plan takes: `on` says so by name, auto goes without. */
-static void test_no_plan(void **unused)
+TEST(test_no_plan)
 {
-    (void)unused;
     const struct subject tiny = {"tiny_bn", NULL, 0, 330, DPB_UINT8, DPB_HWC, NULL};
     char path[128];
     if (on_gpu())
@@ -380,9 +374,8 @@ static void test_no_plan(void **unused)
 }
 
 /* Of several groups: `on` says so by name, auto goes without. */
-static void test_groups(void **unused)
+TEST(test_groups)
 {
-    (void)unused;
     struct subject subject = {"grouped", NULL, 0, 30, DPB_FP32, DPB_HWC, &grouped_model};
     char path[128];
     snprintf(path, sizeof path, "%s/groups", cache);
@@ -394,9 +387,8 @@ static void test_groups(void **unused)
 }
 
 /* Statistics are those of NHWC alone. */
-static void test_layout(void **unused)
+TEST(test_layout)
 {
-    (void)unused;
     static struct left on, off;
     char path[128];
     struct dpb_session s;
@@ -422,9 +414,8 @@ static void test_layout(void **unused)
 }
 
 /* A plan that wants more than it may have is none. */
-static void test_workspace(void **unused)
+TEST(test_workspace)
 {
-    (void)unused;
     if (on_gpu())
         skip();
     set_options(FUSION_ON, "no");

@@ -13,26 +13,23 @@
 #include "plugins/devices/cuda/cuda.h"
 
 /* Every op, odd padding, several groups, samples in both orders; in each precision. */
-static void test_every_op(void **unused)
+TEST(test_every_op)
 {
-    (void)unused;
     check_subject(&(struct subject){"tiny", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL}, ALL);
     check_subject(&(struct subject){"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
     check_subject(&(struct subject){"grouped", NULL, 0, 5, DPB_FP32, DPB_HWC, &grouped_model}, OPS);
 }
 
 /* Sums over more pixels than one block adds up: 11 x 28 x 28. */
-static void test_many_pixels(void **unused)
+TEST(test_many_pixels)
 {
-    (void)unused;
     check_in(DPB_PRECISION_FP32, &(struct subject){"lenet", NULL, 0, 11, DPB_UINT8, DPB_CHW, NULL},
              OPS | LOSS);
 }
 
 /* On the processor these take too long. */
-static void test_models(void **unused)
+TEST(test_models)
 {
-    (void)unused;
     check_subject(&(struct subject){"alexnet_cifar10", NULL, 0, 2, DPB_FP32, DPB_CHW, NULL}, OPS);
     check_subject(&(struct subject){"resnet20", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL}, OPS);
     check_subject(&(struct subject){"densenet40_k12", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL}, OPS);

@@ -123,10 +123,9 @@ static void check_sum(dpb_dtype type, uint32_t k, uint32_t into)
     }
 }
 
-static void test_sums(void **state)
+TEST(test_sums)
 {
     static const dpb_dtype types[] = {DPB_FP32, DPB_BF16};
-    (void)state;
     for (size_t t = 0; t < 2; t++) {
         check_sum(types[t], 0, 0);
         check_sum(types[t], 1, 0);
@@ -144,10 +143,9 @@ static void test_sums(void **state)
     dpb_first_error_clear();
 }
 
-static void test_scaled_sums(void **state)
+TEST(test_scaled_sums)
 {
     static const dpb_dtype types[] = {DPB_FP32, DPB_BF16};
-    (void)state;
     for (size_t t = 0; t < 2; t++) {
         void *x = allocate(N, dpb_dtype_size(types[t])), *y = allocate(N, dpb_dtype_size(types[t]));
         void *x_at, *y_at;
@@ -164,10 +162,9 @@ static void test_scaled_sums(void **state)
     }
 }
 
-static void test_casts(void **state)
+TEST(test_casts)
 {
     static const dpb_dtype types[] = {DPB_FP32, DPB_BF16};
-    (void)state;
     for (size_t pair = 0; pair < 4; pair++) {
         dpb_dtype from = types[pair / 2], to = types[pair % 2];
         void *source = allocate(N, dpb_dtype_size(from)), *target = allocate(N, dpb_dtype_size(to));
@@ -298,17 +295,15 @@ static void check_rule(const struct rule_case *rule)
     free(gradients);
 }
 
-static void test_rules(void **state)
+TEST(test_rules)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         check_rule(&rules[i]);
 }
 
 /* The lowest of the elements that an update has spoilt; nothing is waited for until it is asked. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
-    (void)state;
     uint64_t found = 0;
     struct dpb_event *done = NULL;
     struct dpb_optimizer *optimizer = make_optimizer(&rules[2], true, &found);
@@ -342,10 +337,9 @@ static void test_not_finite(void **state)
 /* ---- queues and events --------------------------------------------------------------------- */
 
 /* Two queues hand two arrays to and fro: each reads what the other has written before it. */
-static void test_order(void **state)
+TEST(test_order)
 {
     enum { TURNS = 16 };
-    (void)state;
     const struct dpb_wait wait = {.purpose = "the queues"};
     struct dpb_queue *queues[2] = {queue, NULL};
     struct dpb_event *events[TURNS];
@@ -381,9 +375,8 @@ static void test_order(void **state)
     free(ones);
 }
 
-static void test_events_of_the_host(void **state)
+TEST(test_events_of_the_host)
 {
-    (void)state;
     struct dpb_event *own = dpb_events.create();
     dpb_first_error_clear();
     assert_int_equal(ops->record(queue, own), DPB_USAGE);
@@ -399,9 +392,8 @@ static void test_events_of_the_host(void **state)
 
 /* New memory is zero, pinned memory is copied to when the queue gets there, and what does not fit
  * is named. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     void *made = NULL, *huge = NULL, *pinned = NULL;
     uint64_t *words;
     expect_ok(ops->allocate(device, "an array", 8 * sizeof *words, true, &made));
@@ -489,9 +481,8 @@ static void check_mapping(const char *gpu, const char *direct)
     ops->release(device, made);
 }
 
-static void test_mapped(void **state)
+TEST(test_mapped)
 {
-    (void)state;
     check_mapping("0", "1"); /* on the same GPU */
     if (on_gpu())
         return; /* what others there are is not known */

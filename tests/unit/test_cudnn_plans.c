@@ -127,9 +127,8 @@ static struct dpb_graph *resnet50(void)
 
 /* Every convolution of ResNet-50 has plans in fp16; of the first, of three channels, none is
  * compiled already. */
-static void test_plans(void **unused)
+TEST(test_plans)
 {
-    (void)unused;
     struct dpb_graph *graph = resnet50();
     struct program p;
     int n = 0, n_fused = 0;
@@ -194,9 +193,8 @@ static uint32_t masked_nodes(const struct program *p, uint32_t found[], uint32_t
 /* Gradients by the input, with the sums of the batch-norm before, in bf16. A kernel takes seconds
  * to compile: of 11 shapes these are a 3x3, a 1x1, and the last; and one of stride 2, for which
  * 9.19 has none. */
-static void test_masked(void **unused)
+TEST(test_masked)
 {
-    (void)unused;
     static const uint32_t tried[] = {0, 1, 2, 10};
     struct dpb_graph *graph = resnet50();
     struct program p;
@@ -230,9 +228,8 @@ static void test_masked(void **unused)
 }
 
 /* Forward where kernels are compiled: all are for tensor cores, which fp32 may not have. */
-static void test_compiled(void **unused)
+TEST(test_compiled)
 {
-    (void)unused;
     static const dpb_precision precisions[] = {DPB_PRECISION_BF16, DPB_PRECISION_TF32,
                                                DPB_PRECISION_FP32};
     struct dpb_graph *graph = resnet50();

@@ -58,7 +58,7 @@ static double above_four(double x)
 }
 
 /* Bounds are 5 standard errors of 200000 draws, from the formula's own variance. */
-static void test_moments(void **state)
+TEST(test_moments)
 {
     static const struct {
         const char *text;
@@ -78,7 +78,6 @@ static void test_moments(void **state)
         {"pareto (1 s,8)", 1e9, squared, 8.0 / 6.0, 0.0053},     /* 8 / 4 - 16 / 9 */
         {"pareto(20 ms, 8)", 20e6, cubed, 8.0 / 5.0, 0.0134},    /* 8 / 2 - 2.56 */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct dpb_delay delay = make(rows[i].text, "all", 7);
         const double is = mean_of(&delay, rows[i].time_ns, rows[i].function);
@@ -89,12 +88,11 @@ static void test_moments(void **state)
 }
 
 /* Equal for equal seed, rank and step; another for any of them. */
-static void test_seed(void **state)
+TEST(test_seed)
 {
     const struct dpb_delay a = make("exponential(20 ms)", "all", 1);
     const struct dpb_delay b = make("exponential(20 ms)", "all", 2);
     const uint64_t far = UINT64_C(1) << 32;
-    (void)state;
     assert_true(dpb_delay_of(&a, 1, 5) == dpb_delay_of(&a, 1, 5));
     assert_true(dpb_delay_of(&a, 1, 5) != dpb_delay_of(&b, 1, 5));
     assert_true(dpb_delay_of(&a, 1, 5) != dpb_delay_of(&a, 2, 5));
@@ -102,10 +100,9 @@ static void test_seed(void **state)
     assert_true(dpb_delay_of(&a, 1, 5) != dpb_delay_of(&a, 1, 5 + far));
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
     const struct dpb_delay some = make("constant(1 ms)", " 3, 0", 1), none = make("none", "all", 1);
-    (void)state;
     for (uint32_t rank = 0; rank < WORKERS; rank++) {
         assert_int_equal(dpb_delay_of(&some, rank, 9), rank == 0 || rank == 3 ? 1000000 : 0);
         assert_int_equal(dpb_delay_of(&none, rank, 9), 0);
@@ -139,12 +136,11 @@ static int remove_trace(void **state)
 
 /* Worker r sleeps in step s for line 4 s + r, again from the first; those that are not named never
  * do. */
-static void test_trace(void **state)
+TEST(test_trace)
 {
     static const char lines[] = "1\n0\n2.5\n30 us\n4 s\n0.000001\n60000";
     static const int64_t ns[] = {1000000, 0, 2500000, 30000, 4000000000, 1, 60000000000};
     char text[64];
-    (void)state;
     write_trace(lines, strlen(lines));
     snprintf(text, sizeof text, "trace(%s)", trace);
     struct dpb_delay all = make(text, "all", 1), some = make(text, "1,3", 2);
@@ -160,7 +156,7 @@ static void test_trace(void **state)
     assert_int_equal(dpb_delay_of(&all, 0, 0), 0);
 }
 
-static void test_bad_traces(void **state)
+TEST(test_bad_traces)
 {
     static const struct {
         const char *lines, *message;
@@ -183,7 +179,6 @@ static void test_bad_traces(void **state)
     };
     dpb_status status;
     char text[64];
-    (void)state;
     snprintf(text, sizeof text, "trace(%s)", trace);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dpb_delay delay;
@@ -198,7 +193,7 @@ static void test_bad_traces(void **state)
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *delay, *ranks, *message;
@@ -233,7 +228,6 @@ static void test_refusals(void **state)
         {"trace", "all", "run.delay = 'trace'"},
     };
     dpb_status status;
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dpb_delay delay;
         if (dpb_delay_make(rows[i].delay, "here", rows[i].ranks, "there", WORKERS, 1, &delay) !=
@@ -247,11 +241,10 @@ static void test_refusals(void **state)
 
 /* ---- sleeping ------------------------------------------------------------------------------ */
 
-static void test_sleep(void **state)
+TEST(test_sleep)
 {
     const struct dpb_delay delay = make("constant(120 ms)", "1", 1);
     int64_t began_ns = dpb_now_ns();
-    (void)state;
     assert_int_equal(dpb_delay_sleep(&delay, 1, 0, NULL, NULL), DPB_OK);
     assert_true(dpb_now_ns() - began_ns >= 120000000);
 }

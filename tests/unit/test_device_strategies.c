@@ -140,9 +140,8 @@ static uint64_t inbox_bytes(uint32_t n_workers, uint64_t slots, uint64_t element
 
 /* Every variable has one owner; shards are even within an element a bucket; only who owns takes
  * memory. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
-    (void)state;
     for (uint32_t n = 1; n <= MAX_WORKERS; n++)
         for (int shards = SHARDS_ALL; shards <= SHARDS_ONE; shards++) {
             unsigned char owners[ELEMENTS] = {0};
@@ -168,10 +167,9 @@ static void test_shards(void **state)
 }
 
 /* Buckets of an element: of the first one most have nothing, of some other one each has. */
-static void test_smallest_buckets(void **state)
+TEST(test_smallest_buckets)
 {
     enum { WORKERS = 3 };
-    (void)state;
     for (uint32_t rank = 0; rank < WORKERS; rank++) {
         struct seat seat;
         open_seat_with(&seat, "ps_gpu", rank, WORKERS, SHARDS_ALL, 1);
@@ -182,9 +180,8 @@ static void test_smallest_buckets(void **state)
 }
 
 /* One bucket has one owner, and nobody else takes memory for an inbox. */
-static void test_one_bucket(void **state)
+TEST(test_one_bucket)
 {
-    (void)state;
     for (uint32_t rank = 0; rank < 3; rank++) {
         struct seat seat;
         open_seat_with(&seat, "replicated", rank, 3, 0, 2 * ELEMENTS);
@@ -193,9 +190,8 @@ static void test_one_bucket(void **state)
     }
 }
 
-static void test_replicas(void **state)
+TEST(test_replicas)
 {
-    (void)state;
     for (uint32_t n = 1; n <= MAX_WORKERS; n++) {
         struct seat seat;
         open_seat(&seat, "replicated", n - 1, n, 0);
@@ -209,12 +205,11 @@ static void test_replicas(void **state)
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     struct seat seat;
     int shards = SHARDS_ALL;
     void *comm = NULL;
-    (void)state;
     open_seat(&seat, "ps_gpu", 0, 2, SHARDS_ALL);
     struct dpb_comm_args args = seat.args;
     args.n_workers = DPB_SUM_SOURCES + 1;
@@ -289,9 +284,8 @@ static dpb_status step(struct pair *pair)
 static const char *const names[] = {"ps_gpu", "replicated"};
 
 /* Without a peer the first bucket stays where its gradients are needed. */
-static void test_peer_never_comes(void **state)
+TEST(test_peer_never_comes)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct pair pair;
         open_pair(&pair, names[i], true);
@@ -303,9 +297,8 @@ static void test_peer_never_comes(void **state)
 
 /* Whatever piece of work it is that fails: the step does, by the device's words, and it does not
  * hang. */
-static void test_device_fails(void **state)
+TEST(test_device_fails)
 {
-    (void)state;
     for (int i = 0; i < 2; i++)
         for (unsigned n = 1; n <= 4; n++) {
             struct pair pair;
@@ -317,10 +310,9 @@ static void test_device_fails(void **state)
         }
 }
 
-static void test_ways_are_reported(void **state)
+TEST(test_ways_are_reported)
 {
     struct pair pair;
-    (void)state;
     open_pair(&pair, "ps_gpu", true);
     assert_string_equal(reported, "copies: direct");
     close_pair(&pair);

@@ -87,7 +87,7 @@ static void expect_equal(const struct worker *worker, const float *sum, const do
     }
 }
 
-static void test_rule(void **state)
+TEST(test_rule)
 {
     static struct worker workers[WORKERS];
     _Alignas(16) char options[256] = {0};
@@ -96,7 +96,6 @@ static void test_rule(void **state)
     struct dpb_config *config = dpb_config_create();
     char all[][64] = {"comm.codec_ratio=0.004", "comm.codec_momentum=0.5",
                       "comm.codec_start_step=2", "comm.codec_warmup_steps=4"};
-    (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         assert_int_equal(dpb_config_assign(config, all[i], "test"), DPB_OK);
     assert_int_equal(
@@ -118,7 +117,7 @@ static void test_rule(void **state)
 }
 
 /* Lin et al. send 25 %, 6.25 %, 1.5625 % and 0.4 % in the epochs before 0.1 %. */
-static void test_published_warmup(void **state)
+TEST(test_published_warmup)
 {
     static const double published[] = {0.25, 0.0625, 0.015625, 0.004, 0.001, 0.001};
     enum { MANY = 100000 };
@@ -131,7 +130,6 @@ static void test_published_warmup(void **state)
     } options = {.ratio = 0.001, .warmup_steps = 4};
     const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_CODEC, "topk", &plugin_host);
     const struct dpb_codec_ops *ops = plugin->ops;
-    (void)state;
     assert_int_equal(plugin->options_size, sizeof options);
     assert_false(ops->velocity(&options));
     for (uint64_t t = 1; t <= sizeof published / sizeof *published; t++) {

@@ -138,9 +138,8 @@ static void assert_bijective(uint64_t n, uint64_t seed, uint64_t epoch)
     free(seen);
 }
 
-static void test_order_is_a_permutation(void **state)
+TEST(test_order_is_a_permutation)
 {
-    (void)state;
     for (uint64_t n = 1; n <= 300; n++)
         assert_bijective(n, 1, n);
     const uint64_t sizes[] = {1023, 1024, 1025, 60000, 65537};
@@ -148,9 +147,8 @@ static void test_order_is_a_permutation(void **state)
         assert_bijective(sizes[i], UINT64_MAX, UINT32_MAX);
 }
 
-static void test_order_differs_by_epoch_and_seed(void **state)
+TEST(test_order_differs_by_epoch_and_seed)
 {
-    (void)state;
     enum { N = 60000 };
     struct dpb_order order = {.n = N, .seed = 1, .shuffle = true}, other = order, plain = order;
     other.seed = 1 + (UINT64_C(1) << 32);
@@ -195,9 +193,8 @@ static int number_of(const uint64_t *permutation, int n)
     return number;
 }
 
-static void test_small_permutations_are_equally_frequent(void **state)
+TEST(test_small_permutations_are_equally_frequent)
 {
-    (void)state;
     enum { EACH = 200 };
     int factorial = 1;
     for (int n = 2; n <= 5; n++) {
@@ -216,9 +213,8 @@ static void test_small_permutations_are_equally_frequent(void **state)
     }
 }
 
-static void test_large_permutations_are_uniform(void **state)
+TEST(test_large_permutations_are_uniform)
 {
-    (void)state;
     enum { N = 60000, CELLS = 20 };
     int at[CELLS * CELLS] = {0}, step[CELLS] = {0};
     struct dpb_order order = {.n = N, .seed = 12, .shuffle = true};
@@ -236,9 +232,8 @@ static void test_large_permutations_are_uniform(void **state)
 
 /* ---- split --------------------------------------------------------------------------------- */
 
-static void test_workers_together_are_one_that_accumulates(void **state)
+TEST(test_workers_together_are_one_that_accumulates)
 {
-    (void)state;
     enum { N = 100, BATCH = 3, STEPS = 40 };
     struct fake fake = healthy();
     for (uint32_t workers = 1; workers <= 5; workers++) {
@@ -268,9 +263,8 @@ static void test_workers_together_are_one_that_accumulates(void **state)
     }
 }
 
-static void test_an_epoch_takes_each_sample_once_and_drops_the_rest(void **state)
+TEST(test_an_epoch_takes_each_sample_once_and_drops_the_rest)
 {
-    (void)state;
     enum { N = 103, BATCH = 4, ACCUMULATE = 2, WORKERS = 3 };
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, N, BATCH);
@@ -306,9 +300,8 @@ static void test_an_epoch_takes_each_sample_once_and_drops_the_rest(void **state
     }
 }
 
-static void test_sharded_ranks_read_disjoint_samples(void **state)
+TEST(test_sharded_ranks_read_disjoint_samples)
 {
-    (void)state;
     enum { N = 103, BATCH = 4, RANKS = 3, STEPS = 8 /* 34 / 4 */ };
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, N, BATCH);
@@ -336,9 +329,8 @@ static void test_sharded_ranks_read_disjoint_samples(void **state)
     }
 }
 
-static void test_a_global_batch_larger_than_the_data_is_refused(void **state)
+TEST(test_a_global_batch_larger_than_the_data_is_refused)
 {
-    (void)state;
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, 95, 4);
     args.accumulate = 2;
@@ -371,9 +363,8 @@ static struct dpb_progress positions(struct dpb_feed_args *args, struct dpb_prog
     return end;
 }
 
-static void test_a_training_goes_on_where_it_stopped(void **state)
+TEST(test_a_training_goes_on_where_it_stopped)
 {
-    (void)state;
     enum { N = 103, BATCH = 4, STEPS = 80 }; /* 25 steps an epoch, 3 samples left over */
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, N, BATCH);
@@ -391,9 +382,8 @@ static void test_a_training_goes_on_where_it_stopped(void **state)
 }
 
 /* With another global batch no sample of the epoch comes twice or is left out, but at its end. */
-static void test_a_training_goes_on_with_another_batch(void **state)
+TEST(test_a_training_goes_on_with_another_batch)
 {
-    (void)state;
     enum { N = 103 };
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, N, 4);
@@ -422,9 +412,8 @@ static void test_a_training_goes_on_with_another_batch(void **state)
     assert_true(end.position == 36 && end.samples == half.samples + 6);
 }
 
-static void test_how_many_steps_are_left_of_the_epochs(void **state)
+TEST(test_how_many_steps_are_left_of_the_epochs)
 {
-    (void)state;
     struct dpb_shards shards;
     struct dpb_progress start = {.step = 1000, .epoch = 2, .position = 28};
     assert_int_equal(dpb_shards_init("fake", 103, 10, 1, 1, &start, &shards), DPB_OK);
@@ -435,9 +424,8 @@ static void test_how_many_steps_are_left_of_the_epochs(void **state)
 
 /* ---- helpers ------------------------------------------------------------------------------- */
 
-static void test_the_same_batches_with_any_number_of_helpers(void **state)
+TEST(test_the_same_batches_with_any_number_of_helpers)
 {
-    (void)state;
     enum { BATCH = 8, BATCHES = 100 };
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, 203, BATCH);
@@ -484,9 +472,8 @@ static int64_t waited_ns(struct dpb_feed *feed, int batches, int64_t compute_ns)
     return waited;
 }
 
-static void test_a_slow_source_is_waited_for_asleep(void **state)
+TEST(test_a_slow_source_is_waited_for_asleep)
 {
-    (void)state;
     struct fake fake = healthy();
     fake.fetch_ns = 30 * MS;
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
@@ -507,9 +494,8 @@ static void test_a_slow_source_is_waited_for_asleep(void **state)
     dpb_feed_destroy(feed);
 }
 
-static void test_a_fast_source_is_not_waited_for(void **state)
+TEST(test_a_fast_source_is_not_waited_for)
 {
-    (void)state;
     struct fake fake = healthy();
     fake.fetch_ns = 10 * MS;
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
@@ -539,9 +525,8 @@ static void expect_fetches(struct fake *fake, int n)
     assert_int_equal(atomic_load(&fake->fetches), n);
 }
 
-static void test_the_ring_is_bounded(void **state)
+TEST(test_the_ring_is_bounded)
 {
-    (void)state;
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
     args.threads = 3;
@@ -572,9 +557,8 @@ static int threads_named(const char *prefix)
     return found;
 }
 
-static void test_destroy_joins_helpers_in_a_fetch(void **state)
+TEST(test_destroy_joins_helpers_in_a_fetch)
 {
-    (void)state;
     struct fake fake = healthy();
     fake.fetch_ns = 500 * MS;
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
@@ -591,9 +575,8 @@ static void test_destroy_joins_helpers_in_a_fetch(void **state)
 
 /* ---- failures ------------------------------------------------------------------------------ */
 
-static void test_a_failing_fetch_comes_at_its_batch(void **state)
+TEST(test_a_failing_fetch_comes_at_its_batch)
 {
-    (void)state;
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
     args.shuffle = false;
@@ -611,9 +594,8 @@ static void test_a_failing_fetch_comes_at_its_batch(void **state)
     }
 }
 
-static void test_a_label_out_of_range_is_refused(void **state)
+TEST(test_a_label_out_of_range_is_refused)
 {
-    (void)state;
     const int32_t labels[] = {-1, CLASSES};
     for (int i = 0; i < 2; i++) {
         struct fake fake = {.bad_index = 3, .bad_label = labels[i]};
@@ -629,9 +611,8 @@ static void test_a_label_out_of_range_is_refused(void **state)
     }
 }
 
-static void test_a_deadline_says_what_was_waited_for(void **state)
+TEST(test_a_deadline_says_what_was_waited_for)
 {
-    (void)state;
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
     args.accumulate = 2;
@@ -650,9 +631,8 @@ static void test_a_deadline_says_what_was_waited_for(void **state)
     dpb_feed_destroy(feed);
 }
 
-static void test_the_end_of_the_job_ends_a_wait(void **state)
+TEST(test_the_end_of_the_job_ends_a_wait)
 {
-    (void)state;
     struct fake fake = healthy();
     fake.fetch_ns = 400 * MS;
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
@@ -696,9 +676,8 @@ static int evaluate(struct dpb_feed *feed, uint32_t batch_size, int *seen)
     return batches;
 }
 
-static void test_evaluation_takes_each_sample_once(void **state)
+TEST(test_evaluation_takes_each_sample_once)
 {
-    (void)state;
     const uint64_t sizes[] = {1, 2, 4, 7, 64, 103};
     struct fake fake = healthy();
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
@@ -725,9 +704,8 @@ static void test_evaluation_takes_each_sample_once(void **state)
     }
 }
 
-static void test_evaluation_reads_only_when_asked(void **state)
+TEST(test_evaluation_reads_only_when_asked)
 {
-    (void)state;
     struct fake fake = healthy();
     struct dpb_feed_args args = args_of(&fake, 20, 8);
     args.threads = 2;

@@ -11,9 +11,8 @@
 #include "lib/model.h"
 #include "lib/test.h"
 
-static void test_tiny_has_every_op(void **unused)
+TEST(test_tiny_has_every_op)
 {
-    (void)unused;
     struct dpb_graph *graph = model_build("tiny", NULL, 5);
     bool seen[DPB_OPS] = {false};
     bool bias[2] = {false}, gamma[2] = {false}, dense_bias[2] = {false};
@@ -49,10 +48,9 @@ static dpb_status build_same(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-static void test_same_padding(void **unused)
+TEST(test_same_padding)
 {
     static const struct dpb_model_ops model = {.build = build_same};
-    (void)unused;
     for (uint32_t in = 1; in <= 12; in++) {
         for (same_kernel = 1; same_kernel <= 6; same_kernel++) {
             for (same_stride = 1; same_stride <= 6; same_stride++) {
@@ -143,9 +141,8 @@ static void check_layout(const struct dpb_plugin *model, const char *version)
     dpb_graph_destroy(graph);
 }
 
-static void test_layout(void **unused)
+TEST(test_layout)
 {
-    (void)unused;
     for (size_t i = 0; model_at(i); i++)
         check_layout(model_at(i), NULL);
     check_layout(model_find("resnet50"), "v1");
@@ -157,9 +154,8 @@ static void test_layout(void **unused)
     dpb_graph_destroy(lenet);
 }
 
-static void test_hash(void **unused)
+TEST(test_hash)
 {
-    (void)unused;
     const struct dpb_plugin *lenet = model_find("lenet");
     const struct dpb_plugin *resnet50 = model_find("resnet50");
     const struct dpb_shape digit = {1, 28, 28}, larger = {1, 29, 29}, image = {3, 224, 224};
@@ -232,9 +228,8 @@ static void assert_constant(const struct dpb_graph *graph, const double *weights
         assert_true(weights[tensor->offset + i] == value);
 }
 
-static void test_initial_values(void **unused)
+TEST(test_initial_values)
 {
-    (void)unused;
     struct dpb_graph *lenet = model_build("lenet", NULL, 100);
     double *weights = initial_weights(lenet, 1);
     assert_normal(lenet, weights, "conv1.weight", sqrt(2.0 / (5 * 5 * 1)));
@@ -279,10 +274,9 @@ static dpb_status build_initial(const void *options, const struct dpb_graph_ops 
     return DPB_OK;
 }
 
-static void test_chosen_initial_values(void **unused)
+TEST(test_chosen_initial_values)
 {
     static const struct dpb_model_ops model = {.build = build_initial};
-    (void)unused;
     struct dpb_graph *graph;
     const struct dpb_shape image = {3, 6, 6};
     assert_int_equal(dpb_graph_build("m", &model, NULL, image, 100, &graph), DPB_OK);
@@ -335,9 +329,8 @@ static void check_initial(const struct dpb_graph *graph)
     }
 }
 
-static void test_initial_values_of_every_model(void **unused)
+TEST(test_initial_values_of_every_model)
 {
-    (void)unused;
     for (size_t i = 0; model_at(i); i++) {
         struct dpb_graph *graph = model_build(model_at(i)->name, NULL, 7);
         check_initial(graph);
@@ -345,9 +338,8 @@ static void test_initial_values_of_every_model(void **unused)
     }
 }
 
-static void test_initial_values_by_type_and_seed(void **unused)
+TEST(test_initial_values_by_type_and_seed)
 {
-    (void)unused;
     struct dpb_graph *graph = model_build("tiny", NULL, 5);
     double *weights = initial_weights(graph, 3), *others = initial_weights(graph, 4);
     float *rounded = malloc(graph->n_elements * sizeof *rounded);
@@ -633,14 +625,13 @@ static dpb_status build_failing(const void *options, const struct dpb_graph_ops 
     return DPB_UNSUPPORTED; /* a real model has written its message by now */
 }
 
-static void test_unfinished_models(void **unused)
+TEST(test_unfinished_models)
 {
     static const struct dpb_model_ops without_loss = {.build = build_without_loss};
     static const struct dpb_model_ops without_weights = {.build = build_without_weights};
     static const struct dpb_model_ops failing = {.build = build_failing};
     const struct dpb_shape image = {3, 7, 7}, flat = {3, 0, 7}, deep = {5, 7, 7};
     struct dpb_graph *graph = NULL;
-    (void)unused;
     dpb_first_error_clear();
     assert_int_equal(dpb_graph_build("m", &without_loss, NULL, image, 5, &graph), DPB_USAGE);
     assert_non_null(strstr(dpb_first_error(NULL), "has no loss"));

@@ -151,9 +151,8 @@ static void assert_good(void)
     source_close(&source);
 }
 
-static void test_raw_gzipped_and_mixed(void **state)
+TEST(test_raw_gzipped_and_mixed)
 {
-    (void)state;
     put_good(false);
     assert_good();
     put_good(true);
@@ -165,9 +164,8 @@ static void test_raw_gzipped_and_mixed(void **state)
     assert_good();
 }
 
-static void test_gzip_of_several_members(void **state)
+TEST(test_gzip_of_several_members)
 {
-    (void)state;
     put_good(false);
     struct blob all = good(IMAGES), part = {.n = 5}, joined, rest;
     memcpy(part.bytes, all.bytes, part.n);
@@ -293,9 +291,8 @@ static void apply(const struct damage *damage, struct blob *blob)
     }
 }
 
-static void test_damage_is_refused(void **state)
+TEST(test_damage_is_refused)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         const struct damage *damage = &damages[i];
         put_good(false);
@@ -313,9 +310,8 @@ static void test_damage_is_refused(void **state)
     }
 }
 
-static void test_equal_pixels_are_refused(void **state)
+TEST(test_equal_pixels_are_refused)
 {
-    (void)state;
     put_good(false);
     struct blob blob = good(IMAGES);
     memset(blob.bytes + 16, 9, blob.n - 16);
@@ -324,9 +320,8 @@ static void test_equal_pixels_are_refused(void **state)
     assert_refused(directory, "equal pixels", messages);
 }
 
-static void test_missing_files(void **state)
+TEST(test_missing_files)
 {
-    (void)state;
     put_good(false);
     char path[512];
     snprintf(path, sizeof path, "%s/%s", directory, names[TEST_LABELS]);
@@ -370,10 +365,9 @@ static void check_split(const struct source *source, dpb_split split, uint64_t e
 }
 
 /* Labels that do not fit are found before the images, which may be gigabytes, are inflated. */
-static void test_labels_come_first(void **state)
+TEST(test_labels_come_first)
 {
     static const char *const messages[] = {"byte 4: expected 3 labels", "found 2"};
-    (void)state;
     remove_all();
     put_good(false);
     struct blob images = good(IMAGES), labels = good(LABELS);
@@ -386,9 +380,8 @@ static void test_labels_come_first(void **state)
     put_good(false);
 }
 
-static void test_fashion_mnist(void **state)
+TEST(test_fashion_mnist)
 {
-    (void)state;
     if (access(FASHION, R_OK) != 0) {
         print_message("%s is not there (package dataset-fashion-mnist)\n", FASHION);
         skip();

@@ -270,9 +270,8 @@ static void check_replaced(const struct damage *damage, const char *set, const c
     source_close(&source);
 }
 
-static void test_unreadable_images_are_replaced(void **state)
+TEST(test_unreadable_images_are_replaced)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         char path[256], shard[256];
         make_set(damages[i].name);
@@ -291,9 +290,8 @@ static void test_unreadable_images_are_replaced(void **state)
 }
 
 /* Harmless oddities: bytes before a marker, bytes after the end, an unknown segment. */
-static void test_odd_images_are_read(void **state)
+TEST(test_odd_images_are_read)
 {
-    (void)state;
     make_set("odd");
     struct blob blob = encode(60, 60, false);
     uint8_t *bytes = calloc(1, blob.n + 200);
@@ -330,9 +328,8 @@ static dpb_status fetch_one(struct source *source, uint64_t index, uint8_t *samp
     return source->ops->fetch(source->handle, DPB_TRAIN, 0, &index, 1, sample, label);
 }
 
-static void test_too_many_end_the_run(void **state)
+TEST(test_too_many_end_the_run)
 {
-    (void)state;
     uint8_t sample[BYTES];
     int32_t label;
     struct source source;
@@ -366,9 +363,8 @@ static void test_too_many_end_the_run(void **state)
 }
 
 /* The next of the shard, and from its end to its beginning. */
-static void test_a_shard_replaces_from_its_own(void **state)
+TEST(test_a_shard_replaces_from_its_own)
 {
-    (void)state;
     make_set("ring");
     damage_image("ring", 4);
     damage_image("ring", 7);
@@ -393,9 +389,8 @@ static void test_a_shard_replaces_from_its_own(void **state)
     source_close(&source);
 }
 
-static void test_a_file_that_vanishes(void **state)
+TEST(test_a_file_that_vanishes)
 {
-    (void)state;
     make_set("gone");
     struct source source;
     dpb_warnings_clear();
@@ -441,9 +436,8 @@ static const struct tree {
      "class 'caf\\xe9\\x0a.' is in val but not"},
 };
 
-static void test_trees_are_refused(void **state)
+TEST(test_trees_are_refused)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
         struct source source;
         make_set("D");
@@ -459,9 +453,8 @@ static void test_trees_are_refused(void **state)
     }
 }
 
-static void test_an_unreadable_directory(void **state)
+TEST(test_an_unreadable_directory)
 {
-    (void)state;
     make_set("secret");
     assert_int_equal(chmod(".", 0755), 0);
     assert_int_equal(chmod("secret/train/b", 0), 0);
@@ -479,9 +472,8 @@ static void test_an_unreadable_directory(void **state)
     assert_int_equal(status, 0);
 }
 
-static void test_options_that_cannot_be(void **state)
+TEST(test_options_that_cannot_be)
 {
-    (void)state;
     static const struct {
         const char *first, *second, *message;
     } cases[] = {
@@ -526,9 +518,8 @@ static const struct tree stale[] = {
     {"directory", "rm P; mkdir P", "P"},
 };
 
-static void test_stale_packs_are_refused(void **state)
+TEST(test_stale_packs_are_refused)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof stale / sizeof *stale; i++) {
         struct source source;
         make_set("D");
@@ -554,9 +545,8 @@ static void test_stale_packs_are_refused(void **state)
 }
 
 /* One of several processes makes the pack; what a dead one left does not hinder them. */
-static void test_many_want_the_pack_at_once(void **state)
+TEST(test_many_want_the_pack_at_once)
 {
-    (void)state;
     enum { PROCESSES = 6 };
     make_set("D");
     struct dpb_data_request check = request;

@@ -89,9 +89,8 @@ static const char *const numbered[] = {
     "train/a/a2.jpeg", "train/b\xc3\xa9/1.jpg", "train/\xff/1.jpg"};
 static const int32_t numbered_labels[] = {0, 1, 1, 1, 1, 2, 3};
 
-static void test_numbers_and_labels(void **state)
+TEST(test_numbers_and_labels)
 {
-    (void)state;
     static const char *const directories[] = {"n",         "n/train",           "n/train/a",
                                               "n/train/B", "n/train/b\xc3\xa9", "n/train/\xff",
                                               "n/.more",   "n/train/.hidden",   "n/train/a/.x"};
@@ -127,9 +126,8 @@ static void test_numbers_and_labels(void **state)
     source_close(&source);
 }
 
-static void test_normalised_as_imagenet(void **state)
+TEST(test_normalised_as_imagenet)
 {
-    (void)state;
     make_set_of("norm", picture_plain(8, 8, 1, 2, 3), plain_form);
     struct dpb_data_request request = request_of(8);
     struct source source = open_set("norm", &request, NULL);
@@ -232,9 +230,8 @@ static void check_test_image(uint32_t w, uint32_t h, uint32_t side, double ratio
     free(picture.pixels);
 }
 
-static void test_test_images_are_central(void **state)
+TEST(test_test_images_are_central)
 {
-    (void)state;
     check_test_image(100, 75, 32, 0.875);
     check_test_image(75, 100, 32, 0.875);
     check_test_image(500, 375, 224, 0.875);
@@ -247,9 +244,8 @@ static void test_test_images_are_central(void **state)
 }
 
 /* At full scale a part that is decoded alone has the pixels that it has in the whole. */
-static void test_a_part_is_decoded_as_in_the_whole(void **state)
+TEST(test_a_part_is_decoded_as_in_the_whole)
 {
-    (void)state;
     static const struct jpeg_form forms[] = {
         {0, false, 1, 1}, {0, false, 2, 1}, {0, false, 1, 2}, {0, false, 2, 2},
         {0, false, 4, 1}, {0, true, 1, 1},  {0, true, 2, 2},
@@ -276,9 +272,8 @@ static void test_a_part_is_decoded_as_in_the_whole(void **state)
 }
 
 /* Grey and CMYK (as libjpeg writes it: without Adobe's marker, so 0 is no ink) become RGB. */
-static void test_other_colours(void **state)
+TEST(test_other_colours)
 {
-    (void)state;
     struct picture grey = picture_create(40, 40, 1), ink = picture_create(40, 40, 4);
     for (size_t i = 0; i < 40 * 40; i++) {
         grey.pixels[i] = 77;
@@ -319,9 +314,8 @@ static struct found find_crop(const uint8_t *sample, uint32_t side, uint32_t w, 
     return (struct found){box_w * box_h / ((double)w * h), box_w / box_h, left > right};
 }
 
-static void test_crops_are_spread_as_promised(void **state)
+TEST(test_crops_are_spread_as_promised)
 {
-    (void)state;
     enum { N = 2000, W = 300, H = 300 };
     make_set_of("crops", picture_gradient(W, H), plain_form);
     struct dpb_data_request request = request_of(32);
@@ -352,9 +346,8 @@ static void test_crops_are_spread_as_promised(void **state)
     assert_true(least < 0.1 && most > 0.9);
 }
 
-static void test_ranges_are_the_users(void **state)
+TEST(test_ranges_are_the_users)
 {
-    (void)state;
     make_set_of("ranges", picture_gradient(200, 100), plain_form);
     struct dpb_data_request request = request_of(32);
     static const char *const options[4] = {"data.area_min=0.25", "data.area_max=0.25",
@@ -459,9 +452,8 @@ static void fetch_in_one(const struct source *source, uint64_t epoch, struct fet
 
 static struct fetched expected, actual;
 
-static void test_threads_and_order_do_not_matter(void **state)
+TEST(test_threads_and_order_do_not_matter)
 {
-    (void)state;
     make_mixed_set("same");
     struct dpb_data_request request = request_of(SIDE), other = request;
     other.seed = 8;
@@ -493,9 +485,8 @@ static void test_threads_and_order_do_not_matter(void **state)
 }
 
 /* Fetching allocates while buffers grow, then no more. */
-static void test_memory_settles(void **state)
+TEST(test_memory_settles)
 {
-    (void)state;
     struct dpb_data_request request = request_of(SIDE);
     struct source source = open_set("same", &request, NULL);
     for (uint64_t epoch = 0; epoch < 20; epoch++)
@@ -520,9 +511,8 @@ static uint64_t bytes_of_files(const char *set, const char *split)
     return sum;
 }
 
-static void test_kept_files_are_the_same(void **state)
+TEST(test_kept_files_are_the_same)
 {
-    (void)state;
     static const char *const memory[4] = {"data.preload=memory"};
     static const char *const file[4] = {"data.preload=file", "data.shard_file=same.pack"};
     struct dpb_data_request request = request_of(SIDE);
@@ -554,12 +544,11 @@ static void test_kept_files_are_the_same(void **state)
 
 /* What lies in the place of NAME.part is not written to: a link is refused, a file that a process
  * left is put away. */
-static void test_part_is_made_anew(void **state)
+TEST(test_part_is_made_anew)
 {
     static const char *const file[4] = {"data.preload=file", "data.shard_file=linked.pack"};
     struct dpb_data_request request = request_of(SIDE);
     struct stat info;
-    (void)state;
     FILE *victim = fopen("victim", "w");
     assert_non_null(victim);
     fputs("precious", victim);
@@ -582,9 +571,8 @@ static void test_part_is_made_anew(void **state)
 }
 
 /* A rank of three keeps its third, and gives what one that keeps all gives. */
-static void test_a_shard_keeps_its_part(void **state)
+TEST(test_a_shard_keeps_its_part)
 {
-    (void)state;
     static const char *const memory[4] = {"data.preload=memory"};
     struct dpb_data_request request = request_of(SIDE);
     struct source plain = open_set("same", &request, NULL);

@@ -66,9 +66,8 @@ static void expect_refused(const char *wanted, const char *word)
 }
 
 /* They build on each other: interfaces come one by one. */
-static void test_none(void **state)
+TEST(test_none)
 {
-    (void)state;
     expect_refused("", "there are: none");
     expect_refused("lo", "there are: none"); /* it is there, and down */
     run("ip link set lo up");
@@ -77,9 +76,8 @@ static void test_none(void **state)
     expect_refused("", "there are: lo 127.0.0.1, lo ::1");
 }
 
-static void test_only_one(void **state)
+TEST(test_only_one)
 {
-    (void)state;
     run("ip link add a0 type veth peer name a1");
     run("ip address add 10.9.0.3/24 dev a0");
     expect_refused("a0", "there are: lo 127.0.0.1, lo ::1"); /* down */
@@ -88,9 +86,8 @@ static void test_only_one(void **state)
     expect("", true, "lo", "127.0.0.1");
 }
 
-static void test_several(void **state)
+TEST(test_several)
 {
-    (void)state;
     run("ip address add 10.9.1.3/24 dev a1");
     run("ip address add fd00:9::3/64 dev a1 nodad");
     run("ip link set a1 up");
@@ -102,9 +99,8 @@ static void test_several(void **state)
     expect("", false, "a0", "10.9.0.3");
 }
 
-static void test_given(void **state)
+TEST(test_given)
 {
-    (void)state;
     expect("a1", false, "a1", "10.9.1.3");
     expect("10.9.1.0/24", false, "a1", "10.9.1.3");
     expect("10.9.0.3", false, "a0", "10.9.0.3");

@@ -83,7 +83,7 @@ static int teardown(void **state)
 }
 
 /* A part comes through while strangers stall and send rubbish. */
-static void test_proven(void **state)
+TEST(test_proven)
 {
     struct caller caller = {.seconds = 10};
     pthread_t thread;
@@ -92,7 +92,6 @@ static void test_proven(void **state)
     int quiet = knock(NULL, 0), loud = knock(rubbish, sizeof rubbish);
     struct dpb_meeting came = {.fd = -1};
     char byte;
-    (void)state;
     memcpy(caller.address, address, sizeof address);
     assert_int_equal(pthread_create(&thread, NULL, call, &caller), 0);
     while (!take(&door, 100, &came))
@@ -118,7 +117,7 @@ static uint32_t count(const char *text, const char *word)
 }
 
 /* Many more strangers than there are places, all silent, come first: a part takes one's place. */
-static void test_crowd(void **state)
+TEST(test_crowd)
 {
     enum { CROWD = 300 };
     struct caller caller = {.seconds = 10};
@@ -126,7 +125,6 @@ static void test_crowd(void **state)
     struct dpb_door door = open_door(1);
     int crowd[CROWD];
     struct dpb_meeting came = {.fd = -1};
-    (void)state;
     capture_begin();
     for (int i = 0; i < CROWD; i++)
         crowd[i] = knock(NULL, 0);
@@ -149,7 +147,7 @@ static void test_crowd(void **state)
 
 /* All parts of a large job have greeted before one of them has proven itself: none is dropped for
  * another's sake. */
-static void test_burst(void **state)
+TEST(test_burst)
 {
     enum { BURST = 2 * DPB_STRANGERS };
     struct dpb_door door = open_door(BURST);
@@ -157,7 +155,6 @@ static void test_burst(void **state)
     int burst[BURST];
     struct dpb_meeting came = {.fd = -1};
     struct dpb_answer answer;
-    (void)state;
     for (int i = 0; i < BURST; i++)
         burst[i] = knock(&greeting, sizeof greeting);
     for (int i = 0; i < 2 * BURST; i++)
@@ -198,13 +195,12 @@ static void end_shortage(struct shortage *shortage)
 
 /* Without a descriptor the door waits for a visitor to leave, without spinning. With no visitor
  * either it says so at once. */
-static void test_no_descriptors(void **state)
+TEST(test_no_descriptors)
 {
     struct dpb_door door = open_door(1);
     struct pollfd fds[1024];
     struct dpb_meeting came;
     struct shortage shortage;
-    (void)state;
     int first = knock(NULL, 0), second = knock(NULL, 0);
     assert_false(take(&door, 1000, &came));
     use_up_descriptors(&shortage);
@@ -232,13 +228,12 @@ static void test_no_descriptors(void **state)
 }
 
 /* With another secret neither side believes the other. */
-static void test_other_secret(void **state)
+TEST(test_other_secret)
 {
     struct caller caller = {.seconds = 0.5};
     pthread_t thread;
     struct dpb_door door = open_door(1);
     struct dpb_meeting came = {.fd = -1};
-    (void)state;
     memcpy(caller.address, address, sizeof address);
     caller.address[5] = caller.address[5] == '0' ? '1' : '0';
     assert_int_equal(pthread_create(&thread, NULL, call, &caller), 0);
@@ -250,12 +245,11 @@ static void test_other_secret(void **state)
     dpb_door_close(&door);
 }
 
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
     static const char *const bad[] = {"", "0123", "zz", "12345 10.0.0.1"};
     char text[DPB_ADDRESS_BYTES], why[LINK_WHY_BYTES];
     int fd;
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(link_connect(bad[i], true, 1, LINK_PART, 0, &fd, why), DPB_FAILED);
     memcpy(text, address, sizeof text);
@@ -263,14 +257,13 @@ static void test_addresses(void **state)
     assert_int_equal(link_connect(text, true, 1, LINK_PART, 0, &fd, why), DPB_FAILED);
 }
 
-static void test_frames(void **state)
+TEST(test_frames)
 {
     int pair[2];
     uint8_t large[100000];
     struct dpb_frame frame;
     const void *value;
     char why[128];
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     struct link a = {.fd = pair[0]}, b = {.fd = pair[1]};
     memset(large, 7, sizeof large);

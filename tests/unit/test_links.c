@@ -53,10 +53,9 @@ static dpb_status do_work(void *work_, uint64_t times)
     return work->n_calls == work->failing ? DPB_TIMEOUT : DPB_OK;
 }
 
-static void test_windows(void **state)
+TEST(test_windows)
 {
     static const double each[] = {3, 1000, 999999, 2e7, 3e9};
-    (void)state;
     made_up = true;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
         struct work work = {.each_ns = each[i]};
@@ -247,9 +246,8 @@ static double rate_of(double bytes, double rate)
     return bytes / (begin_ns * 1e-9 + bytes / rate);
 }
 
-static void test_host_copies(void **state)
+TEST(test_host_copies)
 {
-    (void)state;
     made_up = true;
     for (int pinned = 0; pinned < 2; pinned++) {
         struct dpb_links_host host;
@@ -274,7 +272,7 @@ static void test_host_copies(void **state)
     made_up = false;
 }
 
-static void test_pairs(void **state)
+TEST(test_pairs)
 {
     static const struct {
         uint32_t from, to;
@@ -283,7 +281,6 @@ static void test_pairs(void **state)
     } cases[] = {{0, 1, true, false, true, 200e9},  {2, 0, false, false, true, 20e9},
                  {1, 1, true, false, true, 1000e9}, {0, 2, true, true, false, 0},
                  {0, 2, false, true, true, 20e9},   {0, 1, true, true, true, 200e9}};
-    (void)state;
     made_up = true;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct dpb_links_pair pair;
@@ -311,10 +308,9 @@ static void test_pairs(void **state)
 }
 
 /* Whatever call fails: its status comes back, and nothing stays. */
-static void test_failing_calls(void **state)
+TEST(test_failing_calls)
 {
     const struct dpb_links_limits short_ones = {.window_ns = 1000, .max_bytes = 4096};
-    (void)state;
     made_up = true;
     for (int pairs = 0; pairs < 2; pairs++) {
         dpb_status status = DPB_FAILED;
@@ -424,7 +420,7 @@ static const char made_up_machine[] =
     "</topology>";
 /* clang-format on */
 
-static void test_topology(void **state)
+TEST(test_topology)
 {
     static const char *const paths[][3] = {
         {"03", "03", "X"},    {"03", "04", "PIX"}, {"03", "07", "PXB"}, {"04", "08", "PHB"},
@@ -434,7 +430,6 @@ static void test_topology(void **state)
         const char *shared;
     } cores[] = {{0, 1, "L3"}, {2, 3, "NUMA node"}, {0, 2, "machine"}, {3, 3, "core"}, {0, 9, "?"}};
     struct dpb_topology *topology;
-    (void)state;
     assert_int_equal(dpb_topology_open(made_up_machine, &topology), DPB_OK);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         char a[32], b[32];
@@ -487,13 +482,12 @@ static void expect_values(const struct dpb_links_value values[DPB_LINKS_SIZES], 
 
 static const struct dpb_cores_job alone = {.n_workers = 1, .learners = 1};
 
-static void test_this_machine(void **state)
+TEST(test_this_machine)
 {
     uint16_t cpus[2];
     uint32_t n = dpb_cores_of(&alone, 0, cpus, 2);
     struct dpb_links_memory memory;
     struct dpb_links_loopback loopback;
-    (void)state;
     assert_true(n > 0);
     for (uint32_t threads = 1; threads <= n; threads++) {
         uint16_t toucher = threads == 1 ? cpus[n - 1] : UINT16_MAX;
@@ -522,11 +516,10 @@ static void work_alone(void *context, uint32_t member)
     *(int *)context = 1;
 }
 
-static void test_team_that_cannot_start(void **state)
+TEST(test_team_that_cannot_start)
 {
     uint16_t cpus[3] = {0, UINT16_MAX, 0};
     int worked = 0;
-    (void)state;
     assert_true(dpb_cores_of(&alone, 0, cpus, 1) == 1);
     assert_int_equal(dpb_links_team(cpus, 3, work_alone, &worked), DPB_FAILED);
     assert_int_equal(worked, 0);

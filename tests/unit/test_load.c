@@ -130,9 +130,8 @@ static void near(double is, double should)
         fail_msg("%.17g should be %.17g", is, should);
 }
 
-static void test_quiet(void **state)
+TEST(test_quiet)
 {
-    (void)state;
     struct machine end = later();
     struct dpb_load load = load_between(&start, &end, 10);
     assert_true(load.known);
@@ -148,10 +147,9 @@ static void test_quiet(void **state)
     assert_string_equal(code_of(NULL), "");
 }
 
-static void test_each_disturbance(void **state)
+TEST(test_each_disturbance)
 {
     unsigned second = (unsigned)(1000000000 / dpb_proc_tick_ns());
-    (void)state;
     struct machine end = later();
     end.nice[1] += 4 * second; /* of 20 */
     struct dpb_load load = load_between(&start, &end, 10);
@@ -187,10 +185,9 @@ static void test_each_disturbance(void **state)
 }
 
 /* A few ticks of a short run, and the system's daemons, are no load. */
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
     struct dpb_load load = {.known = true, .seconds = 10, .cpus = 2, .siblings_share = NAN};
-    (void)state;
     load.others_share = 0.049;
     assert_string_equal(code_of(&load), "");
     load.others_share = 0.051;
@@ -205,11 +202,10 @@ static void test_bounds(void **state)
 }
 
 /* What is not known is null, never 0. */
-static void test_nothing_known(void **state)
+TEST(test_nothing_known)
 {
     struct dpb_load_sample begin, end;
     struct dpb_load load;
-    (void)state;
     dpb_load_sample("/nowhere", cpus, 4, pids, 2, &begin);
     end = begin;
     end.at_ns += 1000000000;
@@ -226,10 +222,9 @@ static void test_nothing_known(void **state)
 }
 
 /* Version 1 counts nanoseconds in a directory of the controller's. */
-static void test_old_cgroup(void **state)
+TEST(test_old_cgroup)
 {
     struct dpb_load_sample sample;
-    (void)state;
     make_machine(&start);
     write_below(root, "proc/self/cgroup", "4:cpu,cpuacct:/a\n0::/\n");
     write_below(root, "sys/fs/cgroup/cpu,cpuacct/a/cpu.stat",
@@ -254,12 +249,11 @@ static void test_proc(void **state)
     assert_false(dpb_proc_read(root, 14, &proc));
 }
 
-static void test_kinds(void **state)
+TEST(test_kinds)
 {
     enum { MANY = 1024 };
     uint8_t all[MANY], one[MANY];
     uint32_t n_cores = 0, n_all = 0, n_one = 0;
-    (void)state;
     assert_int_equal(dpb_cores_available(&n_cores), DPB_OK);
     dpb_cores_kinds(0, all, MANY);
     dpb_cores_kinds(1, one, MANY);

@@ -12,9 +12,8 @@ static void clean_steps(struct dpb_loss_scale *scale, int n)
         assert_true(dpb_loss_scale_step(scale, false));
 }
 
-static void test_automatic(void **unused)
+TEST(test_automatic)
 {
-    (void)unused;
     struct dpb_loss_scale scale;
     dpb_loss_scale_init(&scale, 0);
     assert_true(scale.scale == 65536 && scale.skipped == 0);
@@ -36,9 +35,8 @@ static void test_automatic(void **unused)
 }
 
 /* It ends at 1, where overflow is no matter of the scale any more, and at 2^32. */
-static void test_ends(void **unused)
+TEST(test_ends)
 {
-    (void)unused;
     struct dpb_loss_scale scale;
     dpb_loss_scale_init(&scale, 0);
     for (int i = 0; i < 16; i++)
@@ -50,9 +48,8 @@ static void test_ends(void **unused)
     assert_true(scale.scale == 0x1p32);
 }
 
-static void test_fixed(void **unused)
+TEST(test_fixed)
 {
-    (void)unused;
     struct dpb_loss_scale scale;
     dpb_loss_scale_init(&scale, 1000);
     clean_steps(&scale, 5000);

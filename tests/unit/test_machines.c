@@ -9,7 +9,7 @@
 
 enum { RANKS = 16 };
 
-static void test_good(void **state)
+TEST(test_good)
 {
     static const struct {
         const char *text;
@@ -28,7 +28,6 @@ static void test_good(void **state)
         {"0,0,1,1", 4, 2, "0011", "2x2"},
         {"0,1,2,0", 4, 3, "0120", NULL},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint32_t machines[RANKS], n_machines;
         char why[128] = "", text[64];
@@ -42,7 +41,7 @@ static void test_good(void **state)
     }
 }
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
     static const struct {
         const char *text, *why;
@@ -67,7 +66,6 @@ static void test_bad(void **state)
         {"0,1,0,1,0", "about 5 ranks, the job has 4"},
         {"0,a,0,1", "not of the form"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint32_t machines[4], n_machines;
         char why[128] = "";
@@ -79,11 +77,10 @@ static void test_bad(void **state)
 }
 
 /* A text that does not fit is none. */
-static void test_capacity(void **state)
+TEST(test_capacity)
 {
     static const uint32_t machines[] = {0, 1, 0, 1};
     char text[8] = "";
-    (void)state;
     assert_true(dpb_machines_format(machines, 4, text, 8));
     assert_false(dpb_machines_format(machines, 4, text, 7));
 }

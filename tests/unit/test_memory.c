@@ -36,9 +36,8 @@ static void expect(uint64_t total, uint64_t available, uint64_t used, bool limit
     assert_int_equal(memory.limited, limited);
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
-    (void)state;
     expect(UINT64_MAX, UINT64_MAX, UINT64_MAX, false); /* a system that tells nothing */
     write_below(root, "proc/meminfo",
                 "MemTotal:       1000 kB\nMemFree:         100 kB\n"
@@ -55,9 +54,8 @@ static void test_limits(void **state)
     expect(1000 * 1024, 300 * 1024, 700 * 1024, false);
 }
 
-static void test_kills(void **state)
+TEST(test_kills)
 {
-    (void)state;
     assert_true(dpb_memory_kills("/nowhere") == UINT64_MAX);
     write_below(root, "proc/vmstat", "nr_free_pages 12\noom_kill_other 8\noom_kill 3\npgfault 4\n");
     assert_int_equal(dpb_memory_kills(root), 3);
@@ -78,10 +76,9 @@ static void test_kills(void **state)
     assert_int_equal(dpb_memory_kills(root), 9);
 }
 
-static void test_here(void **state)
+TEST(test_here)
 {
     struct dpb_machine_memory memory;
-    (void)state;
     dpb_memory_look("", &memory);
     uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     assert_true(memory.total_bytes > 0 && memory.total_bytes <= bytes);

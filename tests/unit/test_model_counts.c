@@ -344,9 +344,8 @@ static void expect_counts(const struct dpb_graph *graph, const struct counts *ro
                  (unsigned long long)row->parameters, (unsigned long long)macs);
 }
 
-static void test_counts(void **unused)
+TEST(test_counts)
 {
-    (void)unused;
     for (size_t i = 0; i < N_ROWS; i++) {
         struct dpb_graph *graph = model_build(table[i].name, table[i].version, table[i].nclass);
         expect_counts(graph, &table[i]);
@@ -354,10 +353,9 @@ static void test_counts(void **unused)
     }
 }
 
-static void test_colour(void **unused)
+TEST(test_colour)
 {
     static const struct counts row = {"lenet", NULL, 1001, 2173353, lenet_macs, 3, 0};
-    (void)unused;
     struct dpb_graph *graph =
         model_graph(model_find("lenet"), NULL, (struct dpb_shape){3, 28, 28}, 1001);
     expect_counts(graph, &row);
@@ -365,9 +363,8 @@ static void test_colour(void **unused)
 }
 
 /* ResNet-50: 3.858 and 4.089 G; of their papers, ResNeXt-50: 4.2 G, MobileNet: 569 M. */
-static void test_published_macs(void **unused)
+TEST(test_published_macs)
 {
-    (void)unused;
     assert_int_equal((resnet_macs(1001, 50, 0) + 500000) / 1000000, 3858);
     assert_int_equal((resnet_macs(1001, 50, STRIDE_IN_3X3) + 500000) / 1000000, 4089);
     assert_int_equal((resnext50_macs(1000, 0, 0) + 50000000) / 100000000, 42);
@@ -401,9 +398,8 @@ static char *read_text(const char *path)
 }
 
 /* The table of docs/models.md, word by word. */
-static void test_documented(void **unused)
+TEST(test_documented)
 {
-    (void)unused;
     char *text = read_text("docs/models.md");
     for (size_t m = 0; model_at(m); m++) {
         char line[256], parameters[32], macs[32];
@@ -424,9 +420,8 @@ static void test_documented(void **unused)
 }
 
 /* A new model needs a row. */
-static void test_every_model_is_in_the_table(void **unused)
+TEST(test_every_model_is_in_the_table)
 {
-    (void)unused;
     for (size_t m = 0; model_at(m); m++) {
         bool found = false;
         for (size_t i = 0; i < N_ROWS; i++)

@@ -25,9 +25,8 @@ static void assert_padding(const struct dpb_graph *graph, const char *name, uint
                  window.pad_bottom, window.pad_left, window.pad_right);
 }
 
-static void test_shapes(void **unused)
+TEST(test_shapes)
 {
-    (void)unused;
     struct dpb_graph *lenet = model_build("lenet", NULL, 10);
     assert_shape(lenet, "input", 1, 28, 28);
     assert_shape(lenet, "pool2", 64, 7, 7);
@@ -66,9 +65,8 @@ static void test_shapes(void **unused)
     dpb_graph_destroy(resnet50);
 }
 
-static void test_shapes_of_groups(void **unused)
+TEST(test_shapes_of_groups)
 {
-    (void)unused;
     struct dpb_graph *resnext50 = model_build("resnext50_32x4d", NULL, 1000);
     assert_shape(resnext50, "layer1.0.conv2", 128, 56, 56);
     assert_shape(resnext50, "layer1.2.relu3", 256, 56, 56);
@@ -123,17 +121,15 @@ static void check_zero_gamma(const char *name, const char *last, uint32_t n_bloc
     dpb_graph_destroy(graph);
 }
 
-static void test_zero_gamma(void **unused)
+TEST(test_zero_gamma)
 {
-    (void)unused;
     check_zero_gamma("resnet20", ".bn2.", 9);
     check_zero_gamma("resnet50", ".bn3.", 16);
     check_zero_gamma("resnext50_32x4d", ".bn3.", 16);
 }
 
-static void test_shapes_of_chains(void **unused)
+TEST(test_shapes_of_chains)
 {
-    (void)unused;
     struct dpb_graph *alexnet = model_build("alexnet", NULL, 1000);
     assert_shape(alexnet, "conv1", 64, 55, 55);
     assert_shape(alexnet, "pool1", 64, 27, 27);
@@ -187,9 +183,8 @@ static void test_shapes_of_chains(void **unused)
     dpb_graph_destroy(cifar_cnn);
 }
 
-static void test_shapes_of_blocks(void **unused)
+TEST(test_shapes_of_blocks)
 {
-    (void)unused;
     struct dpb_graph *googlenet = model_build("googlenet", NULL, 1000);
     assert_shape(googlenet, "pool2", 192, 28, 28);
     assert_shape(googlenet, "inception3a.concat", 256, 28, 28);

@@ -147,10 +147,9 @@ static int sum_twice(struct rank *rank)
     return 0;
 }
 
-static void test_sums(void **unused)
+TEST(test_sums)
 {
     struct common *common;
-    (void)unused;
     run(sum_twice, &common);
     for (int r = 0; r < RANKS; r++)
         for (int i = 0; i < COUNT; i++)
@@ -175,11 +174,10 @@ static int sum_rounded(struct rank *rank)
     return 0;
 }
 
-static void test_same_bits(void **unused)
+TEST(test_same_bits)
 {
     struct common *common;
     int otherwise = 0;
-    (void)unused;
     run(sum_rounded, &common);
     for (int r = 1; r < RANKS; r++)
         assert_memory_equal(common->sums[0], common->sums[r], sizeof common->sums[0]);
@@ -322,10 +320,9 @@ static int launch_twice(struct rank *rank)
     return 0;
 }
 
-static void test_graphs(void **unused)
+TEST(test_graphs)
 {
     struct common *common;
-    (void)unused;
     run(launch_twice, &common);
     for (int r = 0; r < RANKS; r++)
         for (int i = 0; i < COUNT; i++)
@@ -382,26 +379,23 @@ static int misuse_graphs(struct rank *rank)
     return 0;
 }
 
-static void test_misused_graphs(void **unused)
+TEST(test_misused_graphs)
 {
-    (void)unused;
     run(misuse_graphs, NULL);
 }
 
 /* ---- what is refused, together --------------------------------------------------------------- */
 
-static void test_refusals(void **unused)
+TEST(test_refusals)
 {
-    (void)unused;
     run(call_too_early, NULL);
     run(disagree, NULL);
     run(share_a_gpu, NULL);
     run(come_as_others, NULL);
 }
 
-static void test_errors(void **unused)
+TEST(test_errors)
 {
-    (void)unused;
     setenv("DPB_STAND_IN_NCCL_FAIL", "2:2", 1);
     run(fail_behind, NULL);
     unsetenv("DPB_STAND_IN_NCCL_FAIL");

@@ -363,12 +363,11 @@ static size_t mapped_bytes(const char *name)
 }
 
 /* State exists for what is owned, where the rule has one, and nowhere else. */
-static void test_state_is_for_the_owned(void **state)
+TEST(test_state_is_for_the_owned)
 {
     static const struct ownership large = {"large", 1, {{0, 1 << 20}}};
     struct rule_case rule = rules[0];
     struct dpb_optimizer *optimizer;
-    (void)state;
     const struct dpb_optimizer_args nothing = {.graph = &graph, .settings = &rule.settings};
     assert_int_equal(dpb_optimizer_create(&nothing, &optimizer), DPB_OK);
     assert_null(optimizer);
@@ -385,10 +384,9 @@ static void test_state_is_for_the_owned(void **state)
 }
 
 /* The smallest epsilon that the options take keeps gaps, where 0 is divided by it, at zero. */
-static void test_smallest_epsilon(void **state)
+TEST(test_smallest_epsilon)
 {
     const struct dpb_option *row = NULL;
-    (void)state;
     for (size_t s = 0; s < dpb_settings_n_sections; s++)
         for (const struct dpb_option *one = dpb_settings_sections[s].rows; one->name; one++)
             if (strcmp(one->name, "epsilon") == 0)
@@ -463,7 +461,7 @@ static uint64_t bad_of(uint64_t at, double value)
 }
 
 /* An update of what this rank does not own is refused, and changes nothing. */
-static void test_not_owned(void **state)
+TEST(test_not_owned)
 {
     static const struct dpb_range owned[] = {{8, 12}, {12, 20}},
                                   good[] = {{8, 20}, {9, 13}, {8, 8}},
@@ -472,7 +470,6 @@ static void test_not_owned(void **state)
     const struct dpb_step step = {.learning_rate = 1.0, .scale = 1.0};
     float model[32] = {0}, slope[32], zeros[32] = {0};
     struct dpb_optimizer *optimizer = NULL;
-    (void)state;
     for (size_t i = 0; i < 32; i++)
         slope[i] = 1;
     const struct dpb_optimizer_args args = {.graph = &graph,
@@ -508,7 +505,7 @@ static void expect_refused(dpb_status status, const char *says)
 
 /* Norms are of the arenas at the end of a step: an update from other memory, of all weights twice,
  * or of some is refused. */
-static void test_norms_refuse(void **state)
+TEST(test_norms_refuse)
 {
     const struct dpb_optimizer_settings clipped = {.kind = DPB_SGD, .clip_norm = 1.0};
     const struct dpb_range all = {0, ELEMENTS}, first = {0, 8}, none = {ELEMENTS, ELEMENTS};
@@ -516,7 +513,6 @@ static void test_norms_refuse(void **state)
                                      {.step = 1, .learning_rate = 1.0, .scale = 1.0}};
     float *w = calloc(ELEMENTS, sizeof *w), *g = calloc(ELEMENTS, sizeof *g);
     struct dpb_optimizer *optimizer = NULL;
-    (void)state;
     assert_true(w && g);
     const struct dpb_optimizer_args args = {.graph = &graph,
                                             .settings = &clipped,
@@ -554,10 +550,9 @@ static void test_norms_refuse(void **state)
 }
 
 /* The first element of the arena that is no number afterwards, wherever it lies, is named. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
     static const uint64_t places[] = {7, 33, 64, 1087, 1088, 1089, 4063, 4096, ELEMENTS - 1};
-    (void)state;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         assert_int_equal(bad_of(places[i], NAN), places[i] + 1);
         assert_int_equal(bad_of(places[i], INFINITY), places[i] + 1);

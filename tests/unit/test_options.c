@@ -65,9 +65,8 @@ static dpb_status parse(const char *assignment, struct values *values)
     return dpb_options_parse(tables, N_TABLES, given);
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
-    (void)state;
     struct values v;
     assert_int_equal(parse(NULL, &v), DPB_OK);
     assert_int_equal(v.batch, 32);
@@ -82,9 +81,8 @@ static void test_defaults(void **state)
     assert_int_equal(v.gradient, 0);
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
-    (void)state;
     struct values v;
     assert_int_equal(parse("run.batch=65536", &v), DPB_OK);
     assert_int_equal(v.batch, 65536);
@@ -117,9 +115,8 @@ static void test_values(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     static const char size_units[] = "units are B, kB, KiB, MB, MiB, GB, GiB";
     static const char time_units[] = "units are ns, us, ms, s, min";
     static const struct {
@@ -182,9 +179,8 @@ static void test_refusals(void **state)
     }
 }
 
-static void test_parse_known(void **state)
+TEST(test_parse_known)
 {
-    (void)state;
     struct dpb_option_table tables[N_TABLES];
     struct values v;
     make_tables(tables, &v);
@@ -198,9 +194,8 @@ static void test_parse_known(void **state)
     dpb_config_destroy(config);
 }
 
-static void test_parsers(void **state)
+TEST(test_parsers)
 {
-    (void)state;
     uint64_t bytes = 77;
     int64_t ns = 77;
     assert_true(dpb_parse_size("9223372036854775807", &bytes) && bytes == INT64_MAX);
@@ -227,9 +222,8 @@ static void test_parsers(void **state)
     assert_false(dpb_parse_bool("", &truth) || dpb_parse_bool("2", &truth));
 }
 
-static void test_effective(void **state)
+TEST(test_effective)
 {
-    (void)state;
     struct dpb_option_table tables[N_TABLES];
     struct values v;
     make_tables(tables, &v);
@@ -273,9 +267,8 @@ static void test_effective(void **state)
     dpb_config_destroy(config);
 }
 
-static void test_help(void **state)
+TEST(test_help)
 {
-    (void)state;
     char *text;
     size_t size;
     FILE *out = open_memstream(&text, &size);
@@ -304,9 +297,8 @@ static void test_help(void **state)
     free(text);
 }
 
-static void test_did_you_mean(void **state)
+TEST(test_did_you_mean)
 {
-    (void)state;
     static const char *const names[] = {"bucket", "batch", "learning_rate", "lr", NULL};
     assert_string_equal(dpb_did_you_mean("bukcet", names), "bucket"); /* neighbours swapped */
     assert_string_equal(dpb_did_you_mean("buckets", names), "bucket");

@@ -30,10 +30,9 @@ static void sum_up(dpb_dtype type, void *sum, const struct dpb_pattern_sum *patt
     }
 }
 
-static void test_sums_are_exact(void **state)
+TEST(test_sums_are_exact)
 {
     double arena[N];
-    (void)state;
     for (size_t t = 0; t < 3; t++)
         for (uint32_t largest = 1; largest <= DPB_PATTERN_LARGEST; largest++) {
             struct dpb_pattern_wrong first;
@@ -57,13 +56,12 @@ static void test_sums_are_exact(void **state)
         }
 }
 
-static void test_wrong_elements_are_found(void **state)
+TEST(test_wrong_elements_are_found)
 {
     static const uint64_t places[] = {0, 1023, 1024, 2047, N - 1};
     const struct dpb_pattern_sum pattern = {
         .repetition = 3, .largest = 8, .n_ranks = 5, .factor = 1.0};
     float arena[N];
-    (void)state;
     sum_up(DPB_FP32, arena, &pattern);
     for (size_t i = sizeof places / sizeof *places; i-- > 0;) {
         struct dpb_pattern_wrong first;
@@ -86,13 +84,12 @@ static uint64_t count_wrong(const float *arena, uint64_t repetition, uint32_t n_
 }
 
 /* Of what could be mistaken for each other at least half of the elements differ. */
-static void test_misplacement_shows(void **state)
+TEST(test_misplacement_shows)
 {
     const struct dpb_pattern_sum pattern = {
         .repetition = 7, .largest = 8, .n_ranks = 3, .factor = 1.0};
     struct dpb_pattern_wrong first;
     float arena[N + 64];
-    (void)state;
     sum_up(DPB_FP32, arena, &pattern);
     assert_int_equal(count_wrong(arena, 7, 3, 1.0), 0);
     assert_true(count_wrong(arena, 6, 3, 1.0) > N / 2); /* an exchange before */

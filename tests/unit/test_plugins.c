@@ -49,7 +49,7 @@ static const char *refusal(const char *name, dpb_status expected)
 #define TEXT(x) #x
 #define NUMBER(macro) TEXT(macro)
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *name, *parts[3];
@@ -71,7 +71,6 @@ static void test_refusals(void **state)
         {"bad_option", {"option 'behind' of 'bad_option'", "bytes 8 to 16", "options_size = 8"}},
     };
     char path[PATH_MAX + 64], sizes[128];
-    (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const char *text = refusal(expected[i].name, DPB_UNSUPPORTED);
         snprintf(path, sizeof path, "%s/comm_%s.so", directory, expected[i].name);
@@ -116,12 +115,11 @@ static void test_rounds(void **state)
     }
 }
 
-static void test_load(void **state)
+TEST(test_load)
 {
     const struct dpb_plugin *good, *again, *second;
     void *comm;
     dpb_status status;
-    (void)state;
     assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &good), DPB_OK);
     assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &again), DPB_OK);
     assert_ptr_equal(good, again);
@@ -148,10 +146,9 @@ static const char *find_missing(const char *text, const char *where)
     return strstr(text, part);
 }
 
-static void test_unknown(void **state)
+TEST(test_unknown)
 {
     char path[2 * PATH_MAX], exe[PATH_MAX - 32], own[PATH_MAX], installed[PATH_MAX], real[PATH_MAX];
-    (void)state;
     ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
     assert_true(length > 0);
     exe[length] = '\0';
@@ -190,12 +187,11 @@ static void copy_file(const char *from, const char *to)
 }
 
 /* The first directory of the path wins; a broken file there is refused, not passed over. */
-static void test_order(void **state)
+TEST(test_order)
 {
     char from[PATH_MAX + 64], to[PATH_MAX + 64], path[3 * PATH_MAX + 64];
     const struct dpb_plugin *plugin;
     Dl_info info;
-    (void)state;
     snprintf(from, sizeof from, "%s/comm_good.so", directory);
     snprintf(to, sizeof to, "%s/comm_good.so", scratch);
     copy_file(from, to);
@@ -215,12 +211,11 @@ static void test_order(void **state)
 }
 
 /* Before other tests open all files: one by its name, and nothing else. */
-static void test_list_opens_what_was_asked_for(void **state)
+TEST(test_list_opens_what_was_asked_for)
 {
     struct dpb_plugin_row *rows;
     char other[PATH_MAX];
     size_t n;
-    (void)state;
     assert_int_equal(dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, "nonesuch", &rows, &n),
                      DPB_OK);
     assert_int_equal(n, 0);
@@ -238,12 +233,11 @@ static void test_list_opens_what_was_asked_for(void **state)
     assert_null(dlopen(other, RTLD_NOW | RTLD_NOLOAD));
 }
 
-static void test_list(void **state)
+TEST(test_list)
 {
     struct dpb_plugin_row *rows;
     size_t n, n_good = 0, n_hidden = 0, n_null = 0;
     dpb_status status;
-    (void)state;
     dpb_first_error_clear();
     assert_int_equal(dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, NULL, &rows, &n), DPB_OK);
     for (size_t i = 0; i < n; i++) {

@@ -257,10 +257,9 @@ static double largest_of(const struct world *world)
 /* ---- the tests ----------------------------------------------------------------------------- */
 
 /* Each step begins with the factor and the residuals of the step before. */
-static void test_rule(void **state)
+TEST(test_rule)
 {
     static const int ranks[] = {1, 2, 4};
-    (void)state;
     for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
         struct world *world = open_world(ranks[r]), *first = open_world(ranks[r]);
         struct rule *rule = calloc(1, sizeof *rule);
@@ -292,10 +291,9 @@ static void test_rule(void **state)
 
 /* Where factors would not be smaller, all goes raw: nothing is lost. A matrix of rank r or less
  * comes through whole, in the first step. */
-static void test_nothing_lost(void **state)
+TEST(test_nothing_lost)
 {
     static const int ranks[] = {1024, 12, 3};
-    (void)state;
     for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
         struct world *world = open_world(ranks[r]);
         static double sum[MOST];
@@ -325,10 +323,9 @@ static void test_nothing_lost(void **state)
 }
 
 /* A step that is not finite leaves no trace in the factors; a step of zeros is one of zeros. */
-static void test_begins_anew(void **state)
+TEST(test_begins_anew)
 {
     struct world *world = open_world(2);
-    (void)state;
     fill(world, 0);
     world->gradients[1][5] = NAN;
     run_step(world);
@@ -347,10 +344,9 @@ static void test_begins_anew(void **state)
     close_world(world);
 }
 
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
     struct world *world = open_world(2);
-    (void)state;
     fill(world, 0);
     run_step(world);
     for (uint32_t round = 0; round < DPB_CODEC_ROUNDS; round++) {

@@ -57,9 +57,8 @@ static double step_of(const struct dpb_measured *measured, const struct dpb_pred
 }
 
 /* An exchange that costs nothing leaves the step of one worker. */
-static void free_links_leave_one_workers_step(void **state)
+TEST(free_links_leave_one_workers_step)
 {
-    (void)state;
     for (int way = DPB_WAY_ALONE; way <= DPB_WAY_SERVERS; way++)
         for (uint32_t w = 1; w <= 1024; w *= 4) {
             struct dpb_prediction_case c = make_case((enum dpb_way)way, w, 4 * MB);
@@ -78,9 +77,8 @@ static void free_links_leave_one_workers_step(void **state)
 }
 
 /* Without computing, one bucket takes as long as the formulas say (a: latency, M / B: bytes). */
-static void one_bucket_takes_what_the_formulas_say(void **state)
+TEST(one_bucket_takes_what_the_formulas_say)
 {
-    (void)state;
     const double a = 20e-6, m = 0.1;
     for (uint32_t p = 2; p <= 1024; p *= 2) {
         struct dpb_prediction_case c = make_case(DPB_WAY_RING, p, 100 * MB);
@@ -106,9 +104,8 @@ static void one_bucket_takes_what_the_formulas_say(void **state)
 }
 
 /* Many buckets fill the link: pushes and pulls of servers overlap, latencies hide. */
-static void many_buckets_overlap(void **state)
+TEST(many_buckets_overlap)
 {
-    (void)state;
     struct dpb_prediction_case c = make_case(DPB_WAY_SERVERS, 8, 100 * MB / 256);
     for (c.servers = 1; c.servers <= 16; c.servers *= 2) {
         const double busy_s = fmax(0.1, 8 * 0.1 / c.servers);
@@ -127,9 +124,8 @@ static void many_buckets_overlap(void **state)
 }
 
 /* With a core for communication each bucket of two workers' ring, one after the other. */
-static void buckets_queue(void **state)
+TEST(buckets_queue)
 {
-    (void)state;
     const double latency_s = 20e-6;
     struct dpb_prediction_case c = make_case(DPB_WAY_RING, 2, 10 * MB);
     double link_s = 0, helper_s = 0;
@@ -165,9 +161,8 @@ static void buckets_queue(void **state)
 }
 
 /* The slowest of W workers decides: against all outcomes of W draws. */
-static void the_slowest_worker_decides(void **state)
+TEST(the_slowest_worker_decides)
 {
-    (void)state;
     struct dpb_measured noisy = worker;
     noisy.factors = factors;
     noisy.n_factors = 3;
@@ -193,9 +188,8 @@ static void the_slowest_worker_decides(void **state)
     assert_near(step_of(&noisy, &c), 1.1 * 0.095 + 0.005, 1e-6);
 }
 
-static void least_bandwidth_is_just_enough(void **state)
+TEST(least_bandwidth_is_just_enough)
 {
-    (void)state;
     for (int way = DPB_WAY_RING; way <= DPB_WAY_SERVERS; way++) {
         struct dpb_prediction_case c = make_case((enum dpb_way)way, 16, 4 * MB);
         struct dpb_predicted predicted;
@@ -212,9 +206,8 @@ static void least_bandwidth_is_just_enough(void **state)
 }
 
 /* Latency and bandwidth come back from times that were made of them. */
-static void fit_finds_the_link(void **state)
+TEST(fit_finds_the_link)
 {
-    (void)state;
     static const double bytes[] = {8, 1024, 65536, 1 << 20, 4 << 20};
     for (int way = DPB_WAY_RING; way <= DPB_WAY_SERVERS; way++) {
         struct dpb_prediction_case c = make_case((enum dpb_way)way, 4, 4 << 20);
@@ -237,9 +230,8 @@ static void fit_finds_the_link(void **state)
 }
 
 /* Work for the thread comes on top where there is no core for communication. */
-static void host_costs_are_the_threads(void **state)
+TEST(host_costs_are_the_threads)
 {
-    (void)state;
     struct dpb_prediction_case c = make_case(DPB_WAY_RING, 4, 4 * MB);
     c.outside = free_link;
     c.host.bytes_per_s = 1e10;
@@ -256,9 +248,8 @@ static void host_costs_are_the_threads(void **state)
     assert_true(step_of(&worker, &c) < 0.1 + 1.5 * 100 * MB * 1e-10);
 }
 
-static void too_many_buckets_are_refused(void **state)
+TEST(too_many_buckets_are_refused)
 {
-    (void)state;
     struct dpb_prediction_case c = make_case(DPB_WAY_RING, 2, 1024);
     struct dpb_predicted predicted;
     assert_int_equal(dpb_predict_step(&worker, &c, 1, &predicted), DPB_USAGE);

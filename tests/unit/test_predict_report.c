@@ -81,9 +81,8 @@ static void assert_near(double is, double should, double share)
         fail_msg("%.12g should be %.12g", is, should);
 }
 
-static void numbers_come_from_the_result(void **state)
+TEST(numbers_come_from_the_result)
 {
-    (void)state;
     json_t *result = parse(result_text);
     struct dpb_predict_request request = make_request(result);
     json_t *document = make(&request);
@@ -115,9 +114,8 @@ static void numbers_come_from_the_result(void **state)
 }
 
 /* The least link, given again, leaves what it promised. */
-static void least_link_holds(void **state)
+TEST(least_link_holds)
 {
-    (void)state;
     json_t *result = parse(result_text);
     struct dpb_predict_request request = make_request(result);
     request.workers[0] = 4;
@@ -132,9 +130,8 @@ static void least_link_holds(void **state)
 }
 
 /* Two workers a machine, other batches and buckets, up to 1,024 workers, in less than 5 s. */
-static void many_cases(void **state)
+TEST(many_cases)
 {
-    (void)state;
     json_t *result = parse(result_text);
     struct dpb_predict_request request = make_request(result);
     request.per_machine = 2;
@@ -168,9 +165,8 @@ static void many_cases(void **state)
     json_decref(result);
 }
 
-static void measured_link(void **state)
+TEST(measured_link)
 {
-    (void)state;
     json_t *result = parse(result_text);
     /* 100 us and 1 GB/s, by a ring of two. */
     json_t *comm = parse("{'schema': 'dpbench.comm/1', 'status': 'ok', 'bucket_bytes': 4000000,"
@@ -217,9 +213,8 @@ static void refuses(const char *path, const char *value, const char *strategy, c
     json_decref(result);
 }
 
-static void what_cannot_be_predicted_is_named(void **state)
+TEST(what_cannot_be_predicted_is_named)
 {
-    (void)state;
     refuses("world.workers", "2", NULL, "run.workers=1");
     refuses("strategy.consistency", "\"asynchronous\"", NULL, "asynchronous");
     refuses("timing.steps", "0", NULL, "no timed step");

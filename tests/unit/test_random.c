@@ -15,9 +15,8 @@ static struct dpb_random4 philox(uint32_t k0, uint32_t k1, const uint32_t c[4])
     return dpb_random(seed, DPB_STREAM_INIT, c[0], c[1], c[2], c[3]);
 }
 
-static void test_known_answers(void **state)
+TEST(test_known_answers)
 {
-    (void)state;
     static const struct {
         uint32_t counter[4], key[2], answer[4];
     } known[] = {
@@ -33,9 +32,8 @@ static void test_known_answers(void **state)
     }
 }
 
-static void test_streams_differ(void **state)
+TEST(test_streams_differ)
 {
-    (void)state;
     for (int a = DPB_STREAM_INIT; a <= DPB_STREAM_EXCHANGE; a++)
         for (int b = a + 1; b <= DPB_STREAM_EXCHANGE; b++) {
             struct dpb_random4 x = dpb_random(7, (enum dpb_stream)a, 1, 2, 3, 4);
@@ -44,9 +42,8 @@ static void test_streams_differ(void **state)
         }
 }
 
-static void test_uniform(void **state)
+TEST(test_uniform)
 {
-    (void)state;
     assert_true(dpb_random_uniform(0) == 0);
     assert_true(dpb_random_uniform(UINT32_MAX) < 1);
     assert_true(dpb_random_uniform(0x80000000u) == 0.5f);
@@ -62,9 +59,8 @@ static void test_uniform(void **state)
     assert_true(chi_squared > 3.5 && chi_squared < 37.7); /* 15 degrees: 0.1 % to either side */
 }
 
-static void test_normal(void **state)
+TEST(test_normal)
 {
-    (void)state;
     enum { N = 200000 };
     double moment[5] = {0}, product = 0;
     for (uint32_t i = 0; i < N / 2; i++) {
@@ -90,9 +86,8 @@ static void test_normal(void **state)
     assert_true(isfinite(edge[0]) && isfinite(edge[1]));
 }
 
-static void test_dropout(void **state)
+TEST(test_dropout)
 {
-    (void)state;
     enum { N = 40000 };
     int kept = 0;
     for (uint32_t element = 0; element < N; element++) {

@@ -441,39 +441,34 @@ static void run_strategy(const char *strategy, uint32_t n_servers)
         }
 }
 
-static void test_independent(void **state)
+TEST(test_independent)
 {
-    (void)state;
     run_strategy("independent", 0);
 }
 
-static void test_shm(void **state)
+TEST(test_shm)
 {
-    (void)state;
     run_strategy("shm", 0);
 }
 
-static void test_replicated(void **state)
+TEST(test_replicated)
 {
-    (void)state;
     run_strategy("replicated", 0);
 }
 
-static void test_ps_cpu_in_workers(void **state)
+TEST(test_ps_cpu_in_workers)
 {
-    (void)state;
     run_strategy("ps_cpu", 0);
 }
 
-static void test_ps_cpu_with_servers(void **state)
+TEST(test_ps_cpu_with_servers)
 {
-    (void)state;
     run_strategy("ps_cpu", 1);
     run_strategy("ps_cpu", 2);
 }
 
 /* Two ranks of a machine and those of another, which has server and worker, or one alone. */
-static void test_ps_cpu_on_machines(void **state)
+TEST(test_ps_cpu_on_machines)
 {
     static const struct {
         uint32_t n_workers, n_servers, machines[MAX_RANKS], n_machines;
@@ -482,7 +477,6 @@ static void test_ps_cpu_on_machines(void **state)
         {2, 1, {0, 1, 0}, 2},       {3, 1, {0, 0, 1, 1}, 2},    {2, 1, {0, 0, 1}, 2},
         {3, 2, {0, 1, 1, 1, 0}, 2}, {2, 3, {0, 1, 2, 1, 3}, 4},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (int pumped = 0; pumped < 2; pumped++) {
             struct trial trial = {.strategy = "ps_cpu",
@@ -509,16 +503,14 @@ static void run_on_devices(const char *strategy, int shards)
         }
 }
 
-static void test_ps_gpu(void **state)
+TEST(test_ps_gpu)
 {
-    (void)state;
     run_on_devices("ps_gpu", 0);
     run_on_devices("ps_gpu", 1);
 }
 
-static void test_replicated_on_devices(void **state)
+TEST(test_replicated_on_devices)
 {
-    (void)state;
     run_on_devices("replicated", 0);
 }
 
@@ -578,9 +570,8 @@ static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, b
     dpb_config_destroy(config);
 }
 
-static void test_averaging(void **state)
+TEST(test_averaging)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof averaging / sizeof *averaging; i++)
         for (uint32_t n_workers = 1; n_workers <= MAX_RANKS; n_workers++)
             for (int pumped = 0; pumped < 2; pumped++)

@@ -92,12 +92,11 @@ static void test_completions(void **state)
     }
 }
 
-static void test_registration(void **state)
+TEST(test_registration)
 {
     static const char *const locked[] = {"cannot register the inbox (4096 bytes)", "memlock",
                                          "may lock 65536 bytes", NULL};
     struct rlimit before, limit;
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
     limit = (struct rlimit){65536, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
@@ -108,12 +107,11 @@ static void test_registration(void **state)
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &before), 0);
 }
 
-static void test_events(void **state)
+TEST(test_events)
 {
     static const char *const fatal[] = {"mlx5_0:2", "dmesg", NULL};
     static const char *const down[] = {"rdma_port: mlx5_0:2", "may not arrive", NULL};
     struct ibv_async_event event = {.event_type = IBV_EVENT_DEVICE_FATAL};
-    (void)state;
     assert_int_equal(failure_of_event(&host, &port, &event), DPB_IO);
     expect_said(fatal);
     event.event_type = IBV_EVENT_PORT_ERR;

@@ -60,9 +60,8 @@ NET(hand_conv)
     return g->dense(b, "fc", x, 2, true);
 }
 
-static void test_convolution_by_hand(void **state)
+TEST(test_convolution_by_hand)
 {
-    (void)state;
     struct bench *bench = open_bare(hand_conv, (struct dpb_shape){1, 3, 3}, 1, 2, one_to_nine);
     SET_TENSOR(bench, "conv.weight", 1, 2, 3, 4);
     SET_TENSOR(bench, "conv.bias", 0.5);
@@ -96,9 +95,8 @@ NET(hand_pools)
     return g->dense(b, "fc", x, 2, false);
 }
 
-static void test_pools_leave_padding_out(void **state)
+TEST(test_pools_leave_padding_out)
 {
-    (void)state;
     struct bench *bench = open_bare(hand_pools, (struct dpb_shape){1, 3, 3}, 1, 2, one_to_nine);
     SET_TENSOR(bench, "copy.weight", -1);
     assert_int_equal(forward(bench), DPB_OK);
@@ -114,9 +112,8 @@ NET(hand_tie)
     return g->dense(b, "fc", x, 2, false);
 }
 
-static void test_first_maximum_gets_the_gradient(void **state)
+TEST(test_first_maximum_gets_the_gradient)
 {
-    (void)state;
     const float samples[] = {0, 3, 3, 3};
     struct bench *bench = open_bare(hand_tie, (struct dpb_shape){1, 2, 2}, 1, 2, samples);
     SET_TENSOR(bench, "copy.weight", 1);
@@ -179,9 +176,8 @@ NET(windows)
     return x;
 }
 
-static void test_windows_follow_their_definition(void **state)
+TEST(test_windows_follow_their_definition)
 {
-    (void)state;
     const struct net net = {"windows", windows, {2, 13, 16}, false};
     struct bench *bench = open_bench(&net, 2, 4, false);
     assert_int_equal(forward(bench), DPB_OK);
@@ -207,9 +203,8 @@ NET(hand_lrn)
     return g->dense(b, "fc", x, 2, false);
 }
 
-static void test_lrn_by_hand(void **state)
+TEST(test_lrn_by_hand)
 {
-    (void)state;
     struct bench *bench = open_bare(hand_lrn, (struct dpb_shape){3, 1, 1}, 1, 2, one_to_nine);
     assert_int_equal(forward(bench), DPB_OK);
     EXPECT_VALUES(activation_of(bench, 1), 1 / 4.5, 2.0 / 9, 3 / 8.5);
@@ -252,9 +247,8 @@ static void test_batch_norm_by_hand(void **state)
     close_bench(bench);
 }
 
-static void test_batch_norm_of_one_value(void **state)
+TEST(test_batch_norm_of_one_value)
 {
-    (void)state;
     const float samples[] = {5, -3};
     struct bench *bench = open_bare(hand_norm, (struct dpb_shape){2, 1, 1}, 1, 2, samples);
     SET_TENSOR(bench, "bn.bias", 0.25, -1);
@@ -272,18 +266,16 @@ NET(hand_shortcut)
     return g->dense(b, "fc", x, 2, false);
 }
 
-static void test_shortcut_by_hand(void **state)
+TEST(test_shortcut_by_hand)
 {
-    (void)state;
     struct bench *bench = open_bare(hand_shortcut, (struct dpb_shape){1, 3, 3}, 1, 2, one_to_nine);
     assert_int_equal(forward(bench), DPB_OK);
     EXPECT_VALUES(activation_of(bench, 1), 1, 3, 7, 9, 0, 0, 0, 0);
     close_bench(bench);
 }
 
-static void test_dropout_follows_the_mask(void **state)
+TEST(test_dropout_follows_the_mask)
 {
-    (void)state;
     const struct net net = {"dropout", dropout, ODD, false};
     struct bench *bench = open_bench(&net, 3, 4, false);
     assert_int_equal(forward(bench), DPB_OK);
@@ -311,9 +303,8 @@ static void test_dropout_follows_the_mask(void **state)
 /* ----------------------------------------------------------------------------- device.h's rules */
 
 /* The same pixels in each format; 2 channels of 1 x 3, scaled and moved. */
-static void test_sample_formats(void **state)
+TEST(test_sample_formats)
 {
-    (void)state;
     const uint8_t chw[] = {10, 20, 30, 40, 50, 255}, hwc[] = {10, 40, 20, 50, 30, 255};
     float chw_real[6], hwc_real[6];
     for (int k = 0; k < 6; k++) {
@@ -349,9 +340,8 @@ NET(logits_only)
     return g->dense(b, "fc", x, 3, true);
 }
 
-static void test_only_valid_samples_count(void **state)
+TEST(test_only_valid_samples_count)
 {
-    (void)state;
     const float samples[] = {1, 2, 3, NAN};
     struct bench *bench = open_bare(logits_only, (struct dpb_shape){1, 1, 1}, 4, 3, samples);
     SET_TENSOR(bench, "fc.weight", 1, 1, -1);
@@ -373,9 +363,8 @@ static void test_only_valid_samples_count(void **state)
     close_bench(bench);
 }
 
-static void test_fp32_is_fp64_rounded(void **state)
+TEST(test_fp32_is_fp64_rounded)
 {
-    (void)state;
     struct bench *single = open_bench(&whole, 3, 4, true), *exact = open_bench(&whole, 3, 4, false);
     /* The same weights to the last bit. */
     for (uint64_t k = 0; k < exact->graph->n_elements; k++)
@@ -401,9 +390,8 @@ static void test_fp32_is_fp64_rounded(void **state)
     close_bench(exact);
 }
 
-static void test_frontiers_follow_the_arena(void **state)
+TEST(test_frontiers_follow_the_arena)
 {
-    (void)state;
     struct bench *bench = open_bench(&whole, 2, 4, false);
     const struct dpb_graph *graph = bench->graph;
     assert_int_equal(forward(bench), DPB_OK);
@@ -440,9 +428,8 @@ static dpb_status spoil_what_is_final(void *context, uint64_t frontier, struct d
     return DPB_OK;
 }
 
-static void test_final_means_final(void **state)
+TEST(test_final_means_final)
 {
-    (void)state;
     struct bench *bench = open_bench(&whole, 2, 4, false);
     assert_int_equal(forward(bench), DPB_OK);
     assert_int_equal(backward(bench), DPB_OK);
@@ -458,9 +445,8 @@ static void test_final_means_final(void **state)
     close_bench(bench);
 }
 
-static void test_errors_of_hooks_end_the_pass(void **state)
+TEST(test_errors_of_hooks_end_the_pass)
 {
-    (void)state;
     struct bench *bench = open_bench(&whole, 2, 4, false);
     bench->fail_progress = 3;
     assert_int_equal(forward(bench), DPB_PEER);
@@ -477,9 +463,8 @@ static void test_errors_of_hooks_end_the_pass(void **state)
     close_bench(bench);
 }
 
-static void test_gradients_are_assigned_and_gaps_left(void **state)
+TEST(test_gradients_are_assigned_and_gaps_left)
 {
-    (void)state;
     struct bench *bench = open_bench(&whole, 2, 4, false);
     const struct dpb_graph *graph = bench->graph;
     size_t bytes = graph->n_elements * sizeof(double);
@@ -558,9 +543,8 @@ static void test_refusals(void **state)
     close_bench(bench);
 }
 
-static void test_plugin_says_what_it_is(void **state)
+TEST(test_plugin_says_what_it_is)
 {
-    (void)state;
     assert_string_equal(plugin->name, "reference");
     assert_int_equal(plugin->kind, DPB_PLUGIN_DEVICE);
     assert_int_equal(plugin->capabilities, DPB_DEVICE_FP64 | DPB_DEVICE_FP32);

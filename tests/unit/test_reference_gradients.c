@@ -213,9 +213,8 @@ static void check_gradients(const struct net *net, double smoothing)
     close_bench(bench);
 }
 
-static void test_gradients_are_finite_differences(void **state)
+TEST(test_gradients_are_finite_differences)
 {
-    (void)state;
     for (size_t i = 0; i < N_NETS; i++)
         check_gradients(&nets[i], 0);
     check_gradients(&nets[N_NETS - 1], 0.3);
@@ -240,10 +239,9 @@ static double smoothed_loss(const struct bench *bench, double smoothing)
     return total / bench->n;
 }
 
-static void test_loss_of_smoothed_labels(void **state)
+TEST(test_loss_of_smoothed_labels)
 {
     static const double smoothings[] = {0, 0.1, 0.5, 1};
-    (void)state;
     for (size_t i = 0; i < sizeof smoothings / sizeof *smoothings; i++) {
         struct bench *bench = open_bench(&nets[N_NETS - 1], 3, 4, false);
         dpb_graph_smooth_labels(bench->graph, smoothings[i]);
@@ -366,9 +364,8 @@ static void check_magnitudes(struct bench *bench, bool positive)
     }
 }
 
-static void test_magnitudes_bound_the_values(void **state)
+TEST(test_magnitudes_bound_the_values)
 {
-    (void)state;
     for (size_t i = 0; i < N_NETS; i++) {
         struct bench *bench = open_bench(&nets[i], 3, 4, false);
         dpb_graph_smooth_labels(bench->graph, i % 2 ? 0.3 : 0);

@@ -74,9 +74,8 @@ static double sum_of_parts(const struct dpb_breakdown *b)
 /* ---- summary ------------------------------------------------------------------------------- */
 
 /* Workers by turns late: a step of the run goes from the last end to the last end. */
-static void steps_end_with_the_last_worker(void **state)
+TEST(steps_end_with_the_last_worker)
 {
-    (void)state;
     /* Steps 0 and 1 are warm-up and end together at 100 ms. Ends after that: 110 140 151, 120 132
      * 144, 110 120 160. */
     static const int64_t ms[3][5] = {
@@ -123,9 +122,8 @@ static void steps_end_with_the_last_worker(void **state)
 }
 
 /* The breakdown of a step is that of the worker that ends it last, not a mean over the workers. */
-static void breakdown_follows_the_last(void **state)
+TEST(breakdown_follows_the_last)
 {
-    (void)state;
     struct dpb_journal *fast = make_journal(), *slow = make_journal();
     fast->timed_from = slow->timed_from = 0;
     struct dpb_record *waits = add_step(fast, 0, 100), *computes = add_step(slow, 0, 101);
@@ -152,9 +150,8 @@ static void add_step_after(struct dpb_journal *journal, int64_t pause_ms, int64_
 }
 
 /* A pause of all workers is no part of a step; time in which one of them trains is. */
-static void pauses_are_left_out(void **state)
+TEST(pauses_are_left_out)
 {
-    (void)state;
     struct dpb_journal *a = make_journal(), *b = make_journal();
     a->timed_from = b->timed_from = 0;
     add_step(a, 0, 10);        /* to 10 */
@@ -178,13 +175,12 @@ static void pauses_are_left_out(void **state)
 
 /* Each worker's timed steps begin at a number of its own: 12 of 10 ms, 4 of 40 ms, together from 80
  * ms to 200 ms. */
-static void local_steps_are_timed_from_their_own(void **state)
+TEST(local_steps_are_timed_from_their_own)
 {
     struct dpb_journal *fast = make_journal(), *slow = make_journal();
     const struct dpb_journal *journals[] = {fast, slow};
     const struct dpb_summary_args args = {journals, 2, 0, 64, true};
     struct dpb_summary s;
-    (void)state;
     for (int k = 0; k < 20; k++)
         add_step(fast, 0, 10);
     for (int k = 0; k < 5; k++)
@@ -204,9 +200,8 @@ static void local_steps_are_timed_from_their_own(void **state)
     free(slow);
 }
 
-static void local_rates_add_up_in_the_common_window(void **state)
+TEST(local_rates_add_up_in_the_common_window)
 {
-    (void)state;
     /* A runs from 0 to 100 ms in steps of 10 ms, but its first takes 20 and its last 40; B from 15
      * to 75 ms in steps of 20 ms. Within 15..75 A does 0.25 + 4 + 0.375 steps and B 3: 3.8125
      * global batches, three of them whole. */
@@ -381,22 +376,19 @@ static void check_against_ticks(bool local)
         }
 }
 
-static void synchronous_rate_is_of_the_time_that_passed(void **state)
+TEST(synchronous_rate_is_of_the_time_that_passed)
 {
-    (void)state;
     check_against_ticks(false);
 }
 
-static void local_rate_is_of_the_common_time(void **state)
+TEST(local_rate_is_of_the_common_time)
 {
-    (void)state;
     check_against_ticks(true);
 }
 
 /* A step that took no time has no speed: the others count. */
-static void local_steps_without_time_are_left_out(void **state)
+TEST(local_steps_without_time_are_left_out)
 {
-    (void)state;
     struct dpb_journal *a = make_journal(), *b = make_journal();
     a->timed_from = b->timed_from = 0;
     for (int k = 0; k < 6; k++) {
@@ -414,9 +406,8 @@ static void local_steps_without_time_are_left_out(void **state)
     free(b);
 }
 
-static void local_without_common_window_says_so(void **state)
+TEST(local_without_common_window_says_so)
 {
-    (void)state;
     struct dpb_journal *a = make_journal(), *b = make_journal();
     a->timed_from = b->timed_from = 0;
     add_step(a, 0, 10);
@@ -432,9 +423,8 @@ static void local_without_common_window_says_so(void **state)
     free(b);
 }
 
-static void incomplete_journals_give_what_there_is(void **state)
+TEST(incomplete_journals_give_what_there_is)
 {
-    (void)state;
     struct dpb_journal *a = make_journal(), *b = make_journal();
     for (int k = 0; k < 5; k++)
         add_step(a, 0, 10);
@@ -465,9 +455,8 @@ static void incomplete_journals_give_what_there_is(void **state)
     free(b);
 }
 
-static void worst_verdict_stands(void **state)
+TEST(worst_verdict_stands)
 {
-    (void)state;
     struct dpb_journal *a = make_journal(), *b = make_journal();
     a->verdict_pattern = DPB_VERDICT_SKIPPED;
     b->verdict_pattern = DPB_VERDICT_FAIL;

@@ -410,11 +410,10 @@ static void check_case(uint32_t n_members, dpb_dtype type, uint64_t n_elements,
 
 /* Chunks of 16 elements (fp32): one more and one less than fit in each way, and fewer than members.
  * */
-static void test_sums(void **state)
+TEST(test_sums)
 {
     static const uint64_t lengths[] = {1, 2, 3, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 331};
     static const dpb_dtype types[] = {DPB_FP64, DPB_FP32, DPB_BF16};
-    (void)state;
     for (uint32_t n = 1; n <= MAX_MEMBERS; n++)
         for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
             for (size_t t = 0; t < 3; t++)
@@ -422,10 +421,9 @@ static void test_sums(void **state)
 }
 
 /* More buckets than may be under way at once, in an inbox that is small or large. */
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
     static const uint32_t slots[] = {4, 7, 64};
-    (void)state;
     for (uint32_t n = 1; n <= MAX_MEMBERS; n++)
         for (size_t s = 0; s < 3; s++) {
             check_case(n, DPB_FP32, 23 * 41 + 5, 41, slots[s], 64);
@@ -435,11 +433,10 @@ static void test_buckets(void **state)
 }
 
 /* A member that is through with a step begins the next while others are still at it. */
-static void test_ahead_by_a_step(void **state)
+TEST(test_ahead_by_a_step)
 {
     struct world w = {.n_members = 3, .type = DPB_FP32, .n_elements = 300, .bucket_elements = 100};
     bool moved;
-    (void)state;
     memset(w.steps, 0xff, sizeof w.steps);
     open_world(&w, 16, 64);
     exchange(&w, 7);
@@ -500,9 +497,8 @@ static void come(struct world *w, const struct mesh_label *label)
     mesh_arrives(w->lines[0].mesh, 1, label);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
         struct world w = {
             .n_members = 2, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
@@ -524,14 +520,13 @@ static void test_refusals(void **state)
 
 /* The same chunk again, in another slot and in the same one; and one that came early and is seen to
  * be wrong when its bucket is there. */
-static void test_late_refusals(void **state)
+TEST(test_late_refusals)
 {
     static const struct mesh_label once = LABEL(5, 0, 0, 0, PARTIAL, 0, 64);
     static const struct mesh_label again = LABEL(5, 0, 0, 0, PARTIAL, 64, 64);
     static const struct mesh_label early = LABEL(5, 1, 0, 0, PARTIAL, 128, 60);
     dpb_status first;
     bool moved;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct world w = {
             .n_members = 2, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
@@ -557,11 +552,10 @@ static void test_late_refusals(void **state)
 }
 
 /* What a wait is for, by phase; one for a member that has left is none. */
-static void test_waits(void **state)
+TEST(test_waits)
 {
     struct world w = {.n_members = 2, .type = DPB_FP32, .n_elements = 64, .bucket_elements = 64};
     dpb_status first;
-    (void)state;
     open_world(&w, 4, 64);
     ring_begin(w.rings[0], 5);
     ring_post(w.rings[0], 0, 64);

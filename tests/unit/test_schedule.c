@@ -130,9 +130,8 @@ static const struct schedule_case cases[] = {
      {{0, 1}, {19, 1}, {20, 0.5}, END}},
 };
 
-static void test_values(void **state)
+TEST(test_values)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct schedule_case *c = &cases[i];
         struct dpb_schedule schedule;
@@ -150,7 +149,7 @@ static void test_values(void **state)
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         int schedule;
@@ -170,7 +169,6 @@ static void test_refusals(void **state)
         {DPB_POLYNOMIAL, "", "schedule = polynomial needs a run whose length is known"},
     };
     dpb_status status;
-    (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         struct dpb_schedule schedule;
         const struct dpb_optimizer_settings settings = {.schedule = refused[i].schedule,
@@ -185,13 +183,12 @@ static void test_refusals(void **state)
 }
 
 /* The polynomial falls; linear scaling raises where it falls from. */
-static void test_end_rate(void **state)
+TEST(test_end_rate)
 {
     struct dpb_optimizer_settings settings = {
         .schedule = DPB_POLYNOMIAL, .learning_rate = 1, .end_rate = 1.5, .linear_base = 32};
     struct dpb_schedule schedule;
     dpb_status status;
-    (void)state;
     assert_int_equal(dpb_schedule_make(&settings, 64, 10, 100, &schedule), DPB_USAGE);
     assert_non_null(strstr(dpb_first_error(&status),
                            "optimizer.end_rate = 1.5 is above the rate it decays from, 1;"));

@@ -20,9 +20,8 @@ static void assert_near(const char *name, const char *what, double is, double sh
         fail_msg("%s of '%s' is %.17g, should be %.17g", what, name, is, should);
 }
 
-static void test_oracle(void **state)
+TEST(test_oracle)
 {
-    (void)state;
     for (size_t i = 0; i < N_CASES; i++) {
         const struct oracle_case *c = &oracle_cases[i];
         struct dpb_stats s;
@@ -51,9 +50,8 @@ static void interval_of(const double *x, size_t n, double ci95[2])
     free(sorted);
 }
 
-static void test_bootstrap_oracle(void **state)
+TEST(test_bootstrap_oracle)
 {
-    (void)state;
     int checked = 0;
     for (size_t i = 0; i < N_CASES; i++) {
         const struct oracle_case *c = &oracle_cases[i];
@@ -73,18 +71,16 @@ static void test_bootstrap_oracle(void **state)
 /* Of an even number the median of a resample lies between two order statistics. For 0 to 5 it is 5
  * with a probability of 0.9 % and at least 4.5 with 3.5 %: 97.5 % are not above 4.5. The 3rd or the
  * 4th smallest alone would be whole numbers. */
-static void test_bootstrap_even(void **state)
+TEST(test_bootstrap_even)
 {
-    (void)state;
     const double x[6] = {0, 1, 2, 3, 4, 5};
     double ci95[2];
     dpb_median_interval(x, 6, ci95);
     assert_true(ci95[0] == 0.5 && ci95[1] == 4.5);
 }
 
-static void test_bootstrap_repeats(void **state)
+TEST(test_bootstrap_repeats)
 {
-    (void)state;
     enum { N = 100000 };
     double *x = malloc(N * sizeof *x);
     for (uint32_t i = 0; i < N; i++)
@@ -106,9 +102,8 @@ static void test_bootstrap_repeats(void **state)
     free(x);
 }
 
-static void test_degenerate(void **state)
+TEST(test_degenerate)
 {
-    (void)state;
     struct dpb_stats s;
     dpb_stats_of(NULL, 0, &s);
     assert_int_equal(s.n, 0);
@@ -125,9 +120,8 @@ static void test_degenerate(void **state)
     assert_true(isnan(s.mean) && isnan(s.min));
 }
 
-static void test_rate(void **state)
+TEST(test_rate)
 {
-    (void)state;
     const int64_t step_ns[4] = {1000000000, 2000000000, 1000000000, 4000000000};
     struct dpb_stats rate;
     dpb_rate_of(step_ns, 4, 100, &rate);
@@ -223,9 +217,8 @@ static int opens_at(series *of, int steps)
     return at;
 }
 
-static void test_gate(void **state)
+TEST(test_gate)
 {
-    (void)state;
     assert_int_equal(opens_at(steady, 1000), 60);
     assert_int_equal(opens_at(one_slow_step_in_20, 1000), 60);
     assert_int_equal(opens_at(outlier, 1000),
@@ -240,9 +233,8 @@ static void test_gate(void **state)
     assert_int_equal(opens_at(noisy, 1000), -1);
 }
 
-static void test_gate_limits(void **state)
+TEST(test_gate_limits)
 {
-    (void)state;
     struct dpb_gate_limits limits = {2, 1, 0.01, 0.05};
     struct dpb_gate *gate = dpb_gate_create(&limits);
     assert_false(dpb_gate_add(gate, 100));
@@ -251,9 +243,8 @@ static void test_gate_limits(void **state)
     dpb_gate_destroy(NULL);
 }
 
-static void test_drift(void **state)
+TEST(test_drift)
 {
-    (void)state;
     int64_t ramp[101];
     for (int i = 0; i <= 100; i++)
         ramp[i] = 1000 + 2 * i; /* slope 2, mean 1100 */

@@ -56,9 +56,8 @@ static const char *value_of(const struct dpb_config *config, const char *section
 
 /* ---- the product --------------------------------------------------------------------------- */
 
-static void axes_multiply(void **state)
+TEST(axes_multiply)
 {
-    (void)state;
     struct dpb_config *config =
         CONFIGURE("run.batch=32", "run.workers=7", "sweep.comm.name= a ,b,\tc",
                   "sweep.run.workers=1,2", "sweep.repeats=4");
@@ -88,7 +87,7 @@ static void axes_multiply(void **state)
     dpb_config_destroy(config);
 }
 
-static void lists_have_quotes_and_ranges(void **state)
+TEST(lists_have_quotes_and_ranges)
 {
     static const struct {
         const char *list, *values[6];
@@ -106,7 +105,6 @@ static void lists_have_quotes_and_ranges(void **state)
         {"../data, a..b", {"../data", "a..b"}},
         {"4.5", {"4.5"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char setting[128];
         snprintf(setting, sizeof setting, "sweep.a.b=%s", rows[i].list);
@@ -123,7 +121,7 @@ static void lists_have_quotes_and_ranges(void **state)
     }
 }
 
-static void conditions_choose_cells(void **state)
+TEST(conditions_choose_cells)
 {
     static const struct {
         const char *when, *cells; /* comm.name and run.workers of each */
@@ -135,7 +133,6 @@ static void conditions_choose_cells(void **state)
         {"run.workers > 3", "a4 b4 "},
         {"", "a1 a2 a4 b1 b2 b4 "},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char setting[128], cells[64] = "";
         snprintf(setting, sizeof setting, "sweep.when=%s", rows[i].when);
@@ -157,9 +154,8 @@ static void conditions_choose_cells(void **state)
     }
 }
 
-static void one_duration_stands(void **state)
+TEST(one_duration_stands)
 {
-    (void)state;
     struct dpb_config *config = CONFIGURE("run.epochs=3", "sweep.run.steps=10,20");
     struct dpb_sweep *sweep = sweep_of(config);
     struct dpb_config *made = NULL;
@@ -171,9 +167,8 @@ static void one_duration_stands(void **state)
     dpb_config_destroy(config);
 }
 
-static void command_line_takes_an_axis_place(void **state)
+TEST(command_line_takes_an_axis_place)
 {
-    (void)state;
     struct dpb_config *config = CONFIGURE("!comm.name=b", "!run.seconds=2", "sweep.comm.name=a,b",
                                           "sweep.run.steps=10,20", "sweep.run.workers=1,2");
     struct dpb_sweep *sweep = sweep_of(config);
@@ -189,7 +184,7 @@ static void command_line_takes_an_axis_place(void **state)
 }
 
 /* The settings of a sweep whose repeats differ in run.seed, and the seeds. */
-static void repeats_take_replicates(void **state)
+TEST(repeats_take_replicates)
 {
     static const struct {
         const char *settings[4], *seeds[4];
@@ -199,7 +194,6 @@ static void repeats_take_replicates(void **state)
         {{"sweep.seeds=3", "!sweep.repeats=2"}, {"1", "2"}},
         {{"sweep.over=run.seed", "sweep.run.seed=4,9,2"}, {"4", "9", "2"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dpb_config *config = configure(rows[i].settings);
         assert_int_equal(dpb_config_assign(config, "sweep.comm.name=a,b", FILE_LINE), DPB_OK);
@@ -222,9 +216,8 @@ static void repeats_take_replicates(void **state)
     }
 }
 
-static void bad_sweeps_are_refused(void **state)
+TEST(bad_sweeps_are_refused)
 {
-    (void)state;
     static const struct {
         const char *settings[3], *message;
     } cases[] = {
@@ -282,14 +275,13 @@ static void bad_sweeps_are_refused(void **state)
     }
 }
 
-static void launch_has_words_and_numbers(void **state)
+TEST(launch_has_words_and_numbers)
 {
     static const char *const expected[] = {"a b", "5", "ppr:3:node", "x 4 y=1", "{ranks}",
                                            "",    "2", "'",          NULL};
     const struct dpb_launch_size size = {.workers = 4, .servers = 1, .learners = 1, .machines = 2};
     char **words;
     size_t n;
-    (void)state;
     assert_int_equal(
         dpb_launch_line("  'a b' {ranks}\tppr:{per_machine}:node \"x {workers}\"' y={servers}' "
                         "{{ranks} \"\" {machines} \"'\"  ",
@@ -303,7 +295,7 @@ static void launch_has_words_and_numbers(void **state)
 }
 
 /* Ranks fill machines in blocks, so that check refuses what works within one machine. */
-static void launched_cells_have_their_machines(void **state)
+TEST(launched_cells_have_their_machines)
 {
     static const struct {
         const char *workers, *machines, *hosts, *learners;
@@ -312,7 +304,6 @@ static void launched_cells_have_their_machines(void **state)
                  {"4", "0", "", "1"},      {"-1", "2", "", "1"},
                  {"3", "2", "1x4+2", "2"}, {"2", "4", "2x3", "3"},
                  {"2", "2", "", "0"}}; /* and a server: all ones and one are none */
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct dpb_sweep_job job = {0};
         struct dpb_config *cell, *config = CONFIGURE("sweep.launch=mpirun -np {ranks}");
@@ -331,9 +322,8 @@ static void launched_cells_have_their_machines(void **state)
     }
 }
 
-static void order_is_interleaved_and_seeded(void **state)
+TEST(order_is_interleaved_and_seeded)
 {
-    (void)state;
     enum { CELLS = 12, REPEATS = 5 };
     struct dpb_config *config =
         CONFIGURE("sweep.comm.name=a,b,c,d,e,f", "sweep.run.workers=1,2", "sweep.repeats=5");
@@ -365,9 +355,8 @@ static void order_is_interleaved_and_seeded(void **state)
     dpb_config_destroy(config);
 }
 
-static void accuracy_is_a_job_of_each_strategy(void **state)
+TEST(accuracy_is_a_job_of_each_strategy)
 {
-    (void)state;
     struct dpb_config *config =
         CONFIGURE("run.seconds=1", "eval.final=yes", "run.require_steady=yes", "sweep.accuracy=500",
                   "sweep.comm.name=a,b", "sweep.run.workers=1,4,2", "sweep.run.batch=8,16");
@@ -518,9 +507,8 @@ static const json_t *row_at(const struct study *s, size_t i)
     return row;
 }
 
-static void rows_compare_with_independent(void **state)
+TEST(rows_compare_with_independent)
 {
-    (void)state;
     struct study s = make_study();
     dpb_sweep_finish(DPB_OK, s.document);
     assert_string_equal(dpb_json_text(s.document, "status", ""), "ok");
@@ -558,9 +546,8 @@ static void rows_compare_with_independent(void **state)
     study_end(&s);
 }
 
-static void rows_fall_back_to_the_same_strategy(void **state)
+TEST(rows_fall_back_to_the_same_strategy)
 {
-    (void)state;
     struct study s =
         study_of(CONFIGURE("sweep.comm.name=shm", "sweep.run.workers=1,4", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 1, 0, 500, 0, 10, NULL, 0});
@@ -579,9 +566,8 @@ static void rows_fall_back_to_the_same_strategy(void **state)
 }
 
 /* Without a row of one worker; the note says so. One number of workers alone compares nothing. */
-static void rows_fall_back_to_the_smallest_cell(void **state)
+TEST(rows_fall_back_to_the_smallest_cell)
 {
-    (void)state;
     struct study s =
         study_of(CONFIGURE("sweep.comm.name=shm", "sweep.run.workers=2,8", "sweep.repeats=1"));
     add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 8, 0, 1500, 0, 10, NULL, 0});
@@ -605,9 +591,8 @@ static void rows_fall_back_to_the_smallest_cell(void **state)
 }
 
 /* Another batch or other cores are no baseline, and other cores are warned of. */
-static void unlike_cells_do_not_compare(void **state)
+TEST(unlike_cells_do_not_compare)
 {
-    (void)state;
     struct study s = study_of(
         CONFIGURE("sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 1, 2, 500, 0, 10, NULL, 0});
@@ -631,9 +616,8 @@ static void unlike_cells_do_not_compare(void **state)
 }
 
 /* The batch may differ without an axis that says so: each model has its own default. */
-static void other_batches_do_not_compare(void **state)
+TEST(other_batches_do_not_compare)
 {
-    (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document,
             (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 16});
@@ -653,9 +637,8 @@ static void other_batches_do_not_compare(void **state)
 }
 
 /* Without accuracy runs a row has the accuracy of its own runs, if they evaluate. */
-static void timing_runs_may_evaluate(void **state)
+TEST(timing_runs_may_evaluate)
 {
-    (void)state;
     struct study s = study_of(CONFIGURE("sweep.run.workers=1,2", "sweep.repeats=1"));
     for (size_t cell = 0; cell < 2; cell++) {
         struct made_run run = {"shm", (int)cell + 1, 1, 500, 0, 10, "pass", 0};
@@ -682,9 +665,8 @@ static char *printed(const json_t *document)
     return printed_as(document, dpb_sweep_print);
 }
 
-static void failed_cells_are_rows(void **state)
+TEST(failed_cells_are_rows)
 {
-    (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document,
             (struct made_run){"independent", 1, 1, 500, 0, 10, "not_applicable", 0});
@@ -705,9 +687,8 @@ static void failed_cells_are_rows(void **state)
     study_end(&s);
 }
 
-static void untimed_cells_say_why(void **state)
+TEST(untimed_cells_say_why)
 {
-    (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 2, 1, NAN, 0, 10, NULL, 0});
     dpb_sweep_finish(DPB_OK, s.document);
@@ -718,9 +699,8 @@ static void untimed_cells_say_why(void **state)
     study_end(&s);
 }
 
-static void interrupted_sweep_keeps_what_there_is(void **state)
+TEST(interrupted_sweep_keeps_what_there_is)
 {
-    (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=3"));
     add_run(s.sweep, 1, 0, s.document, (struct made_run){"shm", 1, 1, 500, 0, 10, NULL, 0});
     dpb_sweep_finish(DPB_INTERRUPTED, s.document);
@@ -732,9 +712,8 @@ static void interrupted_sweep_keeps_what_there_is(void **state)
     study_end(&s);
 }
 
-static void worst_verification_of_the_repeats_stands(void **state)
+TEST(worst_verification_of_the_repeats_stands)
 {
-    (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=shm", "sweep.repeats=2"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "pass", 0});
     add_run(s.sweep, 0, 1, s.document, (struct made_run){"shm", 2, 1, 500, 0, 10, "skipped", 0});
@@ -755,9 +734,8 @@ static void assert_lines_fit(const char *text)
     }
 }
 
-static void table_says_who_was_fastest(void **state)
+TEST(table_says_who_was_fastest)
 {
-    (void)state;
     struct study s = make_study();
     dpb_sweep_finish(DPB_OK, s.document);
     char *text = printed(s.document);
@@ -783,7 +761,7 @@ static void table_says_who_was_fastest(void **state)
 }
 
 /* Three repeats each; what is said of shm and replicated. */
-static void winners_are_shown_by_intervals(void **state)
+TEST(winners_are_shown_by_intervals)
 {
     static const struct {
         double rates[2][3];
@@ -796,7 +774,6 @@ static void winners_are_shown_by_intervals(void **state)
          "- 2 workers: shm is first, but not shown to be the fastest; replicated / shm 0.9"},
         {{{1000, 1010, 1020}, {1005, 1314, 1026}}, "undecided: take"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=3"));
         for (uint32_t repeat = 0; repeat < 3; repeat++)
@@ -817,9 +794,8 @@ static void winners_are_shown_by_intervals(void **state)
 }
 
 /* A repeat of its own run that nobody disturbed makes a row; without one there is no conclusion. */
-static void disturbed_runs_are_left_out(void **state)
+TEST(disturbed_runs_are_left_out)
 {
-    (void)state;
     for (int clean = 0; clean < 2; clean++) {
         struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2",
                                             "sweep.retry_disturbed=1"));
@@ -852,9 +828,8 @@ static void disturbed_runs_are_left_out(void **state)
 }
 
 /* Each axis has a line with all its pairs, however many groups there are. */
-static void every_axis_has_its_effect(void **state)
+TEST(every_axis_has_its_effect)
 {
-    (void)state;
     struct study s = study_of(CONFIGURE("sweep.run.precision=fp32,bf16", "sweep.comm.name=shm,ps",
                                         "sweep.run.batch=1,2,3", "sweep.repeats=3"));
     for (uint32_t repeat = 0; repeat < 3; repeat++)
@@ -887,9 +862,8 @@ static void every_axis_has_its_effect(void **state)
 }
 
 /* Labels stand where they differ, and nothing is fastest across them without a word. */
-static void labels_stand_where_they_differ(void **state)
+TEST(labels_stand_where_they_differ)
 {
-    (void)state;
     for (int differ = 0; differ < 2; differ++) {
         struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2"));
         for (uint32_t repeat = 0; repeat < 2; repeat++)
@@ -916,7 +890,7 @@ static void labels_stand_where_they_differ(void **state)
 
 /* Whatever speaks against one rate of a group takes its conclusion, is said by name and marks the
  * rate in the table. */
-static void doubtful_rates_conclude_nothing(void **state)
+TEST(doubtful_rates_conclude_nothing)
 {
     static const struct {
         const char *section, *key, *reason, *marked;
@@ -930,7 +904,6 @@ static void doubtful_rates_conclude_nothing(void **state)
         {"timing", "steady", "shm not steady", "1761..2271~", false},
         {"timing", "gated", "", "1761..2271 ", false},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof doubts / sizeof doubts[0]; i++) {
         struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2"));
         for (uint32_t repeat = 0; repeat < 2; repeat++)
@@ -960,9 +933,8 @@ static void doubtful_rates_conclude_nothing(void **state)
 }
 
 /* A row is steady where all its runs say so, gate or none; without a gate there is no mark. */
-static void steadiness_is_that_of_the_runs(void **state)
+TEST(steadiness_is_that_of_the_runs)
 {
-    (void)state;
     for (int steady = 0; steady < 2; steady++) {
         struct study s = study_of(CONFIGURE("sweep.comm.name=shm", "sweep.repeats=2"));
         for (uint32_t repeat = 0; repeat < 2; repeat++) {
@@ -983,9 +955,8 @@ static void steadiness_is_that_of_the_runs(void **state)
     }
 }
 
-static void one_repeat_concludes_nothing(void **state)
+TEST(one_repeat_concludes_nothing)
 {
-    (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=1"));
     for (size_t cell = 0; cell < 2; cell++)
         add_run(s.sweep, cell, 0, s.document,
@@ -1001,12 +972,11 @@ static void one_repeat_concludes_nothing(void **state)
 }
 
 /* More than without any exchange is not a success. */
-static void more_than_the_bound_is_said(void **state)
+TEST(more_than_the_bound_is_said)
 {
     static const char *const said[] = {
         "- 2 workers: shm / independent 1.010 [1.007..1.012] equal within 5 %.",
         "faster (more than can be: the machine was not the same)."};
-    (void)state;
     for (int apart = 0; apart < 2; apart++) {
         struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=2"));
         for (uint32_t repeat = 0; repeat < 2; repeat++)
@@ -1026,9 +996,8 @@ static void more_than_the_bound_is_said(void **state)
     }
 }
 
-static void other_axes_head_their_rows(void **state)
+TEST(other_axes_head_their_rows)
 {
-    (void)state;
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm",
                                         "sweep.run.precision=fp32,bf16", "sweep.repeats=1"));
     for (size_t cell = 0; cell < 4; cell++)

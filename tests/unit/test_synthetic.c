@@ -49,9 +49,8 @@ static bool equal(const struct source *a, dpb_split split_a, uint64_t index_a,
     return result;
 }
 
-static void test_shape_and_classes_of_the_model(void **state)
+TEST(test_shape_and_classes_of_the_model)
 {
-    (void)state;
     const struct dpb_data_request *const requests[] = {&digits, &photos};
     for (size_t i = 0; i < 2; i++) {
         struct source source = open_with(requests[i], "data.samples=2000", "data.test_samples=300");
@@ -71,9 +70,8 @@ static void test_shape_and_classes_of_the_model(void **state)
     }
 }
 
-static void test_a_pure_function_of_seed_and_sample(void **state)
+TEST(test_a_pure_function_of_seed_and_sample)
 {
-    (void)state;
     struct dpb_data_request other_seed = digits;
     other_seed.seed = 6;
     struct source a = open_with(&digits, "data.distinct=50", NULL);
@@ -106,9 +104,8 @@ static void test_a_pure_function_of_seed_and_sample(void **state)
     source_close(&c);
 }
 
-static void test_normalised_in_both_types(void **state)
+TEST(test_normalised_in_both_types)
 {
-    (void)state;
     struct source u8 = open_with(&digits, "data.distinct=400", "data.type=uint8");
     struct source f32 = open_with(&digits, "data.distinct=400", "data.type=fp32");
     assert_int_equal(u8.info.format.type, DPB_UINT8);
@@ -135,9 +132,8 @@ static void test_normalised_in_both_types(void **state)
 }
 
 /* Means of the classes over training samples classify test samples. */
-static void test_classes_can_be_learned(void **state)
+TEST(test_classes_can_be_learned)
 {
-    (void)state;
     enum { N = 28 * 28, TRAIN = 500, TEST = 200 };
     static double mean[10][N];
     int count[10] = {0}, correct = 0;
@@ -172,9 +168,8 @@ static void test_classes_can_be_learned(void **state)
     source_close(&source);
 }
 
-static void test_memory_stays_small(void **state)
+TEST(test_memory_stays_small)
 {
-    (void)state;
     const char *const types[] = {"data.type=uint8", "data.type=fp32"};
     for (int i = 0; i < 2; i++) {
         size_t before = allocated_bytes;
@@ -194,9 +189,8 @@ static void test_memory_stays_small(void **state)
     source_close(&source);
 }
 
-static void test_what_cannot_be_made_is_refused(void **state)
+TEST(test_what_cannot_be_made_is_refused)
 {
-    (void)state;
     static const struct {
         struct dpb_data_request request;
         const char *message;

@@ -120,9 +120,8 @@ static void assert_says(const char *text, const char *said)
 
 /* sma needs 1000 and 4000 samples at 100 and 400 a second: geometric means 2000 and 200. shm needs
  * twice the samples at twice the rate, minus a hair. */
-static void columns_are_exact(void **state)
+TEST(columns_are_exact)
 {
-    (void)state;
     struct study s = STUDY("sweep.comm.name=sma,shm", "sweep.seeds=2", "eval.target=0.9");
     add(&s, 0, 0, (struct made){"sma", "averaging", 2, 1000, 100, false});
     add(&s, 0, 1, (struct made){"sma", "averaging", 2, 4000, 400, false});
@@ -176,9 +175,8 @@ static void columns_are_exact(void **state)
 }
 
 /* A run that misses bounds its row, which has no mean and no rank; so does a failed run. */
-static void missing_runs_are_censored(void **state)
+TEST(missing_runs_are_censored)
 {
-    (void)state;
     struct study s = STUDY("sweep.comm.name=sma,shm,ps,independent", "sweep.seeds=3",
                            "eval.target=0.9", "eval.require_target=yes");
     for (uint32_t repeat = 0; repeat < 3; repeat++) {
@@ -221,9 +219,8 @@ static void missing_runs_are_censored(void **state)
 }
 
 /* Rows of other targets, models or data are other contests; other batches are not. */
-static void ranks_are_within_a_contest(void **state)
+TEST(ranks_are_within_a_contest)
 {
-    (void)state;
     struct study s =
         STUDY("sweep.model.name=a,b", "sweep.run.batch=8,16", "sweep.seeds=2", "eval.target=0.9");
     static const double samples[] = {400, 300, 100, 200}, ranks[] = {2, 1, 1, 2};
@@ -237,9 +234,8 @@ static void ranks_are_within_a_contest(void **state)
     study_end(&s);
 }
 
-static void without_a_target_nothing_is_said(void **state)
+TEST(without_a_target_nothing_is_said)
 {
-    (void)state;
     struct study s = STUDY("sweep.comm.name=sma", "sweep.repeats=1");
     add(&s, 0, 0, (struct made){"sma", "averaging", 2, 100, 100, false});
     json_object_set_new(json_array_get(json_object_get(s.document, "runs"), 0), "target",
@@ -254,9 +250,8 @@ static void without_a_target_nothing_is_said(void **state)
 }
 
 /* Whatever disturbed a run says nothing about its samples. */
-static void doubtful_times_leave_the_samples(void **state)
+TEST(doubtful_times_leave_the_samples)
 {
-    (void)state;
     struct study s = STUDY("sweep.comm.name=sma,shm", "sweep.seeds=2", "eval.target=0.9");
     for (uint32_t repeat = 0; repeat < 2; repeat++) {
         add(&s, 0, repeat, (struct made){"sma", "averaging", 2, 1000, 100, false});
@@ -273,9 +268,8 @@ static void doubtful_times_leave_the_samples(void **state)
 }
 
 /* A seed whose run was disturbed is not left out; a clean run of the same seed comes first. */
-static void disturbed_runs_count_where_there_is_no_other(void **state)
+TEST(disturbed_runs_count_where_there_is_no_other)
 {
-    (void)state;
     struct study s = STUDY("sweep.comm.name=sma", "sweep.seeds=2", "eval.target=0.9");
     add(&s, 0, 0, (struct made){"sma", "averaging", 2, 1000, 100, false});
     add(&s, 0, 0, (struct made){"sma", "averaging", 2, 3000, 100, false});
@@ -294,9 +288,8 @@ static void disturbed_runs_count_where_there_is_no_other(void **state)
 }
 
 /* Whoever is there at the first evaluation was perhaps there before. */
-static void too_few_evaluations_conclude_nothing(void **state)
+TEST(too_few_evaluations_conclude_nothing)
 {
-    (void)state;
     struct study s = STUDY("sweep.comm.name=sma,shm", "sweep.seeds=2", "eval.target=0.9");
     for (uint32_t repeat = 0; repeat < 2; repeat++) {
         add(&s, 0, repeat,
@@ -341,14 +334,13 @@ static json_t *made_row(uint32_t try, uint32_t cell, double samples, double spre
 }
 
 /* 20 % more samples, 5 seeds; and how often equal ones are called different. */
-static void planted_differences_are_found(void **state)
+TEST(planted_differences_are_found)
 {
     enum { TRIES = 1000 };
     static const struct {
         double spread;
         unsigned least;
     } rows[] = {{0.03, 995}, {0.05, 950}, {0.06, 900}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         unsigned found = 0, wrong = 0;
         for (uint32_t try = 0; try < TRIES; try++) {
@@ -402,9 +394,8 @@ static const json_t *compared_target(const json_t *document, size_t row)
 
 /* Half the seconds. Means of two logarithms 0.1906 apart: Welch's t with 2 degrees of freedom has
  * the interval 0.5 exp(+-4.302653 x 0.1906 / sqrt(2)); by pairs there is no spread. */
-static void documents_compare_to_the_target(void **state)
+TEST(documents_compare_to_the_target)
 {
-    (void)state;
     struct study a = two_seeds(1, false), b = two_seeds(0.5, true);
     const double half = 4.30265273 * log(1.21) / sqrt(2);
     for (int paired = 0; paired < 2; paired++) {
@@ -440,9 +431,8 @@ static void documents_compare_to_the_target(void **state)
 }
 
 /* Runs alone, and documents with other targets or none. */
-static void runs_and_other_targets_compare(void **state)
+TEST(runs_and_other_targets_compare)
 {
-    (void)state;
     struct study a = two_seeds(1, false), b = two_seeds(0.5, false);
     json_t *runs[2] = {json_array_get(json_object_get(a.document, "runs"), 0),
                        json_array_get(json_object_get(b.document, "runs"), 0)};

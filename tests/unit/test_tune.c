@@ -114,11 +114,10 @@ static double mountain(const size_t *at, uint32_t repeat)
 }
 
 /* From the first value to the one behind the best: no trial more. */
-static void finds_the_best_of_an_ordered_axis(void **state)
+TEST(finds_the_best_of_an_ordered_axis)
 {
     static const char *const lists[] = {"1..64 x2", "64, 32, 16, 8, 4, 2, 1",
                                         "512 KiB, 1 MiB, 2 MiB, 3 MiB, 1 GiB, 2 GiB, 3 GiB"};
-    (void)state;
     factor = 1.5;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         for (peak = 0; peak < 7; peak++) {
@@ -132,7 +131,7 @@ static void finds_the_best_of_an_ordered_axis(void **state)
         }
 }
 
-static void threshold_decides(void **state)
+TEST(threshold_decides)
 {
     static const struct {
         const char *threshold;
@@ -143,7 +142,6 @@ static void threshold_decides(void **state)
                 {"tune.threshold=10", 1.101, "run.batch=8", 4},
                 {"tune.threshold=0", 1.001, "run.batch=8", 4},
                 {"tune.threshold=60", 1.5, "run.batch=1", 2}};
-    (void)state;
     peak = 3;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct study s = STUDY("tune.run.batch=1..8 x2", rows[i].threshold);
@@ -162,12 +160,11 @@ static double two_peaks(const size_t *at, uint32_t repeat)
 }
 
 /* Numbers in no order are names. */
-static void tries_all_of_another_axis(void **state)
+TEST(tries_all_of_another_axis)
 {
     static const char *const axes[] = {"tune.comm.name=shm, replicated, ps_cpu, gloo",
                                        "tune.comm.hosts=4, 1, 2, 3"};
     static const char *const best[] = {"comm.name=ps_cpu", "comm.hosts=2"};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct study s = STUDY(axes[i]);
         search(&s, two_peaks, FOREVER);
@@ -191,10 +188,9 @@ static double interacting(const size_t *at, uint32_t repeat)
     return rates[at[0]][at[1]];
 }
 
-static void goes_round_until_nothing_changes(void **state)
+TEST(goes_round_until_nothing_changes)
 {
     struct study s = STUDY("tune.run.workers=1..4", "tune.run.batch=8..64 x2");
-    (void)state;
     search(&s, interacting, FOREVER);
     /* workers 1 2 3 4 of batch 8; batch 16 32 64 of 3 workers; then 4 and 2 and 1 workers of batch
      * 64, and batch 32 of 2 workers: 4 + 3 + 3 + 1 of 16. */
@@ -239,10 +235,9 @@ static void expect_fixed_point(const struct study *s)
 
 /* A search of any values ends, with each cell tried once. Where the repeats are alike, no neighbour
  * of its end is to be taken. */
-static void ends_at_any_values(void **state)
+TEST(ends_at_any_values)
 {
     static const char *const repeats[] = {"tune.repeats=1", "tune.repeats=3"};
-    (void)state;
     for (draw = 1; draw <= 60; draw++) {
         struct study s = STUDY("tune.run.workers=1..4", "tune.comm.name=a, b, c",
                                "tune.run.batch=8..64 x2", repeats[draw % 2]);
@@ -269,12 +264,11 @@ static char *printed(const json_t *document)
     return printed_as(document, dpb_sweep_print);
 }
 
-static void refusal_ends_a_direction(void **state)
+TEST(refusal_ends_a_direction)
 {
     static const struct {
         const char *failure, *status;
     } rows[] = {{"NO_MEMORY", "ok"}, {"UNSUPPORTED", "ok"}, {"TIMEOUT", "failed"}};
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct study s = STUDY("tune.run.batch=8..256 x2", "tune.run.workers=1,2");
         failure = rows[i].failure;
@@ -307,10 +301,9 @@ static double nowhere(const size_t *at, uint32_t repeat)
     return NAN;
 }
 
-static void walks_on_from_where_there_is_no_value(void **state)
+TEST(walks_on_from_where_there_is_no_value)
 {
     struct study s = STUDY("tune.run.workers=1..5"), none = STUDY("tune.run.workers=1..3");
-    (void)state;
     search(&s, from_the_third, FOREVER);
     expect(&s, "run.workers=3", 4);
     study_end(&s);
@@ -332,9 +325,8 @@ static double noisy(const size_t *at, uint32_t repeat)
 }
 
 /* A gain of 30 % counts if three repeats show it. */
-static void repeats_have_to_show_a_gain(void **state)
+TEST(repeats_have_to_show_a_gain)
 {
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct study s = STUDY("tune.run.batch=1,2,4", "tune.repeats=3");
         spread = i == 0 ? 1.01 : 1.5;
@@ -351,10 +343,9 @@ static double failing_once(const size_t *at, uint32_t repeat)
 }
 
 /* The good runs of a trial are no value where another failed; those behind it are not run. */
-static void one_failed_run_is_enough(void **state)
+TEST(one_failed_run_is_enough)
 {
     struct study s = STUDY("tune.run.batch=1,2,4", "tune.repeats=3");
-    (void)state;
     search(&s, failing_once, FOREVER);
     expect(&s, "run.batch=1", 2);
     assert_int_equal(s.n_runs, 5);
@@ -368,11 +359,10 @@ static double missed_by_the_last(const size_t *at, uint32_t repeat)
 }
 
 /* A run that missed the target has no time, however fast it was. */
-static void least_time_to_the_target(void **state)
+TEST(least_time_to_the_target)
 {
     struct study s = STUDY("tune.run.batch=1..16 x2", "tune.objective=time_to_target",
                            "eval.target=0.9", "tune.seeds=2");
-    (void)state;
     search(&s, missed_by_the_last, FOREVER);
     expect(&s, "run.batch=4", 4);
     char *text = printed(s.document);
@@ -386,9 +376,8 @@ static void least_time_to_the_target(void **state)
 /* ---- interrupted --------------------------------------------------------------------------- */
 
 /* From any run on, a search goes on as it would have gone. */
-static void continues_from_its_runs(void **state)
+TEST(continues_from_its_runs)
 {
-    (void)state;
     struct study whole = STUDY("tune.run.workers=1..4", "tune.run.batch=8..64 x2");
     search(&whole, interacting, FOREVER);
     for (size_t n = 0; n <= whole.n_runs; n++) {
@@ -405,7 +394,7 @@ static void continues_from_its_runs(void **state)
 
 /* ---- what is refused ----------------------------------------------------------------------- */
 
-static void bad_sections_are_refused(void **state)
+TEST(bad_sections_are_refused)
 {
     static const struct {
         const char *settings[3], *message;
@@ -425,7 +414,6 @@ static void bad_sections_are_refused(void **state)
         {{"tune.sweep.repeats=1,2"}, "'sweep.repeats' cannot be an axis of [tune]"},
         {{"tune.run.seed=1,2", "tune.seeds=2"}, "tune.seeds and an axis run.seed: leave one out"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dpb_config *config = dpb_config_create();
         struct dpb_sweep *sweep = NULL;

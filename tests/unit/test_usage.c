@@ -46,11 +46,10 @@ static void make_machine(unsigned t)
     write_below(root, "sys/block/dm-0/size", "x");
 }
 
-static void counters_are_read(void **state)
+TEST(counters_are_read)
 {
     struct dpb_usage_meter meter = {0};
     struct dpb_usage from, to;
-    (void)state;
     make_machine(1);
     dpb_usage_sample(root, pids, N_PIDS, &meter, &from);
     make_machine(3);
@@ -71,13 +70,12 @@ static void counters_are_read(void **state)
 }
 
 /* No file a CPU: a pipe in the place of one still holds all that was written into it. */
-static void only_times_of_cpus_are_read(void **state)
+TEST(only_times_of_cpus_are_read)
 {
     static const char heat[] = "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count";
     struct dpb_usage_meter meter = {0};
     struct dpb_usage usage;
     char path[PATH_MAX], left[8];
-    (void)state;
     make_machine(1);
     write_below(root, heat, "%s", "");
     snprintf(path, sizeof path, "%s/%s", root, heat);
@@ -93,7 +91,7 @@ static void only_times_of_cpus_are_read(void **state)
 }
 
 /* The group's own count, of version 2 or 1, whatever the machine has left. */
-static void memory_is_of_the_group_that_limits(void **state)
+TEST(memory_is_of_the_group_that_limits)
 {
     static const struct {
         const char *membership, *directory, *limit, *used;
@@ -103,7 +101,6 @@ static void memory_is_of_the_group_that_limits(void **state)
     struct dpb_usage_meter meter = {0};
     struct dpb_usage usage;
     char name[128];
-    (void)state;
     make_machine(1);
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
         write_below(root, "proc/self/cgroup", "%s", versions[i].membership);
@@ -128,13 +125,12 @@ static void set_energy(unsigned package, unsigned long long uj)
 }
 
 /* Zone 1 holds the packages, and does not count; zone 2 wraps around. */
-static void energy_is_of_packages_and_wraps(void **state)
+TEST(energy_is_of_packages_and_wraps)
 {
     static const char *const names[] = {"package-0", "psys", "package-1"};
     struct dpb_usage_meter meter = {0};
     struct dpb_usage usage;
     char name[128];
-    (void)state;
     make_machine(1);
     for (unsigned i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "sys/class/powercap/intel-rapl:%u/name", i);
@@ -156,11 +152,10 @@ static void energy_is_of_packages_and_wraps(void **state)
 }
 
 /* A counter of 65,536 J at 1 kW, sampled every 128 s. */
-static void long_intervals_lose_no_energy(void **state)
+TEST(long_intervals_lose_no_energy)
 {
     struct dpb_usage_meter meter = {0};
     struct dpb_usage usage;
-    (void)state;
     make_machine(1);
     write_below(root, "sys/class/powercap/intel-rapl:0/name", "package-0\n");
     write_below(root, "sys/class/powercap/intel-rapl:0/max_energy_range_uj", "65536000000\n");
@@ -176,12 +171,11 @@ static void long_intervals_lose_no_energy(void **state)
     assert_true(fabs(usage.package_j - 128000) < 1e-3);
 }
 
-static void full_series_keep_every_second(void **state)
+TEST(full_series_keep_every_second)
 {
     enum { CAPACITY = 4, ADDED = 11 };
     struct dpb_monitor_series *series =
         calloc(1, sizeof *series + CAPACITY * sizeof series->samples[0]);
-    (void)state;
     assert_non_null(series);
     series->interval_ns = 1;
     for (int64_t i = 0; i < ADDED; i++) {

@@ -112,9 +112,8 @@ static void check_sum_everywhere(dpb_dtype type, uint32_t k, uint64_t n)
     }
 }
 
-static void test_sum_everywhere(void **state)
+TEST(test_sum_everywhere)
 {
-    (void)state;
     for (size_t t = 0; t < 3; t++)
         for (uint32_t k = 1; k < MAX_K; k++)
             for (size_t s = 0; s < sizeof long_sizes / sizeof *long_sizes; s++)
@@ -140,18 +139,16 @@ static void check_sum(dpb_dtype type, uint32_t k, uint64_t n, uint64_t offset, i
     assert_memory_equal(memory[dst].bytes + end, before.bytes + end, sizeof before - end);
 }
 
-static void test_sum_sizes(void **state)
+TEST(test_sum_sizes)
 {
-    (void)state;
     for (size_t t = 0; t < 3; t++)
         for (uint32_t k = 1; k <= MAX_K; k++)
             for (uint64_t n = 0; n <= 67; n++)
                 check_sum(types[t], k, n, n % 8, MAX_K);
 }
 
-static void test_sum_long_and_aliased(void **state)
+TEST(test_sum_long_and_aliased)
 {
-    (void)state;
     for (size_t t = 0; t < 3; t++)
         for (uint32_t k = 1; k <= MAX_K; k++)
             for (size_t s = 0; s < sizeof long_sizes / sizeof *long_sizes; s++) {
@@ -164,9 +161,8 @@ static void test_sum_long_and_aliased(void **state)
 }
 
 /* Summing the first sources and adding the rest gives the bits of one call. */
-static void test_sum_groups(void **state)
+TEST(test_sum_groups)
 {
-    (void)state;
     enum { N = 1500 };
     for (size_t t = 0; t < 2; t++) {
         dpb_dtype type = types[t];
@@ -186,17 +182,15 @@ static void test_sum_groups(void **state)
     }
 }
 
-static void test_sum_of_nothing(void **state)
+TEST(test_sum_of_nothing)
 {
-    (void)state;
     float x[3] = {1, 2, 3};
     sum(DPB_FP32, x, NULL, 0, 2);
     assert_true(x[0] == 0 && x[1] == 0 && x[2] == 3);
 }
 
-static void test_axpby(void **state)
+TEST(test_axpby)
 {
-    (void)state;
     const double a = 0.3, b = -1.7;
     for (size_t t = 0; t < 3; t++) {
         dpb_dtype type = types[t];
@@ -223,9 +217,8 @@ static void test_axpby(void **state)
     }
 }
 
-static void test_bf16_rounding(void **state)
+TEST(test_bf16_rounding)
 {
-    (void)state;
     static const struct {
         uint32_t fp32;
         uint16_t bf16;
@@ -254,9 +247,8 @@ static void test_bf16_rounding(void **state)
 }
 
 /* fp64 goes there in one rounding. */
-static void test_bf16_from_fp64(void **state)
+TEST(test_bf16_from_fp64)
 {
-    (void)state;
     const double known[][2] = {
         {1.00390625, 1.0},                 /* a tie: to even */
         {1.00390625 + 0x1p-52, 1.0078125}, /* fp32 would make it a tie */
@@ -282,9 +274,8 @@ static void test_bf16_from_fp64(void **state)
     assert_true(isnan(dpb_bf16_to_fp32(dst)));
 }
 
-static void test_cast(void **state)
+TEST(test_cast)
 {
-    (void)state;
     for (size_t from = 0; from < 3; from++)
         for (size_t to = 0; to < 3; to++)
             for (uint64_t n = 0; n <= 67; n++) {
@@ -303,9 +294,8 @@ static void test_cast(void **state)
             }
 }
 
-static void test_finite(void **state)
+TEST(test_finite)
 {
-    (void)state;
     const double bad[] = {INFINITY, -INFINITY, NAN};
     for (size_t t = 0; t < 3; t++)
         for (uint64_t n = 1; n <= 2200; n += n < 67 ? 1 : 211)
@@ -334,12 +324,11 @@ static double squares_by_halves(const double *x, uint64_t n)
     return squares_by_halves(x, half) + squares_by_halves(x + half, n - half);
 }
 
-static void test_squares(void **state)
+TEST(test_squares)
 {
     static const uint64_t sizes[] = {0, 1, 2, 3, 7, 1023, 1024, 1025, 3071, 4097, 7 * 1024 + 5};
     enum { MOST = 8 * 1024 };
     static double x[MOST], given[MOST];
-    (void)state;
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const uint64_t n = sizes[i];
@@ -356,9 +345,8 @@ static void test_squares(void **state)
 }
 
 /* Known answers of XXH64 with seed 0. */
-static void test_checksum_known(void **state)
+TEST(test_checksum_known)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t sum;
@@ -374,9 +362,8 @@ static void test_checksum_known(void **state)
 }
 
 /* Swapped elements, flipped bits and pairs of flipped signs all show. */
-static void test_checksum_changes(void **state)
+TEST(test_checksum_changes)
 {
-    (void)state;
     enum { N = 203 };
     float x[N + 1];
     for (uint32_t i = 0; i <= N; i++)
@@ -410,9 +397,8 @@ static void test_checksum_changes(void **state)
     assert_true(mean > 31.5 && mean < 32.5);
 }
 
-static void test_copy(void **state)
+TEST(test_copy)
 {
-    (void)state;
     const uint8_t src[5] = {1, 2, 3, 4, 5};
     uint8_t dst[5] = {0};
     dpb_vec.copy(DPB_UINT8, dst, src, 4);

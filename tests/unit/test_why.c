@@ -96,9 +96,8 @@ static json_t *made_straggler(void)
     return why_of(WORKERS, false);
 }
 
-static void the_last_worker_and_its_part(void **state)
+TEST(the_last_worker_and_its_part)
 {
-    (void)state;
     json_t *result = made_straggler();
     const json_t *shares = dpb_json_at(result, "why.last.shares");
     assert_near(at(result, "why.last.rank"), 2, 0);
@@ -122,9 +121,8 @@ static void the_last_worker_and_its_part(void **state)
 }
 
 /* The last worker's exposed time is 2 ms in each step; the means over the ranks are 5 and more. */
-static void the_exchange_is_that_of_the_last_worker(void **state)
+TEST(the_exchange_is_that_of_the_last_worker)
 {
-    (void)state;
     json_t *result = made_straggler();
     assert_near(at(result, "why.exchange.exposed_ns"), 2 * MS, 1);
     assert_near(at(result, "why.exchange.communication_ns"), 8 * MS, 1);
@@ -148,9 +146,8 @@ static void the_exchange_is_that_of_the_last_worker(void **state)
     json_decref(result);
 }
 
-static void the_worker_that_waits_for_data(void **state)
+TEST(the_worker_that_waits_for_data)
 {
-    (void)state;
     for (int k = 0; k < STEPS; k++)
         for (int w = 0; w < WORKERS; w++)
             set_step(w, k, w == 1 ? 10 : 1, 28, 1);
@@ -173,9 +170,8 @@ static void the_worker_that_waits_for_data(void **state)
 }
 
 /* 5 % of the step is the border: 2.585 of 51.7 ms. Worker 1 is late by a little less, and more. */
-static void small_things_are_not_said(void **state)
+TEST(small_things_are_not_said)
 {
-    (void)state;
     for (int more = 0; more < 2; more++) {
         const double late = more ? 2.62 : 2.55;
         char text[DPB_WHY_SENTENCES][DPB_WHY_TEXT];
@@ -193,9 +189,8 @@ static void small_things_are_not_said(void **state)
 
 /* Equal workers whose times have noise of 20 % that stays for a while: who happens to be slower in
  * a run is seldom said to be so. A late one is found in the same noise. */
-static void noise_is_no_cause(void **state)
+TEST(noise_is_no_cause)
 {
-    (void)state;
     int n_said = 0, n_found = 0;
     uint32_t drawn = 0;
     for (int study = 0; study < STUDIES; study++)
@@ -222,9 +217,8 @@ static void noise_is_no_cause(void **state)
     assert_in_range(n_found, STUDIES * 95 / 100, STUDIES);
 }
 
-static void the_words(void **state)
+TEST(the_words)
 {
-    (void)state;
     char text[DPB_WHY_SENTENCES][DPB_WHY_TEXT];
     json_t *result = made_straggler();
     assert_int_equal(dpb_why_sentences((const json_t *const *)&result, 1, text), 2);
@@ -250,9 +244,8 @@ static void the_words(void **state)
 }
 
 /* Several runs: what all of them show, with the numbers of the one in the middle. */
-static void runs_have_to_agree(void **state)
+TEST(runs_have_to_agree)
 {
-    (void)state;
     char text[DPB_WHY_SENTENCES][DPB_WHY_TEXT];
     json_t *runs[3];
     for (int i = 0; i < 3; i++) {
@@ -284,9 +277,8 @@ static void runs_have_to_agree(void **state)
 }
 
 /* A document from elsewhere, or from before. */
-static void nothing_is_made_up(void **state)
+TEST(nothing_is_made_up)
 {
-    (void)state;
     char text[DPB_WHY_SENTENCES][DPB_WHY_TEXT];
     json_t *runs[] = {json_object(), json_pack("{s:n}", "why"),
                       json_pack("{s:{s:{s:b}}}", "why", "last", "decided", 1)};
