@@ -96,6 +96,9 @@ struct mesh_args {
      * readable, or the word is not 0. -1 and NULL: neither is there. @borrowed until close. */
     int bell;
     const uint32_t *woken;
+    /* Whether a link is left (mesh_left), with what had come whole, where the other end's process
+     * has died: TCP alone. Else mesh_move fails. */
+    bool survives;
     struct mesh_sink sink;
 };
 

@@ -32,7 +32,7 @@ struct mesh_tcp {
     struct mesh_transport base;
     const struct dpb_host *host;
     struct tcp_options options;
-    bool one_machine;
+    bool one_machine, survives;
     const int *fds; /* connections that are there already; NULL: none */
     struct mesh *mesh;
     uint32_t n_links, n_streams;
@@ -71,6 +71,14 @@ struct dpb_range mesh_tcp_part(uint64_t bytes, uint32_t s, uint32_t n)
 static dpb_status broken(const struct mesh_tcp *tcp, uint32_t link, const char *doing, int error)
 {
     bool peer = error == 0 || error == ECONNRESET || error == EPIPE;
+    if (peer && tcp->survives) {
+        for (uint32_t s = 0; s < tcp->n_streams; s++) {
+            stream_of(tcp, link, s)->left = true;
+            tcp_sender_drop(&stream_of(tcp, link, s)->sender);
+        }
+        mesh_leaves(tcp->mesh, link);
+        return DPB_OK;
+    }
     return tcp->host->fail(peer ? DPB_PEER : DPB_IO, "%s rank %u: %s", doing, tcp->ranks[link],
                            error == 0 ? "it closed the connection" : strerror(error));
 }
@@ -165,9 +173,9 @@ static dpb_status receive(struct mesh_tcp *tcp, uint32_t link, struct stream *st
 {
     struct tcp_news news = tcp_receiver_read(&stream->receiver);
     stream->readable = !news.dry || stream->hung_up;
+    *moved = *moved || news.bytes > 0 || news.closed;
     if (news.closed || news.error != 0)
         return broken(tcp, link, "receiving from", news.error);
-    *moved = *moved || news.bytes > 0;
     if (news.payload_ends)
         take(tcp, link, stream);
     return news.header_begins ? begin(tcp, link, stream) : DPB_OK;
@@ -299,6 +307,7 @@ static dpb_status connect_all(struct mesh_transport *transport, const struct mes
 {
     struct mesh_tcp *tcp = tcp_of(transport);
     tcp->mesh = mesh;
+    tcp->survives = args->survives;
     tcp->ranks = calloc(args->n_peers + 1, sizeof *tcp->ranks);
     tcp->streams = calloc((size_t)args->n_peers * tcp->n_streams + 1, sizeof *tcp->streams);
     tcp->events = calloc((size_t)args->n_peers * tcp->n_streams + 1, sizeof *tcp->events);

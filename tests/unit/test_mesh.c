@@ -255,6 +255,7 @@ static void test_doorbell(void **state)
 struct duel {
     struct talk talk;
     int peer; /* the test's end */
+    bool survives;
 };
 
 static void duel_connect(struct duel *duel)
@@ -264,7 +265,8 @@ static void duel_connect(struct duel *duel)
     duel->peer = fds[1];
     struct mesh_transport *transport;
     assert_int_equal(mesh_tcp_create_connected(host, 1, &fds[0], &transport), DPB_OK);
-    const struct mesh_args args = args_of(&duel->talk, 0, transport);
+    struct mesh_args args = args_of(&duel->talk, 0, transport);
+    args.survives = duel->survives;
     assert_int_equal(mesh_open(&args, &duel->talk.mesh), DPB_OK);
 }
 
@@ -431,6 +433,35 @@ static void test_send_after_bye(void **state)
     duel_end(&duel);
 }
 
+/* A peer that dies in a message has left: the message has not come, the one before has, and what is
+ * sent to it gets nowhere. */
+static void test_survives(void **state)
+{
+    static struct duel duel;
+    static const char payload[PLACE];
+    uint8_t header[TCP_FRAME_BYTES];
+    const struct mesh_label label = label_of(1, 0), sent = {.bytes = PLACE};
+    (void)state;
+    memset(&duel, 0, sizeof duel);
+    duel.survives = true;
+    add_peer(&duel.talk, 1);
+    duel_connect(&duel);
+    mesh_write_header(header, &label);
+    duel_say(&duel, header, sizeof header);
+    duel_say(&duel, payload, label.bytes);
+    duel_say(&duel, header, sizeof header / 2);
+    assert_int_equal(duel_move(&duel), DPB_OK);
+    assert_false(mesh_left(duel.talk.mesh, 0));
+    shutdown(duel.peer, SHUT_RDWR);
+    for (int i = 0; i < 3; i++) {
+        mesh_send(duel.talk.mesh, 0, &sent, payload);
+        assert_int_equal(duel_move(&duel), DPB_OK);
+        assert_true(mesh_idle(duel.talk.mesh, 0) && mesh_left(duel.talk.mesh, 0));
+    }
+    assert_int_equal(mesh_arrived(duel.talk.mesh, 0, 1), 1);
+    duel_end(&duel);
+}
+
 /* Every byte is in one part, whole lines but for the last one. */
 static void test_parts(void **state)
 {
@@ -456,7 +487,8 @@ int main(void)
         cmocka_unit_test(test_labels),    cmocka_unit_test(test_landing),
         cmocka_unit_test(test_slow_peer), cmocka_unit_test(test_early_close),
         cmocka_unit_test(test_parts),     cmocka_unit_test(test_send_after_bye),
-        cmocka_unit_test(test_meets),     cmocka_unit_test(test_doorbell),
+        cmocka_unit_test(test_survives),  cmocka_unit_test(test_meets),
+        cmocka_unit_test(test_doorbell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
