@@ -72,6 +72,7 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
             .environment = environment,
             .timeout_ns = experiment->settings.run.timeout_ns,
             .stall_warning_ns = experiment->settings.run.stall_warning_ns,
+            .survive = experiment->settings.run.survive,
             .party = party,
             .shape = dpb_experiment_journal_shape(experiment),
             .keep_pmix = dpb_experiment_needs_launcher(experiment),

@@ -133,8 +133,8 @@ void job_show_end(struct job_run *run)
 bool job_ended_well(const struct job_run *run, uint32_t rank)
 {
     const struct process *process = &run->processes[rank];
-    if (!WIFEXITED(process->wait_status))
-        return false;
+    if (process->lost || !WIFEXITED(process->wait_status))
+        return process->lost;
     int code = WEXITSTATUS(process->wait_status);
     if (code == 0)
         return process->bye;
@@ -218,14 +218,31 @@ static const char *why_killed(const struct job_run *run, uint32_t rank, dpb_stat
            "run.batch or fewer workers";
 }
 
+static void name_rank(const struct job_run *run, uint32_t rank, char who[160])
+{
+    snprintf(who, 160, "rank %u (%s, pid %d)", rank, job_host(run, rank), (int)job_pid(run, rank));
+}
+
+void job_say_lost(const struct job_run *run, uint32_t rank)
+{
+    const int number = WTERMSIG(run->processes[rank].wait_status);
+    uint32_t n_left = 0;
+    char place[160], who[160];
+    describe_place(run, rank, place, sizeof place);
+    name_rank(run, rank, who);
+    for (uint32_t worker = 0; worker < run->job->n_workers; worker++)
+        n_left += !run->processes[worker].lost;
+    dpb_warn("worker_lost", "%s was killed by signal %d (%s) %s; %u of %u workers train on", who,
+             number, strsignal(number), place, n_left, run->job->n_workers);
+}
+
 static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outcome *outcome)
 {
     const struct process *process = &run->processes[rank];
     const struct dpb_status_page *page = page_of(run, rank);
     char place[160], who[160];
     describe_place(run, rank, place, sizeof place);
-    snprintf(who, sizeof who, "rank %u (%s, pid %d)", rank, job_host(run, rank),
-             (int)job_pid(run, rank));
+    name_rank(run, rank, who);
     char *cause = outcome->cause;
     size_t size = sizeof outcome->cause;
     outcome->culprit = rank;

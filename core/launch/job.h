@@ -21,7 +21,7 @@ struct process {
     int64_t heard_ns;      /* when its part was heard last */
     int64_t end_heard_ns;  /* that it has ended; its last words to the store may be on their way */
     uint32_t n_interrupts; /* signals to its part */
-    bool running, killed /* by us */, bye, stuck;
+    bool running, killed /* by us */, bye, stuck, lost /* run.survive */;
     int wait_status;
     int64_t ended_ns, fault_ns;
     char fault[256];
@@ -65,8 +65,10 @@ struct job_run {
 const char *job_host(const struct job_run *run, uint32_t rank);
 int32_t job_pid(const struct job_run *run, uint32_t rank);
 /* Whether a rank that has ended did so as it should: exit 0 after its goodbye, or the exit code of
- * an interruption that was asked for. */
+ * an interruption that was asked for. Or the job goes on without it. */
 bool job_ended_well(const struct job_run *run, uint32_t rank);
+/* Of a rank that a signal has ended: warns that the others train on. */
+void job_say_lost(const struct job_run *run, uint32_t rank);
 /* The outcome of a job whose processes are gone; prints the first cause of a failure. The board
  * goes over to the outcome. */
 void job_conclude(const struct job_run *run, struct dpb_job_outcome *outcome);

@@ -27,6 +27,7 @@ struct dpb_job {
     int64_t stall_warning_ns;       /* run.stall_warning_s; 0: never */
     struct dpb_party *party; /* of a job of mpirun or srun; NULL: all ranks are started here */
     struct dpb_journal_shape shape; /* with a party */
+    bool survive;                   /* run.survive: only where this launcher starts all ranks */
     bool keep_pmix;                 /* with a party: the strategy needs the launcher's runtime */
     struct dpb_board_about about;   /* with a label: the job is shown on stderr by `live` */
     /* Writes a line of what the job does now, of so many columns at most. */

@@ -296,11 +296,35 @@ bool job_reap(struct job_run *run, uint32_t rank)
     return true;
 }
 
+/* Rank 0 is not spared: the others agree with it on each change of phase. */
+static bool may_lose(const struct job_run *run, uint32_t rank)
+{
+    const struct process *process = &run->processes[rank];
+    const struct dpb_status_page *page = dpb_board_page(run->board, rank);
+    return run->job->survive && rank > 0 && rank < run->job->n_workers && !run->ending &&
+           !process->killed && process->fault_ns == 0 && WIFSIGNALED(process->wait_status) &&
+           __atomic_load_n(&page->may_die, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Its word on the board comes first: whoever is told by the store finds it there. */
+static void lose(struct job_run *run, uint32_t rank)
+{
+    run->processes[rank].lost = true;
+    dpb_board_lose(run->board, rank);
+    dpb_store_server_lose(run->server, rank);
+    job_erase_progress(run);
+    job_say_lost(run, rank);
+}
+
 void job_rank_ended(struct job_run *run, uint32_t rank)
 {
     struct process *process = &run->processes[rank];
     process->running = false;
     run->n_running--;
+    if (may_lose(run, rank)) {
+        lose(run, rank);
+        return;
+    }
     dpb_store_server_detach(run->server, rank);
     process->bye = dpb_store_server_said_bye(run->server, rank);
     if (!job_ended_well(run, rank))

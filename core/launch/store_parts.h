@@ -24,19 +24,19 @@ struct store_entry {
     void *value;
     uint32_t bytes;
     uint8_t *arrived; /* by rank */
-    uint32_t n_arrived;
 };
 
 struct store_waiter {
     uint16_t op;
     uint32_t rank, serial;
+    uint32_t from;       /* get: the rank that is to put; UINT32_MAX: any */
     int64_t deadline_ns; /* INT64_MAX: none */
     char key[DPB_STORE_KEY_BYTES + 1];
 };
 
 struct store_connection {
     int fd; /* -1: not yet or no more */
-    bool gone, bye;
+    bool gone, bye, lost;
     struct dpb_buffer in, out;
     uint32_t n_waiting;
     char fault[192];
@@ -61,5 +61,7 @@ void store_handle(struct dpb_store_server *server, uint32_t rank, const struct d
                   const char *raw_key, const void *value);
 /* A rank has gone: drops its requests, and refuses those that wait for it at a barrier. */
 void store_drop(struct dpb_store_server *server, uint32_t rank);
+/* Drops its requests; nobody waits for it any more. */
+void store_lose(struct dpb_store_server *server, uint32_t rank);
 
 #endif

@@ -166,8 +166,10 @@ static void wait_for(const struct request *request)
     }
     struct store_waiter *waiter = &server->waiters[server->n_waiters++];
     int64_t now = dpb_now_ns();
-    *waiter =
-        (struct store_waiter){.op = frame->op, .rank = request->rank, .serial = frame->serial};
+    *waiter = (struct store_waiter){.op = frame->op,
+                                    .rank = request->rank,
+                                    .serial = frame->serial,
+                                    .from = frame->op == DPB_STORE_GET ? frame->peer : UINT32_MAX};
     waiter->deadline_ns = frame->timeout_ns < 0 || frame->timeout_ns > INT64_MAX - now
                               ? INT64_MAX
                               : now + frame->timeout_ns;
@@ -240,8 +242,11 @@ static void request_put(const struct request *request)
 static void request_get(const struct request *request)
 {
     const struct store_entry *entry = entry_find(request->server, request->key, STORE_VALUE);
+    const uint32_t from = request->frame->peer;
     if (entry)
         accept(request, entry);
+    else if (from < request->server->n_ranks && request->server->connections[from].lost)
+        refuse(request, DPB_PEER, "rank %u is lost", from);
     else
         wait_for(request);
 }
@@ -299,6 +304,14 @@ static uint32_t barrier_gone(const struct dpb_store_server *server, const struct
     return UINT32_MAX;
 }
 
+static bool all_arrived(const struct dpb_store_server *server, const struct store_entry *entry)
+{
+    for (uint32_t rank = 0; rank < server->n_ranks; rank++)
+        if (!entry->arrived[rank] && !server->connections[rank].lost)
+            return false;
+    return true;
+}
+
 static void request_barrier(const struct request *request)
 {
     struct dpb_store_server *server = request->server;
@@ -315,9 +328,8 @@ static void request_barrier(const struct request *request)
         return;
     }
     entry->arrived[request->rank] = 1;
-    entry->n_arrived++;
     uint32_t gone = barrier_gone(server, entry);
-    if (entry->n_arrived == server->n_ranks) {
+    if (all_arrived(server, entry)) {
         accept(request, NULL);
         answer_waiters(server, DPB_STORE_BARRIER, entry);
     } else if (gone != UINT32_MAX) {
@@ -451,5 +463,26 @@ void store_drop(struct dpb_store_server *server, uint32_t rank)
         snprintf(text, sizeof text, "barrier '%s': rank %u left the job before it came", taken.key,
                  rank);
         answer(server, taken.rank, taken.serial, DPB_FAILED, text, (uint32_t)strlen(text));
+    }
+}
+
+void store_lose(struct dpb_store_server *server, uint32_t rank)
+{
+    for (size_t i = server->n_waiters; i-- > 0;) {
+        if (server->waiters[i].rank != rank && server->waiters[i].from != rank)
+            continue;
+        struct store_waiter taken = take_waiter(server, i);
+        forget(server, &taken);
+        if (taken.rank != rank)
+            answer(server, taken.rank, taken.serial, DPB_PEER, NULL, 0);
+    }
+    for (size_t i = 0; i < server->n_waiters;) {
+        const struct store_waiter *waiter = &server->waiters[i];
+        const struct store_entry *entry =
+            waiter->op == DPB_STORE_BARRIER ? entry_find(server, waiter->key, STORE_BARRIER) : NULL;
+        const bool is_over = entry && all_arrived(server, entry);
+        if (is_over)
+            answer_waiters(server, DPB_STORE_BARRIER, entry);
+        i = is_over ? 0 : i + 1;
     }
 }

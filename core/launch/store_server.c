@@ -134,3 +134,12 @@ void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank)
     connection->gone = true;
     store_drop(server, rank);
 }
+
+void dpb_store_server_lose(struct dpb_store_server *server, uint32_t rank)
+{
+    struct store_connection *connection = &server->connections[rank];
+    take_input(server, rank);
+    store_close(connection);
+    connection->lost = true;
+    store_lose(server, rank);
+}

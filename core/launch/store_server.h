@@ -24,6 +24,8 @@ void dpb_store_server_serve(struct dpb_store_server *server, uint32_t rank, shor
 int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns);
 /* The process of `rank` has ended: takes in what it still said and tells those who wait for it. */
 void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank);
+/* The same, and the others go on without it: at barriers, and in dpb_store_get_from. */
+void dpb_store_server_lose(struct dpb_store_server *server, uint32_t rank);
 bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t rank);
 /* Whether `rank` waits for an answer: for a key or at a barrier. A take without a deadline is
  * none. */

@@ -124,22 +124,22 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
         first->opened ? json_string(first->by_memory ? "memory" : "exchange") : json_null();
     dpb_load_warn(load, warnings);
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                     "s:o}",                                                //
-                     "schema", "dpbench.comm/1",                            //
-                     "status", dpb_result_status(status),                   //
-                     "name", x->settings.run.name,                          //
-                     "error", error ? dpb_json_string(error) : json_null(), //
-                     "warnings", warnings,                                  //
-                     "world", dpb_result_world(x, first->oversubscribed),   //
-                     "strategy", dpb_result_strategy(x, "synchronous"),     //
-                     "bucket_bytes", (json_int_t)x->settings.comm.bucket,   //
-                     "barrier", barrier,                                    //
-                     "points", points_to_json(maker),                       //
-                     "ranks", dpb_facts_of_ranks(board),                    //
-                     "load", dpb_load_to_json(load),                        //
-                     "config", dpb_experiment_effective(x),                 //
-                     "versions", dpb_result_versions(x),                    //
-                     "machine", dpb_machine_describe(),                     //
+                     "s:o}",                                                            //
+                     "schema", "dpbench.comm/1",                                        //
+                     "status", dpb_result_status(status),                               //
+                     "name", x->settings.run.name,                                      //
+                     "error", error ? dpb_json_string(error) : json_null(),             //
+                     "warnings", warnings,                                              //
+                     "world", dpb_result_world(x, x->n_workers, first->oversubscribed), //
+                     "strategy", dpb_result_strategy(x, "synchronous"),                 //
+                     "bucket_bytes", (json_int_t)x->settings.comm.bucket,               //
+                     "barrier", barrier,                                                //
+                     "points", points_to_json(maker),                                   //
+                     "ranks", dpb_facts_of_ranks(board),                                //
+                     "load", dpb_load_to_json(load),                                    //
+                     "config", dpb_experiment_effective(x),                             //
+                     "versions", dpb_result_versions(x),                                //
+                     "machine", dpb_machine_describe(),                                 //
                      "invocation", dpb_result_invocation());
 }
 

@@ -101,6 +101,11 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
                        !dpb_json_true(of, is_row ? "steady" : "timing.steady")
                    ? "not steady"
                    : NULL;
+    if (i == DPB_DOUBT_LEFT)
+        return dpb_json_number(of, is_row ? "left" : "world.left") <
+                       dpb_json_number(of, is_row ? "workers" : "world.workers")
+                   ? "short of workers that died"
+                   : NULL;
     return i == DPB_DOUBT_ONCE && is_row && dpb_json_number(of, "runs") < 2 ? "timed only once"
                                                                             : NULL;
 }

@@ -20,7 +20,7 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
 /* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
  * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last is of rows alone:
  * "timed only once". */
-enum { DPB_DOUBTS = 6, DPB_DOUBT_NOT_STEADY = 4, DPB_DOUBT_ONCE = 5 };
+enum { DPB_DOUBTS = 7, DPB_DOUBT_NOT_STEADY = 4, DPB_DOUBT_LEFT = 5, DPB_DOUBT_ONCE = 6 };
 const char *dpb_rates_doubt(const json_t *of, size_t i);
 
 /* "0.990 [0.970..1.010]"; "-" where nothing was measured. */

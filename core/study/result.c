@@ -271,7 +271,8 @@ static json_t *why_to_json(const struct dpb_result_maker *maker)
         .samples = (double)experiment->batch * experiment->accumulate,
         .apart = maker->apart,
     };
-    json_t *why = summary->too_short ? NULL : dpb_why_to_json(&args);
+    json_t *why =
+        summary->too_short || maker->n_left < maker->n_workers ? NULL : dpb_why_to_json(&args);
     return why ? why : json_null();
 }
 
@@ -288,13 +289,14 @@ static json_t *started_to_json(const struct dpb_result_maker *maker)
     return dpb_json_time(when);
 }
 
-json_t *dpb_result_world(const struct dpb_experiment *experiment, bool oversubscribed)
+json_t *dpb_result_world(const struct dpb_experiment *experiment, uint32_t n_left,
+                         bool oversubscribed)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:s, s:b}", "workers", (json_int_t)experiment->n_workers,
-                     "servers", (json_int_t)experiment->n_servers, "learners",
-                     (json_int_t)experiment->settings.run.learners, "machines",
-                     (json_int_t)experiment->n_machines, "launcher", "local", "oversubscribed",
-                     oversubscribed);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:s, s:b}", "workers", (json_int_t)experiment->n_workers, "left",
+        (json_int_t)n_left, "servers", (json_int_t)experiment->n_servers, "learners",
+        (json_int_t)experiment->settings.run.learners, "machines",
+        (json_int_t)experiment->n_machines, "launcher", "local", "oversubscribed", oversubscribed);
 }
 
 const char *dpb_result_status(dpb_status status)
@@ -356,9 +358,12 @@ static void find_journals(struct dpb_result_maker *maker)
     maker->n_workers = maker->experiment->n_workers;
     maker->n_ranks = maker->n_workers + maker->experiment->n_servers;
     uint32_t on_board = maker->board ? dpb_board_ranks(maker->board) : 0;
+    maker->n_left = maker->n_workers;
     for (uint32_t rank = 0; rank < maker->n_ranks && rank < on_board; rank++) {
         size_t bytes = 0;
         maker->journals[rank] = dpb_board_journal(maker->board, rank, &bytes);
+        maker->lost[rank] = dpb_board_lost(maker->board, rank);
+        maker->n_left -= maker->lost[rank];
     }
 }
 
@@ -366,7 +371,7 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
 {
     const struct dpb_experiment *experiment = maker->experiment;
     json_t *warnings = dpb_warnings_collect(maker->board);
-    json_t *world = dpb_result_world(experiment, maker->summary.oversubscribed);
+    json_t *world = dpb_result_world(experiment, maker->n_left, maker->summary.oversubscribed);
     json_int_t steps_per_epoch =
         maker->journals[0] ? (json_int_t)maker->journals[0]->steps_per_epoch : 0;
     json_t *batch =
@@ -436,6 +441,7 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
         .n_servers = experiment->n_servers,
         .global_batch = experiment->global_batch,
         .local = maker.apart,
+        .lost = maker.lost,
     };
     maker.apart = maker.apart && maker.n_workers > 1;
     if (dpb_summary_make(&args, &maker.summary) != DPB_OK)

@@ -24,7 +24,8 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
 json_t *dpb_result_refused(const struct dpb_config *config, dpb_status status, const char *error);
 
 /* result.world. @owned. */
-json_t *dpb_result_world(const struct dpb_experiment *experiment, bool oversubscribed);
+json_t *dpb_result_world(const struct dpb_experiment *experiment, uint32_t n_left,
+                         bool oversubscribed);
 /* result.strategy: {name, consistency}, the label of its contract. @owned. */
 json_t *dpb_result_strategy(const struct dpb_experiment *experiment, const char *consistency);
 /* result.status of the end of a job. */

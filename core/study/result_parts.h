@@ -19,6 +19,8 @@ struct dpb_result_maker {
     struct dpb_board *board; /* NULL: no rank was ever started */
     const struct dpb_journal *journals[DPB_RESULT_RANKS];
     uint32_t n_workers, n_ranks;
+    bool lost[DPB_RESULT_RANKS];
+    uint32_t n_left; /* workers */
     struct dpb_summary summary;
     bool apart;    /* workers do not wait for each other in each step */
     bool counting; /* numbers that are not finite: off where nothing was timed */

@@ -47,6 +47,10 @@ static void print_head(const json_t *document, FILE *out)
                 plural(workers / learners), learners);
     if (servers > 0)
         fprintf(out, ", %.0f server%s", servers, plural(servers));
+    if (dpb_json_number(document, "world.left") < workers)
+        fprintf(out, "; %.0f worker%s LEFT: the others died",
+                dpb_json_number(document, "world.left"),
+                plural(dpb_json_number(document, "world.left")));
     if (dpb_json_true(document, "world.oversubscribed"))
         fputs("; OVERSUBSCRIBED: more processes or data threads than cores", out);
     fprintf(out, "\n  %-13s %.0f a worker, %.0f in all", "batch",

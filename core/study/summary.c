@@ -46,6 +46,11 @@ static void breakdown_scale(struct dpb_breakdown *sum, double factor)
         sum->parts[i] *= factor;
 }
 
+static bool is_lost(const struct dpb_summary_args *args, uint32_t worker)
+{
+    return args->lost && args->lost[worker];
+}
+
 /* ---- the one clock ------------------------------------------------------------------------- */
 
 struct span {
@@ -163,6 +168,8 @@ static size_t find_changes(const struct dpb_summary_args *args, const struct tim
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
         const uint64_t first = timed[w].first;
+        if (first == timed[w].end)
+            continue; /* lost before */
         struct span span = start_of(records, first, timed[w].end);
         for (uint64_t k = first; k < timed[w].end; k++) {
             double speed = 1.0 / (double)records[k].step_ns;
@@ -174,16 +181,19 @@ static size_t find_changes(const struct dpb_summary_args *args, const struct tim
             changes[n++] = (struct change){span.begin_ns, speed, 1};
             changes[n++] = (struct change){span.end_ns, -speed, -1};
         }
-        if (span.end_ns < common->end_ns)
+        if (is_lost(args, w) && n > 0)
+            changes[n - 1].running = 0; /* nobody waits for it to run again */
+        else if (span.end_ns < common->end_ns)
             common->end_ns = span.end_ns;
     }
     qsort(changes, n, sizeof *changes, by_time);
     return n;
 }
 
-/* Cuts the time in which all workers run where they have done another global batch together; a step
- * that is under way counts by the share of its time. Returns the time in which any worker runs. */
-static double cut_steps(const struct change *changes, size_t n, uint32_t n_workers,
+/* Cuts the time in which all n_run workers with timed steps run where they have done another global
+ * batch, of n_workers, together; a step that is under way counts by the share of its time. Returns
+ * the time in which any worker runs. */
+static double cut_steps(const struct change *changes, size_t n, uint32_t n_workers, uint32_t n_run,
                         struct dpb_summary *summary)
 {
     const double rounding = 1e-9; /* of a step, in the sum of shares */
@@ -195,7 +205,7 @@ static double cut_steps(const struct change *changes, size_t n, uint32_t n_worke
         running = (uint32_t)((int)running + changes[i].running);
         speed += changes[i].steps_per_ns / n_workers;
         any_ns += running > 0 ? passed_ns : 0;
-        if (running < n_workers)
+        if (running < n_run)
             continue;
         double before = done;
         done += passed_ns * speed;
@@ -217,6 +227,8 @@ static void divide_step(const struct dpb_summary_args *args, const struct timed 
     double sum_ns = 0;
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_record *records = args->journals[w]->records;
+        if (timed[w].first == timed[w].end)
+            continue;
         struct span span = start_of(records, timed[w].first, timed[w].end);
         for (uint64_t k = timed[w].first; k < timed[w].end; k++) {
             move_to(&records[k], &span);
@@ -236,11 +248,13 @@ static void divide_step(const struct dpb_summary_args *args, const struct timed 
 static dpb_status summarise_apart(const struct dpb_summary_args *args, struct dpb_summary *summary)
 {
     size_t n_records = 0;
+    uint32_t n_run = 0;
     struct timed *timed = calloc(args->n_workers, sizeof *timed);
     for (uint32_t w = 0; w < args->n_workers && timed; w++) {
         const uint64_t end = dpb_journal_records(args->journals[w]); /* a rank may still write */
         timed[w] = (struct timed){min_u64(args->journals[w]->timed_from, end), end};
         n_records += (size_t)(end - timed[w].first);
+        n_run += end > timed[w].first;
     }
     int64_t *step_ns = calloc(n_records / args->n_workers + 2, sizeof *step_ns);
     struct change *changes = calloc(2 * n_records, sizeof *changes);
@@ -252,7 +266,7 @@ static dpb_status summarise_apart(const struct dpb_summary_args *args, struct dp
     } else {
         struct span common;
         size_t n = find_changes(args, timed, changes, &common);
-        double any_ns = cut_steps(changes, n, args->n_workers, summary);
+        double any_ns = cut_steps(changes, n, args->n_workers, n_run, summary);
         double samples = (double)args->global_batch / args->n_workers * 0.5 * (double)n;
         summary->first_to_last = samples / (any_ns / 1e9);
         divide_step(args, timed, &common, summary);
@@ -270,9 +284,14 @@ static void summarise_losses(const struct dpb_summary_args *args, struct dpb_sum
 {
     for (uint64_t k = 0; k < summary->n_losses; k++) {
         double sum = 0;
-        for (uint32_t w = 0; w < args->n_workers; w++)
+        uint32_t n = 0;
+        for (uint32_t w = 0; w < args->n_workers; w++) {
+            if (k >= dpb_journal_records(args->journals[w]))
+                continue; /* lost before */
             sum += args->journals[w]->records[k].loss;
-        summary->loss[k] = sum / args->n_workers;
+            n++;
+        }
+        summary->loss[k] = sum / n;
     }
 }
 
@@ -311,6 +330,8 @@ static void summarise_verdicts(const struct dpb_summary_args *args, struct dpb_s
     summary->replicas = summary->after = DPB_VERDICT_NOT_APPLICABLE;
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_journal *journal = args->journals[w];
+        if (is_lost(args, w))
+            continue;
         summary->pattern = worst(summary->pattern, journal ? journal->verdict_pattern : 0);
         summary->exchange = worst(summary->exchange, journal ? journal->verdict_exchange : 0);
         summary->replicas = worst(summary->replicas, journal ? journal->verdict_replicas : 0);
@@ -320,13 +341,15 @@ static void summarise_verdicts(const struct dpb_summary_args *args, struct dpb_s
         summary->oversubscribed |= args->journals[r] && args->journals[r]->oversubscribed;
 }
 
-/* Whether each worker has a timed step. */
+/* Whether each worker that is left has a timed step. */
 static bool all_have_begun(const struct dpb_summary_args *args)
 {
-    for (uint32_t w = 0; w < args->n_workers; w++)
-        if (!args->journals[w] ||
-            args->journals[w]->timed_from >= dpb_journal_records(args->journals[w]))
+    for (uint32_t w = 0; w < args->n_workers; w++) {
+        const struct dpb_journal *journal = args->journals[w];
+        const bool has_begun = journal && journal->timed_from < dpb_journal_records(journal);
+        if (!has_begun && !is_lost(args, w))
             return false;
+    }
     return true;
 }
 
@@ -334,7 +357,8 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
 {
     struct dpb_summary result = {.n_losses = UINT64_MAX};
     for (uint32_t w = 0; w < args->n_workers; w++)
-        result.n_losses = min_u64(result.n_losses, dpb_journal_records(args->journals[w]));
+        if (!is_lost(args, w))
+            result.n_losses = min_u64(result.n_losses, dpb_journal_records(args->journals[w]));
     if (args->n_workers == 0)
         result.n_losses = 0;
     const struct dpb_journal *leader = args->journals[0];

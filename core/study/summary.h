@@ -41,6 +41,9 @@ struct dpb_summary_args {
     uint32_t n_workers, n_servers;
     uint64_t global_batch; /* samples of a step over all workers */
     bool local;            /* the workers do not wait for each other in each step */
+    /* By worker: died, and the others trained on (run.survive). Its steps count as long as it
+     * lived; from then on the time in which all run is that of the others. NULL: none. */
+    const bool *lost;
 };
 
 struct dpb_summary {
@@ -56,7 +59,7 @@ struct dpb_summary {
     double first_to_last;
     struct dpb_breakdown breakdown;
     double bytes_per_step; /* payload of all processes */
-    uint64_t n_losses;     /* steps from the first that every worker completed */
+    uint64_t n_losses;     /* steps from the first that every worker completed that is left */
     double *loss;          /* @owned; mean over the workers */
     bool steady, gated, oversubscribed;
     bool too_short;                                 /* fewer steps or less time than DPB_LEAST_* */

@@ -24,6 +24,12 @@ double dpb_sweep_places(const json_t *row)
 void dpb_sweep_workers(const json_t *row, char *text, size_t capacity)
 {
     const double workers = dpb_json_number(row, "workers"), places = dpb_sweep_places(row);
+    const double left = dpb_json_number(row, "left");
+    if (left < workers) {
+        const int n = snprintf(text, capacity, "%.0f of ", left);
+        text += n;
+        capacity -= (size_t)n;
+    }
     if (places == workers)
         snprintf(text, capacity, "%.0f", workers);
     else

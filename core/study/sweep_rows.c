@@ -321,6 +321,16 @@ static void set_world(const json_t *run, json_t *row)
         json_object_set(row, "learners", (json_t *)(uintptr_t)learners);
 }
 
+/* Of the runs that ended well the fewest workers that were left; null: there is no such run. */
+static void set_left(const struct cell_runs *runs, json_t *row)
+{
+    double fewest = NAN;
+    for (size_t i = 0; i < runs->n_ok; i++)
+        fewest = fmin(fewest, dpb_json_number(runs->ok[i], "world.left"));
+    json_object_set_new(row, "left",
+                        isfinite(fewest) ? json_integer((json_int_t)fewest) : json_null());
+}
+
 static json_t *row_to_json(const struct cell_runs *runs, double samples, const json_t *document)
 {
     bool timed = isfinite(median_of(runs, dpb_json_number, rate_path));
@@ -344,6 +354,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
                   "failed_runs", (json_int_t)runs->n_failed,                                     //
                   "disturbed_runs", (json_int_t)runs->n_disturbed);
     set_world(runs->any, row);
+    set_left(runs, row);
     set_rate(runs, document, row);
     json_t *numbers = json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "

@@ -157,6 +157,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
                                        .machines = x->machines,
                                        .n_machines = x->n_machines,
                                        .codec = dpb_experiment_codec(x),
+                                       .survives = x->settings.run.survive,
                                        .device = &exchange->memory.device,
                                        .whole = dpb_norms_needed(&x->settings.optimizer)};
     exchange->ops = exchange->plan.ops = comm->ops;

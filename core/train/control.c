@@ -36,6 +36,7 @@ void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apar
 {
     dpb_control_init(control, dpb_board_control(dpb_world.board), dpb_world.rank, n_workers);
     control->apart = apart;
+    control->board = dpb_world.board;
     if (dpb_world.parted)
         dpb_control_connect(control, post_to_boards, NULL);
 }
@@ -70,9 +71,15 @@ static void acknowledge(struct dpb_control *control, uint64_t sequence, uint64_t
                                       {WORD_AT(control, acks[control->rank].sequence), sequence}}});
 }
 
+static bool is_lost(const struct dpb_control *control, uint32_t rank)
+{
+    return control->board && dpb_board_lost(control->board, rank);
+}
+
 static bool has_left(const struct dpb_control *control, uint32_t rank)
 {
-    return __atomic_load_n(&control->block->acks[rank].left, __ATOMIC_ACQUIRE) != 0;
+    return __atomic_load_n(&control->block->acks[rank].left, __ATOMIC_ACQUIRE) != 0 ||
+           is_lost(control, rank);
 }
 
 /* Rank 0: begins a round, if none is under way and something is wanted. */
@@ -177,7 +184,8 @@ bool dpb_control_may_pause(struct dpb_control *control, uint64_t step)
     if (control->rank != 0)
         return __atomic_load_n(&block->granted, __ATOMIC_ACQUIRE) >= step;
     for (uint32_t rank = 0; rank < control->n_ranks; rank++)
-        if (__atomic_load_n(&block->acks[rank].pause, __ATOMIC_ACQUIRE) != step)
+        if (__atomic_load_n(&block->acks[rank].pause, __ATOMIC_ACQUIRE) != step &&
+            !is_lost(control, rank))
             return false;
     __atomic_store_n(&block->granted, step, __ATOMIC_RELEASE);
     tell(control, &(struct dpb_post){.n_words = 1,
@@ -263,9 +271,12 @@ bool dpb_control_hear(const struct dpb_control *control, uint8_t *highest)
     const uint64_t number = control->agreements;
     *highest = 0;
     for (uint32_t rank = 0; rank < control->n_ranks; rank++) {
+        const bool lost = is_lost(control, rank); /* looked at first, as in commit_if_all_acked */
         uint64_t word = __atomic_load_n(&control->block->said[number % 2][rank], __ATOMIC_ACQUIRE);
-        if (word >> 8 != number)
+        if (word >> 8 != number && !lost)
             return false;
+        if (word >> 8 != number)
+            continue;
         *highest = (uint8_t)word > *highest ? (uint8_t)word : *highest;
     }
     return true;

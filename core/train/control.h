@@ -28,6 +28,8 @@
  * stop ends that wait. A granted pause is entered by all: rank 0 enters it, too, and commits
  * nothing before it has left it.
  *
+ * Of a lost rank (dpb_board_lost) nobody waits for a word.
+ *
  * Ranks that do not exchange may end far apart. One that begins no further step leaves: nobody
  * waits for its acknowledgement any more. Rank 0 goes on committing for the others until all have
  * left.
@@ -78,6 +80,7 @@ struct dpb_control {
     dpb_control_tell tell; /* NULL: all ranks share one board */
     void *context;
     uint32_t rank, n_ranks;
+    struct dpb_board *board;    /* that says who is lost; NULL: nobody is */
     uint32_t n_left;            /* the ranks below this one are known to have left */
     uint64_t acked, acked_step; /* 0: nothing under way here */
     uint64_t done;              /* sequence of the last action taken */

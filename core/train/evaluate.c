@@ -11,6 +11,7 @@
 #include "base/vec.h"
 #include "train/trace.h"
 #include "train/trainer.h"
+#include "world/store.h"
 
 /* What a worker found in its share. */
 struct share {
@@ -18,11 +19,36 @@ struct share {
     uint64_t correct, in_top5, samples;
 };
 
-static dpb_status run_share(struct dpb_trainer *trainer, struct share *share)
+/* The test set is divided among the workers that live by the word of rank 0: no sample is left out
+ * or comes twice. Where one is lost meanwhile, its share is missing from this evaluation. */
+static dpb_status find_place(const struct dpb_trainer *trainer, const char *name, uint32_t *index,
+                             uint32_t *n)
+{
+    uint8_t lives[DPB_JOB_RANKS];
+    size_t bytes = trainer->replicas;
+    char key[96];
+    for (uint32_t rank = 0; rank < trainer->replicas; rank++)
+        lives[rank] = !dpb_board_lost(dpb_world.board, rank);
+    snprintf(key, sizeof key, "%s/lives", name);
+    if (trainer->experiment->settings.run.survive && dpb_world.rank == 0)
+        DPB_TRY(dpb_store.put(key, lives, bytes));
+    else if (trainer->experiment->settings.run.survive)
+        DPB_TRY(dpb_store.get(key, lives, &bytes, 0));
+    *index = *n = 0;
+    for (uint32_t rank = 0; rank < trainer->replicas; rank++) {
+        *index += rank < dpb_world.rank && lives[rank];
+        *n += lives[rank];
+    }
+    return DPB_OK;
+}
+
+static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struct share *share)
 {
     const struct dpb_hooks none = dpb_exchange_hooks(&trainer->exchange);
+    uint32_t index, n;
     memset(share, 0, sizeof *share);
-    dpb_feed_eval_begin(trainer->eval_feed);
+    DPB_TRY(find_place(trainer, name, &index, &n));
+    dpb_feed_eval_begin(trainer->eval_feed, index, n);
     for (;;) {
         struct dpb_feed_batch input;
         struct dpb_outcome outcome;
@@ -84,8 +110,11 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
     for (uint32_t rank = 0; rank < trainer->replicas; rank++) {
         struct share one;
         size_t bytes = sizeof one;
+        bool lost;
         snprintf(key, sizeof key, "%s/%u", name, rank);
-        DPB_TRY(dpb_store.get(key, &one, &bytes, 0));
+        DPB_TRY(dpb_store_get_from(rank, key, &one, &bytes, &lost));
+        if (lost)
+            continue;
         total.loss += one.loss;
         total.correct += one.correct;
         total.in_top5 += one.in_top5;
@@ -159,7 +188,7 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
                                    trainer->statistics.running));
     dpb_status status = take_published(trainer, &view, &own_weights);
     if (status == DPB_OK)
-        status = run_share(trainer, &share);
+        status = run_share(trainer, name, &share);
     if (status == DPB_OK)
         status = put_back(trainer, own_weights);
     free(own_weights);

@@ -327,13 +327,15 @@ dpb_status dpb_feed_next(struct dpb_feed *feed, struct dpb_feed_batch *batch)
     return status;
 }
 
-void dpb_feed_eval_begin(struct dpb_feed *feed)
+void dpb_feed_eval_begin(struct dpb_feed *feed, uint32_t index, uint32_t n)
 {
+    const struct dpb_feed_args *args = &feed->args;
     assert(feed->evaluates);
-    uint64_t samples = feed->share.end - feed->share.begin, batch = feed->args.batch;
     pthread_mutex_lock(&feed->lock);
     assert(feed->next == feed->end);
     release_last(feed);
+    feed->share = dpb_shards_evaluate(args->info.n_samples[args->split], index, n);
+    const uint64_t samples = feed->share.end - feed->share.begin, batch = args->batch;
     feed->pass_begin = feed->end;
     feed->end += samples / batch + (samples % batch != 0);
     pthread_cond_broadcast(&feed->room);
@@ -419,10 +421,7 @@ dpb_status dpb_feed_eval_create(const struct dpb_feed_args *args, struct dpb_fee
                         "data '%s' has no %s samples: evaluation needs some; take other data, or "
                         "leave eval.every and eval.final out",
                         args->name, args->split == DPB_TEST ? "test" : "training");
-    struct dpb_feed prepared = {.args = *args,
-                                .evaluates = true,
-                                .share =
-                                    dpb_shards_evaluate(n_samples, args->rank, args->n_workers)};
+    const struct dpb_feed prepared = {.args = *args, .evaluates = true};
     return create(&prepared, feed);
 }
 

@@ -48,12 +48,12 @@ struct dpb_feed_batch {
  * than the split, DPB_NO_MEMORY. *feed is @owned. */
 dpb_status dpb_feed_create(const struct dpb_feed_args *args, struct dpb_feed **feed);
 
-/* The rank's contiguous share of a split in sample order, once through for every
- * dpb_feed_eval_begin. Over all ranks each sample comes exactly once; the share of a rank may be
- * empty. Helpers sleep between the passes. DPB_USAGE when the split is empty. *feed is @owned. */
+/* A contiguous share of a split in sample order, once through for every dpb_feed_eval_begin.
+ * Helpers sleep between the passes. DPB_USAGE when the split is empty. *feed is @owned. */
 dpb_status dpb_feed_eval_create(const struct dpb_feed_args *args, struct dpb_feed **feed);
-/* Starts a pass. The one before was read to its end (valid = 0). */
-void dpb_feed_eval_begin(struct dpb_feed *feed);
+/* Starts a pass over the share of the index-th of n ranks: over all of them each sample comes
+ * exactly once, and a share may be empty. The pass before was read to its end (valid = 0). */
+void dpb_feed_eval_begin(struct dpb_feed *feed, uint32_t index, uint32_t n);
 
 /*
  * The next batch of the rank. Blocks while it is not ready: DPB_TIMEOUT or DPB_PEER with a message

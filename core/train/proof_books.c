@@ -107,6 +107,14 @@ static dpb_status pass_balance(const char *key, bool gives, struct balance *bala
     return DPB_OK;
 }
 
+static uint32_t count_left(const struct dpb_exchange *exchange)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < exchange->experiment->n_workers; rank++)
+        n += !dpb_board_lost(dpb_world.board, rank);
+    return n;
+}
+
 /* Rank 0, with the sum over all workers. */
 static dpb_status judge_balance(struct dpb_proving *proof, const struct balance *balance)
 {
@@ -120,13 +128,15 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
     const double handed = proof->rate * contract->share / exchange->experiment->accumulate *
                           exchange->experiment->n_workers * proof->n_steps * DPB_PATTERN_LARGEST;
     const double shared = contract->consistency == DPB_LOSSY ? handed : 0.0;
+    const uint32_t left = count_left(exchange);
+    const uint32_t counting = contract->parameter < left ? contract->parameter : left;
     for (uint32_t step = 0; step < proof->n_steps; step++)
-        if (contract->consistency == DPB_PARTIAL && balance->counted[step] != contract->parameter)
+        if (contract->consistency == DPB_PARTIAL && balance->counted[step] != counting)
             return dpb_fail(DPB_VERIFICATION,
                             "%s check of comm '%s': in step %llu the gradients of %u workers "
                             "count, not of %u as its contract says",
                             proof->name, comm, (unsigned long long)proof->first_exchange + step,
-                            balance->counted[step], contract->parameter);
+                            balance->counted[step], counting);
     for (uint64_t i = 0; i < balance->n; i++) {
         double bound = roundings * unit * (balance->bound[i] + shared);
         uint64_t element = (proof->phase + i / DPB_PROOF_BLOCK * proof->stride) * DPB_PROOF_BLOCK +
@@ -154,6 +164,8 @@ static dpb_status close_books(struct dpb_proving *proof, struct balance *balance
     DPB_TRY(add_books(proof, 1.0, balance));
     for (uint32_t rank = 1; rank < proof->exchange->experiment->n_workers; rank++) {
         snprintf(key, sizeof key, "books/%u", rank);
+        if (dpb_board_lost(dpb_world.board, rank))
+            continue;
         if (dpb_world.rank == 0 || dpb_world.rank == rank)
             DPB_TRY(pass_balance(key, dpb_world.rank == rank, balance));
     }

@@ -77,6 +77,17 @@ static dpb_status begin_monitor(struct dpb_trainer *t)
     return dpb_monitor_begin(t->monitor, t->experiment->settings.run.monitor_ns, &t->journal->gpu);
 }
 
+/* run.survive: from now on the others train on where this worker dies; or, once all have come here,
+ * no more: what follows is for those that are left then. */
+static dpb_status let_die(const struct dpb_trainer *t, bool may_die)
+{
+    struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
+    if (!t->experiment->settings.run.survive)
+        return DPB_OK;
+    __atomic_store_n(&page->may_die, may_die, __ATOMIC_RELEASE);
+    return may_die ? DPB_OK : dpb_workers_meet();
+}
+
 static dpb_status work(struct dpb_trainer *t, int64_t opened_ns)
 {
     const struct dpb_settings *settings = &t->experiment->settings;
@@ -94,6 +105,7 @@ static dpb_status work(struct dpb_trainer *t, int64_t opened_ns)
     DPB_TRY(dpb_workers_meet());
     DPB_TRY(begin_monitor(t));
     t->journal->start_ns = dpb_now_ns() - opened_ns;
+    DPB_TRY(let_die(t, true));
     dpb_status trained = dpb_train(t);
     dpb_monitor_end();
     settle_timing(t);
@@ -109,6 +121,7 @@ static dpb_status work(struct dpb_trainer *t, int64_t opened_ns)
         DPB_TRY(dpb_evaluate(t));
     DPB_TRY(dpb_snapshot_save(t));
     dpb_trace_stop();
+    DPB_TRY(let_die(t, false));
     /* At the last step's rate: a strategy may do something else where the rate drops. */
     if (settings->run.mode == DPB_MODE_TRAIN && trained == DPB_OK)
         DPB_TRY(dpb_prove_again(&t->exchange, dpb_train_last_rate(t), t->journal));

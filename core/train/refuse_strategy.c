@@ -199,6 +199,40 @@ static dpb_status check_late(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* Neither a launcher of mpirun's or srun's nor a rank of one of theirs, nor will it be. */
+static bool started_locally(const struct dpb_experiment *experiment)
+{
+    if (strncmp(dpb_config_origin(experiment->config, "comm", "hosts"), DPB_LAUNCH_ORIGIN,
+                sizeof DPB_LAUNCH_ORIGIN - 1) == 0)
+        return false;
+    return dpb_world.board ? !dpb_world.parted : !dpb_pmix_is_here();
+}
+
+static dpb_status check_survive(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const char *place = dpb_config_origin(experiment->config, "run", "survive");
+    char comms[NAMES_BYTES];
+    if (!settings->run.survive)
+        return DPB_OK;
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: `dpbench comm` times exchanges of all workers; leave run.survive out",
+                        place);
+    if (!started_locally(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: run.survive = yes, and mpirun and srun end a job when one of its "
+                        "processes dies; leave it out, or start dpbench without them",
+                        place);
+    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_SURVIVES)
+        return DPB_OK;
+    DPB_TRY(list_comms(DPB_COMM_SURVIVES, comms));
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s: run.survive = yes, and the workers of comm '%s' need each other's "
+                    "gradients; leave it out, or take a comm.name whose servers keep the model:%s",
+                    place, settings->comm.name, comms);
+}
+
 /* Whether the device has the memory and the queues that the strategy needs. */
 static bool has_runtime(const struct dpb_experiment *experiment)
 {
@@ -271,15 +305,6 @@ static dpb_status check_machines(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* Neither a launcher of mpirun's or srun's nor a rank of one of theirs, nor will it be. */
-static bool started_locally(const struct dpb_experiment *experiment)
-{
-    if (strncmp(dpb_config_origin(experiment->config, "comm", "hosts"), DPB_LAUNCH_ORIGIN,
-                sizeof DPB_LAUNCH_ORIGIN - 1) == 0)
-        return false;
-    return dpb_world.board ? !dpb_world.parted : !dpb_pmix_is_here();
-}
-
 static dpb_status check_launcher(const struct dpb_experiment *experiment)
 {
     const char *because = experiment->comm_needs.because;
@@ -296,7 +321,7 @@ dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
         check_comm, check_device, check_machines, check_launcher, check_codec,
-        check_back, check_norms,  check_shard,    check_late};
+        check_back, check_norms,  check_shard,    check_late,     check_survive};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -84,6 +84,8 @@ static const struct dpb_option run_rows[] = {
      "without progress for so long, say once who is late and where all are; 0: never"},
     {"memory", DPB_OPT_CHOICE, NULL, "refuse", 0, 0, memories, AT(run.memory),
      "a run that needs more memory than there is: is refused, or only warned about"},
+    {"survive", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.survive),
+     "where a signal ends a worker that trains, the others train on; rank 0 excepted"},
     {"nan", DPB_OPT_CHOICE, NULL, "stop", 0, 0, nans, AT(run.nan),
      "a loss or a new weight that is not finite ends the run at its step, or is only reported"},
     {"delay", DPB_OPT_STRING, NULL, "none", 0, 0, NULL, AT(run.delay),

@@ -75,11 +75,8 @@ static dpb_status open_feeds(struct dpb_trainer *trainer)
     if (x->settings.eval.every == 0 && !x->settings.eval.final)
         return DPB_OK;
     args.split = DPB_TEST;
-    if (trainer->replicas == 1) { /* rank 0's model alone is tested */
-        if (dpb_world.rank != 0)
-            return DPB_OK;
-        args.n_workers = 1;
-    }
+    if (trainer->replicas == 1 && dpb_world.rank != 0) /* rank 0's model alone is tested */
+        return DPB_OK;
     return dpb_feed_eval_create(&args, &trainer->eval_feed);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "world/store.h"
 #include "world/world.h"
 
 static size_t bytes_of(const struct dpb_statistics *s)
@@ -65,12 +66,20 @@ dpb_status dpb_statistics_average(const struct dpb_statistics *s, uint32_t n_wor
     snprintf(key, sizeof key, "%s/state/%u", name, dpb_world.rank);
     dpb_status status = dpb_store.put(key, s->running, size);
     memset(average, 0, size);
+    uint32_t n = 0; /* that gave theirs */
     for (uint32_t rank = 0; rank < n_workers && status == DPB_OK; rank++) {
         size_t bytes = size;
+        bool lost = false;
         snprintf(key, sizeof key, "%s/state/%u", name, rank);
-        status = dpb_store.get(key, other, &bytes, 0);
+        status = dpb_store_get_from(rank, key, other, &bytes, &lost);
+        if (lost)
+            continue;
+        n++;
         dpb_vec.axpby(s->type, 1.0 / n_workers, other, 1.0, average, s->graph->n_state_elements);
     }
+    if (status == DPB_OK && n < n_workers)
+        dpb_vec.axpby(s->type, 0.0, average, (double)n_workers / n, average,
+                      s->graph->n_state_elements);
     free(other);
     return status;
 }

@@ -24,8 +24,8 @@ void dpb_statistics_close(struct dpb_statistics *statistics); /* accepts zeroed 
 void dpb_statistics_add(struct dpb_statistics *statistics, uint32_t i, uint32_t n);
 /* Moves the average by the step's mean. */
 void dpb_statistics_move(struct dpb_statistics *statistics);
-/* The running statistics, averaged over the first n_workers ranks, into `average`; `name` is used
- * once a job. Collective among them. */
+/* The running statistics, averaged over those of the first n_workers ranks that live, into
+ * `average`; `name` is used once a job. Collective among them. */
 dpb_status dpb_statistics_average(const struct dpb_statistics *statistics, uint32_t n_workers,
                                   const char *name, void *average);
 

@@ -261,6 +261,16 @@ bool dpb_board_apply(struct dpb_board *board, const struct dpb_post *post)
     return good;
 }
 
+void dpb_board_lose(struct dpb_board *board, uint32_t rank)
+{
+    __atomic_store_n(&dpb_board_page(board, rank)->lost, 1, __ATOMIC_RELEASE);
+}
+
+bool dpb_board_lost(struct dpb_board *board, uint32_t rank)
+{
+    return __atomic_load_n(&dpb_board_page(board, rank)->lost, __ATOMIC_ACQUIRE) != 0;
+}
+
 void dpb_board_end_job(struct dpb_board *board)
 {
     __atomic_store_n(&header_of(board)->ended, 1, __ATOMIC_RELEASE);

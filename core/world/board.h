@@ -53,6 +53,8 @@ struct dpb_status_page {
     struct {
         int64_t offset_ns, error_ns;
     } clock;
+    uint32_t may_die; /* run.survive: the others train on where a signal ends this worker now */
+    uint32_t lost;    /* the launcher's: a signal has, and they do */
 };
 
 /* What a job is, for people who look at it while it runs: the launcher writes it before any rank is
@@ -103,6 +105,10 @@ void *dpb_board_control(struct dpb_board *board);
 /* Applies what came from another part; false: it cannot be meant. */
 bool dpb_board_apply(struct dpb_board *board, const struct dpb_post *post);
 bool dpb_board_write(struct dpb_board *board, uint64_t offset, uint64_t value);
+
+/* Set by the launcher, before anybody is told; see run.survive. */
+void dpb_board_lose(struct dpb_board *board, uint32_t rank);
+bool dpb_board_lost(struct dpb_board *board, uint32_t rank);
 
 /* The job is ending: set by the launcher when a process died or at a second signal; every blocking
  * wait of every rank returns DPB_PEER soon after. */

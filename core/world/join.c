@@ -333,8 +333,9 @@ dpb_status dpb_workers_meet(void)
     DPB_TRY(dpb_store.put(key, "", 0));
     for (uint32_t rank = 0; rank < dpb_world.n_workers; rank++) {
         size_t bytes = 0;
+        bool lost;
         snprintf(key, sizeof key, "meet/%u/%u", meeting, rank);
-        DPB_TRY(dpb_store.get(key, key, &bytes, 0));
+        DPB_TRY(dpb_store_get_from(rank, key, key, &bytes, &lost));
     }
     return DPB_OK;
 }

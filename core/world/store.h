@@ -40,8 +40,9 @@ struct dpb_frame {
     uint32_t magic;
     uint16_t op, key_bytes;
     uint32_t serial, value_bytes;
-    int32_t status;     /* dpb_status of an answer; its value is then the message */
-    uint32_t peer;      /* the rank that an answer is about; UINT32_MAX: none */
+    int32_t status; /* dpb_status of an answer; its value is then the message */
+    /* The rank that an answer is about; of a get, the rank that is to put. UINT32_MAX: none. */
+    uint32_t peer;
     int64_t timeout_ns; /* of a request */
 };
 
@@ -76,7 +77,12 @@ ssize_t dpb_buffer_send(struct dpb_buffer *buffer, int fd);
 
 dpb_status dpb_store_connect(int fd); /* takes over */
 void dpb_store_disconnect(void);      /* says goodbye */
-/* Blocks until all ranks, servers too, have come with the same name; each name once a job. */
+/* dpb_store.get of what `rank` puts. *lost: that rank is lost (dpb_board_lost) and has not put it;
+ * all that ask are told the same. */
+dpb_status dpb_store_get_from(uint32_t rank, const char *key, void *value, size_t *bytes,
+                              bool *lost);
+/* Blocks until all ranks, servers too, have come with the same name, but for lost ones; each name
+ * once a job. */
 dpb_status dpb_store_barrier(const char *name, int64_t timeout_ns);
 /*
  * From one rank to another, as often as they like: who gives waits until the value was taken, so

@@ -28,6 +28,7 @@ struct call {
     const char *what; /* "get", ...; for messages */
     const char *key;
     uint32_t serial, peer;
+    uint32_t from; /* the rank whose loss is an answer; UINT32_MAX: none */
     bool answered;
     dpb_status status;
     void *value; /* where the answer goes; NULL: nowhere */
@@ -232,6 +233,7 @@ static dpb_status perform(dpb_store_op op, struct call *call, const void *value,
                               .key_bytes = (uint16_t)key_bytes,
                               .serial = call->serial,
                               .value_bytes = (uint32_t)bytes,
+                              .peer = call->from,
                               .timeout_ns = timeout_ns};
     dpb_status status = send_frame(&frame, call->key, value);
     if (status == DPB_OK)
@@ -241,49 +243,61 @@ static dpb_status perform(dpb_store_op op, struct call *call, const void *value,
         link = &(*link)->next;
     *link = call->next;
     pthread_mutex_unlock(&lock);
-    if (status == DPB_OK && call->status != DPB_OK)
+    const bool lost = call->from != UINT32_MAX && call->status == DPB_PEER;
+    if (status == DPB_OK && call->status != DPB_OK && !lost)
         status = explain(call, timeout_ns);
     return status;
 }
 
 static dpb_status store_put(const char *key, const void *value, size_t bytes)
 {
-    struct call call = {.what = "put", .key = key};
+    struct call call = {.what = "put", .key = key, .from = UINT32_MAX};
     return perform(DPB_STORE_PUT, &call, value, bytes, 0);
 }
 
-static dpb_status receive(dpb_store_op op, const char *what, const char *key, void *value,
-                          size_t *bytes, int64_t timeout_ns)
+static dpb_status receive(dpb_store_op op, struct call *call, size_t *bytes, int64_t timeout_ns)
 {
-    struct call call = {.what = what, .key = key, .value = value, .capacity = *bytes};
-    DPB_TRY(perform(op, &call, NULL, 0, timeout_ns));
-    if (call.bytes > call.capacity)
+    const char *key = call->key;
+    call->capacity = *bytes;
+    DPB_TRY(perform(op, call, NULL, 0, timeout_ns));
+    if (call->status == DPB_OK && call->bytes > call->capacity)
         return dpb_fail(DPB_FAILED, "store: value of '%s' has %zu bytes, there is space for %zu",
-                        key, call.bytes, call.capacity);
-    *bytes = call.bytes;
+                        key, call->bytes, call->capacity);
+    *bytes = call->status == DPB_OK ? call->bytes : 0;
     return DPB_OK;
 }
 
 static dpb_status store_get(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
 {
-    return receive(DPB_STORE_GET, "get", key, value, bytes, timeout_ns);
+    struct call call = {.what = "get", .key = key, .value = value, .from = UINT32_MAX};
+    return receive(DPB_STORE_GET, &call, bytes, timeout_ns);
+}
+
+dpb_status dpb_store_get_from(uint32_t rank, const char *key, void *value, size_t *bytes,
+                              bool *lost)
+{
+    struct call call = {.what = "get", .key = key, .value = value, .from = rank};
+    DPB_TRY(receive(DPB_STORE_GET, &call, bytes, 0));
+    *lost = call.status == DPB_PEER;
+    return DPB_OK;
 }
 
 dpb_status dpb_store_barrier(const char *name, int64_t timeout_ns)
 {
-    struct call call = {.what = "barrier", .key = name};
+    struct call call = {.what = "barrier", .key = name, .from = UINT32_MAX};
     return perform(DPB_STORE_BARRIER, &call, NULL, 0, timeout_ns);
 }
 
 dpb_status dpb_store_give(const char *key, const void *value, size_t bytes, int64_t timeout_ns)
 {
-    struct call call = {.what = "give", .key = key};
+    struct call call = {.what = "give", .key = key, .from = UINT32_MAX};
     return perform(DPB_STORE_GIVE, &call, value, bytes, timeout_ns);
 }
 
 dpb_status dpb_store_take(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
 {
-    return receive(DPB_STORE_TAKE, "take", key, value, bytes, timeout_ns);
+    struct call call = {.what = "take", .key = key, .value = value, .from = UINT32_MAX};
+    return receive(DPB_STORE_TAKE, &call, bytes, timeout_ns);
 }
 
 const struct dpb_store_ops dpb_store = {

@@ -110,7 +110,8 @@ void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES]);
  * message that names the first two ranks that differ and both values.
  */
 dpb_status dpb_world_agree(const char *what, const char *value);
-/* All workers (not the servers) have come here. For setting up, not for steps. */
+/* All workers (not the servers) have come here, but for lost ones. For setting up, not for
+ * steps. */
 dpb_status dpb_workers_meet(void);
 
 #endif

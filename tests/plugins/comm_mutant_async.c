@@ -17,6 +17,8 @@
  *   deaf      workers do not see that they are cancelled
  *   again     a worker may give several gradients of an update, which k_async says it does not
  *   bound     workers may be five steps further ahead than the contract says
+ *
+ * Beside it, a rank misbehaves in a hook when it is told; see fault.h.
  */
 #include "fault.h"
 #include "wrap.h"
@@ -41,11 +43,20 @@ static const char *const mutations[] = {"none",    "lost",  "twice", "version", 
                                         "accrued", "alone", "late",  "denied",  "scale",
                                         "deaf",    "again", "bound", NULL};
 
-enum { FURTHER = 5, ROWS = 32 };
+enum { FURTHER = 5, ROWS = 40 };
+
+#define HOOKS(X) X(begin) X(ready) X(progress) X(end) X(publish) X(settle)
+enum {
+#define HOOK_NUMBER(name) HOOK_##name,
+    HOOKS(HOOK_NUMBER)
+};
+#define HOOK_NAME(name) #name,
+static const char *const hooks[] = {HOOKS(HOOK_NAME) NULL};
 
 struct options {
     int mutation;
     int64_t from;
+    struct fault_options fault;
 };
 enum { INNER = sizeof(struct options) }; /* where the options of ps_async begin */
 
@@ -155,6 +166,44 @@ static bool mutant_cancelled(void *comm)
     return options.mutation != DEAF && inner->cancelled(comm);
 }
 
+#define FAULT_HERE(hook) DPB_TRY(fault_here(host, &options.fault, rank, HOOK_##hook))
+
+static dpb_status mutant_begin(void *comm, const struct dpb_step *step)
+{
+    FAULT_HERE(begin);
+    return inner->begin(comm, step);
+}
+
+static dpb_status mutant_ready(void *comm, uint64_t bucket, struct dpb_event *event)
+{
+    FAULT_HERE(ready);
+    return inner->ready(comm, bucket, event);
+}
+
+static dpb_status mutant_progress(void *comm, int64_t budget_ns)
+{
+    FAULT_HERE(progress);
+    return inner->progress(comm, budget_ns);
+}
+
+static dpb_status mutant_end(void *comm, struct dpb_event **done)
+{
+    FAULT_HERE(end);
+    return inner->end(comm, done);
+}
+
+static dpb_status mutant_publish(void *comm, struct dpb_view *view)
+{
+    FAULT_HERE(publish);
+    return inner->publish(comm, view);
+}
+
+static dpb_status mutant_settle(void *comm)
+{
+    FAULT_HERE(settle);
+    return inner->settle(comm);
+}
+
 static dpb_status mutant_needs(const void *given, struct dpb_comm_needs *needs)
 {
     return inner->needs((const char *)given + INNER, needs);
@@ -172,14 +221,13 @@ static struct dpb_plugin plugin;
 
 static void take_rows(const struct dpb_plugin *real)
 {
-    size_t n = 0;
-    rows[n++] = (struct dpb_option){"mutation", DPB_OPT_CHOICE,
-                                    NULL,       "none",
-                                    0,          0,
-                                    mutations,  offsetof(struct options, mutation),
-                                    "which"};
-    rows[n++] = (struct dpb_option){
-        "from", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL, offsetof(struct options, from), "where"};
+    const struct dpb_option own[] = {
+        {"mutation", DPB_OPT_CHOICE, NULL, "none", 0, 0, mutations,
+         offsetof(struct options, mutation), "which"},
+        {"from", DPB_OPT_INT, NULL, "1", 1, 1e9, NULL, offsetof(struct options, from), "where"},
+        FAULT_ROWS(struct options, fault, hooks)};
+    size_t n = sizeof own / sizeof *own;
+    memcpy(rows, own, sizeof own);
     for (const struct dpb_option *row = real->options; row->name && n + 1 < ROWS; row++) {
         rows[n] = *row;
         rows[n++].offset += INNER;
@@ -209,6 +257,12 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     ops.plan = mutant_plan;
     ops.applied = mutant_applied;
     ops.cancelled = mutant_cancelled;
+    ops.begin = mutant_begin;
+    ops.ready = mutant_ready;
+    ops.progress = mutant_progress;
+    ops.end = mutant_end;
+    ops.publish = mutant_publish;
+    ops.settle = mutant_settle;
     ops.needs = mutant_needs;
     ops.memory = mutant_memory;
     take_rows(real);

@@ -50,6 +50,7 @@ static const struct effect effects[] = {
     {"run.mode", STEPS, "train", "forward", "loss"},
     {"run.batch", STEPS, "2", "3", "loss"},
     {"run.accumulate", STEPS, "1", "2", "loss"},
+    {"run.survive", STEPS "run.workers=2 comm.name=shm", "no", "yes", EXIT_CODE},
     {"run.steps", "", "2", "3", "loss"},
     {"run.seconds", "", "0.05s", "0.4s", "loss"},
     {"run.epochs", "", "1", "2", "loss"},

@@ -603,6 +603,33 @@ TEST(test_one_has_left)
     assert_true(dpb_control_all_left(&pair[0]) && dpb_control_all_left(&pair[1]));
 }
 
+/* Rank 1 dies without another word: rank 0 waits for none of it, at any time. */
+static void test_one_is_lost(void **state)
+{
+    struct dpb_board *board;
+    uint8_t highest;
+    (void)state;
+    assert_int_equal(dpb_board_create(2, 0, &board), DPB_OK);
+    pair[0].board = pair[1].board = board;
+    pair[0].apart = pair[1].apart = true;
+    dpb_control_propose(&pair[0], DPB_ACTION_TIMED);
+    assert_int_equal(look(0, 1), 0);
+    assert_int_equal(look(0, 2), 0);
+    dpb_control_arrive(&pair[0], 5);
+    assert_false(dpb_control_may_pause(&pair[0], 5));
+    dpb_control_say(&pair[0], 3);
+    assert_false(dpb_control_hear(&pair[0], &highest));
+    dpb_control_leave(&pair[0]);
+    assert_false(dpb_control_all_left(&pair[0]));
+
+    dpb_board_lose(board, 1);
+    assert_int_equal(look(0, 3), DPB_ACTION_TIMED);
+    assert_true(dpb_control_may_pause(&pair[0], 5));
+    assert_true(dpb_control_hear(&pair[0], &highest) && highest == 3);
+    assert_true(dpb_control_all_left(&pair[0]));
+    dpb_board_destroy(board);
+}
+
 /* A run of five steps in which gradients are exchanged: rank 1 has acknowledged and left at its
  * end, so rank 0 must not act at its own end, where rank 1 did not. */
 TEST(test_last_steps)
@@ -679,6 +706,7 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test_setup(test_two_past_the_highest, make_pair),
         cmocka_unit_test_setup(test_one_has_left, make_pair),
+        cmocka_unit_test_setup(test_one_is_lost, make_pair),
         cmocka_unit_test_setup(test_last_steps, make_pair),
         cmocka_unit_test(test_most_ranks),
         cmocka_unit_test_setup(test_deadline, make_pair),

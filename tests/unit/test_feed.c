@@ -651,11 +651,12 @@ TEST(test_the_end_of_the_job_ends_a_wait)
 /* ---- evaluation ---------------------------------------------------------------------------- */
 
 /* One pass of a rank: raises seen[] of each sample that counts. Returns the number of batches. */
-static int evaluate(struct dpb_feed *feed, uint32_t batch_size, int *seen)
+static int evaluate(struct dpb_feed *feed, uint32_t rank, uint32_t workers, uint32_t batch_size,
+                    int *seen)
 {
     int batches = 0;
     uint64_t position = 0;
-    dpb_feed_eval_begin(feed);
+    dpb_feed_eval_begin(feed, rank, workers);
     for (;;) {
         struct dpb_feed_batch batch = next(feed);
         if (batch.valid == 0)
@@ -687,15 +688,13 @@ TEST(test_evaluation_takes_each_sample_once)
                 struct dpb_feed_args args = args_of(&fake, 0, 8);
                 args.info.n_samples[DPB_TEST] = sizes[s];
                 args.split = DPB_TEST;
-                args.rank = rank;
-                args.n_workers = workers;
                 args.threads = rank;
                 struct dpb_feed *feed = NULL;
                 assert_int_equal(dpb_feed_eval_create(&args, &feed), DPB_OK);
                 assert_int_equal(next(feed).valid, 0); /* before the first pass */
                 uint64_t share = sizes[s] / workers + (rank < sizes[s] % workers);
-                assert_int_equal(evaluate(feed, 8, seen), (share + 7) / 8);
-                assert_int_equal(evaluate(feed, 8, seen), (share + 7) / 8);
+                assert_int_equal(evaluate(feed, rank, workers, 8, seen), (share + 7) / 8);
+                assert_int_equal(evaluate(feed, rank, workers, 8, seen), (share + 7) / 8);
                 dpb_feed_destroy(feed);
             }
             for (uint64_t i = 0; i < sizes[s]; i++)
@@ -714,7 +713,7 @@ TEST(test_evaluation_reads_only_when_asked)
     sleep_ns(20 * MS);
     assert_int_equal(atomic_load(&fake.fetches), 0);
     int seen[20] = {0};
-    assert_int_equal(evaluate(feed, 8, seen), 3);
+    assert_int_equal(evaluate(feed, 0, 1, 8, seen), 3);
     sleep_ns(20 * MS);
     assert_int_equal(atomic_load(&fake.fetches), 3);
     dpb_feed_destroy(feed);

@@ -92,7 +92,7 @@ TEST(steps_end_with_the_last_worker)
         }
         journals[w] = journal;
     }
-    const struct dpb_summary_args args = {journals, 3, 0, 96, false};
+    const struct dpb_summary_args args = {journals, 3, 0, 96, false, NULL};
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_int_equal(s.warmup_steps, 2);
@@ -132,7 +132,7 @@ TEST(breakdown_follows_the_last)
     computes->comm_exposed_ns = 0;
     computes->backward_ns += computes->step_ns / 100 * 15;
     const struct dpb_journal *journals[] = {fast, slow};
-    const struct dpb_summary_args args = {journals, 2, 0, 64, false};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, false, NULL};
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_near(s.breakdown.comm_exposed, 0, 1e-9);
@@ -161,7 +161,7 @@ TEST(pauses_are_left_out)
     add_step_after(a, 50, 10); /* 160 to 170, while b trains until 122 */
     add_step(b, 0, 10);
     const struct dpb_journal *journals[] = {a, b};
-    const struct dpb_summary_args args = {journals, 2, 0, 64, false};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, false, NULL};
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_int_equal(s.n_steps, 3);
@@ -179,7 +179,7 @@ TEST(local_steps_are_timed_from_their_own)
 {
     struct dpb_journal *fast = make_journal(), *slow = make_journal();
     const struct dpb_journal *journals[] = {fast, slow};
-    const struct dpb_summary_args args = {journals, 2, 0, 64, true};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, true, NULL};
     struct dpb_summary s;
     for (int k = 0; k < 20; k++)
         add_step(fast, 0, 10);
@@ -200,6 +200,37 @@ TEST(local_steps_are_timed_from_their_own)
     free(slow);
 }
 
+/* A runs from 0 to 100 ms in steps of 10 ms, B from 0 to 40 in steps of 20, when it dies; C dies
+ * before its first timed step. A global batch is three workers'. */
+TEST(a_lost_worker_counts_while_it_lives)
+{
+    struct dpb_journal *a = make_journal(), *b = make_journal(), *c = make_journal();
+    a->timed_from = b->timed_from = 0;
+    a->verdict_after = DPB_VERDICT_PASS;
+    for (int k = 0; k < 10; k++)
+        add_step(a, 0, 10);
+    for (int k = 0; k < 2; k++)
+        add_step(b, 0, 20);
+    c->timed_from = UINT64_MAX;
+    const struct dpb_journal *journals[] = {a, b, c};
+    const bool lost[] = {false, true, true};
+    const struct dpb_summary_args args = {journals, 3, 0, 96, true, lost};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_int_equal(s.n_losses, 10);
+    assert_int_equal(s.n_steps, 4); /* 12 steps of 32 samples */
+    assert_int_equal(s.step_ns[0], 20 * MS);
+    assert_int_equal(s.step_ns[1], 20 * MS);
+    assert_int_equal(s.step_ns[2], 30 * MS); /* of A alone */
+    assert_near(s.rate.mean, 12 * 32 / 0.100, 1e-3);
+    assert_near(sum_of_parts(&s.breakdown), 25.0 * MS, 1e-3);
+    assert_int_equal(s.after, DPB_VERDICT_PASS);
+    dpb_summary_release(&s);
+    free(a);
+    free(b);
+    free(c);
+}
+
 TEST(local_rates_add_up_in_the_common_window)
 {
     /* A runs from 0 to 100 ms in steps of 10 ms, but its first takes 20 and its last 40; B from 15
@@ -213,7 +244,7 @@ TEST(local_rates_add_up_in_the_common_window)
     for (int k = 0; k < 3; k++)
         add_step(b, 15, 20);
     const struct dpb_journal *journals[] = {a, b};
-    const struct dpb_summary_args args = {journals, 2, 0, 64, true};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, true, NULL};
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_false(s.no_common_window);
@@ -228,7 +259,7 @@ TEST(local_rates_add_up_in_the_common_window)
     dpb_summary_release(&s);
 
     /* Alone, a worker's rate is the plain one. */
-    const struct dpb_summary_args alone = {journals, 1, 0, 32, true};
+    const struct dpb_summary_args alone = {journals, 1, 0, 32, true, NULL};
     assert_int_equal(dpb_summary_make(&alone, &s), DPB_OK);
     assert_int_equal(s.n_steps, 6);
     assert_near(s.rate.mean, 6 * 32 / 0.100, 1e-6);
@@ -356,8 +387,8 @@ static void check_against_ticks(bool local)
                 journals[w]->timed_from = 0;
             }
             (local ? draw_apart : draw_together)(journals, n);
-            const struct dpb_summary_args args = {(const struct dpb_journal *const *)journals, n, 0,
-                                                  32 * (uint64_t)n, local};
+            const struct dpb_summary_args args = {
+                (const struct dpb_journal *const *)journals, n, 0, 32 * (uint64_t)n, local, NULL};
             assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
             count_ticks(n, local ? (double)s.n_steps : 0, &any, &all);
             double passed_ns = (local ? all : (double)any) * TICK, sum_ns = 0,
@@ -396,7 +427,7 @@ TEST(local_steps_without_time_are_left_out)
         add_step(b, 0, 10);
     }
     const struct dpb_journal *journals[] = {a, b};
-    const struct dpb_summary_args args = {journals, 2, 0, 64, true};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, true, NULL};
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_int_equal(s.n_steps, 5);
@@ -413,7 +444,7 @@ TEST(local_without_common_window_says_so)
     add_step(a, 0, 10);
     add_step(b, 500, 10);
     const struct dpb_journal *journals[] = {a, b};
-    const struct dpb_summary_args args = {journals, 2, 0, 64, true};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, true, NULL};
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_true(s.no_common_window);
@@ -432,7 +463,7 @@ TEST(incomplete_journals_give_what_there_is)
         add_step(b, 0, 10);
     a->timed_from = b->timed_from = 2;
     const struct dpb_journal *journals[] = {a, b};
-    const struct dpb_summary_args args = {journals, 2, 0, 64, false};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, false, NULL};
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_int_equal(s.n_steps, 2);
@@ -464,7 +495,7 @@ TEST(worst_verdict_stands)
     b->verdict_exchange = DPB_VERDICT_SKIPPED;
     a->verdict_replicas = b->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
     const struct dpb_journal *journals[] = {a, b};
-    const struct dpb_summary_args args = {journals, 2, 0, 64, false};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, false, NULL};
     struct dpb_summary s;
     assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
     assert_int_equal(s.pattern, DPB_VERDICT_FAIL);
@@ -986,6 +1017,7 @@ int main(void)
         cmocka_unit_test(synchronous_rate_is_of_the_time_that_passed),
         cmocka_unit_test(local_rate_is_of_the_common_time),
         cmocka_unit_test(local_rates_add_up_in_the_common_window),
+        cmocka_unit_test(a_lost_worker_counts_while_it_lives),
         cmocka_unit_test(local_steps_are_timed_from_their_own),
         cmocka_unit_test(local_steps_without_time_are_left_out),
         cmocka_unit_test(local_without_common_window_says_so),

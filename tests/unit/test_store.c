@@ -229,6 +229,35 @@ static dpb_status leaves_early(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
+/* Rank 2 dies while the others wait for it: what it has put is there, and nothing else is waited
+ * for. */
+static dpb_status loses_one(struct trial_scratch *scratch)
+{
+    char value = 0;
+    size_t bytes = 1;
+    bool lost;
+    (void)scratch;
+    if (dpb_world.rank == 2) {
+        dpb_board_page(dpb_world.board, 2)->may_die = 1;
+        DPB_TRY(dpb_store.put("mine", "a", 1));
+        trial_sleep_ms(200);
+        kill(getpid(), SIGKILL);
+    }
+    if (dpb_world.rank == 0) {
+        DPB_TRY(dpb_store_get_from(2, "never", &value, &bytes, &lost));
+        RANK_CHECK(lost && dpb_board_lost(dpb_world.board, 2));
+        RANK_CHECK(!dpb_board_lost(dpb_world.board, 1));
+    }
+    DPB_TRY(dpb_store_barrier("without it", 0));
+    DPB_TRY(dpb_store_get_from(2, "never", &value, &bytes, &lost));
+    RANK_CHECK(lost);
+    bytes = 1;
+    DPB_TRY(dpb_store_get_from(2, "mine", &value, &bytes, &lost));
+    RANK_CHECK(!lost && value == 'a');
+    DPB_TRY(dpb_workers_meet());
+    return dpb_store_barrier("again", 0);
+}
+
 /* Bytes on rank 1's socket, past the client; rank 0 waits for what never comes. */
 static dpb_status raw(const void *bytes, size_t n)
 {
@@ -317,6 +346,7 @@ static const struct trial_case cases[] = {
     {"gives_twice", gives_twice},
     {"threads", threads},
     {"leaves_early", leaves_early},
+    {"loses_one", loses_one},
     {"raw_garbage", raw_garbage},
     {"raw_long_key", raw_long_key},
     {"raw_long_value", raw_long_value},
@@ -340,6 +370,22 @@ static void test_exchange(void **state)
     trial_passes("gives", 2, 0);
     trial_passes("waiting_get", 2, 0);
     trial_passes("threads", 1, 0);
+}
+
+static void test_loses_one(void **state)
+{
+    (void)state;
+    struct trial trial = {
+        .name = "loses_one", .n_workers = 3, .n_servers = 1, .timeout_s = 20, .survive = true};
+    trial_run(&trial);
+    if (trial.at->status != DPB_OK || trial.at->exit_code != 0)
+        fail_msg("%s", trial.errors);
+    assert_non_null(strstr(trial.errors, "2 of 3 workers train on"));
+    trial_done(&trial);
+    trial.survive = false;
+    trial_run(&trial);
+    assert_int_equal(trial.at->culprit, 2);
+    trial_done(&trial);
 }
 
 static void test_messages(void **state)
@@ -405,6 +451,7 @@ int main(void)
         return trial_rank_main(cases);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_loses_one),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_malformed),
     };

@@ -47,6 +47,7 @@ struct trial {
     uint32_t n_workers, n_servers;
     const uint32_t *machines; /* of each rank; NULL: one */
     double timeout_s;
+    bool survive;
     const char *const *environment;
     void (*act)(struct trial *trial); /* once all ranks are ready; NULL: nothing */
     uint32_t n_jobs;                  /* in a row; 0 is 1 */
@@ -135,6 +136,7 @@ static inline void trial_launch(struct trial *trial, int scratch_fd)
     char config[128];
     snprintf(config, sizeof config, "%s %d", trial->name, scratch_fd);
     struct dpb_job job = {.n_workers = trial->n_workers,
+                          .survive = trial->survive,
                           .n_servers = trial->n_servers,
                           .machines = trial->machines,
                           .config = config,

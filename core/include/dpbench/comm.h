@@ -43,7 +43,8 @@ struct dpb_comm_args {
      * queues do their work when it is given. NULL in `memory`. @borrowed until close. */
     const struct dpb_device_arenas *device;
     const struct dpb_codec *codec; /* comm.codec; NULL: none */
-    bool whole; /* updates need norms of whole tensors: see DPB_COMM_WHOLE (needs.h) */
+    bool whole;    /* updates need norms of whole tensors: see DPB_COMM_WHOLE (needs.h) */
+    bool survives; /* run.survive, with DPB_COMM_SURVIVES */
 };
 
 /* The weight arena and the gradient arena, before they exist. */

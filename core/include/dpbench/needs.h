@@ -28,6 +28,8 @@
  * part alone in that way, and no weight changes before all workers have updated. */
 #define DPB_COMM_WHOLE_SHARDS UINT64_C(0x200)
 #define DPB_COMM_OWN_DEVICE UINT64_C(0x400) /* workers cannot share a device: run.learners = 1 */
+/* With SERVERS: run.survive; servers and other workers go on when a worker's process has died. */
+#define DPB_COMM_SURVIVES UINT64_C(0x800)
 
 /* What a strategy needs with its options, and where it works. */
 struct dpb_comm_needs {

@@ -201,6 +201,7 @@ static dpb_status connect_mesh(struct links *links, struct mesh_transport *trans
         .memories = memories,
         .n_memories = sizeof memories / sizeof memories[0],
         .bell = doorbell_fd(links->doorbell),
+        .survives = base->args.survives && base->args.role == DPB_SERVER,
         .sink = {.owner = links, .expects = links_expects, .arrived = links_arrived}};
     return mesh_open(&args, &links->mesh);
 }

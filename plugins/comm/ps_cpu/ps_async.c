@@ -341,7 +341,9 @@ static struct links_memory memory_of(const struct ps_async_options *options,
 static dpb_status async_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     struct dpb_comm_args apart = *args;
+    struct ps_rule rule;
     void *made;
+    DPB_TRY(ps_make_rule(options, args, &rule));
     uint32_t *machines = calloc(n_ranks(args), sizeof *machines);
     if (!machines)
         return ps_host->fail(DPB_NO_MEMORY, "no memory for the communicator");
@@ -363,8 +365,9 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     async->ps.memory = memory_of(&async->options, args);
     async->clients = calloc(args->n_workers, sizeof *async->clients);
     async->told = calloc(args->n_servers + 1, sizeof *async->told);
+    async->rule = rule;
     status = async->clients && async->told
-                 ? ps_make_rule(&async->options, args->n_workers, &async->rule)
+                 ? DPB_OK
                  : ps_host->fail(DPB_NO_MEMORY, "no memory for the ranks of ps_async");
     if (status == DPB_OK)
         status = open_log(async);
@@ -451,7 +454,8 @@ static const struct dpb_comm_ops async_ops = {.open = async_open,
 
 const struct dpb_plugin ps_async = {
     DPB_PLUGIN_HEAD(COMM, async_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE | DPB_COMM_SERVED,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_MULTI_NODE | DPB_COMM_SERVED |
+                    DPB_COMM_SURVIVES,
     .name = "ps_async",
     .version = DPB_VERSION,
     .summary = "parameter servers that apply each worker's gradients at once",

@@ -100,7 +100,7 @@ static inline uint64_t ps_late_word(uint64_t exchange, uint64_t meetings)
 }
 
 /* An error, which has its message, where options contradict each other. */
-dpb_status ps_make_rule(const struct ps_async_options *options, uint32_t n_workers,
+dpb_status ps_make_rule(const struct ps_async_options *options, const struct dpb_comm_args *args,
                         struct ps_rule *rule);
 
 /* The hook `serve`. */

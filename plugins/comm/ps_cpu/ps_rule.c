@@ -7,11 +7,16 @@ static bool takes_newest(const struct ps_async_options *options)
 }
 
 /* What in the options contradicts something else, and what to do; NULL: nothing. */
-static const char *contradiction(const struct ps_async_options *options, uint32_t n_workers)
+static const char *contradiction(const struct ps_async_options *options,
+                                 const struct dpb_comm_args *args)
 {
+    const uint32_t n_workers = args->n_workers;
     const bool k_rule = options->policy != PS_ASYNC;
     const bool apart = options->push_every > 1 || options->fetch_every > 1;
     const bool newest = takes_newest(options), held = newest || options->policy == PS_K_ASYNC;
+    if (args->survives && options->ps.transport == PS_OVER_VERBS)
+        return "run.survive = yes, and RDMA does not say that a worker has died; leave out "
+               "comm.transport = verbs";
     if (options->softsync > n_workers)
         return "comm.softsync is more than the workers; give at most one push a worker";
     if (k_rule && options->softsync > 1)
@@ -42,10 +47,10 @@ static const char *contradiction(const struct ps_async_options *options, uint32_
     return NULL;
 }
 
-dpb_status ps_make_rule(const struct ps_async_options *options, uint32_t n_workers,
+dpb_status ps_make_rule(const struct ps_async_options *options, const struct dpb_comm_args *args,
                         struct ps_rule *rule)
 {
-    const char *reason = contradiction(options, n_workers);
+    const char *reason = contradiction(options, args);
     if (reason)
         return ps_host->fail(DPB_UNSUPPORTED, "%s", reason);
     rule->count = (uint32_t)(options->policy == PS_ASYNC ? options->softsync : options->k);

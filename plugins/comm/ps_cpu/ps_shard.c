@@ -12,6 +12,9 @@
  *     (rule.batch or its gradients are applied):
  *                                       pulled[w] = version; send the weights, if w fetches
  *
+ * A worker whose process has died (run.survive) has left: gradients that came whole before count,
+ * and nobody waits for it.
+ *
  * Workers that do not train bring no gradients: where too few train, an update takes what there is.
  * With k_async a worker that waits for another server does not train (ps_async.c, say_wait).
  *
@@ -62,7 +65,8 @@ static bool all_meet(const struct ps_async *async, uint32_t worker)
 {
     const uint64_t next = async->clients[worker].met + 1;
     for (uint32_t v = 0; v < async->ps.base.args.n_workers; v++)
-        if (ps_word_meetings(links_said(async->ps.links, v)) < next)
+        if (ps_word_meetings(links_said(async->ps.links, v)) < next &&
+            !links_left(async->ps.links, v))
             return false;
     return true;
 }
@@ -278,6 +282,8 @@ static bool serve_worker(struct ps_async *async, uint32_t worker)
     struct ps_client *client = &async->clients[worker];
     struct links *links = async->ps.links;
     bool did = false;
+    if (links_left(links, worker))
+        return false;
     if (client->untold && links_tell_age(links, worker, client->age)) {
         client->untold = false;
         did = true;

@@ -1,0 +1,304 @@
+/* needs: waits */
+/*
+ * test_survive.c - run.survive: where a signal ends a worker of ps_async, the others train on, in
+ * whatever phase, by whatever transport and rule; what it had given counts once. All that the
+ * promise leaves out ends the job as ever.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/cases.h"
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/says.h"
+#include "lib/traces.h"
+
+static const double deadline_s = 60.0;
+
+enum { WORKERS = 4 };
+
+/* 3 + 40 steps a worker. */
+#define SURVIVE                                                                             \
+    FAULTS_BASE "run.survive=yes run.workers=4 run.servers=2 run.steps=40 run.timeout_s=8 " \
+                "comm.bucket=388 optimizer.learning_rate=0.005 "
+#define APART "comm.interface=lo comm.hosts=1+1+1+1+1+1 "
+#define COMM "comm.name=mutant_async comm.fault=kill comm.rank=2 comm.hook="
+#define DEVICE "comm.name=ps_async device.name=fault device.fault=kill device.rank=2 device.hook="
+
+static double number_of(const struct command *command, const char *path, size_t i)
+{
+    return json_number_value(json_array_get(json_at(command->json, path), i));
+}
+
+static double steps_of(const struct command *command, size_t rank)
+{
+    return json_number_at(json_array_get(json_at(command->json, "ranks"), rank), "steps");
+}
+
+static double mean_loss(const struct command *command, size_t from, size_t n)
+{
+    double sum = 0.0;
+    for (size_t i = from; i < from + n; i++)
+        sum += number_of(command, "loss", i);
+    return sum / (double)n;
+}
+
+/* That `left` workers trained on to the end of all their steps, and what they did is proven. */
+static void expect_survived(const char *title, const struct command *command, unsigned left)
+{
+    if (command->exit_code != 0)
+        fail_msg("%s: exit code %d: %s", title, command->exit_code, command->err);
+    assert_string_equal(json_text_at(command->json, "status"), "ok");
+    assert_int_equal(json_number_at(command->json, "world.left"), left);
+    assert_int_equal(json_number_at(command->json, "world.workers"), WORKERS);
+    expect_words(title, command->err, (const char *const[]){"was killed by signal", NULL});
+    assert_string_equal(json_text_at(command->json, "verification.pattern"), "pass");
+    assert_string_equal(json_text_at(command->json, "verification.after"), "pass");
+}
+
+/* ---- phases -------------------------------------------------------------------------------- */
+
+/* A proof has 8 steps, and settles once. The second row is of a timed step, and the third of an
+ * evaluation. */
+static const struct phase {
+    const char *settings, *words;
+} phases[] = {
+    {DEVICE "forward device.call=2", "of step 1;"},
+    {DEVICE "forward device.call=9", "of step 7;"},
+    {DEVICE "backward device.call=15 " APART, "in phase 'backward' of step 14"},
+    {DEVICE "backward device.call=25 comm.bound=1", "in phase 'backward' of step 24"},
+    {DEVICE "forward device.call=6 eval.every=5", "of step 5;"},
+    {COMM "begin comm.call=19", "of step 10"},
+    {COMM "begin comm.call=12 comm.policy=k_sync comm.k=2 run.delay=exponential(2ms)", "of step 3"},
+    {COMM "ready comm.call=900", "in phase 'backward' of step"},
+    {COMM "ready comm.call=901 comm.bound=0 " APART, "in phase 'backward' of step"},
+    {COMM "progress comm.call=400 comm.policy=k_async comm.k=3", "of step"},
+    {COMM "progress comm.call=401 comm.softsync=3 " APART, "of step"},
+    {COMM "end comm.call=20 comm.bound=0", "in phase 'exchange' of step 11"},
+    {COMM "end comm.call=21 comm.policy=k_sync comm.k=4", "in phase 'exchange' of step 12"},
+    {COMM "end comm.call=22 comm.policy=k_async comm.k=4 run.servers=1",
+     "in phase 'exchange' of step 13"},
+    {COMM "end comm.call=23 comm.policy=k_batch_sync comm.k=3 " APART,
+     "in phase 'exchange' of step 14"},
+    {COMM "end comm.call=24 comm.push_every=3 comm.fetch_every=2",
+     "in phase 'exchange' of step 15"},
+    {COMM "publish eval.every=5", "in phase 'evaluate' of step 5"},
+    {COMM "publish comm.call=2 eval.every=5 " APART, "in phase 'evaluate' of step 10"},
+    {COMM "publish checkpoint.save=a.safetensors checkpoint.every=6 eval.every=0",
+     "in phase 'checkpoint' of step 6"},
+    {COMM "settle comm.call=2 eval.every=0", "of step 43"},
+};
+
+static void test_phase(void **state)
+{
+    const struct phase *phase = *state;
+    struct command command;
+    dpbench(&command, deadline_s, SURVIVE "eval.every=7 %s", phase->settings);
+    expect_words(phase->settings, command.err, (const char *const[]){phase->words, NULL});
+    expect_survived(phase->settings, &command, WORKERS - 1);
+    for (size_t worker = 0; worker < WORKERS; worker++)
+        assert_true(worker == 2 ? steps_of(&command, worker) <= 40
+                                : steps_of(&command, worker) == 40);
+    command_free(&command);
+}
+
+/* ---- any moment ---------------------------------------------------------------------------- */
+
+/* Two workers die one after the other while the others train; the loss goes on falling. */
+static void test_any_moment(void **state)
+{
+    static const int signals[] = {SIGKILL, SIGSEGV, SIGABRT};
+    static unsigned turn;
+    char line[512];
+    snprintf(line, sizeof line,
+             "run.survive=yes run.workers=4 run.servers=2 run.seconds=3 run.timeout_s=8 "
+             "comm.name=ps_async comm.bucket=388 data.samples=64 optimizer.learning_rate=0.005 "
+             "model.name=tiny_dense eval.every=0 %s",
+             (const char *)*state);
+    struct started started;
+    struct command command;
+    struct traces before;
+    pid_t ranks[WORKERS + 2];
+    traces_take(&before, ".");
+    faults_start(&started, line);
+    faults_await_ranks(&started, ranks, WORKERS + 2);
+    usleep(1200000 + 31000 * turn);
+    kill(ranks[1], signals[turn++ % 3]);
+    usleep(300000);
+    kill(ranks[3], signals[turn++ % 3]);
+    command_finish(&started, &command, deadline_s);
+    expect_survived(line, &command, WORKERS - 2);
+    traces_expect_none(&before, line, 0.5);
+    traces_free(&before);
+    const size_t n = json_array_size(json_at(command.json, "loss"));
+    assert_true(n > 40);
+    if (!(mean_loss(&command, n - 10, 10) < mean_loss(&command, 0, 10)))
+        fail_msg("%s: the loss rose from %g to %g", line, mean_loss(&command, 0, 10),
+                 mean_loss(&command, n - 10, 10));
+    command_free(&command);
+}
+
+/* ---- the others ---------------------------------------------------------------------------- */
+
+/* Evaluations after a death are of the whole test set: who is left divides it. */
+static void test_evaluations(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s, SURVIVE DEVICE "backward device.call=8 eval.every=10");
+    expect_survived("evaluations", &command, WORKERS - 1);
+    const json_t *evals = json_at(command.json, "eval");
+    assert_int_equal(json_array_size(evals), 4);
+    for (size_t i = 0; i < json_array_size(evals); i++)
+        assert_int_equal(json_number_at(json_array_get(evals, i), "samples"), 16);
+    command_free(&command);
+}
+
+/* A checkpoint after a death has the model of all, and begins a training of those that are left. */
+static void test_checkpoint(void **state)
+{
+    struct command command;
+    (void)state;
+    dpbench(&command, deadline_s,
+            SURVIVE DEVICE "backward device.call=8 eval.every=0 checkpoint.save=b.safetensors "
+                           "optimizer.momentum=0.9 " APART);
+    expect_survived("checkpoint", &command, WORKERS - 1);
+    command_free(&command);
+    dpbench(&command, deadline_s,
+            FAULTS_BASE "comm.name=ps_async run.workers=3 run.servers=2 checkpoint.resume=yes "
+                        "checkpoint.load=b.safetensors optimizer.momentum=0.9");
+    if (command.exit_code != 0)
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    assert_int_equal(json_number_at(command.json, "timing.first_step"), 43);
+    command_free(&command);
+}
+
+static void test_table(void **state)
+{
+    struct command command;
+    (void)state;
+    sandbox_write("sweep.ini", "[run]\nresults =\nservers = 1\nsurvive = yes\nbatch = 2\n"
+                               "steps = 40\nwarmup_steps = 3\nsteady_limit_s = 0\n"
+                               "[model]\nname = tiny\n[data]\nsamples = 64\n"
+                               "[comm]\nname = ps_async\n"
+                               "[device]\nname = fault\nthreads = 1\nfault = kill\nrank = 2\n"
+                               "hook = backward\ncall = 8\n[sweep]\nrun.workers = 2, 4\n");
+    dpbench(&command, deadline_s, "-c sweep.ini");
+    if (command.exit_code != 0)
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    expect_words("table", command.out, (const char *const[]){"3 of 4", NULL});
+    command_free(&command);
+}
+
+/* ---- what ends the job --------------------------------------------------------------------- */
+
+static void test_ends(void **state)
+{
+    static const struct {
+        const char *settings, *words;
+    } rows[] = {
+        {"comm.name=mutant_async comm.fault=kill comm.rank=0 comm.hook=end comm.call=20",
+         "rank 0 ("},
+        {"comm.name=mutant_async comm.fault=kill comm.rank=2 comm.hook=end comm.call=2",
+         "of step 0"},
+        {"comm.name=mutant_async comm.fault=exit_7 comm.rank=2 comm.hook=end comm.call=20",
+         "ended with exit code 7"},
+        {"comm.name=mutant_async comm.fault=error comm.rank=2 comm.hook=end comm.call=20",
+         "the fault that was asked for"},
+        {"run.survive=no " DEVICE "backward device.call=8", "in phase 'backward' of step 7"},
+        {"comm.name=mutant_async comm.fault=kill comm.rank=2 comm.hook=begin comm.call=55",
+         "of step 43"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench(&command, deadline_s, SURVIVE "eval.every=0 %s", rows[i].settings);
+        if (command.exit_code != 1)
+            fail_msg("%s: exit code %d: %s", rows[i].settings, command.exit_code, command.err);
+        expect_words(rows[i].settings, command.err, (const char *const[]){rows[i].words, NULL});
+        faults_expect_failed(rows[i].settings, &command);
+        command_free(&command);
+    }
+}
+
+static void test_server_dies(void **state)
+{
+    struct started started;
+    struct command command;
+    pid_t ranks[WORKERS + 2];
+    (void)state;
+    faults_start_long(&started, "run.survive=yes run.workers=4 run.servers=2 comm.name=ps_async "
+                                "run.timeout_s=8 eval.every=0");
+    faults_await_ranks(&started, ranks, WORKERS + 2);
+    usleep(1500000);
+    kill(ranks[WORKERS], SIGKILL);
+    command_finish(&started, &command, deadline_s);
+    assert_int_equal(command.exit_code, 1);
+    expect_words("a server", command.err, (const char *const[]){"rank 4 (", "killed", NULL});
+    command_free(&command);
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *settings, *words;
+    } rows[] = {
+        {"comm.name=ps_cpu run.servers=0", "the workers of comm 'ps_cpu' need each other's"},
+        {"comm.name=ps_cpu", "the workers of comm 'ps_cpu' need each other's"},
+        {"comm.name=shm run.servers=0", "whose servers keep the model:"},
+        {"comm.name=ps_async run.servers=0", "give run.servers"},
+        {"comm.name=ps_async comm.transport=verbs", "comm.transport = verbs"},
+    };
+    struct command command;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        dpbench(&command, deadline_s, SURVIVE "eval.every=0 %s", rows[i].settings);
+        if (command.exit_code != 2)
+            fail_msg("%s: exit code %d: %s", rows[i].settings, command.exit_code, command.err);
+        expect_words(rows[i].settings, command.err, (const char *const[]){rows[i].words, NULL});
+        command_free(&command);
+    }
+    dpbench(&command, deadline_s,
+            "comm -c base.ini comm.name=ps_async run.servers=1 run.survive=yes");
+    assert_int_equal(command.exit_code, 2);
+    expect_words("comm", command.err, (const char *const[]){"leave run.survive out", NULL});
+    command_free(&command);
+}
+
+static int setup(void **state)
+{
+    char plugins[512];
+    snprintf(plugins, sizeof plugins, "%s/tests/plugins:%s/plugins", build_directory(),
+             build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
+    traces_adopt_orphans();
+    return faults_setup(state);
+}
+
+int main(void)
+{
+    static const char *const moments[] = {"",
+                                          APART,
+                                          "comm.bound=1 run.delay=exponential(1ms)",
+                                          "comm.softsync=3 comm.rate=staleness",
+                                          "comm.policy=k_sync comm.k=3 run.delay=exponential(1ms)",
+                                          "comm.policy=k_batch_sync comm.k=4 " APART,
+                                          "comm.policy=k_async comm.k=3",
+                                          "comm.push_every=4 comm.fetch_every=3 run.comm_cores=1 "
+                                          "optimizer.momentum=0"};
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+        add_case(test_phase, &phases[i], "%s", phases[i].settings);
+    for (size_t i = 0; i < sizeof moments / sizeof *moments; i++)
+        add_case(test_any_moment, moments[i], "two workers die, %s", moments[i]);
+    add_case(test_evaluations, NULL, "evaluations are of the whole test set");
+    add_case(test_checkpoint, NULL, "checkpoints");
+    add_case(test_table, NULL, "the table says how many are left");
+    add_case(test_ends, NULL, "rank 0, the proofs, failures: the job ends");
+    add_case(test_server_dies, NULL, "a server: the job ends");
+    add_case(test_refusals, NULL, "refusals");
+    return run_cases("survive", setup, sandbox_teardown);
+}
