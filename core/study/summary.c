@@ -286,12 +286,13 @@ static void summarise_losses(const struct dpb_summary_args *args, struct dpb_sum
         double sum = 0;
         uint32_t n = 0;
         for (uint32_t w = 0; w < args->n_workers; w++) {
-            if (k >= dpb_journal_records(args->journals[w]))
-                continue; /* lost before */
+            if (k >= dpb_journal_records(args->journals[w]) ||
+                args->journals[w]->records[k].has_no_loss)
+                continue; /* it was lost before, or stopped */
             sum += args->journals[w]->records[k].loss;
             n++;
         }
-        summary->loss[k] = sum / n;
+        summary->loss[k] = n > 0 ? sum / n : k > 0 ? summary->loss[k - 1] : NAN;
     }
 }
 

@@ -341,6 +341,11 @@ void dpb_account_leave(int64_t entered_ns)
         dpb_trace(DPB_TRACE_EXPOSED, 0, entered_ns, now);
 }
 
+void dpb_account_stopped(void)
+{
+    account.record.has_no_loss = true;
+}
+
 void dpb_account_loss(double loss)
 {
     account.record.loss = loss;

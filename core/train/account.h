@@ -52,6 +52,7 @@ void dpb_account_mark(dpb_part part);
 int64_t dpb_account_enter(void);
 void dpb_account_leave(int64_t entered_ns);
 void dpb_account_loss(double loss); /* of the step; once before its end */
+void dpb_account_stopped(void);     /* likewise: it has none, as its forward was stopped */
 void dpb_account_end(void);         /* ends the step and writes its record; twice is harmless */
 
 /* By the device: whether a step has ended that it has not told of; and what it tells. */

@@ -24,6 +24,11 @@ static uint64_t minimum(uint64_t a, uint64_t b)
 
 /* ---- an exchange --------------------------------------------------------------------------- */
 
+static bool may_drop(const struct dpb_contract *contract)
+{
+    return contract->consistency == DPB_PARTIAL || contract->consistency == DPB_BATCHES;
+}
+
 dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rate, double scale,
                               bool plain)
 {
@@ -34,6 +39,9 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
                                        .seal = dpb_step_seal(number, plain)};
     exchange->next_bucket = 0;
     exchange->staging.next_event = 0;
+    exchange->given_up = false;
+    exchange->may_stop =
+        may_drop(&exchange->plan.contract) && exchange->engine.ops && !exchange->engine.ops->queues;
     if (exchange->is_late) /* at the step's end */
         return DPB_OK;
     int64_t entered_ns = dpb_account_enter();
@@ -98,6 +106,22 @@ dpb_status dpb_exchange_look(void *exchange_, bool *cancelled)
     return DPB_OK;
 }
 
+/* Its status is the device's word that it has left the pass; nobody reports it. */
+static dpb_status on_progress(void *context)
+{
+    struct dpb_exchange *exchange = context;
+    DPB_TRY(dpb_exchange_move(exchange));
+    if (!exchange->may_stop)
+        return DPB_OK;
+    DPB_TRY(dpb_exchange_look(exchange, &exchange->given_up));
+    return exchange->given_up ? DPB_INTERRUPTED : DPB_OK;
+}
+
+dpb_status dpb_exchange_passed(const struct dpb_exchange *exchange, dpb_status status)
+{
+    return exchange->given_up && status == DPB_INTERRUPTED ? DPB_OK : status;
+}
+
 dpb_status dpb_exchange_give_up(struct dpb_exchange *exchange)
 {
     return hand_over_buckets(exchange, exchange->layout.n_elements, NULL);
@@ -158,6 +182,7 @@ static dpb_status expose(struct dpb_exchange *exchange,
 dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
 {
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
+    exchange->may_stop = false; /* evaluations are passes, too */
     dpb_status status = expose(exchange, exchange->is_late ? dpb_late_turn : end_step);
     exchange->engine.weights_changed = true;
     return status;
@@ -323,7 +348,7 @@ struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange)
 {
     return (struct dpb_hooks){.context = exchange,
                               .final = on_final,
-                              .progress = dpb_exchange_move,
+                              .progress = on_progress,
                               .capture = on_capture,
                               .join = on_join,
                               .replay = on_replay,

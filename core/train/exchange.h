@@ -67,9 +67,13 @@ struct dpb_exchange {
     struct dpb_step step; /* of the last one begun */
     uint64_t next_bucket;
     struct dpb_staging staging;
-    bool takes_events;          /* the strategy's work is enqueued behind the device's */
-    bool captures;              /* a step's exchange may be captured with its last backward */
-    bool is_late;               /* comm.late: it goes on in the step behind it */
+    bool takes_events; /* the strategy's work is enqueued behind the device's */
+    bool captures;     /* a step's exchange may be captured with its last backward */
+    bool is_late;      /* comm.late: it goes on in the step behind it */
+    /* The strategy may drop the gradients of the step under way. Devices of the host then leave
+     * their pass between two ops. What a GPU has been given it does to the end. */
+    bool may_stop;
+    bool given_up;              /* it drops them: what is left of the step is left out */
     struct dpb_event *pending;  /* the weights are new when it fires; NULL: they are */
     struct dpb_event *replayed; /* what the strategy's `replay` gave; NULL: no launch was it */
 };
@@ -112,7 +116,9 @@ dpb_status dpb_exchange_move(void *exchange);
 /* Begun: moves the strategy on, and asks whether this step's gradients will be dropped. A
  * dpb_delay_look. */
 dpb_status dpb_exchange_look(void *exchange, bool *cancelled);
-/* In that case, in place of a backward: all buckets are handed over as they are. */
+/* What a pass of the device returned; DPB_OK where it left the pass since the step is given up. */
+dpb_status dpb_exchange_passed(const struct dpb_exchange *exchange, dpb_status status);
+/* Of a step that is given up: all buckets are handed over as they are. */
 dpb_status dpb_exchange_give_up(struct dpb_exchange *exchange);
 /* Waits until the weights are those of the next forward; or, where the device and the strategy do
  * so by themselves, sees to it that the next forward will. */

@@ -33,7 +33,8 @@ struct dpb_record {
     int64_t data_wait_ns, forward_ns, delay_ns, backward_ns, optimizer_ns;
     int64_t comm_exposed_ns, comm_hidden_ns, comm_wait_peer_ns;
     uint64_t comm_bytes;
-    double loss; /* mean of this rank's samples */
+    double loss;      /* mean of this rank's samples */
+    bool has_no_loss; /* its forward was stopped: the gradients would have been dropped */
     double learning_rate;
 };
 

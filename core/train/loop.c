@@ -376,14 +376,41 @@ static dpb_status delay_gradients(struct dpb_trainer *t, uint32_t micro_batch)
 static dpb_status go_backward(struct dpb_trainer *t, const struct dpb_pass *pass,
                               const struct dpb_hooks *hooks, uint32_t micro_batch)
 {
-    struct dpb_engine *engine = &t->exchange.engine;
-    bool cancelled;
-    DPB_TRY(dpb_exchange_look(&t->exchange, &cancelled));
-    dpb_staging_begin(&t->exchange, micro_batch);
-    if (!cancelled)
-        return engine->ops->backward(engine->program, pass, hooks);
-    return micro_batch + 1 == t->experiment->accumulate ? dpb_exchange_give_up(&t->exchange)
-                                                        : DPB_OK;
+    struct dpb_exchange *exchange = &t->exchange;
+    struct dpb_engine *engine = &exchange->engine;
+    DPB_TRY(dpb_exchange_look(exchange, &exchange->given_up));
+    dpb_staging_begin(exchange, micro_batch);
+    return exchange->given_up
+               ? DPB_OK
+               : dpb_exchange_passed(exchange, engine->ops->backward(engine->program, pass, hooks));
+}
+
+/* *loss: of its samples, where forward comes to its end. */
+static dpb_status go_forward(struct dpb_trainer *t, const struct dpb_pass *pass,
+                             const struct dpb_batch *batch, const struct dpb_hooks *hooks,
+                             double *loss)
+{
+    struct dpb_exchange *exchange = &t->exchange;
+    struct dpb_engine *engine = &exchange->engine;
+    struct dpb_outcome outcome = {.loss = 0};
+    DPB_TRY(dpb_exchange_passed(
+        exchange, engine->ops->forward(engine->program, pass, batch, hooks, &outcome)));
+    if (!exchange->given_up)
+        engine->weights_changed = false;
+    *loss = outcome.loss;
+    return DPB_OK;
+}
+
+/* A step that was given up has handed over nothing that counts. *loss: of all its samples. */
+static dpb_status end_given_up(struct dpb_trainer *t, uint32_t n_forward, double *loss)
+{
+    if (!t->exchange.given_up)
+        return DPB_OK;
+    if (n_forward < t->experiment->accumulate) {
+        dpb_account_stopped();
+        *loss = 0.0;
+    }
+    return dpb_exchange_give_up(&t->exchange);
 }
 
 dpb_status dpb_train(struct dpb_trainer *t)
@@ -403,6 +430,7 @@ dpb_status dpb_train(struct dpb_trainer *t)
             return end_training(t);
 
         double rate = dpb_train_rate(t), loss = 0.0;
+        uint32_t n_forward = 0; /* micro-batches whose forward came to its end */
         dpb_account_begin(rate);
         watch_warm_up(t);
         if (training && !held_back)
@@ -411,26 +439,30 @@ dpb_status dpb_train(struct dpb_trainer *t)
         for (uint32_t i = 0; i < x->accumulate; i++) {
             const struct dpb_pass pass = pass_of(t, i, training);
             struct dpb_feed_batch input;
-            struct dpb_outcome outcome;
-            DPB_TRY(dpb_feed_next(t->feed, &input));
+            double of_batch;
+            DPB_TRY(dpb_feed_next(t->feed, &input)); /* of a step that is given up, too */
             dpb_account_mark(DPB_PART_DATA);
+            if (exchange->given_up)
+                continue;
 
-            DPB_TRY(engine->ops->forward(engine->program, &pass, &input.batch, &hooks, &outcome));
+            DPB_TRY(go_forward(t, &pass, &input.batch, &hooks, &of_batch));
             dpb_account_mark(DPB_PART_FORWARD);
-            engine->weights_changed = false;
-            loss += outcome.loss / x->accumulate;
-            if (!training)
+            loss += of_batch / x->accumulate;
+            n_forward += !exchange->given_up;
+            if (!training || exchange->given_up)
                 continue;
 
             DPB_TRY(delay_gradients(t, i));
             DPB_TRY(go_backward(t, &pass, &hooks, i));
             if (held_back)
                 DPB_TRY(look_for_overflow(engine, &overflow));
-            dpb_statistics_add(&t->statistics, i, x->accumulate);
-            if (i + 1 == x->accumulate && !held_back)
+            if (!exchange->given_up)
+                dpb_statistics_add(&t->statistics, i, x->accumulate);
+            if (!exchange->given_up && i + 1 == x->accumulate && !held_back)
                 dpb_statistics_move(&t->statistics);
             dpb_account_mark(DPB_PART_BACKWARD);
         }
+        DPB_TRY(end_given_up(t, n_forward, &loss));
         dpb_account_loss(loss);
         if (training)
             DPB_TRY(held_back ? exchange_if_finite(t, rate, scale, overflow)

@@ -1,12 +1,14 @@
 /* needs: plain waits cells */
 /*
- * test_stragglers.c - beside exponential delays the updates of k_sync and k_batch_sync take the
+ * test_stragglers.c - beside exponential delays updates by comm.policy take the
  * time that Dutta et al. (AISTATS 2018) derive. W workers on the timed device, mean delay m, K
  * gradients an update:
  *
  *     k_sync         base + m (H(W) - H(W - K)), the K-th smallest of W delays
  *     k_batch_sync   base (1 + (K - 1) / W) + m K / W, for W workers together give W / m gradients
  *                    a second; but each of the K - 1 before the last has its worker begin anew
+ *     k_async        base + m (H(W) - H(W - K)), for delays that have begun have the same rest
+ *     k_batch_async  base + m K / W
  *
  * `base`, an update without delays, is measured just before, with as many processes. A process that
  * only sleeps beside both runs shows how late the machine wakes. An update may be off by a tenth,
@@ -38,11 +40,19 @@ static double within = 0.1;
 static const struct policy {
     const char *name;
     unsigned workers, k;
-} policies[] = {{"k_sync", 4, 2}, {"k_batch_sync", 4, 4}, {"k_sync", 8, 5}, {"k_batch_sync", 8, 4}};
+} policies[] = {{"k_sync", 4, 2},        {"k_batch_sync", 4, 4}, {"k_async", 4, 2},
+                {"k_batch_async", 4, 3}, {"k_sync", 8, 5},       {"k_batch_sync", 8, 4},
+                {"k_async", 8, 5},       {"k_batch_async", 8, 4}};
+enum { USUAL = 4 /* of them, of 4 workers */ };
 
 static bool is_batch(const struct policy *policy)
 {
     return strstr(policy->name, "batch") != NULL;
+}
+
+static bool is_named(const struct policy *policy, const char *name)
+{
+    return strcmp(policy->name, name) == 0;
 }
 
 /* What the paper says that delays add to an update. */
@@ -83,11 +93,12 @@ static double planned_ms(const struct policy *policy, uint64_t seed)
 }
 
 /* The next seed from `seed` on by which the delays of `steps` have the mean that they are
- * expected to have: of so few it would be off by 8 %. The workers of k_batch_sync are in no
+ * expected to have: of so few it would be off by 8 %. The workers of the other policies are in no
  * common step, so any seed will do. */
 static uint64_t choose_seed(const struct policy *policy, uint64_t seed)
 {
-    while (!is_batch(policy) && fabs(planned_ms(policy, seed) / delay_ms(policy) - 1.0) > 0.005)
+    while (is_named(policy, "k_sync") &&
+           fabs(planned_ms(policy, seed) / delay_ms(policy) - 1.0) > 0.005)
         seed++;
     return seed;
 }
@@ -115,7 +126,9 @@ static double error_of(const struct policy *policy, const char *comm, uint64_t s
 {
     char settings[96];
     /* Half of the steps of k_batch_sync are cancelled, or somewhat less. */
-    const unsigned n_steps = is_batch(policy) ? 2 * gradients / policy->workers : steps;
+    const unsigned n_steps = is_named(policy, "k_sync")         ? steps
+                             : is_named(policy, "k_batch_sync") ? 2 * gradients / policy->workers
+                                                                : gradients / policy->workers;
     snprintf(settings, sizeof settings, "run.delay=exponential(%dms) run.seed=%llu", MEAN_MS,
              (unsigned long long)seed);
     struct timed_napper napper;
@@ -123,7 +136,8 @@ static double error_of(const struct policy *policy, const char *comm, uint64_t s
     const double base = update_ms(policy, comm, n_steps, "");
     const double is = update_ms(policy, comm, n_steps, settings);
     const double late = timed_napper_stop(&napper);
-    const double begins = is_batch(policy) ? 1.0 + (policy->k - 1.0) / policy->workers : 1.0;
+    const double begins =
+        is_named(policy, "k_batch_sync") ? 1.0 + (policy->k - 1.0) / policy->workers : 1.0;
     const double expected = begins * base + delay_ms(policy);
     print_message("%s, %u of %u, %s: base %.2f ms, an update %.2f ms, expected %.2f ms (%+.1f %%), "
                   "wakes %.2f ms late\n",
@@ -156,6 +170,39 @@ static void test_deaf(void **state)
                  error * 100.0);
 }
 
+/* Worker 0 gives a gradient, begins its next batch, and is cancelled in that one's forward or
+ * backward, when the delay of worker 1 is over: it leaves the pass there. Worker 1 does all of its
+ * own. *part: the mean time of worker 0's as a share of worker 1's. */
+static double share_of_pass(const char *comm, const char *part, int delay_ms)
+{
+    struct command command;
+    char of_0[64], of_1[64];
+    snprintf(of_0, sizeof of_0, "ranks.0.breakdown_ns.%s", part);
+    snprintf(of_1, sizeof of_1, "ranks.1.breakdown_ns.%s", part);
+    timed_run(&command, 0,
+              "comm.name=%s comm.policy=k_batch_sync comm.k=2 run.workers=2 run.servers=1 "
+              "run.batch=1 run.prove=no device.forward=60 device.backward=60 run.steps=20 "
+              "run.delay=constant(%dms) run.delay_ranks=1",
+              comm, delay_ms);
+    const double share = json_number_at(command.json, of_0) / json_number_at(command.json, of_1);
+    const json_t *losses = json_at(command.json, "loss");
+    for (size_t i = 0; i < json_array_size(losses); i++)
+        assert_true(json_is_number(json_array_get(losses, i)));
+    assert_true(json_number_at(command.json, "strategy.age.dropped_share") > 0.2);
+    command_free(&command);
+    return share;
+}
+
+/* Half of worker 0's passes end after half of their time; of a deaf one none does. */
+static void test_stops(void **state)
+{
+    const bool forward = strcmp(*state, "forward") == 0;
+    const double stops = share_of_pass("ps_async", *state, forward ? 30 : 90);
+    const double deaf = share_of_pass("mutant_async comm.mutation=deaf", *state, forward ? 30 : 90);
+    print_message("%s: %.3f of a whole one, deaf %.3f\n", (const char *)*state, stops, deaf);
+    assert_true(stops < 0.85 && deaf > 0.95);
+}
+
 static int setup(void **state)
 {
     char plugins[512];
@@ -174,10 +221,12 @@ int main(void)
         gradients *= 4;
         within /= 2;
     }
-    for (size_t i = 0; i < (all ? sizeof policies / sizeof *policies : 2); i++)
+    for (size_t i = 0; i < (all ? sizeof policies / sizeof *policies : USUAL); i++)
         add_case(test_formula, &policies[i], "%s, %u of %u: the time of an update",
                  policies[i].name, policies[i].k, policies[i].workers);
     add_case(test_deaf, &policies[0], "k_sync with workers that do not stop takes longer");
     add_case(test_deaf, &policies[1], "k_batch_sync with workers that do not stop takes longer");
+    add_case(test_stops, "forward", "a cancelled worker leaves its forward pass");
+    add_case(test_stops, "backward", "a cancelled worker leaves its backward pass");
     return run_cases("stragglers", setup, timed_teardown);
 }
