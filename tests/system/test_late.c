@@ -4,6 +4,7 @@
  * implementation that applies each gradient one step late; core finds strategies that lose a
  * gradient, apply it twice or are later than that; and what cannot be late is refused by name.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ enum { STEPS = 11, EXIT_REFUSED = 2, EXIT_VERIFICATION = 3 };
 struct serial {
     struct oracle oracle;
     double *weights, *velocity, *sum;
+    double clip_norm, trust; /* 0: none; trust: of lars */
 };
 
 /* The sum over workers and micro-batches at oracle.weights, in the order of the ranks. */
@@ -44,25 +46,61 @@ static void sum_gradients(struct serial *s, uint64_t step)
     free(own);
 }
 
+static double squares_of(const double *values, const struct dpb_tensor *tensor)
+{
+    double sum = 0.0;
+    for (uint64_t e = tensor->offset; e < tensor->offset + tensor->n_elements; e++)
+        sum += values[e] * values[e];
+    return sum;
+}
+
+/* Of the mean gradient, so that its norm is clip_norm at most. */
+static double clipped(const struct serial *s, double scale)
+{
+    double squares = 0.0;
+    for (uint32_t t = 0; t < s->oracle.graph->n_tensors; t++)
+        squares += squares_of(s->sum, &s->oracle.graph->tensors[t]);
+    return scale * fmin(1.0, s->clip_norm / (scale * sqrt(squares) + 1e-6));
+}
+
+/* You, Gitman, Ginsburg 2017: what a tensor's rate is multiplied by. */
+static double local_rate(const struct serial *s, const struct dpb_tensor *tensor, double scale)
+{
+    const double weights = sqrt(squares_of(s->weights, tensor));
+    const double gradients = scale * sqrt(squares_of(s->sum, tensor));
+    return tensor->decays ? s->trust * weights / (gradients + DECAY * weights) : 1.0;
+}
+
 static void update(struct serial *s)
 {
     const struct dpb_experiment *x = s->oracle.experiment;
-    const double scale = 1.0 / ((double)x->n_workers * x->accumulate);
+    const double mean = 1.0 / ((double)x->n_workers * x->accumulate);
+    const double scale = s->clip_norm > 0.0 ? clipped(s, mean) : mean;
     for (uint32_t t = 0; t < s->oracle.graph->n_tensors; t++) {
         const struct dpb_tensor *tensor = &s->oracle.graph->tensors[t];
         const double decay = tensor->decays ? DECAY : 0.0;
+        const double local = s->trust > 0.0 ? RATE * local_rate(s, tensor, scale) : 1.0;
+        const double rate = s->trust > 0.0 ? 1.0 : RATE;
         for (uint64_t e = tensor->offset; e < tensor->offset + tensor->n_elements; e++) {
-            s->velocity[e] =
-                MOMENTUM * s->velocity[e] + (scale * s->sum[e] + decay * s->weights[e]);
-            s->weights[e] -= RATE * s->velocity[e];
+            s->velocity[e] = MOMENTUM * s->velocity[e] +
+                             (local * scale * s->sum[e] + local * decay * s->weights[e]);
+            s->weights[e] -= rate * s->velocity[e];
         }
     }
+}
+
+static double number_in(const char *settings, const char *option)
+{
+    const char *at = strstr(settings, option);
+    return at ? atof(at + strlen(option)) : 0.0;
 }
 
 /* A gradient computed in step n is in the weights of step n + 1 + `late`. */
 static void train_serially(struct serial *s, const char *settings, bool late)
 {
     oracle_open(&s->oracle, settings);
+    s->clip_norm = number_in(settings, "optimizer.clip_norm=");
+    s->trust = number_in(settings, "optimizer.trust=");
     const size_t bytes = s->oracle.graph->n_elements * sizeof(double);
     s->weights = oracle_arena(&s->oracle);
     s->velocity = oracle_arena(&s->oracle);
@@ -86,15 +124,21 @@ static void serial_free(struct serial *s)
     oracle_close(&s->oracle);
 }
 
-/* The first tensor with other bits; NULL: none. */
+/* The first tensor with other bits, or, where norms are sums in an order of core's own, with other
+ * values; NULL: none. */
 static const char *first_difference(const struct serial *s, const struct weights *weights)
 {
+    const double bound = s->clip_norm > 0.0 || s->trust > 0.0 ? 1e-12 : 0.0;
     for (uint32_t t = 0; t < s->oracle.graph->n_tensors; t++) {
         const struct dpb_tensor *tensor = &s->oracle.graph->tensors[t];
         const struct weight_tensor *is = oracle_tensor(weights, "", tensor);
         assert_true(is->fp64);
-        if (memcmp(is->values, s->weights + tensor->offset, is->n_elements * sizeof(double)) != 0)
-            return tensor->name;
+        for (uint64_t i = 0; i < is->n_elements; i++) {
+            const double expected = s->weights[tensor->offset + i], value = weights_value(is, i);
+            if (bound > 0.0 ? !(fabs(value - expected) <= bound * fmax(1.0, fabs(expected)))
+                            : memcmp(&value, &expected, sizeof value) != 0)
+                return tensor->name;
+        }
     }
     return NULL;
 }
@@ -111,6 +155,10 @@ static const char *const forms[] = {
     "comm.name=ps_cpu run.workers=3 comm.bucket=1000 eval.every=1",
     "comm.name=ps_cpu run.workers=2 run.servers=2 comm.bucket=296 run.comm_cores=1",
     "comm.name=hierarchical run.workers=3 comm.hosts=2+1 comm.interface=lo",
+    "comm.name=shm run.workers=3 run.accumulate=2 comm.bucket=296 optimizer.clip_norm=0.05",
+    "comm.name=ring_tcp run.workers=2 run.comm_cores=1 optimizer.clip_norm=0.05",
+    "comm.name=shm run.workers=2 comm.bucket=104 optimizer.name=lars optimizer.trust=0.02",
+    "comm.name=ring_tcp run.workers=3 comm.bucket=104 optimizer.name=lars optimizer.trust=0.02",
 };
 
 static void test_oracle(void **state)

@@ -153,6 +153,33 @@ TEST(test_identity)
     }
 }
 
+/* comm.late: the losses of `shm`, which test_late.c proves: of two workers any order of a sum has
+ * the same bits. */
+static void test_late(void **state)
+{
+    static const char terms[] =
+        "run.precision=fp64 run.steps=8 run.warmup_steps=0 "
+        "optimizer.learning_rate=0.1 optimizer.momentum=0.9 comm.bucket=296";
+    struct command late, synchronous;
+    char settings[512];
+    (void)state;
+    snprintf(settings, sizeof settings, MPI "run.prove=yes comm.late=1 %s", terms);
+    json_t *together = run(2, settings);
+    assert_string_equal(json_text_at(together, "strategy.consistency"), "late(1)");
+    assert_string_equal(json_text_at(together, "verification.after"), "pass");
+    dpbench(&late, deadline_s,
+            FAULTS_BASE "eval.every=0 comm.name=shm run.workers=2 comm.late=1 %s", terms);
+    dpbench(&synchronous, deadline_s, FAULTS_BASE "eval.every=0 comm.name=shm run.workers=2 %s",
+            terms);
+    const json_t *losses = json_at(together, "loss");
+    assert_int_equal(json_array_size(losses), 8);
+    assert_true(json_equal(losses, json_at(late.json, "loss")));
+    assert_false(json_equal(losses, json_at(synchronous.json, "loss")));
+    json_decref(together);
+    command_free(&late);
+    command_free(&synchronous);
+}
+
 /* The bytes of a step: of `mpi` those of an all-reduce over all workers; as many go across or are
  * read and written within machines where those are equal. */
 static double expect_reported(int workers, const char *strategy)
@@ -301,6 +328,7 @@ int main(void)
     if (have_stand_in("comm_nccl") && !on_gpu())
         add_case(test_inside_nccl, NULL, "between machines with NCCL inside");
     add_case(test_identity, NULL, "the same training run");
+    add_case(test_late, NULL, "one step late");
     add_case(test_what_is_reported, NULL, "what is reported");
     add_case(test_opened_again, NULL, "opened again");
     add_case(test_refused, NULL, "refused by name");

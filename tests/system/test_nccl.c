@@ -290,6 +290,8 @@ TEST(test_refusals)
     training_free(&run);
     expect_refused("run.comm_cores=1", (const char *const[]){"run.comm_cores", "nccl", NULL});
     expect_refused("run.servers=1", (const char *const[]){"run.servers", "nccl", NULL});
+    expect_refused("comm.late=1",
+                   (const char *const[]){"comm.late = 1 needs weights", "host", NULL});
     expect_refused("run.mode=forward", (const char *const[]){"run.mode", "nccl", NULL});
     expect_refused("comm.min_ctas=3 comm.max_ctas=2",
                    (const char *const[]){"comm.min_ctas = 3", "comm.max_ctas = 2", NULL});
