@@ -1,14 +1,15 @@
-"""What ps_async costs and gains: an exchange beside ps_cpu's; four workers, one of them slow, beside
-four that do not exchange."""
+"""What ps_async costs and gains: an exchange beside ps_cpu's, and beside a parameter server of
+PyTorch's RPC; four workers, one of them slow, beside four that do not exchange."""
 
 import os
 
 from compare import LESS, Row
-from programs import dpbench
+from programs import dpbench, pytorch
 
 ROUNDS = 3
 SECONDS = 3  # timed, of each program
 NETWORK = "densenet40_k12"  # 1,019,722 parameters: 4 MB pushed and 4 MB pulled
+LARGE, PARAMETERS = "mlp", 20922378  # 84 MB each way, and little to compute between exchanges
 OF_PS_CPU = 0.8
 OF_ALONE = 0.95
 
@@ -34,12 +35,18 @@ def rows(context):
     if context.cores < 2:
         return []
     apart = ["comm.hosts=1+1", "comm.interface=lo"]
+    # In one bucket: nothing of the push is hidden, as nothing of the peer's is.
+    whole = [*apart, f"model.name={LARGE}", "comm.bucket=1GiB"]
     free = beside_a_straggler(context, "independent")
     return [
         [Row("push and pull of 4 MB, ps_async / ps_cpu", "ns", exchange(context, "ps_async"),
              exchange(context, "ps_cpu"), OF_PS_CPU, by=LESS, rounds=ROUNDS)],
         [Row("the same, both by messages", "ns", exchange(context, "ps_async", *apart),
              exchange(context, "ps_cpu", *apart), by=LESS, rounds=ROUNDS)],
+        [Row("push and pull of 84 MB by TCP, ps_async / PyTorch's RPC", "ns",
+             exchange(context, "ps_async", *whole),
+             pytorch(context, "torch_rpc.py", PARAMETERS, SECONDS, rate="step_ns"), by=LESS,
+             rounds=ROUNDS)],
         [Row("4 workers, one slow, ps_async / alone", "images/s",
              beside_a_straggler(context, "ps_async", "run.servers=1"), free, OF_ALONE,
              rounds=ROUNDS),
