@@ -4,9 +4,10 @@
  * runs of LeNet, one after the other, beside a program that loads the machine at random.
  *
  * Neighbours are pairs, as of a gate. Each of 100 comparisons takes 10 of the 20 pairs and says at
- * random which run of a pair is the base's. Runs are compared as they are: disturbed ones allow no
- * conclusion. Then they are compared as if none had been found disturbed. There the intervals alone
- * must hold: 95 % ones, and all comparisons share 40 runs, so twice that share is the limit.
+ * random which run of a pair is the base's. Disturbed runs allow no conclusion; where most
+ * comparisons have none, the test decides nothing and is skipped. Printed, and no part of the test:
+ * how often the intervals alone differ, as if no run had been found disturbed. One in 20 does by
+ * definition, and 100 comparisons of the same 40 runs are far from independent.
  */
 #include <math.h>
 #include <signal.h>
@@ -128,13 +129,12 @@ static const char *verdict_of(json_t *const sides[2], bool paired, char verdict[
     return verdict;
 }
 
-/* By pairs, as gate, and without, as compare. */
-static void expect_few(bool clean, int most_alarms)
+/* Where `clean`, as if no run had been found disturbed. By pairs, as gate, and without, as compare. */
+static void count_alarms(bool clean, int n_alarms[2], int n_none[2])
 {
     static const char *const names[2] = {"compare", "gate"};
     struct dpb_config *config = dpb_config_create();
     struct dpb_sweep *sweep = NULL;
-    int n_alarms[2] = {0}, n_equal[2] = {0}, n_none[2] = {0};
     assert_int_equal(dpb_sweep_create(config, &sweep), DPB_OK);
     sweep->repeats = TAKEN;
     for (int i = 0; i < COMPARISONS; i++) {
@@ -144,35 +144,34 @@ static void expect_few(bool clean, int most_alarms)
             char verdict[64];
             verdict_of(sides, paired == 1, verdict);
             n_alarms[paired] += strcmp(verdict, "faster") == 0 || strcmp(verdict, "slower") == 0;
-            n_equal[paired] += strncmp(verdict, "equal", 5) == 0;
             n_none[paired] += strcmp(verdict, "no conclusion") == 0;
         }
         json_decref(sides[0]);
         json_decref(sides[1]);
     }
-    for (int paired = 0; paired < 2; paired++) {
-        print_message("%s%s: %d of %d different, %d equal, %d without a conclusion\n",
-                      names[paired], clean ? ", as if none was disturbed" : "", n_alarms[paired],
-                      COMPARISONS, n_equal[paired], n_none[paired]);
-        assert_true(n_alarms[paired] <= most_alarms);
-    }
+    for (int paired = 0; paired < 2; paired++)
+        print_message("%s%s: %d of %d different, %d without a conclusion\n", names[paired],
+                      clean ? ", as if none was disturbed" : "", n_alarms[paired], COMPARISONS,
+                      n_none[paired]);
     dpb_sweep_destroy(sweep);
     dpb_config_destroy(config);
 }
 
-TEST(test_as_measured)
+TEST(test_false_alarms)
 {
-    expect_few(false, 5);
-}
-
-TEST(test_intervals_alone)
-{
-    expect_few(true, 10);
+    int n_alarms[2] = {0}, n_none[2] = {0};
+    count_alarms(true, (int[2]){0}, (int[2]){0});
+    count_alarms(false, n_alarms, n_none);
+    for (int paired = 0; paired < 2; paired++)
+        assert_true(n_alarms[paired] <= 5);
+    if (n_none[0] > COMPARISONS / 2 || n_none[1] > COMPARISONS / 2) {
+        print_message("too many disturbed runs to decide\n");
+        skip();
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_measured),
-                                       cmocka_unit_test(test_intervals_alone)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_false_alarms)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
