@@ -129,7 +129,7 @@ static const char *verdict_of(json_t *const sides[2], bool paired, char verdict[
     return verdict;
 }
 
-/* Where `clean`, as if no run had been found disturbed. By pairs, as gate, and without, as compare. */
+/* By pairs, as gate, and without, as compare. `clean`: as if no run had been found disturbed. */
 static void count_alarms(bool clean, int n_alarms[2], int n_none[2])
 {
     static const char *const names[2] = {"compare", "gate"};
