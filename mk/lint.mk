@@ -12,6 +12,7 @@ LINT_PYTHON := $(shell grep -lE '^\#!/usr/bin/env python3' -r tools bench tests 
 .PHONY: lint lint-deps lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
 lint: lint-deps lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
 lint-deps:
+	$(Q)mkdir -p $(BUILD)
 	$(Q)tools/packages clang clang-format clang-tidy cppcheck shellcheck
 lint-format:
 	$(Q)clang-format --dry-run --Werror $(LINT_C)

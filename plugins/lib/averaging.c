@@ -159,12 +159,11 @@ static void update_piece(const struct averaging *self, uint64_t bucket, struct p
 static void update_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
                         int64_t until_ns)
 {
-    const struct averaging *self = strategy;
     const struct strategy *base = strategy;
     do {
         struct piece piece =
             strategy_piece(base, bucket, length, *at, base->arenas.layout.weight_type);
-        update_piece(self, bucket, piece);
+        update_piece(strategy, bucket, piece);
         *at += piece.n;
     } while (*at < length && base->host->now_ns() < until_ns);
     if (*at == length)

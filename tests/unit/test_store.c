@@ -52,9 +52,11 @@ static dpb_status waiting_get(struct trial_scratch *scratch)
     size_t bytes = sizeof value;
     int64_t begin = dpb_now_ns();
     if (dpb_world.rank == 1) {
+        DPB_TRY(dpb_store.get("waiting", value, &bytes, 0));
         trial_sleep_ms(300);
         return dpb_store.put("late", "abc", 3);
     }
+    DPB_TRY(dpb_store.put("waiting", NULL, 0));
     DPB_TRY(dpb_store.get("late", value, &bytes, 0));
     RANK_CHECK(bytes == 3 && memcmp(value, "abc", 3) == 0);
     RANK_CHECK(dpb_now_ns() - begin > 100000000);
