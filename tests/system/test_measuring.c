@@ -134,7 +134,7 @@ static void test_case(void **state)
  * process that only sleeps beside the run is woken late. */
 TEST(test_delays)
 {
-    enum { STEPS = 40, WARM = 3, WORKERS = 2, TRIES = 3 };
+    enum { STEPS = 40, WARM = 3, WORKERS = 2, TRIES = 5 };
     struct dpb_delay delay;
     double over_ms = INFINITY;
     assert_int_equal(dpb_delay_make("exponential(8 ms)", "", "all", "", WORKERS, 5, &delay),
