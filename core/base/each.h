@@ -17,7 +17,7 @@
 /* Every member of `object`, which may be const, in the order of insertion. NULL is empty. */
 #define dpb_each_member(object, key, value)                                                  \
     for (const char *key = dpb_each_key(object, NULL), *value##_on = key; key && value##_on; \
-         key = dpb_each_key(object, key))                                                    \
+         key = value##_on ? dpb_each_key(object, key) : NULL)                                \
         for (json_t *value = (value##_on = NULL, dpb_each_value(key)); value;                \
              value = NULL, value##_on = key)
 

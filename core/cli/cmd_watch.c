@@ -20,6 +20,7 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "study/live.h"
+#include "train/journal.h"
 
 enum { JOBS = 64, REFRESH_US = 500000 };
 
@@ -100,7 +101,9 @@ static void look_at(struct watching *w, pid_t pid)
     if (dpb_board_watch(fd, &board) != DPB_OK)
         return;
     struct watched *job = NULL;
-    if (dpb_board_about(board)->label[0] != '\0' && !is_rank_of(board, pid))
+    const struct dpb_board_about *about = dpb_board_about(board);
+    if (about->label[0] != '\0' && about->record_bytes == sizeof(struct dpb_record) &&
+        !is_rank_of(board, pid))
         job = place_of(w, pid);
     if (!job) {
         dpb_board_destroy(board);

@@ -106,6 +106,8 @@ struct dpb_links_line {
 dpb_status dpb_links_line_open(const char *name, int fd, const struct dpb_links_limits *limits,
                                struct dpb_links_line *line);
 void dpb_links_line_close(struct dpb_links_line *line);
+/* From now on a message that does not move for so long is an error; negative: none is. */
+dpb_status dpb_links_line_limit(const struct dpb_links_line *line, int64_t limit_ns);
 /* `latency`: one way of a byte. `rate`: messages of each size, each answered by a byte. What was
  * not measured is NaN. */
 dpb_status dpb_links_line_measure(const struct dpb_links_limits *limits,

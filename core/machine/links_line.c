@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -11,7 +12,8 @@
 
 static dpb_status failed(const struct dpb_links_line *line, const char *what)
 {
-    return dpb_fail(DPB_IO, "%s: %s: %s", line->name, what, strerror(errno));
+    const int error = errno == EAGAIN ? ETIMEDOUT : errno;
+    return dpb_fail(DPB_IO, "%s: %s: %s", line->name, what, strerror(error));
 }
 
 static dpb_status send_all(const struct dpb_links_line *line, const char *bytes, uint64_t n)
@@ -56,6 +58,16 @@ dpb_status dpb_links_line_open(const char *name, int fd, const struct dpb_links_
     line->capacity = limits->max_bytes > 0 ? limits->max_bytes : 1;
     line->buffer = calloc(1, line->capacity);
     return line->buffer ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+}
+
+dpb_status dpb_links_line_limit(const struct dpb_links_line *line, int64_t limit_ns)
+{
+    const struct timeval limit = {.tv_sec = limit_ns / 1000000000,
+                                  .tv_usec = limit_ns % 1000000000 / 1000};
+    if (limit_ns > 0 && (setsockopt(line->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
+                         setsockopt(line->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0))
+        return failed(line, "setsockopt");
+    return DPB_OK;
 }
 
 void dpb_links_line_close(struct dpb_links_line *line)

@@ -12,13 +12,19 @@ static const double mib = 1024.0 * 1024.0;
  * reference and model tiny take 5.5 MiB a rank in a control group. */
 static const uint64_t process_bytes = UINT64_C(8) << 20;
 
+/* Of the first `n` ranks, those of a machine. */
+static uint64_t ranks_of(const struct dpb_experiment *x, uint32_t n, uint32_t machine)
+{
+    uint64_t count = 0;
+    for (uint32_t rank = 0; rank < n; rank++)
+        count += machine == UINT32_MAX || x->machines[rank] == machine;
+    return count;
+}
+
 /* The ranks of a machine, and their launcher. */
 static uint64_t processes_of(const struct dpb_experiment *x, uint32_t machine)
 {
-    uint64_t n = 1;
-    for (uint32_t rank = 0; rank < x->n_workers + x->n_servers; rank++)
-        n += machine == UINT32_MAX || x->machines[rank] == machine;
-    return n;
+    return ranks_of(x, x->n_workers + x->n_servers, machine) + 1;
 }
 
 void dpb_fit_of(const struct dpb_experiment *x, uint32_t machine, struct dpb_fit *fit)
@@ -79,13 +85,15 @@ dpb_status dpb_fit_processes(const struct dpb_experiment *x)
 dpb_status dpb_fit_build(struct dpb_experiment *x, uint32_t rank, bool alone)
 {
     const uint64_t n = alone ? 1 : processes_of(x, x->machines[rank]);
+    const uint64_t loaders = alone ? 1 : ranks_of(x, x->n_workers, x->machines[rank]);
     struct dpb_machine_memory memory;
     char why[320];
     dpb_memory_look("", &memory);
     const uint64_t used = n * process_bytes;
-    const uint64_t share = memory.total_bytes > used ? (memory.total_bytes - used) / n : 0;
+    uint64_t share = memory.total_bytes > used ? memory.total_bytes - used : 0;
+    share /= loaders > 0 ? loaders : 1;
     snprintf(why, sizeof why,
-             "data '%s' take more than %.1f MiB, the share of a process in the %.1f MiB that %s: "
+             "data '%s' take more than %.1f MiB, the share of a worker in the %.1f MiB that %s: "
              "take fewer samples or fewer workers, or run.memory = warn to try it",
              x->settings.data.name, (double)share / mib, (double)memory.total_bytes / mib,
              memory.limited ? "its control group may have" : "the machine has");
@@ -93,7 +101,8 @@ dpb_status dpb_fit_build(struct dpb_experiment *x, uint32_t rank, bool alone)
         dpb_alloc_limit(share, why);
     dpb_status status = dpb_experiment_build(x, rank), first;
     dpb_alloc_limit(UINT64_MAX, NULL);
-    if (status == DPB_NO_MEMORY && dpb_first_error(&first))
-        status = first; /* a source gives its own status where memory is refused */
+    /* A source gives its own status where the limit refuses memory. */
+    if (status == DPB_NO_MEMORY && dpb_first_error(&first) && first == DPB_UNSUPPORTED)
+        status = first;
     return status;
 }

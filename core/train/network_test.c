@@ -9,7 +9,9 @@
 #include "world/store.h"
 #include "world/world.h"
 
-static const int64_t pair_limit_ns = INT64_C(600000000000);
+/* Others wait for a pair for so many times what it takes where all goes well. */
+enum { PAIR_PATIENCE = 4 };
+
 static const int64_t longest_message_ns = INT64_C(1000000000);
 
 uint32_t dpb_network_rank(const struct dpb_experiment *experiment, uint32_t machine)
@@ -77,6 +79,8 @@ static dpb_status measure_pair(const struct dpb_experiment *experiment, const ch
     struct dpb_links_line line;
     dpb_status status = dpb_links_line_open(text, fd, &limits, &line);
     line.longest_ns = longest_message_ns;
+    if (status == DPB_OK)
+        status = dpb_links_line_limit(&line, dpb_world.timeout_ns);
     for (int way = 0; way < 2 && status == DPB_OK; way++)
         status =
             (way == 0) == first ? measure_way(&limits, &line, other) : dpb_links_line_answer(&line);
@@ -96,6 +100,14 @@ static dpb_status begins(const char *name, bool *more)
     return DPB_OK;
 }
 
+/* Both ways, latency and rates, and what a message may take beyond its time. */
+static int64_t pair_limit_ns(const struct dpb_settings *settings)
+{
+    return settings->run.timeout_ns +
+           PAIR_PATIENCE * 2 * (DPB_LINKS_SIZES + 1) *
+               (settings->comm_test.seconds_ns + DPB_LINKS_WINDOWS * longest_message_ns);
+}
+
 static dpb_status run_pairs(const struct dpb_experiment *experiment)
 {
     const uint32_t own = experiment->machines[dpb_world.rank];
@@ -111,7 +123,7 @@ static dpb_status run_pairs(const struct dpb_experiment *experiment)
             dpb_world_note("measure", UINT64_MAX, UINT32_MAX);
             if (measures && (own == a || own == b))
                 DPB_TRY(measure_pair(experiment, name, own, own == a ? b : a));
-            DPB_TRY(dpb_store_barrier(name, pair_limit_ns));
+            DPB_TRY(dpb_store_barrier(name, pair_limit_ns(&experiment->settings)));
         }
     }
     return DPB_OK;

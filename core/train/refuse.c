@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "machine/links.h"
 #include "train/estimate.h"
 
 static bool given(const struct dpb_experiment *experiment, const char *section, const char *key)
@@ -121,6 +122,16 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static bool has_link_size(const struct dpb_settings *settings)
+{
+    const struct dpb_links_limits limits = {.min_bytes = settings->comm_test.min_bytes,
+                                            .max_bytes = settings->comm_test.max_bytes};
+    bool any = false;
+    for (uint32_t i = 0; i < DPB_LINKS_SIZES; i++)
+        any = any || dpb_links_wanted(&limits, dpb_links_size(i));
+    return any;
+}
+
 static dpb_status check_network_mode(const struct dpb_experiment *experiment)
 {
     static const char *const unused[] = {
@@ -137,9 +148,11 @@ static dpb_status check_network_mode(const struct dpb_experiment *experiment)
                                    "comm_test.%s is of `dpbench comm`; `dpbench links network` "
                                    "takes comm_test.seconds, min_bytes and max_bytes",
                                    unused[i]);
-    if (experiment->settings.comm_test.max_bytes < 1024)
+    if (!has_link_size(&experiment->settings))
         return dpb_config_fail(experiment->config, DPB_USAGE, "comm_test", "max_bytes",
-                               "comm_test.max_bytes: messages have 1 KiB, 4 KiB, 16 KiB and so on");
+                               "no message has comm_test.min_bytes to comm_test.max_bytes: they "
+                               "have 1 KiB, 4 KiB, 16 KiB and so on, to %llu MiB",
+                               (unsigned long long)dpb_links_size(DPB_LINKS_SIZES - 1) >> 20);
     if (experiment->n_machines < 2)
         return dpb_fail(DPB_USAGE,
                         "all ranks are on one machine: there is no link between machines; start "

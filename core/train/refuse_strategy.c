@@ -132,7 +132,8 @@ static dpb_status check_back(const struct dpb_experiment *experiment)
 {
     const struct dpb_setting *back = dpb_config_get(experiment->config, "comm", "codec_back");
     const struct dpb_codec *codec = dpb_experiment_codec(experiment);
-    if (!back || strcmp(back->value, "no") == 0)
+    bool coded = false;
+    if (!back || !dpb_parse_bool(back->value, &coded) || !coded)
         return DPB_OK;
     if (!codec)
         return dpb_fail(DPB_UNSUPPORTED,

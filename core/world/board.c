@@ -21,6 +21,7 @@ enum { BOARD_PAGE = 4096 };
 struct board_header {
     uint64_t magic;
     uint64_t total_bytes, journal_bytes, journal_stride;
+    uint32_t page_bytes; /* of struct dpb_status_page in this version */
     uint32_t n_ranks;
     uint32_t ended;
     int32_t signal_number;
@@ -109,6 +110,7 @@ dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_b
                                              .total_bytes = total,
                                              .journal_bytes = journal_bytes,
                                              .journal_stride = stride,
+                                             .page_bytes = sizeof(struct dpb_status_page),
                                              .n_ranks = n_ranks};
     for (uint32_t rank = 0; rank < n_ranks; rank++) {
         struct dpb_status_page *page = dpb_board_page(made, rank);
@@ -157,7 +159,8 @@ dpb_status dpb_board_open(int fd, struct dpb_board **board)
 static bool header_holds(const struct board_header *header, size_t bytes)
 {
     size_t journals;
-    return header->magic == BOARD_MAGIC && header->total_bytes == bytes && header->n_ranks > 0 &&
+    return header->magic == BOARD_MAGIC && header->total_bytes == bytes &&
+           header->page_bytes == sizeof(struct dpb_status_page) && header->n_ranks > 0 &&
            header->n_ranks <= DPB_JOB_RANKS && header->journal_bytes <= header->journal_stride &&
            !__builtin_mul_overflow(header->journal_stride, header->n_ranks, &journals) &&
            status_offset(header->n_ranks) <= bytes &&

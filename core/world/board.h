@@ -65,6 +65,7 @@ struct dpb_board_about {
     uint64_t step_samples; /* of a training's step, over all workers; 0: there is no training */
     double usual_s;        /* of the sweep's runs that have ended; NaN: none has, or no sweep */
     uint64_t n_left;       /* runs of the sweep behind this one */
+    uint64_t record_bytes; /* of struct dpb_record in the job's version */
 };
 
 struct dpb_board;

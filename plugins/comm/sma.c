@@ -31,7 +31,7 @@ static const struct dpb_option option_rows[] = {
      "z has momentum"},
     {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL, AVERAGING_AT(center_momentum),
      "of z, with comm.momentum_on_center"},
-    {"restart", DPB_OPT_REAL, NULL, "0.2", 0, 0.9999, NULL, AVERAGING_AT(restart),
+    {"restart", DPB_OPT_REAL, NULL, "0.2", 0, 0.49, NULL, AVERAGING_AT(restart),
      "where the rate falls at once to this share or less, all replicas begin anew at z; 0: never"},
     {0}};
 

@@ -352,7 +352,6 @@ void averaging_memory(const struct averaging_rule *rule, const struct dpb_comm_a
 dpb_status averaging_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     struct averaging *self = comm;
-    const uint32_t rank = self->base.args.rank;
     const uint64_t area = strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     want->weights = DPB_MEMORY_SHARED;
@@ -361,7 +360,7 @@ dpb_status averaging_plan(void *comm, const struct dpb_layout *layout, struct dp
     self->own_at = strategy_lines(want->scratch_bytes) + sizeof(struct meeting);
     self->model_at = self->own_at + (self->rule.centre || self->rule.average_state ? area : 0);
     self->velocity_at = self->model_at + area;
-    want->scratch_bytes = self->own_at + count_areas(&self->rule, rank) * area;
+    want->scratch_bytes = self->own_at + count_areas(&self->rule, self->base.args.rank) * area;
     return DPB_OK;
 }
 
@@ -391,14 +390,15 @@ dpb_status averaging_load(void *comm)
 dpb_status averaging_begin(void *comm, const struct dpb_step *step)
 {
     struct averaging *self = comm;
-    const double most = 9007199254740992.0; /* 2^53: what an fp64 counts to */
+    const double most = 0x1p53; /* what an fp64 counts to */
     if (!(self->steps >= 0 && self->steps < most) || self->steps != (double)(uint64_t)self->steps)
         return self->base.host->fail(
             DPB_FAILED, "the checkpoint's count of steps since the start is %g: it is damaged",
             self->steps);
     const uint64_t period = self->rule.period, n = (uint64_t)++self->steps;
     self->meets = n % period == 0;
-    self->restarts = self->rate > 0 && step->learning_rate <= self->rule.restart * self->rate;
+    self->restarts = self->rule.restart > 0 && self->rate > 0 &&
+                     step->learning_rate <= self->rule.restart * self->rate;
     self->rate = step->learning_rate;
     self->peers = strategy_workers(&self->base);
     if (self->meets && self->rule.partner)

@@ -55,7 +55,7 @@ static uint32_t own_rank;
 static dpb_status load_inner(const struct options *options, const void **its)
 {
     static struct hierarchical_options over_tcp;
-    static struct ps_options served;
+    static struct ps_cpu_options served;
     static const int shards_on_all = 0, no_shards = 0;
     static const struct averaging_options averaging = {.period = 4};
     char file[64];
@@ -66,7 +66,7 @@ static dpb_status load_inner(const struct options *options, const void **its)
         return DPB_FAILED;
     inner = plugin->ops;
     over_tcp = (struct hierarchical_options){.ring = options->ring, .tcp = options->tcp};
-    served = (struct ps_options){.tcp = options->tcp};
+    served = (struct ps_cpu_options){.ps = {.tcp = options->tcp}};
     *its = NULL; /* two have no options */
     if (strcmp(name, "shm") == 0)
         *its = &no_shards;

@@ -425,7 +425,8 @@ static void run_trial(struct trial *trial)
     free(ranks);
 }
 
-static const struct ps_options ps_options = {.tcp = {.streams = 2, .interface = "127.0.0.1"}};
+static const struct ps_cpu_options ps_options = {
+    .ps = {.tcp = {.streams = 2, .interface = "127.0.0.1"}}};
 
 static void run_strategy(const char *strategy, uint32_t n_servers)
 {

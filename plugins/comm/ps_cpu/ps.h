@@ -21,6 +21,11 @@ struct ps_options {
     struct verbs_options verbs; /* its interface is tcp.interface */
 };
 
+struct ps_cpu_options {
+    struct ps_options ps;
+    bool codec_back;
+};
+
 extern const char *const ps_transports[];
 
 /* Rows of these options, for a struct that begins with them. */

@@ -100,6 +100,10 @@ static dpb_status take(const struct ps *ps, const struct dpb_codec_part *part,
     const struct dpb_codec *codec = ps->base.args.codec;
     const uint64_t bytes = answer->bytes; /* once: it may be a peer's memory */
     const uint64_t room = ps->memory.answer_slot - sizeof *answer;
+    if (ps_is_here(&ps->base.args, part->rank) && answer->step != part->step)
+        return ps_host->fail(DPB_FAILED, "rank %u's answer is of step %llu, not of step %llu",
+                             part->rank, (unsigned long long)answer->step,
+                             (unsigned long long)part->step);
     if (bytes > room || (is_plain(ps, part) && bytes != part->n * sizeof *gradients))
         return ps_host->fail(DPB_FAILED,
                              "rank %u answered with %llu bytes for %llu elements of step %llu: do "
@@ -122,8 +126,9 @@ void ps_back_decode(struct ps *ps, uint64_t bucket, uint64_t length)
     const struct coded_message *answer = answer_of(ps, shard, bucket);
     const int64_t began_ns = ps_host->now_ns();
     (void)length;
-    ps->back_status =
-        take(ps, &part, answer, strategy_gradients(base, base->args.rank, part.first));
+    if (ps->back_status == DPB_OK) /* the first that is refused ends the exchange */
+        ps->back_status =
+            take(ps, &part, answer, strategy_gradients(base, base->args.rank, part.first));
     if (shard != base->args.rank && ps_is_here(&base->args, shard))
         ps_host->count_bytes(answer->bytes);
     ps_host->coding(&(struct dpb_coding){.decode_ns = ps_host->now_ns() - began_ns});

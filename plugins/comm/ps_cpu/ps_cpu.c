@@ -46,11 +46,6 @@ const struct dpb_host *ps_host;
 
 const char *const ps_transports[] = {"tcp", "verbs", NULL};
 
-struct ps_cpu_options {
-    struct ps_options ps;
-    bool codec_back;
-};
-
 static const struct dpb_option options[] = {
     PS_OPTION_ROWS(struct ps_options, "between machines: tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {"codec_back", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL,
@@ -71,6 +66,7 @@ static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
     const struct ps *ps = strategy;
     DPB_TRY(coded_status(&ps->base));
+    DPB_TRY(ps->back_status);
     return ps->links ? links_move(ps->links, until_ns, moved) : DPB_OK;
 }
 
