@@ -128,6 +128,24 @@ TEST(test_independent)
     }
 }
 
+/* A rate of 0 changes no weights; of the rules, sma alone restarts there, unless told not to. */
+TEST(test_rate_of_zero)
+{
+    static const char settings[] = "model.name=tiny run.workers=3 run.steps=15 run.batch=2 "
+                                   "data.samples=30 optimizer.schedule=step optimizer.decay_at=2 "
+                                   "optimizer.decay_factor=0";
+    static const char *const rules[] = {"local_sgd", "gossip", "easgd", "sma comm.restart=0"};
+    struct training alone;
+    train(&alone, "%s comm.name=independent", settings);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        struct training averaged;
+        train(&averaged, "%s comm.period=16 comm.name=%s", settings, rules[i]);
+        expect_same_losses(&averaged, &alone, 0);
+        training_free(&averaged);
+    }
+    training_free(&alone);
+}
+
 /* A mean of weights is the mean of gradients where the update is linear in both: for SGD, and with
  * momentum where the momentum is averaged, too. */
 TEST(test_is_synchronous)
@@ -225,6 +243,7 @@ int main(void)
     add_case(test_periods, NULL, "books balance at every period, with learners");
     add_case(test_restart, NULL, "sma restarts where the rate drops");
     add_case(test_independent, NULL, "without a meeting workers are independent");
+    add_case(test_rate_of_zero, NULL, "a rate of 0 changes no weights");
     add_case(test_is_synchronous, NULL, "local_sgd with a period of 1 is synchronous");
     add_case(test_unspoilt, NULL, "without a mistake");
     add_case(test_mistakes, NULL, "mistakes are found");

@@ -86,6 +86,19 @@ TEST(test_refused_in_groups)
     }
 }
 
+/* The launcher and servers hold no data, so a worker may take what they leave. */
+TEST(test_data_of_one_worker)
+{
+    struct command command;
+    if (!run_in_group(&command, 70,
+                      "-c plan.ini device.name=reference model.name=tiny data.name=idx "
+                      "data.path=large"))
+        skip();
+    if (command.exit_code != 0)
+        fail_msg("exit %d: %s", command.exit_code, command.err);
+    command_free(&command);
+}
+
 static int set_up(void **state)
 {
     const int result = faults_setup(state);
@@ -98,6 +111,7 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan_and_peak),
-                                       cmocka_unit_test(test_refused_in_groups)};
+                                       cmocka_unit_test(test_refused_in_groups),
+                                       cmocka_unit_test(test_data_of_one_worker)};
     return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
 }
