@@ -80,14 +80,26 @@ static struct watched *place_of(struct watching *w, pid_t pid)
     return &w->jobs[w->n++];
 }
 
+/* The launcher's job has ended, and it may start another. */
+static void forget_job(struct watching *w, pid_t pid)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (w->jobs[i].pid == pid) {
+            dpb_board_destroy(w->jobs[i].board);
+            w->jobs[i].board = NULL;
+        }
+}
+
 /* Takes the process's job if it is the launcher of one, and one that makes a result. */
 static void look_at(struct watching *w, pid_t pid)
 {
     struct stat info;
     struct dpb_board *board = NULL;
     const int fd = find_board(pid);
-    if (fd < 0)
+    if (fd < 0) {
+        forget_job(w, pid);
         return;
+    }
     if (fstat(fd, &info) != 0) {
         close(fd);
         return;
@@ -170,7 +182,7 @@ static struct screen screen_of(void)
     return (struct screen){size.ws_col, size.ws_row};
 }
 
-/* A process of the same user may have written anything there. */
+/* A process of the user's, or of anybody's where root watches, may have written anything there. */
 static void put_line(struct watching *w, const struct screen *screen, const char *line)
 {
     char text[4 * DPB_LIVE_LINE + 1];
@@ -247,8 +259,8 @@ int dpb_command_watch(const struct dpb_command *self, int argc, char **argv)
     look(&w);
     if (w.n == 0 && w.only != 0)
         status = dpb_fail(DPB_FAILED,
-                          "process %d runs no job of this version of dpbench, or is "
-                          "not this user's",
+                          "process %d runs no job of this version of dpbench now, or is not this "
+                          "user's",
                           (int)w.only);
     else if (w.n == 0)
         status = dpb_fail(DPB_FAILED, "no job of this version of dpbench runs on this machine, as "

@@ -55,7 +55,9 @@ dpb_status dpb_links_line_open(const char *name, int fd, const struct dpb_links_
     const int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0)
         return failed(line, "fcntl");
-    line->capacity = limits->max_bytes > 0 ? limits->max_bytes : 1;
+    const uint64_t largest = dpb_links_size(DPB_LINKS_SIZES - 1);
+    line->capacity = limits->max_bytes < largest ? limits->max_bytes : largest;
+    line->capacity += line->capacity == 0;
     line->buffer = calloc(1, line->capacity);
     return line->buffer ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
 }

@@ -139,6 +139,19 @@ static size_t find_workers(const struct group *group, double *workers)
     return n;
 }
 
+/* What all speedups of the group are over; NULL: they have several baselines. */
+static const char *baseline_of(const struct group *group)
+{
+    const char *over = NULL;
+    for (size_t i = 0; i < group->n; i++) {
+        const char *own = dpb_json_text(group->rows[i], "speedup_over", NULL);
+        if (own && over && strcmp(own, over) != 0)
+            return NULL;
+        over = own ? own : over;
+    }
+    return over;
+}
+
 /* The speedup of each worker at an efficiency of 100 %: 1 over one worker, a half over two. */
 static double ideal_of_worker(const struct group *group)
 {
@@ -160,7 +173,9 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
     struct scaling scalings[DPB_FIGURE_SERIES];
     struct dpb_svg_series series[DPB_FIGURE_SERIES + 1];
     struct dpb_figure_key keys[DPB_FIGURE_SERIES + 1] = {{"ideal", "cn", true, false}};
-    size_t n = 1;
+    const char *baseline = baseline_of(group);
+    const size_t n_ideals = baseline || !is_speedup; /* one line is no ideal of several */
+    size_t n = n_ideals;
     char about[TEXT];
     for (size_t i = 0; i < n_workers; i++)
         ideal[i] = is_speedup ? workers[i] * ideal_of_worker(group) : 100;
@@ -195,9 +210,9 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
                                       .x_log = wide,
                                       .y_log = wide && is_speedup,
                                       .y_from_zero = !(wide && is_speedup)};
-    const char *over = dpb_json_text(group->rows[0], "speedup_over", "one worker");
-    snprintf(about, sizeof about, is_speedup ? "over %.80s" : "speedup by workers", over);
-    if (n > 1)
+    snprintf(about, sizeof about, is_speedup ? "over %.80s" : "speedup by workers",
+             baseline ? baseline : "the fewest workers of each setting");
+    if (n > n_ideals)
         dpb_figure_lines(about, keys, n, &plot, out);
     for (size_t i = 0; i < group->n_strategies; i++) {
         dpb_course_release(&scalings[i].course);

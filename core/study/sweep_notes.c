@@ -358,10 +358,10 @@ static void note_speedup(const struct notes *notes, const char *place)
                                                                 : "");
     if (same_base && base == 1)
         fprintf(notes->out, "%ss", place);
-    else if (same_base)
+    else if (same_base && strcmp(place, "worker") == 0)
         fprintf(notes->out, "(workers / %.0f)", base);
     else
-        fputs("(workers / the fewest)", notes->out);
+        fprintf(notes->out, "(%ss / the fewest)", place);
 }
 
 static void note_columns(const struct notes *notes)

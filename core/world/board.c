@@ -33,6 +33,9 @@ struct dpb_board {
     int fd;
     uint8_t *memory;
     size_t bytes;
+    /* As the header had them when they were checked: others may write to it. */
+    uint32_t n_ranks;
+    uint64_t journal_bytes, journal_stride;
 };
 
 static size_t whole_pages(size_t bytes)
@@ -55,6 +58,13 @@ static size_t status_offset(uint32_t rank)
 static struct board_header *header_of(const struct dpb_board *board)
 {
     return (struct board_header *)(void *)board->memory;
+}
+
+static void take_shape(struct dpb_board *board, const struct board_header *header)
+{
+    board->n_ranks = header->n_ranks;
+    board->journal_bytes = header->journal_bytes;
+    board->journal_stride = header->journal_stride;
 }
 
 /* Maps all of board->fd; the caller has checked its size. */
@@ -112,6 +122,7 @@ dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_b
                                              .journal_stride = stride,
                                              .page_bytes = sizeof(struct dpb_status_page),
                                              .n_ranks = n_ranks};
+    take_shape(made, header_of(made));
     for (uint32_t rank = 0; rank < n_ranks; rank++) {
         struct dpb_status_page *page = dpb_board_page(made, rank);
         page->bucket = UINT64_MAX;
@@ -149,6 +160,7 @@ dpb_status dpb_board_open(int fd, struct dpb_board **board)
         dpb_board_destroy(made);
         return status;
     }
+    take_shape(made, header_of(made));
     close(fd); /* the mapping is all that a rank needs */
     made->fd = -1;
     *board = made;
@@ -183,8 +195,11 @@ dpb_status dpb_board_watch(int fd, struct dpb_board **board)
         made->bytes = (size_t)info.st_size;
         status = map_board(made, PROT_READ);
     }
-    if (status == DPB_OK && !header_holds(header_of(made), made->bytes))
-        status = DPB_USAGE;
+    if (status == DPB_OK) {
+        const struct board_header header = *header_of(made);
+        status = header_holds(&header, made->bytes) ? DPB_OK : DPB_USAGE;
+        take_shape(made, &header);
+    }
     if (!made)
         close(fd);
     if (status != DPB_OK)
@@ -207,7 +222,7 @@ void dpb_board_destroy(struct dpb_board *board)
 
 uint32_t dpb_board_ranks(const struct dpb_board *board)
 {
-    return header_of(board)->n_ranks;
+    return board->n_ranks;
 }
 
 struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank)
@@ -222,23 +237,21 @@ struct dpb_board_about *dpb_board_about(struct dpb_board *board)
 
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes)
 {
-    const struct board_header *header = header_of(board);
-    *bytes = header->journal_bytes;
-    return board->memory + status_offset(header->n_ranks) + rank * header->journal_stride;
+    *bytes = board->journal_bytes;
+    return board->memory + status_offset(board->n_ranks) + rank * board->journal_stride;
 }
 
 bool dpb_board_written(const struct dpb_board *board, uint32_t rank, size_t from, size_t *begin,
                        size_t *end)
 {
-    const struct board_header *header = header_of(board);
-    off_t start = (off_t)(status_offset(header->n_ranks) + rank * header->journal_stride);
+    off_t start = (off_t)(status_offset(board->n_ranks) + rank * board->journal_stride);
     off_t data = lseek(board->fd, start + (off_t)from, SEEK_DATA);
-    if (data < 0 || (size_t)(data - start) >= header->journal_bytes)
+    if (data < 0 || (size_t)(data - start) >= board->journal_bytes)
         return false;
     off_t hole = lseek(board->fd, data, SEEK_HOLE);
     *begin = (size_t)(data - start);
-    *end = hole > data ? (size_t)(hole - start) : header->journal_bytes;
-    *end = *end < header->journal_bytes ? *end : header->journal_bytes;
+    *end = hole > data ? (size_t)(hole - start) : board->journal_bytes;
+    *end = *end < board->journal_bytes ? *end : board->journal_bytes;
     return true;
 }
 

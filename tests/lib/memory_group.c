@@ -14,7 +14,7 @@ static const char in_group[] =
     "}\n"
     "mkdir $g 2>/dev/null || exit 77\n"
     "[ ! -e $g/memory.swap.max ] || echo 0 >$g/memory.swap.max\n"
-    "[ -z \"$L\" ] || echo $L >$g/$l || exit 76\n"
+    "[ -z \"$L\" ] || echo $L >$g/$l || { rmdir $g; exit 77; }\n"
     "sh -c 'echo $$ >$0/cgroup.procs && exec $DPB_BUILD/dpbench $A' $g\n"
     "code=$?\n"
     "[ ! -r $g/$p ] || echo peak $(cat $g/$p) >&2\n"

@@ -57,6 +57,8 @@ static int setup(void **state)
     srand48((long)seed);
     for (int i = 0; i < LOADERS; i++) {
         loaders[i] = fork();
+        if (loaders[i] < 0)
+            return -1;
         if (loaders[i] == 0)
             load_machine(seed + 1 + (uint64_t)i);
     }
@@ -79,8 +81,10 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     for (int i = 0; i < LOADERS; i++) {
-        kill(loaders[i], SIGKILL);
-        waitpid(loaders[i], NULL, 0);
+        if (loaders[i] > 0) { /* 0 and -1 are many processes */
+            kill(loaders[i], SIGKILL);
+            waitpid(loaders[i], NULL, 0);
+        }
     }
     for (int i = 0; i < 2 * PAIRS; i++)
         json_decref(runs[i]);

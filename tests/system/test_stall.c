@@ -272,11 +272,16 @@ static void test_frozen(void **state)
         "    g=/sys/fs/cgroup/dpbench-test-$$ f=cgroup.freeze on=1 off=0\n"
         "}\n"
         "mkdir $g 2>/dev/null || exit 77\n"
+        "trap 'echo $off >$g/$f' EXIT INT TERM\n"
         "sh -c 'echo $$ >$0/cgroup.procs && exec $DPB_BUILD/dpbench $A' $g &\n"
-        "sleep 2; echo $on >$g/$f; sleep 5; echo $off >$g/$f\n"
+        "sleep 2; echo $on >$g/$f; sleep 5\n"
+        "cat $g/freezer.state $g/cgroup.events 2>/dev/null | grep -qE 'FROZEN|frozen 1' || "
+        "thawed=75\n"
+        "echo $off >$g/$f\n"
         "wait $!; code=$?\n"
+        "trap - EXIT INT TERM\n"
         "for i in 1 2 3 4 5 6 7 8 9; do rmdir $g 2>/dev/null && break; sleep 0.1; done\n"
-        "exit $code\n";
+        "exit ${thawed:-$code}\n";
     (void)state;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
         struct command command;

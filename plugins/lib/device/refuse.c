@@ -15,6 +15,12 @@ dpb_status dpb_refuse_compile(const struct dpb_host *host, const char *device,
         return host->fail(DPB_UNSUPPORTED,
                           "device %s: samples of type %s; uint8 and fp32 are possible", device,
                           dpb_dtype_name(args->format->type));
+    for (uint32_t i = 0; i < args->graph->n_nodes; i++)
+        if (args->graph->nodes[i].op >= DPB_OPS)
+            return host->fail(DPB_UNSUPPORTED,
+                              "device %s: the op of node '%s' is unknown: the device was built for "
+                              "an older dpbench",
+                              device, args->graph->nodes[i].name);
     return DPB_OK;
 }
 
