@@ -130,9 +130,9 @@ static dpb_status update_final(void *context, uint64_t frontier, struct dpb_even
     const struct dpb_range range = {a->updated, frontier};
     (void)event; /* a device on the host has none */
     if (range.end > range.begin)
-        dpb_optimizers.update(a->optimizer, range,
-                              (char *)a->weights.memory + range.begin * element,
-                              (char *)a->gradients.memory + range.begin * element, 0, &a->step);
+        DPB_TRY(dpb_optimizers.update(
+            a->optimizer, NULL, range, (char *)a->weights.memory + range.begin * element,
+            (char *)a->gradients.memory + range.begin * element, 0, &a->step));
     a->updated = frontier;
     return DPB_OK;
 }
@@ -185,12 +185,14 @@ static dpb_status measure(struct alone *a)
 static dpb_status run(char **argv)
 {
     struct alone a = {0};
-    bool oversubscribed;
+    struct dpb_cores_share share;
     DPB_TRY(read_experiment(argv + 1, &a.x));
-    a.threads = (uint32_t)a.x->settings.device.threads;
+    const struct dpb_cores_job job = {
+        .n_workers = 1, .learners = 1, .threads = (uint32_t)a.x->settings.device.threads};
     dpb_world.n_workers = dpb_world.n_ranks = 1;
-    DPB_TRY(dpb_cores_bind(0, 1, 0, 0, &a.threads, &oversubscribed));
-    if (a.x->n_workers != 1 || a.x->accumulate != 1 || oversubscribed)
+    DPB_TRY(dpb_cores_bind(&job, 0, &share));
+    a.threads = share.threads;
+    if (a.x->n_workers != 1 || a.x->accumulate != 1 || share.n == 0)
         return dpb_fail(DPB_USAGE, "device_alone is one worker, without accumulation, on cores of "
                                    "its own");
     if (!getenv(has_environment))

@@ -9,11 +9,11 @@ BENCH  ?=
 ROUNDS ?= 5
 ROWS   ?=
 LIMIT  ?=
-BENCH_PROGRAMS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c)) \
-                  $(patsubst bench/peers/%.c,$(BUILD)/bench/%,$(wildcard bench/peers/*.c)) \
+BENCH_OWN      := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
+BENCH_PROGRAMS := $(BENCH_OWN) $(patsubst bench/peers/%.c,$(BUILD)/bench/%,$(wildcard bench/peers/*.c)) \
                   $(patsubst bench/peers/%.cc,$(BUILD)/bench/%,$(wildcard bench/peers/*.cc))
 
-.PHONY: bench bench-deps bench-gpu
+.PHONY: bench bench-own bench-deps bench-gpu
 bench-deps:
 	$(Q)bench/deps "$(BUILD)"
 
@@ -42,8 +42,10 @@ $(BUILD)/bench/mpi_all_reduce: CC = mpicc
 $(BUILD)/bench/mpi_turns: CORE_CFLAGS += $(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(MPI_PKG)))
 $(BUILD)/bench/mpi_turns: CORE_LIBS += $(shell pkg-config --libs $(MPI_PKG))
 ifneq ($(HAVE_MPI),yes)
+BENCH_OWN      := $(filter-out %/mpi_turns,$(BENCH_OWN))
 BENCH_PROGRAMS := $(filter-out %/mpi_turns,$(BENCH_PROGRAMS))
 endif
+bench-own: $(BENCH_OWN)
 
 # Our own parts by themselves: linked with core.
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libcore.a

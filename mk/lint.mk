@@ -3,7 +3,7 @@
 # and plugins, shellcheck on scripts and a look at the Python. Nothing of it goes into $(BUILD)/dpbench.
 
 # A loop that was not vectorised is slow, not wrong.
-LINT_BUILD  = $(MAKE) $(JOBS) all WERROR="-Werror -Wno-error=pass-failed" ONEDNN=$(ONEDNN) CUDA_DEPS=$(CUDA_DEPS)
+LINT_BUILD  = $(MAKE) $(JOBS) all bench-own WERROR="-Werror -Wno-error=pass-failed" ONEDNN=$(ONEDNN) CUDA_DEPS=$(CUDA_DEPS)
 LINT_C      = $(shell find core plugins templates tests bench -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cc')
 LINT_SHELL := $(shell grep -lE '^\#!/bin/(ba)?sh' -r tools bench tests .ci 2>/dev/null) .ci/run
 LINT_PYTHON := $(shell grep -lE '^\#!/usr/bin/env python3' -r tools bench tests 2>/dev/null) \
