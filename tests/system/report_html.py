@@ -3,12 +3,12 @@
 text that is made to be markup; numbers that are none; two million steps. Run from the top of the tree; ends on
 `N passed, N failed, N skipped`."""
 
+import functools
 import html.parser
 import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -16,26 +16,13 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/lib")
 
+import command  # noqa: E402
 import counted  # noqa: E402
 
-DPBENCH = os.path.abspath(os.path.join(os.environ.get("DPB_BUILD", "build"), "dpbench"))
 VOID = {"meta", "path", "rect", "circle"}  # without an end tag, or closed at once in SVG
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m"
-BASE = """[run]
-results =
-batch = 4
-steps = 12
-warmup_steps = 3
-steady_limit_s = 0
-[model]
-name = tiny
-[data]
-samples = 64
-test_samples = 16
-[device]
-name = reference
-threads = 1
-"""
+dpbench = functools.partial(command.dpbench, timeout=300)
+BASE = command.tiny(12, 3)
 
 
 class Page(html.parser.HTMLParser):
@@ -92,10 +79,6 @@ class Page(html.parser.HTMLParser):
             self.figures[-1] += data
         elif ("td" in self.open or "th" in self.open) and "small" not in self.open:
             self.rows[-1][-1] += data
-
-
-def dpbench(*arguments):
-    return subprocess.run([DPBENCH, *arguments], capture_output=True, text=True, timeout=300, check=False)
 
 
 def page_of(*paths):

@@ -12,7 +12,6 @@ import math
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -21,24 +20,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/lib")
 
 import counted  # noqa: E402
+from command import dpbench, tiny  # noqa: E402
 
-DPBENCH = os.path.abspath(os.path.join(os.environ.get("DPB_BUILD", "build"), "dpbench"))
-SWEEP = """[run]
-results =
-name = merged
-batch = 4
-steps = 3
-warmup_steps = 1
-steady_limit_s = 0
-[model]
-name = tiny
-[data]
-samples = 64
-test_samples = 16
-[device]
-name = reference
-threads = 1
-[sweep]
+SWEEP = tiny(3, 1, run="name = merged\n") + """[sweep]
 comm.name = shm, independent
 run.batch = 8, 4
 comm.bucket = 4 KiB, 8 KiB
@@ -49,7 +33,7 @@ OF_SWEEP = ("cell", "cell_index", "repeat", "purpose")
 
 
 def report(*arguments):
-    return subprocess.run([DPBENCH, "report", *arguments], capture_output=True, text=True, timeout=100, check=False)
+    return dpbench("report", *arguments)
 
 
 def rows_of(*arguments):
@@ -84,16 +68,14 @@ class OfSeveral(unittest.TestCase):
         os.chdir(cls.directory.name)
         with open("sweep.ini", "w", encoding="ascii") as file:
             file.write(SWEEP)
-        ended = subprocess.run([DPBENCH, "-c", "sweep.ini", "--output", "sweep.json"],
-                               capture_output=True, text=True, timeout=100, check=False)
+        ended = dpbench("-c", "sweep.ini", "--output", "sweep.json")
         assert ended.returncode == 0, ended.stderr
         cls.files = sorted(glob.glob("sweep.json.runs/0*.json"))
         for path in cls.files:  # a busy machine leaves no run out of its row
             run = load(path)
             run["load"]["disturbed"] = False
             save(run, path)
-        ended = subprocess.run([DPBENCH, "rerun", "sweep.json.runs", "--resume", "--output", "sweep.json"],
-                               capture_output=True, text=True, timeout=100, check=False)
+        ended = dpbench("rerun", "sweep.json.runs", "--resume", "--output", "sweep.json")
         assert ended.returncode == 0, ended.stderr
         cls.table = ended.stdout
         cls.sweep = load("sweep.json")
@@ -191,9 +173,8 @@ class OfSeveral(unittest.TestCase):
 
     def test_a_default_of_each_plugin_is_no_replicate(self):
         """comm.period is 1 for gossip and 8 for local_sgd: the strategy decides, not the repeat."""
-        ended = subprocess.run([DPBENCH, "-c", "sweep.ini", "--output", "periods.json", "run.workers=2",
-                                "sweep.comm.name=gossip, local_sgd", "sweep.run.batch=4", "sweep.comm.bucket=4 KiB"],
-                               capture_output=True, text=True, timeout=100, check=False)
+        ended = dpbench("-c", "sweep.ini", "--output", "periods.json", "run.workers=2",
+                        "sweep.comm.name=gossip, local_sgd", "sweep.run.batch=4", "sweep.comm.bucket=4 KiB")
         self.assertEqual(ended.returncode, 0, ended.stderr)
         files = sorted(glob.glob("periods.json.runs/0*.json"))
         text = report(*files).stdout
@@ -216,9 +197,9 @@ class OfSeveral(unittest.TestCase):
         """Nobody set comm.period; a column stands where somebody did, or where a default changed."""
         runs = {}
         for name in "gossip", "local_sgd":
-            ended = subprocess.run([DPBENCH, "-c", "sweep.ini", "--output", f"{name}1.json", "run.workers=2",
-                                    f"sweep.comm.name={name}", "sweep.run.batch=4", "sweep.comm.bucket=4 KiB",
-                                    "sweep.seeds=1"], capture_output=True, text=True, timeout=100, check=False)
+            ended = dpbench("-c", "sweep.ini", "--output", f"{name}1.json", "run.workers=2",
+                            f"sweep.comm.name={name}", "sweep.run.batch=4", "sweep.comm.bucket=4 KiB",
+                            "sweep.seeds=1")
             self.assertEqual(ended.returncode, 0, ended.stderr)
             run = load(glob.glob(f"{name}1.json.runs/0*.json")[0])
             runs[name] = {key: value for key, value in run.items() if key not in OF_SWEEP}

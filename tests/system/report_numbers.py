@@ -11,7 +11,6 @@ import math
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -20,24 +19,10 @@ sys.dont_write_bytecode = True
 sys.path[:0] = ["tests/lib", "tests/unit"]
 
 import counted  # noqa: E402
+from command import dpbench, tiny  # noqa: E402
 from stats_oracle import quantile, student  # noqa: E402
 
-DPBENCH = os.path.abspath(os.path.join(os.environ.get("DPB_BUILD", "build"), "dpbench"))
-BASE = """[run]
-results =
-batch = 4
-steps = 12
-warmup_steps = 1
-steady_limit_s = 0
-[model]
-name = tiny
-[data]
-samples = 64
-test_samples = 16
-[device]
-name = reference
-threads = 1
-"""
+BASE = tiny(12, 1)
 RUNS = ["comm.name=independent", "run.workers=2 comm.name=independent", "run.workers=2 comm.name=shm",
         "run.workers=2 comm.name=ring_tcp run.steps=9", "run.workers=3 comm.name=ps_cpu run.servers=1",
         "run.workers=2 comm.name=shm run.accumulate=2 run.batch=3", "run.workers=2 comm.name=local_sgd"]
@@ -49,16 +34,16 @@ PARTS = ("data_wait", "forward", "delay", "backward", "optimizer", "comm_exposed
 
 
 def make(settings, name):
-    done = subprocess.run([DPBENCH, "-c", "base.ini", "--output", name, *settings.split()], timeout=100,
-                          capture_output=True, text=True, check=False)
+    done = dpbench("-c", "base.ini", "--output", name, *settings.split())
     assert done.returncode == 0, done.stderr
     with open(name, encoding="utf-8") as file:
         return json.load(file)
 
 
 def report(*arguments):
-    return subprocess.run([DPBENCH, "report", *arguments], capture_output=True, text=True, timeout=100,
-                          check=True).stdout
+    done = dpbench("report", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def rate_of(run):

@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -27,23 +26,9 @@ except ImportError:  # the distribution's package is for the distribution's pyth
     raise
 
 import counted  # noqa: E402
+from command import dpbench, tiny  # noqa: E402
 
-DPBENCH = os.path.abspath(os.path.join(os.environ.get("DPB_BUILD", "build"), "dpbench"))
-BASE = """[run]
-results =
-batch = 4
-steps = 4
-warmup_steps = 1
-steady_limit_s = 0
-[model]
-name = tiny
-[data]
-samples = 64
-test_samples = 16
-[device]
-name = reference
-threads = 1
-"""
+BASE = tiny(4, 1)
 TWO = "run.workers=2 comm.name="
 RUNS = {
     "target": (0, TWO + "shm eval.every=2 eval.target=0.01"),
@@ -79,10 +64,6 @@ JPEG = bytes.fromhex(  # one grey pixel
     "ffd8ffdb00430003020202020203020202030303030406040404040408060605060908"
     "0a0a090809090a0c0f0c0a0b0e0b09090d110d0e0f101011100a0c12131210130f101010"
     "ffc9000b080001000101011100ffcc000600101005ffda0008010100003f00d2cf20ffd9")
-
-
-def dpbench(*arguments):
-    return subprocess.run([DPBENCH, *arguments], capture_output=True, text=True, timeout=100, check=False)
 
 
 def load(path):
