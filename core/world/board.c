@@ -67,6 +67,26 @@ static void take_shape(struct dpb_board *board, const struct board_header *heade
     board->journal_stride = header->journal_stride;
 }
 
+/* Whether what the header says of the parts is within `bytes`. */
+static bool header_holds(const struct board_header *header, size_t bytes)
+{
+    size_t journals;
+    return header->magic == BOARD_MAGIC && header->total_bytes == bytes &&
+           header->page_bytes == sizeof(struct dpb_status_page) && header->n_ranks > 0 &&
+           header->n_ranks <= DPB_JOB_RANKS && header->journal_bytes <= header->journal_stride &&
+           !__builtin_mul_overflow(header->journal_stride, header->n_ranks, &journals) &&
+           status_offset(header->n_ranks) <= bytes &&
+           journals <= bytes - status_offset(header->n_ranks);
+}
+
+/* Of a header that others may write to, as it is now. */
+static bool check_shape(struct dpb_board *board)
+{
+    const struct board_header header = *header_of(board);
+    take_shape(board, &header);
+    return header_holds(&header, board->bytes);
+}
+
 /* Maps all of board->fd; the caller has checked its size. */
 static dpb_status map_board(struct dpb_board *board, int protection)
 {
@@ -153,30 +173,16 @@ dpb_status dpb_board_open(int fd, struct dpb_board **board)
         made->bytes = (size_t)info.st_size;
         status = map_board(made, PROT_READ | PROT_WRITE);
     }
-    if (status == DPB_OK &&
-        (header_of(made)->magic != BOARD_MAGIC || header_of(made)->total_bytes != made->bytes))
+    if (status == DPB_OK && !check_shape(made))
         status = dpb_fail(DPB_FAILED, "descriptor %d is not the shared memory of this version", fd);
     if (status != DPB_OK) {
         dpb_board_destroy(made);
         return status;
     }
-    take_shape(made, header_of(made));
     close(fd); /* the mapping is all that a rank needs */
     made->fd = -1;
     *board = made;
     return DPB_OK;
-}
-
-/* Whether what the header says of the parts is within `bytes`. */
-static bool header_holds(const struct board_header *header, size_t bytes)
-{
-    size_t journals;
-    return header->magic == BOARD_MAGIC && header->total_bytes == bytes &&
-           header->page_bytes == sizeof(struct dpb_status_page) && header->n_ranks > 0 &&
-           header->n_ranks <= DPB_JOB_RANKS && header->journal_bytes <= header->journal_stride &&
-           !__builtin_mul_overflow(header->journal_stride, header->n_ranks, &journals) &&
-           status_offset(header->n_ranks) <= bytes &&
-           journals <= bytes - status_offset(header->n_ranks);
 }
 
 dpb_status dpb_board_watch(int fd, struct dpb_board **board)
@@ -195,11 +201,8 @@ dpb_status dpb_board_watch(int fd, struct dpb_board **board)
         made->bytes = (size_t)info.st_size;
         status = map_board(made, PROT_READ);
     }
-    if (status == DPB_OK) {
-        const struct board_header header = *header_of(made);
-        status = header_holds(&header, made->bytes) ? DPB_OK : DPB_USAGE;
-        take_shape(made, &header);
-    }
+    if (status == DPB_OK && !check_shape(made))
+        status = DPB_USAGE;
     if (!made)
         close(fd);
     if (status != DPB_OK)
