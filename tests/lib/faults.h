@@ -26,9 +26,10 @@ unsigned faults_number_of(const char *variable, unsigned otherwise);
 /* Starts a job, `arguments` of up to 16 words; command_finish collects it. Or one that lasts. */
 void faults_start(struct started *started, const char *arguments);
 void faults_start_long(struct started *started, const char *arguments);
-/* Waits until the job has `n` ranks. */
+/* Waits until the job has `n` ranks; gives their processes by rank. */
 void faults_await_ranks(const struct started *started, pid_t *pids, size_t n);
-/* At most `n` processes whose parent is `parent`; how many there are. */
+/* At most `n` processes that the main thread of `parent` started and that live, the oldest first; how
+ * many these are. */
 size_t faults_children_of(pid_t parent, pid_t *pids, size_t n);
 
 #endif
