@@ -25,7 +25,7 @@
 #define LABEL_ELEMENT UINT32_MAX
 
 enum { GRID = 8, MAX_CLASSES = 1 << 30 };
-enum { DEFAULT_TRAIN_BYTES = 48 << 20, DEFAULT_TEST_BYTES = 16 << 20 };
+enum { DEFAULT_TRAIN_BYTES = 16 << 20, DEFAULT_TEST_BYTES = 8 << 20 };
 
 static const struct dpb_host *host;
 
@@ -45,7 +45,7 @@ static const struct dpb_option option_table[] = {
      offsetof(struct options, test_samples), "Samples of the test set."},
     {"distinct", DPB_OPT_INT, NULL, "0", 0, 1 << 30, NULL, offsetof(struct options, distinct),
      "Different samples of each set that are kept in memory, the rest repeats them; 0: as many as "
-     "48 MiB (training) and 16 MiB (test) hold."},
+     "16 MiB (training) and 8 MiB (test) hold."},
     {"type", DPB_OPT_CHOICE, NULL, "uint8", 0, 0, types, offsetof(struct options, type),
      "Type of an element in memory; both are normalised by the device."},
     {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL}};

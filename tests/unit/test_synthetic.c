@@ -174,8 +174,8 @@ TEST(test_memory_stays_small)
     for (int i = 0; i < 2; i++) {
         size_t before = allocated_bytes;
         struct source source = open_with(&photos, "data.samples=1281167", types[i]);
-        assert_true(allocated_bytes - before > 32u << 20);
-        assert_true(allocated_bytes - before < 65u << 20);
+        assert_true(allocated_bytes - before > 15u << 20);
+        assert_true(allocated_bytes - before < 17u << 20);
         source_close(&source);
         assert_int_equal(allocated_bytes, before);
     }
