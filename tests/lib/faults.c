@@ -1,7 +1,6 @@
 /* faults.c - see faults.h. */
 #include "lib/faults.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +50,7 @@ unsigned faults_number_of(const char *variable, unsigned otherwise)
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
-/* The kernel lists them in the order of their birth; /proc has them by number, which begins anew. */
+/* The kernel lists them by birth. /proc lists them by number, and numbers begin anew. */
 size_t faults_children_of(pid_t parent, pid_t *pids, size_t n)
 {
     char path[64];
