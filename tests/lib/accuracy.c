@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const double wanted = 0.89, deadline_s = 900.0;

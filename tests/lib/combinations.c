@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "dpbench/comm.h"
-#include "lib/cases.h"
+#include "lib/test.h"
 #include "lib/launch_faults.h"
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"

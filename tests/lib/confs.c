@@ -564,7 +564,6 @@ static int tear_down(void **state)
 int confs_test(bool full)
 {
     static struct conf confs[MAX_CONFS];
-    static struct CMUnitTest tests[MAX_CONFS];
     directory = realpath("conf", NULL);
     size_t n = directory ? list_confs(confs, full) : 0;
     if (n == 0) {
@@ -572,7 +571,6 @@ int confs_test(bool full)
         return 1;
     }
     for (size_t i = 0; i < n; i++)
-        tests[i] = (struct CMUnitTest){
-            .name = confs[i].name, .test_func = test_conf, .initial_state = &confs[i]};
-    return _cmocka_run_group_tests("conf", tests, n, set_up, tear_down);
+        add_case(test_conf, &confs[i], "%s", confs[i].name);
+    return test_main(set_up, tear_down);
 }

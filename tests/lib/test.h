@@ -1,5 +1,5 @@
 /*
- * test.h - cmocka, with the headers that it needs before it, and the head of a test.
+ * test.h - cmocka, with the headers that it needs before it, and tests that list themselves.
  */
 #ifndef DPB_TESTS_LIB_TEST_H
 #define DPB_TESTS_LIB_TEST_H
@@ -11,7 +11,34 @@
 
 #include <cmocka.h>
 
-/* A test that has no use for its state: TEST(test_name) { ... } */
-#define TEST(name) static void name(__attribute__((unused)) void **unused)
+/* A test: TEST(test_name) { ... }. test_main runs all tests of the file, in the file's order. */
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+/* The same, with fixtures that are declared above. */
+#define TEST_WITH(name, setup, teardown)                       \
+    static void name(void **state);                            \
+    __attribute__((constructor)) static void list_##name(void) \
+    {                                                          \
+        list_test(__LINE__, #name, name, setup, teardown);     \
+    }                                                          \
+    CASE(name)
+/* A test that runs only if main adds it by add_case. */
+#define CASE(name) static void name(__attribute__((unused)) void **state)
+
+/* The main of a program that only runs its tests, between the fixtures of the group. */
+#define TEST_MAIN(setup, teardown)         \
+    int main(void)                         \
+    {                                      \
+        return test_main(setup, teardown); \
+    }
+
+/* Adds a test; `row` becomes its *state. The name is printf-like. */
+void add_case(CMUnitTestFunction function, const void *row, const char *name, ...)
+    __attribute__((format(printf, 3, 4)));
+/* For TEST: adds the test that stands in that line of the file. */
+void list_test(int line, const char *name, CMUnitTestFunction function, CMFixtureFunction setup,
+               CMFixtureFunction teardown);
+/* Runs the tests that TEST listed, then the cases that add_case added. If $DPB_TEST_CASE is set,
+ * test_main runs only the tests of that name (with * and ?). Returns what main returns. */
+int test_main(CMFixtureFunction setup, CMFixtureFunction teardown);
 
 #endif

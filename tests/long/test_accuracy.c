@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "lib/accuracy.h"
-#include "lib/cases.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 
 static void test_form(void **state)
 {
@@ -15,5 +15,5 @@ int main(void)
     for (const struct strategy_form *form = NULL; (form = any_form_after(form));)
         if (strcmp(form->name, "shm") != 0 || form->sharded)
             add_case(test_form, form, "LeNet on Fashion-MNIST, %s", form->label);
-    return run_cases("accuracy", NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -7,8 +7,8 @@
  */
 #include <stdint.h>
 
-#include "lib/cases.h"
 #include "lib/combinations.h"
+#include "lib/test.h"
 
 static void test_strategy(void **state)
 {
@@ -39,5 +39,5 @@ int main(void)
         add_case(test_strategy, (const void *)i, "%s %s", combination_value(&c, STRATEGY),
                  combination_value(&c, LAUNCHER));
     }
-    return run_cases("all combinations", combinations_setup, combinations_teardown);
+    return test_main(combinations_setup, combinations_teardown);
 }

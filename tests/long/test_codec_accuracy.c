@@ -5,7 +5,7 @@
  */
 #include <unistd.h>
 
-#include "lib/cases.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const double deadline_s = 3000.0;
@@ -62,5 +62,5 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         add_case(test_accuracy, (void *)&cases[i], "%s, %s", cases[i].name, cases[i].codec);
-    return run_cases("codec_accuracy", NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -6,17 +6,12 @@
  * what is to be found, there is no conclusion.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #include "base/comparison.h"
 #include "lib/command.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 
 enum { TURNS = 10, PLAIN = 0, TRACE, MONITOR, PLAIN_AGAIN, FORMS };
 
@@ -46,12 +41,11 @@ static double measure(int form)
     return log(step);
 }
 
-static void test_costs(void **state)
+TEST(test_costs)
 {
     double steps[FORMS][TURNS], differences[FORMS][TURNS];
     struct dpb_estimate noise, cost;
     bool undecided = false;
-    (void)state;
     for (int turn = 0; turn < TURNS; turn++)
         for (int i = 0; i < FORMS; i++) {
             const int form = (turn + i) % FORMS;
@@ -81,8 +75,4 @@ static void test_costs(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_costs)};
-    return cmocka_run_group_tests(tests, sandbox_setup, sandbox_teardown);
-}
+TEST_MAIN(sandbox_setup, sandbox_teardown)

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 
 static const double most_s = 5.0, timeout_s = 1.0, deadline_s = 40.0;
@@ -107,5 +107,5 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         add_case(test_kind, &kinds[i], "%s", kinds[i].fault);
-    return run_cases("fault phases", faults_setup, sandbox_teardown);
+    return test_main(faults_setup, sandbox_teardown);
 }

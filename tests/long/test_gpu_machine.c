@@ -86,8 +86,4 @@ static int set_up(void **state)
     return result;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_links), cmocka_unit_test(test_power)};
-    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

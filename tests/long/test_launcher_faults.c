@@ -16,8 +16,4 @@ TEST(test_srun)
     launch_faults_run(SRUN, true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mpirun), cmocka_unit_test(test_srun)};
-    return cmocka_run_group_tests(tests, launch_faults_setup, launch_faults_teardown);
-}
+TEST_MAIN(launch_faults_setup, launch_faults_teardown)

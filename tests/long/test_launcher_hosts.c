@@ -364,13 +364,4 @@ TEST(test_faults)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains),  cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_links),   cmocka_unit_test(test_bytes_on_wire),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/model.h"
 #include "lib/opcheck.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const struct subject subjects[] = {
@@ -71,7 +71,6 @@ int main(void)
     for (size_t i = 0; i < N_SUBJECTS; i++)
         add_case(test_ops, &subjects[i], "%s %s", subjects[i].model,
                  subjects[i].version ? subjects[i].version : "");
-    add_case(test_every_model_has_a_row, NULL, "every model has a row");
     setenv("OMP_WAIT_POLICY", "passive", 1);
-    return run_cases("model ops", NULL, NULL);
+    return test_main(NULL, NULL);
 }

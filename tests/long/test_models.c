@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/model.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 /* What all runs share: every term of the update counts. */
@@ -116,6 +116,5 @@ int main(void)
 {
     for (size_t i = 0; i < N_ROWS; i++)
         add_case(test_model, &rows[i], "%s %s", rows[i].name, rows[i].settings);
-    add_case(test_every_model_has_a_row, NULL, "every model has a row");
-    return run_cases("models", training_setup, training_teardown);
+    return test_main(training_setup, training_teardown);
 }

@@ -367,8 +367,4 @@ TEST(test_mutated)
     assert_true(counts.passed * 20 > n && counts.run > 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mutated)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -268,8 +268,7 @@ static void test_step(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[JOBS];
     for (size_t i = 0; i < JOBS; i++)
-        tests[i] = (struct CMUnitTest){jobs[i].name, test_step, NULL, NULL, (void *)&jobs[i]};
-    return cmocka_run_group_tests_name("network overlap", tests, setup, teardown);
+        add_case(test_step, &jobs[i], "%s", jobs[i].name);
+    return test_main(setup, teardown);
 }

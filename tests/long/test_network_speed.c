@@ -146,8 +146,4 @@ TEST(test_speed)
     expect_fast(4, "33554432");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_speed)};
-    return cmocka_run_group_tests_name("network speed", tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

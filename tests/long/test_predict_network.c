@@ -202,9 +202,7 @@ static void test_model(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[N_MODELS];
     for (size_t i = 0; i < N_MODELS; i++)
-        tests[i] = (struct CMUnitTest){models[i].name, test_model, NULL, NULL,
-                                       (void *)(uintptr_t)&models[i]};
-    return cmocka_run_group_tests_name("predict network", tests, set_up, tear_down);
+        add_case(test_model, &models[i], "%s", models[i].name);
+    return test_main(set_up, tear_down);
 }

@@ -260,10 +260,4 @@ TEST(test_killed_savers)
     assert_true(n_continued >= n);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_faults),
-                                       cmocka_unit_test(test_random_interrupts),
-                                       cmocka_unit_test(test_killed_savers)};
-    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
-}
+TEST_MAIN(faults_setup, sandbox_teardown)

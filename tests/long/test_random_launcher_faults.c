@@ -211,8 +211,4 @@ TEST(test_random_faults)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_faults)};
-    return cmocka_run_group_tests(tests, launch_faults_setup, launch_faults_teardown);
-}
+TEST_MAIN(launch_faults_setup, launch_faults_teardown)

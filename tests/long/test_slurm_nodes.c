@@ -242,12 +242,4 @@ static int teardown(void **state)
     return sandbox_teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains),      cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_trace),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_differences), cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -223,9 +223,8 @@ static dpb_status siege_of_ranks(struct trial_scratch *scratch)
 
 static const struct trial_case cases[] = {{"siege", siege_of_ranks}, {NULL, NULL}};
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
-    (void)state;
     for (int kind = 0; kind < KINDS; kind++) {
         char number[8];
         snprintf(number, sizeof number, "%d", kind);
@@ -285,13 +284,12 @@ static void besiege(struct dpb_door *door, struct siege *siege, struct caller *c
     close(caller->fd);
 }
 
-static void test_launchers(void **state)
+TEST(test_launchers)
 {
     struct caller caller;
     struct dpb_circle circle;
     int listener, n_fds = trial_count_entries("/proc/self/fd", "");
     unsigned port;
-    (void)state;
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
     assert_int_equal(link_listen(&listener, &circle, caller.address), DPB_OK);
     assert_int_equal(sscanf(caller.address + 2 * DPB_SECRET_BYTES, " %u", &port), 1);
@@ -314,7 +312,5 @@ int main(void)
 {
     if (dpb_world_is_rank())
         return trial_rank_main(cases);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranks),
-                                       cmocka_unit_test(test_launchers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const struct strategy {
@@ -240,13 +240,5 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
         add_case(test_keeps, &strategies[i], "%s keeps its contract", strategies[i].settings);
-    add_case(test_periods, NULL, "books balance at every period, with learners");
-    add_case(test_restart, NULL, "sma restarts where the rate drops");
-    add_case(test_independent, NULL, "without a meeting workers are independent");
-    add_case(test_rate_of_zero, NULL, "a rate of 0 changes no weights");
-    add_case(test_is_synchronous, NULL, "local_sgd with a period of 1 is synchronous");
-    add_case(test_unspoilt, NULL, "without a mistake");
-    add_case(test_mistakes, NULL, "mistakes are found");
-    add_case(test_refused, NULL, "refused");
-    return run_cases("averaging", training_setup_mutants, training_teardown);
+    return test_main(training_setup_mutants, training_teardown);
 }

@@ -538,22 +538,4 @@ TEST(test_poor_machine)
 #endif
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_poor_machine),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_plugins),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_combinations),
-#if defined(__x86_64__)
-        cmocka_unit_test(test_processor_without_bf16),
-#endif
-        cmocka_unit_test(test_data),
-        cmocka_unit_test(test_places_and_usage),
-        cmocka_unit_test(test_check_refuses_too),
-        cmocka_unit_test(test_more_workers_than_cores),
-        cmocka_unit_test(test_more_helpers_than_cores),
-    };
-    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

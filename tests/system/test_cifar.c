@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "lib/cases.h"
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/test.h"
@@ -95,9 +94,4 @@ TEST(test_the_same_for_any_threads)
     command_free(&first);
 }
 
-int main(void)
-{
-    add_case(test_learns, NULL, "resnet20 learns a set in CIFAR-10's files");
-    add_case(test_the_same_for_any_threads, NULL, "the same losses for 0 to 3 threads");
-    return run_cases("cifar", set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

@@ -1156,40 +1156,4 @@ TEST(test_interrupted_sweep)
     command_free(&command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_help_models),
-        cmocka_unit_test(test_help_unknown),
-        cmocka_unit_test(test_words_in_the_wrong_place),
-        cmocka_unit_test(test_no_device_is_replaced),
-        cmocka_unit_test(test_broken_plugin_is_listed),
-        cmocka_unit_test(test_check_runs_nothing),
-        cmocka_unit_test(test_table_for_people),
-        cmocka_unit_test(test_json_is_one_document),
-        cmocka_unit_test(test_origins),
-        cmocka_unit_test(test_results_are_kept),
-        cmocka_unit_test(test_rerun),
-        cmocka_unit_test(test_rerun_elsewhere),
-        cmocka_unit_test(test_rerun_names_what_differs),
-        cmocka_unit_test(test_rerun_without_the_plugin_path),
-        cmocka_unit_test(test_rerun_writes_here_only),
-        cmocka_unit_test(test_rerun_replaces_no_checkpoint),
-        cmocka_unit_test(test_hostile_text),
-        cmocka_unit_test(test_rerun_refuses),
-        cmocka_unit_test(test_rerun_of_a_sweep),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_report),
-        cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_gate),
-        cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_sweep_over_plugins_with_options),
-        cmocka_unit_test(test_sweep_with_a_cell_that_fails),
-        cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_interrupted_sweep),
-        cmocka_unit_test(test_killed_sweep),
-    };
-    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

@@ -6,10 +6,10 @@
  */
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/weights.h"
 
 static const double deadline_s = 60.0;
@@ -129,7 +129,5 @@ int main(void)
         add_case(test_places, (void *)codecs[i], "%s: the same bits everywhere", codecs[i]);
         add_case(test_goes_on, (void *)codecs[i], "%s: saved and continued", codecs[i]);
     }
-    add_case(test_alone, NULL, "one worker: answers are messages");
-    add_case(test_refusals, NULL, "refusals");
-    return run_cases("codec_back", faults_setup, sandbox_teardown);
+    return test_main(faults_setup, sandbox_teardown);
 }

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "dpbench/types.h"
-#include "lib/cases.h"
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/weights.h"
 
 static const double deadline_s = 60.0;
@@ -514,13 +514,8 @@ int main(void)
         add_case(test_servers, (void *)servers[i], "%s: the bits of shm", servers[i]);
         add_case(test_refused_message, (void *)servers[i], "%s: a wrong message", servers[i]);
     }
-    add_case(test_mistakes, NULL, "mistakes of a codec");
     for (size_t i = 0; i < N_FED; i++)
         add_case(test_feedback, (void *)fed[i], "%s: feedback", fed[i]);
-    add_case(test_result, NULL, "what codecs did is in the result");
-    add_case(test_room, NULL, "powersgd: each round has the room it needs");
-    add_case(test_spans, NULL, "ps_cpu: the spans of messages");
-    add_case(test_table, NULL, "what a codec did is in the table");
     add_case(test_goes_on, (void *)"topk", "topk: saved and continued");
     add_case(test_goes_on,
              (void *)"topk comm.codec_momentum=0.9 comm.codec_warmup_steps=7 optimizer.momentum=0",
@@ -531,8 +526,5 @@ int main(void)
              "int8 stochastic: saved and continued");
     add_case(test_goes_on, (void *)"qsgd", "qsgd: saved and continued");
     add_case(test_goes_on, (void *)"powersgd", "powersgd: saved and continued");
-    add_case(test_other_lengths, NULL, "powersgd: state of another length is named");
-    add_case(test_refusals, NULL, "refusals");
-    add_case(test_sweep, NULL, "an axis over codecs");
-    return run_cases("codecs", faults_setup, sandbox_teardown);
+    return test_main(faults_setup, sandbox_teardown);
 }

@@ -8,8 +8,8 @@
  */
 #include <stdint.h>
 
-#include "lib/cases.h"
 #include "lib/combinations.h"
+#include "lib/test.h"
 
 enum { MOST_ROWS = 256, TRIES = 4000 };
 
@@ -100,10 +100,4 @@ TEST(test_pairs)
     assert_true(n_rows < MOST_ROWS && n_ran > 10);
 }
 
-int main(void)
-{
-    add_case(test_checked, NULL,
-             "device x precision x strategy x servers x mode x hosts x launcher");
-    add_case(test_pairs, NULL, "a set of runs that covers all pairs");
-    return run_cases("combinations", combinations_setup, combinations_teardown);
-}
+TEST_MAIN(combinations_setup, combinations_teardown)

@@ -10,12 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/command.h"
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 #include "lib/training.h"
 
@@ -545,21 +545,9 @@ int main(void)
 {
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));)
         add_case(test_strategy, form, "%s: sums are right", form->label);
-    add_case(test_models_layout, NULL, "a model's layout");
-    add_case(test_time_is_that_of_the_exchange, NULL, "the time is that of the exchange");
-    add_case(test_bandwidths, NULL, "bandwidths");
-    add_case(test_sizes, NULL, "sizes");
-    add_case(test_lengths, NULL, "lengths");
-    add_case(test_document, NULL, "document");
-    add_case(test_table, NULL, "table");
-    add_case(test_codecs, NULL, "where codecs pay");
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
         add_case(test_mistake, &mistakes[i], "%s: %s", mistakes[i].comm, mistakes[i].settings);
-    add_case(test_no_mistake, NULL, "a mutant without a mistake");
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++)
         add_case(test_rank_lost, &losses[i], "a rank is lost: %s", losses[i].settings);
-    add_case(test_interrupts, NULL, "interrupts");
-    add_case(test_refusals, NULL, "refusals");
-    add_case(test_mode_is_its_own, NULL, "run.mode = comm elsewhere");
-    return run_cases("comm_command", set_up, sandbox_teardown);
+    return test_main(set_up, sandbox_teardown);
 }

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { STEPS = 9, STOP = 4 };
@@ -511,19 +511,13 @@ int main(void)
         add_case(test_other_setup, &changes[i], "other setup: %s", changes[i].name);
     for (size_t i = 0; i < SPREADS; i++)
         add_case(test_machines, &spreads[i], "machines %s, %s", spreads[i].hosts, spreads[i].ranks);
-    add_case(test_pieces, NULL, "state in pieces");
     if (have_cpu_device()) {
         for (size_t i = 0; i < sizeof cpu_setups / sizeof *cpu_setups; i++)
             add_case(test_same_setup, &cpu_setups[i], "same setup: %s", cpu_setups[i].name);
         for (size_t i = 0; i < sizeof cpu_changes / sizeof *cpu_changes; i++)
             add_case(test_other_setup, &cpu_changes[i], "other setup: %s", cpu_changes[i].name);
     }
-    add_case(test_epochs, NULL, "epochs, schedule and evaluations go on");
-    add_case(test_batch_growth, NULL, "a batch that grows");
-    add_case(test_weights_alone, NULL, "weights alone");
-    add_case(test_other_seed, NULL, "another seed");
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
         add_case(test_refused, &refusals[i], "refused: %s", refusals[i].settings);
-    add_case(test_target, NULL, "a target ends the training");
-    return run_cases("continue", setup, sandbox_teardown);
+    return test_main(setup, sandbox_teardown);
 }

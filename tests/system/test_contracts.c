@@ -6,11 +6,10 @@
  */
 #include <string.h>
 
-#include "lib/cases.h"
-
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/weights.h"
 
 static const double deadline_s = 60.0;
@@ -177,11 +176,10 @@ TEST(test_state_refused)
 }
 
 /* A strategy without the hook is told of where it keeps something apart. */
-static void test_state_not_saved(void **state)
+TEST(test_state_not_saved)
 {
     static const char said[] = "has no hook `state`";
     struct command command;
-    (void)state;
     for (int with = 0; with < 2; with++) {
         run_well(&command, with ? "comm.name=toy" : "comm.name=toy_bare",
                  PERIODIC "checkpoint.save=b.safetensors");
@@ -223,8 +221,5 @@ int main(void)
         if (!strstr(toys[i].settings, "partial"))
             add_case(test_goes_on, &toys[i], "%s: saved and continued", toys[i].settings);
     }
-    add_case(test_state_refused, NULL, "state that a run cannot keep");
-    add_case(test_state_not_saved, NULL, "a strategy without the hook state");
-    add_case(test_refusals, NULL, "contracts that cannot be");
-    return run_cases("contracts", faults_setup, sandbox_teardown);
+    return test_main(faults_setup, sandbox_teardown);
 }

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"
 #include "lib/test.h"
@@ -156,7 +155,7 @@ TEST(test_profile)
 
 /* The next forward is enqueued behind a backward that nobody has waited for, in every step but the
  * first, which is not captured, and the last; with arenas on the host in none. */
-TEST(test_runs_ahead)
+CASE(test_runs_ahead)
 {
     struct command command;
     run_traced(&command, "run.steps=6");
@@ -209,7 +208,7 @@ static void expect_failure(const char *settings, const char *words)
     command_free(&command);
 }
 
-TEST(test_too_large)
+CASE(test_too_large)
 {
     use_stand_in(true);
     setenv("DPB_STAND_IN_MB", "1", 1);
@@ -235,12 +234,9 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         add_case(test_same_training, &forms[i], "as the reference: %s", forms[i].name);
-    add_case(test_continued, NULL, "saved and continued");
-    add_case(test_times, NULL, "the device's times");
-    add_case(test_profile, NULL, "the account of the ops");
     if (!on_gpu())
         add_case(test_runs_ahead, NULL, "the host runs ahead");
     if (!on_gpu())
         add_case(test_too_large, NULL, "too large a model");
-    return run_cases("cuda arenas", setup, teardown);
+    return test_main(setup, teardown);
 }

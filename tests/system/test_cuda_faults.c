@@ -100,9 +100,4 @@ static int setup(void **state)
     return result;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed),
-                                       cmocka_unit_test(test_stopped)};
-    return cmocka_run_group_tests(tests, setup, sandbox_teardown);
-}
+TEST_MAIN(setup, sandbox_teardown)

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/link_rows.h"
 #include "lib/stand_in.h"
 #include "lib/test.h"
@@ -80,7 +79,7 @@ TEST(test_layouts)
 
 /* The losses of 200 steps of LeNet on Fashion-MNIST are the cpu device's within 2 %. By the
  * processor the stand-in would take minutes. */
-TEST(test_follows_cpu)
+CASE(test_follows_cpu)
 {
     static const char settings[] = "model.name=lenet data.name=idx run.precision=fp32 run.batch=64 "
                                    "run.steps=200 optimizer.learning_rate=0.01 "
@@ -111,7 +110,7 @@ static void expect_failure(const char *settings, int exit_code, const char *cons
 
 /* A kernel that fails ends the run with CUDA's word for it; too large a batch with one that
  * fits. */
-TEST(test_failures)
+CASE(test_failures)
 {
     use_stand_in(true);
     setenv("DPB_STAND_IN_FAIL", "120", 1);
@@ -126,7 +125,7 @@ TEST(test_failures)
 
 /* An algorithm that fails when it is tried is dropped with a warning; the run goes on with another.
  * Where none is left, or where the GPU fails from then on, the run ends with CUDA's words. */
-TEST(test_dropped_candidates)
+CASE(test_dropped_candidates)
 {
     static const char settings[] = "device.name=cuda run.precision=fp32 model.name=tiny "
                                    "run.batch=2 run.steps=1 run.workers=1 comm.name=independent "
@@ -196,7 +195,7 @@ TEST(test_place)
 /* A step whose gradients are infinite on one of two workers is skipped on both: the weights are,
  * bit for bit, those of a training without it, with momentum, decay and a rate that rises from step
  * to step. All steps have the same samples here. */
-TEST(test_skipped_step)
+CASE(test_skipped_step)
 {
     static const char *const strategies[] = {"shm", "replicated run.accumulate=2",
                                              "ps_cpu run.servers=1", "ring_tcp run.comm_cores=1"};
@@ -226,7 +225,7 @@ TEST(test_skipped_step)
 
 /* The automatic scale begins too high for this net: it is halved by every overflow, its own ones
  * and one that the other worker alone has had. */
-TEST(test_loss_scale)
+CASE(test_loss_scale)
 {
     static const char settings[] =
         FP16 LARGER "run.batch=4 run.workers=2 device.ids=0,1 comm.name=shm run.steps=8";
@@ -318,7 +317,7 @@ static void read_missing(char *text, size_t bytes)
 
 /* Without a GPU `check` and a run refuse by the same words as `plugins`, before anything has
  * begun. */
-TEST(test_without_gpu)
+CASE(test_without_gpu)
 {
     char words[1024], ini[80];
     struct command check;
@@ -352,11 +351,6 @@ static int teardown(void **state)
 
 int main(void)
 {
-    add_case(test_same_training, NULL, "the same training run");
-    add_case(test_learners, NULL, "learners of a place");
-    add_case(test_layouts, NULL, "NHWC and NCHW");
-    add_case(test_place, NULL, "samples that stay on the device");
-    add_case(test_links, NULL, "dpbench links");
     if (on_gpu() && have_cpu_device())
         add_case(test_follows_cpu, NULL, "LeNet follows the cpu device");
     if (!on_gpu()) {
@@ -366,5 +360,5 @@ int main(void)
         add_case(test_dropped_candidates, NULL, "algorithms that fail when they are tried");
         add_case(test_without_gpu, NULL, "without a GPU");
     }
-    return run_cases("cuda runs", setup, teardown);
+    return test_main(setup, teardown);
 }

@@ -314,19 +314,4 @@ TEST(test_only_files_are_looked_at)
     command_free(&command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rate_is_that_of_the_source),
-        cmocka_unit_test(test_bytes_are_those_that_the_source_counts),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_document),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_failure_in_a_fetch),
-        cmocka_unit_test(test_interrupts),
-        cmocka_unit_test(test_only_files_are_looked_at),
-    };
-    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

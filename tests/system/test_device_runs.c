@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/stand_in.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 #define CUDA "device.name=cuda run.precision=fp32 device.tuning=no "
@@ -250,7 +250,7 @@ static void test_checked(void **state)
 
 /* Between machines a place's share of the gradients is pinned in the host's memory, and `check`
  * says so: half of them for two workers to a machine, all for one, none on one machine. */
-TEST(test_pinned)
+CASE(test_pinned)
 {
     static const struct {
         const char *settings;
@@ -370,7 +370,7 @@ static void test_ways(void **state)
 
 /* On one machine, on unequal ones and where slices are not of equal length; whose network is the
  * host's stands in the result. */
-TEST(test_inside)
+CASE(test_inside)
 {
     static const struct {
         const char *settings, *copies;
@@ -453,7 +453,7 @@ static void expect_caught(const struct form *form, const struct mutant *mutant,
 }
 
 /* Each by one of the forms in turn; by all of them in `make mutants`. */
-TEST(test_mutants)
+CASE(test_mutants)
 {
     for (size_t f = 0; f < N_FORMS; f++) {
         struct training right;
@@ -551,5 +551,5 @@ int main(void)
     }
     if (!on_gpu())
         add_case(test_mutants, NULL, "mutants");
-    return run_cases("device runs", setup, teardown);
+    return test_main(setup, teardown);
 }

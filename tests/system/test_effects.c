@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/sandbox.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 /* Where the difference is looked for, beside paths into the result. */
@@ -374,11 +374,10 @@ static int setup(void **state)
 
 int main(void)
 {
-    add_case(test_complete, NULL, "every option has a row");
     for (size_t i = 0; i < N_EFFECTS; i++)
         if ((have_cpu_device() ||
              (strcmp(effects[i].b, "cpu") != 0 && !strstr(effects[i].settings, "=cpu"))) &&
             (have_plugin("comm_gloo") || !strstr(effects[i].settings, "=gloo")))
             add_case(test_effect, &effects[i], "%s", effects[i].option);
-    return run_cases("effects", setup, sandbox_teardown);
+    return test_main(setup, sandbox_teardown);
 }

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { MOST_WORKERS = 5 };
@@ -128,6 +128,5 @@ int main(void)
         if (is_cell(form, 16, true))
             add_case(test_many_workers, form, "16 workers, %s", form->label);
     }
-    add_case(test_independent, NULL, "independent");
-    return run_cases("exchange", training_setup, training_teardown);
+    return test_main(training_setup, training_teardown);
 }

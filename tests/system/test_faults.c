@@ -487,13 +487,4 @@ TEST(test_interrupted_twice)
     command_free(&command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_at_every_hook), cmocka_unit_test(test_ended_or_failed),
-        cmocka_unit_test(test_stopped_or_hanging),   cmocka_unit_test(test_killed_at_random),
-        cmocka_unit_test(test_launcher_killed),      cmocka_unit_test(test_interrupted_twice),
-        cmocka_unit_test(test_does_not_begin),
-    };
-    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
-}
+TEST_MAIN(faults_setup, sandbox_teardown)

@@ -198,15 +198,4 @@ TEST(test_suspended)
     command_free(&command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_algorithms),
-        cmocka_unit_test(test_hides_with_a_core_alone),
-        cmocka_unit_test(test_interface_is_reported),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_suspended),
-    };
-    return cmocka_run_group_tests_name("gloo", tests, faults_setup, sandbox_teardown);
-}
+TEST_MAIN(faults_setup, sandbox_teardown)

@@ -276,11 +276,4 @@ TEST(test_tables)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_monitor),
-        cmocka_unit_test(test_host),    cmocka_unit_test(test_throttled),
-        cmocka_unit_test(test_unknown), cmocka_unit_test(test_tables)};
-    return cmocka_run_group_tests(tests, timed_setup, timed_teardown);
-}
+TEST_MAIN(timed_setup, timed_teardown)

@@ -52,7 +52,7 @@ static bool is_built(void)
     return access(path, F_OK) == 0;
 }
 
-TEST(test_not_built)
+CASE(test_not_built)
 {
     static const char *const plugins[] = {"plugins", "--json", NULL};
     struct command command;
@@ -66,7 +66,7 @@ TEST(test_not_built)
     command_free(&command);
 }
 
-TEST(test_missing)
+CASE(test_missing)
 {
     static const struct {
         const char *fake, *setting, *words;
@@ -118,8 +118,9 @@ static int set_up(void **state)
 /* One of the two is so. */
 int main(void)
 {
-    const struct CMUnitTest built[] = {cmocka_unit_test(test_missing)};
-    const struct CMUnitTest not_built[] = {cmocka_unit_test(test_not_built)};
-    return is_built() ? cmocka_run_group_tests(built, set_up, sandbox_teardown)
-                      : cmocka_run_group_tests(not_built, set_up, sandbox_teardown);
+    if (is_built())
+        add_case(test_missing, NULL, "missing");
+    else
+        add_case(test_not_built, NULL, "not built");
+    return test_main(set_up, sandbox_teardown);
 }

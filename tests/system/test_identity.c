@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "dpbench/needs.h"
-#include "lib/cases.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 /* A thread sanitizer is slow, and sees as much in a part of it. */
@@ -373,9 +373,5 @@ int main(void)
     for (size_t i = 0; i < sizeof fp32_models / sizeof fp32_models[0]; i++)
         add_case(test_fp32, &fp32_models[i], "fp32, %s %s", fp32_models[i].settings,
                  fp32_models[i].strategy);
-    add_case(test_bf16_gradients, NULL, "bf16 gradients");
-    add_case(test_strategies_agree, NULL, "strategies agree bit for bit");
-    add_case(test_norms_agree, NULL, "norms agree bit for bit");
-    add_case(test_differences_show, NULL, "differences show");
-    return run_cases("identity", training_setup, free_references);
+    return test_main(training_setup, free_references);
 }

@@ -157,13 +157,4 @@ TEST(test_check)
     command_free(&command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads_and_stores_give_the_same_losses),
-        cmocka_unit_test(test_shards_give_the_same_losses),
-        cmocka_unit_test(test_damage_is_in_the_result),
-        cmocka_unit_test(test_check),
-    };
-    return cmocka_run_group_tests(tests, setup, sandbox_teardown);
-}
+TEST_MAIN(setup, sandbox_teardown)

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/oracle.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { STEPS = 11, EXIT_REFUSED = 2, EXIT_VERIFICATION = 3 };
@@ -291,9 +291,5 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         add_case(test_oracle, forms[i], "%s", forms[i]);
-    add_case(test_mistakes, NULL, "what core finds");
-    add_case(test_two_late, NULL, "two steps late");
-    add_case(test_refusals, NULL, "what cannot be late");
-    add_case(test_without_training, NULL, "what has no training");
-    return run_cases("late", training_setup_mutants, training_teardown);
+    return test_main(training_setup_mutants, training_teardown);
 }

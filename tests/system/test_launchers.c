@@ -327,19 +327,4 @@ static int teardown(void **state)
     return sandbox_teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_adopts),
-        cmocka_unit_test(test_comm),
-        cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_failed_cells),
-        cmocka_unit_test(test_launcher_that_lingers),
-        cmocka_unit_test(test_interrupted_launcher),
-        cmocka_unit_test(test_interrupted_sweep),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0;
@@ -249,14 +249,4 @@ static int teardown(void **state)
     return training_teardown(state) || failed;
 }
 
-int main(void)
-{
-    add_case(test_same_bits, NULL, "learners train as workers do");
-    add_case(test_counts, NULL, "ranks and batches");
-    add_case(test_cores, NULL, "the cores of a place");
-    add_case(test_refusals, NULL, "refusals");
-    add_case(test_memory, NULL, "memory");
-    add_case(test_sweep, NULL, "a sweep over learners");
-    add_case(test_mpirun, NULL, "under mpirun");
-    return run_cases("learners", setup, teardown);
-}
+TEST_MAIN(setup, teardown)

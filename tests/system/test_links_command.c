@@ -221,12 +221,4 @@ TEST(test_interrupted)
     command_free(&command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_this_machine), cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_devices),      cmocka_unit_test(test_ways),
-        cmocka_unit_test(test_tables),       cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_interrupted)};
-    return cmocka_run_group_tests(tests, sandbox_setup, sandbox_teardown);
-}
+TEST_MAIN(sandbox_setup, sandbox_teardown)

@@ -169,10 +169,4 @@ TEST(test_refusals)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ways), cmocka_unit_test(test_predicts),
-                                       cmocka_unit_test(test_interrupted),
-                                       cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

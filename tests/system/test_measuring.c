@@ -266,8 +266,13 @@ TEST(test_steps_add_up)
     }
 }
 
+static int forget_preload(__attribute__((unused)) void **state)
+{
+    return unsetenv("LD_PRELOAD");
+}
+
 /* The same numbers under a clock that jumps by hours five times a second. */
-TEST(test_clock_jumps)
+TEST_WITH(test_clock_jumps, NULL, forget_preload)
 {
     static const struct timed_case jumping = {
         "a clock that jumps",
@@ -292,12 +297,6 @@ TEST(test_clock_jumps)
     double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
     assert_true(elapsed_s >= 1.0 && elapsed_s < 60.0); /* the jumps are longer */
     command_free(&command);
-}
-
-static int forget_preload(void **state)
-{
-    (void)state;
-    return unsetenv("LD_PRELOAD");
 }
 
 /* ---- the waits of comm.late ----------------------------------------------------------------- */
@@ -391,20 +390,7 @@ TEST(test_ends_apart)
 
 int main(void)
 {
-    enum { N_CASES = sizeof cases / sizeof cases[0] };
-    static const struct CMUnitTest others[] = {
-        cmocka_unit_test(test_delays),
-        cmocka_unit_test(test_warm_up_by_count),
-        cmocka_unit_test(test_warm_up_by_gate),
-        cmocka_unit_test(test_steps_add_up),
-        cmocka_unit_test_teardown(test_clock_jumps, forget_preload),
-        cmocka_unit_test(test_late_waits),
-        cmocka_unit_test(test_seconds_and_evaluation),
-        cmocka_unit_test(test_ends_apart)};
-    enum { N_OTHERS = sizeof others / sizeof others[0] };
-    struct CMUnitTest tests[N_CASES + N_OTHERS];
-    for (size_t i = 0; i < N_CASES; i++)
-        tests[i] = (struct CMUnitTest){cases[i].name, test_case, NULL, NULL, (void *)&cases[i]};
-    memcpy(tests + N_CASES, others, sizeof others);
-    return cmocka_run_group_tests_name("measuring", tests, timed_setup, timed_teardown);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        add_case(test_case, &cases[i], "%s", cases[i].name);
+    return test_main(timed_setup, timed_teardown);
 }

@@ -110,10 +110,4 @@ static int set_up(void **state)
     return result;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan_and_peak),
-                                       cmocka_unit_test(test_refused_in_groups),
-                                       cmocka_unit_test(test_data_of_one_worker)};
-    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

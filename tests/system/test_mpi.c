@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/faults.h"
 #include "lib/launch_faults.h"
 #include "lib/launchers.h"
@@ -89,7 +88,7 @@ TEST(test_exchange)
 
 /* With NCCL inside machines, on a CUDA for tests: shares go down to the host, across by MPI and up
  * again; with as many workers to a machine and not, with none but one, in a thread of its own. */
-TEST(test_inside_nccl)
+CASE(test_inside_nccl)
 {
     static const struct {
         int workers;
@@ -155,14 +154,13 @@ TEST(test_identity)
 
 /* comm.late: the losses of `shm`, which test_late.c proves: of two workers any order of a sum has
  * the same bits. */
-static void test_late(void **state)
+TEST(test_late)
 {
     static const char terms[] =
         "run.precision=fp64 run.steps=8 run.warmup_steps=0 "
         "optimizer.learning_rate=0.1 optimizer.momentum=0.9 comm.bucket=296";
     struct command late, synchronous;
     char settings[512];
-    (void)state;
     snprintf(settings, sizeof settings, MPI "run.prove=yes comm.late=1 %s", terms);
     json_t *together = run(2, settings);
     assert_string_equal(json_text_at(together, "strategy.consistency"), "late(1)");
@@ -324,19 +322,11 @@ TEST(test_faults)
 
 int main(void)
 {
-    add_case(test_exchange, NULL, "the exchange");
     if (have_stand_in("comm_nccl") && !on_gpu())
         add_case(test_inside_nccl, NULL, "between machines with NCCL inside");
-    add_case(test_identity, NULL, "the same training run");
-    add_case(test_late, NULL, "one step late");
-    add_case(test_what_is_reported, NULL, "what is reported");
-    add_case(test_opened_again, NULL, "opened again");
-    add_case(test_refused, NULL, "refused by name");
-    add_case(test_without_mpi, NULL, "without MPI");
-    add_case(test_faults, NULL, "faults");
     launchers_allow_root();
     /* Ranks that share cores are to give them to each other. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
-    return run_cases("mpi", faults_setup, sandbox_teardown);
+    return test_main(faults_setup, sandbox_teardown);
 }

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "dpbench/needs.h"
-#include "lib/cases.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { WORKERS = 3, EXIT_VERIFICATION = 3 };
@@ -223,5 +223,5 @@ int main(void)
     for (const struct mutant *mutant = mutants; mutant->mutation; mutant++)
         add_case(test_mutant, mutant, "%s, %s: %s", mutant->mutation, when[mutant->from],
                  catcher_names[mutant->caught_by]);
-    return run_cases("mutants", setup, teardown);
+    return test_main(setup, teardown);
 }

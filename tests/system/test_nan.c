@@ -156,13 +156,4 @@ TEST(test_gaps)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_weights_continue),
-        cmocka_unit_test(test_gaps),
-    };
-    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
-}
+TEST_MAIN(faults_setup, sandbox_teardown)

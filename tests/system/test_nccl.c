@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/faults.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
@@ -175,7 +174,7 @@ TEST(test_captured)
 }
 
 /* From the third step on a step is two launches, and NCCL is not called. */
-TEST(test_one_launch)
+CASE(test_one_launch)
 {
     int calls[2];
     char trace[128];
@@ -224,7 +223,7 @@ TEST(test_not_captured)
 
 /* A NCCL that sums wrongly: from the first exchange on it is the pattern that shows it; from later
  * ones proof, replicas. All in one bucket: the pattern is exchange 1. */
-TEST(test_mistakes)
+CASE(test_mistakes)
 {
     static const struct {
         const char *mistake, *word;
@@ -244,7 +243,7 @@ TEST(test_mistakes)
 /* ---- options --------------------------------------------------------------------------------- */
 
 /* What NCCL was given, by what the stand-in says of it. */
-TEST(test_options)
+CASE(test_options)
 {
     static const struct {
         const char *settings, *words;
@@ -323,7 +322,7 @@ TEST(test_learners)
 
 /* The environment that contradicts an option is refused; what it says where no option does is what
  * NCCL goes by, and stands in the result. */
-TEST(test_environment)
+CASE(test_environment)
 {
     struct training run;
     setenv("NCCL_ALGO", "Tree", 1);
@@ -341,7 +340,7 @@ TEST(test_environment)
 }
 
 /* A rank whose environment sets NCCL otherwise than rank 0's is refused, by both. */
-TEST(test_ranks_that_differ)
+CASE(test_ranks_that_differ)
 {
     static const char program[] = "%s/dpbench -c empty.ini " NCCL TINY "run.workers=2 run.steps=1 "
                                   "data.name=synthetic run.results=results";
@@ -370,7 +369,7 @@ TEST(test_ranks_that_differ)
 
 /* `dpbench comm` with arenas on the GPU: all elements of all exchanges are right, in place; and
  * sums that are wrong are found. */
-TEST(test_alone)
+CASE(test_alone)
 {
     static const char arguments[] = "comm -c %s/empty.ini --json run.results=%s/results " NCCL
                                     "run.workers=2 comm.bucket=10kB comm.gradient=bf16 "
@@ -404,7 +403,7 @@ TEST(test_alone)
 
 /* Errors behind NCCL's calls and all-reduces that never come end the job, with step and bucket and
  * the rank that it began with. */
-TEST(test_errors)
+CASE(test_errors)
 {
     static const struct {
         const char *strategy, *variable, *value, *words[5];
@@ -442,7 +441,7 @@ TEST(test_errors)
     }
 }
 
-TEST(test_killed)
+CASE(test_killed)
 {
     for (unsigned delay_us = 0; delay_us <= 1600000; delay_us += 800000) {
         struct started started;
@@ -498,13 +497,6 @@ int main(void)
 {
     static const struct CMUnitTest others[] = {cmocka_unit_test(test_killed),
                                                cmocka_unit_test(test_ranks_that_differ)};
-    add_case(test_same_training, NULL, "the same training run");
-    add_case(test_bit_for_bit, NULL, "two workers are shm's, bit for bit");
-    add_case(test_account, NULL, "times and bytes");
-    add_case(test_captured, NULL, "captured, the same bits");
-    add_case(test_not_captured, NULL, "what cannot be captured");
-    add_case(test_refusals, NULL, "refusals");
-    add_case(test_learners, NULL, "learners");
     if (!on_gpu()) {
         add_case(test_one_launch, NULL, "one launch a step");
         add_case(test_mistakes, NULL, "a NCCL that sums wrongly");
@@ -513,7 +505,7 @@ int main(void)
         add_case(test_environment, NULL, "options and the environment");
         add_case(test_errors, NULL, "errors behind NCCL's calls");
     }
-    int failed = run_cases("nccl", setup, teardown);
+    int failed = test_main(setup, teardown);
     return cmocka_run_group_tests_name("nccl, faults", others, setup_faults, sandbox_teardown) +
            failed;
 }

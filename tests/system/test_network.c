@@ -284,12 +284,4 @@ TEST(test_no_interface)
     command_free(&command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),     cmocka_unit_test(test_bytes_on_wire),
-        cmocka_unit_test(test_link_down),    cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_no_interface),
-    };
-    return cmocka_run_group_tests_name("network", tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

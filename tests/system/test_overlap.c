@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/timed.h"
 
 enum { BUCKETS = 10, SPACING_MS = 10, EXCHANGE_MS = 5, FORWARD_MS = 5, TRIES = 12 };
@@ -172,11 +172,10 @@ TEST(test_late_and_independent)
 
 int main(void)
 {
-    add_case(test_late_and_independent, NULL, "independent");
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));)
         if (promises_overlap(form))
             add_case(test_overlap, form, "ten exchanges, %s", form->label);
     for (size_t i = 0; i < sizeof late_cases / sizeof *late_cases; i++)
         add_case(test_late_rank, &late_cases[i], "a late rank, %s", late_cases[i].timed.name);
-    return run_cases("overlap", timed_setup, timed_teardown);
+    return test_main(timed_setup, timed_teardown);
 }

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "dpbench/comm.h"
-#include "lib/cases.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
 #include "lib/stand_in.h"
@@ -225,5 +224,5 @@ int main(void)
         add_case(test_pauses, form, "%s %s%s%s%s", form->name, form->settings ? form->settings : "",
                  form->servers > 0 ? ", servers" : "", form->machines ? ", machines" : "",
                  form->on_device ? ", on a device" : "");
-    return run_cases("pauses", setup, sandbox_teardown);
+    return test_main(setup, sandbox_teardown);
 }

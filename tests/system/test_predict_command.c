@@ -92,11 +92,4 @@ TEST(test_refusals)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/test.h"
@@ -136,11 +135,4 @@ TEST(test_refused)
     command_free(&command);
 }
 
-int main(void)
-{
-    add_case(test_result, NULL, "every op of the timed steps is in the result");
-    add_case(test_sums, NULL, "its sums are those of the passes");
-    add_case(test_table, NULL, "and in the table");
-    add_case(test_refused, NULL, "a device without an account is refused");
-    return run_cases("profile", set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

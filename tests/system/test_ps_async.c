@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const double deadline_s = 60.0;
@@ -420,16 +420,5 @@ int main(void)
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
         add_case(test_keeps, &worlds[i], "%u workers, %u servers %s keep the contract",
                  worlds[i].workers, worlds[i].servers, worlds[i].settings);
-    add_case(test_accruing_takes_time, NULL, "accruing takes time");
-    add_case(test_one_worker, NULL, "one worker trains to the bits of synchronous training");
-    add_case(test_one_worker_apart, NULL, "one worker with intervals trains as without");
-    add_case(test_all_of_them, NULL,
-             "k_sync and k_async with all workers train to the bits of ps_cpu");
-    add_case(test_batches_of_one_worker, NULL,
-             "k_batch_sync with one worker trains to the bits of accumulation");
-    add_case(test_seconds, NULL, "run.seconds beside a straggler");
-    add_case(test_other_ends, NULL, "ends with bounds, evaluations and steps");
-    add_case(test_interrupt, NULL, "SIGINT beside a straggler");
-    add_case(test_refusals, NULL, "refusals");
-    return run_cases("ps_async", setup, teardown);
+    return test_main(setup, teardown);
 }

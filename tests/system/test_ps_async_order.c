@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/oracle.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { WORKERS = 3, MOST_SERVERS = 3, STEPS = 15, MOST_PUSHES = 256, PROOF_STEPS = 8 };
@@ -529,7 +529,5 @@ int main(void)
     add_case(test_replay_finds, IN_TRAINING "version", "a wrong version pulled");
     add_case(test_own_steps, IN_TRAINING "alone", "a step of a worker's own left out");
     add_case(test_same_worker, IN_TRAINING "again", "a worker twice in an update of k_async");
-    add_case(test_core_finds, NULL,
-             "what core finds: lost, twice, late, denied, wrong scale, a bound passed");
-    return run_cases("ps_async_order", setup, training_teardown);
+    return test_main(setup, training_teardown);
 }

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { MOST_RANKS = 16, PAGE = 4096 };
@@ -286,5 +286,5 @@ int main(void)
     for (size_t i = 0; i < sizeof spreads / sizeof spreads[0]; i++)
         add_case(test_same_bits, &spreads[i], "same bits, %s, %s", spreads[i].settings,
                  spreads[i].hosts);
-    return run_cases("ps_cpu", training_setup, training_teardown);
+    return test_main(training_setup, training_teardown);
 }

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "dpbench/comm.h"
-#include "lib/cases.h"
 #include "lib/launchers.h"
 #include "lib/strategies.h"
 #include "lib/test.h"
@@ -284,5 +283,5 @@ int main(void)
     for (const struct form *form = forms; form < forms + n_forms; form++)
         add_case(test_rate, form, "%s, %u workers%s", form->name, form->n_workers,
                  form->hosts ? ", two machines" : "");
-    return run_cases("rate", setup, teardown);
+    return test_main(setup, teardown);
 }

@@ -263,7 +263,7 @@ TEST(test_suspension_is_no_stall)
 
 /* All processes of the job stand still in a frozen control group, longer than run.timeout_s: no
  * deadline counts that time, whatever a strategy waits by. */
-static void test_frozen(void **state)
+TEST(test_frozen)
 {
     static const char *const strategies[] = {"shm", "ps_cpu", "ring_tcp", "local_sgd"};
     static const char freeze[] =
@@ -282,7 +282,6 @@ static void test_frozen(void **state)
         "trap - EXIT INT TERM\n"
         "for i in 1 2 3 4 5 6 7 8 9; do rmdir $g 2>/dev/null && break; sleep 0.1; done\n"
         "exit ${thawed:-$code}\n";
-    (void)state;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
         struct command command;
         char line[256];
@@ -404,21 +403,4 @@ TEST(test_busy_machine)
     command_free(&command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stall_is_said_once),
-        cmocka_unit_test(test_many_are_late),
-        cmocka_unit_test(test_forgotten_done),
-        cmocka_unit_test(test_all_are_stopped),
-        cmocka_unit_test(test_full_stderr),
-        cmocka_unit_test(test_late_behind_a_server),
-        cmocka_unit_test(test_work_is_no_stall),
-        cmocka_unit_test(test_suspended),
-        cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_killed_while_suspended),
-        cmocka_unit_test(test_suspension_is_no_stall),
-        cmocka_unit_test(test_busy_machine),
-    };
-    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
-}
+TEST_MAIN(faults_setup, sandbox_teardown)

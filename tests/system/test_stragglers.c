@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
+#include "lib/test.h"
 #include "lib/timed.h"
 
 #include "train/delay.h"
@@ -228,5 +228,5 @@ int main(void)
     add_case(test_deaf, &policies[1], "k_batch_sync with workers that do not stop takes longer");
     add_case(test_stops, "forward", "a cancelled worker leaves its forward pass");
     add_case(test_stops, "backward", "a cancelled worker leaves its backward pass");
-    return run_cases("stragglers", setup, timed_teardown);
+    return test_main(setup, timed_teardown);
 }

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/traces.h"
 
 static const double deadline_s = 60.0;
@@ -145,10 +145,9 @@ static void test_any_moment(void **state)
 /* ---- the others ---------------------------------------------------------------------------- */
 
 /* Evaluations after a death are of the whole test set: who is left divides it. */
-static void test_evaluations(void **state)
+TEST(test_evaluations)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s, SURVIVE DEVICE "backward device.call=8 eval.every=10");
     expect_survived("evaluations", &command, WORKERS - 1);
     const json_t *evals = json_at(command.json, "eval");
@@ -159,10 +158,9 @@ static void test_evaluations(void **state)
 }
 
 /* A checkpoint after a death has the model of all, and begins a training of those that are left. */
-static void test_checkpoint(void **state)
+TEST(test_checkpoint)
 {
     struct command command;
-    (void)state;
     dpbench(&command, deadline_s,
             SURVIVE DEVICE "backward device.call=8 eval.every=0 checkpoint.save=b.safetensors "
                            "optimizer.momentum=0.9 " APART);
@@ -177,10 +175,9 @@ static void test_checkpoint(void **state)
     command_free(&command);
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct command command;
-    (void)state;
     sandbox_write("sweep.ini", "[run]\nresults =\nservers = 1\nsurvive = yes\nbatch = 2\n"
                                "steps = 40\nwarmup_steps = 3\nsteady_limit_s = 0\n"
                                "[model]\nname = tiny\n[data]\nsamples = 64\n"
@@ -196,7 +193,7 @@ static void test_table(void **state)
 
 /* ---- what ends the job --------------------------------------------------------------------- */
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
     static const struct {
         const char *settings, *words;
@@ -213,7 +210,6 @@ static void test_ends(void **state)
         {"comm.name=mutant_async comm.fault=kill comm.rank=2 comm.hook=begin comm.call=55",
          "of step 43"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench(&command, deadline_s, SURVIVE "eval.every=0 %s", rows[i].settings);
@@ -225,12 +221,11 @@ static void test_ends(void **state)
     }
 }
 
-static void test_server_dies(void **state)
+TEST(test_server_dies)
 {
     struct started started;
     struct command command;
     pid_t ranks[WORKERS + 2];
-    (void)state;
     faults_start_long(&started, "run.survive=yes run.workers=4 run.servers=2 comm.name=ps_async "
                                 "run.timeout_s=8 eval.every=0");
     faults_await_ranks(&started, ranks, WORKERS + 2);
@@ -242,7 +237,7 @@ static void test_server_dies(void **state)
     command_free(&command);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
     static const struct {
         const char *settings, *words;
@@ -254,7 +249,6 @@ static void test_refusals(void **state)
         {"comm.name=ps_async comm.transport=verbs", "comm.transport = verbs"},
     };
     struct command command;
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         dpbench(&command, deadline_s, SURVIVE "eval.every=0 %s", rows[i].settings);
         if (command.exit_code != 2)
@@ -298,11 +292,5 @@ int main(void)
         add_case(test_phase, &phases[i], "%s", phases[i].settings);
     for (size_t i = 0; i < sizeof moments / sizeof *moments; i++)
         add_case(test_any_moment, moments[i], "two workers die, %s", moments[i]);
-    add_case(test_evaluations, NULL, "evaluations are of the whole test set");
-    add_case(test_checkpoint, NULL, "checkpoints");
-    add_case(test_table, NULL, "the table says how many are left");
-    add_case(test_ends, NULL, "rank 0, the proofs, failures: the job ends");
-    add_case(test_server_dies, NULL, "a server: the job ends");
-    add_case(test_refusals, NULL, "refusals");
-    return run_cases("survive", setup, sandbox_teardown);
+    return test_main(setup, sandbox_teardown);
 }

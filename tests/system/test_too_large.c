@@ -116,13 +116,4 @@ TEST(test_control_group)
     command_free(&command);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_data_and_processes_count),
-        cmocka_unit_test(test_warned),
-        cmocka_unit_test(test_control_group),
-    };
-    return cmocka_run_group_tests(tests, faults_setup, sandbox_teardown);
-}
+TEST_MAIN(faults_setup, sandbox_teardown)

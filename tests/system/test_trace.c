@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/command.h"
 #include "lib/faults.h"
 #include "lib/sandbox.h"
@@ -222,15 +221,4 @@ TEST(test_absent)
     assert_int_not_equal(access("t.json", F_OK), 0);
 }
 
-int main(void)
-{
-    add_case(test_forms, NULL, "each bucket of each step of each strategy, to the nanosecond");
-    add_case(test_others, NULL, "late, delayed, averaging and asynchronous ones, too");
-    add_case(test_window, NULL, "the last steps, evaluations, a checkpoint, loading");
-    add_case(test_layers, NULL, "with run.profile, the layers");
-    add_case(test_too_many, NULL, "too many spans: whole steps are left out, and it is said");
-    add_case(test_death, NULL, "a rank dies: its last steps are there");
-    add_case(test_refused, NULL, "what is refused, before the run");
-    add_case(test_absent, NULL, "without the setting there is no file");
-    return run_cases("trace", set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

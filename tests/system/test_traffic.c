@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cases.h"
 #include "lib/strategies.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 enum { MOST_WORKERS = 4, STEPS = 5, BUCKET = 37 /* elements */ };
@@ -283,10 +283,9 @@ static void test_shards_kept(void **state)
 }
 
 /* Where servers keep the optimizer's state, `check` counts none for a worker. */
-static void test_served_state(void **state)
+TEST(test_served_state)
 {
     static const char *const served[] = {"comm.name=ps_cpu", "comm.name=ps_async"};
-    (void)state;
     for (size_t i = 0; i < sizeof served / sizeof *served; i++) {
         char settings[128];
         snprintf(settings, sizeof settings, "%s run.servers=2 optimizer.name=adam", served[i]);
@@ -306,7 +305,5 @@ int main(void)
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));)
         if (form->sharded)
             add_case(test_shards_kept, form, "optimizer state is kept once, %s", form->label);
-    add_case(test_served_state, NULL, "optimizer state is of servers");
-    add_case(test_independent_moves_nothing, NULL, "independent moves nothing");
-    return run_cases("traffic", training_setup_mutants, training_teardown);
+    return test_main(training_setup_mutants, training_teardown);
 }

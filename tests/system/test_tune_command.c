@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/cases.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/test.h"
 #include "lib/timed.h"
 
 static const double deadline_s = 60.0;
@@ -162,13 +162,4 @@ TEST(test_refused)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finds_the_planted_best),
-        cmocka_unit_test(test_refusals_end_directions),
-        cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, sandbox_setup, sandbox_teardown);
-}
+TEST_MAIN(sandbox_setup, sandbox_teardown)

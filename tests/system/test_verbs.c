@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/cases.h"
+#include "lib/test.h"
 #include "lib/training.h"
 
 static const char no_device[] =
@@ -92,10 +92,4 @@ TEST(test_options)
     remove_directory(directory);
 }
 
-int main(void)
-{
-    add_case(test_plugins, NULL, "what a machine without RDMA lacks is listed");
-    add_case(test_run, NULL, "a run without RDMA is refused");
-    add_case(test_options, NULL, "options without RDMA");
-    return run_cases("verbs", training_setup, training_teardown);
-}
+TEST_MAIN(training_setup, training_teardown)

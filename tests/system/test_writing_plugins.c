@@ -582,21 +582,4 @@ TEST(test_conform_refuses)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listed),
-        cmocka_unit_test(test_all_train),
-        cmocka_unit_test(test_local_sgd),
-        cmocka_unit_test(test_local_sgd_must_keep_its_contract),
-        cmocka_unit_test(test_change_what_is_computed),
-        cmocka_unit_test(test_fixed_image),
-        cmocka_unit_test(test_refuse_what_they_cannot),
-        cmocka_unit_test(test_misfits_are_refused),
-        cmocka_unit_test(test_new),
-        cmocka_unit_test(test_new_refuses),
-        cmocka_unit_test(test_conform_finds_mistakes),
-        cmocka_unit_test(test_conform_refuses),
-    };
-    return cmocka_run_group_tests(tests, set_up, sandbox_teardown);
-}
+TEST_MAIN(set_up, sandbox_teardown)

@@ -145,7 +145,7 @@ static void check_record(const struct bitmap *map, const struct dpb_record *reco
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-TEST(test_random_steps)
+TEST_WITH(test_random_steps, open_account, close_account)
 {
     struct bitmap map;
     int64_t first_ns = clock_ns, sum = 0, paused_ns = 0;
@@ -173,7 +173,7 @@ TEST(test_random_steps)
 }
 
 /* More spans than there is room for: the first count, the rest is said; the next step has room. */
-TEST(test_too_many_spans)
+TEST_WITH(test_too_many_spans, open_account, close_account)
 {
     for (int step = 0; step < 2; step++) {
         int64_t n = step == 0 ? CAPACITY + 100 : CAPACITY;
@@ -188,7 +188,7 @@ TEST(test_too_many_spans)
 }
 
 /* Looks within a wait are part of it, however many. */
-TEST(test_nested)
+TEST_WITH(test_nested, open_account, close_account)
 {
     dpb_account_begin(0.5);
     clock_ns += 3;
@@ -211,7 +211,7 @@ TEST(test_nested)
 }
 
 /* Records beyond the journal's capacity are not written; an end without a step is none. */
-TEST(test_full_journal)
+TEST_WITH(test_full_journal, open_account, close_account)
 {
     journal->capacity = 2;
     for (int i = 0; i < 4; i++) {
@@ -242,7 +242,7 @@ static void *report_many(void *argument)
     return NULL;
 }
 
-TEST(test_threads)
+TEST_WITH(test_threads, open_account, close_account)
 {
     pthread_t threads[THREADS];
     for (int round = 0; round < 50; round++) {
@@ -261,7 +261,7 @@ TEST(test_threads)
 
 /* By the device: a step's times and spans come when the next one has begun, whose bytes are its
  * own. */
-TEST(test_by_device)
+TEST_WITH(test_by_device, open_account, close_account)
 {
     const int64_t t = clock_ns;
     const struct dpb_device_times times = {.begin_ns = t + 50,
@@ -313,7 +313,7 @@ TEST(test_by_device)
 }
 
 /* Gradients are final after so much of the step as no communicator code takes. */
-TEST(test_ready)
+TEST_WITH(test_ready, open_account, close_account)
 {
     journal->timed_from = UINT64_MAX;
     for (int step = 0; step < 3; step++) {
@@ -343,7 +343,7 @@ TEST(test_ready)
 
 /* Of steps that are timed and have a record: neither those of the warm-up, nor the one that is not
  * over, nor those behind a full journal. */
-TEST(test_coding)
+TEST_WITH(test_coding, open_account, close_account)
 {
     enum { BEFORE = 2, TIMED = 3, BEHIND = 2 };
     journal->timed_from = UINT64_MAX;
@@ -367,17 +367,4 @@ TEST(test_coding)
     assert_int_equal(journal->n_records - journal->timed_from, TIMED);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_random_steps, open_account, close_account),
-        cmocka_unit_test_setup_teardown(test_too_many_spans, open_account, close_account),
-        cmocka_unit_test_setup_teardown(test_nested, open_account, close_account),
-        cmocka_unit_test_setup_teardown(test_full_journal, open_account, close_account),
-        cmocka_unit_test_setup_teardown(test_threads, open_account, close_account),
-        cmocka_unit_test_setup_teardown(test_by_device, open_account, close_account),
-        cmocka_unit_test_setup_teardown(test_ready, open_account, close_account),
-        cmocka_unit_test_setup_teardown(test_coding, open_account, close_account),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

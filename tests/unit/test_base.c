@@ -24,7 +24,7 @@ static int reset(void **state)
     return 0;
 }
 
-TEST(test_first_error)
+TEST_WITH(test_first_error, reset, NULL)
 {
     dpb_status status = DPB_FAILED;
     assert_string_equal(dpb_first_error(&status), "");
@@ -45,7 +45,7 @@ TEST(test_first_error)
     assert_int_equal(status, DPB_OK);
 }
 
-TEST(test_lines)
+TEST_WITH(test_lines, reset, NULL)
 {
     capture_begin();
     dpb_log_set_prefix("[1 host] ");
@@ -58,7 +58,7 @@ TEST(test_lines)
     assert_string_equal(capture_end(), "[1 host] plain\n[1 host] warning: two\n[1 host] lines\n");
 }
 
-TEST(test_long_message)
+TEST_WITH(test_long_message, reset, NULL)
 {
     static char text[20000];
     memset(text, '\n', sizeof text - 1); /* the prefix before each line makes it longer still */
@@ -98,7 +98,7 @@ static void see_warning(void *context, const char *code, const char *text)
     snprintf(seen->text, sizeof seen->text, "%s", text);
 }
 
-TEST(test_hooks)
+TEST_WITH(test_hooks, reset, NULL)
 {
     struct seen seen = {0};
     struct dpb_log_hooks hooks = {see_error, see_warning, &seen, true};
@@ -119,7 +119,7 @@ TEST(test_hooks)
     assert_string_equal(seen.text, "by 3");
 }
 
-TEST(test_warnings)
+TEST_WITH(test_warnings, reset, NULL)
 {
     const char *code, *text;
     assert_false(dpb_warning_at(0, &code, &text));
@@ -176,7 +176,7 @@ static void *talk(void *context)
     return NULL;
 }
 
-TEST(test_threads)
+TEST_WITH(test_threads, reset, NULL)
 {
     pthread_t thread[THREADS];
     int number[THREADS], next[THREADS] = {0}, others = 0;
@@ -203,7 +203,7 @@ TEST(test_threads)
     assert_false(dpb_warning_at(10, &code, &text));
 }
 
-TEST(test_status)
+TEST_WITH(test_status, reset, NULL)
 {
     assert_string_equal(dpb_status_name(DPB_NOT_STEADY), "NOT_STEADY");
     assert_string_equal(dpb_status_name((dpb_status)99), "UNKNOWN");
@@ -213,7 +213,7 @@ TEST(test_status)
     assert_int_equal(dpb_status_exit_code((dpb_status)99), 1);
 }
 
-TEST(test_alloc)
+TEST_WITH(test_alloc, reset, NULL)
 {
     static const size_t sizes[] = {
         0, 1, 63, 64, 65, 4097, (2u << 20) - 1, 2u << 20, (6u << 20) + 5};
@@ -237,7 +237,7 @@ TEST(test_alloc)
     assert_int_equal(status, DPB_NO_MEMORY);
 }
 
-TEST(test_clock)
+TEST_WITH(test_clock, reset, NULL)
 {
     int64_t before = dpb_now_ns();
     usleep(2000);
@@ -245,7 +245,7 @@ TEST(test_clock)
     assert_true(passed >= 2000000 && passed < INT64_C(10000000000));
 }
 
-TEST(test_text)
+TEST_WITH(test_text, reset, NULL)
 {
     char small[8], middle[16], none[1];
     struct dpb_text text = dpb_text_in(small, sizeof small), empty = dpb_text_in(none, 1),
@@ -274,19 +274,4 @@ TEST(test_text)
     assert_string_equal(small, "1234567");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_first_error, reset),
-        cmocka_unit_test_setup(test_lines, reset),
-        cmocka_unit_test_setup(test_long_message, reset),
-        cmocka_unit_test_setup(test_hooks, reset),
-        cmocka_unit_test_setup(test_warnings, reset),
-        cmocka_unit_test_setup(test_threads, reset),
-        cmocka_unit_test_setup(test_status, reset),
-        cmocka_unit_test_setup(test_alloc, reset),
-        cmocka_unit_test_setup(test_clock, reset),
-        cmocka_unit_test_setup(test_text, reset),
-    };
-    return cmocka_run_group_tests(tests, NULL, reset);
-}
+TEST_MAIN(NULL, reset)

@@ -478,9 +478,9 @@ TEST(test_refuses_another_training)
 {
     struct fixture f;
     fixture_open(&f, DPB_FP32);
-    float *state = malloc(f.graph->n_elements * sizeof(float));
-    assert_non_null(state);
-    save_training(&f, "momentum_buffer", state);
+    float *momentum = malloc(f.graph->n_elements * sizeof(float));
+    assert_non_null(momentum);
+    save_training(&f, "momentum_buffer", momentum);
     check_training_refused(&f, "sum",
                            "has no 'optimizer.sum.conv.weight': it had another optimizer");
 
@@ -501,7 +501,7 @@ TEST(test_refuses_another_training)
         save(&f, metadata);
         check_training_refused(&f, NULL, "dpbench.position");
     }
-    free(state);
+    free(momentum);
     fixture_close(&f);
 }
 
@@ -601,17 +601,5 @@ TEST(test_names_where_it_cannot_write)
 int main(void)
 {
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_conversion),
-        cmocka_unit_test(test_format),
-        cmocka_unit_test(test_refuses_damaged_files),
-        cmocka_unit_test(test_refuses_wrong_headers),
-        cmocka_unit_test(test_other_tensors),
-        cmocka_unit_test(test_a_training_comes_back),
-        cmocka_unit_test(test_refuses_another_training),
-        cmocka_unit_test(test_keeps_the_old_file),
-        cmocka_unit_test(test_names_where_it_cannot_write),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -516,20 +516,4 @@ static int remove_directory(void **state)
     return rmdir(directory);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records_as_they_are),
-        cmocka_unit_test(test_normalised_by_channel),
-        cmocka_unit_test(test_a_subset_is_a_warning),
-        cmocka_unit_test(test_nothing_is_kept_where_nothing_is_fetched),
-        cmocka_unit_test(test_crops_are_windows_of_the_padded_image),
-        cmocka_unit_test(test_crops_are_uniform),
-        cmocka_unit_test(test_the_same_for_any_thread_and_order),
-        cmocka_unit_test(test_damage_is_refused),
-        cmocka_unit_test(test_equal_pixels_are_refused),
-        cmocka_unit_test(test_what_is_not_there),
-        cmocka_unit_test(test_hundred),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
-}
+TEST_MAIN(make_directory, remove_directory)

@@ -457,16 +457,4 @@ TEST(test_not_finite)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conforms),       cmocka_unit_test(test_topk),
-        cmocka_unit_test(test_topk_sample),    cmocka_unit_test(test_topk_indices),
-        cmocka_unit_test(test_int8),           cmocka_unit_test(test_unbiased),
-        cmocka_unit_test(test_int8_extremes),  cmocka_unit_test(test_threshold),
-        cmocka_unit_test(test_threshold_zero), cmocka_unit_test(test_onebit),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_qsgd),
-        cmocka_unit_test(test_qsgd_levels),
-    };
-    return cmocka_run_group_tests_name("codec", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -265,18 +265,4 @@ TEST(unlike_documents_are_refused)
     json_decref(other);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_difference_is_named),
-        cmocka_unit_test(what_one_lacks_is_a_difference),
-        cmocka_unit_test(intervals_decide),
-        cmocka_unit_test(runs_have_the_interval_of_their_steps),
-        cmocka_unit_test(required_parts_must_be_the_same),
-        cmocka_unit_test(doubtful_rates_conclude_nothing),
-        cmocka_unit_test(cells_are_matched),
-        cmocka_unit_test(turns_are_pairs),
-        cmocka_unit_test(unlike_documents_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

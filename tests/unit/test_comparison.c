@@ -222,17 +222,4 @@ TEST(the_repeats_named_are_enough)
     assert_true(found >= undecided * 9 / 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(student_is_that_of_the_oracle),
-        cmocka_unit_test(estimates_are_those_of_the_oracle),
-        cmocka_unit_test(gaps_and_single_values_are_told),
-        cmocka_unit_test(outcomes_follow_from_intervals),
-        cmocka_unit_test(equal_rates_are_not_called_different),
-        cmocka_unit_test(slowdowns_are_found),
-        cmocka_unit_test(power_never_falls_with_repeats),
-        cmocka_unit_test(the_repeats_named_are_enough),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

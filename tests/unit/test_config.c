@@ -316,20 +316,4 @@ TEST(test_json_refusals)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_read_line_ends),
-        cmocka_unit_test(test_read_replaces),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_long_lines),
-        cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_assign),
-        cmocka_unit_test(test_set_and_remove),
-        cmocka_unit_test(test_json_round_trip),
-        cmocka_unit_test(test_json_of_a_result),
-        cmocka_unit_test(test_json_refusals),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
-}
+TEST_MAIN(make_directory, remove_directory)

@@ -547,7 +547,7 @@ static int look(uint32_t rank, uint64_t step)
 
 /* Rank 1 is at step 7 when rank 0 proposes at 3: both act at 9; what was proposed meanwhile,
  * later. */
-TEST(test_two_past_the_highest)
+TEST_WITH(test_two_past_the_highest, make_pair, NULL)
 {
     assert_int_equal(look(0, 2), 0);
     assert_int_equal(look(1, 6), 0);
@@ -572,7 +572,7 @@ TEST(test_two_past_the_highest)
 }
 
 /* A rank that has done its steps is not waited for, whichever of the two it is. */
-TEST(test_one_has_left)
+TEST_WITH(test_one_has_left, make_pair, NULL)
 {
     assert_int_equal(look(1, 0), 0);
     dpb_control_leave(&pair[1]);
@@ -604,11 +604,10 @@ TEST(test_one_has_left)
 }
 
 /* Rank 1 dies without another word: rank 0 waits for none of it, at any time. */
-static void test_one_is_lost(void **state)
+TEST_WITH(test_one_is_lost, make_pair, NULL)
 {
     struct dpb_board *board;
     uint8_t highest;
-    (void)state;
     assert_int_equal(dpb_board_create(2, 0, &board), DPB_OK);
     pair[0].board = pair[1].board = board;
     pair[0].apart = pair[1].apart = true;
@@ -632,7 +631,7 @@ static void test_one_is_lost(void **state)
 
 /* A run of five steps in which gradients are exchanged: rank 1 has acknowledged and left at its
  * end, so rank 0 must not act at its own end, where rank 1 did not. */
-TEST(test_last_steps)
+TEST_WITH(test_last_steps, make_pair, NULL)
 {
     dpb_control_propose(&pair[0], DPB_ACTION_STOP | DPB_ACTION_INTERRUPTED);
     assert_int_equal(look(1, 3), 0);
@@ -678,7 +677,7 @@ TEST(test_most_ranks)
 }
 
 /* A peer that never comes ends the wait at the deadline, with a message. */
-TEST(test_deadline)
+TEST_WITH(test_deadline, make_pair, NULL)
 {
     uint32_t actions;
     dpb_status status;
@@ -696,20 +695,4 @@ TEST(test_deadline)
     dpb_world.board = NULL;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_interleavings),
-        cmocka_unit_test(test_delays),
-        cmocka_unit_test(test_far_apart),
-        cmocka_unit_test(test_agreements),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test_setup(test_two_past_the_highest, make_pair),
-        cmocka_unit_test_setup(test_one_has_left, make_pair),
-        cmocka_unit_test_setup(test_one_is_lost, make_pair),
-        cmocka_unit_test_setup(test_last_steps, make_pair),
-        cmocka_unit_test(test_most_ranks),
-        cmocka_unit_test_setup(test_deadline, make_pair),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -330,13 +330,4 @@ TEST(test_cores_of)
     assert_int_equal(status, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_division),       cmocka_unit_test(test_learners),
-        cmocka_unit_test(test_learners_apart), cmocka_unit_test(test_bind),
-        cmocka_unit_test(test_affinity),       cmocka_unit_test(test_cgroups),
-        cmocka_unit_test(test_machine),        cmocka_unit_test(test_cores_of),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

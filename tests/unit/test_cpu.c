@@ -151,13 +151,7 @@ TEST(test_refusals)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiny),         cmocka_unit_test(test_odd),
-        cmocka_unit_test(test_large_images), cmocka_unit_test(test_pairs_of_pixels),
-        cmocka_unit_test(test_forward_only), cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_groups),
-    };
     /* Tests share the cores with others: threads that spin for one another would wait for long. */
     setenv("OMP_WAIT_POLICY", "passive", 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -5,8 +5,8 @@
  */
 #include <stdlib.h>
 
-#include "lib/cases.h"
 #include "lib/opcheck.h"
+#include "lib/test.h"
 
 struct row {
     struct subject subject;
@@ -42,8 +42,7 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         add_case(test_model, &rows[i], "%s", rows[i].subject.model);
-    add_case(test_loss_of_many_layers, NULL, "resnet50, loss");
     /* Tests share the cores with others: threads that spin for one another would wait for long. */
     setenv("OMP_WAIT_POLICY", "passive", 1);
-    return run_cases("cpu models", NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -67,7 +67,6 @@ TEST(test_account)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_account)};
     setenv("OMP_WAIT_POLICY", "passive", 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

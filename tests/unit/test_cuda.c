@@ -852,30 +852,4 @@ static int teardown(void **unused)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_tf32_differs),
-        cmocka_unit_test(test_fp16_overflow),
-        cmocka_unit_test(test_without_graphs),
-        cmocka_unit_test(test_first_layer_in_a_group),
-        cmocka_unit_test(test_divisors),
-        cmocka_unit_test(test_long_indices),
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_strategy_fails),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_pinned),
-        cmocka_unit_test(test_account),
-        cmocka_unit_test(test_tuning),
-        cmocka_unit_test(test_equal_shapes),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_shared_gpu),
-        cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_ids),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

@@ -105,6 +105,5 @@ int main(int argc, char **argv)
         printf("%s", missing != NULL ? missing : "nothing");
         return 0;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_words)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

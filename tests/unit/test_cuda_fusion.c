@@ -449,14 +449,7 @@ static int teardown(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ops),        cmocka_unit_test(test_network),
-        cmocka_unit_test(test_differs),    cmocka_unit_test(test_tuning),
-        cmocka_unit_test(test_evaluation), cmocka_unit_test(test_no_plan),
-        cmocka_unit_test(test_workspace),  cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_groups),
-    };
     if (!on_gpu())
         setenv("DPB_TEST_DEVICE", "cuda_stand_in", 1);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_main(setup, teardown);
 }

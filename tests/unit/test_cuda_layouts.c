@@ -5,7 +5,6 @@
  */
 #include <stdlib.h>
 
-#include "lib/cases.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
 #include "lib/stand_in.h"
@@ -28,7 +27,7 @@ TEST(test_many_pixels)
 }
 
 /* On the processor these take too long. */
-TEST(test_models)
+CASE(test_models)
 {
     check_subject(&(struct subject){"alexnet_cifar10", NULL, 0, 2, DPB_FP32, DPB_CHW, NULL}, OPS);
     check_subject(&(struct subject){"resnet20", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL}, OPS);
@@ -51,9 +50,7 @@ static int setup(void **unused)
 
 int main(void)
 {
-    add_case(test_every_op, NULL, "every op");
-    add_case(test_many_pixels, NULL, "many pixels");
     if (on_gpu())
         add_case(test_models, NULL, "models");
-    return run_cases("cuda layouts", setup, NULL);
+    return test_main(setup, NULL);
 }

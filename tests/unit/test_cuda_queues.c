@@ -511,18 +511,7 @@ static int teardown(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_scaled_sums),
-        cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_mapped),
-        cmocka_unit_test(test_events_of_the_host),
-    };
     if (argc == 4)
         return other_process(argv[1], argv[2], argv[3]);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_main(setup, teardown);
 }

@@ -287,10 +287,5 @@ int main(int argc, char **argv)
 {
     (void)argc;
     start_with_driver(argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_masked),
-        cmocka_unit_test(test_compiled),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return test_main(setup, NULL);
 }

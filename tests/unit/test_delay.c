@@ -249,13 +249,4 @@ TEST(test_sleep)
     assert_true(dpb_now_ns() - began_ns >= 120000000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moments),    cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_ranks),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_sleep),      cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_bad_traces),
-    };
-    return cmocka_run_group_tests_name("delay", tests, make_trace, remove_trace);
-}
+TEST_MAIN(make_trace, remove_trace)

@@ -338,13 +338,4 @@ static int setup(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shards),       cmocka_unit_test(test_smallest_buckets),
-        cmocka_unit_test(test_one_bucket),   cmocka_unit_test(test_replicas),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_peer_never_comes),
-        cmocka_unit_test(test_device_fails), cmocka_unit_test(test_ways_are_reported),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+TEST_MAIN(setup, NULL)

@@ -139,11 +139,4 @@ TEST(test_published_warmup)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rule),
-        cmocka_unit_test(test_published_warmup),
-    };
-    return cmocka_run_group_tests_name("dgc", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -730,29 +730,5 @@ TEST(test_evaluation_reads_only_when_asked)
 int main(void)
 {
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* failures are what is wanted */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_is_a_permutation),
-        cmocka_unit_test(test_order_differs_by_epoch_and_seed),
-        cmocka_unit_test(test_small_permutations_are_equally_frequent),
-        cmocka_unit_test(test_large_permutations_are_uniform),
-        cmocka_unit_test(test_workers_together_are_one_that_accumulates),
-        cmocka_unit_test(test_an_epoch_takes_each_sample_once_and_drops_the_rest),
-        cmocka_unit_test(test_sharded_ranks_read_disjoint_samples),
-        cmocka_unit_test(test_a_global_batch_larger_than_the_data_is_refused),
-        cmocka_unit_test(test_a_training_goes_on_where_it_stopped),
-        cmocka_unit_test(test_a_training_goes_on_with_another_batch),
-        cmocka_unit_test(test_how_many_steps_are_left_of_the_epochs),
-        cmocka_unit_test(test_the_same_batches_with_any_number_of_helpers),
-        cmocka_unit_test(test_a_slow_source_is_waited_for_asleep),
-        cmocka_unit_test(test_a_fast_source_is_not_waited_for),
-        cmocka_unit_test(test_the_ring_is_bounded),
-        cmocka_unit_test(test_destroy_joins_helpers_in_a_fetch),
-        cmocka_unit_test(test_a_failing_fetch_comes_at_its_batch),
-        cmocka_unit_test(test_a_label_out_of_range_is_refused),
-        cmocka_unit_test(test_a_deadline_says_what_was_waited_for),
-        cmocka_unit_test(test_the_end_of_the_job_ends_a_wait),
-        cmocka_unit_test(test_evaluation_takes_each_sample_once),
-        cmocka_unit_test(test_evaluation_reads_only_when_asked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -176,17 +176,15 @@ static const struct trial_case cases[] = {
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void test_turns(void **state)
+TEST(test_turns)
 {
-    (void)state;
     trial_passes("ping_pong_asleep", 2, 0);
     trial_passes("ping_pong_spinning", 2, 0);
     trial_passes("wraps_around", 2, 0);
 }
 
-static void test_no_wake_up_is_lost(void **state)
+TEST(test_no_wake_up_is_lost)
 {
-    (void)state;
     for (uint32_t n = 2; n <= 4; n += 2) {
         struct trial trial = {.name = "stress", .n_workers = n, .timeout_s = 20};
         trial_run(&trial);
@@ -204,13 +202,12 @@ static void test_no_wake_up_is_lost(void **state)
     }
 }
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
     static const char *const parts[] = {
         "waited 0.",   "gradients of the peer",     "exchange 7", "bucket 3",     "4194304 bytes",
         "rank 1 (pid", "phase 'forward' of step 6", "wanted 12",  "run.timeout_s"};
     struct trial trial = {.name = "deadline", .n_workers = 2, .timeout_s = 20};
-    (void)state;
     trial_run(&trial);
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
@@ -220,10 +217,9 @@ static void test_deadline(void **state)
     trial_done(&trial);
 }
 
-static void test_job_end(void **state)
+TEST(test_job_end)
 {
     struct trial trial = {.name = "ended", .n_workers = 4, .timeout_s = 20};
-    (void)state;
     trial_run(&trial);
     assert_int_equal(trial.at->status, DPB_FAILED);
     assert_int_equal(trial.at->culprit, 0);
@@ -242,12 +238,11 @@ static void *signal_later(void *event)
     return NULL;
 }
 
-static void test_events(void **state)
+TEST(test_events)
 {
     struct dpb_wait what = plain;
     struct dpb_event *event = dpb_events.create();
     dpb_status first;
-    (void)state;
     assert_non_null(event);
     for (int i = 0; i < 3; i++) {
         pthread_t thread;
@@ -274,14 +269,13 @@ static void *write_later(void *fd)
     return NULL;
 }
 
-static void test_descriptors(void **state)
+TEST(test_descriptors)
 {
     struct dpb_wait what = plain;
     pthread_t thread;
     dpb_status first;
     int fds[2];
     char byte;
-    (void)state;
     assert_int_equal(pipe(fds), 0);
     struct pollfd wanted[] = {{.fd = -1}, {.fd = fds[0], .events = POLLIN}};
     for (int i = 0; i < 2; i++) {
@@ -313,10 +307,9 @@ static void test_descriptors(void **state)
     close(fds[1]);
 }
 
-static void test_comparison(void **state)
+TEST(test_comparison)
 {
     struct dpb_flag flag = {0};
-    (void)state;
     assert_true(dpb_flags.reached(&flag, 0));
     assert_false(dpb_flags.reached(&flag, 1));
     assert_true(dpb_flags.reached(&flag, UINT32_MAX));
@@ -332,11 +325,5 @@ int main(void)
 {
     if (dpb_world_is_rank())
         return trial_rank_main(cases);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_comparison),  cmocka_unit_test(test_events),
-        cmocka_unit_test(test_turns),       cmocka_unit_test(test_no_wake_up_is_lost),
-        cmocka_unit_test(test_deadline),    cmocka_unit_test(test_job_end),
-        cmocka_unit_test(test_descriptors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

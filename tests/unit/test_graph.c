@@ -360,16 +360,16 @@ TEST(test_initial_values_by_type_and_seed)
     free(others);
     free(rounded);
 
-    double *state = malloc(graph->n_state_elements * sizeof *state);
-    assert_non_null(state);
-    dpb_graph_initialise_state(graph, DPB_FP64, state);
+    double *values = malloc(graph->n_state_elements * sizeof *values);
+    assert_non_null(values);
+    dpb_graph_initialise_state(graph, DPB_FP64, values);
     for (uint32_t i = 0; i < graph->n_states; i++) {
         const struct dpb_state *one = &graph->states[i];
         double expected = graph->nodes[one->node].variance == i ? 1.0 : 0.0;
         for (uint64_t k = 0; k < one->n_elements; k++)
-            assert_true(state[one->offset + k] == expected);
+            assert_true(values[one->offset + k] == expected);
     }
-    free(state);
+    free(values);
     dpb_graph_destroy(graph);
 }
 
@@ -550,7 +550,7 @@ static uint32_t loss_of_wrong_classes(const struct dpb_graph_ops *g, struct dpb_
 }
 
 /* The message names the node and the reason, the first mistake counts, nothing leaks. */
-static void test_mistakes(void **unused)
+TEST(test_mistakes)
 {
     static const struct {
         mistake *mistake;
@@ -584,7 +584,6 @@ static void test_mistakes(void **unused)
         {loss_of_wrong_classes, "'wrong_loss'", "'six' of 6x1x1 for 5 classes"},
     };
     static const struct dpb_model_ops model = {.build = build_wrong};
-    (void)unused;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dpb_graph *graph = NULL;
         current_mistake = rows[i].mistake;
@@ -653,17 +652,5 @@ TEST(test_unfinished_models)
 int main(void)
 {
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiny_has_every_op),
-        cmocka_unit_test(test_same_padding),
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_chosen_initial_values),
-        cmocka_unit_test(test_initial_values_of_every_model),
-        cmocka_unit_test(test_initial_values_by_type_and_seed),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_unfinished_models),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -419,16 +419,4 @@ static int remove_directory(void **state)
     return rmdir(directory);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_raw_gzipped_and_mixed),
-        cmocka_unit_test(test_gzip_of_several_members),
-        cmocka_unit_test(test_damage_is_refused),
-        cmocka_unit_test(test_equal_pixels_are_refused),
-        cmocka_unit_test(test_missing_files),
-        cmocka_unit_test(test_labels_come_first),
-        cmocka_unit_test(test_fashion_mnist),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
-}
+TEST_MAIN(make_directory, remove_directory)

@@ -588,17 +588,5 @@ int main(void)
 {
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
     dpb_log_set_level(DPB_LOG_WARNING);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unreadable_images_are_replaced),
-        cmocka_unit_test(test_odd_images_are_read),
-        cmocka_unit_test(test_too_many_end_the_run),
-        cmocka_unit_test(test_a_shard_replaces_from_its_own),
-        cmocka_unit_test(test_a_file_that_vanishes),
-        cmocka_unit_test(test_trees_are_refused),
-        cmocka_unit_test(test_an_unreadable_directory),
-        cmocka_unit_test(test_options_that_cannot_be),
-        cmocka_unit_test(test_stale_packs_are_refused),
-        cmocka_unit_test(test_many_want_the_pack_at_once),
-    };
-    return cmocka_run_group_tests(tests, sandbox_setup, sandbox_teardown);
+    return test_main(sandbox_setup, sandbox_teardown);
 }

@@ -610,19 +610,5 @@ int main(void)
 {
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
     dpb_log_set_level(DPB_LOG_WARNING);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers_and_labels),
-        cmocka_unit_test(test_normalised_as_imagenet),
-        cmocka_unit_test(test_test_images_are_central),
-        cmocka_unit_test(test_a_part_is_decoded_as_in_the_whole),
-        cmocka_unit_test(test_other_colours),
-        cmocka_unit_test(test_crops_are_spread_as_promised),
-        cmocka_unit_test(test_ranges_are_the_users),
-        cmocka_unit_test(test_threads_and_order_do_not_matter),
-        cmocka_unit_test(test_memory_settles),
-        cmocka_unit_test(test_kept_files_are_the_same),
-        cmocka_unit_test(test_part_is_made_anew),
-        cmocka_unit_test(test_a_shard_keeps_its_part),
-    };
-    return cmocka_run_group_tests(tests, sandbox_setup, sandbox_teardown);
+    return test_main(sandbox_setup, sandbox_teardown);
 }

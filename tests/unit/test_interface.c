@@ -120,10 +120,7 @@ TEST(test_given)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_none), cmocka_unit_test(test_only_one),
-                                       cmocka_unit_test(test_several),
-                                       cmocka_unit_test(test_given)};
     const struct dpb_log_hooks silent = {.silent = true};
     dpb_log_set_hooks(&silent);
-    return cmocka_run_group_tests(tests, enter_namespace, NULL);
+    return test_main(enter_namespace, NULL);
 }

@@ -83,7 +83,7 @@ static int teardown(void **state)
 }
 
 /* A part comes through while strangers stall and send rubbish. */
-TEST(test_proven)
+TEST_WITH(test_proven, setup, teardown)
 {
     struct caller caller = {.seconds = 10};
     pthread_t thread;
@@ -117,7 +117,7 @@ static uint32_t count(const char *text, const char *word)
 }
 
 /* Many more strangers than there are places, all silent, come first: a part takes one's place. */
-TEST(test_crowd)
+TEST_WITH(test_crowd, setup, teardown)
 {
     enum { CROWD = 300 };
     struct caller caller = {.seconds = 10};
@@ -147,7 +147,7 @@ TEST(test_crowd)
 
 /* All parts of a large job have greeted before one of them has proven itself: none is dropped for
  * another's sake. */
-TEST(test_burst)
+TEST_WITH(test_burst, setup, teardown)
 {
     enum { BURST = 2 * DPB_STRANGERS };
     struct dpb_door door = open_door(BURST);
@@ -195,7 +195,7 @@ static void end_shortage(struct shortage *shortage)
 
 /* Without a descriptor the door waits for a visitor to leave, without spinning. With no visitor
  * either it says so at once. */
-TEST(test_no_descriptors)
+TEST_WITH(test_no_descriptors, setup, teardown)
 {
     struct dpb_door door = open_door(1);
     struct pollfd fds[1024];
@@ -228,7 +228,7 @@ TEST(test_no_descriptors)
 }
 
 /* With another secret neither side believes the other. */
-TEST(test_other_secret)
+TEST_WITH(test_other_secret, setup, teardown)
 {
     struct caller caller = {.seconds = 0.5};
     pthread_t thread;
@@ -245,7 +245,7 @@ TEST(test_other_secret)
     dpb_door_close(&door);
 }
 
-TEST(test_addresses)
+TEST_WITH(test_addresses, setup, teardown)
 {
     static const char *const bad[] = {"", "0123", "zz", "12345 10.0.0.1"};
     char text[DPB_ADDRESS_BYTES], why[LINK_WHY_BYTES];
@@ -290,16 +290,4 @@ TEST(test_frames)
     link_close(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_proven, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_descriptors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_burst, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_other_secret, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_addresses, setup, teardown),
-        cmocka_unit_test(test_frames),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -526,14 +526,4 @@ TEST(test_team_that_cannot_start)
     dpb_first_error_clear();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows),
-                                       cmocka_unit_test(test_host_copies),
-                                       cmocka_unit_test(test_pairs),
-                                       cmocka_unit_test(test_failing_calls),
-                                       cmocka_unit_test(test_topology),
-                                       cmocka_unit_test(test_this_machine),
-                                       cmocka_unit_test(test_team_that_cannot_start)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -234,10 +234,9 @@ TEST(test_old_cgroup)
     assert_int_equal(sample.throttled_ns, 2500000000);
 }
 
-static void test_proc(void **state)
+TEST(test_proc)
 {
     struct dpb_proc proc;
-    (void)state;
     make_machine(&start);
     assert_true(dpb_proc_read(root, 11, &proc));
     assert_int_equal(proc.state, 'R');
@@ -267,13 +266,4 @@ TEST(test_kinds)
     assert_true(n_all >= n_cores);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quiet),  cmocka_unit_test(test_each_disturbance),
-        cmocka_unit_test(test_bounds), cmocka_unit_test(test_nothing_known),
-        cmocka_unit_test(test_proc),   cmocka_unit_test(test_old_cgroup),
-        cmocka_unit_test(test_kinds),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

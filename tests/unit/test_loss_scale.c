@@ -57,12 +57,4 @@ TEST(test_fixed)
     assert_true(scale.scale == 1000 && scale.skipped == 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_automatic),
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_fixed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

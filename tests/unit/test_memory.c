@@ -85,9 +85,4 @@ TEST(test_here)
     assert_true(memory.available_bytes <= memory.total_bytes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_limits), cmocka_unit_test(test_kills),
-                                       cmocka_unit_test(test_here)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -236,16 +236,14 @@ static const struct trial_case cases[] = {
 
 /* ---- tests of jobs ------------------------------------------------------------------------- */
 
-static void test_meets(void **state)
+TEST(test_meets)
 {
-    (void)state;
     trial_passes("meets", 2, 0);
     trial_passes("meets", RANKS, 0);
 }
 
-static void test_doorbell(void **state)
+TEST(test_doorbell)
 {
-    (void)state;
     trial_passes("takes_turns", 2, 0);
     trial_passes("strangers", 1, 0);
 }
@@ -309,7 +307,7 @@ static void expect_refused(struct duel *duel, dpb_status status, const char *wor
 }
 
 /* Kind 0, message 0 is to be of 0 bytes; kind 1, message 0 of 1. */
-static void test_labels(void **state)
+TEST(test_labels)
 {
     static const struct {
         struct mesh_label label;
@@ -325,7 +323,6 @@ static void test_labels(void **state)
         {{.kind = MESH_KINDS + 1}, "no message of this version"},
     };
     uint8_t header[TCP_FRAME_BYTES];
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         static struct duel duel;
         duel_begin(&duel);
@@ -346,12 +343,11 @@ static void test_labels(void **state)
 }
 
 /* What the receiver expects may not fit: a mistake here is no reason to write beyond its memory. */
-static void test_landing(void **state)
+TEST(test_landing)
 {
     static struct duel duel;
     const struct mesh_label label = {.kind = 1, .bytes = 1};
     uint8_t header[TCP_FRAME_BYTES];
-    (void)state;
     duel_begin(&duel);
     mesh_close(duel.talk.mesh, false);
     close(duel.peer);
@@ -363,12 +359,11 @@ static void test_landing(void **state)
 }
 
 /* Byte by byte it is the same message; a part of it is none. */
-static void test_slow_peer(void **state)
+TEST(test_slow_peer)
 {
     static struct duel duel;
     uint8_t bytes[TCP_FRAME_BYTES + 1];
     const struct mesh_label label = label_of(1, 0);
-    (void)state;
     duel_begin(&duel);
     mesh_write_header(bytes, &label);
     bytes[TCP_FRAME_BYTES] = byte_of(1, 1, 0, 0);
@@ -382,13 +377,12 @@ static void test_slow_peer(void **state)
 }
 
 /* Between messages, in a header, in a payload: only who says good-bye may go. */
-static void test_early_close(void **state)
+TEST(test_early_close)
 {
     static const size_t sent[] = {0, 20, TCP_FRAME_BYTES};
     const struct mesh_label label = label_of(1, 0);
     static struct duel duel, other;
     uint8_t header[TCP_FRAME_BYTES], bye[TCP_FRAME_BYTES];
-    (void)state;
     mesh_write_header(header, &label);
     for (size_t i = 0; i < sizeof sent / sizeof sent[0]; i++) {
         duel_begin(&duel);
@@ -412,13 +406,12 @@ static void test_early_close(void **state)
 }
 
 /* What is sent to a rank that has said good-bye and gone needs to get nowhere. */
-static void test_send_after_bye(void **state)
+TEST(test_send_after_bye)
 {
     static struct duel duel;
     static const char payload[PLACE];
     uint8_t bye[TCP_FRAME_BYTES];
     const struct mesh_label label = {.bytes = PLACE};
-    (void)state;
     duel_begin(&duel);
     mesh_write_header(bye, &MESH_BYE);
     duel_say(&duel, bye, sizeof bye);
@@ -435,13 +428,12 @@ static void test_send_after_bye(void **state)
 
 /* A peer that dies in a message has left: the message has not come, the one before has, and what is
  * sent to it gets nowhere. */
-static void test_survives(void **state)
+TEST(test_survives)
 {
     static struct duel duel;
     static const char payload[PLACE];
     uint8_t header[TCP_FRAME_BYTES];
     const struct mesh_label label = label_of(1, 0), sent = {.bytes = PLACE};
-    (void)state;
     memset(&duel, 0, sizeof duel);
     duel.survives = true;
     add_peer(&duel.talk, 1);
@@ -463,9 +455,8 @@ static void test_survives(void **state)
 }
 
 /* Every byte is in one part, whole lines but for the last one. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
-    (void)state;
     for (uint64_t bytes = 0; bytes < 1500; bytes++)
         for (uint32_t n = 1; n <= DPB_STREAMS; n++) {
             uint64_t at = 0;
@@ -483,12 +474,5 @@ int main(void)
 {
     if (dpb_world_is_rank())
         return trial_rank_main(cases);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_labels),    cmocka_unit_test(test_landing),
-        cmocka_unit_test(test_slow_peer), cmocka_unit_test(test_early_close),
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_send_after_bye),
-        cmocka_unit_test(test_survives),  cmocka_unit_test(test_meets),
-        cmocka_unit_test(test_doorbell),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

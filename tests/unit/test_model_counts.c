@@ -431,14 +431,4 @@ TEST(test_every_model_is_in_the_table)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_colour),
-        cmocka_unit_test(test_published_macs),
-        cmocka_unit_test(test_documented),
-        cmocka_unit_test(test_every_model_is_in_the_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -242,12 +242,4 @@ TEST(test_shapes_of_blocks)
     dpb_graph_destroy(densenet);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),           cmocka_unit_test(test_shapes_of_groups),
-        cmocka_unit_test(test_shapes_of_chains), cmocka_unit_test(test_shapes_of_blocks),
-        cmocka_unit_test(test_zero_gamma),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -401,12 +401,4 @@ TEST(test_errors)
     unsetenv("DPB_STAND_IN_NCCL_FAIL");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),     cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_graphs),   cmocka_unit_test(test_misused_graphs),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_errors),
-    };
-    return cmocka_run_group_tests_name("NCCL for tests", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

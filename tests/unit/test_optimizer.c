@@ -404,7 +404,7 @@ TEST(test_smallest_epsilon)
 }
 
 /* State that is loaded goes on from its update, in all ranges. */
-static void test_adam_goes_on(void **state)
+TEST(test_adam_goes_on)
 {
     static double arenas[2][ELEMENTS];
     const struct rule_case rule = {"adam that goes on",
@@ -414,7 +414,6 @@ static void test_adam_goes_on(void **state)
                                    1e-14};
     const struct ownership *owned = &ownerships[1];
     struct dpb_optimizer *optimizer = make(&rule, owned);
-    (void)state;
     run_steps(optimizer, &rule, owned);
     dpb_optimizer_destroy(optimizer);
     for (uint64_t i = 0; i < ELEMENTS; i++) {
@@ -562,13 +561,7 @@ TEST(test_not_finite)
 
 int main(void)
 {
-    struct CMUnitTest tests[RULES + 6] = {cmocka_unit_test(test_state_is_for_the_owned),
-                                          cmocka_unit_test(test_smallest_epsilon),
-                                          cmocka_unit_test(test_not_owned),
-                                          cmocka_unit_test(test_not_finite),
-                                          cmocka_unit_test(test_adam_goes_on),
-                                          cmocka_unit_test(test_norms_refuse)};
     for (size_t i = 0; i < RULES; i++)
-        tests[6 + i] = (struct CMUnitTest){rules[i].name, test_rule, NULL, NULL, (void *)&rules[i]};
-    return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
+        add_case(test_rule, &rules[i], "%s", rules[i].name);
+    return test_main(NULL, NULL);
 }

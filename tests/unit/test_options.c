@@ -332,13 +332,4 @@ static int forget(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_parse_known),
-        cmocka_unit_test(test_parsers),  cmocka_unit_test(test_effective),
-        cmocka_unit_test(test_help),     cmocka_unit_test(test_did_you_mean),
-    };
-    return cmocka_run_group_tests(tests, silence, forget);
-}
+TEST_MAIN(silence, forget)

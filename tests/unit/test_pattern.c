@@ -106,12 +106,4 @@ TEST(test_misplacement_shows)
     assert_int_equal(count_wrong(arena, 7, 3, 3.0), 0); /* a sum of sums */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_are_exact),
-        cmocka_unit_test(test_wrong_elements_are_found),
-        cmocka_unit_test(test_misplacement_shows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

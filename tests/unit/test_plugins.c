@@ -46,6 +46,29 @@ static const char *refusal(const char *name, dpb_status expected)
     return text;
 }
 
+/* Before other tests open all files: one by its name, and nothing else. */
+TEST(test_list_opens_what_was_asked_for)
+{
+    struct dpb_plugin_row *rows;
+    char other[PATH_MAX];
+    size_t n;
+    assert_int_equal(dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, "nonesuch", &rows, &n),
+                     DPB_OK);
+    assert_int_equal(n, 0);
+    free(rows);
+    assert_int_equal(dpb_plugin_list(&dpb_host, 1u << DPB_PLUGIN_CODEC, "good", &rows, &n), DPB_OK);
+    assert_int_equal(n, 0);
+    free(rows);
+    assert_int_equal(dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, "good", &rows, &n), DPB_OK);
+    assert_int_equal(n, 2); /* the file has two */
+    assert_string_equal(rows[0].plugin->name, "good");
+    snprintf(other, sizeof other, "%.*s/comm_mutant.so",
+             (int)(strrchr(rows[0].path, '/') - rows[0].path), rows[0].path);
+    free(rows);
+    assert_int_equal(access(other, F_OK), 0);
+    assert_null(dlopen(other, RTLD_NOW | RTLD_NOLOAD));
+}
+
 #define TEXT(x) #x
 #define NUMBER(macro) TEXT(macro)
 
@@ -98,10 +121,9 @@ static uint64_t count_of(const void *options, const struct dpb_codec_part *part)
 }
 
 /* A codec of two rounds sets three hooks more; with some of them it is none. */
-static void test_rounds(void **state)
+TEST(test_rounds)
 {
     const struct dpb_plugin *mutant;
-    (void)state;
     assert_int_equal(dpb_plugin_load(DPB_PLUGIN_CODEC, "mutant", NULL, &dpb_host, &mutant), DPB_OK);
     const struct dpb_codec_ops *one = mutant->ops;
     struct dpb_codec_ops some[2] = {*one, *one};
@@ -210,29 +232,6 @@ TEST(test_order)
     assert_contains(text, ".so: file too short");
 }
 
-/* Before other tests open all files: one by its name, and nothing else. */
-TEST(test_list_opens_what_was_asked_for)
-{
-    struct dpb_plugin_row *rows;
-    char other[PATH_MAX];
-    size_t n;
-    assert_int_equal(dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, "nonesuch", &rows, &n),
-                     DPB_OK);
-    assert_int_equal(n, 0);
-    free(rows);
-    assert_int_equal(dpb_plugin_list(&dpb_host, 1u << DPB_PLUGIN_CODEC, "good", &rows, &n), DPB_OK);
-    assert_int_equal(n, 0);
-    free(rows);
-    assert_int_equal(dpb_plugin_list(&dpb_host, DPB_PLUGIN_ALL_KINDS, "good", &rows, &n), DPB_OK);
-    assert_int_equal(n, 2); /* the file has two */
-    assert_string_equal(rows[0].plugin->name, "good");
-    snprintf(other, sizeof other, "%.*s/comm_mutant.so",
-             (int)(strrchr(rows[0].path, '/') - rows[0].path), rows[0].path);
-    free(rows);
-    assert_int_equal(access(other, F_OK), 0);
-    assert_null(dlopen(other, RTLD_NOW | RTLD_NOLOAD));
-}
-
 TEST(test_list)
 {
     struct dpb_plugin_row *rows;
@@ -287,16 +286,4 @@ static int tear_down(void **state)
     return rmdir(scratch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list_opens_what_was_asked_for),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_rounds),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

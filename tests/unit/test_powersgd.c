@@ -366,13 +366,4 @@ TEST(test_lengths)
     close_world(world);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rule),
-        cmocka_unit_test(test_nothing_lost),
-        cmocka_unit_test(test_begins_anew),
-        cmocka_unit_test(test_lengths),
-    };
-    return cmocka_run_group_tests_name("powersgd", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

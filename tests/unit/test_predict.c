@@ -257,17 +257,6 @@ TEST(too_many_buckets_are_refused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(free_links_leave_one_workers_step),
-        cmocka_unit_test(one_bucket_takes_what_the_formulas_say),
-        cmocka_unit_test(many_buckets_overlap),
-        cmocka_unit_test(buckets_queue),
-        cmocka_unit_test(the_slowest_worker_decides),
-        cmocka_unit_test(least_bandwidth_is_just_enough),
-        cmocka_unit_test(fit_finds_the_link),
-        cmocka_unit_test(host_costs_are_the_threads),
-        cmocka_unit_test(too_many_buckets_are_refused),
-    };
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are wanted */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -228,13 +228,6 @@ TEST(what_cannot_be_predicted_is_named)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_come_from_the_result),
-        cmocka_unit_test(least_link_holds),
-        cmocka_unit_test(many_cases),
-        cmocka_unit_test(measured_link),
-        cmocka_unit_test(what_cannot_be_predicted_is_named),
-    };
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are wanted */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

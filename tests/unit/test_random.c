@@ -99,12 +99,4 @@ TEST(test_dropout)
     assert_in_range(kept, N * 3 / 4 - 450, N * 3 / 4 + 450); /* five standard errors: 433 */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_streams_differ),
-        cmocka_unit_test(test_uniform),       cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_dropout),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -579,18 +579,4 @@ TEST(test_averaging)
                 run_beside_oracle(&averaging[i], n_workers, pumped == 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_independent),
-        cmocka_unit_test(test_shm),
-        cmocka_unit_test(test_replicated),
-        cmocka_unit_test(test_ps_cpu_in_workers),
-        cmocka_unit_test(test_ps_cpu_with_servers),
-        cmocka_unit_test(test_ps_cpu_on_machines),
-        cmocka_unit_test(test_ps_gpu),
-        cmocka_unit_test(test_replicated_on_devices),
-        cmocka_unit_test(test_averaging),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -55,7 +55,7 @@ static const struct link link_to_5 = {.port = &port,
                                       .peer_port = "mlx5_1",
                                       .peer_address = "10.2.0.1"};
 
-static void test_completions(void **state)
+TEST(test_completions)
 {
     static const struct {
         enum ibv_wc_status status;
@@ -75,7 +75,6 @@ static void test_completions(void **state)
         {IBV_WC_FATAL_ERR, "another status", "dmesg"},
     };
     static const char what[] = "step 12, bucket 4, round 1, chunk 6 (4096 bytes)";
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct ibv_wc completion = {.status = rows[i].status, .vendor_err = 0x81};
         const char *const words[] = {rows[i].name,
@@ -119,12 +118,4 @@ TEST(test_events)
     expect_said(down);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_completions),
-        cmocka_unit_test(test_registration),
-        cmocka_unit_test(test_events),
-    };
-    return cmocka_run_group_tests_name("rdma_failure", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

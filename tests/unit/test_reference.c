@@ -216,9 +216,8 @@ NET(hand_norm)
     return g->batch_norm(b, "bn", x, NORM(.epsilon = 0.5));
 }
 
-static void test_batch_norm_by_hand(void **state)
+TEST(test_batch_norm_by_hand)
 {
-    (void)state;
     /* 4 samples of two channels; channel 0 has mean 3, variance 3.5, channel 1 is constant. */
     const float samples[] = {1, 2, 2, 2, 3, 2, 6, 2};
     struct bench *bench = open_bare(hand_norm, (struct dpb_shape){2, 1, 1}, 4, 2, samples);
@@ -503,9 +502,8 @@ static void expect_refusal(dpb_status status, dpb_status expected, const char *w
     dpb_first_error_clear();
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     struct bench *bench = open_bench(&whole, 2, 4, false);
     const struct dpb_device_memory memory = {
         .weights = bench->weights, .gradients = NULL, .state = bench->state, .statistics = NULL};
@@ -557,27 +555,4 @@ TEST(test_plugin_says_what_it_is)
     close_bench(bench);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plugin_says_what_it_is),
-        cmocka_unit_test(test_convolution_by_hand),
-        cmocka_unit_test(test_pools_leave_padding_out),
-        cmocka_unit_test(test_windows_follow_their_definition),
-        cmocka_unit_test(test_first_maximum_gets_the_gradient),
-        cmocka_unit_test(test_lrn_by_hand),
-        cmocka_unit_test(test_batch_norm_by_hand),
-        cmocka_unit_test(test_batch_norm_of_one_value),
-        cmocka_unit_test(test_shortcut_by_hand),
-        cmocka_unit_test(test_dropout_follows_the_mask),
-        cmocka_unit_test(test_sample_formats),
-        cmocka_unit_test(test_only_valid_samples_count),
-        cmocka_unit_test(test_fp32_is_fp64_rounded),
-        cmocka_unit_test(test_frontiers_follow_the_arena),
-        cmocka_unit_test(test_final_means_final),
-        cmocka_unit_test(test_errors_of_hooks_end_the_pass),
-        cmocka_unit_test(test_gradients_are_assigned_and_gaps_left),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests_name("reference", tests, load_plugin, NULL);
-}
+TEST_MAIN(load_plugin, NULL)

@@ -379,12 +379,4 @@ TEST(test_magnitudes_bound_the_values)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients_are_finite_differences),
-        cmocka_unit_test(test_loss_of_smoothed_labels),
-        cmocka_unit_test(test_magnitudes_bound_the_values),
-    };
-    return cmocka_run_group_tests_name("reference_gradients", tests, load_plugin, NULL);
-}
+TEST_MAIN(load_plugin, NULL)

@@ -594,7 +594,7 @@ static bool has_warning(const json_t *document, const char *code)
     return false;
 }
 
-static void document_has_every_name(void **state)
+TEST_WITH(document_has_every_name, bench_create, bench_destroy)
 {
     static const char *const paths[] = {
         "schema",
@@ -687,7 +687,7 @@ static void document_has_every_name(void **state)
 }
 
 /* Two workers on one GPU, then each on its own host's. */
-static void energy_of_a_shared_gpu_counts_once(void **state)
+TEST_WITH(energy_of_a_shared_gpu_counts_once, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
     struct dpb_settings *settings = &bench->experiment.settings;
@@ -717,7 +717,7 @@ static void energy_of_a_shared_gpu_counts_once(void **state)
     bench->board = small;
 }
 
-static void not_finite_is_null_and_warned_of(void **state)
+TEST_WITH(not_finite_is_null_and_warned_of, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
     journal_of(bench, 1)->records[3].loss = NAN;
@@ -729,7 +729,7 @@ static void not_finite_is_null_and_warned_of(void **state)
     json_decref(document);
 }
 
-static void unquiet_run_says_so(void **state)
+TEST_WITH(unquiet_run_says_so, bench_create, bench_destroy)
 {
     static const char *const codes[] = {"not_steady", "drift", "busy_machine", "throttled"};
     struct bench *bench = *state;
@@ -754,7 +754,7 @@ static void unquiet_run_says_so(void **state)
     }
 }
 
-static void untimed_run_says_so_once(void **state)
+TEST_WITH(untimed_run_says_so_once, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
     for (uint32_t rank = 0; rank < 2; rank++)
@@ -769,7 +769,7 @@ static void untimed_run_says_so_once(void **state)
     json_decref(document);
 }
 
-static void statuses_are_named(void **state)
+TEST_WITH(statuses_are_named, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
     bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_ALONE;
@@ -787,7 +787,7 @@ static void statuses_are_named(void **state)
     json_decref(document);
 }
 
-static void warnings_are_counted_once(void **state)
+TEST_WITH(warnings_are_counted_once, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
     for (uint32_t rank = 0; rank < 2; rank++) {
@@ -809,7 +809,7 @@ static char *printed(const json_t *document)
     return printed_as(document, dpb_result_print);
 }
 
-static void table_closes_with_the_rate(void **state)
+TEST_WITH(table_closes_with_the_rate, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
     json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
@@ -835,7 +835,7 @@ static void table_closes_with_the_rate(void **state)
 }
 
 /* One step has a rate and no uncertainty; ten of half a second together have an interval. */
-static void table_says_how_sure_it_is(void **state)
+TEST_WITH(table_says_how_sure_it_is, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
     for (uint32_t rank = 0; rank < 2; rank++)
@@ -905,7 +905,7 @@ static int place_destroy(void **state)
     return rc;
 }
 
-static void never_over_another_runs_file(void **state)
+TEST_WITH(never_over_another_runs_file, place_create, place_destroy)
 {
     struct place *place = *state;
     char name[PATH_MAX];
@@ -924,7 +924,7 @@ static void never_over_another_runs_file(void **state)
 }
 
 /* Names that no file can have, or that a shell or `ls` would take for something else. */
-static void any_name_makes_a_file(void **state)
+TEST_WITH(any_name_makes_a_file, place_create, place_destroy)
 {
     static const struct {
         const char *run_name, *file;
@@ -945,7 +945,7 @@ static void any_name_makes_a_file(void **state)
     json_decref(document);
 }
 
-static void named_file_is_replaced_whole(void **state)
+TEST_WITH(named_file_is_replaced_whole, place_create, place_destroy)
 {
     struct place *place = *state;
     char name[PATH_MAX];
@@ -981,7 +981,7 @@ static void named_file_is_replaced_whole(void **state)
     json_decref(new);
 }
 
-static void probe_refuses_and_leaves_nothing(void **state)
+TEST_WITH(probe_refuses_and_leaves_nothing, place_create, place_destroy)
 {
     struct place *place = *state;
     char below[160];
@@ -1008,37 +1008,4 @@ static void probe_refuses_and_leaves_nothing(void **state)
     assert_non_null(strstr(dpb_first_error(NULL), "no regular file"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_end_with_the_last_worker),
-        cmocka_unit_test(breakdown_follows_the_last),
-        cmocka_unit_test(pauses_are_left_out),
-        cmocka_unit_test(synchronous_rate_is_of_the_time_that_passed),
-        cmocka_unit_test(local_rate_is_of_the_common_time),
-        cmocka_unit_test(local_rates_add_up_in_the_common_window),
-        cmocka_unit_test(a_lost_worker_counts_while_it_lives),
-        cmocka_unit_test(local_steps_are_timed_from_their_own),
-        cmocka_unit_test(local_steps_without_time_are_left_out),
-        cmocka_unit_test(local_without_common_window_says_so),
-        cmocka_unit_test(incomplete_journals_give_what_there_is),
-        cmocka_unit_test(worst_verdict_stands),
-        cmocka_unit_test_setup_teardown(document_has_every_name, bench_create, bench_destroy),
-        cmocka_unit_test_setup_teardown(energy_of_a_shared_gpu_counts_once, bench_create,
-                                        bench_destroy),
-        cmocka_unit_test_setup_teardown(not_finite_is_null_and_warned_of, bench_create,
-                                        bench_destroy),
-        cmocka_unit_test_setup_teardown(untimed_run_says_so_once, bench_create, bench_destroy),
-        cmocka_unit_test_setup_teardown(statuses_are_named, bench_create, bench_destroy),
-        cmocka_unit_test_setup_teardown(unquiet_run_says_so, bench_create, bench_destroy),
-        cmocka_unit_test_setup_teardown(warnings_are_counted_once, bench_create, bench_destroy),
-        cmocka_unit_test_setup_teardown(table_closes_with_the_rate, bench_create, bench_destroy),
-        cmocka_unit_test_setup_teardown(table_says_how_sure_it_is, bench_create, bench_destroy),
-        cmocka_unit_test_setup_teardown(never_over_another_runs_file, place_create, place_destroy),
-        cmocka_unit_test_setup_teardown(any_name_makes_a_file, place_create, place_destroy),
-        cmocka_unit_test_setup_teardown(named_file_is_replaced_whole, place_create, place_destroy),
-        cmocka_unit_test_setup_teardown(probe_refuses_and_leaves_nothing, place_create,
-                                        place_destroy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

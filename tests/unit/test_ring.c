@@ -582,13 +582,5 @@ int main(void)
 {
     const char *given = getenv("DPB_RING_SEED");
     seed = given ? (uint32_t)strtoul(given, NULL, 10) : 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_ahead_by_a_step),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_late_refusals),
-        cmocka_unit_test(test_waits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

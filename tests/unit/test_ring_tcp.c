@@ -288,9 +288,8 @@ static const struct trial_case cases[] = {
 
 /* ---- tests of jobs ------------------------------------------------------------------------- */
 
-static void test_meets(void **state)
+TEST(test_meets)
 {
-    (void)state;
     for (uint32_t n = 2; n <= 5; n++)
         trial_passes("meets", n, 0);
     trial_passes("meets_by_one", 2, 0);
@@ -298,13 +297,12 @@ static void test_meets(void **state)
     trial_passes("meets_at_a_port", 3, 0);
 }
 
-static void test_strangers(void **state)
+TEST(test_strangers)
 {
     static const char *const said[] = {"it said nothing", "no hello of a rank",
                                        "does not know the job's secret",
                                        "dropped a connection from 127.0.0.1:"};
     struct trial trial = {.name = "strangers", .n_workers = 2, .timeout_s = 20};
-    (void)state;
     trial_run(&trial);
     if (trial.at->status != DPB_OK)
         fail_msg("%s\n%s", trial.at->cause, trial.errors);
@@ -332,9 +330,8 @@ static const struct end ends[] = {
      DPB_TIMEOUT},
 };
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         struct trial trial = {.name = ends[i].name, .n_workers = 2, .timeout_s = 1};
         trial_run(&trial);
@@ -428,7 +425,7 @@ static void expect_refused(struct duel *duel, dpb_status status, const char *wor
 /* A chunk of the first slice that comes, in round 0. */
 static const struct mesh_label good = {.kind = RING_PARTIAL, .exchange = 5, .bytes = 4096};
 
-static void test_frames(void **state)
+TEST(test_frames)
 {
     static const struct {
         struct mesh_label label;
@@ -452,7 +449,6 @@ static void test_frames(void **state)
          "a slot of the inbox"},
     };
     uint8_t frame[TCP_FRAME_BYTES];
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct duel duel;
         duel_begin(&duel);
@@ -471,11 +467,10 @@ static void test_frames(void **state)
 }
 
 /* Early ones fill the inbox; one more would need a slot that there is not. */
-static void test_full_inbox(void **state)
+TEST(test_full_inbox)
 {
     struct mesh_label early = {.kind = RING_PARTIAL, .exchange = 6, .bytes = 64};
     uint8_t frame[TCP_FRAME_BYTES + 64] = {0};
-    (void)state;
     for (uint32_t again = 0; again < SLOTS; again++) {
         struct duel duel;
         duel_begin(&duel);
@@ -508,13 +503,12 @@ static void count_sent(int fd, uint32_t n[3])
 
 /* A slice is 8 chunks, and the next one's inbox has 4 slots. A slot is used again for a credit, and
  * no credit is believed that is for another one. */
-static void test_credits(void **state)
+TEST(test_credits)
 {
     struct mesh_label credit = {.kind = RING_CREDIT};
     uint8_t frame[TCP_FRAME_BYTES];
     uint32_t n[3];
     struct duel duel;
-    (void)state;
     duel_begin_with(&duel, 4, 1024);
     assert_int_equal(duel_move(&duel), DPB_OK);
     count_sent(duel.next, n);
@@ -542,13 +536,12 @@ static void test_credits(void **state)
 }
 
 /* What is in a slot is summed, and then the slot is given back: a quarter of them at a time. */
-static void test_credits_given(void **state)
+TEST(test_credits_given)
 {
     struct mesh_label chunk = {.kind = RING_PARTIAL, .exchange = 5, .bytes = 1024};
     uint8_t frame[TCP_FRAME_BYTES + 1024] = {0};
     uint32_t n[3];
     struct duel duel;
-    (void)state;
     duel_begin_with(&duel, 8, 1024);
     for (uint32_t i = 0; i < 4; i++) {
         chunk.word = i;
@@ -563,14 +556,13 @@ static void test_credits_given(void **state)
 }
 
 /* Between messages, in a header, in a payload; and after a good-bye, when it was not through. */
-static void test_early_close(void **state)
+TEST(test_early_close)
 {
     static const size_t sent[] = {0, 20, TCP_FRAME_BYTES, TCP_FRAME_BYTES + 1000};
     uint8_t frame[TCP_FRAME_BYTES + 4096] = {0};
     const struct mesh_label bye = MESH_BYE;
     struct duel duel;
     dpb_status first;
-    (void)state;
     mesh_write_header(frame, &good);
     for (size_t i = 0; i < sizeof sent / sizeof sent[0]; i++) {
         duel_begin(&duel);
@@ -600,11 +592,10 @@ static void *wake_later(void *ring)
     return NULL;
 }
 
-static void test_wake(void **state)
+TEST(test_wake)
 {
     struct duel duel;
     pthread_t thread;
-    (void)state;
     duel_begin(&duel);
     assert_int_equal(duel_move(&duel), DPB_OK);
     for (int i = 0; i < 3; i++) {
@@ -620,11 +611,10 @@ static void test_wake(void **state)
 }
 
 /* It ends every wait until its owner has read what it says. */
-static void test_bell(void **state)
+TEST(test_bell)
 {
     struct duel duel;
     char ring = 'r';
-    (void)state;
     dpb_world.timeout_ns = 50000000;
     duel_begin(&duel);
     assert_int_equal(duel_move(&duel), DPB_OK);
@@ -637,11 +627,10 @@ static void test_bell(void **state)
     dpb_world.timeout_ns = 0;
 }
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
     struct duel duel;
     dpb_status first;
-    (void)state;
     dpb_world.timeout_ns = 50000000;
     duel_begin(&duel);
     assert_int_equal(duel_move(&duel), DPB_OK);
@@ -658,13 +647,5 @@ int main(void)
 {
     if (dpb_world_is_rank())
         return trial_rank_main(cases);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frames),      cmocka_unit_test(test_full_inbox),
-        cmocka_unit_test(test_credits),     cmocka_unit_test(test_credits_given),
-        cmocka_unit_test(test_early_close), cmocka_unit_test(test_wake),
-        cmocka_unit_test(test_deadline),    cmocka_unit_test(test_bell),
-        cmocka_unit_test(test_meets),       cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

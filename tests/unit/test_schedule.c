@@ -197,10 +197,4 @@ TEST(test_end_rate)
     assert_int_equal(dpb_schedule_make(&settings, 64, 10, 100, &schedule), DPB_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
-                                       cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_end_rate)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -36,8 +36,4 @@ TEST(test_random)
     assert_true(dpb_same_bytes(a, a, sizeof a));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mac), cmocka_unit_test(test_random)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -257,14 +257,4 @@ TEST(test_drift)
     assert_true(dpb_drift_of(ramp, 1) == 0 && dpb_drift_of(NULL, 0) == 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_oracle),         cmocka_unit_test(test_bootstrap_oracle),
-        cmocka_unit_test(test_bootstrap_even), cmocka_unit_test(test_bootstrap_repeats),
-        cmocka_unit_test(test_degenerate),     cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_gate),           cmocka_unit_test(test_gate_limits),
-        cmocka_unit_test(test_drift),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -361,9 +361,8 @@ static const struct trial_case cases[] = {
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void test_exchange(void **state)
+TEST(test_exchange)
 {
-    (void)state;
     for (uint32_t n = 1; n <= 16; n *= 2)
         trial_passes("all_to_all", n, 0);
     trial_passes("all_to_all", 3, 2);
@@ -374,9 +373,8 @@ static void test_exchange(void **state)
     trial_passes("threads", 1, 0);
 }
 
-static void test_loses_one(void **state)
+TEST(test_loses_one)
 {
-    (void)state;
     struct trial trial = {
         .name = "loses_one", .n_workers = 3, .n_servers = 1, .timeout_s = 20, .survive = true};
     trial_run(&trial);
@@ -390,7 +388,7 @@ static void test_loses_one(void **state)
     trial_done(&trial);
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
     static const struct {
         const char *name;
@@ -407,7 +405,6 @@ static void test_messages(void **state)
         {"gives_twice", 3, 1, {"'same'", "given already", "not taken"}},
         {"leaves_early", 3, 2, {"'all'", "rank 1", "left"}},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct trial trial = {
             .name = expected[i].name, .n_workers = expected[i].n_ranks, .timeout_s = 20};
@@ -420,7 +417,7 @@ static void test_messages(void **state)
     }
 }
 
-static void test_malformed(void **state)
+TEST(test_malformed)
 {
     static const struct {
         const char *name, *part;
@@ -433,7 +430,6 @@ static void test_malformed(void **state)
         {"raw_operation", "unknown operation 77"},
         {"raw_flood", "more than 64 unanswered"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct trial trial = {.name = expected[i].name, .n_workers = 3, .timeout_s = 20};
         trial_run(&trial);
@@ -451,11 +447,5 @@ int main(void)
 {
     if (dpb_world_is_rank())
         return trial_rank_main(cases);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchange),
-        cmocka_unit_test(test_loses_one),
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_malformed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

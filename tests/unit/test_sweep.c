@@ -1016,40 +1016,4 @@ TEST(other_axes_head_their_rows)
     study_end(&s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(axes_multiply),
-        cmocka_unit_test(lists_have_quotes_and_ranges),
-        cmocka_unit_test(conditions_choose_cells),
-        cmocka_unit_test(one_duration_stands),
-        cmocka_unit_test(command_line_takes_an_axis_place),
-        cmocka_unit_test(repeats_take_replicates),
-        cmocka_unit_test(bad_sweeps_are_refused),
-        cmocka_unit_test(launch_has_words_and_numbers),
-        cmocka_unit_test(launched_cells_have_their_machines),
-        cmocka_unit_test(order_is_interleaved_and_seeded),
-        cmocka_unit_test(accuracy_is_a_job_of_each_strategy),
-        cmocka_unit_test(rows_compare_with_independent),
-        cmocka_unit_test(rows_fall_back_to_the_same_strategy),
-        cmocka_unit_test(rows_fall_back_to_the_smallest_cell),
-        cmocka_unit_test(unlike_cells_do_not_compare),
-        cmocka_unit_test(other_batches_do_not_compare),
-        cmocka_unit_test(timing_runs_may_evaluate),
-        cmocka_unit_test(failed_cells_are_rows),
-        cmocka_unit_test(untimed_cells_say_why),
-        cmocka_unit_test(interrupted_sweep_keeps_what_there_is),
-        cmocka_unit_test(worst_verification_of_the_repeats_stands),
-        cmocka_unit_test(table_says_who_was_fastest),
-        cmocka_unit_test(winners_are_shown_by_intervals),
-        cmocka_unit_test(disturbed_runs_are_left_out),
-        cmocka_unit_test(every_axis_has_its_effect),
-        cmocka_unit_test(labels_stand_where_they_differ),
-        cmocka_unit_test(doubtful_rates_conclude_nothing),
-        cmocka_unit_test(steadiness_is_that_of_the_runs),
-        cmocka_unit_test(one_repeat_concludes_nothing),
-        cmocka_unit_test(more_than_the_bound_is_said),
-        cmocka_unit_test(other_axes_head_their_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -214,13 +214,5 @@ TEST(test_what_cannot_be_made_is_refused)
 int main(void)
 {
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are what is wanted */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shape_and_classes_of_the_model),
-        cmocka_unit_test(test_a_pure_function_of_seed_and_sample),
-        cmocka_unit_test(test_normalised_in_both_types),
-        cmocka_unit_test(test_classes_can_be_learned),
-        cmocka_unit_test(test_memory_stays_small),
-        cmocka_unit_test(test_what_cannot_be_made_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -459,19 +459,4 @@ TEST(runs_and_other_targets_compare)
     study_end(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(columns_are_exact),
-        cmocka_unit_test(missing_runs_are_censored),
-        cmocka_unit_test(ranks_are_within_a_contest),
-        cmocka_unit_test(without_a_target_nothing_is_said),
-        cmocka_unit_test(doubtful_times_leave_the_samples),
-        cmocka_unit_test(disturbed_runs_count_where_there_is_no_other),
-        cmocka_unit_test(too_few_evaluations_conclude_nothing),
-        cmocka_unit_test(planted_differences_are_found),
-        cmocka_unit_test(documents_compare_to_the_target),
-        cmocka_unit_test(runs_and_other_targets_compare),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

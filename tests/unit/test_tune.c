@@ -429,20 +429,6 @@ TEST(bad_sections_are_refused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_the_best_of_an_ordered_axis),
-        cmocka_unit_test(threshold_decides),
-        cmocka_unit_test(tries_all_of_another_axis),
-        cmocka_unit_test(goes_round_until_nothing_changes),
-        cmocka_unit_test(ends_at_any_values),
-        cmocka_unit_test(refusal_ends_a_direction),
-        cmocka_unit_test(walks_on_from_where_there_is_no_value),
-        cmocka_unit_test(repeats_have_to_show_a_gain),
-        cmocka_unit_test(one_failed_run_is_enough),
-        cmocka_unit_test(least_time_to_the_target),
-        cmocka_unit_test(continues_from_its_runs),
-        cmocka_unit_test(bad_sections_are_refused),
-    };
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }

@@ -204,15 +204,4 @@ static int tear_down(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counters_are_read),
-        cmocka_unit_test(only_times_of_cpus_are_read),
-        cmocka_unit_test(memory_is_of_the_group_that_limits),
-        cmocka_unit_test(energy_is_of_packages_and_wraps),
-        cmocka_unit_test(long_intervals_lose_no_energy),
-        cmocka_unit_test(full_series_keep_every_second),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -409,23 +409,4 @@ TEST(test_copy)
     assert_memory_equal(copy, half, sizeof half);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum_sizes),
-        cmocka_unit_test(test_sum_long_and_aliased),
-        cmocka_unit_test(test_sum_everywhere),
-        cmocka_unit_test(test_sum_groups),
-        cmocka_unit_test(test_sum_of_nothing),
-        cmocka_unit_test(test_axpby),
-        cmocka_unit_test(test_bf16_rounding),
-        cmocka_unit_test(test_bf16_from_fp64),
-        cmocka_unit_test(test_cast),
-        cmocka_unit_test(test_finite),
-        cmocka_unit_test(test_squares),
-        cmocka_unit_test(test_checksum_known),
-        cmocka_unit_test(test_checksum_changes),
-        cmocka_unit_test(test_copy),
-    };
-    return cmocka_run_group_tests(tests, make_values, NULL);
-}
+TEST_MAIN(make_values, NULL)

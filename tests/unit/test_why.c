@@ -289,17 +289,4 @@ TEST(nothing_is_made_up)
         json_decref(runs[i]);
 }
 
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_worker_and_its_part),
-        cmocka_unit_test(the_exchange_is_that_of_the_last_worker),
-        cmocka_unit_test(the_worker_that_waits_for_data),
-        cmocka_unit_test(small_things_are_not_said),
-        cmocka_unit_test(noise_is_no_cause),
-        cmocka_unit_test(the_words),
-        cmocka_unit_test(runs_have_to_agree),
-        cmocka_unit_test(nothing_is_made_up),
-    };
-    return cmocka_run_group_tests_name("why", tests, make_journals, free_journals);
-}
+TEST_MAIN(make_journals, free_journals)

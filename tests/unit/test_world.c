@@ -355,7 +355,7 @@ static const struct trial_case cases[] = {
 
 /* ---- jobs that end well -------------------------------------------------------------------- */
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
     static const char *const environment[] = {"TRIAL_ADDED=new", "TRIAL_REPLACED=new", NULL};
     struct trial trial = {.name = "fields",
@@ -364,7 +364,6 @@ static void test_fields(void **state)
                           .timeout_s = 20,
                           .environment = environment,
                           .n_jobs = 3};
-    (void)state;
     setenv("TRIAL_REPLACED", "old", 1);
     setenv("TRIAL_KEPT", "old", 1);
     trial_run(&trial);
@@ -374,10 +373,9 @@ static void test_fields(void **state)
     trial_done(&trial);
 }
 
-static void test_agree(void **state)
+TEST(test_agree)
 {
     struct trial trial = {.name = "agreement", .n_workers = 4, .timeout_s = 20};
-    (void)state;
     trial_run(&trial);
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
@@ -387,9 +385,8 @@ static void test_agree(void **state)
     trial_done(&trial);
 }
 
-static void test_share(void **state)
+TEST(test_share)
 {
-    (void)state;
     trial_passes("mapping", 1, 0);
     trial_passes("sharing", 1, 0);
     trial_passes("sharing", 2, 0);
@@ -397,7 +394,7 @@ static void test_share(void **state)
     trial_passes("sharing", 16, 0);
 }
 
-static void test_share_apart(void **state)
+TEST(test_share_apart)
 {
     static const uint32_t machines[] = {0, 1, 0, 1};
     struct trial trial = {.name = "sharing_apart",
@@ -405,17 +402,15 @@ static void test_share_apart(void **state)
                           .n_servers = 1,
                           .timeout_s = 20,
                           .machines = machines};
-    (void)state;
     trial_run(&trial);
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
     trial_done(&trial);
 }
 
-static void test_stranger(void **state)
+TEST(test_stranger)
 {
     struct trial trial = {.name = "stranger", .n_workers = 2, .timeout_s = 20};
-    (void)state;
     trial_run(&trial);
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
@@ -423,10 +418,9 @@ static void test_stranger(void **state)
     trial_done(&trial);
 }
 
-static void test_warnings_once(void **state)
+TEST(test_warnings_once)
 {
     struct trial trial = {.name = "warns", .n_workers = 4, .timeout_s = 20};
-    (void)state;
     trial_run(&trial);
     assert_int_equal(trial.at->status, DPB_OK);
     const char *first = strstr(trial.errors, "few cores");
@@ -437,10 +431,9 @@ static void test_warnings_once(void **state)
     trial_done(&trial);
 }
 
-static void test_nothing_survives(void **state)
+TEST(test_nothing_survives)
 {
     struct trial trial = {.name = "starts_another", .n_workers = 2, .timeout_s = 20};
-    (void)state;
     trial_run(&trial);
     assert_int_equal(trial.at->status, DPB_OK);
     assert_true(trial.at->extra_pid > 0);
@@ -472,7 +465,7 @@ static double quiet_job_s(void)
     return seconds;
 }
 
-static void test_first_cause(void **state)
+TEST(test_first_cause)
 {
     static const struct {
         const char *name;
@@ -501,7 +494,6 @@ static void test_first_cause(void **state)
         {"crashes", NULL, DPB_FAILED, 2, {"killed by signal 6", "rank 2"}, 2.5},
         {"counts_differ", NULL, DPB_FAILED, UINT32_MAX, {"sharing of arena", "mappings"}, 1.5},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct trial trial = {
             .name = expected[i].name, .n_workers = 3, .timeout_s = 20, .act = expected[i].act};
@@ -525,10 +517,9 @@ static void test_first_cause(void **state)
 }
 
 /* Nobody dies: the deadline of those who wait ends the job and names the one who is stopped. */
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
     static const char *const names[] = {"in_flag", "in_share", "in_barrier"};
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         struct trial trial = {.name = names[i], .n_workers = 2, .timeout_s = 1, .act = stop_rank_1};
         trial_run(&trial);
@@ -549,10 +540,9 @@ static void kill_launcher(struct trial *trial)
     kill(trial->launcher, SIGKILL);
 }
 
-static void test_launcher_killed(void **state)
+TEST(test_launcher_killed)
 {
     static const char *const names[] = {"in_barrier", "in_loop", "in_flag"};
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         struct trial trial = {
             .name = names[i], .n_workers = 3, .timeout_s = 20, .act = kill_launcher};
@@ -580,7 +570,7 @@ static void interrupt_twice(struct trial *trial)
     kill(trial->launcher, SIGINT);
 }
 
-static void test_interrupted(void **state)
+TEST(test_interrupted)
 {
     static const struct {
         const char *name;
@@ -592,7 +582,6 @@ static void test_interrupted(void **state)
         {"until_interrupted", terminate_launcher, 143, "interrupted by signal 15"},
         {"in_loop", interrupt_twice, 130, "a second one ended the job"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct trial trial = {
             .name = expected[i].name, .n_workers = 2, .timeout_s = 20, .act = expected[i].act};
@@ -608,12 +597,11 @@ static void test_interrupted(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     struct dpb_job job = {.n_workers = 0, .config = ""};
     struct dpb_job_outcome outcome;
     dpb_status status;
-    (void)state;
     assert_int_equal(dpb_launch(&job, &outcome), DPB_USAGE);
     assert_contains(dpb_first_error(&status), "1 to 1024 workers");
     dpb_first_error_clear();
@@ -623,13 +611,5 @@ int main(void)
 {
     if (dpb_world_is_rank())
         return trial_rank_main(cases);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields),          cmocka_unit_test(test_agree),
-        cmocka_unit_test(test_share),           cmocka_unit_test(test_stranger),
-        cmocka_unit_test(test_warnings_once),   cmocka_unit_test(test_nothing_survives),
-        cmocka_unit_test(test_first_cause),     cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_launcher_killed), cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_share_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_main(NULL, NULL);
 }
