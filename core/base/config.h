@@ -12,6 +12,9 @@
 
 #include "dpbench/host.h"
 
+/* The origin of a SECTION.KEY=VALUE argument. */
+#define DPB_COMMAND_LINE "command line"
+
 struct dpb_setting {
     char *section, *key, *value;
     char *origin; /* "conf/x.ini:12", "command line", "derived", "launcher" */

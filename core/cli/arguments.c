@@ -8,8 +8,6 @@
 #include "study/result.h"
 #include "train/settings.h"
 
-#define COMMAND_LINE "command line"
-
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)
 {
     va_list list;
@@ -84,7 +82,7 @@ static dpb_status take_option(const struct dpb_command *command, unsigned accept
 
 static bool on_command_line(const struct dpb_setting *setting)
 {
-    return setting && strcmp(setting->origin, COMMAND_LINE) == 0;
+    return setting && strcmp(setting->origin, DPB_COMMAND_LINE) == 0;
 }
 
 /* `keys` (ended by NULL) exclude each other: one on the command line replaces the file's. */
@@ -134,17 +132,17 @@ static dpb_status refuse_bare_key(const char *assignment)
         for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++)
             if (strlen(row->name) == length && strncmp(row->name, assignment, length) == 0)
                 return dpb_fail(DPB_USAGE,
-                                COMMAND_LINE ": '%s' is not SECTION.KEY=VALUE; did you mean "
-                                             "'%s.%s'?",
+                                DPB_COMMAND_LINE ": '%s' is not SECTION.KEY=VALUE; did you mean "
+                                                 "'%s.%s'?",
                                 assignment, dpb_settings_sections[i].name, assignment);
-    return dpb_fail(DPB_USAGE, COMMAND_LINE ": '%s' is not SECTION.KEY=VALUE", assignment);
+    return dpb_fail(DPB_USAGE, DPB_COMMAND_LINE ": '%s' is not SECTION.KEY=VALUE", assignment);
 }
 
 static dpb_status assign(struct dpb_config *config, const char *assignment)
 {
     size_t key = strcspn(assignment, ".=");
     return assignment[key] == '=' ? refuse_bare_key(assignment)
-                                  : dpb_config_assign(config, assignment, COMMAND_LINE);
+                                  : dpb_config_assign(config, assignment, DPB_COMMAND_LINE);
 }
 
 static dpb_status parse(const struct dpb_command *command, unsigned accepts, int argc, char **argv,

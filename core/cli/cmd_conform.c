@@ -141,7 +141,7 @@ static dpb_status conform(const struct dpb_command *self, int argc, char **argv,
         if (argv[i][0] == '-')
             return dpb_usage_error(self, "unknown option '%s'", argv[i]);
         if (file && strchr(argv[i], '='))
-            DPB_TRY(dpb_config_assign(config, argv[i], "command line"));
+            DPB_TRY(dpb_config_assign(config, argv[i], DPB_COMMAND_LINE));
         else if (file)
             return dpb_usage_error(self, "'%s' is no setting: write SECTION.KEY=VALUE", argv[i]);
         else

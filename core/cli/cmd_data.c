@@ -44,7 +44,7 @@ static dpb_status settle_length(struct dpb_config *config)
     bool given = false;
     for (size_t i = 0; dpb_run_lengths[i]; i++) {
         const struct dpb_setting *setting = dpb_config_get(config, "run", dpb_run_lengths[i]);
-        if (setting && strcmp(setting->origin, "command line") == 0)
+        if (setting && strcmp(setting->origin, DPB_COMMAND_LINE) == 0)
             given = true;
         else if (setting)
             dpb_config_remove(config, "run", dpb_run_lengths[i]);

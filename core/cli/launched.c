@@ -194,7 +194,7 @@ static void restore_origins(const struct dpb_experiment *experiment, json_t *res
         const bool marked = strncmp(setting->origin, mark, sizeof mark - 1) == 0;
         snprintf(path, sizeof path, "config.%s.%s", setting->section, setting->key);
         json_t *entry = (json_t *)(uintptr_t)dpb_json_at(result, path);
-        if (dpb_json_is(entry, "origin", "command line"))
+        if (dpb_json_is(entry, "origin", DPB_COMMAND_LINE))
             json_object_set_new(entry, "origin",
                                 dpb_json_string(setting->origin + (marked ? sizeof mark - 1 : 0)));
     }

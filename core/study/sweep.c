@@ -12,11 +12,10 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "plugin/plugins.h"
+#include "study/published.h"
 #include "study/sweep_launch.h"
 #include "study/sweep_list.h"
 #include "train/experiment.h"
-
-#define COMMAND_LINE "command line"
 
 enum { MAX_JOBS = 100000 };
 
@@ -97,13 +96,13 @@ static dpb_status overridden(const struct dpb_settings_section *study,
                              const struct dpb_config *config, const struct dpb_sweep_axis *axis,
                              bool *yes)
 {
-    bool axis_is_late = strcmp(axis->origin, COMMAND_LINE) == 0;
+    bool axis_is_late = strcmp(axis->origin, DPB_COMMAND_LINE) == 0;
     *yes = false;
     for (size_t i = 0; i < config->n_settings; i++) {
         const struct dpb_setting *s = &config->settings[i];
         bool same = strcmp(s->section, axis->section) == 0 && strcmp(s->key, axis->key) == 0;
         bool instead = is_duration(s->section, s->key) && is_duration(axis->section, axis->key);
-        if (strcmp(s->origin, COMMAND_LINE) != 0 || (!same && !instead))
+        if (strcmp(s->origin, DPB_COMMAND_LINE) != 0 || (!same && !instead))
             continue;
         if (axis_is_late)
             return dpb_fail(DPB_USAGE,
@@ -247,8 +246,13 @@ static dpb_status choose_study(const struct dpb_config *config, struct dpb_sweep
     if (tune && first_of(config, "sweep"))
         return dpb_fail(DPB_USAGE, "%s: [tune] stands beside a [sweep] (%s); leave one out",
                         tune->origin, first_of(config, "sweep")->origin);
+    const struct dpb_setting *published = first_of(config, "published");
+    if (published && !first_of(config, "sweep"))
+        return dpb_fail(DPB_USAGE,
+                        "%s: [published] has figures for the cells of a [sweep]: add one",
+                        published->origin);
     sweep->tunes = tune != NULL;
-    sweep->study = &dpb_studies[sweep->tunes];
+    sweep->study = &dpb_studies[tune ? DPB_STUDY_TUNE : DPB_STUDY_SWEEP];
     sweep->when = sweep->over = "";
     return DPB_OK;
 }
@@ -263,6 +267,12 @@ static dpb_status check_search(const struct dpb_config *config, const struct dpb
         return dpb_config_fail(config, DPB_USAGE, "tune", "objective",
                                "tune.objective = time_to_target needs a target: set eval.target");
     return DPB_OK;
+}
+
+static void remove_section(const char *section, struct dpb_config *config)
+{
+    for (const struct dpb_setting *s; (s = first_of(config, section)) != NULL;)
+        dpb_config_remove(config, section, s->key);
 }
 
 static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
@@ -285,10 +295,10 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     sweep->base = dpb_config_copy(config);
     if (!sweep->base)
         return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < config->n_settings; i++)
-        if (strcmp(config->settings[i].section, section) == 0)
-            dpb_config_remove(sweep->base, section, config->settings[i].key);
-    return choose_cells(config, sweep);
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        remove_section(dpb_studies[i].name, sweep->base);
+    DPB_TRY(choose_cells(config, sweep));
+    return dpb_published_read(config, sweep);
 }
 
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep)
@@ -311,6 +321,7 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep)
     for (size_t i = 0; i < sweep->n_axes; i++)
         axis_release(&sweep->axes[i]);
     axis_release(&sweep->replicates);
+    json_decref(sweep->published);
     free(sweep->axes);
     free(sweep->cells);
     dpb_config_destroy(sweep->base);
@@ -318,14 +329,6 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep)
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
-
-const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis)
-{
-    size_t at = sweep->cells[cell];
-    for (size_t i = sweep->n_axes - 1; i > axis; i--)
-        at /= sweep->axes[i].n_values;
-    return sweep->axes[axis].values[at % sweep->axes[axis].n_values];
-}
 
 static dpb_status set(struct dpb_config *config, const char *section, const char *key,
                       const char *value, const char *origin)
@@ -433,14 +436,4 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
     else
         *config = result;
     return status;
-}
-
-const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
-                              const char *key)
-{
-    for (size_t i = 0; i < sweep->n_axes; i++)
-        if (strcmp(sweep->axes[i].section, section) == 0 && strcmp(sweep->axes[i].key, key) == 0)
-            return dpb_sweep_value(sweep, cell, i);
-    const struct dpb_setting *setting = dpb_config_get(sweep->base, section, key);
-    return setting ? setting->value : "";
 }

@@ -13,6 +13,8 @@
  *     accuracy = 500                    steps of one more run a strategy, for its test accuracy
  *     launch = mpirun -np {ranks}       what starts a cell (launch_line.h); empty: dpbench itself
  *
+ * A [published] beside it has figures of others for its cells (published.h).
+ *
  * On the command line an axis is `sweep.SECTION.KEY=a,b`; a plain SECTION.KEY=VALUE replaces the
  * file's axis of this name. If an axis lists plugins (comm.name, data.name), an option that only
  * some of them have goes to these. The caller runs the cells. A [tune] is read the same way and
@@ -29,10 +31,10 @@
 #include "base/config.h"
 #include "train/settings.h"
 
-/* The sections that make many experiments of one: [sweep] runs all cells of its product, [tune]
- * those that its search needs (tune.h). Keys in `rows` are the section's own; all others are axes.
- */
-enum { DPB_STUDIES = 2 };
+/* The sections that are of no single run. [sweep] runs all cells of its product, [tune] those that
+ * its search needs (tune.h): keys in `rows` are the section's own, all others are axes. [published]
+ * has figures for cells of the [sweep] (published.h). */
+enum { DPB_STUDY_SWEEP, DPB_STUDY_TUNE, DPB_STUDY_PUBLISHED, DPB_STUDIES };
 extern const struct dpb_settings_section dpb_studies[DPB_STUDIES];
 
 enum dpb_objective { DPB_OBJECTIVE_RATE, DPB_OBJECTIVE_TARGET };
@@ -65,13 +67,14 @@ struct dpb_sweep {
     const char *launch;        /* @borrowed from the configuration; "": the local launcher */
     const char *launch_origin; /* @borrowed from it */
     int64_t machines, launch_limit_ns;
+    json_t *published; /* @owned: of the document (published.h); NULL: none */
 };
 
-/* Whether the configuration has a [sweep] or a [tune]. */
+/* Whether the configuration has a section of dpb_studies; a [tune]. */
 bool dpb_sweep_wanted(const struct dpb_config *config);
 bool dpb_tune_wanted(const struct dpb_config *config);
 /* Refuses (DPB_USAGE) with the origin: a list or condition that is none (sweep_list.h), a key that
- * is no SECTION.KEY, a [sweep] beside a [tune]. */
+ * is no SECTION.KEY, a [sweep] beside a [tune], what dpb_published_read refuses. */
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
 void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 
@@ -85,6 +88,8 @@ const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const 
 /* The configuration of one job. *config is @owned. */
 dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                             struct dpb_config **config);
+/* A cell's axes and values: {"comm.name": "shm", "run.workers": "2"}. @owned. */
+json_t *dpb_sweep_cell(const struct dpb_sweep *sweep, size_t cell);
 /* "comm.name=shm run.workers=2": for people. */
 void dpb_sweep_label(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, char *text,
                      size_t capacity);

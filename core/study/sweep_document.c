@@ -44,18 +44,9 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
                   "warnings", dpb_warnings_collect(NULL));
     if (sweep->tunes)
         json_object_set_new(made, "tune", json_object());
+    if (sweep->published)
+        json_object_set(made, "published", sweep->published);
     return made;
-}
-
-static json_t *cell_to_json(const struct dpb_sweep *sweep, size_t cell)
-{
-    json_t *json = json_object();
-    for (size_t i = 0; i < sweep->n_axes; i++) {
-        char key[256];
-        snprintf(key, sizeof key, "%s.%s", sweep->axes[i].section, sweep->axes[i].key);
-        json_object_set_new(json, key, dpb_json_string(dpb_sweep_value(sweep, cell, i)));
-    }
-    return json;
 }
 
 bool dpb_sweep_has(const struct dpb_sweep *sweep, const json_t *run)
@@ -63,7 +54,7 @@ bool dpb_sweep_has(const struct dpb_sweep *sweep, const json_t *run)
     const double index = dpb_json_number(run, "cell_index");
     if (!(index >= 0 && index < (double)sweep->n_cells))
         return false;
-    json_t *cell = cell_to_json(sweep, (size_t)index);
+    json_t *cell = dpb_sweep_cell(sweep, (size_t)index);
     bool same = json_equal(cell, json_object_get(run, "cell")) == 1;
     json_decref(cell);
     return same;
@@ -77,7 +68,7 @@ static const char *purpose_of(const struct dpb_sweep_job *job)
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document)
 {
-    json_object_set_new(result, "cell", cell_to_json(sweep, job->cell));
+    json_object_set_new(result, "cell", dpb_sweep_cell(sweep, job->cell));
     json_object_set_new(result, "cell_index", json_integer((json_int_t)job->cell));
     json_object_set_new(result, "repeat", json_integer((json_int_t)job->repeat));
     json_object_set_new(result, "purpose", json_string(purpose_of(job)));

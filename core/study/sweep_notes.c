@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "study/json.h"
+#include "study/published.h"
 #include "study/rates.h"
 #include "study/sweep.h"
 #include "study/sweep_table.h"
@@ -82,6 +83,15 @@ static bool note_doubts(const struct notes *notes, double workers, const char *g
     return true;
 }
 
+/* " (published 0.94)": row `b` by row `a`, where both have a figure. */
+static void add_published(struct dpb_text *note, const json_t *document, const json_t *a,
+                          const json_t *b)
+{
+    const double ratio = dpb_published_speedup(document, b, a);
+    if (isfinite(ratio))
+        dpb_text_add(note, " (published %.3f)", ratio);
+}
+
 static enum dpb_shown add_ratio(struct dpb_text *note, const json_t *document, const json_t *a,
                                 const json_t *b)
 {
@@ -91,6 +101,7 @@ static enum dpb_shown add_ratio(struct dpb_text *note, const json_t *document, c
     dpb_rates_ratio(&c, ratio, sizeof ratio);
     dpb_comparison_text(&c, verdict, sizeof verdict);
     dpb_text_add(note, "%s %s", ratio, verdict);
+    add_published(note, document, a, b);
     return c.outcome;
 }
 
@@ -210,13 +221,15 @@ static void add_effect(struct dpb_text *note, const json_t *document, const json
         doubt = dpb_rates_doubt(a, i);
         doubt = doubt ? doubt : dpb_rates_doubt(b, i);
     }
-    if (!doubt)
+    if (!doubt) {
         add_ratio(note, document, a, b);
-    else
-        dpb_text_add(note, "%.3f no conclusion (%s)",
-                     dpb_json_number(b, "samples_per_s.median") /
-                         dpb_json_number(a, "samples_per_s.median"),
-                     doubt);
+        return;
+    }
+    dpb_text_add(note, "%.3f no conclusion (%s)",
+                 dpb_json_number(b, "samples_per_s.median") /
+                     dpb_json_number(a, "samples_per_s.median"),
+                 doubt);
+    add_published(note, document, a, b);
 }
 
 /* The value of the axis in a row that has a rate; NULL: it has none. */
@@ -397,6 +410,7 @@ static void note_meanings(const struct notes *notes)
     for (size_t i = 0; i < notes->table->n; i++)
         bound |= is_bound(notes->table->lines[i].row);
     note_columns(notes);
+    dpb_published_note(document, notes->out);
     fprintf(notes->out,
             "- exposed: share of the step in which computing waits for communication; loss: mean "
             "over the last tenth of the first %.0f samples",

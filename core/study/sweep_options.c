@@ -1,4 +1,4 @@
-/* sweep_options.c - the keys of [sweep] and [tune] that are no axes: see sweep.h. */
+/* sweep_options.c - the sections of studies, and the keys of them that are no axes: see sweep.h. */
 #include <stddef.h>
 
 #include "study/sweep.h"
@@ -57,10 +57,16 @@ static const struct dpb_option tune_rows[] = {
     {0},
 };
 
+static const struct dpb_option published_rows[] = {{0}}; /* its keys are cells */
+
 const struct dpb_settings_section dpb_studies[DPB_STUDIES] = {
     {"sweep",
      "a product of settings, each cell a job: SECTION.KEY = a, b or 1..16 x2 or \"a,b\", \"c\"",
      sweep_rows},
     {"tune", "a search for the best cell of a product of settings, written as in [sweep]",
      tune_rows},
+    {"published",
+     "figures of others for cells of [sweep]: SECTION.KEY VALUE SECTION.KEY VALUE ... = FIGURE, "
+     "SOURCE, HARDWARE",
+     published_rows},
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "study/json.h"
+#include "study/published.h"
 #include "study/sweep.h"
 
 /* Settings in which a row may differ from the one it is compared with. */
@@ -52,7 +53,8 @@ static const json_t *find_baseline(const json_t *rows, const json_t *row, bool i
     return workers == 1 || workers < most_workers ? least : NULL;
 }
 
-static void add_speedup(json_t *row, const json_t *independent, const json_t *same)
+static void add_speedup(const json_t *document, json_t *row, const json_t *independent,
+                        const json_t *same)
 {
     const json_t *baseline = independent ? independent : same;
     const double rate = dpb_json_number(row, "samples_per_s.median"),
@@ -63,6 +65,8 @@ static void add_speedup(json_t *row, const json_t *independent, const json_t *sa
         row, "efficiency",
         dpb_json_real(speedup * dpb_sweep_places(baseline) / dpb_sweep_places(row)));
     json_object_set_new(row, "speedup_over_same_strategy", dpb_json_real(speedup_same));
+    json_object_set_new(row, "published_speedup",
+                        dpb_json_real(dpb_published_speedup(document, row, baseline)));
     if (!baseline) {
         json_object_set_new(row, "speedup_over", json_null());
         return;
@@ -78,5 +82,5 @@ void dpb_sweep_add_speedups(json_t *document)
 {
     json_t *rows = json_object_get(document, "rows");
     dpb_each_item(rows, i, row)
-        add_speedup(row, find_baseline(rows, row, true), find_baseline(rows, row, false));
+        add_speedup(document, row, find_baseline(rows, row, true), find_baseline(rows, row, false));
 }

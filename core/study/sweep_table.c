@@ -13,8 +13,8 @@
 enum { CELL = DPB_TABLE_CELL };
 
 static const char *const titles[COLUMNS] = {
-    "strategy", "label",   "workers", "samples/s", "interval", "speedup", "effic.",
-    "exposed",  "of fp32", "coding",  "loss",      "accuracy", "verified"};
+    "strategy", "label",   "workers", "samples/s", "interval", "speedup",  "publ.",
+    "effic.",   "exposed", "of fp32", "coding",    "loss",     "accuracy", "verified"};
 
 DPB_PRINTF(3, 4) static void print_if(char *text, double value, const char *format, ...)
 {
@@ -67,7 +67,9 @@ static bool fill_line(struct dpb_table_line *line)
     const json_t *row = line->row;
     const double workers = dpb_json_number(row, "workers"),
                  rate = dpb_json_number(row, "samples_per_s.median"),
-                 speedup = dpb_json_number(row, "speedup"), loss = dpb_json_number(row, "loss"),
+                 speedup = dpb_json_number(row, "speedup"),
+                 published = dpb_json_number(row, "published_speedup"),
+                 loss = dpb_json_number(row, "loss"),
                  encode_ns = dpb_json_number(row, "codec.encode_ns"),
                  decode_ns = dpb_json_number(row, "codec.decode_ns");
     char places[32];
@@ -80,6 +82,7 @@ static bool fill_line(struct dpb_table_line *line)
     print_interval(line->text[INTERVAL], row);
     print_if(line->text[SPEEDUP], speedup, "%.2f%s", speedup,
              strncmp(dpb_json_text(row, "speedup_over", ""), "same", 4) == 0 ? "*" : "");
+    print_if(line->text[PUBLISHED], published, "%.2f", published);
     print_percent(line->text[EFFICIENCY], row, "efficiency", 0);
     print_percent(line->text[EXPOSED], row, "comm_exposed_share", 1);
     print_percent(line->text[BYTES], row, "codec.ratio", 1);

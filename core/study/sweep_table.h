@@ -14,6 +14,7 @@ enum dpb_sweep_column {
     RATE = DPB_TABLE_NEXT,
     INTERVAL,
     SPEEDUP,
+    PUBLISHED,
     EFFICIENCY,
     EXPOSED,
     BYTES,

@@ -11,7 +11,7 @@
 
 enum {
     DPB_TABLE_WIDTH = 100, /* of a line, in characters */
-    DPB_TABLE_COLUMNS = 13,
+    DPB_TABLE_COLUMNS = 14,
     DPB_TABLE_CELL = 64
 };
 

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 import unittest
@@ -38,7 +39,8 @@ RUNS = {
     "profile": (0, "device.name=cpu comm.name=independent run.profile=yes"),
     "long": (0, TWO + "shm run.seconds=0.6 run.monitor=0.1s"),
     "failed": (1, "comm.name=independent run.nan=stop optimizer.learning_rate=1000000 run.steps=50"),
-    "sweep": (0, "sweep.comm.name=shm,independent sweep.repeats=2 sweep.accuracy=2 sweep.retry_disturbed=0"),
+    "sweep": (0, "sweep.comm.name=shm,independent sweep.repeats=2 sweep.accuracy=2 sweep.retry_disturbed=0 "
+                 "'published.comm.name shm=2, a paper, a machine'"),
     "reached": (0, "sweep.comm.name=shm,independent sweep.seeds=2 sweep.retry_disturbed=0 eval.every=1 "
                    "eval.target=0.01"),
     "refused": (1, "sweep.comm.name=shm,hierarchical sweep.repeats=1 sweep.retry_disturbed=0 "
@@ -96,7 +98,7 @@ class Documents(unittest.TestCase):
         with open("base.ini", "w", encoding="ascii") as file:
             file.write(BASE)
         for name, (code, options) in RUNS.items():
-            ended = dpbench("-c", "base.ini", *options.split(), "--output", f"{name}.json")
+            ended = dpbench("-c", "base.ini", *shlex.split(options), "--output", f"{name}.json")
             assert ended.returncode == code, (name, ended.returncode, ended.stderr)
         cls.documents = {name: load(f"{name}.json") for name in RUNS}
         for split, image in itertools.product(("train", "val"), range(8)):
@@ -149,7 +151,7 @@ class Documents(unittest.TestCase):
         self.assertIsNotNone(found["long"]["why"])
         self.assertIsNotNone(found["long"]["monitor"])
         self.assertEqual(found["failed"]["status"], "failed")
-        self.assertIn("accuracy_workers", found["sweep"])
+        self.assertLessEqual({"accuracy_workers", "published"}, set(found["sweep"]))
         self.assertIsNotNone(found["reached"]["rows"][0]["to_target"]["seconds"]["mean"])
         self.assertIn("failure", found["refused"]["runs"][0].keys() | found["refused"]["runs"][1].keys())
         self.assertIsNotNone(found["tune"]["tune"]["best"])
