@@ -326,8 +326,7 @@ dpb_status dpb_config_read(struct dpb_config *config, const char *path)
     reader.found = dpb_config_create();
     if (reader.found)
         status = read_file(&reader);
-    if (status == DPB_OK)
-        status = put_all(config, reader.found);
+    DPB_THEN(status, put_all(config, reader.found));
     dpb_config_destroy(reader.found);
     fclose(reader.file);
     return status;
@@ -452,8 +451,7 @@ dpb_status dpb_config_from_json(struct dpb_config *config, const json_t *json, c
         return DPB_NO_MEMORY;
     /* jansson's iterators take no const; the JSON is only read. */
     dpb_status status = read_json(found, (json_t *)json, what);
-    if (status == DPB_OK)
-        status = put_all(config, found);
+    DPB_THEN(status, put_all(config, found));
     dpb_config_destroy(found);
     return status;
 }

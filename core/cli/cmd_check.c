@@ -110,10 +110,8 @@ static dpb_status check_config(const struct dpb_config *config, const struct dpb
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(dpb_experiment_create(config, &experiment));
     dpb_status status = dpb_fit_build(experiment, experiment->n_workers, true);
-    if (status == DPB_OK)
-        status = dpb_result_probe(NULL, experiment->settings.run.results);
-    if (status == DPB_OK)
-        status = dpb_experiment_probe(experiment);
+    DPB_THEN(status, dpb_result_probe(NULL, experiment->settings.run.results));
+    DPB_THEN(status, dpb_experiment_probe(experiment));
     if (status == DPB_OK) {
         struct dpb_machine_memory memory;
         struct dpb_fit fit;
@@ -203,8 +201,7 @@ static int check_sweep(const struct dpb_config *config)
     struct length length = {.steps = 0};
     size_t n_good = 0;
     dpb_status status = dpb_sweep_create(config, &sweep);
-    if (status == DPB_OK)
-        status = dpb_launched_probe(sweep);
+    DPB_THEN(status, dpb_launched_probe(sweep));
     int code = dpb_status_exit_code(status);
     size_t per_cell = status == DPB_OK && sweep->accuracy > 0 ? 2 : 1;
     dpb_log_set_hooks(&silent);

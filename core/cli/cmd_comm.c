@@ -21,8 +21,7 @@ static dpb_status make_experiment(struct dpb_config *config, struct dpb_experime
     DPB_TRY(dpb_config_set(config, "run", "mode", "comm", DPB_COMM_ORIGIN));
     DPB_TRY(dpb_experiment_create(config, &made));
     dpb_status status = dpb_experiment_build(made, made->n_workers);
-    if (status == DPB_OK)
-        status = dpb_comm_points(made, points, &n);
+    DPB_THEN(status, dpb_comm_points(made, points, &n));
     if (status == DPB_OK) /* the launcher's guess; the ranks find out themselves */
         status = dpb_comm_largest(made, made->settings.comm_test.barrier != DPB_BARRIER_EXCHANGE,
                                   &largest);

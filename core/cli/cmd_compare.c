@@ -74,8 +74,7 @@ static dpb_status compare(const struct request *request, bool *regression)
 {
     json_t *documents[2] = {NULL, NULL}, *comparison = NULL;
     dpb_status status = dpb_result_read_printable(request->files[0], &documents[0]);
-    if (status == DPB_OK)
-        status = dpb_result_read_printable(request->files[1], &documents[1]);
+    DPB_THEN(status, dpb_result_read_printable(request->files[1], &documents[1]));
     if (status == DPB_OK) {
         const struct dpb_compared a = {request->files[0], documents[0]};
         const struct dpb_compared b = {request->files[1], documents[1]};
@@ -94,8 +93,7 @@ int dpb_command_compare(const struct dpb_command *self, int argc, char **argv)
     struct request request = {.how = {.threshold = NAN}};
     bool regression = false;
     dpb_status status = parse(self, argc, argv, &request);
-    if (status == DPB_OK)
-        status = compare(&request, &regression);
+    DPB_THEN(status, compare(&request, &regression));
     if (status == DPB_OK && regression)
         status = dpb_fail(DPB_REGRESSION,
                           "%s is slower than %s by more than %g %%, or a cell of "

@@ -32,8 +32,7 @@ static dpb_status first_cell(const struct dpb_config *config, struct dpb_config 
                               axis->origin, axis->section, axis->key, axis->section, axis->key,
                               axis->values[0]);
     }
-    if (status == DPB_OK)
-        status = dpb_sweep_config(sweep, &first, cell);
+    DPB_THEN(status, dpb_sweep_config(sweep, &first, cell));
     dpb_sweep_destroy(sweep);
     return status;
 }
@@ -64,8 +63,7 @@ static dpb_status make_experiment(const struct dpb_config *given,
             return dpb_fail(DPB_NO_MEMORY, "out of memory");
     }
     dpb_status status = settle_length(config);
-    if (status == DPB_OK)
-        status = dpb_experiment_create(config, experiment);
+    DPB_THEN(status, dpb_experiment_create(config, experiment));
     dpb_config_destroy(config);
     return status;
 }
@@ -92,8 +90,7 @@ static int measure(struct dpb_experiment *experiment, const struct dpb_arguments
     int64_t begin_ns = dpb_now_ns();
     dpb_status status = dpb_fit_build(experiment, 0, true);
     int64_t open_ns = dpb_now_ns() - begin_ns;
-    if (status == DPB_OK)
-        status = dpb_loader_init(experiment, &dpb_stop_signal, &loader);
+    DPB_THEN(status, dpb_loader_init(experiment, &dpb_stop_signal, &loader));
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     dpb_stop_on_signals();
@@ -113,8 +110,7 @@ int dpb_command_data(const struct dpb_command *self, int argc, char **argv)
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     status = make_experiment(arguments.config, &experiment);
-    if (status == DPB_OK)
-        status = dpb_result_probe(arguments.output, "");
+    DPB_THEN(status, dpb_result_probe(arguments.output, ""));
     int code = status == DPB_OK ? measure(experiment, &arguments) : dpb_status_exit_code(status);
     dpb_experiment_destroy(experiment);
     dpb_arguments_release(&arguments);

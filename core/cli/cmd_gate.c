@@ -216,10 +216,8 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
         sides[i].document = dpb_sweep_document(sweep, arguments->config);
         status = !sides[i].document ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
     }
-    if (status == DPB_OK)
-        status = take_turns(gate, sweep, sides, code);
-    if (status == DPB_OK)
-        status = compare(gate, arguments, sides, code);
+    DPB_THEN(status, take_turns(gate, sweep, sides, code));
+    DPB_THEN(status, compare(gate, arguments, sides, code));
     json_decref(sides[0].document);
     json_decref(sides[1].document);
     dpb_sweep_destroy(sweep);
@@ -232,11 +230,9 @@ int dpb_command_gate(const struct dpb_command *self, int argc, char **argv)
     struct dpb_arguments arguments = {0};
     int code = 0;
     dpb_status status = parse(self, argc, argv, &gate);
-    if (status == DPB_OK)
-        status = dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, gate.n_words,
-                                     gate.words, &arguments);
-    if (status == DPB_OK)
-        status = run_gate(&gate, &arguments, &code);
+    DPB_THEN(status, dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT,
+                                         gate.n_words, gate.words, &arguments));
+    DPB_THEN(status, run_gate(&gate, &arguments, &code));
     if (status != DPB_OK && code == 0)
         code = dpb_status_exit_code(status);
     dpb_arguments_release(&arguments);

@@ -210,8 +210,7 @@ int dpb_command_predict(const struct dpb_command *self, int argc, char **argv)
                                     .inside = {.bytes_per_s = INFINITY},
                                     .host = {.bytes_per_s = INFINITY}}};
     dpb_status status = parse(&r, argc, argv);
-    if (status == DPB_OK)
-        status = predict(&r);
+    DPB_THEN(status, predict(&r));
     json_decref(r.result);
     for (size_t i = 0; i < DPB_PREDICT_LIST; i++)
         json_decref(r.files[i]);

@@ -67,8 +67,7 @@ static dpb_status merge(const struct request *request, json_t **document)
         json_array_append_new(documents, read);
         results[i] = (struct dpb_compared){request->paths[i], read};
     }
-    if (status == DPB_OK)
-        status = dpb_merge(results, (size_t)request->n, document);
+    DPB_THEN(status, dpb_merge(results, (size_t)request->n, document));
     json_decref(documents);
     free(results);
     return status;
@@ -123,16 +122,13 @@ static dpb_status write_page(const struct request *request)
 {
     struct dpb_html *html = dpb_html_create();
     dpb_status status = html ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
-    if (status == DPB_OK)
-        status = add_merged(request, html);
-    if (status == DPB_OK)
-        status = add_each(request, html);
+    DPB_THEN(status, add_merged(request, html));
+    DPB_THEN(status, add_each(request, html));
     size_t length = 0;
     char *page = html && status == DPB_OK ? dpb_html_finish(html, &length) : NULL;
     dpb_html_destroy(html);
-    if (status == DPB_OK)
-        status = page ? dpb_result_write_page(page, length, request->page)
-                      : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_THEN(status, page ? dpb_result_write_page(page, length, request->page)
+                          : dpb_fail(DPB_NO_MEMORY, "out of memory"));
     if (status == DPB_OK)
         dpb_log(DPB_LOG_INFO, "report: %s", request->page);
     free(page);
@@ -180,10 +176,9 @@ int dpb_command_report(const struct dpb_command *self, int argc, char **argv)
     struct request request = {.paths = calloc((size_t)argc + 1, sizeof *request.paths)};
     dpb_status status = request.paths ? parse(self, argc, argv, &request)
                                       : dpb_fail(DPB_NO_MEMORY, "out of memory");
-    if (status == DPB_OK)
-        status = request.page                     ? write_page(&request)
-                 : request.n == 1 || request.each ? print_each(&request)
-                                                  : print_merged(&request);
+    DPB_THEN(status, request.page                     ? write_page(&request)
+                     : request.n == 1 || request.each ? print_each(&request)
+                                                      : print_merged(&request));
     free(request.paths);
     return dpb_status_exit_code(status);
 }

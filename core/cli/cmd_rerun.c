@@ -90,8 +90,7 @@ static int rerun(struct dpb_arguments *arguments)
     if (arguments->resume && !dpb_sweep_wanted(arguments->config))
         status = dpb_fail(DPB_USAGE, "%s is one run: --resume is for a sweep; leave it out",
                           arguments->file);
-    if (status == DPB_OK)
-        status = compare_all(arguments);
+    DPB_THEN(status, compare_all(arguments));
     if (status == DPB_OK)
         return dpb_run_arguments(arguments);
     dpb_together_agree(arguments, status, NULL, &code);

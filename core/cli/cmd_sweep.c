@@ -79,10 +79,8 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct 
         status = dpb_config_fail(config, DPB_USAGE, "run", "trace",
                                  "run.trace in a sweep: each run would replace the file of the one "
                                  "before; leave it out, or trace one run without [sweep]");
-    if (status == DPB_OK)
-        status = build_cell(sweep, cell, experiment, plan);
-    if (status == DPB_OK)
-        status = dpb_experiment_probe(experiment);
+    DPB_THEN(status, build_cell(sweep, cell, experiment, plan));
+    DPB_THEN(status, dpb_experiment_probe(experiment));
     if (status == DPB_OK && !plan->results) {
         plan->results = strdup(experiment->settings.run.results);
         plan->name = strdup(experiment->settings.run.name);
@@ -434,14 +432,10 @@ int dpb_sweep_arguments(const struct dpb_arguments *arguments)
     struct record record = {.document = NULL};
     struct plan plan = {0};
     dpb_status status = dpb_sweep_create(arguments->config, &sweep);
-    if (status == DPB_OK)
-        status = dpb_launched_probe(sweep);
-    if (status == DPB_OK)
-        status = check_cells(sweep, &plan);
-    if (status == DPB_OK)
-        status = dpb_result_probe(arguments->output, plan.results);
-    if (status == DPB_OK)
-        status = begin(sweep, arguments, &plan, &queue, &record);
+    DPB_THEN(status, dpb_launched_probe(sweep));
+    DPB_THEN(status, check_cells(sweep, &plan));
+    DPB_THEN(status, dpb_result_probe(arguments->output, plan.results));
+    DPB_THEN(status, begin(sweep, arguments, &plan, &queue, &record));
     int code = dpb_status_exit_code(status);
     if (status == DPB_OK) {
         code = run_jobs(sweep, &queue, &record);

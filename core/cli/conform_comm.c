@@ -116,16 +116,14 @@ static dpb_status run_cell(const struct cell *cell, const struct dpb_plugin *plu
     struct dpb_experiment *experiment = NULL;
     struct dpb_execution execution = {.result = NULL};
     dpb_status status = config ? configure(config, plugin, cell, given) : DPB_NO_MEMORY;
-    if (status == DPB_OK)
-        status = dpb_experiment_create(config, &experiment);
+    DPB_THEN(status, dpb_experiment_create(config, &experiment));
     if (status == DPB_OK) {
         dpb_execute(experiment, NULL, &(struct dpb_live_place){.label = cell->name}, &execution);
         status = execution.status;
         if (status != DPB_OK)
             dpb_fail(status, "%s", dpb_json_text(execution.result, "error", "the job failed"));
     }
-    if (status == DPB_OK)
-        status = judge(execution.result, plugin->capabilities & DPB_COMM_ALONE);
+    DPB_THEN(status, judge(execution.result, plugin->capabilities & DPB_COMM_ALONE));
     if (status == DPB_OK)
         snprintf(contract, 64, "%s", dpb_json_text(execution.result, "strategy.consistency", "?"));
     json_decref(execution.result);

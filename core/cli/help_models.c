@@ -24,12 +24,9 @@ static dpb_status create(const char *model, const char *device, struct dpb_exper
     if (!config)
         return DPB_NO_MEMORY;
     dpb_status status = dpb_config_set(config, "model", "name", model, "help");
-    if (status == DPB_OK)
-        status = dpb_config_set(config, "device", "name", device, "help");
-    if (status == DPB_OK)
-        status = dpb_config_set(config, "run", "steps", "1", "help");
-    if (status == DPB_OK)
-        status = dpb_experiment_create(config, experiment);
+    DPB_THEN(status, dpb_config_set(config, "device", "name", device, "help"));
+    DPB_THEN(status, dpb_config_set(config, "run", "steps", "1", "help"));
+    DPB_THEN(status, dpb_experiment_create(config, experiment));
     dpb_config_destroy(config);
     return status;
 }
@@ -40,8 +37,7 @@ static void print_model(const char *name, const char *summary, const char *devic
     struct dpb_experiment *experiment = NULL;
     dpb_status status = create(name, device, &experiment);
     /* Opens the data as the rank after the workers does: for its description, not its samples. */
-    if (status == DPB_OK)
-        status = dpb_experiment_build(experiment, experiment->n_workers);
+    DPB_THEN(status, dpb_experiment_build(experiment, experiment->n_workers));
     if (status != DPB_OK) {
         printf("  %-16s not usable: %s\n", name, dpb_first_error(NULL));
     } else {

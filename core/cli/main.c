@@ -150,10 +150,8 @@ static int rank_main(void)
     struct dpb_experiment *experiment = NULL;
     struct dpb_config *config = dpb_config_create();
     status = !config ? DPB_NO_MEMORY : rank_config(config);
-    if (status == DPB_OK)
-        status = dpb_experiment_create(config, &experiment);
-    if (status == DPB_OK)
-        status = run_rank(experiment);
+    DPB_THEN(status, dpb_experiment_create(config, &experiment));
+    DPB_THEN(status, run_rank(experiment));
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(config);
     dpb_world_close();

@@ -92,8 +92,7 @@ dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status 
     *exit_code = dpb_status_exit_code(status);
     if (!party)
         return status;
-    if (status == DPB_OK)
-        status = check_ranks(party, experiment);
+    DPB_THEN(status, check_ranks(party, experiment));
     json_t *json = status == DPB_OK ? dpb_config_to_json(experiment->config) : NULL;
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     if (status == DPB_OK && !text)

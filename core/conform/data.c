@@ -229,8 +229,7 @@ void dpb_conform_data(struct dpb_conform *conform, const struct dpb_plugin *plug
         .request = {.shape = {3, 32, 32}, .nclass = 10, .seed = 1, .n_workers = 1}};
     dpb_status status = open_source(&subject);
     dpb_conform_heading(conform, "open");
-    if (status == DPB_OK)
-        status = check_info(&subject);
+    DPB_THEN(status, check_info(&subject));
     /* Wrong options are no failure of the source. */
     dpb_conform_trial(conform, status == DPB_DATA ? DPB_USAGE : status, "info");
     dpb_conform_end(conform);

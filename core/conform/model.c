@@ -49,8 +49,7 @@ static dpb_status try_counts(const struct subject *subject)
 {
     struct dpb_graph *graph = NULL, *again = NULL;
     dpb_status status = build(subject, subject->info.input, subject->info.nclass, &graph);
-    if (status == DPB_OK)
-        status = build(subject, subject->info.input, subject->info.nclass, &again);
+    DPB_THEN(status, build(subject, subject->info.input, subject->info.nclass, &again));
     if (status == DPB_OK && dpb_graph_hash(graph) != dpb_graph_hash(again))
         status = dpb_fail(DPB_VERIFICATION, "build makes another network the second time");
     if (status == DPB_OK)

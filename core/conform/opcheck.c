@@ -454,8 +454,7 @@ dpb_status dpb_opcheck_ops(const struct dpb_session *s)
 {
     struct oracle o;
     dpb_status status = open_oracle(s, &o);
-    if (status == DPB_OK)
-        status = check_nodes(&o);
+    DPB_THEN(status, check_nodes(&o));
     free(o.memory);
     return status;
 }

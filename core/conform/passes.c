@@ -41,8 +41,7 @@ static dpb_status run_reference(const struct dpb_session *s, const struct dpb_de
     void *device = NULL, *program = NULL;
     DPB_TRY(ops->open(NULL, &device_args, &device));
     dpb_status status = ops->compile(device, &args, memory, &program);
-    if (status == DPB_OK)
-        status = ops->forward(program, &s->pass, &s->batch, &hooks, outcome);
+    DPB_THEN(status, ops->forward(program, &s->pass, &s->batch, &hooks, outcome));
     ops->release(program);
     ops->close(device);
     return status;
@@ -165,8 +164,7 @@ static dpb_status repeat_without_inspect(struct dpb_session *s, const struct lef
     /* Twice: the second time memory is full of the first. */
     for (int i = 0; i < 2 && status == DPB_OK; i++) {
         status = step(s);
-        if (status == DPB_OK)
-            status = same_bits(s, left, "a program compiled without inspect");
+        DPB_THEN(status, same_bits(s, left, "a program compiled without inspect"));
     }
     if (s->program != inspected)
         s->ops->release(s->program);
@@ -178,10 +176,8 @@ dpb_status dpb_opcheck_repeat(struct dpb_session *s)
 {
     struct left left;
     dpb_status status = keep(s, &left);
-    if (status == DPB_OK)
-        status = repeat(s, &left);
-    if (status == DPB_OK)
-        status = repeat_without_inspect(s, &left);
+    DPB_THEN(status, repeat(s, &left));
+    DPB_THEN(status, repeat_without_inspect(s, &left));
     free(left.gradients);
     free(left.weights);
     free(left.statistics);

@@ -242,8 +242,7 @@ dpb_status dpb_session_open(const struct dpb_session_args *args, struct dpb_sess
                                        .loss_scale = 256}};
     s->hooks = (struct dpb_hooks){.context = s, .final = on_final, .progress = on_progress};
     dpb_status status = make_arenas(args, s);
-    if (status == DPB_OK)
-        status = compile(args, s);
+    DPB_THEN(status, compile(args, s));
     if (status != DPB_OK) {
         s->graph = NULL; /* the caller's still */
         dpb_session_close(s);

@@ -296,10 +296,8 @@ static dpb_status visit(const char *path, const struct dpb_checkpoint *checkpoin
     struct dpb_safetensors *file = NULL;
     uint32_t n = 0;
     dpb_status status = tensors_open(checkpoint, &tensors);
-    if (status == DPB_OK)
-        status = dpb_safetensors_open(path, &file);
-    if (status == DPB_OK)
-        status = check(path, file, &tensors, progress, &n);
+    DPB_THEN(status, dpb_safetensors_open(path, &file));
+    DPB_THEN(status, check(path, file, &tensors, progress, &n));
     if (status == DPB_OK && load)
         status = read_all(file, checkpoint, &tensors, n);
     if (status == DPB_OK && load)

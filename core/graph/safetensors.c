@@ -341,8 +341,7 @@ dpb_status dpb_safetensors_open(const char *path, struct dpb_safetensors **file)
         return dpb_fail(DPB_NO_MEMORY, "%s: out of memory", path);
     *made = (struct dpb_safetensors){.path = path, .fd = -1};
     dpb_status status = read_header(made);
-    if (status == DPB_OK)
-        status = check_extents(made);
+    DPB_THEN(status, check_extents(made));
     if (status != DPB_OK) {
         dpb_safetensors_close(made);
         return status;

@@ -162,8 +162,7 @@ static dpb_status start_rank(struct dpb_party *party, const char *address)
     dpb_status status = DPB_OK;
     if (spawn.null_fd < 0 || !spawn.environment)
         status = dpb_fail(DPB_FAILED, "cannot start rank %u: %s", party->rank, strerror(errno));
-    if (status == DPB_OK)
-        status = dpb_spawn_join(&spawn, &join, &party->pid, &party->socket);
+    DPB_THEN(status, dpb_spawn_join(&spawn, &join, &party->pid, &party->socket));
     if (spawn.null_fd >= 0)
         close(spawn.null_fd);
     free(spawn.environment);
@@ -338,8 +337,7 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
         struct dpb_meeting came;
         poll(fds, dpb_door_watch(&door, fds), PARTY_TICK_MS);
         status = dpb_door_serve(&door, fds, &came);
-        if (status == DPB_OK)
-            status = party_look(party);
+        DPB_THEN(status, party_look(party));
         int *place = came.fd >= 0 ? socket_of(party, &came.greeting) : NULL;
         if (!place && came.fd >= 0)
             close(came.fd);
@@ -388,11 +386,9 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
     find_starter(made);
     const int64_t deadline_ns = party_deadline(made);
     dpb_status status = head ? link_listen(&listener, &circle, address) : DPB_OK;
-    if (status == DPB_OK)
-        status = start_rank(made, address);
+    DPB_THEN(status, start_rank(made, address));
     made->looked_ns = 0; /* a slow start is no stop of this process */
-    if (status == DPB_OK)
-        status = hear_rank(made, deadline_ns, &answer);
+    DPB_THEN(status, hear_rank(made, deadline_ns, &answer));
     if (status == DPB_OK) {
         find_machines(made);
         status = head ? accept_all(made, listener, &circle, deadline_ns)

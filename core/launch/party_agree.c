@@ -177,10 +177,8 @@ static dpb_status agree_as_head(struct dpb_party *party, dpb_status status, cons
     reports[0].text = strdup(text);
     party->launcher_pids[0] = (int32_t)getpid();
     dpb_status collected = collect(party, reports);
-    if (status == DPB_OK)
-        status = collected;
-    if (status == DPB_OK)
-        status = judge(party, reports);
+    DPB_THEN(status, collected);
+    DPB_THEN(status, judge(party, reports));
     *exit_code = dpb_status_exit_code(status);
     dpb_random_bytes(party->secret, DPB_SECRET_BYTES);
     for (uint32_t rank = 0; rank < party->n_ranks; rank++) {

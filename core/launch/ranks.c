@@ -192,15 +192,13 @@ dpb_status job_greet_rank(struct job_run *run)
     struct process *process = &run->processes[party->rank];
     struct dpb_spawn spawn;
     dpb_status status = prepare(run, &spawn);
-    if (status == DPB_OK)
-        status = create_environment(run->job->environment, &spawn.fds[DPB_FD_ENVIRONMENT]);
+    DPB_THEN(status, create_environment(run->job->environment, &spawn.fds[DPB_FD_ENVIRONMENT]));
     spawn.hello.rank = party->rank;
     spawn.hello.place = party->place;
     spawn.fds[DPB_FD_STORE] = party->store_fd;
     spawn.hello.has_store = party->store_fd >= 0;
     memcpy(spawn.hello.secret, party->secret, DPB_SECRET_BYTES);
-    if (status == DPB_OK)
-        status = dpb_spawn_greet(&spawn, party->socket);
+    DPB_THEN(status, dpb_spawn_greet(&spawn, party->socket));
     put_away(&spawn);
     process->pid = party->pid;
     party->pid = 0; /* reaped here */

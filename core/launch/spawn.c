@@ -175,8 +175,7 @@ static dpb_status open_pair(const struct dpb_spawn *spawn, int ends[2])
 static dpb_status start_on(const struct dpb_spawn *spawn, dpb_status status, const int ends[2],
                            pid_t *pid, int *socket)
 {
-    if (status == DPB_OK)
-        status = start_child(spawn, ends[1], pid);
+    DPB_THEN(status, start_child(spawn, ends[1], pid));
     close(ends[1]);
     if (status == DPB_OK || status == DPB_TIMEOUT)
         *socket = ends[0];

@@ -194,8 +194,7 @@ static dpb_status rate_of_size(const struct dpb_links_limits *limits, const uint
         else
             memset(duel.own[i], i + 1, bytes);
     }
-    if (status == DPB_OK)
-        status = dpb_links_team(cpus, 2, rate_member, &duel);
+    DPB_THEN(status, dpb_links_team(cpus, 2, rate_member, &duel));
     *rate = duel.value;
     close_duel(&duel);
     return status != DPB_OK ? status : duel.status;

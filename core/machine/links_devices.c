@@ -165,8 +165,7 @@ dpb_status dpb_links_host_measure(const struct dpb_links_limits *limits,
             host->rate[way][i] = dpb_links_nothing();
     host->latency[0] = host->latency[1] = dpb_links_nothing();
     dpb_status status = host_lanes(&bench, limits->max_bytes, device, pinned, lanes);
-    if (status == DPB_OK)
-        status = host_ways(limits, links, lanes, host);
+    DPB_THEN(status, host_ways(limits, links, lanes, host));
     bench_close(&bench);
     return status;
 }
@@ -197,8 +196,7 @@ static dpb_status pair_rates(const struct dpb_links_limits *limits,
     if (status == DPB_OK) {
         struct course course = {.links = links, .lanes = {lanes[0], lanes[1]}, .n_lanes = 1};
         status = time_latency(limits, &course, &pair->latency);
-        if (status == DPB_OK)
-            status = time_rates(limits, &course, pair->one_way);
+        DPB_THEN(status, time_rates(limits, &course, pair->one_way));
         course.n_lanes = 2;
         if (status == DPB_OK && pair->from != pair->to)
             status = time_rates(limits, &course, pair->both);

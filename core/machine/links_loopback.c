@@ -62,8 +62,7 @@ static dpb_status open_ends(int ends[2])
     if (bind(listener, (struct sockaddr *)&address, sizeof address) != 0 ||
         listen(listener, 1) != 0 || getsockname(listener, (struct sockaddr *)&address, &bytes) != 0)
         status = failed("listen on 127.0.0.1");
-    if (status == DPB_OK)
-        status = accept_one(listener, &address, ends);
+    DPB_THEN(status, accept_one(listener, &address, ends));
     close(listener);
     return status;
 }
@@ -93,11 +92,9 @@ dpb_status dpb_links_loopback_measure(const struct dpb_links_limits *limits, uin
         dpb_status opened = dpb_links_line_open("loopback", ends[i], limits, &pair.lines[i]);
         status = status != DPB_OK ? status : opened;
     }
-    if (status == DPB_OK)
-        status = dpb_links_team(cpus, 2, pair_member, &pair);
+    DPB_THEN(status, dpb_links_team(cpus, 2, pair_member, &pair));
     for (int i = 0; i < 2; i++)
         dpb_links_line_close(&pair.lines[i]);
-    if (status == DPB_OK)
-        status = pair.status[SENDER] != DPB_OK ? pair.status[SENDER] : pair.status[RECEIVER];
+    DPB_THEN(status, pair.status[SENDER] != DPB_OK ? pair.status[SENDER] : pair.status[RECEIVER]);
     return status;
 }

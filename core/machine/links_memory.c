@@ -136,8 +136,7 @@ static dpb_status measure_size(struct round *round, const uint16_t *cpus, uint16
                  (unsigned long long)round->bytes, strerror(errno));
     } else {
         status = touch(round, cpus, toucher);
-        if (status == DPB_OK)
-            status = dpb_links_team(cpus, round->n_threads, measure_member, round);
+        DPB_THEN(status, dpb_links_team(cpus, round->n_threads, measure_member, round));
     }
     unmap(round->from, round->bytes);
     unmap(round->to, round->bytes);
@@ -164,8 +163,7 @@ dpb_status dpb_links_memory_measure(const struct dpb_links_limits *limits, const
         if (status != DPB_OK || !wanted || !dpb_links_wanted(limits, round.bytes))
             continue;
         status = dpb_links_stopped(limits);
-        if (status == DPB_OK)
-            status = measure_size(&round, cpus, toucher);
+        DPB_THEN(status, measure_size(&round, cpus, toucher));
         if (status == DPB_OK) {
             memory->read[i] = total(&round, READ);
             memory->copy[i] = total(&round, COPY);

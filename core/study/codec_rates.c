@@ -142,8 +142,7 @@ static dpb_status measure(const struct dpb_plugin *plugin, const void *options, 
     const struct dpb_codec_part whole = {.n = ELEMENTS, .tensors = &matrix, .n_tensors = 1};
     dpb_status status =
         fill(bucket, ops->bound(options, ELEMENTS), ops->finish ? ops->state(options, &whole) : 0);
-    if (status == DPB_OK)
-        status = repeat(plugin, options, seconds, bucket, &n);
+    DPB_THEN(status, repeat(plugin, options, seconds, bucket, &n));
     if (status == DPB_OK)
         *rate =
             (struct dpb_codec_rate){(double)bucket->bytes / (ELEMENTS * sizeof(float)),
@@ -160,8 +159,7 @@ dpb_status dpb_codec_rate(const struct dpb_plugin *plugin, const struct dpb_conf
     const struct dpb_option_table table = {"comm", plugin->name, plugin->options, options};
     dpb_status status = options ? dpb_options_parse_known(&table, config)
                                 : dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
-    if (status == DPB_OK)
-        status = measure(plugin, options, seconds, rate);
+    DPB_THEN(status, measure(plugin, options, seconds, rate));
     free(options);
     return status;
 }

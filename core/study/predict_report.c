@@ -388,10 +388,8 @@ dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, js
     struct maker maker = {.request = request, .rows = json_array()};
     json_t *links = json_array();
     dpb_status status = dpb_predict_read(request->path, request->result, &maker.worker);
-    if (status == DPB_OK)
-        status = choose_strategies(&maker);
-    if (status == DPB_OK)
-        status = add_all(&maker, links);
+    DPB_THEN(status, choose_strategies(&maker));
+    DPB_THEN(status, add_all(&maker, links));
     if (status == DPB_OK)
         *document =
             json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:b, s:O, s:O}", "schema",

@@ -200,8 +200,7 @@ dpb_status dpb_result_read(const char *path, json_t **document)
                         path);
     DPB_TRY(read_file(first, &read));
     dpb_status status = read_kept(path, read);
-    if (status == DPB_OK)
-        status = finish_kept(path, read);
+    DPB_THEN(status, finish_kept(path, read));
     if (status != DPB_OK)
         json_decref(read);
     else

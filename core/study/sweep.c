@@ -427,10 +427,8 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
     /* A run that misses is a part of its row; the sweep as a whole answers for it. */
     if (status == DPB_OK && dpb_config_get(result, "eval", "target"))
         dpb_config_remove(result, "eval", "require_target");
-    if (status == DPB_OK)
-        status = set_purpose(sweep, job, result);
-    if (status == DPB_OK)
-        status = dpb_sweep_launch_place(sweep, result);
+    DPB_THEN(status, set_purpose(sweep, job, result));
+    DPB_THEN(status, dpb_sweep_launch_place(sweep, result));
     if (status != DPB_OK)
         dpb_config_destroy(result);
     else

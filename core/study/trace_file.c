@@ -293,8 +293,7 @@ static dpb_status make_file(struct dpb_tracer *tracer, dpb_status ended)
         status = DPB_NO_MEMORY;
     if (status == DPB_NO_MEMORY)
         dpb_fail(status, "out of memory: run.trace is not written");
-    if (status == DPB_OK)
-        status = dpb_result_write_page(text, length, path);
+    DPB_THEN(status, dpb_result_write_page(text, length, path));
     if (status == DPB_OK)
         dpb_log(DPB_LOG_INFO, "trace: %s", path);
     free(text);

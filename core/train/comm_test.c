@@ -395,8 +395,7 @@ dpb_status dpb_comm_test_run(struct dpb_experiment *experiment)
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
     dpb_exchange_init(&test->exchange, experiment);
     dpb_status status = open_test(experiment, test);
-    if (status == DPB_OK)
-        status = run_points(test);
+    DPB_THEN(status, run_points(test));
     if (status == DPB_OK) { /* else the page keeps where it failed */
         dpb_world_note("teardown", UINT64_MAX, UINT32_MAX);
         status = dpb_store_barrier("end", 0);

@@ -187,10 +187,8 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
     DPB_TRY(dpb_statistics_average(&trainer->statistics, trainer->replicas, name,
                                    trainer->statistics.running));
     dpb_status status = take_published(trainer, &view, &own_weights);
-    if (status == DPB_OK)
-        status = run_share(trainer, name, &share);
-    if (status == DPB_OK)
-        status = put_back(trainer, own_weights);
+    DPB_THEN(status, run_share(trainer, name, &share));
+    DPB_THEN(status, put_back(trainer, own_weights));
     free(own_weights);
     memcpy(trainer->statistics.running, own_state, bytes);
     DPB_TRY(status);

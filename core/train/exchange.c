@@ -173,8 +173,7 @@ static dpb_status expose(struct dpb_exchange *exchange,
 {
     int64_t entered_ns = dpb_account_enter();
     dpb_status status = end(exchange);
-    if (status == DPB_OK)
-        status = dpb_optimizer_refused();
+    DPB_THEN(status, dpb_optimizer_refused());
     dpb_account_leave(entered_ns);
     return status;
 }

@@ -193,35 +193,27 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
     dpb_status status = DPB_OK;
     for (size_t i = 0; i < made->n_tables && status == DPB_OK; i++)
         status = dpb_options_parse_known(&made->tables[i], made->config);
-    if (status == DPB_OK)
-        status = load_all(made);
-    if (status == DPB_OK)
-        status = dpb_refuse_unknown(made);
-    if (status == DPB_OK)
-        status = dpb_options_parse(made->tables, made->n_tables, made->config);
+    DPB_THEN(status, load_all(made));
+    DPB_THEN(status, dpb_refuse_unknown(made));
+    DPB_THEN(status, dpb_options_parse(made->tables, made->n_tables, made->config));
     if (status == DPB_OK) {
         const struct dpb_plugin *model = made->plugins[DPB_PLUGIN_MODEL];
         ((const struct dpb_model_ops *)model->ops)
             ->describe(made->options[DPB_PLUGIN_MODEL], &made->model_info);
         status = derive_batch(made);
     }
-    if (status == DPB_OK)
-        status = derive_machines(made);
-    if (status == DPB_OK)
-        status = derive_needs(made);
-    if (status == DPB_OK)
-        status = dpb_refuse_settings(made);
-    if (status == DPB_OK)
-        status = check_precision(made);
-    if (status == DPB_OK)
-        status = dpb_save_points_make(&made->settings,
-                                      dpb_config_origin(made->config, "checkpoint", "at"),
-                                      &made->save_points);
-    if (status == DPB_OK)
-        status = dpb_delay_make(
-            made->settings.run.delay, dpb_config_origin(made->config, "run", "delay"),
-            made->settings.run.delay_ranks, dpb_config_origin(made->config, "run", "delay_ranks"),
-            made->n_workers, (uint64_t)made->settings.run.seed, &made->delay);
+    DPB_THEN(status, derive_machines(made));
+    DPB_THEN(status, derive_needs(made));
+    DPB_THEN(status, dpb_refuse_settings(made));
+    DPB_THEN(status, check_precision(made));
+    DPB_THEN(status, dpb_save_points_make(&made->settings,
+                                          dpb_config_origin(made->config, "checkpoint", "at"),
+                                          &made->save_points));
+    DPB_THEN(status, dpb_delay_make(
+                         made->settings.run.delay, dpb_config_origin(made->config, "run", "delay"),
+                         made->settings.run.delay_ranks,
+                         dpb_config_origin(made->config, "run", "delay_ranks"), made->n_workers,
+                         (uint64_t)made->settings.run.seed, &made->delay));
     if (status != DPB_OK) {
         dpb_experiment_destroy(made);
         return status;

@@ -79,8 +79,7 @@ static dpb_status measure_pair(const struct dpb_experiment *experiment, const ch
     struct dpb_links_line line;
     dpb_status status = dpb_links_line_open(text, fd, &limits, &line);
     line.longest_ns = longest_message_ns;
-    if (status == DPB_OK)
-        status = dpb_links_line_limit(&line, dpb_world.timeout_ns);
+    DPB_THEN(status, dpb_links_line_limit(&line, dpb_world.timeout_ns));
     for (int way = 0; way < 2 && status == DPB_OK; way++)
         status =
             (way == 0) == first ? measure_way(&limits, &line, other) : dpb_links_line_answer(&line);

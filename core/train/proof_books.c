@@ -182,20 +182,15 @@ dpb_status dpb_proof_keep_books(struct dpb_proving *proof)
     dpb_status status = balance.is && balance.bound
                             ? DPB_OK
                             : dpb_fail(DPB_NO_MEMORY, "no memory for the books of a proof");
-    if (status == DPB_OK)
-        status = dpb_proof_make_start(proof);
+    DPB_THEN(status, dpb_proof_make_start(proof));
     if (status == DPB_OK)
         status = dpb_workers_meet(); /* none takes a step while another opens its books */
-    if (status == DPB_OK)
-        status = add_books(proof, -1.0, &balance);
-    if (status == DPB_OK)
-        status = dpb_workers_meet();
-    if (status == DPB_OK)
-        status = dpb_proof_take_steps(proof);
+    DPB_THEN(status, add_books(proof, -1.0, &balance));
+    DPB_THEN(status, dpb_workers_meet());
+    DPB_THEN(status, dpb_proof_take_steps(proof));
     if (status == DPB_OK)
         status = dpb_workers_meet(); /* none closes its books while another still hands over */
-    if (status == DPB_OK)
-        status = close_books(proof, &balance);
+    DPB_THEN(status, close_books(proof, &balance));
     free(balance.is);
     free(balance.bound);
     return status;

@@ -170,8 +170,7 @@ dpb_status dpb_rank_run(struct dpb_experiment *experiment)
     int64_t opened_ns = dpb_now_ns();
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
     dpb_status status = dpb_trainer_open(experiment, &trainer);
-    if (status == DPB_OK)
-        status = dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer, opened_ns);
+    DPB_THEN(status, dpb_world.role == DPB_SERVER ? serve(&trainer) : work(&trainer, opened_ns));
     if (trainer.journal)
         note_usage(&trainer);
     if (status == DPB_OK || status == DPB_INTERRUPTED) { /* else the page keeps where it failed */

@@ -219,12 +219,10 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
                      ? dpb_collect_state(&t->exchange.collection, checkpoint.optimizer)
                      : DPB_NO_MEMORY;
     }
-    if (status == DPB_OK)
-        status = dpb_saved_open(&t->exchange, &saved);
+    DPB_THEN(status, dpb_saved_open(&t->exchange, &saved));
     checkpoint.more = saved.tensors;
     checkpoint.n_more = saved.n;
-    if (status == DPB_OK)
-        status = dpb_checkpoint_save(path, &checkpoint, &progress, metadata);
+    DPB_THEN(status, dpb_checkpoint_save(path, &checkpoint, &progress, metadata));
     dpb_saved_close(&saved);
     dpb_release(checkpoint.optimizer, bytes);
     return status;

@@ -130,8 +130,7 @@ dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_b
     made->fd = -1;
     made->bytes = total;
     dpb_status status = create_memory(total, &made->fd);
-    if (status == DPB_OK)
-        status = map_board(made, PROT_READ | PROT_WRITE);
+    DPB_THEN(status, map_board(made, PROT_READ | PROT_WRITE));
     if (status != DPB_OK) {
         dpb_board_destroy(made);
         return status;

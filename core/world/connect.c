@@ -445,16 +445,12 @@ dpb_status dpb_world_connect(const struct dpb_connect_args *args)
         for (uint32_t s = 0; s < DPB_STREAMS; s++)
             args->peers[i].fds[s] = -1;
     dpb_status status = prepare(&maker);
-    if (status == DPB_OK)
-        status = share_secret(&maker);
+    DPB_THEN(status, share_secret(&maker));
     if (status == DPB_OK && args->n_peers > 0) {
         status = listen_at(&maker);
-        if (status == DPB_OK)
-            status = compare_shapes(&maker);
-        if (status == DPB_OK)
-            status = tell_addresses(&maker);
-        if (status == DPB_OK)
-            status = meet(&maker);
+        DPB_THEN(status, compare_shapes(&maker));
+        DPB_THEN(status, tell_addresses(&maker));
+        DPB_THEN(status, meet(&maker));
     }
     if (status == DPB_OK)
         hand_over(&maker);

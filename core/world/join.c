@@ -71,8 +71,7 @@ static dpb_status join(int fd)
     int connection;
     dpb_status status = dpb_pmix_open(&connection);
     bool sent = dpb_rights_send(fd, "", 1, 0, &connection, connection >= 0) == 1;
-    if (status == DPB_OK)
-        status = dpb_pmix_join(asked.address, asked.timeout_ns, &joined);
+    DPB_THEN(status, dpb_pmix_join(asked.address, asked.timeout_ns, &joined));
     dpb_log_set_hooks(NULL);
     answer.status = (int32_t)status;
     answer.rank = joined.rank;
@@ -197,11 +196,9 @@ static dpb_status open_job(int socket, const struct dpb_hello *hello, const int 
     dpb_status status = dpb_board_open(fds[DPB_FD_BOARD], &dpb_world.board);
     if (status == DPB_OK)
         dpb_world_open_page();
-    if (status == DPB_OK)
-        status = fill_machines();
+    DPB_THEN(status, fill_machines());
     dpb_status config_status = read_file(fds[DPB_FD_CONFIG], &dpb_world.config, &config_bytes);
-    if (status == DPB_OK)
-        status = config_status;
+    DPB_THEN(status, config_status);
     if (hello->parted && status == DPB_OK)
         status = take_environment(fds[DPB_FD_ENVIRONMENT]);
     else if (hello->parted)
@@ -224,8 +221,7 @@ dpb_status dpb_world_open(void)
     struct dpb_hello hello = {0};
     DPB_TRY(inherited_socket(&fd, &joins));
     dpb_status status = joins ? join(fd) : DPB_OK;
-    if (status == DPB_OK)
-        status = receive_hello(fd, joins, &hello, fds);
+    DPB_THEN(status, receive_hello(fd, joins, &hello, fds));
     if (status != DPB_OK || !hello.keep_pmix)
         dpb_pmix_leave(); /* the death of a client of PMIx is the end of a step of Slurm's */
     if (status != DPB_OK) {
@@ -236,8 +232,7 @@ dpb_status dpb_world_open(void)
     if (status == DPB_OK && hello.keep_pmix)
         status = dpb_pmix_check_mpi();
     uint32_t n_cores = 0;
-    if (status == DPB_OK)
-        status = dpb_cores_available(&n_cores);
+    DPB_THEN(status, dpb_cores_available(&n_cores));
     dpb_world.may_spin = hello.place.n_workers + hello.place.n_servers <= n_cores;
     dpb_share_set_secret(hello.secret);
     explicit_bzero(&hello, sizeof hello);

@@ -375,8 +375,7 @@ dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uin
                         MAX_MAPPINGS);
     memset(peers, 0, sizeof *peers * n * dpb_world.n_ranks);
     dpb_status status = exchange_open(&exchange);
-    if (status == DPB_OK)
-        status = exchange_all(&exchange);
+    DPB_THEN(status, exchange_all(&exchange));
     for (uint32_t i = 0; exchange.links && i < exchange.n_links; i++)
         if (exchange.links[i].fd >= 0)
             close(exchange.links[i].fd);

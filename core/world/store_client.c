@@ -236,8 +236,7 @@ static dpb_status perform(dpb_store_op op, struct call *call, const void *value,
                               .peer = call->from,
                               .timeout_ns = timeout_ns};
     dpb_status status = send_frame(&frame, call->key, value);
-    if (status == DPB_OK)
-        status = wait_answer(call, timeout_ns);
+    DPB_THEN(status, wait_answer(call, timeout_ns));
     struct call **link = &calls;
     while (*link != call)
         link = &(*link)->next;

@@ -39,4 +39,11 @@ typedef enum dpb_status {
             return dpb_try_status_;                \
     } while (0)
 
+/* Sets a status that is DPB_OK to that of the expression: for the steps before a clean-up. */
+#define DPB_THEN(status, expression) \
+    do {                             \
+        if ((status) == DPB_OK)      \
+            (status) = (expression); \
+    } while (0)
+
 #endif
