@@ -17,6 +17,11 @@ int dpb_status_exit_code(dpb_status status);
  * logged at level DEBUG. Any thread. */
 dpb_status dpb_fail(dpb_status status, const char *format, ...) DPB_PRINTF(2, 3);
 dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments);
+/* DPB_OK if `all` that was asked for is there, else DPB_NO_MEMORY with its message. */
+static inline dpb_status dpb_allocated(bool all)
+{
+    return all ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+}
 /* The kept message and its status; "" and DPB_OK when there is none. @borrowed. */
 const char *dpb_first_error(dpb_status *status);
 void dpb_first_error_clear(void); /* between the cells of a sweep, and in tests */

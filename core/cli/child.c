@@ -151,7 +151,7 @@ dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *en
         close(running.err);
     if (running.pid < 0)
         return dpb_fail(DPB_FAILED, "%s cannot be started: %s", child->program, strerror(error));
-    return end->out && end->err ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return dpb_allocated(end->out && end->err);
 }
 
 void dpb_child_release(struct dpb_child_end *end)

@@ -59,8 +59,7 @@ static dpb_status make_experiment(const struct dpb_config *given,
         DPB_TRY(first_cell(given, &config));
     } else {
         config = dpb_config_copy(given);
-        if (!config)
-            return dpb_fail(DPB_NO_MEMORY, "out of memory");
+        DPB_TRY(dpb_allocated(config));
     }
     dpb_status status = settle_length(config);
     DPB_THEN(status, dpb_experiment_create(config, experiment));

@@ -32,8 +32,7 @@ struct gate {
 static dpb_status parse(const struct dpb_command *self, int argc, char **argv, struct gate *gate)
 {
     gate->words = calloc((size_t)argc + 1, sizeof *gate->words);
-    if (!gate->words)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(gate->words));
     gate->words[gate->n_words++] = argv[0];
     for (int i = 1; i < argc; i++) {
         char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -214,7 +213,7 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
     dpb_status status = dpb_result_probe(arguments->output, "");
     for (size_t i = 0; i < 2 && status == DPB_OK; i++) {
         sides[i].document = dpb_sweep_document(sweep, arguments->config);
-        status = !sides[i].document ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+        status = dpb_allocated(sides[i].document);
     }
     DPB_THEN(status, take_turns(gate, sweep, sides, code));
     DPB_THEN(status, compare(gate, arguments, sides, code));

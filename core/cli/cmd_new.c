@@ -42,8 +42,7 @@ static dpb_status copy_template(const char *template, const struct words *words)
     char path[PATH_MAX] = "", *text = NULL;
     const char *slash = strrchr(template, '/');
     FILE *named = fmemopen(path, sizeof path, "w");
-    if (!named)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(named));
     fprintf(named, "%s/", words->name);
     write_words(named, slash + 1, words);
     fclose(named);

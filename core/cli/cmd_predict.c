@@ -196,8 +196,7 @@ static dpb_status predict(struct reading *r)
     DPB_TRY(dpb_result_read(r->request.path, &r->result));
     r->request.result = r->result;
     DPB_TRY(dpb_predict_report_make(&r->request, &document));
-    if (!document)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(document));
     dpb_document_print(document, r->json, dpb_predict_report_print);
     json_decref(document);
     return DPB_OK;

@@ -60,7 +60,7 @@ static dpb_status merge(const struct request *request, json_t **document)
 {
     struct dpb_compared *results = calloc((size_t)request->n + 1, sizeof *results);
     json_t *documents = json_array();
-    dpb_status status = results && documents ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = dpb_allocated(results && documents);
     for (int i = 0; i < request->n && status == DPB_OK; i++) {
         json_t *read = NULL;
         status = dpb_result_read_printable(request->paths[i], &read);
@@ -121,7 +121,7 @@ static dpb_status add_merged(const struct request *request, struct dpb_html *htm
 static dpb_status write_page(const struct request *request)
 {
     struct dpb_html *html = dpb_html_create();
-    dpb_status status = html ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = dpb_allocated(html);
     DPB_THEN(status, add_merged(request, html));
     DPB_THEN(status, add_each(request, html));
     size_t length = 0;

@@ -138,8 +138,7 @@ static dpb_status plan_jobs(const struct dpb_sweep *sweep, uint64_t seed, struct
     if (sweep->tunes)
         return DPB_OK;
     queue->jobs = calloc(n_timing + sweep->n_cells, sizeof *queue->jobs);
-    if (!queue->jobs)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(queue->jobs));
     dpb_sweep_order(sweep, seed, queue->jobs);
     queue->n = n_timing + dpb_sweep_accuracy_jobs(sweep, queue->jobs + n_timing);
     return DPB_OK;
@@ -173,8 +172,7 @@ struct record {
 static dpb_status keep_head(struct record *record, const char *status)
 {
     json_t *head = json_copy(record->document);
-    if (!head)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(head));
     json_object_set_new(head, "status", json_string(status));
     json_object_set_new(head, "runs", json_array());
     json_object_set_new(head, "rows", json_array());
@@ -268,7 +266,7 @@ static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_
         report_job(queue, label, execution);
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(config);
-    return !execution->result ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    return dpb_allocated(execution->result);
 }
 
 /* Of all jobs so far. */
@@ -398,8 +396,7 @@ static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_argument
     DPB_TRY(plan_jobs(sweep, plan->seed, queue));
     record->prints_trials = sweep->tunes && !arguments->json;
     record->document = dpb_sweep_document(sweep, arguments->config);
-    if (!record->document)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(record->document));
     json_object_set_new(record->document, "invocation", dpb_result_invocation());
     DPB_TRY(dpb_result_begin(record->document, arguments->output, plan->results, plan->name,
                              record->directory));

@@ -108,7 +108,7 @@ static dpb_status make_line(const struct dpb_sweep *sweep, const struct dpb_expe
             add_setting(line, &config->settings[i]);
     if (!line->failed)
         add(line, strdup("run.results="));
-    return line->failed ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    return dpb_allocated(!line->failed);
 }
 
 void dpb_launched_print(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,

@@ -52,7 +52,7 @@ dpb_status dpb_experiment_named(const char *name, char **path)
     DPB_TRY(dpb_experiments_find(name, &files));
     *path = strdup(files.gl_pathv[0]);
     globfree(&files);
-    return *path ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return dpb_allocated(*path);
 }
 
 dpb_status dpb_shared_read(const char *path, char **text)

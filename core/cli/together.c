@@ -95,8 +95,7 @@ dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status 
     DPB_THEN(status, check_ranks(party, experiment));
     json_t *json = status == DPB_OK ? dpb_config_to_json(experiment->config) : NULL;
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    if (status == DPB_OK && !text)
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_THEN(status, dpb_allocated(text));
     status =
         dpb_party_agree(party, status, text, experiment ? experiment->n_workers : 0, exit_code);
     free(text);

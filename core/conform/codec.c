@@ -152,8 +152,7 @@ static dpb_status finish(struct subject *s)
     if (s->n_rounds == 1)
         return DPB_OK;
     float *gradients = malloc(s->part.n * sizeof *gradients);
-    if (!gradients)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(gradients));
     memcpy(gradients, s->gradients, s->part.n * sizeof *gradients);
     s->ops->finish(s->options, &s->part, s->decoded, gradients, s->residual);
     if (s->part.round + 1 == s->n_rounds)
@@ -219,8 +218,7 @@ static dpb_status check_sum(struct subject *s, uint32_t round)
     DPB_TRY(encode_in(s, round));
     DPB_TRY(decode(s, s->message, s->bytes, 0.0F));
     float *sent = malloc((s->n_sum + 1) * sizeof *sent);
-    if (!sent)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(sent));
     memcpy(sent, s->decoded, s->n_sum * sizeof *sent);
     dpb_status status = decode(s, s->message, s->bytes, 3.0F);
     for (uint64_t i = 0; status == DPB_OK && i < s->n_sum; i++) {
@@ -238,8 +236,7 @@ static dpb_status check_again(struct subject *s, uint32_t round)
     DPB_TRY(encode_in(s, round));
     const uint64_t bytes = s->bytes;
     unsigned char *first = malloc(bytes + s->part.n * sizeof(float));
-    if (!first)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(first));
     memcpy(first, s->message, bytes);
     memcpy(first + bytes, s->residual, s->part.n * sizeof(float));
     dpb_status status = encode_in(s, round);

@@ -56,8 +56,7 @@ static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
     raise_descriptors(run->n_ranks);
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     run->fds = calloc(2 * (size_t)run->n_ranks + 1, sizeof *run->fds);
-    if (!run->processes || !run->fds)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(run->processes && run->fds));
     if (gethostname(run->host, sizeof run->host - 1) != 0)
         snprintf(run->host, sizeof run->host, "localhost");
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));

@@ -367,8 +367,7 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
     run->kill_at_ns = INT64_MAX;
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     part->mirrored = calloc(1, job->shape.head_bytes + 1);
-    if (!run->processes || !part->mirrored)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(run->processes && part->mirrored));
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
     for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
         dpb_board_page(run->board, rank)->machine = job->machines[rank];
@@ -380,8 +379,7 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
 dpb_status part_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
 {
     struct part *part = calloc(1, sizeof *part);
-    if (!part)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(part));
     dpb_status status = begin(part, job);
     if (status == DPB_OK)
         watch(part);

@@ -265,9 +265,8 @@ static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
     party->links = calloc(party->n_ranks, sizeof *party->links);
     party->store_fds = calloc(party->n_ranks, sizeof *party->store_fds);
     party->lost_fds = calloc(party->n_ranks, sizeof *party->lost_fds);
-    if (!party->hosts || !party->machines || !party->launcher_pids || !party->links ||
-        !party->store_fds || !party->lost_fds)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(party->hosts && party->machines && party->launcher_pids && party->links &&
+                          party->store_fds && party->lost_fds));
     for (uint32_t rank = 0; rank < party->n_ranks; rank++)
         party->links[rank].fd = party->store_fds[rank] = party->lost_fds[rank] = -1;
     return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline_ns);
@@ -332,7 +331,7 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
     struct dpb_door door = {.listener = listener, .circle = circle};
     DPB_TRY(dpb_door_open(&door, n_expected));
     struct pollfd *fds = calloc(1 + door.n_visitors, sizeof *fds);
-    dpb_status status = fds ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = dpb_allocated(fds);
     for (uint32_t n = 0; status == DPB_OK && n < n_expected && dpb_now_ns() < deadline_ns;) {
         struct dpb_meeting came;
         poll(fds, dpb_door_watch(&door, fds), PARTY_TICK_MS);
@@ -369,8 +368,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
     if (!dpb_pmix_is_here())
         return DPB_OK;
     struct dpb_party *made = calloc(1, sizeof *made);
-    if (!made)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(made));
     *made = (struct dpb_party){.rank = dpb_pmix_rank(),
                                .launcher = dpb_pmix_launcher(),
                                .socket = -1,

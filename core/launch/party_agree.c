@@ -171,8 +171,7 @@ static dpb_status agree_as_head(struct dpb_party *party, dpb_status status, cons
                                 uint32_t n_workers, int *exit_code)
 {
     struct reported *reports = calloc(party->n_ranks, sizeof *reports);
-    if (!reports)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(reports));
     make_report(status, &reports[0].report);
     reports[0].text = strdup(text);
     party->launcher_pids[0] = (int32_t)getpid();
@@ -203,8 +202,7 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
     struct link *link = &party->links[0];
     struct report *report = malloc(bytes);
     *exit_code = dpb_status_exit_code(DPB_PEER);
-    if (!report)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(report));
     make_report(status, report);
     /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): its length goes with it */
     memcpy(report + 1, text, length);

@@ -164,8 +164,7 @@ dpb_status job_start_ranks(struct job_run *run)
     spawn.environment = dpb_spawn_environment(run->job->environment, false);
     if (status == DPB_OK && spawn.null_fd < 0)
         status = dpb_fail(DPB_IO, "/dev/null: %s", strerror(errno));
-    if (status == DPB_OK && !spawn.environment)
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_THEN(status, dpb_allocated(spawn.environment));
     for (uint32_t rank = 0; status == DPB_OK && rank < run->n_ranks; rank++) {
         int socket;
         spawn.hello.rank = rank;

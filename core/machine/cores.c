@@ -137,8 +137,7 @@ dpb_status dpb_cores_bind(const struct dpb_cores_job *job, uint32_t rank,
     if (share->n == 0)
         return DPB_OK;
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
-    if (!set)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(set));
     for (uint32_t i = 0; i < share->n; i++)
         hwloc_bitmap_set(set, usable[share->first + i]);
     int result = hwloc_set_cpubind(topology, set, HWLOC_CPUBIND_PROCESS);

@@ -59,7 +59,7 @@ dpb_status dpb_links_line_open(const char *name, int fd, const struct dpb_links_
     line->capacity = limits->max_bytes < largest ? limits->max_bytes : largest;
     line->capacity += line->capacity == 0;
     line->buffer = calloc(1, line->capacity);
-    return line->buffer ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return dpb_allocated(line->buffer);
 }
 
 dpb_status dpb_links_line_limit(const struct dpb_links_line *line, int64_t limit_ns)

@@ -153,7 +153,7 @@ dpb_status dpb_links_memory_measure(const struct dpb_links_limits *limits, const
                           .sums = calloc(n_threads, sizeof *round.sums)};
     bool ready =
         round.rates && round.sums && pthread_barrier_init(&round.begin, NULL, n_threads) == 0;
-    dpb_status status = ready ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = dpb_allocated(ready);
     memory->n_threads = n_threads;
     for (uint32_t i = 0; i < DPB_LINKS_SIZES; i++) {
         memory->read[i] = memory->copy[i] = dpb_links_nothing();

@@ -122,8 +122,7 @@ dpb_status dpb_links_team(const uint16_t *cpus, uint32_t n, dpb_links_member mem
 {
     struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, CLOSED};
     struct member *members = calloc(n, sizeof *members);
-    if (!members)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(members));
     dpb_status status = DPB_OK;
     uint32_t n_started = 0;
     while (n_started < n && status == DPB_OK) {

@@ -306,8 +306,7 @@ static dpb_status lookup_own_file(struct lookup *lookup, const struct search *se
             continue;
         }
         struct object *object = object_at(path, lookup->kind, lookup->host);
-        if (!object)
-            return dpb_fail(DPB_NO_MEMORY, "out of memory");
+        DPB_TRY(dpb_allocated(object));
         if (!object->first)
             return dpb_fail(object->status, "%s%s '%s' cannot be used: %s: %s", lookup->at, kind,
                             lookup->name, path, object->reason ? object->reason : "out of memory");
@@ -352,8 +351,7 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
 {
     struct search search;
     struct lookup *lookup = calloc(1, sizeof *lookup);
-    if (!lookup)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(lookup));
     *lookup = (struct lookup){.kind = kind, .name = name, .host = host};
     if (where)
         snprintf(lookup->at, sizeof lookup->at, "%s: ", where);

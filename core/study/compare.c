@@ -299,8 +299,7 @@ dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compa
                              dpb_json_real(how->threshold), "differences", differences, "rows",
                              rows, "only_a", cells_without(a->document, b->document), "only_b",
                              cells_without(b->document, a->document));
-    if (!made)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(made));
     *regression = isfinite(how->threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
     dpb_each_item(rows, i, row)
         *regression |= dpb_json_true(row, "regression");

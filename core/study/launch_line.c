@@ -96,7 +96,7 @@ dpb_status dpb_launch_line(const char *line, const char *name, const struct dpb_
 {
     struct reader reader = {.at = line + strspn(line, blanks), .name = name, .size = size};
     char **made = calloc(strlen(line) / 2 + 2, sizeof *made);
-    dpb_status status = made ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = dpb_allocated(made);
     size_t n = 0;
     while (status == DPB_OK && *reader.at != '\0') {
         status = take_word(&reader);

@@ -347,7 +347,7 @@ static dpb_status make(struct dpb_merge *merge, const struct dpb_compared *resul
                         (long long)repeats, DPB_SWEEP_REPEATS);
     json_t *made = good ? document_of(merge, results, n, repeats) : NULL;
     *document = made;
-    return made ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return dpb_allocated(made);
 }
 
 dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **document)

@@ -313,8 +313,7 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
     s.whole = plan_of(measured, c, fmin(c->bucket_bytes, bytes), s.n_buckets);
     s.last = plan_of(measured, c, last_bytes, s.n_buckets);
     s.heap = calloc(s.n_buckets, sizeof *s.heap);
-    if (!s.heap)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(s.heap));
     run(&s, measured, scale);
     free(s.heap);
     const bool updates = c->way != DPB_WAY_SERVERS || c->servers == 0 || c->workers == 1;

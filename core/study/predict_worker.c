@@ -52,8 +52,7 @@ static dpb_status read_steps(struct dpb_predict_worker *worker)
     struct dpb_estimate estimate;
     double mean_ns = 0;
     worker->factors = calloc(n, sizeof *worker->factors);
-    if (!worker->factors)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(worker->factors));
     for (size_t i = 0; i < n; i++) {
         worker->factors[i] = json_number_value(json_array_get(steps, i));
         mean_ns += worker->factors[i] / (double)n;
@@ -98,8 +97,7 @@ static dpb_status read_ready(struct dpb_predict_worker *worker)
     n = worker->even ? EVEN : n;
     worker->ready_s = calloc(n, sizeof(double));
     worker->ready_bytes = calloc(n, sizeof(double));
-    if (!worker->ready_s || !worker->ready_bytes)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(worker->ready_s && worker->ready_bytes));
     for (size_t i = 0; i < n; i++) {
         const double part = (double)(i + 1) / EVEN;
         worker->ready_s[i] = worker->even ? worker->measured.compute_s - (1 - part) * backward_s

@@ -214,7 +214,7 @@ dpb_status dpb_result_read_printable(const char *path, json_t **document)
     DPB_TRY(dpb_result_read(path, &read));
     *document = dpb_json_printable(read);
     json_decref(read);
-    return *document ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    return dpb_allocated(*document);
 }
 
 const json_t *dpb_result_part(const json_t *document, const char *path)

@@ -103,8 +103,7 @@ static dpb_status time_together(const struct dpb_summary_args *args, uint64_t fi
                                 int64_t *step_ns, struct dpb_breakdown *sum)
 {
     struct span *spans = calloc((size_t)args->n_workers + 1, sizeof *spans);
-    if (!spans)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(spans));
     int64_t ended_ns = INT64_MIN;
     for (uint32_t w = 0; w < args->n_workers && n > 0; w++)
         spans[w] = start_of(args->journals[w]->records, first, first + n);

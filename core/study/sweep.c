@@ -80,8 +80,7 @@ static dpb_status axis_create(const struct dpb_settings_section *study,
     axis->section = strndup(setting->key, (size_t)(dot - setting->key));
     axis->key = strdup(dot + 1);
     axis->origin = strdup(setting->origin);
-    if (!axis->section || !axis->key || !axis->origin)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(axis->section && axis->key && axis->origin));
     for (size_t i = 0; i < DPB_STUDIES; i++)
         if (strcmp(axis->section, dpb_studies[i].name) == 0)
             return dpb_fail(DPB_USAGE, "%s: '%s' cannot be an axis of [%s]", axis->origin,
@@ -116,8 +115,7 @@ static dpb_status overridden(const struct dpb_settings_section *study,
 static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
     sweep->axes = calloc(config->n_settings + 1, sizeof *sweep->axes);
-    if (!sweep->axes)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(sweep->axes));
     sweep->n_cells = 1;
     for (size_t i = 0; i < config->n_settings; i++) {
         const struct dpb_setting *setting = &config->settings[i];
@@ -172,15 +170,13 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
     seeds->key = strdup("seed");
     seeds->origin = strdup(origin);
     seeds->values = calloc((size_t)sweep->seeds, sizeof *seeds->values);
-    if (!seeds->section || !seeds->key || !seeds->origin || !seeds->values)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(seeds->section && seeds->key && seeds->origin && seeds->values));
     for (; seeds->n_values < (size_t)sweep->seeds; seeds->n_values++) {
         char value[32];
         const uint64_t seed = (uint64_t)first + seeds->n_values;
         snprintf(value, sizeof value, "%" PRIu64, seed);
         seeds->values[seeds->n_values] = strdup(value);
-        if (!seeds->values[seeds->n_values])
-            return dpb_fail(DPB_NO_MEMORY, "out of memory");
+        DPB_TRY(dpb_allocated(seeds->values[seeds->n_values]));
     }
     return DPB_OK;
 }
@@ -219,8 +215,7 @@ static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep
     const struct dpb_setting *when = dpb_config_get(config, "sweep", "when");
     size_t n = sweep->n_cells;
     sweep->cells = calloc(n + 1, sizeof *sweep->cells);
-    if (!sweep->cells)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(sweep->cells));
     sweep->n_cells = 0;
     for (size_t i = 0; i < n; i++) {
         bool holds = true;
@@ -293,8 +288,7 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
                         "sweep.accuracy out",
                         target->origin);
     sweep->base = dpb_config_copy(config);
-    if (!sweep->base)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(sweep->base));
     for (size_t i = 0; i < DPB_STUDIES; i++)
         remove_section(dpb_studies[i].name, sweep->base);
     DPB_TRY(choose_cells(config, sweep));
@@ -304,8 +298,7 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep)
 {
     struct dpb_sweep *result = calloc(1, sizeof *result);
-    if (!result)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(result));
     dpb_status status = fill(config, result);
     if (status != DPB_OK)
         dpb_sweep_destroy(result);
@@ -413,7 +406,7 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
                             struct dpb_config **config)
 {
     struct dpb_config *result = dpb_config_copy(sweep->base);
-    dpb_status status = !result ? dpb_fail(DPB_NO_MEMORY, "out of memory") : DPB_OK;
+    dpb_status status = dpb_allocated(result);
     for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
         status =
             leave_to_others(sweep, &sweep->axes[i], dpb_sweep_value(sweep, job->cell, i), result);

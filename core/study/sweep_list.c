@@ -47,14 +47,12 @@ static dpb_status add_value(struct list *list, struct part value)
     if (list->n == list->capacity) {
         size_t capacity = 2 * list->capacity + 8;
         char **grown = realloc(list->values, capacity * sizeof *grown);
-        if (!grown)
-            return dpb_fail(DPB_NO_MEMORY, "out of memory");
+        DPB_TRY(dpb_allocated(grown));
         list->values = grown;
         list->capacity = capacity;
     }
     char *copy = strndup(value.at, value.length);
-    if (!copy)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(copy));
     list->values[list->n++] = copy;
     return DPB_OK;
 }

@@ -389,8 +389,7 @@ static dpb_status run_points(struct comm_test *test)
 dpb_status dpb_comm_test_run(struct dpb_experiment *experiment)
 {
     struct comm_test *test = calloc(1, sizeof *test);
-    if (!test)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(test));
     test->flag.fd = -1;
     dpb_world.timeout_ns = experiment->settings.run.timeout_ns;
     dpb_exchange_init(&test->exchange, experiment);

@@ -125,8 +125,7 @@ dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_b
         return dpb_fail(DPB_USAGE, "a journal of %zu bytes for each of %u processes is too large",
                         journal_bytes, n_ranks);
     struct dpb_board *made = calloc(1, sizeof *made);
-    if (!made)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(made));
     made->fd = -1;
     made->bytes = total;
     dpb_status status = create_memory(total, &made->fd);

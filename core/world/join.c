@@ -159,8 +159,7 @@ static dpb_status take_environment(int fd)
 static dpb_status fill_machines(void)
 {
     dpb_world.machines = calloc(dpb_world.n_ranks, sizeof *dpb_world.machines);
-    if (!dpb_world.machines)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(dpb_world.machines));
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
         uint32_t machine = dpb_board_page(dpb_world.board, rank)->machine;
         dpb_world.machines[rank] = machine;

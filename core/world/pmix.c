@@ -190,8 +190,7 @@ dpb_status dpb_pmix_join(const char *address, int64_t timeout_ns, struct dpb_joi
     struct dpb_joined made = {.rank = self.rank};
     DPB_TRY(get(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &made.n_ranks, NULL, 0));
     made.hosts = calloc(made.n_ranks, sizeof *made.hosts);
-    if (!made.hosts)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(made.hosts));
     snprintf(made.address, sizeof made.address, "%s", address);
     dpb_status result = made.rank == 0 ? publish(address) : get_address(timeout_ns, made.address);
     for (uint32_t rank = 0; result == DPB_OK && rank < made.n_ranks; rank++)

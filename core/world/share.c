@@ -328,8 +328,7 @@ static dpb_status exchange_round(struct exchange *exchange, struct pollfd *fds)
 static dpb_status exchange_all(struct exchange *exchange)
 {
     struct pollfd *fds = calloc(exchange->n_links + 1, sizeof *fds);
-    if (!fds)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(fds));
     int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(0);
     dpb_status status = DPB_OK;
     while (status == DPB_OK && exchange->n_done < dpb_world.n_local - 1) {
@@ -355,8 +354,7 @@ static dpb_status exchange_open(struct exchange *exchange)
     exchange->n_links = dpb_world.n_local - 1 + MAX_STRANGERS;
     exchange->links = calloc(exchange->n_links, sizeof *exchange->links);
     exchange->met = calloc(dpb_world.n_ranks, sizeof *exchange->met);
-    if (!exchange->links || !exchange->met)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(exchange->links && exchange->met));
     for (uint32_t i = 0; i < exchange->n_links; i++)
         exchange->links[i] = (struct link){.fd = -1, .rank = UINT32_MAX};
     DPB_TRY(open_listener(exchange));
