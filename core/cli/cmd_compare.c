@@ -7,7 +7,6 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "study/compare.h"
-#include "study/json.h"
 #include "study/result.h"
 
 struct request {

@@ -1,7 +1,5 @@
 /* cmd_data.c - `dpbench data -c FILE.ini`: measures how fast an experiment's data come, by threads;
  * trains nothing. */
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"

@@ -1,7 +1,6 @@
 /* cmd_links.c - `dpbench links`: measures how fast bytes move on this machine, and prints how its
  * parts are connected. */
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* cmd_predict.c - `dpbench predict RESULT.json --link RATE,LATENCY ...`: reads the arguments. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"

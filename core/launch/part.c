@@ -1,5 +1,4 @@
 /* part.c - the launcher of a part that is not the head: see parts.h. */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

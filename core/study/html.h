@@ -11,8 +11,6 @@
 #include <jansson.h>
 #include <stddef.h>
 
-#include "dpbench/status.h"
-
 struct dpb_html; /* opaque */
 
 struct dpb_html *dpb_html_create(void);       /* NULL: out of memory */

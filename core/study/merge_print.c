@@ -1,5 +1,4 @@
 /* merge_print.c - what is to be said above the table of merged results; from the document alone. */
-#include <stdint.h>
 
 #include "study/json.h"
 #include "study/merge.h"

@@ -183,10 +183,8 @@ struct range {
 
 static void widen(struct range *range, double value)
 {
-    if (isfinite(value)) {
-        range->low = fmin(range->low, value);
-        range->high = fmax(range->high, value);
-    }
+    range->low = fmin(range->low, value);
+    range->high = fmax(range->high, value);
 }
 
 static bool is_point(const struct dpb_svg_series *series, size_t i)
@@ -206,8 +204,6 @@ static size_t find_ranges(const struct dpb_svg_plot *plot, struct range *x, stru
             n++;
             widen(x, series->x[i]);
             widen(y, series->y[i]);
-            widen(y, series->low ? series->low[i] : NAN);
-            widen(y, series->high ? series->high[i] : NAN);
         }
     }
     if (!plot->x_ticks && x->low > 0 && x->low < 0.2 * x->high)
@@ -326,14 +322,9 @@ static void draw_marks(const struct dpb_svg_series *series, const struct axis *x
     for (size_t i = 0; i < series->n; i++) {
         if (!is_point(series, i))
             continue;
-        const double at = place(x, series->x[i]);
-        if (series->low && isfinite(series->low[i]) && isfinite(series->high[i]))
-            fprintf(out, "<path class=\"line %s\" d=\"M%.1f %.1fL%.1f %.1f\"/>\n",
-                    dpb_svg_color(series->color), at, place(y, series->low[i]), at,
-                    place(y, series->high[i]));
         fprintf(out, "<circle class=\"%s %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n",
                 series->hollow && series->hollow[i] ? "hollow" : "dot",
-                dpb_svg_color(series->color), at, place(y, series->y[i]));
+                dpb_svg_color(series->color), place(x, series->x[i]), place(y, series->y[i]));
     }
 }
 

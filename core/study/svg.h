@@ -22,8 +22,7 @@ const char *dpb_svg_color(int color);
 /* One line. @borrowed. x rises; a value that is not finite breaks the line. */
 struct dpb_svg_series {
     const double *x, *y;
-    const double *low, *high; /* the intervals of y; NULL: none */
-    const bool *hollow;       /* marks of doubtful points; NULL: none */
+    const bool *hollow; /* marks of doubtful points; NULL: none */
     size_t n;
     int color;
     bool dashed, marked; /* a mark at each point */

@@ -2,7 +2,6 @@
 #include "train/account.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"

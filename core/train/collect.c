@@ -1,7 +1,6 @@
 /* collect.c - see collect.h. */
 #include "train/collect.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

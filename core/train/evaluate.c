@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/stats.h"
-#include "base/vec.h"
 #include "train/trace.h"
 #include "train/trainer.h"
 #include "world/store.h"

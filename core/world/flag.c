@@ -10,7 +10,6 @@
  */
 #include "world/futex.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
