@@ -35,26 +35,14 @@
 
 static const struct dpb_host *host;
 
-struct shm_options {
-    int shard;
-};
-
-static const struct dpb_option options[] = {SHARD_OPTION_ROW(struct shm_options, shard), {0}};
-
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-static dpb_status shm_comm_open(const void *options_, const struct dpb_comm_args *args, void **comm)
+static dpb_status shm_comm_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    const struct shm_options *given = options_;
+    const struct shard_options *given = options;
     DPB_TRY(strategy_open(host, args, sizeof(struct strategy), comm));
     ((struct strategy *)*comm)->sharded = shard_wanted(args, given->shard);
     return DPB_OK;
-}
-
-static struct dpb_range own_slice(const struct strategy *strategy, uint64_t bucket, uint64_t length)
-{
-    (void)bucket;
-    return slice_of(length, strategy->args.rank, strategy->args.n_workers);
 }
 
 static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
@@ -66,7 +54,7 @@ static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct d
     if (!strategy->sharded)
         return DPB_OK;
     want->weights = DPB_MEMORY_SHARED;
-    return strategy_plan_parts(strategy, layout, own_slice, want);
+    return slices_plan_shards(strategy, layout, want);
 }
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
@@ -79,13 +67,12 @@ static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
     return coded_bind_stages(strategy, arenas, &coded_shared);
 }
 
-static void shm_memory(const void *options_, const struct dpb_comm_args *args,
+static void shm_memory(const void *options, const struct dpb_comm_args *args,
                        const struct dpb_layout *layout, uint64_t bucket_elements,
                        struct dpb_comm_memory *memory)
 {
-    const struct shm_options *given = options_;
-    if (shard_wanted(args, given->shard))
-        memory->state_elements = shard_elements(layout, bucket_elements, args->n_workers);
+    const struct shard_options *given = options;
+    shard_memory(args, given->shard, layout, bucket_elements, memory);
     coded_memory(args, layout, bucket_elements, true, memory);
 }
 
@@ -106,8 +93,8 @@ static const struct dpb_plugin shm = {
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",
-    .options = options,
-    .options_size = sizeof(struct shm_options),
+    .options = shard_option_rows,
+    .options_size = sizeof(struct shard_options),
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)

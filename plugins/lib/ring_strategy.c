@@ -190,8 +190,7 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
                           struct dpb_comm_memory *memory)
 {
     const struct ring_options *given = options;
-    if (shard_wanted(args, given->shard))
-        memory->state_elements = shard_elements(layout, bucket_elements, args->n_workers);
+    shard_memory(args, given->shard, layout, bucket_elements, memory);
     coded_memory(args, layout, bucket_elements, false, memory);
 }
 

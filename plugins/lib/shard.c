@@ -2,3 +2,11 @@
 #include "lib/shard.h"
 
 const char *const shard_choices[] = {"none", "optimizer", NULL};
+const struct dpb_option shard_option_rows[] = {SHARD_OPTION_ROW(struct shard_options, shard), {0}};
+
+void shard_memory(const struct dpb_comm_args *args, int shard, const struct dpb_layout *layout,
+                  uint64_t bucket_elements, struct dpb_comm_memory *memory)
+{
+    if (shard_wanted(args, shard))
+        memory->state_elements = shard_elements(layout, bucket_elements, args->n_workers);
+}

@@ -16,6 +16,12 @@
 enum { SHARD_NONE, SHARD_OPTIMIZER };
 extern const char *const shard_choices[];
 
+/* The options of a strategy that has no other, and their rows. */
+struct shard_options {
+    int shard;
+};
+extern const struct dpb_option shard_option_rows[];
+
 /* The option's row, for a struct with this member of type int. */
 #define SHARD_OPTION_ROW(STRUCT, MEMBER)                                                          \
     {                                                                                             \
@@ -31,7 +37,7 @@ static inline bool shard_wanted(const struct dpb_comm_args *args, int shard)
     return shard == SHARD_OPTIMIZER && args->n_workers > 1;
 }
 
-/* For the hook `memory`, at most: elements of one of n owners, a slice of every bucket each. */
+/* At most: elements of one of n owners, a slice of every bucket each. */
 static inline uint64_t shard_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
                                       uint32_t n)
 {
@@ -39,5 +45,9 @@ static inline uint64_t shard_elements(const struct dpb_layout *layout, uint64_t 
     return last * ((bucket_elements + n - 1) / n) +
            (strategy_bucket_length(layout, bucket_elements, last) + n - 1) / n;
 }
+
+/* The hook `memory`: what state a worker has with this comm.shard. */
+void shard_memory(const struct dpb_comm_args *args, int shard, const struct dpb_layout *layout,
+                  uint64_t bucket_elements, struct dpb_comm_memory *memory);
 
 #endif

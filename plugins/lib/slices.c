@@ -15,27 +15,32 @@ dpb_status slices_wait(void *strategy, uint64_t bucket)
     return strategy_wait_ready(comm, strategy_workers(comm), bucket);
 }
 
-/* What is done with a piece of the own slice once all gradients of its bucket are here. */
-typedef void (*piece_work)(const struct strategy *comm, uint64_t bucket, struct piece piece);
-
-static void work_on_slice(const struct strategy *comm, uint64_t bucket, uint64_t length,
-                          uint64_t *at, int64_t until_ns, piece_work work)
+bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, uint64_t length, uint64_t *at,
+                        int64_t until_ns, slices_work work)
 {
-    struct dpb_range slice = slice_of(length, comm->args.rank, comm->args.n_workers);
-    dpb_dtype type = comm->arenas.layout.gradient_type;
-    if (*at == 0) {
-        signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
+    const struct dpb_range slice = slice_of(length, comm->args.rank, comm->args.n_workers);
+    const dpb_dtype type = comm->arenas.layout.gradient_type;
+    if (*at < slice.begin)
         *at = slice.begin;
-    }
     while (*at < slice.end && comm->host->now_ns() < until_ns) {
-        struct piece piece = strategy_piece(comm, bucket, slice.end, *at, type);
+        const struct piece piece = strategy_piece(comm, bucket, slice.end, *at, type);
         work(comm, bucket, piece);
         *at += piece.n;
     }
     if (*at < slice.end)
-        return;
-    signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
+        return false;
     *at = length;
+    return true;
+}
+
+/* Once all gradients of the bucket are here. */
+static void work_on_slice(const struct strategy *comm, uint64_t bucket, uint64_t length,
+                          uint64_t *at, int64_t until_ns, slices_work work)
+{
+    if (*at == 0)
+        signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
+    if (slices_work_on_own(comm, bucket, length, at, until_ns, work))
+        signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
 }
 
 static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -71,6 +76,18 @@ const struct stage slices_stages[SLICES_STAGES] = {{slices_due, reduce, slices_w
                                                    {update_due, update, update_wait}};
 
 /* ---- with shards --------------------------------------------------------------------------- */
+
+static struct dpb_range own_slice(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+{
+    (void)bucket;
+    return slice_of(length, strategy->args.rank, strategy->args.n_workers);
+}
+
+dpb_status slices_plan_shards(const struct strategy *strategy, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want)
+{
+    return strategy_plan_parts(strategy, layout, own_slice, want);
+}
 
 /* Every rank has announced the bucket, so no device reads its weights. */
 static void give_weights(const struct strategy *comm, uint64_t bucket, struct piece piece)
@@ -127,17 +144,12 @@ static bool is_last(const struct strategy *comm, uint64_t bucket)
     return bucket + 1 == comm->arenas.n_buckets;
 }
 
-static void work_on_all_slices(const struct strategy *comm, piece_work work)
+static void work_on_all_slices(const struct strategy *comm, slices_work work)
 {
-    const dpb_dtype type = comm->arenas.layout.weight_type;
     for (uint64_t bucket = 0; bucket < comm->arenas.n_buckets; bucket++) {
-        const struct dpb_range slice = slice_of(pipeline_bucket_length(&comm->pipeline, bucket),
-                                                comm->args.rank, comm->args.n_workers);
-        for (uint64_t at = slice.begin; at < slice.end;) {
-            const struct piece piece = strategy_piece(comm, bucket, slice.end, at, type);
-            work(comm, bucket, piece);
-            at += piece.n;
-        }
+        uint64_t at = 0;
+        slices_work_on_own(comm, bucket, pipeline_bucket_length(&comm->pipeline, bucket), &at,
+                           INT64_MAX, work);
     }
 }
 

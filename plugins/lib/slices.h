@@ -14,23 +14,33 @@ static inline struct dpb_range slice_of(uint64_t length, uint64_t i, uint64_t n)
     return (struct dpb_range){length * i / n, length * (i + 1) / n};
 }
 
-/* A member's part of the elements that an all-reduce of n sends, which somebody else makes: each
- * goes n_members - 1 times on its way to the sum, and as often from there. */
-static inline uint64_t all_reduce_share(uint64_t n, uint32_t position, uint32_t n_members)
+/* A member's part of the elements that are sent when each of n goes to its owner from all others,
+ * or from its owner to all others. An all-reduce is both. */
+static inline uint64_t slices_share(uint64_t n, uint32_t position, uint32_t n_members)
 {
     struct dpb_range own = slice_of(n, position, n_members);
-    return 2 * (uint64_t)(n_members - 1) * (own.end - own.begin);
+    return (uint64_t)(n_members - 1) * (own.end - own.begin);
 }
 
 /* A slice may be summed when all have announced its bucket. */
 bool slices_due(void *strategy, uint64_t bucket);
 dpb_status slices_wait(void *strategy, uint64_t bucket);
 
+/* What is done with a piece of the own slice. */
+typedef void (*slices_work)(const struct strategy *comm, uint64_t bucket, struct piece piece);
+/* Does it piece by piece from *at on, as a stage does; true: all of the slice is done, and *at is
+ * `length`. */
+bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, uint64_t length, uint64_t *at,
+                        int64_t until_ns, slices_work work);
+
 /* The way of a bucket where nothing but these slices has to be done: summed, written back into all
  * arenas, used for the update. */
 enum { SLICES_STAGES = 2 };
 extern const struct stage slices_stages[SLICES_STAGES];
-/* The same with shards (shard.h): the own slice summed and updated, its weights written into all
+/* With shards (shard.h), in `plan`: the own slices are the owned ranges. */
+dpb_status slices_plan_shards(const struct strategy *strategy, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want);
+/* The same stages with shards: the own slice summed and updated, its weights written into all
  * arenas. For `bind`. */
 dpb_status slices_bind_shards(struct strategy *strategy, const struct dpb_arenas *arenas);
 

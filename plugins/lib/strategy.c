@@ -232,9 +232,11 @@ void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, s
 
 void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
 {
-    uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
-    strategy->host->count_bytes(all_reduce_share(n, strategy->args.rank, strategy->args.n_workers) *
-                                dpb_dtype_size(strategy->arenas.layout.gradient_type));
+    const struct dpb_layout *layout = &strategy->arenas.layout;
+    const uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
+    const dpb_dtype back = strategy->sharded ? layout->weight_type : layout->gradient_type;
+    strategy->host->count_bytes(slices_share(n, strategy->args.rank, strategy->args.n_workers) *
+                                (dpb_dtype_size(layout->gradient_type) + dpb_dtype_size(back)));
 }
 
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,

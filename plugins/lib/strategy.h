@@ -127,7 +127,8 @@ void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, stru
                           const void *const *sources, void *const *dst, uint32_t n_dst);
 /* As strategy_sum, into the gradients of all workers; counts what was written there, too. */
 void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, struct piece piece);
-/* Counts this rank's share (slices.h) of an all-reduce of the bucket by somebody else. */
+/* Counts this rank's share (slices.h) of what others do with the bucket: the sums come together and
+ * go to all ranks, or with shards the new weights do. */
 void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket);
 /* Updates [begin, begin + n) of the own weights from `gradients`, which points at element begin. */
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
