@@ -1,21 +1,29 @@
 /*
  * mpi - replicated training whose buckets are all-reduced by MPI.
  *
- * Every worker keeps weights and optimizer state. Each bucket is summed in place by an
- * MPI_Iallreduce on a communicator of its own, begun as soon as this rank's gradients of it are
- * final; MPI_Test, called between the device's ops, moves it on while backward goes on. Then each
- * worker updates its weights from its own, now summed, gradients. The algorithm is the library's;
- * lib/mpi.h says what holds of MPI: its launcher, threads, order, and how it ends.
+ * Every worker keeps weights and, unless sharded, optimizer state. Each bucket is summed in place
+ * by an MPI_Iallreduce on a communicator of its own, begun as soon as this rank's gradients of it
+ * are final; MPI_Test, called between the device's ops, moves it on while backward goes on. Then
+ * each worker updates its weights from its own, now summed, gradients. The algorithm is the
+ * library's; lib/mpi.h says what holds of MPI: its launcher, threads, order, and how it ends.
  *
  * Bytes moved per step, M bytes of gradients: counted as those of an all-reduce that sends each
  * element W - 1 times on its way to the sum and W - 1 times from there, 2 (W - 1) M in all.
  *
+ * With comm.shard = optimizer (lib/shard.h) the all-reduce of a bucket becomes its two halves:
+ * MPI_Ireduce_scatter gives each worker the sum of its slice, the worker updates the slice, and
+ * MPI_Iallgatherv gives the new weights to all. Ranks may begin the second half of a bucket before
+ * or after the first half of another, so each half has a communicator. As many bytes, weights in
+ * place of sums.
+ *
  * Fences: a bucket is given to MPI when this rank's backward is through with it (READY), used and
- * written again when its request is complete here.
+ * written again when its request is complete here. No device reads a bucket's weights once the
+ * bucket is READY, so others' slices of them may come.
  */
 #include "dpbench/plugin.h"
 #include "lib/mpi.h"
-#include "lib/strategy.h"
+#include "lib/shard.h"
+#include "lib/slices.h"
 
 static const struct dpb_host *host;
 static const struct mpi_library *library;
@@ -23,6 +31,7 @@ static const struct mpi_library *library;
 struct mpi {
     struct strategy strategy;
     struct mpi_sums *sums;
+    struct mpi_sums *weights; /* with shards: what is given */
 };
 
 /* ---- stage: give the bucket to MPI --------------------------------------------------------- */
@@ -63,43 +72,108 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 static const struct stage stages[] = {{begin_due, begin_bucket, begin_wait},
                                       {update_due, strategy_update_bucket, update_wait}};
 
+/* ---- with shards: the own slice updated and given, all slices here -------------------------- */
+
+/* The sum of the slice is where the bucket begins. */
+static void update_piece(const struct strategy *comm, uint64_t bucket, struct piece piece)
+{
+    const struct dpb_range slice = slice_of(pipeline_bucket_length(&comm->pipeline, bucket),
+                                            comm->args.rank, comm->args.n_workers);
+    strategy_update(comm, bucket, piece,
+                    strategy_gradients(comm, comm->args.rank, piece.begin - slice.begin));
+}
+
+static void update_slice(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                         int64_t until_ns)
+{
+    const struct mpi *mpi = strategy;
+    if (slices_work_on_own(strategy, bucket, length, at, until_ns, update_piece))
+        library->post(mpi->weights, bucket * mpi->strategy.arenas.bucket_elements, length);
+}
+
+static bool given_due(void *strategy, uint64_t bucket)
+{
+    return library->finished(((const struct mpi *)strategy)->weights, bucket);
+}
+
+static dpb_status given_wait(void *strategy, uint64_t bucket)
+{
+    (void)bucket; /* it is the oldest */
+    return library->wait(((const struct mpi *)strategy)->weights);
+}
+
+static const struct stage shard_stages[] = {{begin_due, begin_bucket, begin_wait},
+                                            {update_due, update_slice, update_wait},
+                                            {.due = given_due, .wait = given_wait}};
+
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
+    const struct mpi *mpi = strategy;
+    bool given = false;
     (void)until_ns;
-    return library->move(((const struct mpi *)strategy)->sums, moved);
+    DPB_TRY(library->move(mpi->sums, moved));
+    if (mpi->weights)
+        DPB_TRY(library->move(mpi->weights, &given));
+    *moved = *moved || given;
+    return DPB_OK;
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+static void mpi_memory(const void *options, const struct dpb_comm_args *args,
+                       const struct dpb_layout *layout, uint64_t bucket_elements,
+                       struct dpb_comm_memory *memory)
+{
+    const struct shard_options *given = options;
+    shard_memory(args, given->shard, layout, bucket_elements, memory);
+}
+
 static dpb_status mpi_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    (void)options;
+    const struct shard_options *given = options;
     DPB_TRY(library->open(args));
-    return strategy_open(host, args, sizeof(struct mpi), comm);
+    DPB_TRY(strategy_open(host, args, sizeof(struct mpi), comm));
+    ((struct mpi *)*comm)->strategy.sharded = shard_wanted(args, given->shard);
+    return DPB_OK;
 }
 
 static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     DPB_TRY(library->check_length(strategy_longest_bucket(layout, want->bucket_elements)));
-    return strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want);
+    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
+    return ((const struct strategy *)comm)->sharded ? slices_plan_shards(comm, layout, want)
+                                                    : DPB_OK;
 }
 
 static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct mpi *mpi = comm;
-    const struct mpi_sums_args args = {.arena = arenas->gradients,
-                                       .type = arenas->layout.gradient_type,
-                                       .n_buckets = arenas->n_buckets,
-                                       .position = mpi->strategy.args.rank,
-                                       .n_members = mpi->strategy.args.n_workers};
-    DPB_TRY(strategy_bind(&mpi->strategy, arenas, stages, 2));
+    const bool sharded = mpi->strategy.sharded;
+    struct mpi_sums_args args = {.kind = sharded ? MPI_KIND_SUM_SLICES : MPI_KIND_SUM,
+                                 .arena = arenas->gradients,
+                                 .type = arenas->layout.gradient_type,
+                                 .n_buckets = arenas->n_buckets,
+                                 .position = mpi->strategy.args.rank,
+                                 .n_members = mpi->strategy.args.n_workers};
+    DPB_TRY(strategy_bind(&mpi->strategy, arenas, sharded ? shard_stages : stages,
+                          sharded ? sizeof shard_stages / sizeof *shard_stages
+                                  : sizeof stages / sizeof *stages));
     mpi->strategy.pipeline.move = move;
-    return library->create(&args, &mpi->sums);
+    DPB_TRY(library->create(&args, &mpi->sums));
+    if (!sharded)
+        return DPB_OK;
+    args.kind = MPI_KIND_GIVE_SLICES;
+    args.arena = arenas->weights;
+    args.type = arenas->layout.weight_type;
+    return library->create(&args, &mpi->weights);
 }
 
 static dpb_status mpi_begin(void *comm, const struct dpb_step *step)
 {
-    library->begin(((struct mpi *)comm)->sums, step->step);
+    const struct mpi *mpi = comm;
+    library->begin(mpi->sums, step->step);
+    if (mpi->weights)
+        library->begin(mpi->weights, step->step);
     return strategy_begin(comm, step);
 }
 
@@ -107,12 +181,14 @@ static void mpi_close(void *comm)
 {
     if (!comm)
         return;
+    library->destroy(((struct mpi *)comm)->weights);
     library->destroy(((struct mpi *)comm)->sums);
     library->close();
     strategy_close(comm);
 }
 
-static const struct dpb_comm_ops mpi_ops = {.open = mpi_open,
+static const struct dpb_comm_ops mpi_ops = {.memory = mpi_memory,
+                                            .open = mpi_open,
                                             .plan = mpi_plan,
                                             .bind = mpi_bind,
                                             .load = strategy_load,
@@ -126,6 +202,8 @@ static struct dpb_plugin mpi_plugin = {
     .name = "mpi",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by MPI_Iallreduce; under mpirun or srun",
+    .options = shard_option_rows,
+    .options_size = sizeof(struct shard_options),
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)

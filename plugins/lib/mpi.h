@@ -1,7 +1,7 @@
 /*
  * mpi.h - MPI for the strategies that sum by it: `mpi` over all workers, `hierarchical` over those
  * of one place of each machine. What they share is here: the initialisation, the versions, and sums
- * of ranges of the gradient arena by MPI_Iallreduce.
+ * of ranges of the gradient arena by MPI_Iallreduce; for shards also the two halves of that.
  *
  * It lies in a shared object of its own, libdpbench-mpi.so beside the plugins, that a strategy
  * loads when it is to use it: none of the plugins is linked to libmpi. So `hierarchical` goes by
@@ -30,8 +30,17 @@ struct mpi_sums;
 
 enum { MPI_NO_GROUP = -1 };
 
+/* What is made of a range that is posted. Slices are lib/slices.h's, one a position. */
+enum mpi_kind {
+    MPI_KIND_SUM,        /* everywhere its sum: MPI_Iallreduce */
+    MPI_KIND_SUM_SLICES, /* at its begin the sum of the own slice, and anything behind that:
+                            MPI_Ireduce_scatter */
+    MPI_KIND_GIVE_SLICES /* everywhere each member's slice: MPI_Iallgatherv */
+};
+
 struct mpi_sums_args {
-    void *arena;        /* of gradients; @borrowed until destroy */
+    enum mpi_kind kind;
+    void *arena;        /* of gradients, or what is given; @borrowed until destroy */
     dpb_dtype type;     /* of its elements */
     uint64_t n_buckets; /* that are posted in an exchange */
     /* Workers with the same number sum together; MPI_NO_GROUP: this one sums with nobody. Their
@@ -54,7 +63,8 @@ struct mpi_library {
     void (*destroy)(struct mpi_sums *sums);
     void (*begin)(struct mpi_sums *sums, uint64_t step); /* a new exchange; all sums are finished */
     /* The next sum, of as many elements on all members, is of elements [begin, begin + n) of the
-     * arena, which are final here. What fails is the result of the next `move`. */
+     * arena, which are final here. Slices: of two different n at most. What fails is the result of
+     * the next `move`. */
     void (*post)(struct mpi_sums *sums, uint64_t begin, uint64_t n);
     bool (*finished)(const struct mpi_sums *sums, uint64_t bucket);
     bool (*idle)(const struct mpi_sums *sums); /* nothing that was posted is unfinished */

@@ -25,6 +25,7 @@
 
 #define BASE LAUNCH_BASE "eval.every=0 "
 #define MPI "comm.name=mpi "
+#define SHARDS MPI "comm.shard=optimizer "
 #define ACROSS "comm.name=hierarchical comm.transport=mpi "
 #define INSIDE                                                                      \
     ACROSS "comm.inside=nccl comm.host_ids=rank device.name=cuda device.tuning=no " \
@@ -69,6 +70,10 @@ TEST(test_exchange)
         {3, MPI "run.precision=fp32 comm.gradient=bf16 comm.bucket=2000"},
         {4, MPI "run.precision=fp32 comm.bucket=212"},
         {5, MPI "run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
+        {1, SHARDS "run.precision=fp64 comm.bucket=424"},
+        {2, SHARDS "run.precision=fp32 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
+        {3, SHARDS "run.precision=fp64 comm.bucket=8"}, /* most slices are empty */
+        {5, SHARDS "run.precision=fp32 comm.bucket=2000"},
         {2, ACROSS "run.precision=fp32 comm.bucket=212"}, /* one machine: nothing goes across */
         {2, ACROSS "comm.hosts=1+1 run.precision=fp64 comm.bucket=8"},
         {4, ACROSS "comm.hosts=2x2 run.precision=fp32 comm.gradient=bf16 comm.bucket=106 "
@@ -128,7 +133,7 @@ TEST(test_identity)
     static const struct {
         int workers;
         const char *strategy;
-    } rows[] = {{3, MPI}, {4, ACROSS "comm.hosts=2x2 "}};
+    } rows[] = {{3, MPI}, {3, SHARDS}, {4, ACROSS "comm.hosts=2x2 "}};
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         struct command alone;
         char settings[512];
@@ -152,16 +157,74 @@ TEST(test_identity)
     }
 }
 
+/* A sum of two has the same bits in any order, so shards have the losses of all-reduces. The state
+ * is divided, and weights go back in place of sums, in fp32 in place of bf16. */
+TEST(test_shards)
+{
+    static const char terms[] = "run.precision=fp32 comm.gradient=bf16 run.steps=8 "
+                                "run.warmup_steps=0 optimizer.name=adam comm.bucket=296";
+    enum { STATE_OF_BUCKET = 2 * 4 * 296 / 2 };
+    char settings[256];
+    snprintf(settings, sizeof settings, MPI "%s", terms);
+    json_t *whole = run(2, settings);
+    snprintf(settings, sizeof settings, SHARDS "%s", terms);
+    json_t *shards = run(2, settings);
+    assert_int_equal(json_array_size(json_at(whole, "loss")), 8);
+    assert_true(json_equal(json_at(whole, "loss"), json_at(shards, "loss")));
+    const double all = json_number_at(whole, "ranks.0.memory.optimizer_state_bytes");
+    const double first = json_number_at(shards, "ranks.0.memory.optimizer_state_bytes");
+    const double second = json_number_at(shards, "ranks.1.memory.optimizer_state_bytes");
+    assert_true(all > 4 * STATE_OF_BUCKET && first + second == all);
+    if (fabs(first - all / 2) > STATE_OF_BUCKET)
+        fail_msg("a rank has %g bytes of %g bytes of state", first, all);
+    assert_true(json_number_at(shards, "comm.bytes_per_step") ==
+                1.5 * json_number_at(whole, "comm.bytes_per_step"));
+    json_decref(whole);
+    json_decref(shards);
+}
+
+/* The state of 3 shards goes on in 2 of a ring as if they had always been. */
+TEST(test_shards_move)
+{
+    static const char terms[] = "run.precision=fp64 run.warmup_steps=0 optimizer.name=adam "
+                                "optimizer.learning_rate=0.1 comm.bucket=296 ";
+    char settings[512];
+    struct command part;
+    snprintf(settings, sizeof settings,
+             SHARDS "%s run.steps=7 run.accumulate=2 checkpoint.save=shards.safetensors "
+                    "checkpoint.at=3",
+             terms);
+    json_t *whole = run(3, settings);
+    dpbench(&part, deadline_s,
+            FAULTS_BASE "eval.every=0 comm.name=ring_tcp comm.shard=optimizer run.workers=2 "
+                        "run.accumulate=3 run.steps=4 checkpoint.load=shards-step3.safetensors %s",
+            terms);
+    if (part.exit_code != 0)
+        fail_msg("exit code %d: %s", part.exit_code, part.err);
+    const json_t *a = json_at(whole, "loss"), *b = json_at(part.json, "loss");
+    assert_int_equal(json_array_size(a), 7);
+    assert_int_equal(json_array_size(b), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const double x = json_number_value(json_array_get(a, 3 + i));
+        const double y = json_number_value(json_array_get(b, i));
+        if (!(fabs(x - y) <= 1e-12 * fabs(x)))
+            fail_msg("the loss of step %zu is %.17g, and %.17g by MPI", 3 + i, y, x);
+    }
+    json_decref(whole);
+    command_free(&part);
+}
+
 /* comm.late: the losses of `shm`, which test_late.c proves: of two workers any order of a sum has
  * the same bits. */
-TEST(test_late)
+CASE(test_late)
 {
+    const char *strategy = *state;
     static const char terms[] =
         "run.precision=fp64 run.steps=8 run.warmup_steps=0 "
         "optimizer.learning_rate=0.1 optimizer.momentum=0.9 comm.bucket=296";
     struct command late, synchronous;
     char settings[512];
-    snprintf(settings, sizeof settings, MPI "run.prove=yes comm.late=1 %s", terms);
+    snprintf(settings, sizeof settings, "%s run.prove=yes comm.late=1 %s", strategy, terms);
     json_t *together = run(2, settings);
     assert_string_equal(json_text_at(together, "strategy.consistency"), "late(1)");
     assert_string_equal(json_text_at(together, "verification.after"), "pass");
@@ -265,6 +328,18 @@ static void expect_without(const char *arguments, int exit_code, const char *wor
     command_free(&command);
 }
 
+/* A worker that has slices of the mean gradients has no norms of whole tensors. */
+TEST(test_norms_refused)
+{
+    struct command command;
+    launched(&command, deadline_s, MPIRUN, 2, BASE "run.workers=2 optimizer.name=lars " SHARDS);
+    assert_int_equal(command.exit_code, 2);
+    if (!strstr(command.err, "optimizer.name = lars needs the norms of whole tensors, and with "
+                             "comm.shard"))
+        fail_msg("%s", command.err);
+    command_free(&command);
+}
+
 /* Where MPI was not built, and where its library is missing: who does not ask for it does
  * without. */
 TEST(test_without_mpi)
@@ -291,6 +366,7 @@ TEST(test_faults)
     } rows[] = {
         {MPI, SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
         {MPI, SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
+        {SHARDS, SIGSTOP, 1, {"waited 1", "MPI's ", "is stopped (SIGSTOP)"}},
         {ACROSS "comm.hosts=1+2 ",
          SIGKILL,
          0,
@@ -324,6 +400,8 @@ int main(void)
 {
     if (have_stand_in("comm_nccl") && !on_gpu())
         add_case(test_inside_nccl, NULL, "between machines with NCCL inside");
+    add_case(test_late, MPI, "one step late");
+    add_case(test_late, SHARDS, "one step late, with shards");
     launchers_allow_root();
     /* Ranks that share cores are to give them to each other. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);

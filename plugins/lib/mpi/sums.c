@@ -1,4 +1,4 @@
-/* sums.c - sums by MPI_Iallreduce, and the entry of libdpbench-mpi.so: see lib/mpi.h. */
+/* sums.c - sums by MPI's collectives, and the entry of libdpbench-mpi.so: see lib/mpi.h. */
 #include <assert.h>
 #include <sched.h>
 #include <unistd.h>
@@ -12,12 +12,31 @@ struct sum {
     int64_t begun_ns;
 };
 
+#define KIND(CALL, PURPOSE)                   \
+    {                                         \
+        CALL, "MPI_Test of an " CALL, PURPOSE \
+    }
+static const struct {
+    const char *call, *test, *purpose;
+} kinds[] = {[MPI_KIND_SUM] = KIND("MPI_Iallreduce", "MPI's all-reduce"),
+             [MPI_KIND_SUM_SLICES] = KIND("MPI_Ireduce_scatter", "MPI's reduce-scatter"),
+             [MPI_KIND_GIVE_SLICES] = KIND("MPI_Iallgatherv", "MPI's all-gather")};
+
+/* The slices of n elements, by position. MPI reads both until what was begun with them is
+ * complete. */
+struct cut {
+    uint64_t n;
+    int *lengths, *begins;
+};
+
 struct mpi_sums {
     struct mpi_sums_args args;
     MPI_Comm comm; /* MPI_COMM_NULL: of no group */
     MPI_Op op;
     MPI_Datatype type;
     struct sum *sums; /* by bucket */
+    struct cut cuts[2];
+    int *places; /* the cuts' */
     uint64_t step, begun, ended;
     int64_t waiting_ns; /* since when for the oldest; 0: nobody waits */
     dpb_status status;
@@ -42,6 +61,38 @@ static void sums_begin(struct mpi_sums *sums, uint64_t step)
     sums->waiting_ns = 0;
 }
 
+static const struct cut *cut_of(struct mpi_sums *sums, uint64_t n)
+{
+    const uint32_t n_members = sums->args.n_members;
+    const bool second = sums->cuts[0].n != 0 && sums->cuts[0].n != n;
+    struct cut *cut = &sums->cuts[second];
+    assert(cut->n == 0 || cut->n == n);
+    if (cut->n == n)
+        return cut;
+    cut->n = n;
+    cut->lengths = sums->places + (second ? 2 * n_members : 0);
+    cut->begins = cut->lengths + n_members;
+    for (uint32_t i = 0; i < n_members; i++) {
+        const struct dpb_range slice = slice_of(n, i, n_members);
+        cut->lengths[i] = (int)(slice.end - slice.begin);
+        cut->begins[i] = (int)slice.begin;
+    }
+    return cut;
+}
+
+static int begin_sum(struct mpi_sums *sums, void *data, uint64_t n, MPI_Request *request)
+{
+    if (sums->args.kind == MPI_KIND_SUM)
+        return MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, sums->type, sums->op, sums->comm,
+                              request);
+    const struct cut *cut = cut_of(sums, n);
+    if (sums->args.kind == MPI_KIND_SUM_SLICES)
+        return MPI_Ireduce_scatter(MPI_IN_PLACE, data, cut->lengths, sums->type, sums->op,
+                                   sums->comm, request);
+    return MPI_Iallgatherv(MPI_IN_PLACE, 0, sums->type, data, cut->lengths, cut->begins, sums->type,
+                           sums->comm, request);
+}
+
 static void sums_post(struct mpi_sums *sums, uint64_t begin, uint64_t n)
 {
     struct sum *sum = &sums->sums[sums->begun];
@@ -51,12 +102,11 @@ static void sums_post(struct mpi_sums *sums, uint64_t begin, uint64_t n)
         return;
     sum->n = n;
     sum->begun_ns = mpi_host->now_ns();
-    int code =
-        MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, sums->type, sums->op, sums->comm, &sum->request);
+    const int code = begin_sum(sums, data, n, &sum->request);
     if (code == MPI_SUCCESS)
         sums->begun++;
     else
-        sums->status = mpi_fail(DPB_PEER, code, "MPI_Iallreduce");
+        sums->status = mpi_fail(DPB_PEER, code, kinds[sums->args.kind].call);
 }
 
 static bool sums_finished(const struct mpi_sums *sums, uint64_t bucket)
@@ -73,8 +123,8 @@ static void report(const struct mpi_sums *sums, const struct sum *sum)
 {
     const struct mpi_sums_args *args = &sums->args;
     mpi_host->span(sums->ended, DPB_PHASE_TRANSFER, sum->begun_ns, mpi_host->now_ns());
-    mpi_host->count_bytes(all_reduce_share(sum->n, args->position, args->n_members) *
-                          dpb_dtype_size(args->type));
+    mpi_host->count_bytes(slices_share(sum->n, args->position, args->n_members) *
+                          dpb_dtype_size(args->type) * (args->kind == MPI_KIND_SUM ? 2 : 1));
 }
 
 static dpb_status sums_move(struct mpi_sums *sums, bool *moved)
@@ -84,7 +134,7 @@ static dpb_status sums_move(struct mpi_sums *sums, bool *moved)
         struct sum *oldest = &sums->sums[sums->ended];
         int complete = 0, code = MPI_Test(&oldest->request, &complete, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS)
-            sums->status = mpi_fail(DPB_PEER, code, "MPI_Test of an MPI_Iallreduce");
+            sums->status = mpi_fail(DPB_PEER, code, kinds[sums->args.kind].test);
         if (code != MPI_SUCCESS || !complete)
             break;
         report(sums, oldest);
@@ -102,7 +152,7 @@ static dpb_status sums_wait(struct mpi_sums *sums)
                                   .bucket = sums->ended,
                                   .bytes = oldest->n * dpb_dtype_size(sums->args.type),
                                   .peer = UINT32_MAX,
-                                  .purpose = "MPI's all-reduce"};
+                                  .purpose = kinds[sums->args.kind].purpose};
     DPB_TRY(sums->status);
     assert(!sums_idle(sums));
     if (sums->waiting_ns == 0)
@@ -149,6 +199,12 @@ static dpb_status make_comm(struct mpi_sums *sums)
     return code == MPI_SUCCESS ? DPB_OK : mpi_fail(DPB_FAILED, code, "MPI_Op_create");
 }
 
+/* Of two cuts: a length and a begin for each member. */
+static size_t places_bytes(const struct mpi_sums_args *args)
+{
+    return args->kind == MPI_KIND_SUM ? 0 : 4 * args->n_members * sizeof(int);
+}
+
 static void sums_destroy(struct mpi_sums *sums)
 {
     if (!sums)
@@ -159,6 +215,7 @@ static void sums_destroy(struct mpi_sums *sums)
         MPI_Op_free(&sums->op);
     if (sums->comm != MPI_COMM_NULL)
         MPI_Comm_free(&sums->comm);
+    mpi_host->release(sums->places, places_bytes(&sums->args));
     mpi_host->release(sums->sums, sums->args.n_buckets * sizeof *sums->sums);
     mpi_host->release(sums, sizeof *sums);
 }
@@ -172,7 +229,10 @@ static dpb_status sums_create(const struct mpi_sums_args *args, struct mpi_sums 
     sums->comm = MPI_COMM_NULL;
     sums->op = MPI_OP_NULL;
     sums->sums = mpi_host->alloc(args->n_buckets * sizeof *sums->sums);
-    dpb_status status = sums->sums ? make_comm(sums) : DPB_NO_MEMORY;
+    if (args->kind != MPI_KIND_SUM)
+        sums->places = mpi_host->alloc(places_bytes(args));
+    const bool has_memory = sums->sums && (sums->places || args->kind == MPI_KIND_SUM);
+    dpb_status status = has_memory ? make_comm(sums) : DPB_NO_MEMORY;
     if (status != DPB_OK) {
         sums_destroy(sums);
         return status;
