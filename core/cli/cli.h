@@ -46,10 +46,6 @@ int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_help(const struct dpb_command *self, const struct dpb_command *commands,
                      size_t n_commands, int argc, char **argv);
 
-/* help_models.c: a table of the model plugins among `rows`, from their graphs: input, size, and
- * memory on the default device, or on the first that can be loaded. */
-void dpb_help_models(const struct dpb_plugin_row *rows, size_t n_rows);
-
 /* Writes the message and one line of usage; returns DPB_USAGE. */
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)
     DPB_PRINTF(2, 3);
@@ -68,7 +64,7 @@ dpb_status dpb_shared_read(const char *path, char **text);
 /* The file of the experiment of this name; *path is the caller's. */
 dpb_status dpb_experiment_named(const char *name, char **path);
 
-/* stop.c: a command that measures in its own process ends early on SIGINT and SIGTERM. The second
+/* A command that measures in its own process ends early on SIGINT and SIGTERM. The second
  * signal of a kind ends the process, which may be stuck. */
 extern volatile sig_atomic_t dpb_stop_signal; /* 0: none came */
 void dpb_stop_on_signals(void);

@@ -12,11 +12,11 @@
 #include "machine/links.h"
 #include "machine/memory.h"
 #include "machine/topology.h"
-#include "study/gpu_report.h"
+#include "study/load_report.h"
 #include "study/json.h"
 #include "study/links_report.h"
 #include "study/result.h"
-#include "study/warnings.h"
+#include "study/facts.h"
 
 enum { MAX_CPUS = 4096 };
 static const uint64_t min_window_ns = 10000, max_window_ns = 10000000000;

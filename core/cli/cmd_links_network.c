@@ -8,7 +8,6 @@
 #include "study/json.h"
 #include "study/links_report.h"
 #include "study/result.h"
-#include "study/warnings.h"
 #include "train/network_test.h"
 
 static dpb_status set_unless_given(struct dpb_config *config, const char *section, const char *key,

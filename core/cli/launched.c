@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 #include "study/json.h"
 #include "study/result.h"
-#include "study/sweep_launch.h"
+#include "study/launch_line.h"
 #include "study/sweep_list.h"
 
 enum { REASON = 512 };

@@ -13,7 +13,6 @@
 #include "study/json.h"
 #include "study/load_report.h"
 #include "study/result.h"
-#include "study/warnings.h"
 
 struct maker {
     const struct dpb_experiment *experiment;

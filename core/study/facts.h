@@ -1,6 +1,7 @@
 /*
- * facts.h - facts that strategies report of each rank (the host's `report`): which interface, which
- * device.
+ * facts.h - what ranks say beside their numbers: facts that strategies report (the host's
+ * `report`), as which interface and which device; and warnings[] of a result, those of the launcher
+ * and of all ranks, each text once.
  */
 #ifndef DPB_CORE_STUDY_FACTS_H
 #define DPB_CORE_STUDY_FACTS_H
@@ -17,5 +18,11 @@ json_t *dpb_facts_of_ranks(struct dpb_board *board);
 /* For people: the facts of a document's `ranks`; ranks with equal facts share a line. Each line
  * begins with `margin`. */
 void dpb_facts_print(const json_t *ranks, const char *margin, FILE *out);
+
+/* An array of {code, text, count, ranks[]} from this process and the board's ranks (NULL: no
+ * board). ranks[] is empty for the launcher's own warnings. @owned. */
+json_t *dpb_warnings_collect(struct dpb_board *board);
+/* Appends a warning of the result itself. */
+void dpb_warnings_add(json_t *warnings, const char *code, const char *format, ...) DPB_PRINTF(3, 4);
 
 #endif

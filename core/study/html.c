@@ -7,10 +7,74 @@
 #include <string.h>
 
 #include "study/figures.h"
-#include "study/html_parts.h"
 #include "study/json.h"
 #include "study/markup.h"
 #include "study/result.h"
+
+static const char style[] =
+    ":root{color-scheme:light dark;--ink:#1c1f23;--soft:#5a626c;--line:#d5d9de;--back:#fff;"
+    "--shade:#eceff2;--warn:#9a3b00;"
+    "--c0:#0067b0;--c1:#c44e00;--c2:#00805b;--c3:#a0377f;--c4:#8a6a00;--c5:#5b4bb7;--c6:#2a7f95;"
+    "--c7:#7a5230;--cn:#6b7178;"
+    "--p0:#b78b00;--p1:#7fb4dd;--p2:#9aa1a9;--p3:#0067b0;--p4:#2f9b76;--p5:#d0571a}\n"
+    "@media screen and (prefers-color-scheme:dark){:root{--ink:#e4e7ea;--soft:#9ca5af;"
+    "--line:#3a4047;--back:#16191c;--shade:#23282d;--warn:#ffab70;"
+    "--c0:#5fb3f0;--c1:#ff9354;--c2:#3fc795;--c3:#e58ac5;--c4:#dcb53c;--c5:#a99cf5;--c6:#67c3d6;"
+    "--c7:#cfa27c;--cn:#a2a9b1;"
+    "--p0:#d9b036;--p1:#8ec5ee;--p2:#7c848d;--p3:#2f83c9;--p4:#3fae85;--p5:#ef7d42}}\n"
+    "*{box-sizing:border-box}\n"
+    "body{margin:0 auto;max-width:64rem;padding:1.5rem 1rem 4rem;background:var(--back);"
+    "color:var(--ink);font:15px/1.5 system-ui,\"Helvetica Neue\",Arial,sans-serif}\n"
+    "h1{font-size:1.5rem;margin:0 0 1rem}h2{font-size:1.25rem;margin:0;overflow-wrap:anywhere}\n"
+    "h3{font-size:1rem;margin:2rem 0 .5rem}h4{font-size:.95rem;margin:1.5rem 0 .25rem}\n"
+    "h2,h3,h4{break-after:avoid}\n"
+    "section{border-top:2px solid var(--ink);padding-top:1rem;margin-top:2.5rem}\n"
+    "header+section{margin-top:0}\n"
+    "p,li,td,th,dd,figcaption{overflow-wrap:anywhere;unicode-bidi:isolate}\n"
+    ".about{color:var(--soft);margin:.15rem 0}.rate{font-size:1.15rem;font-weight:600;"
+    "margin:1rem 0 .25rem;font-variant-numeric:tabular-nums}\n"
+    ".warn{color:var(--warn)}.bad{border-left:3px solid var(--warn);padding-left:.75rem}\n"
+    "ul{margin:.5rem 0;padding-left:1.2rem}li{margin:.2rem 0;max-width:46rem}\n"
+    ".wide{overflow-x:auto}\n"
+    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}\n"
+    ".rows{font-size:.87rem;width:100%}\n"
+    ".rows th,.rows td{padding:.3rem .5rem;text-align:right;vertical-align:top;"
+    "overflow-wrap:normal;white-space:nowrap}\n"
+    ".rows th{color:var(--soft);font-weight:500;border-bottom:1px solid var(--soft)}\n"
+    ".rows td{border-bottom:1px solid var(--line)}\n"
+    ".rows .l{text-align:left}.rows .l:first-child{padding-left:0}\n"
+    ".rows .why{white-space:normal;overflow-wrap:anywhere;min-width:14rem}\n"
+    ".rows .group th{text-align:left;color:var(--ink);font-weight:600;padding:.9rem 0 .3rem;"
+    "white-space:normal}\n"
+    ".rows small{display:block;color:var(--warn)}\n"
+    ".facts th,.facts td{text-align:left;vertical-align:top;padding:.15rem 1rem .15rem 0;"
+    "font-weight:400;font-size:.87rem}\n"
+    ".facts th{color:var(--soft);min-width:7rem}.facts pre{margin:0;"
+    "white-space:pre-wrap;tab-size:4}\n"
+    "pre{font:.8rem/1.45 ui-monospace,\"DejaVu Sans Mono\",monospace;overflow-x:auto}\n"
+    ".figures{display:grid;gap:1.5rem 2.5rem;"
+    "grid-template-columns:repeat(auto-fill,minmax(min(100%,24rem),1fr));align-items:start}\n"
+    "figure{margin:.5rem 0 0;max-width:27rem;break-inside:avoid}\n"
+    "figcaption{font-size:.87rem;color:var(--soft)}figcaption b{color:var(--ink)}\n"
+    ".key{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1rem;padding:0;margin:.25rem 0;"
+    "font-size:.8rem}.key svg{width:18px;height:10px;margin-right:.35rem;display:inline}\n"
+    "svg{display:block;width:100%;height:auto;overflow:visible}\n"
+    "svg text{font-size:11px;fill:var(--ink);font-variant-numeric:tabular-nums}\n"
+    ".grid{stroke:var(--line);stroke-width:.75}.axis{stroke:var(--soft);stroke-width:1}\n"
+    ".line{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke:var(--c)}\n"
+    ".dashed{stroke-dasharray:4 3}.dot{fill:var(--c)}.hollow{fill:var(--back);stroke:var(--c);"
+    "stroke-width:1.5}.shade{fill:var(--shade)}.key .shade{stroke:var(--line)}\n"
+    ".c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}"
+    ".c5{--c:var(--c5)}.c6{--c:var(--c6)}.c7{--c:var(--c7)}.cn{--c:var(--cn)}\n"
+    ".p0{fill:var(--p0)}.p1{fill:var(--p1)}.p2{fill:var(--p2)}.p3{fill:var(--p3)}"
+    ".p4{fill:var(--p4)}.p5{fill:var(--p5)}\n"
+    ".origin{color:var(--soft)}.parts{columns:2 24rem;column-gap:2.5rem}.parts "
+    "h3{margin-top:1rem}\n"
+    "@media print{body{font-size:10pt;max-width:none;padding:0}.rows{font-size:7.5pt}"
+    ".rows th,.rows td{padding:.2rem .3rem}.wide,pre{overflow:visible}"
+    ".figures{grid-template-columns:1fr 1fr}}\n";
+
+/* ---- machine, settings, versions ------------------------------------------------------------- */
 
 enum { MOST_RATES = 64, TEXT = 256 };
 
@@ -288,7 +352,7 @@ char *dpb_html_finish(struct dpb_html *html, size_t *length)
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
           "<title>dpbench report</title>\n<style>\n",
           out);
-    fputs(dpb_html_style, out);
+    fputs(style, out);
     fputs("</style>\n</head>\n<body>\n<header><h1>dpbench report</h1></header>\n", out);
     if (html->n_rates > 1) {
         fputs("<div class=\"figures\">\n", out);

@@ -9,7 +9,10 @@
 #define DPB_CORE_STUDY_HTML_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 struct dpb_html; /* opaque */
 
@@ -19,5 +22,13 @@ void dpb_html_destroy(struct dpb_html *html); /* accepts NULL */
 void dpb_html_add(struct dpb_html *html, const char *path, const json_t *document);
 /* The whole page, of *length bytes. Call it once. @owned. NULL: out of memory. */
 char *dpb_html_finish(struct dpb_html *html, size_t *length);
+
+/* Below the head of a sweep: its tables, notes, warnings and figures. */
+void dpb_html_sweep(const json_t *document, FILE *out);
+
+static inline bool dpb_html_begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
 
 #endif

@@ -1,9 +1,9 @@
-/* html_sweep.c - the tables, notes and figures of a sweep on a page: see html_parts.h. */
+/* html_sweep.c - the tables, notes and figures of a sweep on a page: see html.h. */
 #include <string.h>
 #include <stdlib.h>
 
 #include "study/figures.h"
-#include "study/html_parts.h"
+#include "study/html.h"
 #include "study/json.h"
 #include "study/markup.h"
 #include "study/merge.h"

@@ -8,7 +8,7 @@
 #include "machine/cores.h"
 #include "study/json.h"
 #include "study/result.h"
-#include "study/warnings.h"
+#include "study/facts.h"
 
 /* ---- the document -------------------------------------------------------------------------- */
 

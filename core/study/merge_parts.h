@@ -29,7 +29,7 @@ struct dpb_merge_source {
     json_t *settings; /* @owned: SECTION.KEY: value, of the first run that has it */
     json_t *defaults; /* @owned: SECTION.KEY: true, of settings that nobody set */
     json_t *of_cells; /* @owned: its axes, as the members of an object */
-    json_t *facts;    /* @owned: on what its runs were made, as of setups.h */
+    json_t *facts;    /* @owned: on what its runs were made */
 };
 
 struct dpb_merge {
@@ -41,7 +41,7 @@ struct dpb_merge {
     json_t *axes;      /* @owned: KEY: [{label, value}] */
     json_t *over;      /* @owned: KEY: [label] of what repeats differ in */
     json_t *followers; /* @owned: KEY: true, of settings that other axes may decide */
-    json_t *setups;    /* @owned: as of setups.h */
+    json_t *setups;    /* @owned: as of dpb_setups_add */
     json_t *accuracy;  /* @owned: the accuracy runs */
     json_t *settings;  /* @owned: KEY: value, of those that some results do not have */
     size_t n_twice;    /* runs that were given before */
@@ -60,5 +60,19 @@ dpb_status dpb_merge_refuse_models(const struct dpb_merge *merge);
 void dpb_merge_find_axes(struct dpb_merge *merge);
 /* The number of the item's value among those of an axis, from 1; 0: it has no such setting. */
 size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, const char *key);
+
+/* ---- setups: on what runs were made --------------------------------------------------------- */
+
+/* Machine, versions, environment, inputs, launcher, GPU. Runs have one setup where nothing of it
+ * differs. A plugin is compared with the plugin of its name, an input with that of the same
+ * setting, so the cells of a sweep have one setup. */
+
+/* Puts what the run was made on into `facts`, an object; what stands there stays. A run that was
+ * refused does not say. */
+void dpb_setups_learn(json_t *facts, const json_t *run);
+/* The number of the setup with these facts in `setups`, an array that gets the new ones. */
+size_t dpb_setups_add(json_t *setups, const json_t *facts);
+/* All differences, by path: an array with {value} for each setup, {} where it has none. @owned. */
+json_t *dpb_setups_differences(const json_t *setups);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "study/json.h"
-#include "study/network_table.h"
+#include "study/links_report.h"
 #include "study/predict_worker.h"
 
 /* What TCP leaves of a link: 1448 of the 1538 bytes that a full Ethernet frame takes. */

@@ -12,13 +12,11 @@
 #include "base/log.h"
 #include "machine/cores.h"
 #include "study/facts.h"
-#include "study/gpu_report.h"
 #include "study/json.h"
 #include "study/load_report.h"
 #include "study/monitor_report.h"
 #include "study/profile.h"
 #include "study/summary.h"
-#include "study/warnings.h"
 #include "study/why.h"
 
 /* ---- parts --------------------------------------------------------------------------------- */

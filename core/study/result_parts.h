@@ -1,6 +1,5 @@
 /*
- * result_parts.h - a result being made: private to result.c, result_numbers.c and
- * result_ranks.c.
+ * result_parts.h - a result being made: private to result.c and result_ranks.c.
  */
 #ifndef DPB_CORE_STUDY_RESULT_PARTS_H
 #define DPB_CORE_STUDY_RESULT_PARTS_H
@@ -28,16 +27,12 @@ struct dpb_result_maker {
     char first_not_finite[64];
 };
 
-/* ---- result_numbers.c ---------------------------------------------------------------------- */
-
 /* A real that should be finite; one that is not becomes null and is counted for the warning. */
 json_t *dpb_result_real(struct dpb_result_maker *maker, double value, const char *name);
 /* `name` is for the warning; times in nanoseconds. */
 json_t *dpb_result_times(struct dpb_result_maker *maker, const struct dpb_stats *times,
                          const char *name);
 json_t *dpb_result_breakdown(struct dpb_result_maker *maker, const struct dpb_breakdown *breakdown);
-
-/* ---- result_ranks.c ------------------------------------------------------------------------ */
 
 json_t *dpb_result_ranks(struct dpb_result_maker *maker);
 /* Whether any rank's GPU was held back; null: none of them is on a GPU whose driver tells. */

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "plugin/plugins.h"
 #include "study/published.h"
-#include "study/sweep_launch.h"
+#include "study/launch_line.h"
 #include "study/sweep_list.h"
 #include "train/experiment.h"
 

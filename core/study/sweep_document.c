@@ -9,7 +9,7 @@
 #include "study/json.h"
 #include "study/sweep.h"
 #include "study/target.h"
-#include "study/warnings.h"
+#include "study/facts.h"
 
 static void add_axis(const struct dpb_sweep_axis *axis, json_t *axes)
 {

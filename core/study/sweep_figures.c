@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/stats.h"
-#include "study/figure_parts.h"
+#include "study/figures.h"
 #include "study/json.h"
 #include "study/markup.h"
 #include "study/sweep.h"
