@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "study/json.h"
@@ -56,35 +57,13 @@ static double own_memory(sample_t *from, sample_t *to)
     return (double)to->machine.own_memory_bytes;
 }
 
-/* Counters of bytes. An interface or a disk that went away takes its count with it. */
-static double bytes_per_s(uint64_t before, uint64_t now, sample_t *from, sample_t *to)
+/* Of the counter of bytes at that place of a sample. An interface or a disk that went away takes
+ * its count with it. */
+static double bytes_per_s(sample_t *from, sample_t *to, size_t counter)
 {
+    const uint64_t before = *(const uint64_t *)(const void *)((const char *)from + counter);
+    const uint64_t now = *(const uint64_t *)(const void *)((const char *)to + counter);
     return now < before ? NAN : (double)(now - before) / seconds(from, to);
-}
-
-static double received(sample_t *from, sample_t *to)
-{
-    return bytes_per_s(from->machine.received_bytes, to->machine.received_bytes, from, to);
-}
-
-static double sent(sample_t *from, sample_t *to)
-{
-    return bytes_per_s(from->machine.sent_bytes, to->machine.sent_bytes, from, to);
-}
-
-static double loopback(sample_t *from, sample_t *to)
-{
-    return bytes_per_s(from->machine.loopback_bytes, to->machine.loopback_bytes, from, to);
-}
-
-static double read_from(sample_t *from, sample_t *to)
-{
-    return bytes_per_s(from->machine.read_bytes, to->machine.read_bytes, from, to);
-}
-
-static double written(sample_t *from, sample_t *to)
-{
-    return bytes_per_s(from->machine.written_bytes, to->machine.written_bytes, from, to);
 }
 
 static double package_w(sample_t *from, sample_t *to)
@@ -123,28 +102,30 @@ static double temperature_c(sample_t *from, sample_t *to)
 
 struct column {
     const char *name;
-    number_of *of;
+    number_of *of;  /* NULL: bytes_per_s of */
+    size_t counter; /* this one */
 };
+#define COUNTER(field) NULL, offsetof(struct dpb_monitor_sample, machine.field)
 
-static const struct column of_machine[] = {{"seconds", end_s},
-                                           {"own_cpus", own_cpus},
-                                           {"others_cpus", others_cpus},
-                                           {"memory_bytes", memory},
-                                           {"own_memory_bytes", own_memory},
-                                           {"received_bytes_per_s", received},
-                                           {"sent_bytes_per_s", sent},
-                                           {"loopback_bytes_per_s", loopback},
-                                           {"read_bytes_per_s", read_from},
-                                           {"written_bytes_per_s", written},
-                                           {"package_w", package_w},
-                                           {NULL, NULL}};
+static const struct column of_machine[] = {{"seconds", end_s, 0},
+                                           {"own_cpus", own_cpus, 0},
+                                           {"others_cpus", others_cpus, 0},
+                                           {"memory_bytes", memory, 0},
+                                           {"own_memory_bytes", own_memory, 0},
+                                           {"received_bytes_per_s", COUNTER(received_bytes)},
+                                           {"sent_bytes_per_s", COUNTER(sent_bytes)},
+                                           {"loopback_bytes_per_s", COUNTER(loopback_bytes)},
+                                           {"read_bytes_per_s", COUNTER(read_bytes)},
+                                           {"written_bytes_per_s", COUNTER(written_bytes)},
+                                           {"package_w", package_w, 0},
+                                           {0}};
 
-static const struct column of_gpu[] = {{"seconds", end_s},
-                                       {"sm_mhz", sm_mhz},
-                                       {"memory_mhz", memory_mhz},
-                                       {"power_w", power_w},
-                                       {"temperature_c", temperature_c},
-                                       {NULL, NULL}};
+static const struct column of_gpu[] = {{"seconds", end_s, 0},
+                                       {"sm_mhz", sm_mhz, 0},
+                                       {"memory_mhz", memory_mhz, 0},
+                                       {"power_w", power_w, 0},
+                                       {"temperature_c", temperature_c, 0},
+                                       {0}};
 
 /* How many samples of a rank's are known, and the last of them. Those of a GPU end with its timed
  * steps. */
@@ -162,10 +143,13 @@ static void add_columns(const struct dpb_monitor_series *series, uint64_t first,
 {
     for (; columns->name; columns++) {
         json_t *values = json_array();
-        for (uint64_t i = first + 1; i < n; i++)
-            if (series->samples[i].at_ns > series->samples[i - 1].at_ns)
-                json_array_append_new(values, dpb_json_real(columns->of(&series->samples[i - 1],
-                                                                        &series->samples[i])));
+        for (uint64_t i = first + 1; i < n; i++) {
+            sample_t *from = &series->samples[i - 1], *to = &series->samples[i];
+            if (to->at_ns > from->at_ns)
+                json_array_append_new(
+                    values, dpb_json_real(columns->of ? columns->of(from, to)
+                                                      : bytes_per_s(from, to, columns->counter)));
+        }
         json_object_set_new(json, columns->name, values);
     }
 }
