@@ -54,7 +54,7 @@ dpb_status dpb_usage_error(const struct dpb_command *command, const char *format
  * unknown. */
 const char *dpb_missing_option(const char *word);
 
-/* shared.c: the directory of this name ("conf", "templates") that came with dpbench: beside the
+/* The directory of this name ("conf", "templates") that came with dpbench: beside the
  * installed program, or in dpbench's own tree. */
 dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX]);
 /* Its experiments whose names match the pattern, at least one; globfree them. */
@@ -103,18 +103,6 @@ dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accep
                                char **argv, struct dpb_arguments *arguments);
 void dpb_arguments_release(struct dpb_arguments *arguments);
 
-/* ---- rerun: trust.c ------------------------------------------------------------------------- */
-
-/*
- * Refuses a rerun that would write elsewhere than beside its result or below the working directory
- * (unless arguments->trust), or replace a checkpoint that is there. A setting of this command line
- * may do both.
- */
-dpb_status dpb_trust_check(const struct dpb_arguments *arguments);
-/* Says what a rerun will run, read and write; `experiment`: of a sweep, its first cell. */
-void dpb_trust_announce(const struct dpb_arguments *arguments,
-                        const struct dpb_experiment *experiment);
-
 /* ---- under mpirun and srun: together.c ------------------------------------------------------- */
 
 /* Runs a command that starts jobs. Under mpirun or srun this process first joins the others, and
@@ -161,7 +149,7 @@ void dpb_document_print(const json_t *document, bool json, dpb_print_document *p
 int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
                          const char *results, const char *run_name, dpb_print_document *print);
 
-/* ---- other programs: child.c --------------------------------------------------------------- */
+/* ---- other programs: launched.c ------------------------------------------------------------ */
 
 /* A program that prints a document of dpbench. */
 struct dpb_child {
@@ -187,8 +175,6 @@ struct dpb_child_end {
  * process is. The end is filled whenever the status is DPB_OK, and may be released in any case. */
 dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *end);
 void dpb_child_release(struct dpb_child_end *end);
-
-/* ---- cells that sweep.launch starts: launched.c --------------------------------------------- */
 
 /* Refuses (DPB_USAGE) a program of sweep.launch that is not there. */
 dpb_status dpb_launched_probe(const struct dpb_sweep *sweep);

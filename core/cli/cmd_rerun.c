@@ -1,7 +1,17 @@
-/* cmd_rerun.c - `dpbench rerun RESULT.json`: runs a result's run once more. */
+/*
+ * cmd_rerun.c - `dpbench rerun RESULT.json`: runs a result's run once more, and what a result that
+ * somebody sent may do then.
+ *
+ * Settings that read files are those of result.inputs. Every other text of a plugin's options may
+ * be the name of a file that the plugin writes, and is treated as one.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
@@ -9,6 +19,226 @@
 #include "study/json.h"
 #include "study/result.h"
 #include "study/sweep.h"
+
+/* Where `path` leads, as far as there is something. False: through "..", or a link to nothing,
+ * behind the end of that. */
+static bool resolve(const char *path, char place[PATH_MAX])
+{
+    char part[PATH_MAX];
+    struct stat info;
+    if (snprintf(part, sizeof part, "%s%s", path[0] == '/' ? "" : "./", path) >= (int)sizeof part)
+        return false;
+    while (!realpath(part, place)) {
+        char *slash = strrchr(part, '/');
+        if (errno != ENOENT || lstat(part, &info) == 0 || strcmp(slash, "/..") == 0)
+            return false;
+        slash[slash == part] = '\0'; /* the root keeps its slash */
+    }
+    return true;
+}
+
+static bool is_below(const char *place, const char *root)
+{
+    size_t length = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    return strncmp(place, root, length) == 0 && (place[length] == '/' || place[length] == '\0');
+}
+
+static bool is_allowed(const struct dpb_arguments *arguments, const char *path)
+{
+    char place[PATH_MAX], here[PATH_MAX], result[PATH_MAX];
+    if (!resolve(path, place) || !realpath(".", here) || !realpath(arguments->file, result))
+        return false;
+    char *slash = strrchr(result, '/');
+    slash[slash == result] = '\0';
+    return is_below(place, here) || is_below(place, result);
+}
+
+/* Whether the document says so, not this command line. */
+static bool is_sent(const struct dpb_arguments *arguments, const char *section, const char *key)
+{
+    return !dpb_config_get(arguments->given, section, key);
+}
+
+static dpb_status check_place(const struct dpb_arguments *arguments, const char *section,
+                              const char *key, const char *path)
+{
+    if (path[0] == '\0' || arguments->trust || !is_sent(arguments, section, key) ||
+        is_allowed(arguments, path))
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "%s: %s.%s = %s is neither beside the result nor below the working directory; "
+                    "give another by %s.%s=..., or --trust if you know who made the result",
+                    arguments->file, section, key, path, section, key);
+}
+
+/* A checkpoint that is there, of the end or of a step; false: there is none. */
+static bool find_checkpoint(const char *save, char found[PATH_MAX])
+{
+    static const char marker[] = "-step";
+    char with_step[PATH_MAX], directory[PATH_MAX];
+    struct stat info;
+    snprintf(found, PATH_MAX, "%s", save);
+    if (lstat(save, &info) == 0)
+        return true;
+    if (!dpb_snapshot_path(save, 0, with_step, sizeof with_step))
+        return false;
+    const char *slash = strrchr(with_step, '/'), *name = slash ? slash + 1 : with_step;
+    const char *digit = with_step + strlen(with_step);
+    while (strncmp(digit, marker, sizeof marker - 1) != 0)
+        digit--;
+    digit += sizeof marker - 1; /* "net-step0.safetensors" */
+    const size_t stem = (size_t)(digit - name);
+    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(name - with_step) : 1,
+             slash ? with_step : ".");
+    DIR *entries = opendir(directory);
+    bool is_there = false;
+    for (struct dirent *entry; entries && !is_there && (entry = readdir(entries));)
+        if (strncmp(entry->d_name, name, stem) == 0) {
+            const char *rest = entry->d_name + stem + strspn(entry->d_name + stem, "0123456789");
+            is_there = rest > entry->d_name + stem && strcmp(rest, digit + 1) == 0;
+            if (is_there)
+                snprintf(found, PATH_MAX, "%s", entry->d_name);
+        }
+    if (entries)
+        closedir(entries);
+    return is_there;
+}
+
+static dpb_status check_checkpoint(const struct dpb_arguments *arguments,
+                                   const struct dpb_experiment *x)
+{
+    const char *save = x->settings.checkpoint.save;
+    char found[PATH_MAX];
+    DPB_TRY(check_place(arguments, "checkpoint", "save", save));
+    if (save[0] == '\0' || !is_sent(arguments, "checkpoint", "save") ||
+        !find_checkpoint(save, found))
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "%s: checkpoint.save = %s: %s is there, and a rerun replaces no file; give "
+                    "another by checkpoint.save=FILE, or checkpoint.save= to save none",
+                    arguments->file, save, found);
+}
+
+static dpb_status check_trace(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
+{
+    const char *trace = x->settings.run.trace;
+    struct stat info;
+    DPB_TRY(check_place(arguments, "run", "trace", trace));
+    if (trace[0] == '\0' || !is_sent(arguments, "run", "trace") || lstat(trace, &info) != 0)
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "%s: run.trace = %s is there, and a rerun replaces no file; give another by "
+                    "run.trace=FILE, or run.trace= for none",
+                    arguments->file, trace);
+}
+
+static dpb_status check_plugins(const struct dpb_arguments *arguments,
+                                const struct dpb_experiment *x)
+{
+    for (size_t i = 0; i < x->n_tables; i++) {
+        const struct dpb_option_table *table = &x->tables[i];
+        for (const struct dpb_option *row = table->rows; row->name; row++) {
+            if (!table->owner || row->type != DPB_OPT_STRING || dpb_result_is_input(table, row))
+                continue;
+            const char *const *value = (const void *)((const uint8_t *)table->values + row->offset);
+            DPB_TRY(check_place(arguments, table->section, row->name, *value));
+        }
+    }
+    return DPB_OK;
+}
+
+static dpb_status check_one(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
+{
+    if (!arguments->output)
+        DPB_TRY(check_place(arguments, "run", "results", x->settings.run.results));
+    DPB_TRY(check_checkpoint(arguments, x));
+    DPB_TRY(check_trace(arguments, x));
+    return check_plugins(arguments, x);
+}
+
+/* A cell that cannot be made is a refused one of its sweep, and writes nothing. */
+static dpb_status check_cell(const struct dpb_arguments *arguments, const struct dpb_sweep *sweep,
+                             size_t i)
+{
+    static const struct dpb_log_hooks silent = {.silent = true};
+    const struct dpb_sweep_job job = {.cell = i};
+    struct dpb_config *cell = NULL;
+    struct dpb_experiment *experiment = NULL;
+    dpb_log_set_hooks(&silent);
+    if (dpb_sweep_config(sweep, &job, &cell) == DPB_OK)
+        dpb_experiment_create(cell, &experiment);
+    dpb_log_set_hooks(NULL);
+    dpb_first_error_clear();
+    dpb_status status = experiment ? check_one(arguments, experiment) : DPB_OK;
+    dpb_experiment_destroy(experiment);
+    dpb_config_destroy(cell);
+    return status;
+}
+
+static dpb_status check_launch(const struct dpb_arguments *arguments, const struct dpb_sweep *sweep)
+{
+    const char *section = sweep->study->name;
+    if (sweep->launch[0] == '\0' || arguments->trust || !is_sent(arguments, section, "launch"))
+        return DPB_OK;
+    return dpb_fail(
+        DPB_USAGE,
+        "%s: %s.launch = %s would start this program; give another by %s.launch=..., or "
+        "--trust if you know who made the result",
+        arguments->file, section, sweep->launch, section);
+}
+
+/*
+ * Refuses a rerun that would write elsewhere than beside its result or below the working directory
+ * (unless arguments->trust), or replace a checkpoint that is there. A setting of this command line
+ * may do both.
+ */
+static dpb_status check_trust(const struct dpb_arguments *arguments)
+{
+    struct dpb_experiment *experiment = NULL;
+    struct dpb_sweep *sweep = NULL;
+    dpb_status status = DPB_OK;
+    if (!dpb_sweep_wanted(arguments->config)) {
+        DPB_TRY(dpb_experiment_create(arguments->config, &experiment));
+        status = check_one(arguments, experiment);
+        dpb_experiment_destroy(experiment);
+        return status;
+    }
+    DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
+    status = check_launch(arguments, sweep);
+    for (size_t i = 0; i < sweep->n_cells && status == DPB_OK; i++)
+        status = check_cell(arguments, sweep, i);
+    dpb_sweep_destroy(sweep);
+    return status;
+}
+
+/* Says what a rerun will run, read and write; `x`: of a sweep, its first cell. */
+static void announce(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
+{
+    const struct dpb_settings *settings = &x->settings;
+    json_t *inputs = dpb_result_inputs(x);
+    dpb_log(DPB_LOG_INFO, "%s runs: %s on %s, %s, %s%s; %u worker%s, %u server%s", arguments->file,
+            settings->model.name, settings->data.name, settings->device.name, settings->comm.name,
+            dpb_sweep_wanted(arguments->config) ? ", and the other cells of its sweep" : "",
+            x->n_workers, x->n_workers == 1 ? "" : "s", x->n_servers, x->n_servers == 1 ? "" : "s");
+    const char *launch = dpb_tune_wanted(arguments->config) ? "tune" : "sweep";
+    const struct dpb_setting *by = dpb_config_get(arguments->config, launch, "launch");
+    if (by && by->value[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "  starts %s.launch = %s", launch, by->value);
+    dpb_each_member(inputs, name, entry)
+        if (json_is_object(entry))
+            dpb_log(DPB_LOG_INFO, "  reads %s = %s", name, dpb_json_text(entry, "path", ""));
+    json_decref(inputs);
+    if (arguments->output)
+        dpb_log(DPB_LOG_INFO, "  writes its result to %s", arguments->output);
+    else if (settings->run.results[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "  writes its result into %s", settings->run.results);
+    if (settings->checkpoint.save[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "  writes checkpoint.save = %s", settings->checkpoint.save);
+    if (settings->run.trace[0] != '\0')
+        dpb_log(DPB_LOG_INFO, "  writes run.trace = %s", settings->run.trace);
+}
+
+/* ---- what a result may do -------------------------------------------------------------------- */
 
 /* Warns of a field of the result that is different or missing here. A field that the result lacks
  * is newer than the result's dpbench, except in the environment: a result has all of its
@@ -68,12 +298,12 @@ static dpb_status compare_all(const struct dpb_arguments *arguments)
         dpb_first_error(&status);
         return status;
     }
-    dpb_status status = dpb_trust_check(arguments);
+    dpb_status status = check_trust(arguments);
     if (status != DPB_OK) {
         dpb_experiment_destroy(experiment);
         return status;
     }
-    dpb_trust_announce(arguments, experiment);
+    announce(arguments, experiment);
     compare_part("version_differs", "versions", dpb_result_part(document, "versions"),
                  dpb_result_versions(experiment));
     if (!dpb_sweep_wanted(arguments->config))

@@ -1,7 +1,7 @@
 /*
  * conform.h - the public conformance suites: what dpbench's own plugins are held to, for any plugin
  * of the kind. `dpbench conform` runs them. The suite of comm starts jobs and stands in
- * cli/conform_comm.c.
+ * cli/cmd_conform.c.
  *
  * A suite is a list of trials. Each prints its outcome: shown, refused (the plugin says by name
  * that it cannot do this) or FAILED with the reason. A suite goes on after a failure.

@@ -1,12 +1,219 @@
 /* device.c - the conformance suite of devices: every op, in every precision that the device
- * declares, against the reference's ops. */
+ * declares, against the reference's ops; and a network as a whole: see opcheck.h. */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "conform/conform.h"
 #include "conform/networks.h"
 #include "conform/opcheck.h"
+
+static dpb_status ignore_final(void *context, uint64_t frontier, struct dpb_event *event)
+{
+    (void)context;
+    (void)frontier;
+    (void)event;
+    return DPB_OK;
+}
+
+static dpb_status ignore_progress(void *context)
+{
+    (void)context;
+    return DPB_OK;
+}
+
+static double *widen(const struct dpb_session *s, const void *arena, uint64_t n)
+{
+    double *wide = dpb_session_allocate(n, sizeof *wide);
+    for (uint64_t i = 0; wide && i < n; i++)
+        wide[i] = dpb_session_value(s, arena, i);
+    return wide;
+}
+
+static dpb_status run_reference(const struct dpb_session *s, const struct dpb_device_ops *ops,
+                                const struct dpb_device_memory *memory, struct dpb_outcome *outcome)
+{
+    const struct dpb_device_args device_args = {.threads = 1, .seed = DPB_SESSION_SEED};
+    const struct dpb_compile_args args = {.graph = s->graph,
+                                          .batch = s->batch.n,
+                                          .precision = DPB_PRECISION_FP64,
+                                          .training = s->pass.training,
+                                          .format = &s->format};
+    const struct dpb_hooks hooks = {.final = ignore_final, .progress = ignore_progress};
+    void *device = NULL, *program = NULL;
+    DPB_TRY(ops->open(NULL, &device_args, &device));
+    dpb_status status = ops->compile(device, &args, memory, &program);
+    DPB_THEN(status, ops->forward(program, &s->pass, &s->batch, &hooks, outcome));
+    ops->release(program);
+    ops->close(device);
+    return status;
+}
+
+/* The same pass by the reference device in fp64. */
+static dpb_status reference_outcome(const struct dpb_session *s, const struct dpb_device_ops *ops,
+                                    struct dpb_outcome *outcome)
+{
+    double *weights = widen(s, s->weights, s->graph->n_elements);
+    double *gradients = dpb_session_allocate(s->graph->n_elements, sizeof *gradients);
+    double *state = widen(s, s->state, s->graph->n_state_elements);
+    double *statistics = dpb_session_allocate(s->graph->n_state_elements, sizeof *statistics);
+    const struct dpb_device_memory memory = {
+        .weights = weights, .gradients = gradients, .state = state, .statistics = statistics};
+    dpb_status status = weights && gradients && state && statistics
+                            ? run_reference(s, ops, &memory, outcome)
+                            : DPB_NO_MEMORY;
+    free(weights);
+    free(gradients);
+    free(state);
+    free(statistics);
+    return status;
+}
+
+dpb_status dpb_opcheck_loss(const struct dpb_session *s, const struct dpb_device_ops *reference)
+{
+    static const double bounds[DPB_PRECISIONS] = {[DPB_PRECISION_FP32] = 1e-4,
+                                                  [DPB_PRECISION_BF16] = 5e-2,
+                                                  [DPB_PRECISION_FP64] = 1e-10,
+                                                  [DPB_PRECISION_TF32] = 5e-2,
+                                                  [DPB_PRECISION_FP16] = 5e-2};
+    const double bound = bounds[s->precision];
+    struct dpb_outcome want = {0};
+    DPB_TRY(reference_outcome(s, reference, &want));
+    if (!(fabs(s->outcome.loss - want.loss) <= bound))
+        return dpb_fail(DPB_VERIFICATION, "%s, %s: loss is %.9g, should be %.9g +- %g",
+                        s->graph->name, dpb_precision_name(s->precision), s->outcome.loss,
+                        want.loss, bound);
+    if (!s->pass.training &&
+        (s->outcome.correct != want.correct || s->outcome.in_top5 != want.in_top5))
+        return dpb_fail(DPB_VERIFICATION,
+                        "%s, %s: %u of %u samples correct, %u in the top 5, should be %u and %u",
+                        s->graph->name, dpb_precision_name(s->precision), s->outcome.correct,
+                        s->pass.valid, s->outcome.in_top5, want.correct, want.in_top5);
+    return DPB_OK;
+}
+
+/* ---- again ---------------------------------------------------------------------------------- */
+
+/* What a training step left. */
+struct left {
+    struct dpb_outcome outcome;
+    void *gradients, *statistics, *weights;
+    size_t bytes, state_bytes;
+};
+
+static void *copy_of(const void *memory, size_t bytes)
+{
+    void *copy = dpb_session_allocate(bytes, 1);
+    return copy ? memcpy(copy, memory, bytes) : NULL;
+}
+
+static dpb_status keep(const struct dpb_session *s, struct left *left)
+{
+    const size_t size = dpb_dtype_size(dpb_session_type(s));
+    *left = (struct left){.outcome = s->outcome,
+                          .bytes = s->graph->n_elements * size,
+                          .state_bytes = s->graph->n_state_elements * size};
+    left->gradients = copy_of(s->gradients, left->bytes);
+    left->weights = copy_of(s->weights, left->bytes);
+    left->statistics = copy_of(s->statistics, left->state_bytes);
+    return left->gradients && left->weights && left->statistics ? DPB_OK : DPB_NO_MEMORY;
+}
+
+static dpb_status same_bits(const struct dpb_session *s, const struct left *left, const char *what)
+{
+    const char *differs =
+        s->outcome.loss != left->outcome.loss || s->outcome.correct != left->outcome.correct
+            ? "the loss"
+        : memcmp(s->gradients, left->gradients, left->bytes) != 0         ? "a gradient"
+        : memcmp(s->statistics, left->statistics, left->state_bytes) != 0 ? "a batch statistic"
+                                                                          : NULL;
+    if (!differs)
+        return DPB_OK;
+    return dpb_fail(DPB_VERIFICATION, "%s, %s: %s: %s has other bits", s->graph->name,
+                    dpb_precision_name(s->precision), what, differs);
+}
+
+static dpb_status step(struct dpb_session *s)
+{
+    DPB_TRY(dpb_session_forward(s));
+    return dpb_session_backward(s);
+}
+
+static dpb_status repeat(struct dpb_session *s, const struct left *left)
+{
+    s->pass.weights_changed = false;
+    s->spoil = true;
+    dpb_status status = step(s);
+    s->spoil = false;
+    memcpy(s->weights, left->weights, left->bytes);
+    DPB_TRY(status);
+    return same_bits(s, left, "the same step again, while final weights are overwritten");
+}
+
+/* Training's own programs keep nothing for a test: tensors share memory. */
+static dpb_status repeat_without_inspect(struct dpb_session *s, const struct left *left)
+{
+    const struct dpb_compile_args args = {.graph = s->graph,
+                                          .batch = s->batch.n,
+                                          .precision = s->precision,
+                                          .training = true,
+                                          .format = &s->format};
+    const struct dpb_device_memory memory = dpb_session_memory(s);
+    void *const inspected = s->program;
+    memset(s->statistics, 0, left->state_bytes);
+    s->pass.weights_changed = true;
+    dpb_status status = s->ops->compile(s->device, &args, &memory, &s->program);
+    /* Twice: the second time memory is full of the first. */
+    for (int i = 0; i < 2 && status == DPB_OK; i++) {
+        status = step(s);
+        DPB_THEN(status, same_bits(s, left, "a program compiled without inspect"));
+    }
+    if (s->program != inspected)
+        s->ops->release(s->program);
+    s->program = inspected;
+    return status;
+}
+
+dpb_status dpb_opcheck_repeat(struct dpb_session *s)
+{
+    struct left left;
+    dpb_status status = keep(s, &left);
+    DPB_THEN(status, repeat(s, &left));
+    DPB_THEN(status, repeat_without_inspect(s, &left));
+    free(left.gradients);
+    free(left.weights);
+    free(left.statistics);
+    return status;
+}
+
+dpb_status dpb_opcheck_evaluation(struct dpb_session *s, const struct dpb_device_ops *reference)
+{
+    /* Near the batch's: with others activations would explode. */
+    for (uint64_t i = 0; i < s->graph->n_state_elements; i++)
+        dpb_session_set(s, s->state, i, 1.1 * dpb_session_value(s, s->statistics, i));
+    s->pass.training = false;
+    s->pass.valid = s->batch.n - 1;
+    DPB_TRY(dpb_session_forward(s));
+    DPB_TRY(dpb_opcheck_ops(s));
+    DPB_TRY(dpb_opcheck_loss(s, reference));
+
+    /* Training passes must not miss weights that an evaluation saw first. */
+    for (uint64_t i = 0; i < s->graph->n_elements; i++)
+        dpb_session_set(s, s->weights, i,
+                        dpb_session_value(s, s->weights, i) * (i % 3 ? 1.25 : 0.5));
+    s->pass.weights_changed = true;
+    DPB_TRY(dpb_session_forward(s));
+    s->pass.training = true;
+    s->pass.valid = s->batch.n;
+    s->pass.weights_changed = false;
+    s->pass.step++;
+    DPB_TRY(step(s));
+    return dpb_opcheck_ops(s);
+}
+
+/* ---- the suite ------------------------------------------------------------------------------- */
 
 struct subject {
     const struct dpb_device_ops *ops, *reference;

@@ -1,5 +1,5 @@
 /*
- * sweep_table.h - the columns of a sweep's table: private to sweep_table.c, sweep_notes.c and
+ * sweep_table.h - the columns of a sweep's table: private to table.c, sweep_notes.c and
  * sweep_print.c.
  */
 #ifndef DPB_CORE_STUDY_SWEEP_TABLE_H
