@@ -114,17 +114,24 @@ static const struct dpb_model_ops of_row = {.describe = describe_row, .build = b
 
 /* ---- mixtures ------------------------------------------------------------------------------- */
 
-static void describe_odd(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){.input = {3, 13, 10}, .nclass = 10, .batch = 5};
-}
+/* MIXTURE(NAME, BATCH, CHANNELS, HEIGHT, WIDTH): before what builds it. */
+#define MIXTURE(name, n, ...)                                                                \
+    static void describe_##name(const void *options, struct dpb_model_info *info)            \
+    {                                                                                        \
+        (void)options;                                                                       \
+        *info = (struct dpb_model_info){.input = {__VA_ARGS__}, .nclass = 10, .batch = (n)}; \
+    }                                                                                        \
+    static dpb_status build_##name(const void *, const struct dpb_graph_ops *,               \
+                                   struct dpb_graph_builder *, uint32_t);                    \
+    const struct dpb_model_ops dpb_network_##name = {.describe = describe_##name,            \
+                                                     .build = build_##name};                 \
+    static dpb_status build_##name(const void *options, const struct dpb_graph_ops *g,       \
+                                   struct dpb_graph_builder *b, uint32_t nclass)
 
 /* Images that are not square, padding on one side, more than 16 channels that are no multiple of
  * it, windows wider than the channels; the input used twice and normalised, a node added to itself,
  * used by two concats, and by one alone. */
-static dpb_status build_odd(const void *options, const struct dpb_graph_ops *g,
-                            struct dpb_graph_builder *b, uint32_t nclass)
+MIXTURE(odd, 5, 3, 13, 10)
 {
     (void)options;
     const struct dpb_conv_args wide = {.channels = 37, .kernel_h = 2, .kernel_w = 3, .bias = true};
@@ -160,12 +167,9 @@ static dpb_status build_odd(const void *options, const struct dpb_graph_ops *g,
     return DPB_OK;
 }
 
-const struct dpb_model_ops dpb_network_odd = {.describe = describe_odd, .build = build_odd};
-
 /* The same code where nothing is round: a window off the image on one side, full and partial
  * vectors of channels, taps that are no multiple of three. */
-static dpb_status build_uneven(const void *options, const struct dpb_graph_ops *g,
-                               struct dpb_graph_builder *b, uint32_t nclass)
+MIXTURE(uneven, 4, 2, 64, 70)
 {
     (void)options;
     const struct dpb_conv_args conv = {
@@ -176,21 +180,11 @@ static dpb_status build_uneven(const void *options, const struct dpb_graph_ops *
     return DPB_OK;
 }
 
-static void describe_uneven(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){.input = {2, 64, 70}, .nclass = 10, .batch = 4};
-}
-
-const struct dpb_model_ops dpb_network_uneven = {.describe = describe_uneven,
-                                                 .build = build_uneven};
-
 /* Weights' gradients in bf16 where nothing is round: an odd number of pixels, more of them than are
  * summed at once; channels of one lane and less, of several groups, panels that are not full; a
  * window with a stride and padding on one side. The first weights are those of a batch-norm whose
  * steps are the ReLU's. */
-static dpb_status build_pairs(const void *options, const struct dpb_graph_ops *g,
-                              struct dpb_graph_builder *b, uint32_t nclass)
+MIXTURE(pairs, 5, 3, 37, 31)
 {
     (void)options;
     const struct dpb_conv_args few = {.channels = 17, .kernel_h = 3};
@@ -211,16 +205,7 @@ static dpb_status build_pairs(const void *options, const struct dpb_graph_ops *g
     return DPB_OK;
 }
 
-static void describe_pairs(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){.input = {3, 37, 31}, .nclass = 10, .batch = 5};
-}
-
-const struct dpb_model_ops dpb_network_pairs = {.describe = describe_pairs, .build = build_pairs};
-
-static dpb_status build_grouped(const void *options, const struct dpb_graph_ops *g,
-                                struct dpb_graph_builder *b, uint32_t nclass)
+MIXTURE(grouped, 5, 3, 21, 18)
 {
     (void)options;
     const struct dpb_conv_args image = {.channels = 24, .kernel_h = 5, .groups = 3, .bias = true};
@@ -248,15 +233,6 @@ static dpb_status build_grouped(const void *options, const struct dpb_graph_ops 
     g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
     return DPB_OK;
 }
-
-static void describe_grouped(const void *options, struct dpb_model_info *info)
-{
-    (void)options;
-    *info = (struct dpb_model_info){.input = {3, 21, 18}, .nclass = 10, .batch = 5};
-}
-
-const struct dpb_model_ops dpb_network_grouped = {.describe = describe_grouped,
-                                                  .build = build_grouped};
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
