@@ -113,7 +113,10 @@ static void expect_block(const struct dpb_proving *proof, uint64_t at, uint64_t 
         return;
     const double weight_unit = dpb_proof_roundoff(exchange->layout.weight_type);
     const double unit = fmax(dpb_proof_roundoff(exchange->layout.gradient_type), weight_unit);
-    const double moved = (n_workers + 1.0 + contract->roundings) * unit * coefficient;
+    /* Rate and scale are rounded, too, and in each step a weight that has moved. */
+    const double moved =
+        ((n_workers + 1.0 + contract->roundings) * unit + (proof->n_steps + 2.0) * weight_unit) *
+        coefficient;
     const double rested = (proof->n_steps + contract->roundings) * weight_unit;
     for (uint64_t i = 0; i < count; i++)
         expected->bound[i] = moved * magnitude[i] + rested * (before ? fabs(before[i]) : 0.0);

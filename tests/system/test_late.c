@@ -185,6 +185,16 @@ static void test_oracle(void **state)
     training_free(&training);
 }
 
+/* A scale that fp32 rounds is no mistake. */
+TEST(test_rounded_scale)
+{
+    struct training training;
+    train(&training, "comm.name=shm run.workers=2 run.accumulate=3 comm.late=1 run.prove=yes "
+                     "model.name=tiny run.precision=fp32 comm.bucket=1000");
+    expect_verified(&training);
+    training_free(&training);
+}
+
 /* ---- mistakes ------------------------------------------------------------------------------ */
 
 /* A proof makes three steps with gradients and one without, so training begins with exchange 8. */
