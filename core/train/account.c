@@ -18,6 +18,7 @@ struct interval {
 struct series {
     struct interval *at;
     uint64_t n; /* may exceed the capacity: the rest was dropped */
+    uint64_t n_later;
 };
 
 enum { EXPOSED, UPDATE, COMM, WAIT, N_SERIES };
@@ -99,8 +100,10 @@ static uint64_t make_union(struct series *series, struct interval step)
     if (series->n > n)
         account.journal->dropped_spans += series->n - n;
     sort(series->at, n);
+    series->n_later = 0;
     for (uint64_t i = 0; i < n; i++) {
         struct interval one = series->at[i];
+        series->n_later += account.by_device && one.begin >= step.end;
         one.begin = one.begin > step.begin ? one.begin : step.begin;
         one.end = one.end < step.end ? one.end : step.end;
         if (one.end <= one.begin)
@@ -112,7 +115,7 @@ static uint64_t make_union(struct series *series, struct interval step)
             series->at[kept++] = one;
         }
     }
-    series->n = 0;
+    series->n = n;
     return kept;
 }
 
@@ -143,6 +146,23 @@ static int64_t intersection(const struct interval *a, uint64_t n_a, const struct
 
 /* ---- a step -------------------------------------------------------------------------------- */
 
+/* What lies behind the end of a step of the device is the next one's: with comm.late the host may
+ * hear of it before it hears of the step. With the lock. */
+static void split(struct series *series, int64_t end_ns)
+{
+    const uint64_t n = series->n < account.capacity ? series->n : account.capacity;
+    for (uint64_t i = 0; i < n; i++)
+        if (series->at[i].begin < end_ns && series->at[i].end > end_ns)
+            append(series, end_ns, series->at[i].end);
+}
+
+static void drop_earlier(struct series *series)
+{
+    const uint64_t first = series->n - series->n_later;
+    memmove(series->at, series->at + first, series->n_later * sizeof *series->at);
+    series->n = series->n_later;
+}
+
 /* Of a record whose begin and length are known: empties the series into what they say of its step;
  * the time that was exposed. */
 static int64_t take_series(struct dpb_record *record)
@@ -150,6 +170,8 @@ static int64_t take_series(struct dpb_record *record)
     struct series *series = account.series;
     struct interval step = {record->begin_ns, record->begin_ns + record->step_ns};
     pthread_mutex_lock(&series_lock);
+    for (int s = 0; s < N_SERIES && account.by_device; s++)
+        split(&series[s], step.end);
     uint64_t n_exposed = make_union(&series[EXPOSED], step);
     uint64_t n_update = make_union(&series[UPDATE], step);
     uint64_t n_comm = make_union(&series[COMM], step);
@@ -160,6 +182,8 @@ static int64_t take_series(struct dpb_record *record)
                              intersection(series[COMM].at, n_comm, series[EXPOSED].at, n_exposed);
     record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
     const int64_t exposed_ns = length(series[EXPOSED].at, n_exposed);
+    for (int s = 0; s < N_SERIES; s++)
+        drop_earlier(&series[s]);
     account.n_taken++;
     pthread_mutex_unlock(&series_lock);
     return exposed_ns;

@@ -35,6 +35,8 @@ static const char *capture_refusal(const struct dpb_exchange *exchange)
         return "no backward is done";
     if (run->precision == DPB_PRECISION_FP16)
         return "run.precision = fp16, where the host sees the gradients before they are exchanged";
+    if (exchange->experiment->settings.comm.late > 0)
+        return "comm.late = 1, where an exchange outlasts the step that a graph is of";
     if (run->profile)
         return "run.profile = yes";
     if (!exchange->engine.ops->no_capture)

@@ -12,6 +12,7 @@ uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
     const struct dpb_settings *settings = &experiment->settings;
     uint64_t n = experiment->graph->n_elements, arena = n * dpb_dtype_size(experiment->weight_type);
     uint64_t total = arena + n * dpb_dtype_size(experiment->gradient_type);
+    total *= 1 + (uint64_t)settings->comm.late;
     if (!dpb_experiment_arenas_on_device(experiment) || settings->run.mode == DPB_MODE_COMM)
         return 0;
     total += dpb_optimizer_states(&settings->optimizer) * arena;

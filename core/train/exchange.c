@@ -7,8 +7,6 @@
  * on to the next step's input. Where the device captures a step's exchange with its backward, all
  * of this is done once, into the graph; each launch of the graph takes its place.
  */
-#include <stdlib.h>
-
 #include "base/log.h"
 #include "train/account.h"
 #include "train/exchange.h"
@@ -16,11 +14,6 @@
 
 /* Between the device's ops: long enough for a piece of work, short against an op. */
 static const int64_t progress_budget_ns = 500000;
-
-static uint64_t minimum(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- an exchange --------------------------------------------------------------------------- */
 
@@ -52,28 +45,13 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
     return status;
 }
 
-static dpb_status hand_over_buckets(struct dpb_exchange *exchange, uint64_t frontier,
-                                    struct dpb_event *event)
-{
-    const struct dpb_arenas *arenas = &exchange->arenas;
-    while (exchange->next_bucket < arenas->n_buckets &&
-           minimum((exchange->next_bucket + 1) * arenas->bucket_elements,
-                   exchange->layout.n_elements) <= frontier) {
-        int64_t entered_ns = dpb_account_enter();
-        dpb_trace_mark(DPB_TRACE_READY, exchange->next_bucket);
-        dpb_status status = exchange->ops->ready(exchange->comm, exchange->next_bucket++, event);
-        dpb_account_leave(entered_ns);
-        DPB_TRY(status);
-    }
-    return DPB_OK;
-}
-
 dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
                               struct dpb_event *event)
 {
     if (!event)
         dpb_account_ready(frontier);
-    return exchange->is_late ? DPB_OK : hand_over_buckets(exchange, frontier, event);
+    exchange->final = event;
+    return exchange->is_late ? DPB_OK : dpb_staging_give(exchange, frontier, event);
 }
 
 static dpb_status make_progress(struct dpb_exchange *exchange, int64_t budget_ns)
@@ -87,11 +65,12 @@ static dpb_status make_progress(struct dpb_exchange *exchange, int64_t budget_ns
 dpb_status dpb_exchange_move(void *exchange_)
 {
     struct dpb_exchange *exchange = exchange_;
-    if (exchange->pump.running || (exchange->next_bucket == 0 && !exchange->pending))
-        return DPB_OK; /* nothing was handed over yet, nor is left of the last step */
-    if (exchange->is_late && dpb_events.poll(exchange->pending))
-        return DPB_OK;
-    return make_progress(exchange, progress_budget_ns);
+    /* Was something handed over, or is it left of the last step? */
+    const bool has_work = exchange->is_late
+                              ? exchange->pending && !dpb_events.poll(exchange->pending)
+                              : exchange->next_bucket > 0 || exchange->pending;
+    return has_work && !exchange->pump.running ? make_progress(exchange, progress_budget_ns)
+                                               : DPB_OK;
 }
 
 dpb_status dpb_exchange_look(void *exchange_, bool *cancelled)
@@ -124,7 +103,7 @@ dpb_status dpb_exchange_passed(const struct dpb_exchange *exchange, dpb_status s
 
 dpb_status dpb_exchange_give_up(struct dpb_exchange *exchange)
 {
-    return hand_over_buckets(exchange, exchange->layout.n_elements, NULL);
+    return dpb_staging_give(exchange, exchange->layout.n_elements, NULL);
 }
 
 /* All of the exchange is enqueued: so is the next forward, behind it. */
@@ -150,21 +129,22 @@ static dpb_status settle_times(struct dpb_exchange *exchange)
 static dpb_status finish(struct dpb_exchange *exchange, struct dpb_event *done)
 {
     if (exchange->takes_events)
-        return hand_over(exchange, done);
-    if (exchange->pump.running)
-        return dpb_pump_await(&exchange->pump, done);
-    return dpb_exchange_await(exchange, done);
+        DPB_TRY(hand_over(exchange, done));
+    else
+        DPB_TRY(dpb_pump_await(exchange, done));
+    return dpb_optimizer_watch(exchange->optimizer, done);
 }
 
 static dpb_status end_step(struct dpb_exchange *exchange)
 {
     struct dpb_event *done = exchange->replayed;
     exchange->replayed = NULL;
+    if (exchange->is_late)
+        DPB_TRY(dpb_late_turn(exchange));
     if (!done)
         DPB_TRY(exchange->ops->end(exchange->comm, &done));
     DPB_TRY(settle_times(exchange));
-    DPB_TRY(finish(exchange, done));
-    return dpb_optimizer_watch(exchange->optimizer, done);
+    return exchange->is_late ? dpb_late_leave(exchange, done) : finish(exchange, done);
 }
 
 /* The end of a step, in exposed time. */
@@ -182,18 +162,22 @@ dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
 {
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
     exchange->may_stop = false; /* evaluations are passes, too */
-    dpb_status status = expose(exchange, exchange->is_late ? dpb_late_turn : end_step);
+    dpb_status status = expose(exchange, end_step);
     exchange->engine.weights_changed = true;
     return status;
 }
 
 dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
 {
+    const bool under_way = exchange->pending != NULL;
+    if (exchange->is_late && exchange->takes_events && under_way) /* the step's: its wait, too */
+        DPB_TRY(exchange->engine.ops->follow(exchange->engine.program, exchange->pending));
+    DPB_TRY(expose(exchange, dpb_late_settle));
     if (!exchange->memory.on_device)
-        return expose(exchange, dpb_late_settle);
+        return DPB_OK;
     if (exchange->pending)
         DPB_TRY(dpb_exchange_await(exchange, exchange->pending));
-    if (exchange->pending) /* it sees that, too, and reports its spans */
+    if (under_way) /* it sees that, too, and reports its spans */
         DPB_TRY(exchange->ops->progress(exchange->comm, 0));
     exchange->pending = NULL;
     if (exchange->engine.program)
@@ -214,76 +198,6 @@ dpb_status dpb_exchange_pause(struct dpb_exchange *exchange)
     return settle_times(exchange);
 }
 
-/* ---- gradients on their way ---------------------------------------------------------------- */
-
-void dpb_staging_begin(struct dpb_exchange *exchange, uint32_t micro_batch)
-{
-    exchange->staging.micro_batch = micro_batch;
-    exchange->staging.n_staged = 0;
-}
-
-/* What is between the device's gradients and the communicator's: each only where it is needed. */
-struct transfer {
-    bool sums, first; /* over the micro-batches; of which this is the first */
-    bool casts;       /* to the communicator's type, in the last of them */
-    void *device, *summed, *given;
-    uint64_t n;
-};
-
-/* Elements [begin, end) of this micro-batch's gradient are final. */
-static struct transfer transfer_of(const struct dpb_exchange *exchange, uint64_t begin,
-                                   uint64_t end, bool last)
-{
-    dpb_dtype type = exchange->layout.weight_type, comm_type = exchange->layout.gradient_type;
-    size_t at = begin * dpb_dtype_size(type);
-    return (struct transfer){.sums = exchange->staging.summed != exchange->staging.device,
-                             .first = exchange->staging.micro_batch == 0,
-                             .casts = last && comm_type != type,
-                             .device = (char *)exchange->staging.device + at,
-                             .summed = (char *)exchange->staging.summed + at,
-                             .given =
-                                 (char *)exchange->gradients + begin * dpb_dtype_size(comm_type),
-                             .n = end - begin};
-}
-
-static dpb_status get_staged_event(struct dpb_exchange *exchange, struct dpb_event **event)
-{
-    size_t n = exchange->staging.n_events;
-    if (exchange->staging.next_event == n) { /* in the first step */
-        struct dpb_event **more = realloc(exchange->staging.events, (n + 1) * sizeof *more);
-        if (!more)
-            return dpb_fail(DPB_NO_MEMORY, "no memory for the events of a step");
-        exchange->staging.events = more;
-        DPB_TRY(exchange->memory.place->ops->new_event(exchange->memory.place->device, &more[n]));
-        exchange->staging.n_events++;
-    }
-    *event = exchange->staging.events[exchange->staging.next_event++];
-    return DPB_OK;
-}
-
-/* Enqueued behind *event (NULL: at once); *event then fires when the work is done (NULL: it is). */
-static dpb_status stage(struct dpb_exchange *exchange, const struct transfer *s,
-                        struct dpb_event **event)
-{
-    const struct dpb_queue_ops *ops = exchange->memory.place->ops;
-    struct dpb_queue *queue = exchange->memory.queue;
-    dpb_dtype type = exchange->layout.weight_type;
-    if (!s->sums && !s->casts)
-        return DPB_OK;
-    if (*event)
-        DPB_TRY(ops->await(queue, *event));
-    if (s->sums && s->first)
-        DPB_TRY(ops->copy(queue, s->summed, s->device, s->n * dpb_dtype_size(type)));
-    else if (s->sums)
-        DPB_TRY(ops->axpby(queue, type, 1.0, s->device, 1.0, s->summed, s->n));
-    if (s->casts)
-        DPB_TRY(ops->cast(queue, exchange->layout.gradient_type, s->given, type, s->summed, s->n));
-    if (!exchange->memory.on_device) /* the host has done it */
-        return DPB_OK;
-    DPB_TRY(get_staged_event(exchange, event));
-    return ops->record(queue, *event);
-}
-
 static dpb_status wait_for(struct dpb_event **event)
 {
     const struct dpb_wait wait = {.step = dpb_world_step(), .purpose = "the device's gradients"};
@@ -301,12 +215,9 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
 {
     struct dpb_exchange *exchange = context;
     bool last = exchange->staging.micro_batch + 1 == exchange->experiment->accumulate;
-    const struct transfer s = transfer_of(exchange, exchange->staging.n_staged, frontier, last);
     if (!exchange->takes_events)
         DPB_TRY(wait_for(&event));
-    if (frontier > exchange->staging.n_staged)
-        DPB_TRY(stage(exchange, &s, &event));
-    exchange->staging.n_staged = frontier;
+    DPB_TRY(dpb_staging_pass(exchange, frontier, last, &event));
     if (!last && event && frontier == exchange->layout.n_elements)
         return exchange->engine.ops->follow(exchange->engine.program, event);
     if (!last)

@@ -2,8 +2,8 @@
  * exchange.h - a rank's strategy, opened on a layout, with its arenas; what happens in a step
  * between the device and the strategy; and core's own access to the weights between steps.
  *
- * connect.c opens and closes it, exchange.c and pump.c are a step's exchange, late.c is that of
- * comm.late, access.c is core's access. Training and `dpbench comm` both work with one.
+ * connect.c opens and closes it, staging.c, exchange.c and pump.c are a step's exchange, late.c is
+ * that of comm.late, access.c is core's access. Training and `dpbench comm` both work with one.
  */
 #ifndef DPB_CORE_TRAIN_EXCHANGE_H
 #define DPB_CORE_TRAIN_EXCHANGE_H
@@ -74,6 +74,7 @@ struct dpb_exchange {
      * their pass between two ops. What a GPU has been given it does to the end. */
     bool may_stop;
     bool given_up;              /* it drops them: what is left of the step is left out */
+    struct dpb_event *final;    /* the step's gradients are final when it fires; NULL: they are */
     struct dpb_event *pending;  /* the weights are new when it fires; NULL: they are */
     struct dpb_event *replayed; /* what the strategy's `replay` gave; NULL: no launch was it */
 };
@@ -97,17 +98,31 @@ dpb_status dpb_staging_open(struct dpb_exchange *exchange);
  * harmless. */
 void dpb_exchange_leave(struct dpb_exchange *exchange);
 
-/* ---- exchange.c ---------------------------------------------------------------------------- */
+/* ---- staging.c ----------------------------------------------------------------------------- */
 
 /* Before the backward of a step's micro-batch. */
 void dpb_staging_begin(struct dpb_exchange *exchange, uint32_t micro_batch);
+/* The micro-batch's elements below `frontier` are final once *event (NULL: at once) fires. `last`:
+ * there is no further micro-batch. *event then fires when they have passed (NULL: they have). */
+dpb_status dpb_staging_pass(struct dpb_exchange *exchange, uint64_t frontier, bool last,
+                            struct dpb_event **event);
+/* Arenas on a device: *event fires when what core's queue was given is done. It is recorded anew in
+ * a later step. */
+dpb_status dpb_staging_fence(struct dpb_exchange *exchange, struct dpb_event **event);
+/* Hands over to the strategy the buckets that end within the first `frontier` elements, which are
+ * final once `event` (NULL: at once) fires. */
+dpb_status dpb_staging_give(struct dpb_exchange *exchange, uint64_t frontier,
+                            struct dpb_event *event);
+
+/* ---- exchange.c ---------------------------------------------------------------------------- */
+
 /* What the device calls back during a pass. */
 struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange);
 /* Tells the communicator that an exchange with these parameters begins. */
 dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rate, double scale,
                               bool plain);
-/* All buckets that end within the first `frontier` elements are ready, once `event` (NULL: at once)
- * fires. */
+/* The first `frontier` elements are final, once `event` (NULL: at once) fires: hands over the
+ * buckets that end within them, but with comm.late. */
 dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
                               struct dpb_event *event);
 /* Between the device's ops, on the loop's thread: a piece of what the strategy can do now. Takes a
@@ -141,8 +156,10 @@ dpb_status dpb_late_open(struct dpb_exchange *exchange);
 void dpb_late_close(struct dpb_exchange *exchange);
 /* The weights that were loaded are those of the next forward. */
 dpb_status dpb_late_load(struct dpb_exchange *exchange);
-/* In place of `end`: the exchange before this one is waited for, and this one begins. */
+/* Before `end`: the exchange before this one is waited for, and this one begins. */
 dpb_status dpb_late_turn(struct dpb_exchange *exchange);
+/* Behind `end`, which gave `done`: the exchange goes on in the next step. */
+dpb_status dpb_late_leave(struct dpb_exchange *exchange, struct dpb_event *done);
 /* Waits for the exchange under way; the weights of the next forward stay as they are. */
 dpb_status dpb_late_settle(struct dpb_exchange *exchange);
 
@@ -153,10 +170,11 @@ dpb_status dpb_exchange_await(struct dpb_exchange *exchange, struct dpb_event *d
 /* Nothing where run.comm_cores = 0. */
 dpb_status dpb_pump_start(struct dpb_exchange *exchange);
 void dpb_pump_stop(struct dpb_pump *pump);
-/* A step has begun; its `end` gave `done`; and the step's exchange is waited for. */
+/* A step has begun; its `end` gave `done`; and the step's exchange is waited for, on the loop's
+ * thread where no pump runs. */
 void dpb_pump_kick(struct dpb_pump *pump);
 void dpb_pump_end(struct dpb_pump *pump, struct dpb_event *done);
-dpb_status dpb_pump_await(struct dpb_pump *pump, struct dpb_event *done);
+dpb_status dpb_pump_await(struct dpb_exchange *exchange, struct dpb_event *done);
 
 /* ---- access.c ------------------------------------------------------------------------------ */
 

@@ -9,6 +9,10 @@
  *     the strategy's gradients <- gradients        of step n
  *     begin the exchange of step n; wait for nothing
  *
+ * The copies are work of core's queue. On a device with a strategy that takes events they are
+ * enqueued behind backward, and the next forward and the exchange behind them. The host waits for
+ * the exchange of step n - 1 there, too: that exchange has had all of step n on the device.
+ *
  * So forward n + 1 uses weights that lack the gradients of step n, and no others. A worker may
  * begin a step before all have handed over the gradients of the last, never of the one before. The
  * contract's lead stays 0: the control word allows for this (control.h), and workers end together.
@@ -76,7 +80,7 @@ void dpb_late_close(struct dpb_exchange *exchange)
     exchange->is_late = false;
 }
 
-/* The weights of the next forward: all that has reached the strategy's. */
+/* The weights of the next forward: all that has reached the strategy's. Enqueued. */
 static dpb_status take_weights(struct dpb_exchange *exchange)
 {
     return exchange->memory.place->ops->copy(exchange->memory.queue, exchange->weights,
@@ -86,7 +90,10 @@ static dpb_status take_weights(struct dpb_exchange *exchange)
 
 dpb_status dpb_late_load(struct dpb_exchange *exchange)
 {
-    return exchange->is_late ? take_weights(exchange) : DPB_OK;
+    if (!exchange->is_late)
+        return DPB_OK;
+    DPB_TRY(take_weights(exchange));
+    return exchange->memory.place->ops->drain(exchange->memory.queue);
 }
 
 dpb_status dpb_late_settle(struct dpb_exchange *exchange)
@@ -96,23 +103,34 @@ dpb_status dpb_late_settle(struct dpb_exchange *exchange)
         return DPB_OK;
     exchange->pending = NULL;
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
-    return exchange->pump.running ? dpb_pump_await(&exchange->pump, done)
-                                  : dpb_exchange_await(exchange, done);
+    DPB_TRY(dpb_pump_await(exchange, done));
+    return dpb_optimizer_watch(exchange->optimizer, done);
 }
 
-/* Bucket by bucket: the first ones are on their way while others are copied. */
+/* The copies were enqueued; *event (NULL: they are done) goes with their buckets. */
+static dpb_status end_copies(struct dpb_exchange *exchange, struct dpb_event **event)
+{
+    *event = NULL;
+    if (!exchange->takes_events)
+        return exchange->memory.place->ops->drain(exchange->memory.queue);
+    DPB_TRY(dpb_staging_fence(exchange, event));
+    return exchange->engine.ops->follow(exchange->engine.program, *event);
+}
+
+/* On the host bucket by bucket: the first ones are on their way while others are copied. */
 static dpb_status give_gradients(struct dpb_exchange *exchange)
 {
-    const struct dpb_queue_ops *ops = exchange->memory.place->ops;
-    const uint64_t all = bytes_of(exchange, exchange->layout.gradient_type);
-    const uint64_t bucket_bytes =
-        exchange->arenas.bucket_elements * dpb_dtype_size(exchange->layout.gradient_type);
-    for (uint64_t bucket = 0, at = 0; at < all; bucket++, at += bucket_bytes) {
-        DPB_TRY(ops->copy(exchange->memory.queue, (char *)exchange->arenas.gradients + at,
-                          (const char *)exchange->gradients + at,
-                          all - at < bucket_bytes ? all - at : bucket_bytes));
-        dpb_trace_mark(DPB_TRACE_READY, bucket);
-        DPB_TRY(exchange->ops->ready(exchange->comm, bucket, NULL));
+    const uint64_t size = dpb_dtype_size(exchange->layout.gradient_type);
+    const uint64_t all = exchange->layout.n_elements;
+    const uint64_t most = exchange->memory.on_device ? all : exchange->arenas.bucket_elements;
+    for (uint64_t at = 0, n; at < all; at += n) {
+        struct dpb_event *event;
+        n = all - at < most ? all - at : most;
+        DPB_TRY(exchange->memory.place->ops->copy(
+            exchange->memory.queue, (char *)exchange->arenas.gradients + at * size,
+            (const char *)exchange->gradients + at * size, n * size));
+        DPB_TRY(end_copies(exchange, &event));
+        DPB_TRY(dpb_staging_give(exchange, at + n, event));
     }
     return DPB_OK;
 }
@@ -121,13 +139,19 @@ dpb_status dpb_late_turn(struct dpb_exchange *exchange)
 {
     DPB_TRY(dpb_late_settle(exchange));
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX); /* nor does it wait for a peer any more */
+    if (exchange->final)
+        DPB_TRY(exchange->memory.place->ops->await(exchange->memory.queue, exchange->final));
     DPB_TRY(take_weights(exchange));
     DPB_TRY(exchange->ops->begin(exchange->comm, &exchange->step));
     if (exchange->pump.running)
         dpb_pump_kick(&exchange->pump);
-    DPB_TRY(give_gradients(exchange));
-    DPB_TRY(exchange->ops->end(exchange->comm, &exchange->pending));
+    return give_gradients(exchange);
+}
+
+dpb_status dpb_late_leave(struct dpb_exchange *exchange, struct dpb_event *done)
+{
+    exchange->pending = done;
     if (exchange->pump.running)
-        dpb_pump_end(&exchange->pump, exchange->pending);
+        dpb_pump_end(&exchange->pump, done);
     return DPB_OK;
 }

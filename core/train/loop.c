@@ -149,10 +149,13 @@ static dpb_status all_left(struct dpb_trainer *t, bool *is_over)
 
 /* comm.late: the timed steps wait for as many exchanges as they begin. Where the first of them has
  * waited for the last exchange of warm-up, no step waits for the last one. */
-static void end_account_if_paid(const struct dpb_trainer *t)
+static dpb_status end_account_if_paid(const struct dpb_trainer *t)
 {
-    if (t->course.paid)
-        dpb_account_end();
+    const struct dpb_exchange *exchange = &t->exchange;
+    if (!t->course.paid)
+        return DPB_OK;
+    dpb_account_end();
+    return exchange->takes_events ? exchange->engine.ops->drain(exchange->engine.program) : DPB_OK;
 }
 
 /* Evaluation and checkpoint, where this step begins with one. */
@@ -165,7 +168,7 @@ static dpb_status pause_training(struct dpb_trainer *t, bool *stop)
     if (t->course.step == t->course.first_step || (!evaluates && !saves))
         return DPB_OK;
     if (*stop)
-        end_account_if_paid(t);
+        DPB_TRY(end_account_if_paid(t));
     DPB_TRY(dpb_exchange_pause(&t->exchange));
     if (t->control.apart) {
         if ((t->course.last_actions & DPB_ACTION_STOP) || t->course.step > t->course.stop_at)
@@ -333,7 +336,7 @@ static dpb_status exchange_if_finite(struct dpb_trainer *t, double rate, double 
 static dpb_status end_training(struct dpb_trainer *t)
 {
     bool interrupted;
-    end_account_if_paid(t);
+    DPB_TRY(end_account_if_paid(t));
     DPB_TRY(dpb_exchange_pause(&t->exchange));
     DPB_TRY(look_for_nan(t, 0.0)); /* what the last updates have found */
     dpb_gpu_end(&t->journal->gpu);

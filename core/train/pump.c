@@ -114,11 +114,14 @@ void dpb_pump_end(struct dpb_pump *pump, struct dpb_event *done)
     __atomic_store_n(&pump->done, done, __ATOMIC_RELEASE);
 }
 
-dpb_status dpb_pump_await(struct dpb_pump *pump, struct dpb_event *done)
+dpb_status dpb_pump_await(struct dpb_exchange *exchange, struct dpb_event *done)
 {
+    struct dpb_pump *pump = &exchange->pump;
     const struct dpb_wait wait = {.timeout_ns = DPB_FOREVER, /* the strategy's own waits have one */
                                   .step = dpb_world_step(),
                                   .purpose = "the communication thread"};
+    if (!pump->running)
+        return dpb_exchange_await(exchange, done);
     dpb_pump_end(pump, done);
     dpb_world_show_aside(true);
     const dpb_status status = dpb_events.wait(pump->idle, &wait);

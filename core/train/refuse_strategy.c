@@ -191,12 +191,6 @@ static dpb_status check_late(const struct dpb_experiment *experiment)
                         "gradients overflow: the step before would be more than one late; take "
                         "another precision",
                         place);
-    if (dpb_experiment_arenas_on_device(experiment))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm.late = 1 needs weights and gradients on the host, and comm '%s' "
-                        "keeps them in the memory of device '%s'; leave comm.late out, or take "
-                        "another comm.name",
-                        place, settings->comm.name, settings->device.name);
     return DPB_OK;
 }
 

@@ -18,6 +18,8 @@ _Static_assert((int)DPB_SAFETENSORS_PIECE == (int)DPB_STORE_VALUE_BYTES, "a piec
 struct dpb_saved_source {
     char name[NAME_BYTES];
     uint32_t rank;
+    const struct dpb_arena_memory *memory; /* `next` lies in a device's; NULL: on the host */
+    const char *next;
 };
 
 static const char *comm_of(const struct dpb_experiment *x)
@@ -87,6 +89,12 @@ static struct dpb_safetensor tensor_of(const struct dpb_experiment *x,
                                    .memory = array->memory};
 }
 
+/* Strategies' own arrays are the host's. */
+static bool is_on_device(const struct dpb_exchange *exchange, const void *memory)
+{
+    return exchange->memory.on_device && memory == exchange->weights;
+}
+
 void dpb_saved_warn(const struct dpb_exchange *exchange)
 {
     const struct dpb_contract *contract = &exchange->plan.contract;
@@ -102,6 +110,15 @@ void dpb_saved_warn(const struct dpb_exchange *exchange)
 }
 
 /* ---- saving -------------------------------------------------------------------------------- */
+
+static dpb_status fetch_from_device(void *context, void *piece, size_t bytes)
+{
+    struct dpb_saved_source *source = context;
+    const struct dpb_queue_ops *ops = source->memory->place->ops;
+    DPB_TRY(ops->copy(source->memory->queue, piece, source->next, bytes));
+    source->next += bytes;
+    return ops->drain(source->memory->queue);
+}
 
 static dpb_status fetch(void *context, void *piece, size_t bytes)
 {
@@ -136,6 +153,12 @@ dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensor
             tensor->memory = rank == 0 ? tensor->memory : NULL;
             tensor->fetch = fetch;
             tensor->context = source;
+            if (rank == 0 && is_on_device(exchange, tensor->memory)) {
+                source->memory = &exchange->memory;
+                source->next = tensor->memory;
+                tensor->memory = NULL;
+                tensor->fetch = fetch_from_device;
+            }
         }
     return DPB_OK;
 }
@@ -269,9 +292,19 @@ dpb_status dpb_saved_check(const struct dpb_experiment *x)
     return lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
 }
 
-static dpb_status read_arrays(const struct dpb_exchange *exchange,
-                              const struct dpb_safetensors *file, const struct dpb_saved *saved,
-                              struct lost *missing)
+static dpb_status read_array(struct dpb_exchange *exchange, const struct dpb_safetensors *file,
+                             struct dpb_safetensor tensor)
+{
+    void *memory = tensor.memory;
+    if (!is_on_device(exchange, memory))
+        return dpb_safetensors_read(file, &tensor);
+    DPB_TRY(dpb_arena_edit(exchange, memory, &tensor.memory));
+    DPB_TRY(dpb_safetensors_read(file, &tensor));
+    return dpb_arena_commit(exchange, memory, dpb_arena_bytes(exchange, tensor.type));
+}
+
+static dpb_status read_arrays(struct dpb_exchange *exchange, const struct dpb_safetensors *file,
+                              const struct dpb_saved *saved, struct lost *missing)
 {
     for (uint32_t i = 0; i < saved->n; i++) {
         const struct dpb_saved_array *array = &saved->arrays[i];
@@ -283,7 +316,7 @@ static dpb_status read_arrays(const struct dpb_exchange *exchange,
         if (!dpb_safetensors_has(file, name) && missing->n++ == 0)
             snprintf(missing->first, sizeof missing->first, "%s", name);
         else if (dpb_safetensors_fits(file, &tensor) && array->memory) /* else told as lost */
-            DPB_TRY(dpb_safetensors_read(file, &tensor));
+            DPB_TRY(read_array(exchange, file, tensor));
     }
     return DPB_OK;
 }

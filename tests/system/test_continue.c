@@ -1,4 +1,4 @@
-/* needs: threads */
+/* needs: threads stand-in */
 /*
  * test_continue.c - a training that is saved and continued is the one that never stopped: with the
  * same setup bit for bit, with other workers, strategies, precisions and devices but for rounding.
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lib/sandbox.h"
+#include "lib/stand_in.h"
 #include "lib/test.h"
 #include "lib/training.h"
 
@@ -120,11 +121,25 @@ static const struct setup cpu_setups[] = {
      "comm.name=shm run.workers=2 device.name=cpu run.precision=bf16 comm.gradient=bf16", false},
 };
 
+/* The last one needs NCCL. */
+static const struct setup gpu_setups[] = {
+    {"replicated on GPUs, one step late",
+     "comm.name=replicated comm.late=1 run.workers=3 comm.bucket=1kB device.name=cuda "
+     "device.tuning=no device.ids=0,1,0",
+     false},
+    {"nccl, one step late",
+     "comm.name=nccl comm.host_ids=rank comm.late=1 run.workers=2 run.accumulate=2 "
+     "device.name=cuda device.tuning=no device.ids=0,0",
+     false},
+};
+
 static void test_same_setup(void **state)
 {
     const struct setup *setup = *state;
     struct command whole, part;
     char settings[1024];
+    if (strstr(setup->settings, "device.name=cuda"))
+        use_stand_in(true);
     snprintf(settings, sizeof settings,
              "%s run.steps=%d checkpoint.save=whole.safetensors checkpoint.at=%d,%d",
              setup->settings, STEPS, STOP, STEPS);
@@ -519,5 +534,8 @@ int main(void)
     }
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
         add_case(test_refused, &refusals[i], "refused: %s", refusals[i].settings);
+    for (size_t i = 0; i < sizeof gpu_setups / sizeof *gpu_setups; i++)
+        if (have_stand_in(i == 0 ? "device_cuda" : "comm_nccl"))
+            add_case(test_same_setup, &gpu_setups[i], "same setup: %s", gpu_setups[i].name);
     return test_main(setup, sandbox_teardown);
 }

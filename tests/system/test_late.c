@@ -1,8 +1,10 @@
-/* needs: threads */
+/* needs: threads stand-in */
 /*
  * test_late.c - comm.late = 1: the weights of a training are, bit for bit, those of a second
  * implementation that applies each gradient one step late; core finds strategies that lose a
- * gradient, apply it twice or are later than that; and what cannot be late is refused by name.
+ * gradient, apply it twice or are later than that; and what cannot be late is refused by name. With
+ * weights on a GPU, for which the CUDA for tests stands in, the same but for rounding, and the bits
+ * of `shm` on the host.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +13,7 @@
 
 #include "lib/oracle.h"
 #include "lib/says.h"
+#include "lib/stand_in.h"
 #include "lib/test.h"
 #include "lib/training.h"
 
@@ -124,15 +127,15 @@ static void serial_free(struct serial *s)
     oracle_close(&s->oracle);
 }
 
-/* The first tensor with other bits, or, where norms are sums in an order of core's own, with other
- * values; NULL: none. */
+/* The first tensor with other bits, or, where norms are sums in an order of core's own or a GPU
+ * computes in fp32, with other values; NULL: none. */
 static const char *first_difference(const struct serial *s, const struct weights *weights)
 {
-    const double bound = s->clip_norm > 0.0 || s->trust > 0.0 ? 1e-12 : 0.0;
+    const bool by_norms = s->clip_norm > 0.0 || s->trust > 0.0;
+    const double bound = !weights->tensors[0].fp64 ? 1e-5 : by_norms ? 1e-12 : 0.0;
     for (uint32_t t = 0; t < s->oracle.graph->n_tensors; t++) {
         const struct dpb_tensor *tensor = &s->oracle.graph->tensors[t];
         const struct weight_tensor *is = oracle_tensor(weights, "", tensor);
-        assert_true(is->fp64);
         for (uint64_t i = 0; i < is->n_elements; i++) {
             const double expected = s->weights[tensor->offset + i], value = weights_value(is, i);
             if (bound > 0.0 ? !(fabs(value - expected) <= bound * fmax(1.0, fabs(expected)))
@@ -161,28 +164,91 @@ static const char *const forms[] = {
     "comm.name=ring_tcp run.workers=3 comm.bucket=104 optimizer.name=lars optimizer.trust=0.02",
 };
 
-static void test_oracle(void **state)
+static void describe(char settings[1024], const char *form)
 {
-    struct training training;
-    struct serial serial;
-    char settings[1024];
-    snprintf(settings, sizeof settings,
+    snprintf(settings, 1024,
              "%s model.name=tiny run.steps=%d run.batch=2 run.precision=fp64 device.name=reference "
              "data.name=synthetic data.samples=640 data.test_samples=6 optimizer.learning_rate=%g "
              "optimizer.momentum=%g optimizer.weight_decay=%g run.prove=yes comm.late=1",
-             (const char *)*state, STEPS, RATE, MOMENTUM, DECAY);
-    train(&training, "%s", settings);
-    expect_verified(&training);
-    assert_string_equal(json_text_at(training.command.json, "strategy.consistency"), "late(1)");
+             form, STEPS, RATE, MOMENTUM, DECAY);
+}
+
+static void expect_late(const struct training *training)
+{
+    expect_verified(training);
+    assert_string_equal(json_text_at(training->command.json, "strategy.consistency"), "late(1)");
+}
+
+static void expect_oracle(const struct training *training, const char *settings)
+{
+    struct serial serial;
     train_serially(&serial, settings, true);
-    const char *differs = first_difference(&serial, &training.weights);
+    const char *differs = first_difference(&serial, &training->weights);
     if (differs)
-        fail_msg("%s: %s has other bits than one step late", settings, differs);
+        fail_msg("%s: %s is not that of one step late", training->settings, differs);
     serial_free(&serial);
     train_serially(&serial, settings, false); /* a step less late is another training */
-    assert_non_null(first_difference(&serial, &training.weights));
+    assert_non_null(first_difference(&serial, &training->weights));
     serial_free(&serial);
+}
+
+static void test_oracle(void **state)
+{
+    struct training training;
+    char settings[1024];
+    describe(settings, *state);
+    train(&training, "%s", settings);
+    expect_late(&training);
+    expect_oracle(&training, settings);
     training_free(&training);
+}
+
+/* ---- weights on a GPU ---------------------------------------------------------------------- */
+
+struct device_form {
+    const char *settings, *strategy;
+    bool library; /* of NCCL's sums */
+};
+
+/* NCCL's sums of two workers are those of any order. */
+static const struct device_form device_forms[] = {
+    {"run.workers=3 comm.bucket=104 run.accumulate=2", "comm.name=replicated", false},
+    {"run.workers=2 comm.bucket=296 eval.every=3", "comm.name=replicated run.comm_cores=1", false},
+    {"run.workers=3 comm.bucket=296 eval.every=1", "comm.name=ps_gpu", false},
+    {"run.workers=2 comm.bucket=104", "comm.name=nccl comm.host_ids=rank", true},
+    {"run.workers=2 comm.bucket=1000 run.accumulate=3 eval.every=3",
+     "comm.name=nccl comm.host_ids=rank device.graphs=no", true},
+    {"run.workers=2 run.delay=exponential(1ms)",
+     "comm.name=hierarchical comm.inside=nccl comm.host_ids=rank", true},
+};
+
+/* In front of the device that is linked to NVIDIA's libraries. */
+static void use_device(void)
+{
+    char path[512];
+    const char *build = build_directory();
+    snprintf(path, sizeof path, "%s/tests/cuda/plugins:%s/plugins", build, build);
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+}
+
+static void test_device(void **state)
+{
+    static const char cuda[] = "device.name=cuda run.precision=fp32 device.tuning=no "
+                               "device.ids=0,1,0";
+    const struct device_form *form = *state;
+    struct training device, host;
+    char settings[1024], on_host[256];
+    snprintf(on_host, sizeof on_host, "%s comm.name=shm", form->settings);
+    describe(settings, on_host);
+    use_device();
+    train(&host, "%s %s", settings, cuda);
+    train(&device, "%s %s %s", settings, cuda, form->strategy);
+    expect_late(&device);
+    expect_oracle(&device, settings);
+    expect_same_weights(&device, &host, NULL, 0.0);
+    expect_same_losses(&device, &host, 0.0);
+    training_free(&device);
+    training_free(&host);
 }
 
 /* A scale that fp32 rounds is no mistake. */
@@ -301,5 +367,10 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         add_case(test_oracle, forms[i], "%s", forms[i]);
+    /* The last ones: they take the stand-in for the mutants. */
+    for (size_t i = 0; i < sizeof device_forms / sizeof *device_forms; i++)
+        if (have_stand_in(device_forms[i].library ? "comm_nccl" : "device_cuda"))
+            add_case(test_device, &device_forms[i], "%s %s", device_forms[i].strategy,
+                     device_forms[i].settings);
     return test_main(training_setup_mutants, training_teardown);
 }

@@ -260,16 +260,16 @@ TEST_WITH(test_threads, open_account, close_account)
 }
 
 /* By the device: a step's times and spans come when the next one has begun, whose bytes are its
- * own. */
+ * own, and so are spans behind the step. */
 TEST_WITH(test_by_device, open_account, close_account)
 {
     const int64_t t = clock_ns;
-    const struct dpb_device_times times = {.begin_ns = t + 50,
-                                           .exchange_begin_ns = t + 150,
-                                           .forward_ns = 40,
-                                           .backward_ns = 55,
-                                           .exchange_ns = 30,
-                                           .idle_ns = 5};
+    struct dpb_device_times times = {.begin_ns = t + 50,
+                                     .exchange_begin_ns = t + 150,
+                                     .forward_ns = 40,
+                                     .backward_ns = 55,
+                                     .exchange_ns = 30,
+                                     .idle_ns = 5};
     dpb_account_by_device(false);
     dpb_account_begin(0.5);
     assert_false(dpb_account_awaits_device());
@@ -289,6 +289,9 @@ TEST_WITH(test_by_device, open_account, close_account)
     dpb_account_span(0, DPB_PHASE_TRANSFER, t + 120, t + 160); /* 10 of it exposed */
     dpb_account_span(0, DPB_PHASE_UPDATE, t + 160, t + 172);
     dpb_account_span(0, DPB_PHASE_WAIT_PEER, t + 100, t + 105);
+    dpb_account_span(1, DPB_PHASE_TRANSFER, t + 170, t + 190); /* also of the next step */
+    dpb_account_span(1, DPB_PHASE_TRANSFER, t + 200, t + 204); /* of the next step alone */
+    dpb_account_span(1, DPB_PHASE_UPDATE, t + 285, t + 290);
     dpb_account_device(&times);
     assert_false(dpb_account_awaits_device());
     const struct dpb_record *record = last_record();
@@ -307,9 +310,12 @@ TEST_WITH(test_by_device, open_account, close_account)
     assert_true(record->loss == 1.5 && record->learning_rate == 0.5);
     dpb_account_end();
     assert_true(dpb_account_awaits_device());
+    times.begin_ns += 130;
+    times.exchange_begin_ns += 130;
     dpb_account_device(&times);
     assert_int_equal(last_record()->comm_bytes, 9);
-    assert_int_equal(last_record()->comm_hidden_ns, 0); /* spans are the first's */
+    assert_int_equal(last_record()->comm_hidden_ns, 10 + 4);
+    assert_int_equal(last_record()->optimizer_ns, 5);
 }
 
 /* Gradients are final after so much of the step as no communicator code takes. */

@@ -401,6 +401,8 @@ dpb_status cuda_follow(void *program, struct dpb_event *event)
 {
     struct program *p = program;
     DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    if (p->times && cuda_times_idle(p->times)) /* it has followed another already */
+        DPB_TRY(cuda_mark(p, MARK_EXCHANGE, false));
     DPB_TRY(cuda_await(p->device->stream, event));
     p->followed = event;
     return mark(p, MARK_IDLE);

@@ -32,8 +32,9 @@ dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event);
 enum mark { MARK_IDLE, MARK_FORWARD, MARK_BACKWARD, MARK_EXCHANGE, MARK_CAPTURED };
 
 dpb_status cuda_times_open(struct times **times);
-void cuda_times_close(struct times *times);     /* accepts NULL */
-bool cuda_times_run(const struct times *times); /* a step is under way */
+void cuda_times_close(struct times *times);      /* accepts NULL */
+bool cuda_times_run(const struct times *times);  /* a step is under way */
+bool cuda_times_idle(const struct times *times); /* ... and its last mark is MARK_IDLE */
 /* Milliseconds of the fastest of `tries` runs of `work` on the main stream, behind one that is not
  * timed. It waits for them. `node` (may be NULL) and `what` are for messages. */
 dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, const char *what,

@@ -71,6 +71,12 @@ bool cuda_times_run(const struct times *times)
     return current->n > 0 && current->marks[0] == MARK_FORWARD;
 }
 
+bool cuda_times_idle(const struct times *times)
+{
+    const struct marks *current = &times->steps[times->current];
+    return cuda_times_run(times) && current->marks[current->n - 1] == MARK_IDLE;
+}
+
 dpb_status cuda_mark(const struct program *p, enum mark mark, bool first)
 {
     struct times *times = p->times;
