@@ -39,7 +39,8 @@ static const struct dpb_comm_ops ring_tcp_ops = {.open = ring_tcp_open, RING_STR
 
 static const struct dpb_plugin ring_tcp = {
     DPB_PLUGIN_HEAD(COMM, ring_tcp_ops),
-    .capabilities = RING_STRATEGY_CAPABILITIES | DPB_COMM_CODECS | DPB_COMM_ROUNDS,
+    .capabilities =
+        RING_STRATEGY_CAPABILITIES | DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_WHOLE_SHARDS,
     .name = "ring_tcp",
     .version = DPB_VERSION,
     .summary = "replicated, ring all-reduce over TCP: scatter-reduce, then all-gather",

@@ -52,30 +52,44 @@ static dpb_status take_held(struct ring *ring, struct flight *flight)
     return DPB_OK;
 }
 
-void ring_post(struct ring *ring, uint64_t begin, uint64_t n)
+static void post(struct ring *ring, uint64_t begin, uint64_t n, uint32_t first_round)
 {
     struct flight *flight = flight_of(ring, ring->posted);
     assert(ring_has_place(ring));
     *flight = (struct flight){.bucket = ring->posted++,
                               .begin = begin,
                               .n = n,
+                              .first_round = first_round,
+                              .rounds_begun = first_round,
                               .queue = flight->queue,
                               .seen = flight->seen,
                               .waits_from_ns = ring->args.host->now_ns()};
     for (uint32_t i = 0; i < ring->n_seen_words; i++)
         flight->seen[i] = 0;
-    for (uint32_t round = 0; round < n_rounds(ring); round++) {
+    for (uint32_t round = first_round; round < n_rounds(ring); round++) {
         uint32_t incoming = ring_count_chunks(ring, flight, incoming_slice(ring, round));
         flight->n_to_receive += incoming;
         flight->n_to_reduce += reduces(ring, round) ? incoming : 0;
         flight->n_to_send += ring_count_chunks(ring, flight, own_slice(ring, round));
     }
+    const uint32_t first_slice = own_slice(ring, first_round);
     for (uint32_t chunk = 0;
-         n_rounds(ring) > 0 && chunk < ring_count_chunks(ring, flight, own_slice(ring, 0)); chunk++)
-        ring_queue_chunk(ring, flight, 0, chunk);
+         n_rounds(ring) > 0 && chunk < ring_count_chunks(ring, flight, first_slice); chunk++)
+        ring_queue_chunk(ring, flight, first_round, chunk);
     ring_finish_if_complete(ring, flight);
     if (ring->status == DPB_OK)
         ring->status = take_held(ring, flight);
+}
+
+void ring_post(struct ring *ring, uint64_t begin, uint64_t n)
+{
+    post(ring, begin, n, 0);
+}
+
+void ring_give(struct ring *ring, uint64_t begin, uint64_t n)
+{
+    assert(gives(ring));
+    post(ring, begin, n, n_members(ring) - 1);
 }
 
 dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved)
@@ -117,14 +131,14 @@ dpb_status ring_wait(struct ring *ring)
     bool receives = flight->n_received < flight->n_to_receive;
     assert(ring->finished < ring->posted);
     struct dpb_wait what = {.step = ring->step,
-                            .bucket = flight->bucket,
+                            .bucket = bucket_of(ring, flight),
                             .bytes = flight->n * dpb_dtype_size(ring->args.type),
                             .peer = receives ? previous_rank(ring) : next_rank(ring),
                             .purpose = "the next rank in the ring to take its chunks"};
     if (flight->n_received < flight->n_to_reduce)
         what.purpose = "partial sums (scatter-reduce) from the rank before in the ring";
     else if (receives)
-        what.purpose = ring->gathered.make
+        what.purpose = ring->gathered.make || is_given(flight)
                            ? "new weights (all-gather) from the rank before in the ring"
                            : "sums (all-gather) from the rank before in the ring";
     if (mesh_left(ring->mesh, receives ? PREVIOUS : NEXT))
@@ -159,7 +173,9 @@ static dpb_status allocate(struct ring *ring)
 {
     uint32_t n_slots = ring->args.memory.n_slots;
     uint64_t slice = (ring->args.bucket_elements + n_members(ring) - 1) / n_members(ring);
-    ring->chunk_elements = ring->args.memory.slot_bytes / dpb_dtype_size(ring->args.type);
+    size_t size = dpb_dtype_size(ring->args.type), given = dpb_dtype_size(ring->args.shards.type);
+    ring->chunk_elements =
+        ring->args.memory.slot_bytes / (gives(ring) && given > size ? given : size);
     ring->max_chunks = (uint32_t)((slice + ring->chunk_elements - 1) / ring->chunk_elements);
     /* A chunk of the bucket is queued once at a time: it is gone before it comes round again. */
     ring->queue_size = ring->max_chunks * n_members(ring);
@@ -188,17 +204,18 @@ static dpb_status open_mesh(struct ring *ring)
     struct mesh_peer peers[LINKS] = {
         {.rank = next_rank(ring), .number = own_rank(ring) > next_rank(ring)},
         {.rank = previous_rank(ring), .number = previous_rank(ring) > own_rank(ring)}};
-    const uint64_t gathered_bytes =
-        memory->arena_bytes / dpb_dtype_size(ring->args.type) * dpb_dtype_size(ring->gathered.type);
-    const struct mesh_memory memories[] = {{"the gradients", memory->arena, memory->arena_bytes},
-                                           {"the inbox", memory->inbox, inbox_bytes},
-                                           {"the weights", ring->gathered.arena, gathered_bytes}};
+    const struct ring_shards *shards = &ring->args.shards;
+    const uint64_t elements = memory->arena_bytes / dpb_dtype_size(ring->args.type);
+    const struct mesh_memory memories[] = {
+        {"the gradients", memory->arena, memory->arena_bytes},
+        {"the inbox", memory->inbox, inbox_bytes},
+        {"the weights", shards->arena, elements * dpb_dtype_size(shards->type)}};
     char shape[128];
     for (uint32_t link = 0; link < LINKS; link++)
         peers[link].landings[RING_CREDIT].memory = memory->inbox;
     peers[PREVIOUS].landings[RING_PARTIAL] = (struct mesh_landing){memory->inbox, inbox_bytes};
     peers[PREVIOUS].landings[RING_SUM] =
-        (struct mesh_landing){ring->gathered.arena, gathered_bytes};
+        (struct mesh_landing){ring->gathered.arena, elements * dpb_dtype_size(ring->gathered.type)};
     snprintf(shape, sizeof shape,
              "chunks of %llu bytes, %u of them in the inbox, %llu bytes of gradients",
              (unsigned long long)memory->slot_bytes, memory->n_slots,
@@ -213,7 +230,7 @@ static dpb_status open_mesh(struct ring *ring)
                                    .peers = peers,
                                    .n_peers = LINKS,
                                    .memories = memories,
-                                   .n_memories = ring->gathered.make ? 3 : 2,
+                                   .n_memories = shards->arena ? 3 : 2,
                                    .bell = members->bell ? *members->bell : -1,
                                    .woken = &ring->woken,
                                    .sink = ring_sink(ring)};

@@ -24,9 +24,15 @@
  * With shards (struct ring_shards) the sum of a slice is made into something else where it is
  * complete, and that goes round in the all-gather rounds, from and into an arena of its own.
  *
+ * If that needs the sums of all buckets, members post all buckets for sums and then give them again
+ * (ring_give): a given bucket has the all-gather rounds alone. A member may give long before the
+ * next one, which still reads what its own arena has. So given chunks land in the inbox, and a
+ * member copies them into its arena once it has given the bucket itself.
+ *
  * Messages on the links. Payload is sent from the sender's arena.
  *
- *     partial sums  to the next member: a chunk of scatter-reduce, into a slot of its inbox
+ *     partial sums  to the next member: a chunk of scatter-reduce, or of a bucket that is given,
+ *                   into a slot of its inbox
  *     sums          to the next member: a chunk of all-gather, into the same place of its arena, or
  *                   of that of the shards
  *     credit        to the member before: slots of the inbox that are free again
@@ -63,12 +69,13 @@ struct ring_memory {
     uint64_t slot_bytes; /* of payload; a multiple of DPB_CACHE_LINE */
 };
 
-/* What all members get in place of sums: new weights. Zeroed: they get the sums. */
+/* New weights, which all members get. Zeroed: they get sums alone. */
 struct ring_shards {
     void *arena; /* as many elements as the ring's arena, of `type`; @borrowed as that one */
     dpb_dtype type;
     /* Makes elements [begin, begin + n) of this arena: those of the ring's arena are sums. They are
-     * of the slice that this member owns. */
+     * of the slice that this member owns. Weights then go round in place of sums. NULL: sums go
+     * round, and weights when they are given (ring_give). */
     void (*make)(void *owner, uint64_t bucket, uint64_t begin, uint64_t n);
     void *owner;
 };
@@ -89,7 +96,7 @@ struct ring_args {
     struct ring_memory memory; /* its arena: elements of `type` */
     dpb_dtype type;
     struct ring_shards shards;
-    uint64_t n_buckets;       /* of an exchange */
+    uint64_t n_buckets;       /* of an exchange; with shards that are given each counts twice */
     uint64_t bucket_elements; /* at most */
 };
 
@@ -105,6 +112,9 @@ bool ring_has_place(const struct ring *ring);
 /* The next bucket, in order, is elements [begin, begin + n) of the arena, which are final here. The
  * range must be the same on all members. */
 void ring_post(struct ring *ring, uint64_t begin, uint64_t n);
+/* As ring_post, of the shards' arena: this member's own slice is final, and the other slices may
+ * change from now on. All members have posted all buckets for sums before. */
+void ring_give(struct ring *ring, uint64_t begin, uint64_t n);
 /* Whether a posted bucket is summed here and its memory is the caller's again. */
 bool ring_finished(const struct ring *ring, uint64_t bucket);
 

@@ -22,10 +22,13 @@ struct mesh_label ring_label(const struct ring *ring, const struct flight *fligh
                              uint32_t round, uint32_t chunk)
 {
     struct dpb_range range = slice_range(ring, flight, slice);
-    uint64_t size = dpb_dtype_size(reduces(ring, round) ? ring->args.type : ring->gathered.type);
+    const bool partial = reduces(ring, round) || is_given(flight);
+    uint64_t size = dpb_dtype_size(is_given(flight)       ? ring->args.shards.type
+                                   : reduces(ring, round) ? ring->args.type
+                                                          : ring->gathered.type);
     uint64_t begin = range.begin + chunk * ring->chunk_elements, rest = range.end - begin;
     uint64_t n = rest < ring->chunk_elements ? rest : ring->chunk_elements;
-    return (struct mesh_label){.kind = reduces(ring, round) ? RING_PARTIAL : RING_SUM,
+    return (struct mesh_label){.kind = partial ? RING_PARTIAL : RING_SUM,
                                .bucket = (uint32_t)flight->bucket,
                                .exchange = ring->step,
                                .at_bytes = (flight->begin + begin) * size,
@@ -59,6 +62,10 @@ dpb_status ring_check_label(const struct ring *ring, const struct flight *flight
     uint32_t round = round_of(label), chunk = chunk_of(label);
     if (round >= n_rounds(ring)) {
         snprintf(text, sizeof text, "rounds below %u", n_rounds(ring));
+        return ring_refuse(ring, label, text);
+    }
+    if (round < flight->first_round) {
+        snprintf(text, sizeof text, "rounds from %u on", flight->first_round);
         return ring_refuse(ring, label, text);
     }
     uint32_t slice = incoming_slice(ring, round);

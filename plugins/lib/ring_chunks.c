@@ -85,7 +85,7 @@ static void report_transfer(const struct ring *ring, const struct flight *flight
 {
     const struct dpb_host *host = ring->args.host;
     if (flight->began_ns != 0)
-        host->span(flight->bucket, DPB_PHASE_TRANSFER, flight->began_ns, host->now_ns());
+        host->span(bucket_of(ring, flight), DPB_PHASE_TRANSFER, flight->began_ns, host->now_ns());
 }
 
 void ring_finish_if_complete(struct ring *ring, struct flight *flight)
@@ -126,6 +126,19 @@ static void reduce(const struct ring *ring, struct flight *flight, const struct 
         make_shard(ring, flight, here.at_bytes / size, label->bytes / size);
 }
 
+/* Here, too, the bucket is given: nothing reads the old weights any more. */
+static void take_given(const struct ring *ring, const struct flight *flight,
+                       const struct mesh_label *label)
+{
+    const struct ring_shards *shards = &ring->args.shards;
+    const uint32_t round = round_of(label);
+    const struct mesh_label here =
+        ring_label(ring, flight, incoming_slice(ring, round), round, chunk_of(label));
+    ring->args.host->vec->copy(shards->type, (char *)shards->arena + here.at_bytes,
+                               (const char *)ring->args.memory.inbox + label->at_bytes,
+                               label->bytes / dpb_dtype_size(shards->type));
+}
+
 dpb_status ring_take(struct ring *ring, struct flight *flight, const struct mesh_label *label)
 {
     uint32_t round = round_of(label);
@@ -134,10 +147,12 @@ dpb_status ring_take(struct ring *ring, struct flight *flight, const struct mesh
         return ring_refuse(ring, label, "only rounds whose turn has come");
     DPB_TRY(ring_see(ring, flight, label));
     begin_rounds(ring, flight, round);
-    if (reduces(ring, round)) {
+    if (reduces(ring, round))
         reduce(ring, flight, label);
+    else if (is_given(flight))
+        take_given(ring, flight, label);
+    if (label->kind == RING_PARTIAL)
         release(ring, slot_of(ring, label));
-    }
     if (round + 1 < n_rounds(ring))
         ring_queue_chunk(ring, flight, round + 1, chunk_of(label));
     flight->n_received++;
@@ -223,8 +238,10 @@ static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_lab
 {
     const struct ring_memory *memory = &ring->args.memory;
     const bool partial = label->kind == RING_PARTIAL;
-    const char *payload =
-        (const char *)(partial ? memory->arena : ring->gathered.arena) + label->at_bytes;
+    const char *arena = is_given(flight) ? ring->args.shards.arena
+                        : partial        ? memory->arena
+                                         : ring->gathered.arena;
+    const char *payload = arena + label->at_bytes;
     if (partial) {
         uint32_t slot = ring->free_slots[--ring->n_free];
         ring->slots[slot].lent = true;

@@ -19,6 +19,7 @@ struct pending {
 /* A bucket on its way round the ring. */
 struct flight {
     uint64_t bucket, begin, n;                     /* elements of the arena */
+    uint32_t first_round;                          /* 0, or of all-gather: the bucket is given */
     uint32_t n_to_receive, n_to_reduce, n_to_send; /* chunks */
     uint32_t n_received, n_handed_over, n_sent;
     /* Rounds of which something has come, and how many chunks those have: when all of them are here
@@ -46,7 +47,7 @@ struct sending {
 
 struct ring {
     struct ring_args args;
-    struct ring_shards gathered; /* what is sent in all-gather: without shards the sums */
+    struct ring_shards gathered; /* what goes round in place of sums; without `make` the sums */
     struct mesh *mesh;           /* NULL: there is one member */
     dpb_status status;           /* of what failed where none could be returned */
     uint64_t step;
@@ -89,6 +90,22 @@ static inline uint32_t n_rounds(const struct ring *ring)
 static inline bool reduces(const struct ring *ring, uint32_t round)
 {
     return round + 1 < n_members(ring);
+}
+
+static inline bool gives(const struct ring *ring)
+{
+    return ring->args.shards.arena && !ring->args.shards.make;
+}
+
+static inline bool is_given(const struct flight *flight)
+{
+    return flight->first_round > 0;
+}
+
+/* The bucket for people, who do not count given ones again. */
+static inline uint64_t bucket_of(const struct ring *ring, const struct flight *flight)
+{
+    return gives(ring) ? flight->bucket % (ring->args.n_buckets / 2) : flight->bucket;
 }
 
 /* The slice that the member at `position` sends in a round. */

@@ -64,6 +64,66 @@ static struct dpb_range own_slice(const struct strategy *strategy, uint64_t buck
     return ring_owned(length, comm->position, strategy->args.n_workers);
 }
 
+/* ---- with shards and norms of whole tensors ------------------------------------------------- */
+
+/* Sums go to all as without shards. Core makes the update of the own slices with the last of them,
+ * so the later stages work in the last bucket alone. */
+static bool is_last(const struct strategy *strategy, uint64_t bucket)
+{
+    return bucket + 1 == strategy->arenas.n_buckets;
+}
+
+/* The last bucket may have no slice for this rank, so each bucket's own slice waits for it. */
+static void update_slices(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at,
+                          int64_t until_ns)
+{
+    const struct strategy *strategy = strategy_;
+    (void)until_ns;
+    *at = length;
+    if (!is_last(strategy, bucket))
+        return;
+    for (uint64_t b = 0; b <= bucket; b++) {
+        const struct dpb_range own =
+            own_slice(strategy, b, pipeline_bucket_length(&strategy->pipeline, b));
+        make_weights(strategy_, b, b * strategy->arenas.bucket_elements + own.begin,
+                     own.end - own.begin);
+    }
+    ((struct ring_strategy *)strategy_)->n_given = 0;
+}
+
+static bool give_due(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    return !is_last(&comm->base, bucket) || ring_has_place(comm->ring);
+}
+
+static void give(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    struct ring_strategy *comm = strategy;
+    const struct dpb_arenas *arenas = &comm->base.arenas;
+    (void)until_ns;
+    for (; is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
+        if (!ring_has_place(comm->ring))
+            return;
+        ring_give(comm->ring, comm->n_given * arenas->bucket_elements,
+                  pipeline_bucket_length(&comm->base.pipeline, comm->n_given));
+    }
+    *at = length;
+}
+
+static bool given_due(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    return !is_last(&comm->base, bucket) ||
+           ring_finished(comm->ring, 2 * comm->base.arenas.n_buckets - 1);
+}
+
+static const struct stage whole_stages[] = {{post_due, post, post_wait},
+                                            {.due = reduce_due, .wait = reduce_wait},
+                                            {.work = update_slices},
+                                            {give_due, give, reduce_wait},
+                                            {.due = given_due, .wait = reduce_wait}};
+
 /* ---- messages of a codec -------------------------------------------------------------------- */
 
 static struct gather *gather_of(const struct strategy *strategy)
@@ -211,7 +271,7 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
     struct ring_strategy *comm = comm_;
     if (comm->base.coded)
         return bind_gather(comm, arenas);
-    const bool sharded = comm->base.sharded;
+    const bool sharded = comm->base.sharded, whole = sharded && comm->base.args.whole;
     struct ring_args args = {.host = comm->base.host,
                              .transport = comm->transport,
                              .members = {.name = "ring",
@@ -220,14 +280,18 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
                                          .position = comm->position},
                              .memory = ring_inbox_memory(&comm->inbox, arenas),
                              .type = arenas->layout.gradient_type,
-                             .n_buckets = arenas->n_buckets,
+                             .n_buckets = (whole ? 2 : 1) * arenas->n_buckets,
                              .bucket_elements = arenas->bucket_elements};
     if (sharded)
         args.shards = (struct ring_shards){.arena = arenas->weights,
                                            .type = arenas->layout.weight_type,
-                                           .make = make_weights,
+                                           .make = whole ? NULL : make_weights,
                                            .owner = comm};
-    DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
+    if (whole)
+        DPB_TRY(strategy_bind(&comm->base, arenas, whole_stages,
+                              sizeof whole_stages / sizeof *whole_stages));
+    else
+        DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
     comm->base.pipeline.move = move;
     comm->transport = NULL; /* the ring's from here on */
     return ring_create(&args, &comm->ring);

@@ -8,7 +8,8 @@
  *
  * With comm.shard = optimizer (shard.h) a rank owns the slice of each bucket whose sum it
  * completes. It updates each chunk as soon as the chunk is summed. Weights go round in place of
- * sums.
+ * sums. If updates need norms of whole tensors, sums go round as without shards. Then each rank
+ * updates its slices, and weights go round, too: (W - 1)/W N bytes more, N of weights.
  *
  * The members stand in the ring machine by machine, so that a machine is entered and left once.
  */
@@ -70,6 +71,7 @@ struct ring_strategy {
     struct gather *gather;            /* with one */
     uint32_t *order;                  /* of the members */
     uint32_t position;
+    uint64_t n_given; /* buckets of this exchange, whose weights go round behind all sums */
     struct ring_inbox inbox;
 };
 

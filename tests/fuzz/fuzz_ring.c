@@ -1,7 +1,7 @@
 /*
  * fuzz_ring.c - a member of a ring over TCP whose neighbours say anything: messages that are right
  * but for what the input makes wrong, raw bytes, credits, closed connections, while buckets come
- * and go.
+ * and go, for sums and then given.
  */
 #include "lib/mesh_tcp.h"
 #include "lib/ring.h"
@@ -16,7 +16,7 @@ struct member {
     struct ring *ring;
     int previous, next; /* the neighbours' ends; -1: closed */
     uint64_t step, posted, n_partial;
-    float *arena; /* by malloc: a sanitizer sees what is written beyond */
+    float *arena, *weights; /* by malloc: a sanitizer sees what is written beyond */
     char *inbox;
 };
 
@@ -31,8 +31,9 @@ static void member_create(struct member *member)
     FUZZ_CHECK(mesh_tcp_create_connected(fuzz_host(), 1, fds, &transport) == DPB_OK);
     *member = (struct member){.previous = in[1], .next = out[1]};
     member->arena = calloc(ELEMENTS, sizeof *member->arena);
+    member->weights = calloc(ELEMENTS, sizeof *member->weights);
     member->inbox = calloc(SLOTS, SLOT_BYTES);
-    FUZZ_CHECK(member->arena && member->inbox);
+    FUZZ_CHECK(member->arena && member->weights && member->inbox);
     const struct ring_args args = {
         .host = fuzz_host(),
         .transport = transport,
@@ -43,7 +44,8 @@ static void member_create(struct member *member)
                    .n_slots = SLOTS,
                    .slot_bytes = SLOT_BYTES},
         .type = DPB_FP32,
-        .n_buckets = BUCKETS,
+        .shards = {.arena = member->weights, .type = DPB_FP32},
+        .n_buckets = 2 * BUCKETS,
         .bucket_elements = BUCKET};
     FUZZ_CHECK(ring_create(&args, &member->ring) == DPB_OK);
 }
@@ -56,6 +58,7 @@ static void member_destroy(struct member *member)
     if (member->next >= 0)
         close(member->next);
     free(member->arena);
+    free(member->weights);
     free(member->inbox);
 }
 
@@ -69,10 +72,13 @@ static void say(int fd, const void *bytes, size_t n)
 static void say_chunk(struct member *member, struct fuzz_input *input)
 {
     uint8_t form = fuzz_byte(input), bytes[MESH_HEADER_BYTES + SLOT_BYTES] = {0};
-    uint32_t bucket = form & 3, round = (form >> 2) % 4, slice = (3 - round) % 3, chunk = 0;
+    const bool gives = member->posted > BUCKETS;
+    uint32_t bucket = form & 3, round = (form >> 2) % 4, chunk = 0;
+    round = gives ? 2 + round % 2 : round;
+    const uint32_t slice = (3 - round) % 3;
     uint64_t begin = BUCKET * slice / 3, end = BUCKET * (slice + 1) / 3;
-    struct mesh_label label = {.kind = round < 2 ? RING_PARTIAL : RING_SUM,
-                               .bucket = bucket,
+    struct mesh_label label = {.kind = round < 2 || gives ? RING_PARTIAL : RING_SUM,
+                               .bucket = bucket + (gives ? BUCKETS : 0),
                                .exchange = member->step,
                                .at_bytes = (bucket * BUCKET + begin) * sizeof(float),
                                .bytes = (end - begin) * sizeof(float)};
@@ -97,12 +103,14 @@ static void say_chunk(struct member *member, struct fuzz_input *input)
 
 static void post(struct member *member)
 {
-    if (member->posted == BUCKETS && ring_finished(member->ring, BUCKETS - 1)) {
+    if (member->posted == 2 * BUCKETS && ring_finished(member->ring, 2 * BUCKETS - 1)) {
         ring_begin(member->ring, ++member->step);
         member->posted = 0;
     }
     if (member->posted < BUCKETS && ring_has_place(member->ring))
         ring_post(member->ring, BUCKET * member->posted++, BUCKET);
+    else if (member->posted < 2 * BUCKETS && ring_finished(member->ring, BUCKETS - 1))
+        ring_give(member->ring, BUCKET * (member->posted++ - BUCKETS), BUCKET);
 }
 
 static void command(struct member *member, struct fuzz_input *input)

@@ -272,12 +272,20 @@ def ring():
         return bytes([4, bucket | round_ << 2 | form]) + rest
 
     post, credit, close = b"\3", b"\1", b"\x42"
+    def credits(slots):
+        return credit + bytes([slots])
+
     whole = b"".join(chunk(0, r) for r in range(4))
+    sums = (post + whole + post + b"".join(chunk(1, r) for r in range(4)) + credits(15)
+            + post + b"".join(chunk(2, r) for r in range(4)) + credits(12))
+    given = post + chunk(0, 0) + chunk(0, 1) + chunk(1, 0) + post + chunk(1, 1) + credits(15)
     raw = struct.pack("<IIIIQQQQ", 0x4d425044, 0, 0, 0, 0, 0, 40, 0) + bytes(40)
     return {
         "whole": post + whole,
         "buckets": post * 3 + b"".join(chunk(b, r) for r in range(4) for b in range(3)) + post,
-        "steps": post * 3 + b"".join(chunk(b, r) for b in range(3) for r in range(4)) + post + credit + b"\2" + whole,
+        "given": sums + given + post + chunk(2, 0) + chunk(2, 1) + credits(12) + post + whole,
+        "given-twice": sums + post + chunk(0, 0) * 2,
+        "given-sum": sums + post * 2 + chunk(1, 2, 128, b"\0\2\1"),
         "early": chunk(0, 0) + chunk(1, 0) + chunk(0, 1) + post * 2 + chunk(0, 2) + chunk(0, 3),
         "full": b"".join(chunk(b, 0) for b in range(3)) + chunk(0, 1) + chunk(1, 1),
         "twice": post + chunk(0, 0) * 2,
@@ -441,7 +449,7 @@ GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length"], "result": 
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
         "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
-        "store": ["meet", "raw", "values"], "ring": ["whole", "buckets", "early"],
+        "store": ["meet", "raw", "values"], "ring": ["whole", "buckets", "early", "given"],
         "mesh": ["both", "skew", "bye"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
         "text": ["sizes", "range", "loopback", "network", "address", "default", "hosts", "hosts-mixed",
                  "hosts-list", "hosts-one"],

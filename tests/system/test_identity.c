@@ -315,6 +315,39 @@ TEST(test_norms_agree)
         }
 }
 
+/* A ring with shards has the bits of the same ring without. Weights go round behind all sums: more
+ * buckets than may be under way, through a small inbox, in chunks of fewer elements than those of
+ * gradients. LeNet's last bucket has two elements: one of three workers has no slice of it, and
+ * waits for its sum all the same. */
+TEST(test_sharded_norms_agree)
+{
+    static const struct {
+        int workers;
+        const char *settings;
+    } cells[] = {
+        {2, "model.name=tiny_bn optimizer.name=lars optimizer.clip_norm=0.05 optimizer.trust=0.1 "
+            "comm.bucket=104 comm.chunk=64 comm.inbox=256"},
+        {3, LENET " optimizer.clip_norm=0.05 comm.bucket=1410616"},
+        {4, "model.name=tiny optimizer.name=lars comm.bucket=1GiB run.comm_cores=1"},
+        {3, "model.name=tiny run.precision=fp32 comm.gradient=bf16 optimizer.name=adam "
+            "optimizer.clip_norm=0.05 comm.bucket=296 comm.chunk=64 comm.inbox=256"},
+    };
+    for (int i = 0; i < PART_OF(cells, 2); i++) {
+        struct training all, sharded;
+        const char *settings = cells[i].settings;
+        train(&all, "%s comm.name=ring_tcp run.workers=%d optimizer.weight_decay=0.1", settings,
+              cells[i].workers);
+        train(&sharded,
+              "%s comm.name=ring_tcp run.workers=%d optimizer.weight_decay=0.1 "
+              "comm.shard=optimizer",
+              settings, cells[i].workers);
+        expect_same_weights(&sharded, &all, NULL, 0.0);
+        expect_same_losses(&sharded, &all, 0.0);
+        training_free(&all);
+        training_free(&sharded);
+    }
+}
+
 /* One step with gradients rounded to bf16 is off by what rounding each of them and their sum costs.
  */
 TEST(test_bf16_gradients)

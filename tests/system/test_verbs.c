@@ -92,4 +92,23 @@ TEST(test_options)
     remove_directory(directory);
 }
 
+/* Its rings have not run with norms of whole tensors and shards. */
+TEST(test_norms)
+{
+    static const char text[] = "[comm]\nname = ring_verbs\nshard = optimizer\n"
+                               "[run]\nworkers = 2\nsteps = 1\n[optimizer]\nclip_norm = 1\n";
+    struct command command;
+    char directory[64], path[80];
+    temporary_directory(directory);
+    snprintf(path, sizeof path, "%s/any.ini", directory);
+    write_file(path, text, sizeof text - 1);
+    dpbench(&command, 60, "check -c %s model.name=tiny", path);
+    assert_int_equal(command.exit_code, 2);
+    assert_non_null(strstr(command.err, "any.ini:8: optimizer.clip_norm needs the norms of whole"));
+    assert_non_null(strstr(command.err, "comm 'ring_verbs'"));
+    assert_non_null(strstr(command.err, "have all: ring_tcp shm"));
+    command_free(&command);
+    remove_directory(directory);
+}
+
 TEST_MAIN(training_setup, training_teardown)

@@ -167,9 +167,12 @@ static void count_bytes(uint64_t bytes)
 
 static int64_t made_ns[MAX_MEMBERS][MAX_BUCKETS]; /* when weights were last made; 0: not yet */
 
+static uint64_t n_world_buckets;
+
 /* A bucket's transfer leaves out the making of its weights. */
 static void check_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_t end_ns)
 {
+    assert_true(bucket < n_world_buckets);
     const int64_t made = made_ns[at_work][bucket];
     assert_true(begin_ns <= end_ns);
     if (phase == DPB_PHASE_TRANSFER)
@@ -182,10 +185,13 @@ struct maker {
     uint32_t member;
 };
 
+/* What goes round: sums; weights in their place; both, weights when all sums are there. */
+enum shape { SUMS, SHARDED, GIVEN, SHAPES };
+
 struct world {
     struct dpb_host host;
     uint32_t n_members;
-    bool sharded;
+    enum shape shape;
     struct maker makers[MAX_MEMBERS];
     dpb_dtype type;
     uint64_t n_elements, bucket_elements, n_buckets;
@@ -193,6 +199,7 @@ struct world {
     struct line lines[MAX_MEMBERS];
     struct ring *rings[MAX_MEMBERS];
     void *arenas[MAX_MEMBERS], *weights[MAX_MEMBERS], *inboxes[MAX_MEMBERS], *given[MAX_MEMBERS];
+    void *old_weights[MAX_MEMBERS];
     uint64_t posted[MAX_MEMBERS], steps[MAX_MEMBERS];
 };
 
@@ -201,6 +208,11 @@ static uint64_t bucket_length(const struct world *w, uint64_t bucket)
 {
     uint64_t rest = w->n_elements - bucket * w->bucket_elements;
     return rest < w->bucket_elements ? rest : w->bucket_elements;
+}
+
+static uint64_t n_posts(const struct world *w)
+{
+    return (w->shape == GIVEN ? 2 : 1) * w->n_buckets;
 }
 
 static void join(struct world *w)
@@ -231,6 +243,8 @@ static void make_weights(void *owner, uint64_t bucket, uint64_t begin, uint64_t 
     }
     const int64_t began_ns = dpb_host.now_ns();
     int64_t *made = &made_ns[maker->member][bucket];
+    if (w->shape == GIVEN)
+        return;
     do
         *made = dpb_host.now_ns();
     while (*made <= began_ns + 1);
@@ -245,12 +259,14 @@ static void open_world(struct world *w, uint32_t n_slots, uint64_t slot_bytes)
     w->host.poll = end_wait;
     w->n_buckets = (w->n_elements + w->bucket_elements - 1) / w->bucket_elements;
     assert_true(w->n_buckets <= MAX_BUCKETS);
+    n_world_buckets = w->n_buckets;
     for (uint32_t m = 0; m < w->n_members; m++) {
         w->ranks[m] = 10 + (m * 3) % w->n_members; /* ranks are not positions */
         w->lines[m] = (struct line){.base.ops = &line_ops, .member = m};
         w->arenas[m] = calloc(1, bytes);
         w->given[m] = calloc(1, bytes);
         w->weights[m] = calloc(w->n_elements, sizeof(double));
+        w->old_weights[m] = calloc(w->n_elements, sizeof(double));
         w->makers[m] = (struct maker){w, m};
         w->inboxes[m] = calloc(n_slots, slot_bytes);
     }
@@ -268,11 +284,11 @@ static void open_world(struct world *w, uint32_t n_slots, uint64_t slot_bytes)
                                             .n_slots = n_slots,
                                             .slot_bytes = slot_bytes},
                                  .type = w->type,
-                                 .n_buckets = w->n_buckets,
+                                 .n_buckets = n_posts(w),
                                  .bucket_elements = w->bucket_elements};
-        if (w->sharded)
-            args.shards =
-                (struct ring_shards){w->weights[m], DPB_FP64, make_weights, &w->makers[m]};
+        if (w->shape != SUMS)
+            args.shards = (struct ring_shards){
+                w->weights[m], DPB_FP64, w->shape == GIVEN ? NULL : make_weights, &w->makers[m]};
         assert_int_equal(ring_create(&args, &w->rings[m]), DPB_OK);
     }
 }
@@ -284,6 +300,7 @@ static void close_world(struct world *w)
         free(w->arenas[m]);
         free(w->given[m]);
         free(w->weights[m]);
+        free(w->old_weights[m]);
         free(w->inboxes[m]);
     }
 }
@@ -304,8 +321,8 @@ static bool has_sum(const struct world *w, uint32_t m, uint64_t element, const v
     const size_t size = dpb_dtype_size(w->type);
     double wide;
     dpb_vec.cast(DPB_FP64, &wide, w->type, sum, 1);
-    return w->sharded ? ((const double *)w->weights[m])[element] == 2 * wide
-                      : memcmp((char *)w->arenas[m] + element * size, sum, size) == 0;
+    return (w->shape == SUMS || ((const double *)w->weights[m])[element] == 2 * wide) &&
+           (w->shape == SHARDED || memcmp((char *)w->arenas[m] + element * size, sum, size) == 0);
 }
 
 /* The sum of slice s begins with member s and follows the ring, each step in the gradients' type.
@@ -338,8 +355,31 @@ static void expect_sums(const struct world *w)
 
 static bool is_done(const struct world *w, uint32_t m)
 {
-    return w->posted[m] == w->n_buckets &&
-           (w->n_buckets == 0 || ring_finished(w->rings[m], w->n_buckets - 1));
+    return w->posted[m] == n_posts(w) &&
+           (w->n_buckets == 0 || ring_finished(w->rings[m], n_posts(w) - 1));
+}
+
+/* The member has all sums. Others may have given long ago: here all weights are still old. */
+static void update(struct world *w, uint32_t m)
+{
+    assert_memory_equal(w->weights[m], w->old_weights[m], w->n_elements * sizeof(double));
+    for (uint64_t bucket = 0; bucket < w->n_buckets; bucket++) {
+        const struct dpb_range own = ring_owned(bucket_length(w, bucket), m, w->n_members);
+        make_weights(&w->makers[m], bucket, bucket * w->bucket_elements + own.begin,
+                     own.end - own.begin);
+    }
+}
+
+static void post_or_give(struct world *w, uint32_t m)
+{
+    const uint64_t bucket = w->posted[m] % w->n_buckets, n = bucket_length(w, bucket);
+    const bool gives = w->posted[m] >= w->n_buckets;
+    if (gives && !ring_finished(w->rings[m], w->n_buckets - 1))
+        return;
+    if (gives && bucket == 0)
+        update(w, m);
+    w->posted[m]++;
+    (gives ? ring_give : ring_post)(w->rings[m], bucket * w->bucket_elements, n);
 }
 
 /* A turn of one member: it may begin the exchange, have a bucket ready, or move. */
@@ -351,12 +391,11 @@ static void turn(struct world *w, uint32_t m, uint64_t step)
         w->steps[m] = step;
         w->posted[m] = 0;
         fill(w, m);
+        memcpy(w->old_weights[m], w->weights[m], w->n_elements * sizeof(double));
         ring_begin(w->rings[m], step);
     }
-    if (w->posted[m] < w->n_buckets && ring_has_place(w->rings[m]) && draw(4) == 0) {
-        uint64_t bucket = w->posted[m]++;
-        ring_post(w->rings[m], bucket * w->bucket_elements, bucket_length(w, bucket));
-    }
+    if (w->posted[m] < n_posts(w) && ring_has_place(w->rings[m]) && draw(4) == 0)
+        post_or_give(w, m);
     assert_int_equal(ring_move(w->rings[m], INT64_MAX, &moved), DPB_OK);
 }
 
@@ -379,12 +418,13 @@ static void exchange(struct world *w, uint64_t step)
     expect_sums(w);
 }
 
-static void check_world(uint32_t n_members, bool sharded, dpb_dtype type, uint64_t n_elements,
+static void check_world(uint32_t n_members, enum shape shape, dpb_dtype type, uint64_t n_elements,
                         uint64_t bucket_elements, uint32_t n_slots, uint64_t slot_bytes)
 {
-    const uint64_t sent = dpb_dtype_size(type) + dpb_dtype_size(sharded ? DPB_FP64 : type);
+    const uint64_t size = dpb_dtype_size(type), weight_size = dpb_dtype_size(DPB_FP64);
+    const uint64_t sent[SHAPES] = {2 * size, size + weight_size, 2 * size + weight_size};
     struct world w = {.n_members = n_members,
-                      .sharded = sharded,
+                      .shape = shape,
                       .type = type,
                       .n_elements = n_elements,
                       .bucket_elements = bucket_elements};
@@ -394,7 +434,7 @@ static void check_world(uint32_t n_members, bool sharded, dpb_dtype type, uint64
     counted_bytes = 0;
     for (uint64_t step = 3; step < 5; step++)
         exchange(&w, step);
-    assert_int_equal(counted_bytes, 2 * (n_members - 1) * n_elements * sent);
+    assert_int_equal(counted_bytes, 2 * (n_members - 1) * n_elements * sent[shape]);
     close_world(&w);
 }
 
@@ -402,8 +442,8 @@ static void check_world(uint32_t n_members, bool sharded, dpb_dtype type, uint64
 static void check_case(uint32_t n_members, dpb_dtype type, uint64_t n_elements,
                        uint64_t bucket_elements, uint32_t n_slots, uint64_t slot_bytes)
 {
-    for (int sharded = 0; sharded < (n_members > 1 ? 2 : 1); sharded++)
-        check_world(n_members, sharded, type, n_elements, bucket_elements, n_slots, slot_bytes);
+    for (enum shape shape = SUMS; shape < (n_members > 1 ? SHAPES : SHARDED); shape++)
+        check_world(n_members, shape, type, n_elements, bucket_elements, n_slots, slot_bytes);
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
@@ -481,6 +521,13 @@ static const struct wrong wrongs[] = {
     {LABEL(5, 1, 1, 0, SUM, 256, 64), {"bucket 1", "for the arena"}},
 };
 
+/* Bucket 0 is given, so weights come in round 1 alone, in chunks of 8. */
+static const struct wrong given_wrongs[] = {
+    {LABEL(5, 0, 0, 0, PARTIAL, 0, 64), {"round 0", "rounds from 1 on"}},
+    {LABEL(5, 0, 1, 0, SUM, 0, 64), {"for the arena", "64 bytes for the inbox"}},
+    {LABEL(5, 0, 1, 4, PARTIAL, 0, 64), {"chunk 4", "chunks below 4"}},
+};
+
 /* What mesh_begins says of a message from member 1 to member 0, of two. */
 static dpb_status begin(const struct world *w, const struct mesh_label *label)
 {
@@ -497,25 +544,31 @@ static void come(struct world *w, const struct mesh_label *label)
     mesh_arrives(w->lines[0].mesh, 1, label);
 }
 
+static void expect_refused(const struct wrong *wrong, enum shape shape)
+{
+    struct world w = {
+        .n_members = 2, .shape = shape, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
+    dpb_status first;
+    open_world(&w, 4, 64);
+    ring_begin(w.rings[0], 5);
+    (shape == GIVEN ? ring_give : ring_post)(w.rings[0], 0, 64);
+    dpb_first_error_clear();
+    assert_int_equal(begin(&w, &wrong->label), DPB_FAILED);
+    assert_non_null(strstr(dpb_first_error(&first), "rank 11 sent"));
+    assert_non_null(strstr(dpb_first_error(&first), "rank 10 expected"));
+    for (size_t word = 0; word < 3 && wrong->words[word]; word++)
+        if (!strstr(dpb_first_error(&first), wrong->words[word]))
+            fail_msg("no '%s' in: %s", wrong->words[word], dpb_first_error(&first));
+    close_world(&w);
+    dpb_first_error_clear();
+}
+
 TEST(test_refusals)
 {
-    for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
-        struct world w = {
-            .n_members = 2, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
-        dpb_status first;
-        open_world(&w, 4, 64);
-        ring_begin(w.rings[0], 5);
-        ring_post(w.rings[0], 0, 64);
-        dpb_first_error_clear();
-        assert_int_equal(begin(&w, &wrongs[i].label), DPB_FAILED);
-        assert_non_null(strstr(dpb_first_error(&first), "rank 11 sent"));
-        assert_non_null(strstr(dpb_first_error(&first), "rank 10 expected"));
-        for (size_t word = 0; word < 3 && wrongs[i].words[word]; word++)
-            if (!strstr(dpb_first_error(&first), wrongs[i].words[word]))
-                fail_msg("%zu: no '%s' in: %s", i, wrongs[i].words[word], dpb_first_error(&first));
-        close_world(&w);
-    }
-    dpb_first_error_clear();
+    for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++)
+        expect_refused(&wrongs[i], SUMS);
+    for (size_t i = 0; i < sizeof given_wrongs / sizeof given_wrongs[0]; i++)
+        expect_refused(&given_wrongs[i], GIVEN);
 }
 
 /* The same chunk again, in another slot and in the same one; and one that came early and is seen to
