@@ -265,9 +265,8 @@ static dpb_status conform_plugin(const struct dpb_plugin *plugin, const struct d
         return dpb_fail(DPB_VERIFICATION, "%s '%s' does not conform", kind, plugin->name);
     if (conform.n_shown + conform.n_refused == 0)
         return dpb_fail(DPB_USAGE,
-                        "%s '%s': no trial has these settings; leave SECTION.KEY=VALUE "
-                        "out",
-                        kind, plugin->name);
+                        "%s '%s': no trial has these settings; leave SECTION.KEY=VALUE out", kind,
+                        plugin->name);
     if (conform.n_shown == 0)
         return dpb_fail(DPB_UNSUPPORTED, "%s '%s' refused every trial: nothing was shown", kind,
                         plugin->name);

@@ -31,8 +31,7 @@ static uint32_t add_conv(struct dpb_graph_builder *builder, const char *name, ui
     if (in.c % node->groups != 0 || args->channels % node->groups != 0)
         return dpb_graph_builder_refuse(
             builder, DPB_USAGE, name,
-            "%u groups have to divide both its %u input channels and its %u "
-            "output channels",
+            "%u groups have to divide both its %u input channels and its %u output channels",
             node->groups, in.c, args->channels);
     uint32_t dims[4] = {args->channels, in.c / node->groups, node->window.kernel_h,
                         node->window.kernel_w};
@@ -141,9 +140,8 @@ static uint32_t add_add(struct dpb_graph_builder *builder, const char *name, uin
     if (in.c != other.c || in.h != other.h || in.w != other.w)
         return dpb_graph_builder_refuse(
             builder, DPB_USAGE, name,
-            "adds '%s' of %ux%ux%u and '%s' of %ux%ux%u: shapes have to be "
-            "equal",
-            first->name, in.c, in.h, in.w, second->name, other.c, other.h, other.w);
+            "adds '%s' of %ux%ux%u and '%s' of %ux%ux%u: shapes have to be equal", first->name,
+            in.c, in.h, in.w, second->name, other.c, other.h, other.w);
     return dpb_builder_shape(builder, in.c, in.h, in.w);
 }
 
@@ -162,8 +160,7 @@ static uint32_t add_concat(struct dpb_graph_builder *builder, const char *name,
         if (node->shape.h != first->shape.h || node->shape.w != first->shape.w)
             return dpb_graph_builder_refuse(
                 builder, DPB_USAGE, name,
-                "joins '%s' of %ux%u pixels and '%s' of %ux%u: height and "
-                "width have to be equal",
+                "joins '%s' of %ux%u pixels and '%s' of %ux%u: height and width have to be equal",
                 first->name, first->shape.h, first->shape.w, node->name, node->shape.h,
                 node->shape.w);
         channels += node->shape.c;

@@ -208,8 +208,7 @@ static dpb_status has_ended(const struct dpb_party *party)
         return dpb_fail(DPB_PEER, "rank %u has ended while it joined the job", party->rank);
     speak();
     return dpb_fail(DPB_FAILED,
-                    "rank %u (pid %d) was killed by signal %d (%s) while it joined the "
-                    "job",
+                    "rank %u (pid %d) was killed by signal %d (%s) while it joined the job",
                     party->rank, (int)party->pid, info.si_status, strsignal(info.si_status));
 }
 
@@ -355,9 +354,8 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
         if (party->links[rank].fd < 0 || party->store_fds[rank] < 0)
             return party_missed(
                 party,
-                "rank %u (%s) has not connected to rank 0's launcher within %.1f s: it "
-                "is stopped, has not been started by dpbench, or a firewall holds its "
-                "connections back",
+                "rank %u (%s) has not connected to rank 0's launcher within %.1f s: it is stopped, "
+                "has not been started by dpbench, or a firewall holds its connections back",
                 rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
     return status;
 }

@@ -172,8 +172,7 @@ static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind 
     const uint64_t unknown = plugin->capabilities & ~known[kind];
     if (unknown != 0) {
         snprintf(reason, DPB_REASON_BYTES,
-                 "capabilities of '%s' have the bits 0x%llx, which a %s "
-                 "does not have",
+                 "capabilities of '%s' have the bits 0x%llx, which a %s does not have",
                  plugin->name, (unsigned long long)unknown, dpb_plugin_kind_name[kind]);
         return false;
     }

@@ -64,8 +64,7 @@ dpb_status dpb_shards_init(const char *data, uint64_t n_samples, uint32_t batch,
             DPB_USAGE,
             "data '%s' has %" PRIu64 " training samples, fewer than one global batch "
             "(batch %" PRIu32 " x accumulate %" PRIu32 " x %" PRIu32 " workers): make "
-            "run.batch, run.accumulate, run.workers or run.learners smaller, or take more "
-            "data",
+            "run.batch, run.accumulate, run.workers or run.learners smaller, or take more data",
             data, n_samples, batch, accumulate, n_workers);
     assert(start->position <= n_samples);
     *shards = (struct dpb_shards){.n_samples = n_samples,

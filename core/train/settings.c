@@ -57,8 +57,7 @@ static const struct dpb_option run_rows[] = {
     {"require_steady", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.require_steady),
      "a run that is not steady exits with 5"},
     {"precision", DPB_OPT_CHOICE, NULL, "fp32", 0, 0, precisions, AT(run.precision),
-     "of the computation; bf16 and fp16 keep fp32 master weights, tf32 is for tensor "
-     "cores"},
+     "of the computation; bf16 and fp16 keep fp32 master weights, tf32 is for tensor cores"},
     {"loss_scale", DPB_OPT_REAL, NULL, "0", 0, 0x1p32, NULL, AT(run.loss_scale),
      "of fp16: what the loss is multiplied by; 0: 65536 at first, halved by every overflow and "
      "doubled after 1000 steps without one"},
@@ -115,14 +114,12 @@ static const struct dpb_option data_rows[] = {
     {"shuffle", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(data.shuffle), "a new order every epoch"},
     {"shard", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(data.shard),
      "worker r of W trains on samples r, r + W, r + 2 W, ... only: disjoint reading, at the price "
-     "of "
-     "an order that depends on W"},
+     "of an order that depends on W"},
     {"threads", DPB_OPT_INT, NULL, "1", 0, 256, NULL, AT(data.threads),
      "helper threads that decode ahead; 0: none, the loop does it"},
     {"place", DPB_OPT_CHOICE, NULL, "host", 0, 0, places, AT(data.place),
      "where batches come from: the host's memory; or the device's, where all samples of a "
-     "synthetic "
-     "training set are kept, so that feeding costs next to nothing"},
+     "synthetic training set are kept, so that feeding costs next to nothing"},
     {0},
 };
 
@@ -147,8 +144,7 @@ static const struct dpb_option comm_rows[] = {
      "synchronous strategies on the host"},
     {"hosts", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(comm.hosts),
      "which ranks are on one machine, for tests: 2x2 is two machines of two ranks each, 1+3, or "
-     "the "
-     "machine of each as in 0,1,0,1; default: as the launcher has started them"},
+     "the machine of each as in 0,1,0,1; default: as the launcher has started them"},
     {0},
 };
 
@@ -211,8 +207,7 @@ static const struct dpb_option checkpoint_rows[] = {
      "safetensors file to begin with"},
     {"resume", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(checkpoint.resume),
      "continue the training that the loaded file is of (optimizer's state, step, place in the "
-     "data); "
-     "no: take its weights and statistics, and begin anew"},
+     "data); no: take its weights and statistics, and begin anew"},
     {"partial", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(checkpoint.partial),
      "continue without the strategy's state that this run cannot keep, as with another number of "
      "workers, and say which it is"},

@@ -38,8 +38,7 @@ static dpb_status inherited_socket(int *fd, bool *joins)
     if (!end || end == text || (*end != '\0' && !*joins) || number < 0 || number > INT32_MAX ||
         fcntl((int)number, F_SETFD, FD_CLOEXEC) != 0)
         return dpb_fail(DPB_USAGE,
-                        "%s is '%s', no descriptor from dpbench: unset it, dpbench sets it "
-                        "itself",
+                        "%s is '%s', no descriptor from dpbench: unset it, dpbench sets it itself",
                         DPB_JOB_VARIABLE, text ? text : "");
     unsetenv(DPB_JOB_VARIABLE);
     *fd = (int)number;

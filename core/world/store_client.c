@@ -195,8 +195,7 @@ static dpb_status explain(const struct call *call, int64_t timeout_ns)
     if (call->peer != UINT32_MAX)
         dpb_peer_describe(call->peer, peer, sizeof peer);
     return dpb_fail(DPB_TIMEOUT,
-                    "waited %.1f s: %s%s%s; if it is only slow, set a larger "
-                    "run.timeout_s",
+                    "waited %.1f s: %s%s%s; if it is only slow, set a larger run.timeout_s",
                     (double)timeout_ns * 1e-9, call->text, peer[0] != '\0' ? "; " : "", peer);
 }
 
