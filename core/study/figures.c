@@ -327,26 +327,14 @@ void dpb_figures_of_run(const json_t *document, FILE *out)
 
 enum { TEXT = 128, MOST_MACHINES = 8 };
 
-/* A list of the series; NULL: empty, or no memory. @owned. */
-static double *values_of(const json_t *series, const char *name, size_t *n)
-{
-    const json_t *list = json_object_get(series, name);
-    *n = json_array_size(list);
-    double *values = *n > 0 ? calloc(*n, sizeof *values) : NULL;
-    for (size_t i = 0; values && i < *n; i++) {
-        const json_t *value = json_array_get(list, i);
-        values[i] = json_is_number(value) ? json_number_value(value) : NAN;
-    }
-    return values;
-}
-
 /* Adds a line if its list is as long as that of the seconds. */
 static void add_line(const json_t *of, const char *name, struct dpb_svg_plot *plot,
                      struct dpb_svg_series *lines)
 {
     size_t n, n_seconds;
-    double *x = values_of(of, "seconds", &n_seconds), *y = values_of(of, name, &n);
-    if (!x || !y || n != n_seconds) {
+    double *x = dpb_json_numbers(json_object_get(of, "seconds"), "", &n_seconds);
+    double *y = dpb_json_numbers(json_object_get(of, name), "", &n);
+    if (n == 0 || n != n_seconds) {
         free(x);
         free(y);
         return;

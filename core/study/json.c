@@ -29,6 +29,15 @@ double dpb_json_number(const json_t *document, const char *path)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+double *dpb_json_numbers(const json_t *list, const char *path, size_t *n)
+{
+    double *numbers = calloc(json_array_size(list) + 1, sizeof *numbers);
+    *n = numbers ? json_array_size(list) : 0;
+    for (size_t i = 0; i < *n; i++)
+        numbers[i] = dpb_json_number(json_array_get(list, i), path);
+    return numbers;
+}
+
 const char *dpb_json_text(const json_t *document, const char *path, const char *otherwise)
 {
     const json_t *value = dpb_json_at(document, path);

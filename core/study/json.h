@@ -15,6 +15,9 @@
 const json_t *dpb_json_at(const json_t *document, const char *path);
 /* The number there; NaN for null or no value. */
 double dpb_json_number(const json_t *document, const char *path);
+/* The numbers at `path` of each item; NaN for null or no value. *n: how many. @owned: free(). NULL,
+ * and 0: out of memory. */
+double *dpb_json_numbers(const json_t *list, const char *path, size_t *n);
 /* The string there, or `otherwise`. @borrowed. */
 const char *dpb_json_text(const json_t *document, const char *path, const char *otherwise);
 /* Whether the string there is `text`. */

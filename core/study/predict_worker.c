@@ -48,15 +48,13 @@ static dpb_status check_result(const struct dpb_predict_worker *worker)
 static dpb_status read_steps(struct dpb_predict_worker *worker)
 {
     const json_t *steps = dpb_json_at(worker->result, "timing.step_ns");
-    const size_t n = json_array_size(steps);
     struct dpb_estimate estimate;
     double mean_ns = 0;
-    worker->factors = calloc(n, sizeof *worker->factors);
+    size_t n;
+    worker->factors = dpb_json_numbers(steps, "", &n);
     DPB_TRY(dpb_allocated(worker->factors));
-    for (size_t i = 0; i < n; i++) {
-        worker->factors[i] = json_number_value(json_array_get(steps, i));
+    for (size_t i = 0; i < n; i++)
         mean_ns += worker->factors[i] / (double)n;
-    }
     if (!(mean_ns > 0))
         return refuse(worker, "timing.step_ns has no times");
     dpb_estimate_of_steps(worker->factors, n, 1, &estimate);

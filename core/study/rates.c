@@ -9,25 +9,17 @@
 /* The logarithms in rates[] of a row, by repeat; NaN: not measured. *n: their number. @owned */
 static double *logarithms(const json_t *row, size_t *n)
 {
-    const json_t *rates = json_object_get(row, "rates");
-    *n = json_array_size(rates);
-    double *x = calloc(*n + 1, sizeof *x);
-    for (size_t i = 0; x && i < *n; i++) {
-        const json_t *rate = json_array_get(rates, i);
-        x[i] = json_is_number(rate) ? log(json_number_value(rate)) : NAN;
-    }
+    double *x = dpb_json_numbers(json_object_get(row, "rates"), "", n);
+    for (size_t i = 0; i < *n; i++)
+        x[i] = log(x[i]);
     return x;
 }
 
 static void estimate_run(const json_t *run, struct dpb_estimate *estimate)
 {
-    const json_t *steps = dpb_json_at(run, "timing.step_ns");
-    size_t n = json_array_size(steps);
-    double *step_ns = calloc(n + 1, sizeof *step_ns);
-    for (size_t i = 0; step_ns && i < n; i++)
-        step_ns[i] = json_number_value(json_array_get(steps, i));
-    dpb_estimate_of_steps(step_ns, step_ns ? n : 0,
-                          dpb_json_number(run, "timing.samples_per_s.mean"), estimate);
+    size_t n;
+    double *step_ns = dpb_json_numbers(dpb_json_at(run, "timing.step_ns"), "", &n);
+    dpb_estimate_of_steps(step_ns, n, dpb_json_number(run, "timing.samples_per_s.mean"), estimate);
     free(step_ns);
 }
 
@@ -50,7 +42,7 @@ void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_es
     }
     size_t n;
     double *x = logarithms(row, &n);
-    dpb_estimate_of(x, x ? n : 0, estimate);
+    dpb_estimate_of(x, n, estimate);
     free(x);
     if (estimate->n != 1)
         return;
@@ -67,10 +59,9 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
     struct dpb_estimate difference = {.n = 0}, of_a, of_b;
     double *x = logarithms(a, &n_a), *y = logarithms(b, &n_b);
     size_t n = n_a < n_b ? n_a : n_b;
-    for (size_t i = 0; x && y && i < n; i++)
+    for (size_t i = 0; i < n; i++)
         y[i] -= x[i];
-    if (x && y)
-        dpb_estimate_of(y, n, &difference);
+    dpb_estimate_of(y, n, &difference);
     free(x);
     free(y);
     if (difference.n > 1) {

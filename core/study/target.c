@@ -66,17 +66,16 @@ static bool has_met(const json_t *repeat)
 /* The mean over the repeats and its interval; where `censored` says that one missed, a bound. */
 static json_t *part_to_json(const json_t *repeats, const char *part, bool censored)
 {
-    size_t n = json_array_size(repeats);
-    double *x = calloc(n + 1, sizeof *x), low = NAN, high = NAN, above = INFINITY;
+    size_t n;
+    double *x = dpb_json_numbers(repeats, part, &n), low = NAN, high = NAN, above = INFINITY;
     struct dpb_estimate estimate = {.mean = NAN};
-    dpb_each_item(repeats, i, repeat) {
-        double value = dpb_json_number(repeat, part);
-        if (x)
-            x[i] = log(value);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *repeat = json_array_get(repeats, i);
         if (!json_is_null(repeat) && !has_met(repeat))
-            above = fmin(above, value);
+            above = fmin(above, x[i]);
+        x[i] = log(x[i]);
     }
-    if (x && !censored)
+    if (!censored)
         dpb_estimate_of(x, n, &estimate);
     dpb_estimate_interval(&estimate, &low, &high);
     free(x);
@@ -205,11 +204,9 @@ static double *gains(const json_t *row, const char *part, size_t *n)
 {
     const json_t *repeats = dpb_json_at(row, "to_target.repeats");
     double sign = strcmp(part, "samples_per_s") == 0 ? 1 : -1;
-    *n = json_array_size(repeats);
-    double *x = calloc(*n + 1, sizeof *x);
-    dpb_each_item(repeats, i, repeat)
-        if (x)
-            x[i] = has_met(repeat) ? sign * log(dpb_json_number(repeat, part)) : NAN;
+    double *x = dpb_json_numbers(repeats, part, n);
+    for (size_t i = 0; i < *n; i++)
+        x[i] = has_met(json_array_get(repeats, i)) ? sign * log(x[i]) : NAN;
     return x;
 }
 
@@ -217,15 +214,13 @@ void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool
                         struct dpb_comparison *comparison)
 {
     size_t n_a, n_b;
-    struct dpb_estimate of_a = {.mean = NAN}, of_b = of_a, difference = of_a;
+    struct dpb_estimate of_a, of_b, difference;
     double *x = gains(a, part, &n_a), *y = gains(b, part, &n_b);
-    if (x && y) {
-        dpb_estimate_of(x, n_a, &of_a);
-        dpb_estimate_of(y, n_b, &of_b);
-        for (size_t i = 0; i < n_a && i < n_b; i++)
-            y[i] -= x[i];
-        dpb_estimate_of(y, n_a < n_b ? n_a : n_b, &difference);
-    }
+    dpb_estimate_of(x, n_a, &of_a);
+    dpb_estimate_of(y, n_b, &of_b);
+    for (size_t i = 0; i < n_a && i < n_b; i++)
+        y[i] -= x[i];
+    dpb_estimate_of(y, n_a < n_b ? n_a : n_b, &difference);
     free(x);
     free(y);
     if (paired && difference.n > 1)
