@@ -352,10 +352,8 @@ static dpb_status decode_split(const char *directory, const char *prefix, struct
     snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
     DPB_TRY(reader_open(&reader, directory, name));
     dpb_status status = read_image_header(&reader, set, train);
-    if (status == DPB_OK)
-        status = decode_label_file(directory, prefix, set, train);
-    if (status == DPB_OK)
-        status = read_elements(&reader, set->n * set->h * set->w, "images", &set->images);
+    DPB_THEN(status, decode_label_file(directory, prefix, set, train));
+    DPB_THEN(status, read_elements(&reader, set->n * set->h * set->w, "images", &set->images));
     reader_close(&reader);
     return status;
 }

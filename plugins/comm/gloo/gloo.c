@@ -193,8 +193,7 @@ static void *thread_main(void *argument)
             __atomic_load_n(&gloo->stop, __ATOMIC_ACQUIRE))
             return NULL;
         uint64_t bucket = (n - 1) % gloo->strategy.arenas.n_buckets;
-        if (status == DPB_OK)
-            status = exchange_bucket(gloo, bucket);
+        DPB_THEN(status, exchange_bucket(gloo, bucket));
         __atomic_store_n(&gloo->status, status, __ATOMIC_RELEASE);
         host->flag->set(&gloo->flags[FLAG_ANSWERED], (uint32_t)n);
     }

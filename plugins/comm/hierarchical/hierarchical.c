@@ -130,8 +130,7 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     opened->nccl_options = given->nccl;
     opened->job = *args;
     dpb_status status = hierarchical_find_places(opened);
-    if (status == DPB_OK)
-        status = open_across(opened, given);
+    DPB_THEN(status, open_across(opened, given));
     if (status != DPB_OK) {
         hierarchical_close(made);
         return status;

@@ -454,8 +454,7 @@ dpb_status inside_nccl_progress(void *comm_, int64_t budget_ns)
 {
     struct hierarchical *comm = comm_;
     dpb_status status = device_strategy_progress(comm, budget_ns);
-    if (status == DPB_OK)
-        status = look_at_nccl(comm);
+    DPB_THEN(status, look_at_nccl(comm));
     if (status != DPB_OK) {
         device_keep(&comm->on_device, status);
         comm->nccl->library->abort(&comm->nccl->communicator);

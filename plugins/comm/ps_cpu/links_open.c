@@ -254,8 +254,7 @@ dpb_status links_open(struct strategy *base, struct mesh_transport *transport, v
         links->memory = *memory;
         links->turn = (struct links_turn){arenas->gradients, 1, true};
         status = make_links(links);
-        if (status == DPB_OK)
-            status = open_doorbell(links);
+        DPB_THEN(status, open_doorbell(links));
     } else {
         status = base->host->fail(DPB_NO_MEMORY, "no memory for links");
     }

@@ -369,8 +369,7 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     status = async->clients && async->told
                  ? DPB_OK
                  : ps_host->fail(DPB_NO_MEMORY, "no memory for the ranks of ps_async");
-    if (status == DPB_OK)
-        status = open_log(async);
+    DPB_THEN(status, open_log(async));
     if (status != DPB_OK) {
         async_close(async);
         return status;

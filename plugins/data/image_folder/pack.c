@@ -306,8 +306,7 @@ static dpb_status open_existing(struct pack *pack, struct store *store, bool *fo
     if (fd < 0)
         return folder_host->fail(DPB_IO, "%s: cannot be opened: %s", pack->path, strerror(errno));
     dpb_status status = read_index(pack, store->max_bytes, fd);
-    if (status == DPB_OK)
-        status = check_entries(pack, store);
+    DPB_THEN(status, check_entries(pack, store));
     if (status != DPB_OK) {
         close(fd);
         return status;
@@ -329,8 +328,7 @@ dpb_status pack_open(const char *path, bool make, struct store *store)
     dpb_status status = open_existing(&pack, store, &found);
     while (status == DPB_OK && !found && make) {
         status = provide_pack(&pack, store->max_bytes);
-        if (status == DPB_OK)
-            status = open_existing(&pack, store, &found);
+        DPB_THEN(status, open_existing(&pack, store, &found));
     }
     folder_host->release(pack.entries, entries_bytes(&pack));
     return status;

@@ -69,8 +69,7 @@ static dpb_status load_into_memory(struct store *store, const struct dpb_data_re
     if (!store->memory)
         return DPB_NO_MEMORY;
     dpb_status status = load_split(store, DPB_TRAIN, &buffer);
-    if (status == DPB_OK)
-        status = load_split(store, DPB_TEST, &buffer);
+    DPB_THEN(status, load_split(store, DPB_TEST, &buffer));
     buffer_release(&buffer);
     folder_host->log(DPB_LOG_DEBUG, "data.preload: %" PRIu64 " bytes of files are in memory",
                      atomic_load(&store->bytes_read));

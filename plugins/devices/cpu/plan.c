@@ -462,8 +462,7 @@ static dpb_status add_parts(struct program *p, struct node_plan *plan)
                                                         (int)n, scales, descs, p->attributes);
     const_dnnl_primitive_desc_t desc;
     status = cpu_own(p, "sum of gradients", made, created, &desc);
-    if (status == DPB_OK)
-        status = cpu_step(p, WHEN_ALWAYS, "sum of gradients", desc, args);
+    DPB_THEN(status, cpu_step(p, WHEN_ALWAYS, "sum of gradients", desc, args));
 done:
     free(args);
     free(scales);

@@ -222,8 +222,7 @@ dpb_status cpu_compile(void *device, const struct dpb_compile_args *args,
     p->core = *memory;
     cpu_use_threads(p->threads);
     dpb_status status = plan_program(p);
-    if (status == DPB_OK)
-        status = bind_program(p);
+    DPB_THEN(status, bind_program(p));
     if (status != DPB_OK) {
         cpu_release(p);
         return status;

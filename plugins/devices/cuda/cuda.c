@@ -157,10 +157,8 @@ static dpb_status open_device(const void *options, const struct dpb_device_args 
     d->seed = args->seed;
     d->options = given;
     dpb_status status = choose_device(&d->options, args->index, &d->id);
-    if (status == DPB_OK)
-        status = look_at(d);
-    if (status == DPB_OK)
-        status = open_libraries(d);
+    DPB_THEN(status, look_at(d));
+    DPB_THEN(status, open_libraries(d));
     if (status != DPB_OK) {
         close_device(d);
         return status;

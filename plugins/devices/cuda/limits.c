@@ -46,8 +46,7 @@ static dpb_status time_with_memory(struct trial *trial, trial_work *work, int n,
     cuda_fill_random(p->device->stream, p->type, trial->memory,
                      (size_t)n * trial->bytes / cuda_type_size(p->type));
     dpb_status status = cuda_check(p, NULL, "filling of memory", cudaPeekAtLastError());
-    if (status == DPB_OK)
-        status = cuda_time_best(p, NULL, "work to time", work, trial, TRIES, ms);
+    DPB_THEN(status, cuda_time_best(p, NULL, "work to time", work, trial, TRIES, ms));
     cudaStreamSynchronize(p->device->stream);
     cudaFree(trial->memory);
     return status;
@@ -69,8 +68,7 @@ static dpb_status time_product(struct trial *trial, uint64_t edge, bool *fits, f
     trial->bytes = edge * edge * cuda_type_size(p->type);
     trial->gemm = NULL;
     dpb_status status = cuda_gemm_open(p, NULL, &shape, &trial->gemm);
-    if (status == DPB_OK)
-        status = time_with_memory(trial, multiply, 3, fits, ms);
+    DPB_THEN(status, time_with_memory(trial, multiply, 3, fits, ms));
     cuda_gemm_close(trial->gemm);
     return status;
 }

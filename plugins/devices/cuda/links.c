@@ -38,8 +38,7 @@ static dpb_status allocate(dpb_link_memory kind, uint32_t device, uint64_t bytes
     else
         CHECK(cudaMalloc(&made, bytes));
     dpb_status status = cuda_check(NULL, NULL, "cudaMemset", cudaMemset(made, 0, bytes));
-    if (status == DPB_OK)
-        status = cuda_check(NULL, NULL, "cudaDeviceSynchronize", cudaDeviceSynchronize());
+    DPB_THEN(status, cuda_check(NULL, NULL, "cudaDeviceSynchronize", cudaDeviceSynchronize()));
     if (status == DPB_OK)
         *memory = made;
     else if (kind == DPB_LINK_PINNED)

@@ -164,11 +164,9 @@ static dpb_status capture(struct program *p, unsigned which, const struct dpb_ho
     dpb_status status = enqueue(p, which, exchanged ? CAPTURED_EXCHANGED : CAPTURED, hooks);
     cuda_capturing(NULL);
     cudaError_t code = cudaStreamEndCapture(stream, &graph);
-    if (status == DPB_OK)
-        status = cuda_check(p, NULL, "cudaStreamEndCapture", code);
-    if (status == DPB_OK)
-        status = cuda_check(p, NULL, "cudaGraphInstantiate",
-                            cudaGraphInstantiate(&p->graphs[which], graph, 0));
+    DPB_THEN(status, cuda_check(p, NULL, "cudaStreamEndCapture", code));
+    DPB_THEN(status, cuda_check(p, NULL, "cudaGraphInstantiate",
+                                cudaGraphInstantiate(&p->graphs[which], graph, 0)));
     if (graph)
         cudaGraphDestroy(graph);
     return status;

@@ -369,10 +369,8 @@ dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
     p->graph = args->graph;
     p->args = *args;
     dpb_status status = cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(d->id));
-    if (status == DPB_OK)
-        status = plan_program(p, memory);
-    if (status == DPB_OK)
-        status = bind_program(p);
+    DPB_THEN(status, plan_program(p, memory));
+    DPB_THEN(status, bind_program(p));
     if (status != DPB_OK) {
         cuda_release(p);
         return status;

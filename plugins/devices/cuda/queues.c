@@ -325,10 +325,9 @@ static dpb_status map(void *device, const struct dpb_memory_handle *handle, void
         return cuda_no_memory();
     mapping->id = peers ? d->id : owner;
     dpb_status status = cuda_check(NULL, NULL, "cudaSetDevice", cudaSetDevice(mapping->id));
-    if (status == DPB_OK)
-        status = cuda_check(
-            NULL, NULL, "cudaIpcOpenMemHandle",
-            cudaIpcOpenMemHandle(&mapping->memory, given.memory, cudaIpcMemLazyEnablePeerAccess));
+    DPB_THEN(status, cuda_check(NULL, NULL, "cudaIpcOpenMemHandle",
+                                cudaIpcOpenMemHandle(&mapping->memory, given.memory,
+                                                     cudaIpcMemLazyEnablePeerAccess)));
     if (status != DPB_OK) {
         free(mapping);
         return status;

@@ -178,8 +178,7 @@ dpb_status cuda_tune(struct program *p)
         return DPB_OK;
     cuda_tuning_open(p->device, &tuning.file);
     dpb_status status = tune_list(&tuning, &p->forward);
-    if (status == DPB_OK)
-        status = tune_list(&tuning, &p->backward);
+    DPB_THEN(status, tune_list(&tuning, &p->backward));
     cuda_tuning_close(&tuning.file, status == DPB_OK);
     return status;
 }
