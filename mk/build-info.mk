@@ -10,8 +10,8 @@ $(BUILD_INFO): build-info
 	if [ -n "$$git" ]; then echo "#define DPB_BUILD_GIT \"$$git\""; \
 	else echo '#define DPB_BUILD_GIT NULL'; fi; } >$@.new
 	@if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi
-$(BUILD)/obj/core/study/versions.o: CORE_CFLAGS += -I$(BUILD)/obj
-$(BUILD)/obj/core/study/versions.o: $(BUILD_INFO)
+$(BUILD)/obj/core/study/invocation.o: CORE_CFLAGS += -I$(BUILD)/obj
+$(BUILD)/obj/core/study/invocation.o: $(BUILD_INFO)
 
 # Likewise what was not built and why, for `dpbench plugins`.
 NOT_BUILT_H := $(BUILD)/obj/not_built.h
