@@ -360,6 +360,13 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
     return status;
 }
 
+void party_refuse(struct dpb_party *party, dpb_status status)
+{
+    const struct verdict verdict = {.exit_code = dpb_status_exit_code(status)};
+    for (uint32_t rank = 1; party->links && rank < party->n_ranks; rank++)
+        link_say(&party->links[rank], LINK_VERDICT, rank, &verdict, sizeof verdict);
+}
+
 dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
 {
     *party = NULL;
@@ -396,6 +403,8 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
     explicit_bzero(&answer, sizeof answer);
     explicit_bzero(address, sizeof address);
     if (status != DPB_OK) {
+        if (head)
+            party_refuse(made, status);
         dismiss(made);
         destroy(made);
         return status;

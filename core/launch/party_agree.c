@@ -19,12 +19,6 @@ struct report {
     uint8_t affinity[AFFINITY_BYTES]; /* the processors that it may use */
 };
 
-struct verdict {
-    int32_t exit_code; /* not 0: the job does not begin */
-    struct dpb_seat place;
-    uint8_t secret[DPB_SECRET_BYTES];
-};
-
 /* One part's report, as the head keeps it. */
 struct reported {
     struct report report;
@@ -206,21 +200,15 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
     make_report(status, report);
     /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): its length goes with it */
     memcpy(report + 1, text, length);
-    bool open = link_say(link, LINK_REPORT, party->rank, report, bytes);
+    /* A head that did not wait for all has sent its verdict, and closed the connection, already. */
+    bool open = link_receive(link) && link_say(link, LINK_REPORT, party->rank, report, bytes);
     free(report);
     /* The head may have just begun to wait for the last one to join. */
     const int64_t deadline_ns = party_deadline(party) + party->timeout_ns;
-    while (open && dpb_now_ns() < deadline_ns) {
+    for (;;) {
         struct dpb_frame frame;
         const void *value;
         char why[128];
-        struct pollfd ready = {.fd = link->fd, .events = POLLIN};
-        if (link->out.end > link->out.begin)
-            ready.events |= POLLOUT;
-        poll(&ready, 1, PARTY_TICK_MS);
-        DPB_TRY(party_look(party));
-        link_flush(link);
-        open = link_receive(link);
         if (link_next(link, &frame, &value, why) > 0 && frame.op == LINK_VERDICT &&
             frame.value_bytes == sizeof(struct verdict)) {
             struct verdict verdict;
@@ -230,15 +218,24 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
             memcpy(party->secret, verdict.secret, DPB_SECRET_BYTES);
             return verdict.exit_code == 0 ? DPB_OK : DPB_PEER;
         }
+        if (!open || dpb_now_ns() >= deadline_ns)
+            break;
+        struct pollfd ready = {.fd = link->fd, .events = POLLIN};
+        if (link->out.end > link->out.begin)
+            ready.events |= POLLOUT;
+        poll(&ready, 1, PARTY_TICK_MS);
+        DPB_TRY(party_look(party));
+        link_flush(link);
+        open = link_receive(link);
     }
-    if (open)
-        dpb_party_speak(party);
+    dpb_party_speak(party);
     return open ? party_missed(
                       party,
                       "the launcher of rank 0 (%s) has not begun the job within %.1f s: it is "
                       "stopped, or set a larger run.timeout_s",
                       party->hosts[0], (double)party->timeout_ns * 1e-9)
-                : dpb_fail(DPB_PEER, "rank 0's launcher has ended before the job began");
+                : dpb_fail(DPB_PEER, "the launcher of rank 0 (%s) has ended before the job began",
+                           party->hosts[0]);
 }
 
 dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const char *config,

@@ -219,6 +219,14 @@ static struct dpb_board *board_of(pid_t head)
     return board;
 }
 
+bool launched_has_begun(int rank)
+{
+    struct dpb_board *board = board_of(find(rank, true));
+    const bool begun = board != NULL;
+    dpb_board_destroy(board);
+    return begun;
+}
+
 void launched_await_steps(int n)
 {
     struct dpb_board *board = NULL;

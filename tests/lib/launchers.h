@@ -33,6 +33,8 @@ const char *launched_mark(void);
 /* The process of a rank, or the launcher of its part, of the job that was started last; 0: not
  * there. */
 pid_t launched_process(int rank, bool part_launcher);
+/* Whether the launcher of a rank's part has met the others, and watches its rank. */
+bool launched_has_begun(int rank);
 /* Waits until its n ranks have made some steps, and the head knows their losses. */
 void launched_await_steps(int n);
 /* Fails the test if a process of it is left after `gone_s`. */
