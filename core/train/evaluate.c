@@ -120,8 +120,8 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
         total.samples += one.samples;
     }
     if (journal->n_evals == DPB_JOURNAL_EVALS)
-        return dpb_fail(DPB_USAGE, "more than %d evaluations in a run; make eval.every larger",
-                        DPB_JOURNAL_EVALS);
+        return dpb_fail(DPB_FAILED, "more than %d evaluations in a run; make eval.every larger",
+                        DPB_JOURNAL_EVALS); /* not wrong input: the result keeps what there is */
     struct dpb_progress progress = dpb_feed_progress(trainer->feed, trainer->course.step);
     journal->evals[journal->n_evals] =
         (struct dpb_eval){.step = trainer->course.step,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "machine/links.h"
 #include "train/estimate.h"
+#include "train/journal.h"
 
 static bool given(const struct dpb_experiment *experiment, const char *section, const char *key)
 {
@@ -309,6 +310,25 @@ dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* Those of a run by time are counted as they come. */
+static dpb_status check_evaluations(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const uint64_t epoch = experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
+    const uint64_t every = (uint64_t)settings->eval.every;
+    const uint64_t steps = settings->run.steps
+                               ? (uint64_t)(settings->run.warmup_steps + settings->run.steps)
+                               : (uint64_t)settings->run.epochs * epoch;
+    if (every == 0 || steps / every <= DPB_JOURNAL_EVALS)
+        return DPB_OK;
+    return dpb_config_fail(experiment->config, DPB_USAGE, "eval", "every",
+                           "eval.every = %llu makes %llu evaluations in %llu steps, and a result "
+                           "has room for %d; make it %llu or more",
+                           (unsigned long long)every, (unsigned long long)(steps / every),
+                           (unsigned long long)steps, DPB_JOURNAL_EVALS,
+                           (unsigned long long)(steps / DPB_JOURNAL_EVALS + 1));
+}
+
 dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -342,5 +362,5 @@ dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)
                                "data '%s' has no test set to evaluate on; leave eval.every and "
                                "eval.final out, or take other data",
                                settings->data.name);
-    return DPB_OK;
+    return check_evaluations(experiment);
 }

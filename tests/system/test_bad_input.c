@@ -51,6 +51,8 @@ static const struct {
     {"no_length.ini", "[run]\nbatch = 2\n"},
     {"sweep.ini", "[run]\nsteps = 2\n[model]\nname = tiny\n[sweep]\nrun.wrokers = 1, 2\n"},
     {"batches.ini", "[run]\nsteps = 2\nbatch = 2\nglobal_batch = 4\n"},
+    {"load.ini", "[run]\nsteps = 2\n[checkpoint]\nload = nowhere.safetensors\n"},
+    {"path.ini", "[run]\nsteps = 2\n[data]\nname = idx\npath = nowhere\n"},
     {"divide.ini", "[run]\nsteps = 2\nworkers = 2\nglobal_batch = 7\n"},
 };
 
@@ -223,6 +225,8 @@ static const struct row file_rows[] = {
     {"-c batches.ini", {"batches.ini:4: run.global_batch", "run.batch (batches.ini:3)"}},
     {"-c divide.ini", {"divide.ini:4: run.global_batch = 7", "2 workers", "multiple"}},
     {"-c sweep.ini", {"sweep.ini:6: ", "wrokers", "did you mean 'workers'?"}},
+    {"-c load.ini", {"load.ini:4: nowhere.safetensors"}},
+    {"-c path.ini", {"path.ini:5: data.path = nowhere"}},
     {"rerun missing.json", {"missing.json", "No such file"}},
     {"rerun no_result.json", {"no_result.json: schema is dpbench.result/9", "dpbench.result/1"}},
     {"rerun cut_result.json", {"cut_result.json", "is it a result of dpbench?"}},
@@ -318,6 +322,9 @@ static const struct row combination_rows[] = {
     {"-c base.ini run.workers=3 run.batch=30000",
      {"a global batch of 90000 samples", "data 'synthetic' with 50000", "make run.batch smaller"}},
     {"-c base.ini data.test_samples=0 eval.final=yes", {"no test set", "leave eval.every"}},
+    {"-c base.ini run.steps=100000 eval.every=10",
+     {"command line: eval.every = 10 makes 10000 evaluations in 100001 steps", "make it 25 or"}},
+    {"-c base.ini run.epochs=2 eval.every=1", {"eval.every = 1 makes 50000"}},
     {"-c base.ini model.name=resnet50 model.version=v2 model.zero_gamma=yes",
      {"model.zero_gamma = yes is for versions v1 and v1.5"}},
     {"-c base.ini comm.bucket=1 model.name=mlp", {"comm.bucket = 1", "buckets", "1048576"}},

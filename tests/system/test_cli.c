@@ -339,6 +339,11 @@ TEST(test_check_runs_nothing)
         n_lines += *c == '\n';
     assert_int_equal(n_lines, 4); /* one a cell, and the plan */
     command_free(&command);
+    /* What all cells have is said once. */
+    run(&command, 2, "check " RUN "run.precision=bf16 sweep.run.batch=2,4,8");
+    expect_part(command.out, "... and 2 more, for the same reason\n");
+    assert_null(strstr(strstr(command.err, "error: ") + 1, "error: "));
+    command_free(&command);
     traces_expect_none(&before, "check", 0.5);
     traces_free(&before);
 }
@@ -449,6 +454,20 @@ TEST(test_origins)
     assert_true(json_number_at(command.json, "config.run.seconds.value") == 0.05);
     assert_int_equal(json_number_at(command.json, "config.comm.bucket.value"), 1000);
     assert_int_equal(json_number_at(command.json, "batch.global"), 8);
+    command_free(&command);
+}
+
+/* More evaluations than a result has room for, in a run by time: it keeps those that it has. */
+TEST(test_evaluations_without_room)
+{
+    struct command command;
+    run(&command, 1,
+        RUN "run.workers=1 run.seconds=50 eval.every=1 data.test_samples=1 --output many.json");
+    expect_part(command.err, "more than 4096 evaluations in a run; make eval.every larger");
+    json_t *file = json_load_file("many.json", 0, NULL);
+    assert_string_equal(json_text_at(file, "status"), "failed");
+    assert_int_equal(json_array_size(json_at(file, "eval")), 4096);
+    json_decref(file);
     command_free(&command);
 }
 
