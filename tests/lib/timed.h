@@ -16,7 +16,11 @@ enum {
     TIMED_PASSES = 4096,
     TIMED_LAYERS = 16,
     TIMED_DEADLINE_S = 100,
-    TIMED_WAKES = 20 /* of processes that wait for each other in a step, at the most: 10 buckets */
+    TIMED_TRIES = 6, /* runs of a case, at the most */
+    /* In a step, at the most: of processes that wait for each other, by 10 buckets; of one worker's
+     * threads beside the device, by 4 buckets, an update and a batch. */
+    TIMED_WAKES = 20,
+    TIMED_OWN_WAKES = 6
 };
 
 /* A time in the result: by path, in nanoseconds there, and what it has to be. */
@@ -56,10 +60,6 @@ void timed_run(struct command *command, int exit_code, const char *format, ...)
 const char *timed_directory(void);
 /* The passes of a rank in the last run; their number. */
 size_t timed_trace(uint32_t rank, struct timed_pass passes[TIMED_PASSES]);
-/* By how much the machine made the last run's timed steps of `step_ms` longer, or shifted time
- * within them; the mean of a step over all ranks together. No part of what dpbench measured. */
-double timed_late_ms(const json_t *document, double step_ms);
-
 /* A process that does nothing but sleep beside a run, and sees how much later than it asked it is
  * woken: the mean, in ms, when it is stopped. */
 struct timed_napper {
@@ -72,13 +72,14 @@ double timed_napper_stop(struct timed_napper *napper);
 /* What a measured time may be off: 1 % or 0.3 ms. */
 double timed_bound_ms(double ms);
 
-/*
- * Runs a case. In every run the parts sum to the step exactly and the rate is the batch by the mean
- * step. A busy machine prolongs sleeps. So in one run each field and the step have to be right
- * within their bound and what the device's own clock shows the machine to have been late. Several
- * workers may also be late by what a process that only sleeps beside the run is woken late, for
- * each time that one of them may wait for another.
- */
+/* Runs a case once. In every run the parts sum to the step exactly and the rate is the batch by the
+ * mean step. Returns by how many ms the worst field is off beyond its bound and beyond what the
+ * machine explains; `text` says which. The machine explains how late the device's sleeps ended, and
+ * with a napper beside the run as much for each wake-up elsewhere. Time that dpbench itself takes
+ * explains nothing. */
+double timed_unexplained_ms(const struct timed_case *one, bool with_napper, char text[256]);
+
+/* A busy machine prolongs sleeps: one of TIMED_TRIES runs has nothing unexplained. */
 void timed_check(const struct timed_case *one);
 /* The same with `slack_ms` besides the bound: what the strategy cannot tell apart. */
 void timed_check_within(const struct timed_case *one, double slack_ms);
