@@ -38,14 +38,28 @@ static int look(struct pollfd *fds, uint32_t n)
     return ready;
 }
 
+/* CPU time of all threads of this process. */
+static int64_t computed_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+/* Between two looks the caller may compute: that time is no freeze. */
 dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
 {
-    static _Thread_local int64_t looked_ns;
+    static _Thread_local int64_t looked_ns, sampled_ns, sample_ns;
     int64_t now_ns = dpb_world_now_ns(), timeout_ns = dpb_timeout_of(what->timeout_ns);
     if (*begin_ns == 0)
         *begin_ns = now_ns;
-    else if (looked_ns >= *begin_ns)
-        *begin_ns += dpb_wait_missed(looked_ns, 0);
+    else if (looked_ns >= *begin_ns && dpb_wait_missed(looked_ns, 0) > 0)
+        *begin_ns += dpb_wait_missed(looked_ns, computed_ns() - sample_ns);
+    now_ns = *begin_ns > now_ns ? *begin_ns : now_ns; /* time has passed meanwhile */
+    if (now_ns - sampled_ns >= DPB_WAIT_SLICE_NS) {   /* a system call */
+        sampled_ns = now_ns;
+        sample_ns = computed_ns();
+    }
     looked_ns = now_ns;
     dpb_wait_sign();
     if (dpb_wait_is_over())

@@ -307,6 +307,31 @@ TEST(test_descriptors)
     close(fds[1]);
 }
 
+static int64_t computed_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+/* Two looks that are further apart than the deadline: it counts the time that this process computed
+ * between them, and not the time for which this process stood still. */
+TEST(test_patience)
+{
+    struct dpb_wait what = plain;
+    int64_t begin_ns = 0;
+    dpb_status first;
+    what.timeout_ns = 1050000000;
+    assert_int_equal(dpb_world_patience(&what, &begin_ns), DPB_OK);
+    trial_sleep_ms(1200);
+    assert_int_equal(dpb_world_patience(&what, &begin_ns), DPB_OK);
+    for (int64_t until_ns = computed_ns() + 1200000000; computed_ns() < until_ns;)
+        ;
+    assert_int_equal(dpb_world_patience(&what, &begin_ns), DPB_TIMEOUT);
+    assert_contains(dpb_first_error(&first), "for a turn");
+    dpb_first_error_clear();
+}
+
 TEST(test_comparison)
 {
     struct dpb_flag flag = {0};
