@@ -1,7 +1,7 @@
 /*
  * test_mutated_configurations.c - experiments with mistakes in them, 10,000 of them: `check` ends
  * soon, passes or refuses by a message, and prints nothing that steers a terminal. The run of an
- * experiment that `check` passes is not refused, and ends.
+ * experiment that `check` passes is not refused, but for an interface that is not there, and ends.
  *
  * DPB_CONFIGURATIONS=N: so many instead; DPB_FAULTS_SEED=S: others. A failure prints the
  * experiment.
@@ -22,7 +22,8 @@
 #include "lib/test.h"
 #include "lib/traces.h"
 
-static const double deadline_s = 60.0, run_s = 4.0;
+/* The first is a hang's: the test may stand behind others' work. */
+static const double deadline_s = 300.0, run_s = 4.0;
 
 enum { MOST_BASES = 128, MOST_KEYS = 1024, RUN_EVERY = 5, MOST_BAD = 10 };
 
@@ -316,13 +317,20 @@ struct counts {
     unsigned passed, run, bad;
 };
 
+/* `check` may run on another machine than the ranks do. */
+static bool is_of_the_machine(const struct command *command)
+{
+    return command->exit_code == 2 &&
+           strstr(command->err, " is no interface, address or network of this machine");
+}
+
 static void run_passed(unsigned seed, const char *text, struct counts *counts)
 {
     struct command command;
     struct traces before;
     traces_take(&before, "empty");
     run(&command);
-    const char *why = wrong_end(&command, "0 1 3 4 5 130");
+    const char *why = is_of_the_machine(&command) ? NULL : wrong_end(&command, "0 1 3 4 5 130");
     counts->run++;
     if (why) {
         report(seed, "run", why, text, &command);
