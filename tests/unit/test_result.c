@@ -686,8 +686,37 @@ TEST_WITH(document_has_every_name, bench_create, bench_destroy)
     json_decref(document);
 }
 
+/* Of five counters, the k-th rises by 2 k bytes in two seconds. */
+static void expect_rates_of_counters(const struct bench *bench)
+{
+    static const char *const names[] = {"received_bytes_per_s", "sent_bytes_per_s",
+                                        "loopback_bytes_per_s", "read_bytes_per_s",
+                                        "written_bytes_per_s"};
+    size_t bytes;
+    uint8_t *journal = dpb_board_journal(bench->board, 0, &bytes);
+    struct dpb_monitor_series *series =
+        (void *)(journal + bytes - dpb_monitor_bytes(&bench->experiment.settings));
+    series->of_machine = true;
+    series->n = 2;
+    for (uint64_t i = 0; i < 2; i++) {
+        struct dpb_monitor_sample *sample = &series->samples[i];
+        sample->at_ns = (int64_t)(2 * i + 1) * INT64_C(1000000000);
+        sample->machine.received_bytes = 100;
+        sample->machine.sent_bytes = 100 + 2 * i;
+        sample->machine.loopback_bytes = 100 + 4 * i;
+        sample->machine.read_bytes = 100 + 6 * i;
+        sample->machine.written_bytes = 100 + 8 * i;
+    }
+    json_t *json = dpb_monitor_to_json(&bench->experiment, bench->board);
+    const json_t *machine = json_array_get(json_object_get(json, "machines"), 0);
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        assert_near(json_number_value(json_array_get(json_object_get(machine, names[k]), 0)),
+                    (double)k, 1e-12);
+    json_decref(json);
+}
+
 /* Two workers on one GPU, then each on its own host's. */
-TEST_WITH(energy_of_a_shared_gpu_counts_once, bench_create, bench_destroy)
+TEST_WITH(monitor_tells_rates_of_counters_and_energy_of_a_gpu_once, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
     struct dpb_settings *settings = &bench->experiment.settings;
@@ -706,6 +735,7 @@ TEST_WITH(energy_of_a_shared_gpu_counts_once, bench_create, bench_destroy)
         journal->gpu.first = (struct dpb_gpu_sample){.known = true, .energy_j = 10};
         journal->gpu.last = (struct dpb_gpu_sample){.known = true, .energy_j = 10 + 4 * 64};
     }
+    expect_rates_of_counters(bench);
     for (int hosts = 1; hosts <= 2; hosts++) {
         strcpy(dpb_board_page(bench->board, 0)->host, "a");
         strcpy(dpb_board_page(bench->board, 1)->host, hosts == 1 ? "a" : "b");
