@@ -41,6 +41,8 @@ def sweep():
         "wide": b"[sweep]\nrun.seed = " + b",".join(b"%d" % i for i in range(40)) + b"\nrepeats=1000\n",
         "wrong": b"[sweep]\ncomm.name = a,,b\nsweep.x = 1\n",
         "length": b"[sweep]\nrun.steps = 1, 2\nrun.epochs = 1\n",
+        "published": b"[sweep]\ncomm.name = shm, gloo\ncomm.bucket = 1 MiB\n[published]\n"
+                     b"comm.name shm comm.bucket 1MiB = 9.5, paper, machine\ncomm.name gloo = 1e3, x, y, z\n",
     }
 
 
@@ -445,7 +447,7 @@ ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifa
 
 
 # Those that a target uses to its end; replay.c sees to it.
-GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length"], "result": ["one", "deep", "sweep", "measured", "rows"],
+GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length", "published"], "result": ["one", "deep", "sweep", "measured", "rows"],
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
         "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
