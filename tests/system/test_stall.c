@@ -261,11 +261,10 @@ TEST(test_suspension_is_no_stall)
     command_free(&command);
 }
 
-/* All processes of the job stand still in a frozen control group, longer than run.timeout_s: no
+/* All processes of jobs stand still in a frozen control group, longer than run.timeout_s: no
  * deadline counts that time, whatever a strategy waits by. */
 TEST(test_frozen)
 {
-    static const char *const strategies[] = {"shm", "ps_cpu", "ring_tcp", "local_sgd"};
     static const char freeze[] =
         "g=/sys/fs/cgroup/freezer/dpbench-test-$$ f=freezer.state on=FROZEN off=THAWED\n"
         "[ -d /sys/fs/cgroup/freezer ] || {\n"
@@ -273,30 +272,27 @@ TEST(test_frozen)
         "}\n"
         "mkdir $g 2>/dev/null || exit 77\n"
         "trap 'echo $off >$g/$f' EXIT INT TERM\n"
-        "sh -c 'echo $$ >$0/cgroup.procs && exec $DPB_BUILD/dpbench $A' $g &\n"
+        "for strategy in shm ps_cpu ring_tcp local_sgd; do\n"
+        "    sh -c 'echo $$ >$0/cgroup.procs && exec $DPB_BUILD/dpbench -c base.ini $*' $g \\\n"
+        "        run.seconds=4 eval.every=0 run.timeout_s=3 comm.name=$strategy &\n"
+        "    jobs=\"$jobs $!\"\n"
+        "done\n"
         "sleep 2; echo $on >$g/$f; sleep 5\n"
         "cat $g/freezer.state $g/cgroup.events 2>/dev/null | grep -qE 'FROZEN|frozen 1' || "
         "thawed=75\n"
         "echo $off >$g/$f\n"
-        "wait $!; code=$?\n"
+        "for job in $jobs; do wait $job || code=$?; done\n"
         "trap - EXIT INT TERM\n"
         "for i in 1 2 3 4 5 6 7 8 9; do rmdir $g 2>/dev/null && break; sleep 0.1; done\n"
-        "exit ${thawed:-$code}\n";
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
-        struct command command;
-        char line[256];
-        snprintf(line, sizeof line,
-                 "A=-c base.ini run.seconds=4 eval.every=0 run.timeout_s=3 comm.name=%s",
-                 strategies[i]);
-        command_run(&command, deadline_s, (const char *const[]){"/bin/sh", "-c", freeze, NULL},
-                    (const char *const[]){line, NULL});
-        const int exit_code = command.exit_code;
-        if (exit_code != 0 && exit_code != 77)
-            fail_msg("%s: exit %d\n%s", strategies[i], exit_code, command.err);
-        command_free(&command);
-        if (exit_code == 77)
-            skip();
-    }
+        "exit ${thawed:-${code:-0}}\n";
+    struct command command;
+    command_run(&command, deadline_s, (const char *const[]){"/bin/sh", "-c", freeze, NULL}, NULL);
+    const int exit_code = command.exit_code;
+    if (exit_code != 0 && exit_code != 77)
+        fail_msg("exit %d\n%s", exit_code, command.err);
+    command_free(&command);
+    if (exit_code == 77)
+        skip();
 }
 
 /* Killed while it stands still: nothing of it is left. */
@@ -365,7 +361,9 @@ TEST(test_full_stderr)
               "comm.call=9", "run.stall_warning_s=0.2", "run.timeout_s=600", (char *)NULL);
         _exit(127);
     }
-    sleep(4); /* it has warned by now */
+    pid_t ranks[2];
+    faults_await_ranks(&(struct started){.pid = pid}, ranks, 2);
+    usleep(1500000); /* it has warned by now */
     kill(pid, SIGINT);
     usleep(100000);
     kill(pid, SIGINT);

@@ -8,7 +8,7 @@
 #include "tests/unit/trial.h"
 #include "world/store.h"
 
-enum { ROUNDS = 100000, STRESS_MS = 3000, LAST_ROUND = 1 << 30 };
+enum { ROUNDS = 20000, STRESS_MS = 3000, LAST_ROUND = 1 << 30 };
 
 /* ---- what ranks do ------------------------------------------------------------------------- */
 
