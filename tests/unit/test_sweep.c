@@ -219,7 +219,7 @@ TEST(repeats_take_replicates)
 TEST(bad_sweeps_are_refused)
 {
     static const struct {
-        const char *settings[4], *message;
+        const char *settings[3], *message;
     } cases[] = {
         {{"sweep.comm.name=a,,b"}, FILE_LINE ": sweep.comm.name has an empty value"},
         {{"sweep.comm.name="}, FILE_LINE ": sweep.comm.name has an empty value"},
@@ -257,22 +257,6 @@ TEST(bad_sweeps_are_refused)
         {{"sweep.machines=2"}, "sweep.machines without sweep.launch"},
         {{"sweep.accuracy=9", "eval.target=0.5"}, "leave sweep.accuracy out"},
         {{"!sweep.comm.name=a,b", "!comm.name=a"}, "are both given; leave one out"},
-        {{"published.a.b 1=2, x, y"}, FILE_LINE ": [published] has figures for the cells of a ["},
-        {{"tune.a.b=1,2", "published.a.b 1=2, x, y"}, "for the cells of a [sweep]"},
-        {{"sweep.a.b=1,2", "published.a.b 3=2, x, y"},
-         FILE_LINE ": [published]: no cell of [sweep] has a.b = 3"},
-        {{"sweep.a.b=1,2", "published.a.c 1=2, x, y"}, "no cell of [sweep] has a.c = 1"},
-        {{"sweep.a.b=1,2", "sweep.a.c=1,2", "published.a.c 1=2, x, y"},
-         "[published]: 'a.c 1' is 2 cells of [sweep]: name a.b, too"},
-        {{"sweep.a.b=1,2", "published.a.b 1 a.b 2=2, x, y"}, "no cell of [sweep] has all of 'a.b "},
-        {{"sweep.a.b=1,2", "published.a.b=2, x, y"}, "'a.b' names no cell: write SECTION.KEY"},
-        {{"sweep.a.b=1,2", "published.b 1=2, x, y"}, "'b 1' names no cell"},
-        {{"sweep.a.b=1,2", "published.a.b 1=2, x"}, "'2, x' is not FIGURE, SOURCE, HARDWARE"},
-        {{"sweep.a.b=1,2", "published.a.b 1=2, , y"}, "is not FIGURE, SOURCE, HARDWARE"},
-        {{"sweep.a.b=1,2", "published.a.b 1=fast, x, y"}, "the figure 'fast' is no number above 0"},
-        {{"sweep.a.b=1,2", "published.a.b 1=0, x, y"}, "the figure '0' is no number above 0"},
-        {{"sweep.a.b=1,2", "published.a.b 1=2, x, y", "published.a.b  1=3, x, y"},
-         FILE_LINE ": [published]: the cell 'a.b  1' has a figure already, 2"},
         {{"sweep.repeats=1000", "sweep.run.seed=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,"
                                 "21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,"
                                 "43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63,64,"
@@ -523,6 +507,55 @@ static const json_t *row_at(const struct study *s, size_t i)
     return row;
 }
 
+/* Two strategies with 2 workers each: rates[0] by repeat, then rates[1]. Ends with study_end. */
+static struct study race(const char *names, size_t repeats, const double *rates)
+{
+    char axis[64], count[32], *name = axis + strlen("sweep.comm.name=");
+    snprintf(axis, sizeof axis, "sweep.comm.name=%s", names);
+    snprintf(count, sizeof count, "sweep.repeats=%zu", repeats);
+    struct study s = study_of(CONFIGURE(axis, count));
+    name[strcspn(name, ",")] = '\0';
+    for (uint32_t repeat = 0; repeat < repeats; repeat++)
+        for (size_t cell = 0; cell < 2; cell++)
+            add_run(s.sweep, cell, repeat, s.document,
+                    (struct made_run){cell == 0 ? name : strchr(names, ',') + 1, 2, 1,
+                                      rates[cell * repeats + repeat], 0, 10, NULL, 0});
+    return s;
+}
+
+static void assert_lines_fit(const char *text)
+{
+    for (const char *line = text; *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+        if (length > 100)
+            fail_msg("%zu columns: %.*s", length, (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+/* The finished sweep's table, whose lines fit. @owned */
+static char *table_of(const struct study *s)
+{
+    dpb_sweep_finish(DPB_OK, s->document);
+    char *text = printed_as(s->document, dpb_sweep_print);
+    assert_lines_fit(text);
+    return text;
+}
+
+/* The table says all of this, ended by NULL, wherever its lines end. */
+static void expect_said(const struct study *s, const char *const *said)
+{
+    char *text = table_of(s);
+    for (char *c = text; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    for (; *said; said++)
+        if (!strstr(text, *said))
+            fail_msg("no '%s':\n%s", *said, text);
+    free(text);
+}
+
+#define EXPECT_SAID(s, ...) expect_said(s, (const char *const[]){__VA_ARGS__, NULL})
+
 TEST(rows_compare_with_independent)
 {
     struct study s = make_study();
@@ -597,12 +630,8 @@ TEST(rows_fall_back_to_the_smallest_cell)
     assert_string_equal(dpb_json_text(row, "speedup_over", ""), "same strategy, 2 workers");
     assert_near(dpb_json_number(row_at(&s, 0), "speedup"), 1);
     assert_near(dpb_json_number(row_at(&s, 0), "efficiency"), 1);
-    char *text = printed_as(s.document, dpb_sweep_print);
-    for (char *end = text; (end = strchr(end, '\n'));)
-        *end = ' ';
-    assert_non_null(strstr(text, "over the same strategy with 2 workers, the smallest cell"));
-    assert_non_null(strstr(text, "effic. = speedup / (workers / 2)"));
-    free(text);
+    EXPECT_SAID(&s, "over the same strategy with 2 workers, the smallest cell",
+                "effic. = speedup / (workers / 2)");
     study_end(&s);
 }
 
@@ -707,11 +736,8 @@ TEST(untimed_cells_say_why)
 {
     struct study s = study_of(CONFIGURE("sweep.comm.name=independent", "sweep.repeats=1"));
     add_run(s.sweep, 0, 0, s.document, (struct made_run){"independent", 2, 1, NAN, 0, 10, NULL, 0});
-    dpb_sweep_finish(DPB_OK, s.document);
+    EXPECT_SAID(&s, "independent  2  not timed: no timed steps that all workers ran");
     assert_string_equal(dpb_json_text(row_at(&s, 0), "status", ""), "not timed");
-    char *text = printed(s.document);
-    assert_non_null(strstr(text, "independent  2  not timed: no timed steps that all workers ran"));
-    free(text);
     study_end(&s);
 }
 
@@ -740,22 +766,10 @@ TEST(worst_verification_of_the_repeats_stands)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-static void assert_lines_fit(const char *text)
-{
-    for (const char *line = text; *line != '\0';) {
-        size_t length = strcspn(line, "\n");
-        if (length > 100)
-            fail_msg("%zu columns: %.*s", length, (int)length, line);
-        line += length + (line[length] == '\n');
-    }
-}
-
 TEST(table_says_who_was_fastest)
 {
     struct study s = make_study();
-    dpb_sweep_finish(DPB_OK, s.document);
-    char *text = printed(s.document);
-    assert_lines_fit(text);
+    char *text = table_of(&s);
     assert_non_null(strstr(
         text, "strategy    label       workers samples/s   interval speedup effic. exposed   loss "
               "accuracy verified\n"
@@ -765,14 +779,11 @@ TEST(table_says_who_was_fastest)
         text,
         "\nshm         synchronous       2      1600 1365..1875    1.60   80 %  15.0 % 5.1000  "
         "87.50 %      yes\n"));
-    assert_non_null(strstr(text, "- 2 workers: shm / independent 0.842 [0.8"));
-    assert_non_null(strstr(text, "- run.workers 2 / 1: independent 1.900 ["));
-    for (char *c = text; *c; c++)
-        *c = *c == '\n' ? ' ' : *c;
-    assert_non_null(strstr(text, "median of 2 repeats"));
-    assert_non_null(strstr(text, "speedup: over independent"));
     assert_null(strstr(text, "warning"));
     free(text);
+    EXPECT_SAID(&s, "- 2 workers: shm / independent 0.842 [0.8",
+                "- run.workers 2 / 1: independent 1.900 [", "median of 2 repeats",
+                "speedup: over independent");
     study_end(&s);
 }
 
@@ -780,31 +791,19 @@ TEST(table_says_who_was_fastest)
 TEST(winners_are_shown_by_intervals)
 {
     static const struct {
-        double rates[2][3];
+        double rates[6];
         const char *said;
     } rows[] = {
-        {{{1000, 1010, 1020}, {2000, 2010, 2030}},
+        {{1000, 1010, 1020, 2000, 2010, 2030},
          "- 2 workers: shm is fastest; replicated / shm 0.502 [0.49"},
-        {{{1000, 1010, 1020}, {1005, 1014, 1026}}, "] equal within 5 %."},
-        {{{1000, 1010, 1020}, {1005, 1314, 1026}},
+        {{1000, 1010, 1020, 1005, 1014, 1026}, "] equal within 5 %."},
+        {{1000, 1010, 1020, 1005, 1314, 1026},
          "- 2 workers: shm is first, but not shown to be the fastest; replicated / shm 0.9"},
-        {{{1000, 1010, 1020}, {1005, 1314, 1026}}, "undecided: take"},
+        {{1000, 1010, 1020, 1005, 1314, 1026}, "undecided: take"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=3"));
-        for (uint32_t repeat = 0; repeat < 3; repeat++)
-            for (size_t cell = 0; cell < 2; cell++)
-                add_run(s.sweep, cell, repeat, s.document,
-                        (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1,
-                                          rows[i].rates[cell][repeat], 0, 10, NULL, 0});
-        dpb_sweep_finish(DPB_OK, s.document);
-        char *text = printed(s.document);
-        assert_lines_fit(text);
-        for (char *c = text; *c; c++)
-            *c = *c == '\n' ? ' ' : *c;
-        if (strstr(text, rows[i].said) == NULL)
-            fail_msg("no '%s':\n%s", rows[i].said, text);
-        free(text);
+        struct study s = race("replicated,shm", 3, rows[i].rates);
+        EXPECT_SAID(&s, rows[i].said);
         study_end(&s);
     }
 }
@@ -856,121 +855,28 @@ TEST(every_axis_has_its_effect)
                                       NULL, 0});
     json_object_set_new(json_array_get(json_object_get(s.document, "runs"), 11), "throttled",
                         json_true());
-    dpb_sweep_finish(DPB_OK, s.document);
-    char *text = printed(s.document);
-    assert_lines_fit(text);
-    for (char *c = text; *c; c++)
-        *c = *c == '\n' ? ' ' : *c;
-    static const char *const said[] = {
-        "- run.precision bf16 / fp32: shm, run.batch = 1 0.990 [",
-        "; ps, run.batch = 2 0.99",
-        "; ps, run.batch = 3 0.990 no conclusion (throttled).",
-        "- run.batch 2 / 1: run.precision = fp32, shm ",
-        "- run.batch 3 / 1: run.precision = fp32, shm ",
-        "- run.precision = fp32, run.batch = 1: 2 workers: ",
-        "- run.precision = bf16, run.batch = 2: 2 workers: ",
-        "- run.precision = bf16, run.batch = 3: 2 workers: no conclusion (ps throttled)."};
-    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
-        if (strstr(text, said[i]) == NULL)
-            fail_msg("no '%s':\n%s", said[i], text);
-    free(text);
+    EXPECT_SAID(&s, "- run.precision bf16 / fp32: shm, run.batch = 1 0.990 [",
+                "; ps, run.batch = 2 0.99", "; ps, run.batch = 3 0.990 no conclusion (throttled).",
+                "- run.batch 2 / 1: run.precision = fp32, shm ",
+                "- run.batch 3 / 1: run.precision = fp32, shm ",
+                "- run.precision = fp32, run.batch = 1: 2 workers: ",
+                "- run.precision = bf16, run.batch = 2: 2 workers: ",
+                "- run.precision = bf16, run.batch = 3: 2 workers: no conclusion (ps throttled).");
     study_end(&s);
 }
 
 /* Labels stand where they differ, and nothing is fastest across them without a word. */
-/* Beside ours: by the baseline of the row in the column, by the other cell behind a ratio. */
-TEST(published_figures_are_speedups)
-{
-    struct study s = study_of(CONFIGURE(
-        "sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=1",
-        "published.comm.name independent run.workers 1=50, A paper (2017), 2 Tesla M60, by PCIe",
-        "published.comm.name  shm  run.workers 2=77.5, A paper (2017), 2 Tesla M60, by PCIe",
-        "published.run.workers 2 comm.name independent=100, Others, a P100"));
-    static const double rates[] = {1000, 1900, 980, 1600};
-    for (size_t cell = 0; cell < 4; cell++)
-        add_run(s.sweep, cell, 0, s.document,
-                (struct made_run){cell < 2 ? "independent" : "shm", 1 + (int)cell % 2, 1,
-                                  rates[cell], 0, 40, NULL, 0});
-    json_object_set_new(
-        json_object_get(s.document, "config"), "model",
-        json_pack("{s:{s:s, s:s}}", "name", "value", "lenet", "origin", "command line"));
-    dpb_sweep_finish(DPB_OK, s.document);
-    static const double published[] = {1, NAN, NAN, 1.55};
-    for (size_t cell = 0; cell < 4; cell++)
-        if (isfinite(published[cell]))
-            assert_near(dpb_json_number(row_at(&s, cell), "published_speedup"), published[cell]);
-        else /* no figure, or one of another machine than the baseline's */
-            assert_true(json_is_null(json_object_get(row_at(&s, cell), "published_speedup")));
-    expect_documented(s.document);
-    char *text = printed(s.document);
-    assert_lines_fit(text);
-    assert_non_null(strstr(text, " speedup publ. effic. "));
-    assert_non_null(strstr(text, "    1.60  1.55   80 % "));
-    for (char *c = text; *c; c++)
-        *c = *c == '\n' ? ' ' : *c;
-    if (!strstr(text,
-                "to compare, no pass or fail; A paper (2017), on 2 Tesla M60, by PCIe; Others, "
-                "on a P100. Here the command line set model.name = lenet. - exposed: "))
-        fail_msg("%s", text);
-    free(text);
-    study_end(&s);
-}
-
-TEST(published_figures_stand_behind_ratios)
-{
-    struct study s = study_of(CONFIGURE("sweep.device.layout=nchw,nhwc", "sweep.repeats=2",
-                                        "published.device.layout nchw=40, A paper, an M60",
-                                        "published.device.layout nhwc=30, A paper, an M60"));
-    for (uint32_t repeat = 0; repeat < 2; repeat++)
-        for (size_t cell = 0; cell < 2; cell++)
-            add_run(s.sweep, cell, repeat, s.document,
-                    (struct made_run){"independent", 1, 1, 1000 + 500 * (double)cell + 10 * repeat,
-                                      0, 40, NULL, 0});
-    dpb_sweep_finish(DPB_OK, s.document);
-    char *text = printed(s.document);
-    assert_non_null(strstr(text, "- device.layout nhwc / nchw: 1.4"));
-    assert_non_null(strstr(text, "faster (published 0.750).\n"));
-    free(text);
-    study_end(&s);
-}
-
-/* Figures of cells that the command line takes away or divides are left out, not refused. */
-TEST(command_line_leaves_figures_out)
-{
-    static const struct {
-        const char *late;
-        size_t n;
-    } cases[] = {{"!run.seed=4", 2}, {"!sweep.a.b=1,3", 1},      {"!a.b=2", 1},
-                 {"!a.b=7", 0},      {"!sweep.when=a.b = 2", 1}, {"!sweep.a.c=1,2", 0},
-                 {"!sweep.a.c=1", 2}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct study s = study_of(CONFIGURE("sweep.a.b=1,2", "published.a.b 1=2, x, y",
-                                            "published.a.b 2=3, x, y", cases[i].late));
-        if (json_array_size(s.sweep->published) != cases[i].n)
-            fail_msg("%s leaves %zu figures", cases[i].late, json_array_size(s.sweep->published));
-        assert_int_equal(json_object_get(s.document, "published") != NULL, cases[i].n > 0);
-        study_end(&s);
-    }
-}
-
 TEST(labels_stand_where_they_differ)
 {
     for (int differ = 0; differ < 2; differ++) {
-        struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2"));
-        for (uint32_t repeat = 0; repeat < 2; repeat++)
-            for (size_t cell = 0; cell < 2; cell++)
-                add_run(s.sweep, cell, repeat, s.document,
-                        (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1,
-                                          1000 * ((double)cell + 1) * (1 + 0.01 * repeat), 0, 10,
-                                          NULL, 0});
+        struct study s = race("replicated,shm", 2, (const double[]){1000, 1010, 2000, 2020});
         for (size_t i = 0; i < 4; i++)
             if (differ && i % 2 == 1)
                 json_object_set_new(
                     json_object_get(json_array_get(json_object_get(s.document, "runs"), i),
                                     "strategy"),
                     "consistency", json_string("stale(4)"));
-        dpb_sweep_finish(DPB_OK, s.document);
-        char *text = printed(s.document);
+        char *text = table_of(&s);
         assert_int_equal(strstr(text, "stale(4)") != NULL, differ);
         assert_int_equal(strstr(text, "shm is fastest across labels") != NULL, differ);
         assert_int_equal(strstr(text, "shm is fastest;") != NULL, !differ);
@@ -996,13 +902,7 @@ TEST(doubtful_rates_conclude_nothing)
         {"timing", "gated", "", "1761..2271 ", false},
     };
     for (size_t i = 0; i < sizeof doubts / sizeof doubts[0]; i++) {
-        struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=2"));
-        for (uint32_t repeat = 0; repeat < 2; repeat++)
-            for (size_t cell = 0; cell < 2; cell++)
-                add_run(s.sweep, cell, repeat, s.document,
-                        (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1,
-                                          1000 * ((double)cell + 1) - 20 + 40 * repeat, 0, 10, NULL,
-                                          0});
+        struct study s = race("replicated,shm", 2, (const double[]){980, 1020, 1980, 2020});
         json_t *run = json_array_get(json_object_get(s.document, "runs"), 3); /* shm's second */
         json_t *section = doubts[i].section ? json_object_get(run, doubts[i].section) : run;
         if (section == NULL) {
@@ -1010,8 +910,7 @@ TEST(doubtful_rates_conclude_nothing)
             json_object_set_new(run, doubts[i].section, section);
         }
         json_object_set_new(section, doubts[i].key, json_boolean(doubts[i].value));
-        dpb_sweep_finish(DPB_OK, s.document);
-        char *text = printed(s.document), said[128];
+        char *text = table_of(&s), said[128];
         bool concludes = doubts[i].reason[0] == '\0';
         snprintf(said, sizeof said, "- 2 workers: no conclusion (%s).\n", doubts[i].reason);
         if ((strstr(text, said) != NULL) == concludes ||
@@ -1048,13 +947,8 @@ TEST(steadiness_is_that_of_the_runs)
 
 TEST(one_repeat_concludes_nothing)
 {
-    struct study s = study_of(CONFIGURE("sweep.comm.name=replicated,shm", "sweep.repeats=1"));
-    for (size_t cell = 0; cell < 2; cell++)
-        add_run(s.sweep, cell, 0, s.document,
-                (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1, 1000 * ((double)cell + 1),
-                                  0, 10, NULL, 0});
-    dpb_sweep_finish(DPB_OK, s.document);
-    char *text = printed(s.document);
+    struct study s = race("replicated,shm", 1, (const double[]){1000, 2000});
+    char *text = table_of(&s);
     assert_non_null(
         strstr(text, "- 2 workers: no conclusion (replicated, shm timed only once).\n"));
     assert_null(strstr(text, "is fastest"));
@@ -1069,20 +963,10 @@ TEST(more_than_the_bound_is_said)
         "- 2 workers: shm / independent 1.010 [1.007..1.012] equal within 5 %.",
         "faster (more than can be: the machine was not the same)."};
     for (int apart = 0; apart < 2; apart++) {
-        struct study s = study_of(CONFIGURE("sweep.comm.name=independent,shm", "sweep.repeats=2"));
-        for (uint32_t repeat = 0; repeat < 2; repeat++)
-            for (size_t cell = 0; cell < 2; cell++)
-                add_run(s.sweep, cell, repeat, s.document,
-                        (struct made_run){cell == 0 ? "independent" : "shm", 2, 1,
-                                          1000 + (double)cell * (apart ? 90 : 10) + 40 * repeat, 0,
-                                          10, NULL, 0});
-        dpb_sweep_finish(DPB_OK, s.document);
-        char *text = printed(s.document);
-        for (char *c = text; *c; c++)
-            *c = *c == '\n' ? ' ' : *c;
-        if (strstr(text, said[apart]) == NULL)
-            fail_msg("%s", text);
-        free(text);
+        const double more = apart ? 90 : 10;
+        struct study s =
+            race("independent,shm", 2, (const double[]){1000, 1040, 1000 + more, 1040 + more});
+        EXPECT_SAID(&s, said[apart]);
         study_end(&s);
     }
 }
@@ -1095,14 +979,12 @@ TEST(other_axes_head_their_rows)
         add_run(s.sweep, cell, 0, s.document,
                 (struct made_run){cell < 2 ? "independent" : "shm", 1, 1, 1000 + 100 * (double)cell,
                                   0, 10, NULL, 0});
-    dpb_sweep_finish(DPB_OK, s.document);
-    assert_near(dpb_json_number(row_at(&s, 3), "speedup"),
-                1300.0 / 1100); /* of its own precision */
-    char *text = printed(s.document), *bf16 = strstr(text, "\nrun.precision = bf16:\nindependent ");
+    char *text = table_of(&s), *bf16 = strstr(text, "\nrun.precision = bf16:\nindependent ");
     assert_non_null(strstr(text, "\nrun.precision = fp32:\nindependent "));
     assert_non_null(bf16);
     assert_non_null(strstr(bf16, "\nshm "));
-    assert_lines_fit(text);
+    assert_near(dpb_json_number(row_at(&s, 3), "speedup"),
+                1300.0 / 1100); /* of its own precision */
     free(text);
     study_end(&s);
 }
