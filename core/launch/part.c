@@ -359,7 +359,8 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
     part->rank = party->rank;
     part->link = &job->party->links[0];
     part->same_clock = party->machines[0] == party->machines[party->rank];
-    part->heard_ns = part->looked_ns = dpb_now_ns();
+    part->heard_ns = dpb_now_ns();
+    part->looked_ns = party->looked_ns; /* it may have been stopped since */
     run->job = job;
     run->n_ranks = party->n_ranks;
     run->signal_fd = -1;

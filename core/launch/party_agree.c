@@ -246,7 +246,7 @@ dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const cha
         text = "a configuration of more than 512 KiB is too long for a job of several launchers";
         status = DPB_USAGE;
     }
-    party->looked_ns = 0; /* reading the configuration and the data took what it took */
+    party->looked_ns = dpb_now_ns(); /* reading configuration and data took what it took */
     return dpb_party_is_head(party) ? agree_as_head(party, status, text, n_workers, exit_code)
                                     : agree_as_part(party, status, text, exit_code);
 }
