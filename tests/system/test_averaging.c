@@ -2,8 +2,10 @@
 /*
  * test_averaging.c - local_sgd, gossip, easgd and sma keep their contracts with any number of
  * workers, size of buckets and type; a mistake of any of them is found; local_sgd with a period of
- * 1 is synchronous training. That they reach the weights of a serial oracle is test_ranks.c's.
+ * 1 is synchronous training; an evaluation leaves the weights as they were. That they reach the
+ * weights of a serial oracle is test_ranks.c's.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -144,6 +146,38 @@ TEST(test_rate_of_zero)
         training_free(&averaged);
     }
     training_free(&alone);
+}
+
+/* An evaluation puts the published weights in place of the worker's own, and these back, also on a
+ * device that keeps weights in a form of its own: training continues with the bits of a run without
+ * evaluations. */
+TEST(test_published_weights)
+{
+    static const char *const rules[] = {"local_sgd comm.period=4", "sma"};
+    static const char settings[] = "device.name=%s run.precision=fp32 model.name=lenet run.steps=4 "
+                                   "run.workers=2 data.samples=32 data.test_samples=4 "
+                                   "eval.every=%d comm.name=%s";
+    if (!have_cpu_device())
+        skip();
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        struct training plain, watched, reference;
+        train(&plain, settings, "cpu", 0, rules[i]);
+        train(&watched, settings, "cpu", 1, rules[i]);
+        train(&reference, settings, "reference", 1, rules[i]);
+        expect_same_losses(&watched, &plain, 0);
+        for (int e = 0; e < 4; e++) {
+            char path[32];
+            snprintf(path, sizeof path, "eval.%d.loss", e);
+            const double loss = json_number_at(watched.command.json, path);
+            const double wanted = json_number_at(reference.command.json, path);
+            if (!(fabs(loss - wanted) <= 1e-3 * wanted))
+                fail_msg("%s: evaluation %d has the loss %.9g, not %.9g", rules[i], e, loss,
+                         wanted);
+        }
+        training_free(&plain);
+        training_free(&watched);
+        training_free(&reference);
+    }
 }
 
 /* A mean of weights is the mean of gradients where the update is linear in both: for SGD, and with

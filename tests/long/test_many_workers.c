@@ -1,0 +1,48 @@
+/*
+ * test_many_workers.c - the processor's time for a rank of a job grows more slowly than the number
+ * of ranks: with 24 times as many workers it is at most 6 times as long. A cost that grew as the
+ * square of the ranks would make it 24 times as long.
+ */
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "lib/faults.h"
+#include "lib/sandbox.h"
+#include "lib/test.h"
+
+enum { FEW = 8, MANY = 192, MOST = 6 };
+
+static const double deadline_s = 600.0;
+
+/* Of the processes of a job that have ended, in user and system. */
+static double used_s(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_CHILDREN, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+static double per_rank_s(const char *strategy, int n_workers)
+{
+    struct command command;
+    const double before_s = used_s();
+    dpbench(&command, deadline_s,
+            FAULTS_BASE "comm.name=%s run.workers=%d run.steps=5 run.warmup_steps=0 run.batch=1 "
+                        "data.samples=2000 eval.every=0",
+            strategy, n_workers);
+    if (command.exit_code != 0)
+        fail_msg("%d workers: exit %d\n%s", n_workers, command.exit_code, command.err);
+    command_free(&command);
+    return (used_s() - before_s) / n_workers;
+}
+
+TEST(test_cost_of_a_rank)
+{
+    const double few_s = per_rank_s("independent", FEW), many_s = per_rank_s("independent", MANY);
+    print_message("a rank of %d: %.1f ms of processor time, of %d: %.1f\n", FEW, few_s * 1e3, MANY,
+                  many_s * 1e3);
+    assert_true(many_s <= MOST * few_s);
+}
+
+TEST_MAIN(faults_setup, sandbox_teardown)
