@@ -186,7 +186,7 @@ static struct dpb_codec_part part_of(const struct strategy *strategy, uint32_t r
         coded_part(&strategy->arenas.layout, strategy->arenas.bucket_elements, bucket);
     part.seed = strategy->args.codec->seed;
     part.step = step;
-    part.rank = rank;
+    part.rank = signals_rank(&strategy->signals, rank);
     part.round = round;
     part.n_workers = strategy->args.n_workers;
     part.state = coded->state ? coded->state + coded->state_at[bucket] : NULL;
@@ -351,8 +351,8 @@ void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round)
     const struct dpb_codec_part part =
         part_of(strategy, strategy->args.rank, bucket, round, (uint64_t)strategy->coded->steps);
     struct coded_message *message =
-        coded_message(strategy, part.rank, coded_slot(strategy, bucket, round));
-    const float *gradients = strategy_gradients(strategy, part.rank, part.first);
+        coded_message(strategy, strategy->args.rank, coded_slot(strategy, bucket, round));
+    const float *gradients = strategy_gradients(strategy, strategy->args.rank, part.first);
     struct dpb_coding coding = {.elements = round == 0 ? part.n : 0};
     const int64_t began_ns = host->now_ns();
     message->step = part.step;
@@ -439,7 +439,7 @@ void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
     const struct dpb_codec_part part =
         part_of(strategy, strategy->args.rank, bucket, round, (uint64_t)coded->steps);
     const struct dpb_codec *codec = strategy->args.codec;
-    float *gradients = strategy_gradients(strategy, part.rank, part.first);
+    float *gradients = strategy_gradients(strategy, strategy->args.rank, part.first);
     if (!finishes(strategy, &part)) {
         const uint64_t n = elements_of_round(strategy, &part);
         sum_messages(strategy, bucket, round, messages, n > 0 ? gradients : coded->sum,

@@ -8,6 +8,9 @@
  * A codec of two rounds has both twice. The sum of the first round goes to the codec, as the second
  * does, which then makes gradients and residuals.
  *
+ * The strategy's ranks may be machines (struct signals, `ranks`): a part then has the rank in the
+ * job.
+ *
  * Messages lie in two banks, of even and of odd exchanges. Exchange s + 2 may overwrite what
  * exchange s has left: a worker begins s + 2 when it has all messages of s + 1, and each worker
  * sends these after it has decoded all messages of s.
@@ -84,6 +87,20 @@ dpb_status coded_status(const struct strategy *strategy); /* DPB_OK without a co
 /* Sums the messages of a round. After the last one the own gradients are the sum. Counts what was
  * read of others. */
 void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round);
+
+/* The stage that ends all: strategy_update_bucket, then the gradients are cleared. */
+void coded_update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+
+/* For strategies whose ranks have residuals of some buckets alone: which ones. A checkpoint has it
+ * beside the residuals, by rank. `load` sets it; core may then write what a checkpoint has. */
+struct coded_share {
+    double bucket_elements, first, every;
+};
+
+struct dpb_saved_array coded_saved_share(struct coded_share *share);
+/* In `begin`: refuses residuals of other buckets. */
+dpb_status coded_check_share(const struct dpb_host *host, struct coded_share own,
+                             struct coded_share loaded);
 
 /* Hooks for both: without a codec they have nothing to say. */
 dpb_status coded_books(void *comm, struct dpb_books *books);

@@ -1,6 +1,8 @@
 /* coded_parts.c - see coded.h: what a codec says of the buckets of a layout. */
 #include "lib/coded.h"
 
+#include <string.h>
+
 uint32_t coded_rounds(const struct dpb_codec *codec)
 {
     return codec->ops->finish ? DPB_CODEC_ROUNDS : 1;
@@ -63,4 +65,21 @@ uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layou
     if (at)
         at[n_buckets] = n;
     return n;
+}
+
+struct dpb_saved_array coded_saved_share(struct coded_share *share)
+{
+    return (struct dpb_saved_array){"share", DPB_FP64, false, sizeof *share / sizeof(double),
+                                    share};
+}
+
+dpb_status coded_check_share(const struct dpb_host *host, struct coded_share own,
+                             struct coded_share loaded)
+{
+    if (memcmp(&own, &loaded, sizeof own) == 0)
+        return DPB_OK;
+    return host->fail(DPB_USAGE,
+                      "the checkpoint's residuals are of other buckets than this rank's: "
+                      "continue with the comm.bucket, machines and servers that it was "
+                      "saved with, or without its state by checkpoint.resume=no");
 }

@@ -85,8 +85,7 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 
 /* No device writes the gradients between tensors, and a codec may decode 0 to another number: what
  * it leaves there would be encoded with the next step's. */
-static void update(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at,
-                   int64_t until_ns)
+void coded_update(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     const struct strategy *strategy = strategy_;
     const uint64_t begin = *at;
@@ -101,11 +100,11 @@ dpb_status coded_bind_stages(struct strategy *strategy, const struct dpb_arenas 
 {
     static const struct stage one[] = {{encode_due, encode, encode_wait},
                                        {decode_due, decode, decode_wait},
-                                       {update_due, update, update_wait}};
+                                       {update_due, coded_update, update_wait}};
     static const struct stage two[] = {{encode_due, encode, encode_wait},
                                        {decode_due, answer, decode_wait},
                                        {again_due, decode_again, again_wait},
-                                       {update_due, update, update_wait}};
+                                       {update_due, coded_update, update_wait}};
     const bool twice = coded_rounds(strategy->args.codec) > 1;
     strategy->carrier = carrier;
     DPB_TRY(strategy_bind(strategy, arenas, twice ? two : one,

@@ -25,12 +25,14 @@ struct gather {
     struct sending *queue; /* of this exchange */
     uint64_t n_queued, n_handed_over, n_gone;
     uint64_t sent_before; /* messages of the link in the exchanges before */
-    struct pollfd *fds;
+    struct pollfd *fds;   /* the bell's, then the mesh's */
 };
 
 static uint32_t rank_at(const struct gather *gather, uint32_t position)
 {
-    return gather->args.members[position % gather->n_members];
+    const uint32_t *members = gather->args.members;
+    position %= gather->n_members;
+    return members ? members[position] : position;
 }
 
 static uint32_t own_rank(const struct gather *gather)
@@ -46,6 +48,11 @@ static uint32_t next_rank(const struct gather *gather)
 static uint32_t previous_rank(const struct gather *gather)
 {
     return rank_at(gather, gather->args.position + gather->n_members - 1);
+}
+
+static uint32_t in_job(const struct gather *gather, uint32_t rank)
+{
+    return signals_rank(&gather->args.strategy->signals, rank);
 }
 
 static uint64_t exchange_of(const struct gather *gather)
@@ -88,10 +95,12 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
         DPB_FAILED,
         "rank %u sent the message of rank %llu for exchange %llu, bucket %llu: %llu bytes for byte "
         "%llu; rank %u expects no such message: the two do not run the same training",
-        link == PREVIOUS ? previous_rank(gather) : next_rank(gather),
-        (unsigned long long)label->word, (unsigned long long)label->exchange,
-        (unsigned long long)bucket_of(gather, label->bucket), (unsigned long long)label->bytes,
-        (unsigned long long)label->at_bytes, own_rank(gather));
+        in_job(gather, link == PREVIOUS ? previous_rank(gather) : next_rank(gather)),
+        (unsigned long long)(label->word < gather->n_members ? in_job(gather, (uint32_t)label->word)
+                                                             : label->word),
+        (unsigned long long)label->exchange, (unsigned long long)bucket_of(gather, label->bucket),
+        (unsigned long long)label->bytes, (unsigned long long)label->at_bytes,
+        in_job(gather, own_rank(gather)));
 }
 
 static void take(struct gather *gather, uint32_t origin, uint64_t slot)
@@ -192,12 +201,12 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
 dpb_status gather_wait(struct gather *gather, uint64_t slot)
 {
     const bool receives = gather->n_here[slot] < gather->n_members - 1;
-    const struct dpb_wait what = {.step = exchange_of(gather),
-                                  .bucket = bucket_of(gather, slot),
-                                  .peer = receives ? previous_rank(gather) : next_rank(gather),
-                                  .purpose = receives
-                                                 ? "messages from the rank before in the ring"
-                                                 : "the next rank in the ring to take messages"};
+    const struct dpb_wait what = {
+        .step = exchange_of(gather),
+        .bucket = bucket_of(gather, slot),
+        .peer = in_job(gather, receives ? previous_rank(gather) : next_rank(gather)),
+        .purpose = receives ? "messages from the rank before in the ring"
+                            : "the next rank in the ring to take messages"};
     if (gather_finished(gather, slot))
         return DPB_OK;
     if (mesh_left(gather->mesh, receives ? PREVIOUS : NEXT))
@@ -207,9 +216,11 @@ dpb_status gather_wait(struct gather *gather, uint64_t slot)
                                   what.peer, (unsigned long long)what.step,
                                   (unsigned long long)what.bucket);
     gather->host->note("wait_peer", what.bucket, what.peer);
-    if (!mesh_watch(gather->mesh, gather->fds))
+    if (!mesh_watch(gather->mesh, gather->fds + 1))
         return DPB_OK;
-    return gather->host->poll(gather->fds, mesh_n_watched(gather->mesh), &what, NULL);
+    const int *bell = gather->args.bell;
+    gather->fds[0] = (struct pollfd){.fd = bell ? *bell : -1, .events = POLLIN};
+    return gather->host->poll(gather->fds, 1 + mesh_n_watched(gather->mesh), &what, NULL);
 }
 
 /* ---- making and ending --------------------------------------------------------------------- */
@@ -231,12 +242,13 @@ static dpb_status open_mesh(struct gather *gather)
 {
     static const char *const kinds[MESH_KINDS] = {"a message"};
     const struct strategy *strategy = gather->args.strategy;
-    const uint32_t own = own_rank(gather);
+    const uint32_t own = in_job(gather, own_rank(gather));
+    const uint32_t next = in_job(gather, next_rank(gather));
+    const uint32_t previous = in_job(gather, previous_rank(gather));
     uint64_t bytes;
     void *memory = coded_memory_of(strategy, &bytes);
-    struct mesh_peer peers[LINKS] = {
-        {.rank = next_rank(gather), .number = own > next_rank(gather)},
-        {.rank = previous_rank(gather), .number = previous_rank(gather) > own}};
+    struct mesh_peer peers[LINKS] = {{.rank = next, .number = own > next},
+                                     {.rank = previous, .number = previous > own}};
     const struct mesh_memory memories[] = {{"the messages", memory, bytes}};
     char shape[128];
     for (uint32_t link = 0; link < LINKS; link++)
@@ -246,12 +258,12 @@ static dpb_status open_mesh(struct gather *gather)
              (unsigned long long)gather->n_slots);
     const struct mesh_args args = {.host = gather->host,
                                    .transport = gather->args.transport,
-                                   .name = "ring",
+                                   .name = gather->args.name,
                                    .what = "the ring",
                                    .kinds = kinds,
                                    .shape = shape,
                                    .rank = own,
-                                   .keeper = gather->args.members[0],
+                                   .keeper = in_job(gather, rank_at(gather, 0)),
                                    .peers = peers,
                                    .n_peers = LINKS,
                                    .memories = memories,

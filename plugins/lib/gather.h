@@ -22,8 +22,11 @@ struct gather;
 struct gather_args {
     struct strategy *strategy;        /* bound, with a codec whose messages are not shared */
     struct mesh_transport *transport; /* @owned by the gather, also when it cannot be made */
-    const uint32_t *members;          /* ranks in the order of the ring; @borrowed until destroy */
-    uint32_t position;                /* of this rank */
+    const char *name; /* of this ring, once a job: prefix of its keys in the store */
+    /* The strategy's ranks in the order of the ring; NULL: 0, 1, ... @borrowed until destroy. */
+    const uint32_t *members;
+    uint32_t position; /* of this rank */
+    const int *bell;   /* as struct ring_members has it */
 };
 
 /* Connects the members: collective, may block. One member alone connects nothing. */

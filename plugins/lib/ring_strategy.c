@@ -258,6 +258,7 @@ static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arena
 {
     const struct gather_args args = {.strategy = &comm->base,
                                      .transport = comm->transport,
+                                     .name = "ring",
                                      .members = comm->order,
                                      .position = comm->position};
     DPB_TRY(coded_bind_stages(&comm->base, arenas, &round_the_ring));

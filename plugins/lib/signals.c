@@ -46,7 +46,7 @@ dpb_status signals_wait(const struct signals *signals, enum signal_kind kind, st
     uint32_t count = count_of(signals, bucket);
     for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++) {
         struct dpb_flag *flag = &signals->pages[rank]->flags[kind];
-        uint32_t peer = signals->ranks ? signals->ranks[rank] : rank;
+        uint32_t peer = signals_rank(signals, rank);
         const struct dpb_wait what = {.timeout_ns = timeout_ns,
                                       .step = signals->exchange,
                                       .bucket = bucket,

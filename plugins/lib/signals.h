@@ -41,6 +41,12 @@ struct rank_set {
     uint32_t first, n;
 };
 
+/* The rank in the job. */
+static inline uint32_t signals_rank(const struct signals *signals, uint32_t rank)
+{
+    return signals->ranks ? signals->ranks[rank] : rank;
+}
+
 size_t signals_bytes(uint64_t n_buckets);
 
 /* Raises the own counter to `bucket` of this exchange, at this moment. */

@@ -146,17 +146,6 @@ dpb_status ps_back_update_wait(void *strategy, uint64_t bucket)
     return ((const struct ps *)strategy)->back_status;
 }
 
-/* Then the gradients are cleared, as in coded_stages.c. */
-void ps_back_update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                    int64_t until_ns)
-{
-    const struct strategy *base = strategy;
-    const uint64_t begin = *at;
-    strategy_update_bucket(strategy, bucket, length, at, until_ns);
-    memset(strategy_gradients(base, base->args.rank, bucket * base->arenas.bucket_elements + begin),
-           0, (*at - begin) * sizeof(float));
-}
-
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 dpb_status ps_back_books(void *comm, struct dpb_books *books)

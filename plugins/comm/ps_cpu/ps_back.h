@@ -37,10 +37,9 @@ void ps_back_encode(struct ps *ps, uint64_t bucket);
 /* A worker: the answer is here; its gradients are what this decodes to. ps->back_status says
  * whether the answer was refused. */
 void ps_back_decode(struct ps *ps, uint64_t bucket, uint64_t length);
-/* The stage behind that. */
+/* Of the stage behind that, whose work is coded_update. */
 bool ps_back_update_due(void *ps, uint64_t bucket);
 dpb_status ps_back_update_wait(void *ps, uint64_t bucket);
-void ps_back_update(void *ps, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
 
 /* Hooks: those of coded.h, and the residual. */
 dpb_status ps_back_books(void *comm, struct dpb_books *books);

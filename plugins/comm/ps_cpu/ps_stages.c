@@ -374,6 +374,6 @@ uint32_t ps_choose_stages(struct ps *ps)
     if (worker)
         row[n++] = (struct stage){ps_pull_due, ps_pull, ps_pull_wait};
     if (ps->codes_back)
-        row[n++] = (struct stage){ps_back_update_due, ps_back_update, ps_back_update_wait};
+        row[n++] = (struct stage){ps_back_update_due, coded_update, ps_back_update_wait};
     return n;
 }
