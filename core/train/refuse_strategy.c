@@ -45,14 +45,16 @@ static dpb_status list_comms(uint64_t needed, char comms[NAMES_BYTES])
 
 static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64_t needed)
 {
-    const bool rounds = needed & DPB_COMM_ROUNDS;
+    const char *with = experiment->comm_needs.no_codec;
+    const bool rounds = !with && needed & DPB_COMM_ROUNDS;
     char carriers[NAMES_BYTES];
     DPB_TRY(list_comms(needed, carriers));
     return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
-                           "comm '%s' carries no codec%s, and comm.codec = %s; leave comm.codec "
-                           "out, or take a comm.name that carries %s:%s",
-                           experiment->settings.comm.name, rounds ? " of two rounds" : "",
-                           experiment->codec.name, rounds ? "these" : "codecs", carriers);
+                           "comm '%s'%s%s carries no codec%s, and comm.codec = %s; leave "
+                           "comm.codec out, or take a comm.name that carries %s:%s",
+                           experiment->settings.comm.name, with ? " with " : "", with ? with : "",
+                           rounds ? " of two rounds" : "", experiment->codec.name,
+                           rounds ? "these" : "codecs", carriers);
 }
 
 /* The codec's velocity takes the place of the optimizer's. */
@@ -79,7 +81,8 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
     if (!dpb_experiment_codec(experiment))
         return DPB_OK;
     const uint64_t needed = DPB_COMM_CODECS | (experiment->codec.ops->finish ? DPB_COMM_ROUNDS : 0);
-    if ((experiment->plugins[DPB_PLUGIN_COMM]->capabilities & needed) != needed)
+    if (experiment->comm_needs.no_codec ||
+        (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & needed) != needed)
         return refuse_carrier(experiment, needed);
     if (settings->run.mode == DPB_MODE_COMM)
         return dpb_fail(DPB_UNSUPPORTED,
@@ -315,8 +318,8 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_comm, check_device, check_machines, check_launcher, check_codec,
-        check_back, check_norms,  check_shard,    check_late,     check_survive};
+        check_comm, check_device, check_machines, check_codec, check_launcher,
+        check_back, check_norms,  check_shard,    check_late,  check_survive};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -21,15 +21,16 @@ static const double deadline_s = 60.0;
     FAULTS_BASE "run.steps=8 run.warmup_steps=2 eval.every=4 model.name=tiny_dense " \
                 "device.name=reference optimizer.momentum=0.9 optimizer.learning_rate=0.05 "
 
-static const char *const carriers[] = {"shm", "ring_tcp", "ps_cpu", "ps_cpu comm.codec_back=yes"};
+static const char *const carriers[] = {"shm", "ring_tcp", "ps_cpu", "ps_cpu comm.codec_back=yes",
+                                       "hierarchical"};
 enum { N_CARRIERS = sizeof carriers / sizeof *carriers };
 
 static bool carries(const char *carrier, const char *codec)
 {
     if (strstr(carrier, "codec_back") && strstr(codec, "codec_feedback=no"))
         return false;
-    return strncmp(codec, "powersgd", strlen("powersgd")) != 0 ||
-           strncmp(carrier, "ps_cpu", strlen("ps_cpu")) != 0;
+    return strncmp(codec, "powersgd", strlen("powersgd")) != 0 || strcmp(carrier, "shm") == 0 ||
+           strcmp(carrier, "ring_tcp") == 0;
 }
 
 /* Without a codec it is the strategy's name alone. */
@@ -126,10 +127,19 @@ TEST(test_mistakes)
 
 /* Where messages go to servers, and to other machines. */
 static const char *const servers[] = {
-    "ps_cpu run.servers=1", "ps_cpu run.servers=2 comm.hosts=2+2+1 comm.interface=lo",
+    "ps_cpu run.servers=1",
+    "ps_cpu run.servers=2 comm.hosts=2+2+1 comm.interface=lo",
     "ps_cpu comm.hosts=1+2 comm.interface=lo",
-    "ps_cpu run.servers=1 run.comm_cores=1 comm.hosts=1+3 comm.interface=lo comm.streams=2"};
+    "ps_cpu run.servers=1 run.comm_cores=1 comm.hosts=1+3 comm.interface=lo comm.streams=2",
+    "hierarchical comm.hosts=1+1+1 comm.interface=lo",
+    "hierarchical run.comm_cores=1 comm.hosts=1+1+1 comm.interface=lo comm.streams=2"};
 enum { N_SERVERS = sizeof servers / sizeof *servers };
+
+/* Several workers a machine: the books, and what goes by their places. */
+static const char *const machines[] = {
+    "run.workers=3 comm.hosts=2+1", "run.workers=4 comm.hosts=2x2 comm.bucket=1000",
+    "run.workers=5 comm.hosts=0,1,0,1,0 comm.bucket=388 run.comm_cores=1 comm.streams=2"};
+enum { N_MACHINES = sizeof machines / sizeof *machines };
 
 /* What a rank cannot decode ends the run, named. */
 static void test_refused_message(void **state)
@@ -181,7 +191,8 @@ static void test_servers(void **state)
     static const char *const codecs[] = {"topk comm.codec_ratio=0.1 comm.codec_start_step=5",
                                          "topk comm.codec_ratio=0.1 comm.codec_momentum=0.9 "
                                          "comm.codec_warmup_steps=6 optimizer.momentum=0",
-                                         "int8 comm.codec_rounding=stochastic comm.bucket=388"};
+                                         "int8 comm.codec_rounding=stochastic comm.bucket=388",
+                                         "onebit"};
     for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
         struct command with, without;
         char settings[256];
@@ -201,6 +212,40 @@ static void test_servers(void **state)
         command_free(&with);
         command_free(&without);
     }
+}
+
+/* Machines of several workers encode their sums: the books hold, and a codec that loses nothing has
+ * the bits of the training without one. */
+static void test_machines(void **state)
+{
+    static const char *const codecs[] = {
+        "topk comm.codec_ratio=0.1 comm.codec_momentum=0.9 optimizer.momentum=0", "onebit",
+        "topk comm.codec_ratio=1"};
+    const char *places = *state;
+    struct command with, without;
+    char settings[256];
+    snprintf(settings, sizeof settings, "comm.name=hierarchical comm.interface=lo %s", places);
+    run_well(&without, settings);
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++) {
+        snprintf(settings, sizeof settings,
+                 "comm.name=hierarchical comm.interface=lo run.prove=yes comm.codec=%s %s",
+                 codecs[i], places);
+        run_well(&with, settings);
+        assert_string_equal(json_text_at(with.json, "verification.exchange"), "pass");
+        assert_string_equal(json_text_at(with.json, "verification.after"), "pass");
+        assert_string_equal(json_text_at(with.json, "verification.replicas"), "pass");
+        const bool equal = strcmp(json_text_at(with.json, "ranks.0.checksum"),
+                                  json_text_at(without.json, "ranks.0.checksum")) == 0;
+        if (equal != (i == 2))
+            fail_msg("%s: the bits are%s those without a codec", settings, equal ? "" : " not");
+        const double m = json_number_at(with.json, "comm.codec.message_bytes");
+        const double M = 2 * m / json_number_at(with.json, "comm.codec.ratio");
+        if (strstr(places, "2x2"))
+            assert_true(fabs(json_number_at(with.json, "comm.bytes_per_step") -
+                             (4 * m + 2 * M * (1 + 0.5 + 1))) < 0.5);
+        command_free(&with);
+    }
+    command_free(&without);
 }
 
 /* All ranks begin at once: until then the losses are those without a codec, then they are not. */
@@ -283,6 +328,19 @@ static const struct measured {
 };
 enum { N_MEASURED = sizeof measured / sizeof *measured };
 
+/* The carriers count by themselves what each of 3 workers has of the 2 others: m bytes of messages,
+ * of M encoded. With ps_cpu one has it of each bucket, and the 2 others pull its weights, or an
+ * answer. In a machine of `hierarchical` one worker encodes a bucket of 3 M for all: of this each
+ * has read a third of the 2 others, and given it to the encoder, which gives the others the sum. */
+static double bytes_moved(const char *carrier, double m, double M)
+{
+    if (strcmp(carrier, "hierarchical") == 0)
+        return 3 * M * (2 + 2.0 / 3 + 2);
+    if (strncmp(carrier, "ps_cpu", strlen("ps_cpu")) != 0)
+        return 3 * 2 * m;
+    return 2 * (m + (strstr(carrier, "codec_back") ? m : M));
+}
+
 TEST(test_result)
 {
     for (size_t i = 0; i < N_MEASURED * N_CARRIERS; i++) {
@@ -303,13 +361,7 @@ TEST(test_result)
         if (!(residual >= row->least_residual && residual <= row->most_residual))
             fail_msg("%s: residual %g, not in %g to %g", settings, residual, row->least_residual,
                      row->most_residual);
-        /* The carriers count by themselves what each of 3 workers has of the 2 others. With ps_cpu
-         * one has it of each bucket, and the 2 others pull its weights, or an answer. */
-        const char *carrier = carriers[i % N_CARRIERS];
-        const bool gathers = strncmp(carrier, "ps_cpu", strlen("ps_cpu")) != 0;
-        const bool answers = strstr(carrier, "codec_back") != NULL;
-        const double all =
-            gathers ? 3 * 2 * bytes : 2 * (bytes + (answers ? bytes : bytes / ratio));
+        const double all = bytes_moved(carriers[i % N_CARRIERS], bytes, bytes / ratio);
         const double counted = json_number_at(command.json, "comm.bytes_per_step");
         if (!(fabs(counted - all) < 0.5))
             fail_msg("%s: %g bytes a step, not %g", settings, counted, all);
@@ -397,6 +449,27 @@ TEST(test_other_lengths)
         dpbench(&command, deadline_s, TRAINING "%s %s checkpoint.partial=yes", settings, others[i]);
         assert_int_equal(command.exit_code, 0);
         expect_words(others[i], command.err, (const char *const[]){lost, "begin anew", NULL});
+        command_free(&command);
+    }
+}
+
+/* Residuals of a bucket are where it goes across. */
+TEST(test_other_places)
+{
+    static const char *const others[] = {"comm.hosts=1+2", "comm.hosts=2+1 comm.bucket=4000"};
+    const char *const base = "comm.name=hierarchical comm.interface=lo comm.codec=topk "
+                             "run.workers=3 run.steps=3 checkpoint.%s=h.safetensors %s";
+    struct command command;
+    char settings[256];
+    snprintf(settings, sizeof settings, base, "save", "comm.hosts=2+1");
+    run_well(&command, settings);
+    command_free(&command);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(settings, sizeof settings, base, "load", others[i]);
+        dpbench(&command, deadline_s, TRAINING "%s", settings);
+        assert_int_equal(command.exit_code, 2);
+        expect_words(others[i], command.err,
+                     (const char *const[]){"residuals are of other buckets", NULL});
         command_free(&command);
     }
 }
@@ -514,6 +587,8 @@ int main(void)
         add_case(test_servers, (void *)servers[i], "%s: the bits of shm", servers[i]);
         add_case(test_refused_message, (void *)servers[i], "%s: a wrong message", servers[i]);
     }
+    for (size_t i = 0; i < N_MACHINES; i++)
+        add_case(test_machines, (void *)machines[i], "hierarchical %s: the books", machines[i]);
     for (size_t i = 0; i < N_FED; i++)
         add_case(test_feedback, (void *)fed[i], "%s: feedback", fed[i]);
     add_case(test_goes_on, (void *)"topk", "topk: saved and continued");
@@ -526,5 +601,9 @@ int main(void)
              "int8 stochastic: saved and continued");
     add_case(test_goes_on, (void *)"qsgd", "qsgd: saved and continued");
     add_case(test_goes_on, (void *)"powersgd", "powersgd: saved and continued");
+    add_case(test_goes_on,
+             (void *)"topk comm.codec_momentum=0.9 optimizer.momentum=0 comm.bucket=1000 "
+                     "comm.name=hierarchical comm.hosts=2+1 comm.interface=lo",
+             "hierarchical: saved and continued");
     return test_main(faults_setup, sandbox_teardown);
 }

@@ -298,6 +298,8 @@ TEST(test_refused)
     static const char *const rows[][2] = {
         {MPI, "comm 'mpi' works under mpirun or srun only"},
         {ACROSS, "comm 'hierarchical' with comm.transport = mpi works under mpirun or srun only"},
+        {ACROSS "comm.codec=topk",
+         "comm 'hierarchical' with comm.transport = mpi carries no codec, and comm.codec = topk"},
         {ACROSS "run.servers=1", "run.servers"},
         {ACROSS "comm.interface=lo", "comm.interface is of comm.transport = tcp and verbs"},
     };

@@ -43,6 +43,9 @@ struct dpb_comm_needs {
      * (dpb_queue_ops.runtime): "cuda", or "any". NULL: the host will do. */
     const char *runtime;
     const char *because; /* which option, for messages: "comm.transport = mpi"; a constant */
+    /* With CODECS: the option with which the strategy carries none, likewise. NULL: it carries
+     * them. */
+    const char *no_codec;
 };
 
 /* Bytes that a rank takes beside weights, gradients and optimizer state, if they grow with the

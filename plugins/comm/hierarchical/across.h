@@ -1,6 +1,7 @@
 /*
  * across.h - between machines: how a place's share of every bucket is summed over them. By a ring
- * of its own over TCP or RDMA (over_ring.c), or by MPI (over_mpi.c).
+ * of its own over TCP or RDMA (over_ring.c), by messages of a codec (over_coded.c), or by MPI
+ * (over_mpi.c).
  *
  * Shares are posted in the order of the buckets and finish in it. One thread at a time, but for
  * `wake`.
@@ -37,7 +38,8 @@ struct across_group {
 struct across;
 
 struct across_ops {
-    /* Adds to `want` what is needed of memory; refuses what cannot be. */
+    /* Adds to `want` what is needed of memory; refuses what cannot be. NULL with a codec: the
+     * machines' strategy plans. */
     dpb_status (*plan)(struct across *across, uint64_t share_elements, struct dpb_comm_plan *want);
     dpb_status (*connect)(struct across *across, const struct across_group *group); /* collective */
     void (*begin)(struct across *across, uint64_t step); /* a new exchange */
@@ -62,6 +64,11 @@ struct across {
 /* By rings: only ranks with a share. `place` as above. */
 dpb_status across_open_ring(const struct dpb_host *host, const struct hierarchical_options *options,
                             uint32_t place, struct across **across);
+/* With a codec: all workers. *machines: the machines as workers, which carry the codec; @borrowed
+ * until close. `drives`: this rank has shares. */
+dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_args *job,
+                             const struct hierarchical_options *options, bool drives,
+                             struct across **across, struct strategy **machines);
 /* By MPI: all workers. */
 dpb_status across_open_mpi(const struct dpb_host *host, const struct dpb_comm_args *job,
                            struct across **across);

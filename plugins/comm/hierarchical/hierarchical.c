@@ -31,12 +31,13 @@ static const struct dpb_option options[] = {
 
 /* ---- hooks ---------------------------------------------------------------------------------- */
 
-/* What the base sees of the job: the machine's workers, by place. */
+/* What the base sees of the job: the machine's workers, by place. A codec goes across. */
 static struct dpb_comm_args within_machine(const struct dpb_comm_args *args)
 {
     struct dpb_comm_args within = *args;
     within.n_workers = hierarchical_count(args, args->machines[args->rank]);
     within.rank = strategy_local_rank(args);
+    within.codec = NULL;
     return within;
 }
 
@@ -97,12 +98,19 @@ static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs
                      : by_mpi          ? "comm.transport = mpi"
                      : by_nccl         ? "comm.inside = nccl"
                                        : NULL;
+    needs->no_codec = by_nccl                          ? "comm.inside = nccl"
+                      : by_mpi                         ? "comm.transport = mpi"
+                      : given->transport == OVER_VERBS ? "comm.transport = verbs"
+                                                       : NULL;
     return DPB_OK;
 }
 
 /* MPI is initialised by all workers of the job, wherever they are. */
 static dpb_status open_across(struct hierarchical *comm, const struct hierarchical_options *given)
 {
+    if (comm->job.codec)
+        return across_open_coded(host, &comm->job, given, hierarchical_drives(comm), &comm->across,
+                                 &comm->machines);
     if (given->transport == OVER_MPI)
         return across_open_mpi(host, &comm->job, &comm->across);
     return hierarchical_drives(comm)
@@ -146,6 +154,9 @@ static void hierarchical_memory(const void *options_, const struct dpb_comm_args
     const struct hierarchical_options *given = options_;
     if (given->inside == INSIDE_NCCL)
         memory->host_bytes = inside_nccl_pinned_bytes(args, layout, bucket_elements);
+    struct dpb_comm_args machines = *args;
+    machines.n_workers = args->n_machines;
+    coded_memory(&machines, layout, bucket_elements, false, memory);
 }
 
 static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout,
@@ -159,8 +170,25 @@ static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout
     return inside_shm_plan(comm, layout, want);
 }
 
-static dpb_status shm_begin(void *comm, const struct dpb_step *step)
+static struct coded_share own_share(const struct hierarchical *comm)
 {
+    return (struct coded_share){(double)comm->base.arenas.bucket_elements,
+                                hierarchical_drives(comm) ? comm->base.args.rank : -1.0,
+                                comm->n_shares};
+}
+
+static dpb_status hierarchical_load(void *comm_)
+{
+    struct hierarchical *comm = comm_;
+    comm->share = own_share(comm);
+    return strategy_load(comm->machines ? comm->machines : &comm->base);
+}
+
+static dpb_status shm_begin(void *comm_, const struct dpb_step *step)
+{
+    struct hierarchical *comm = comm_;
+    if (comm->machines)
+        DPB_TRY(coded_check_share(host, own_share(comm), comm->share));
     hierarchical_begin(comm, step->step);
     return strategy_begin(comm, step);
 }
@@ -174,18 +202,40 @@ static dpb_status hierarchical_ready(void *comm_, uint64_t bucket, struct dpb_ev
     return DPB_OK;
 }
 
+/* Of a machine's residuals 1/W reaches the weights, as of a worker's. */
+static dpb_status hierarchical_books(void *comm_, struct dpb_books *books)
+{
+    struct hierarchical *comm = comm_;
+    struct strategy *of = comm->machines ? comm->machines : &comm->base;
+    DPB_TRY(coded_books(of, books));
+    for (uint32_t i = 0; i < books->n; i++)
+        books->entries[i].coefficient *= (double)of->args.n_workers / comm->job.n_workers;
+    return DPB_OK;
+}
+
+static dpb_status hierarchical_state(void *comm_, struct dpb_saved *saved)
+{
+    struct hierarchical *comm = comm_;
+    if (!comm->machines)
+        return DPB_OK;
+    saved->arrays[saved->n++] = coded_saved_share(&comm->share);
+    return coded_state(comm->machines, saved);
+}
+
 static const struct dpb_comm_ops hierarchical_ops = {.needs = hierarchical_needs,
                                                      .memory = hierarchical_memory,
                                                      .open = hierarchical_open,
                                                      .plan = hierarchical_plan,
                                                      .bind = inside_shm_bind,
-                                                     .load = strategy_load,
+                                                     .load = hierarchical_load,
                                                      .close = hierarchical_close,
                                                      .begin = shm_begin,
                                                      .ready = hierarchical_ready,
                                                      .progress = strategy_progress,
                                                      .end = strategy_end,
-                                                     .publish = strategy_publish};
+                                                     .publish = strategy_publish,
+                                                     .books = hierarchical_books,
+                                                     .state = hierarchical_state};
 
 static const struct dpb_comm_ops nccl_ops = {.open = hierarchical_open,
                                              .plan = hierarchical_plan,
@@ -200,7 +250,7 @@ static const struct dpb_comm_ops nccl_ops = {.open = hierarchical_open,
 
 static struct dpb_plugin hierarchical = {
     DPB_PLUGIN_HEAD(COMM, hierarchical_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_CODECS,
     .name = "hierarchical",
     .version = DPB_VERSION,
     .summary =

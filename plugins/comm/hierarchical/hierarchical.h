@@ -6,6 +6,7 @@
 #define DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
 
 #include "comm/hierarchical/across.h"
+#include "lib/coded.h"
 #include "lib/device_strategy.h"
 
 enum { INSIDE_SHM, INSIDE_NCCL };
@@ -22,7 +23,7 @@ struct hierarchical {
     int transport, inside;
     struct nccl_options nccl_options;
     uint32_t machine;
-    uint32_t n_shares;         /* of a bucket; 0: there is one machine */
+    uint32_t n_shares;         /* of a bucket; 0: nothing goes across */
     uint32_t *ranks;           /* of the machine's workers, by place */
     uint32_t *members;         /* who carry this place's share, by machine */
     void **views;              /* of the machine's arenas, by kind and place */
@@ -30,6 +31,8 @@ struct hierarchical {
     struct doorbell *doorbell; /* NULL: nobody here waits for both */
     int bell;                  /* its descriptor */
     struct across *across;     /* NULL: nothing goes across from this place */
+    struct strategy *machines; /* across_open_coded; NULL: without a codec */
+    struct coded_share share;  /* with one: the buckets whose residuals are here */
     struct inside_nccl *nccl;  /* NULL: shared memory */
 };
 
@@ -42,7 +45,8 @@ static inline bool hierarchical_drives(const struct hierarchical *comm)
 
 /* Workers of a machine. */
 uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine);
-/* Shares of a bucket: workers of the machine that has the fewest; 0: there is one machine. */
+/* Shares of a bucket: workers of the machine that has the fewest; 0: there is one machine, and no
+ * codec. */
 uint32_t hierarchical_shares(const struct dpb_comm_args *job);
 /* The most elements of a bucket's share, where there are some. */
 uint64_t hierarchical_longest_share(const struct dpb_comm_args *job,

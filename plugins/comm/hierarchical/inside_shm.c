@@ -33,11 +33,21 @@
 
 /* ---- stage: sum the own part over the machine ----------------------------------------------- */
 
+/* What a place carries of a bucket: its slice, or with a codec every n_shares-th bucket whole. */
+static struct dpb_range carried_by(const struct hierarchical *comm, uint32_t place, uint64_t bucket,
+                                   uint64_t length)
+{
+    if (comm->machines)
+        return (struct dpb_range){0, bucket % comm->n_shares == place ? length : 0};
+    return slice_of(length, place, comm->n_shares);
+}
+
 /* The place that carries an element of a bucket across. */
-static uint32_t carrier_of(const struct hierarchical *comm, uint64_t length, uint64_t at)
+static uint32_t carrier_of(const struct hierarchical *comm, uint64_t bucket, uint64_t length,
+                           uint64_t at)
 {
     uint32_t place = 0;
-    while (slice_of(length, place, comm->n_shares).end <= at)
+    while (carried_by(comm, place, bucket, length).end <= at)
         place++;
     return place;
 }
@@ -47,8 +57,8 @@ static void reduce_piece(const struct hierarchical *comm, uint64_t bucket, uint6
 {
     const struct strategy *base = &comm->base;
     dpb_dtype type = base->arenas.layout.gradient_type;
-    uint32_t place = carrier_of(comm, length, *at);
-    uint64_t carried = slice_of(length, place, comm->n_shares).end;
+    uint32_t place = carrier_of(comm, bucket, length, *at);
+    uint64_t carried = carried_by(comm, place, bucket, length).end;
     struct piece piece = strategy_piece(base, bucket, end < carried ? end : carried, *at, type);
     void *sum = strategy_gradients(base, place, piece.begin);
     if (base->args.n_workers > 1)
@@ -82,7 +92,7 @@ static struct rank_set contributors(const struct hierarchical *comm, uint64_t bu
 {
     uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
     uint32_t n = comm->base.args.n_workers;
-    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_shares);
+    struct dpb_range carried = carried_by(comm, comm->base.args.rank, bucket, length);
     struct rank_set set = {0, 0};
     while (set.first < n && slice_of(length, set.first, n).end <= carried.begin)
         set.first++;
@@ -115,7 +125,7 @@ static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     *at = length;
     if (!hierarchical_drives(comm))
         return;
-    struct dpb_range carried = slice_of(length, comm->base.args.rank, comm->n_shares);
+    struct dpb_range carried = carried_by(comm, comm->base.args.rank, bucket, length);
     struct rank_set from = contributors(comm, bucket);
     if (from.n > 0)
         strategy_span_others(&comm->base, SIGNAL_REDUCED, SIGNAL_REDUCED, from, bucket);
@@ -156,7 +166,7 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
     const struct strategy *base = &comm->base;
     struct dpb_range carried = {length, length};
     if (hierarchical_drives(comm))
-        carried = slice_of(length, base->args.rank, comm->n_shares);
+        carried = carried_by(comm, base->args.rank, bucket, length);
     if (base->args.n_workers == 1)
         carried.begin = carried.end; /* it is where it has to be */
     *at = *at == 0 ? carried.begin : *at;
@@ -204,7 +214,10 @@ static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
         strategy_span_others(&comm->base,
                              hierarchical_drives(comm) ? SIGNAL_GATHERED : SIGNAL_REDUCED,
                              SIGNAL_GATHERED, drivers(comm), bucket);
-    strategy_update_bucket(strategy, bucket, length, at, until_ns);
+    if (comm->machines)
+        coded_update(strategy, bucket, length, at, until_ns);
+    else
+        strategy_update_bucket(strategy, bucket, length, at, until_ns);
 }
 
 static const struct stage stages[] = {{slices_due, reduce, slices_wait},
@@ -214,11 +227,23 @@ static const struct stage stages[] = {{slices_due, reduce, slices_wait},
 
 /* ---- hooks ---------------------------------------------------------------------------------- */
 
+/* The sums of the machines are rounded, too: W roundings with those of the messages. */
+static dpb_status plan_coded(struct hierarchical *comm, const struct dpb_layout *layout,
+                             struct dpb_comm_plan *want)
+{
+    DPB_TRY(coded_plan(comm->machines, layout, false, want));
+    want->gradients = DPB_MEMORY_SHARED;
+    want->contract.roundings += comm->job.n_workers - comm->job.n_machines;
+    return DPB_OK;
+}
+
 dpb_status inside_shm_plan(struct hierarchical *comm, const struct dpb_layout *layout,
                            struct dpb_comm_plan *want)
 {
     uint64_t elements = want->bucket_elements;
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
+    if (comm->machines)
+        return plan_coded(comm, layout, want);
     if (!hierarchical_drives(comm))
         return DPB_OK;
     return comm->across->ops->plan(comm->across,

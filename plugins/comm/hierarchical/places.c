@@ -30,7 +30,7 @@ uint32_t hierarchical_shares(const struct dpb_comm_args *job)
         uint32_t n = hierarchical_count(job, machine);
         least = n < least ? n : least;
     }
-    return job->n_machines == 1 ? 0 : least;
+    return job->n_machines == 1 && !job->codec ? 0 : least;
 }
 
 uint64_t hierarchical_longest_share(const struct dpb_comm_args *job,
@@ -80,9 +80,13 @@ struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_
 /* Who drives a ring sleeps where a flag of the machine does not wake it. MPI does not sleep. */
 static dpb_status open_doorbell(struct hierarchical *comm, const struct dpb_arenas *arenas)
 {
-    const struct doorbell_args args = {
-        .host = comm->base.host, .comm = &comm->job, .name = "hierarchical", .pages = comm->bells};
-    if (comm->base.args.n_workers == 1 || comm->transport == OVER_MPI)
+    const struct doorbell_args args = {.host = comm->base.host,
+                                       .comm = &comm->job,
+                                       .name = "hierarchical",
+                                       .pages = comm->bells,
+                                       .rings_itself =
+                                           comm->machines && comm->base.args.comm_cores > 0};
+    if ((comm->base.args.n_workers == 1 && !args.rings_itself) || comm->transport == OVER_MPI)
         return DPB_OK;
     for (uint32_t place = 0; place < comm->base.args.n_workers; place++) {
         struct signal_page *page = arenas->peer_scratch[comm->ranks[place]];

@@ -1,0 +1,193 @@
+/*
+ * over_coded.c - between machines by messages of a codec, over TCP: see across.h.
+ *
+ * A bucket goes across whole, by place `bucket` mod n_shares: a message is of a bucket. To the
+ * codec's carrier (lib/coded.h) each machine is a worker, whose gradients are the machine's sum.
+ * Its messages go round a ring of the places, one of each machine (lib/gather.h). Each place
+ * decodes all messages, in the order of the machines, into its own gradients.
+ *
+ * All workers have a residual and its hooks, also those that carry nothing.
+ */
+#include <stdio.h>
+
+#include "across.h"
+#include "lib/gather.h"
+#include "lib/mesh_tcp.h"
+
+struct over_coded {
+    struct across base;
+    struct strategy *machines;        /* @owned */
+    struct mesh_transport *transport; /* the gather's, once there is one */
+    struct gather *gather;            /* NULL: this place carries nothing */
+    void **gradients;                 /* by machine: the own arena */
+    char name[32];                    /* of the ring */
+    uint32_t place, n_shares;
+    uint64_t posted, finished; /* buckets of the exchange under way */
+};
+
+static const struct over_coded *coded_of(const struct across *across)
+{
+    return (const struct over_coded *)across;
+}
+
+static size_t gradients_bytes(const struct over_coded *over)
+{
+    return over->machines->args.n_workers * sizeof *over->gradients;
+}
+
+/* ---- making and ending --------------------------------------------------------------------- */
+
+/* What the carrier sees: the arenas of this rank, and no bucket that goes by stages. */
+static dpb_status bind_machines(struct over_coded *over, const struct across_group *group)
+{
+    struct strategy *machines = over->machines;
+    over->gradients = machines->host->alloc(gradients_bytes(over));
+    if (!over->gradients)
+        return DPB_NO_MEMORY;
+    over->gradients[group->machine] = group->arenas->gradients;
+    struct dpb_arenas view = *group->arenas;
+    view.peer_gradients = over->gradients;
+    DPB_TRY(strategy_bind(machines, &view, NULL, 0));
+    machines->signals.ranks = group->members;
+    return coded_bind(machines);
+}
+
+static dpb_status over_coded_connect(struct across *across, const struct across_group *group)
+{
+    struct over_coded *over = (struct over_coded *)across;
+    over->place = group->place;
+    over->n_shares = group->n_shares;
+    DPB_TRY(bind_machines(over, group));
+    if (!over->transport)
+        return DPB_OK;
+    snprintf(over->name, sizeof over->name, "ring %u", group->place);
+    const struct gather_args args = {.strategy = over->machines,
+                                     .transport = over->transport,
+                                     .name = over->name,
+                                     .position = group->machine,
+                                     .bell = group->bell};
+    over->transport = NULL; /* the gather's from here on */
+    return gather_create(&args, &over->gather);
+}
+
+static void over_coded_close(struct across *across)
+{
+    struct over_coded *over = (struct over_coded *)across;
+    const struct dpb_host *host = over->machines->host;
+    if (over->transport)
+        over->transport->ops->close(over->transport, false);
+    gather_destroy(over->gather);
+    host->release(over->gradients, gradients_bytes(over));
+    strategy_close(over->machines);
+    host->release(over, sizeof *over);
+}
+
+/* ---- an exchange --------------------------------------------------------------------------- */
+
+static void over_coded_begin(struct across *across, uint64_t step)
+{
+    struct over_coded *over = (struct over_coded *)across;
+    over->posted = over->finished = 0;
+    /* A message that was refused is what `move` returns. */
+    (void)strategy_begin(over->machines, &(struct dpb_step){.step = step});
+    gather_begin(over->gather);
+}
+
+static bool over_coded_has_place(const struct across *across)
+{
+    (void)across; /* for all buckets of an exchange */
+    return true;
+}
+
+static bool carries(const struct over_coded *over, uint64_t bucket)
+{
+    return bucket % over->n_shares == over->place;
+}
+
+static void over_coded_post(struct across *across, uint64_t begin, uint64_t n)
+{
+    struct over_coded *over = (struct over_coded *)across;
+    const uint64_t bucket = over->posted++;
+    (void)begin; /* the share is the bucket, or nothing */
+    (void)n;
+    if (!carries(over, bucket))
+        return;
+    coded_encode(over->machines, bucket, 0);
+    gather_post(over->gather, bucket);
+}
+
+static bool over_coded_finished(const struct across *across, uint64_t bucket)
+{
+    return bucket < coded_of(across)->finished;
+}
+
+static bool over_coded_idle(const struct across *across)
+{
+    return coded_of(across)->finished == coded_of(across)->posted;
+}
+
+/* Decodes what is here, a bucket at a time: others' messages are to go on meanwhile. */
+static dpb_status over_coded_move(struct across *across, int64_t until_ns, bool *moved)
+{
+    struct over_coded *over = (struct over_coded *)across;
+    const uint64_t bucket = over->finished;
+    DPB_TRY(gather_move(over->gather, until_ns, moved));
+    if (bucket == over->posted || (carries(over, bucket) && !gather_finished(over->gather, bucket)))
+        return coded_status(over->machines);
+    if (carries(over, bucket))
+        coded_decode(over->machines, bucket, 0);
+    over->finished++;
+    *moved = true;
+    return coded_status(over->machines);
+}
+
+/* `move` finishes buckets of other places by itself. */
+static dpb_status over_coded_wait(struct across *across)
+{
+    const struct over_coded *over = coded_of(across);
+    return over_coded_idle(across) || !carries(over, over->finished)
+               ? DPB_OK
+               : gather_wait(over->gather, over->finished);
+}
+
+static void over_coded_wake(struct across *across)
+{
+    (void)across; /* the bell does */
+}
+
+static const struct across_ops ops = {.connect = over_coded_connect,
+                                      .begin = over_coded_begin,
+                                      .has_place = over_coded_has_place,
+                                      .post = over_coded_post,
+                                      .finished = over_coded_finished,
+                                      .idle = over_coded_idle,
+                                      .move = over_coded_move,
+                                      .wait = over_coded_wait,
+                                      .wake = over_coded_wake,
+                                      .close = over_coded_close};
+
+dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_args *job,
+                             const struct hierarchical_options *options, bool drives,
+                             struct across **across, struct strategy **machines)
+{
+    struct dpb_comm_args args = *job;
+    void *made;
+    args.n_workers = job->n_machines;
+    args.rank = job->machines[job->rank];
+    DPB_TRY(strategy_open(host, &args, sizeof(struct strategy), &made));
+    struct over_coded *over = host->alloc(sizeof *over);
+    if (!over) {
+        strategy_close(made);
+        return DPB_NO_MEMORY;
+    }
+    *over = (struct over_coded){.base = {&ops}, .machines = made};
+    dpb_status status =
+        drives ? mesh_tcp_create(host, &options->tcp, false, &over->transport) : DPB_OK;
+    if (status != DPB_OK) {
+        over_coded_close(&over->base);
+        return status;
+    }
+    *machines = made;
+    *across = &over->base;
+    return DPB_OK;
+}
