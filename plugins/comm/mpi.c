@@ -20,6 +20,8 @@
  * written again when its request is complete here. No device reads a bucket's weights once the
  * bucket is READY, so others' slices of them may come.
  */
+#include <string.h>
+
 #include "dpbench/plugin.h"
 #include "lib/mpi.h"
 #include "lib/shard.h"
@@ -83,12 +85,22 @@ static void update_piece(const struct strategy *comm, uint64_t bucket, struct pi
                     strategy_gradients(comm, comm->args.rank, piece.begin - slice.begin));
 }
 
+/* The sum would stay in the gaps between tensors, whose gradients no backward writes again. */
+static void clear_sum(const struct strategy *comm, uint64_t bucket, uint64_t length)
+{
+    const struct dpb_range slice = slice_of(length, comm->args.rank, comm->args.n_workers);
+    memset(strategy_gradients(comm, comm->args.rank, bucket * comm->arenas.bucket_elements), 0,
+           (slice.end - slice.begin) * dpb_dtype_size(comm->arenas.layout.gradient_type));
+}
+
 static void update_slice(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
                          int64_t until_ns)
 {
     const struct mpi *mpi = strategy;
-    if (slices_work_on_own(strategy, bucket, length, at, until_ns, update_piece))
-        library->post(mpi->weights, bucket * mpi->strategy.arenas.bucket_elements, length);
+    if (!slices_work_on_own(strategy, bucket, length, at, until_ns, update_piece))
+        return;
+    library->post(mpi->weights, bucket * mpi->strategy.arenas.bucket_elements, length);
+    clear_sum(strategy, bucket, length);
 }
 
 static bool given_due(void *strategy, uint64_t bucket)
