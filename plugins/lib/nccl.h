@@ -135,8 +135,8 @@ struct nccl_library {
 
     dpb_status (*all_reduce)(const struct communicator *communicator, struct dpb_queue *queue,
                              const struct nccl_range *range, const struct dpb_wait *what);
-    /* Each slice is summed into its rank's memory. What the others' memory holds of it is then
-     * undefined. */
+    /* Each slice is summed into its rank's memory. The others' memory keeps what they gave: NCCL
+     * does not write what it sends from. */
     dpb_status (*reduce_slices)(const struct communicator *communicator, struct dpb_queue *queue,
                                 const struct nccl_range *range, uint32_t n_slices,
                                 const struct dpb_wait *what);

@@ -21,7 +21,8 @@
  * DPB_STAND_IN_NCCL_FAIL=RANK:N: the N-th collective (from 1; 0: connecting) of that rank fails
  * behind its call. DPB_STAND_IN_NCCL_HANG=RANK:N: it never begins, and nothing says so.
  * DPB_STAND_IN_NCCL_WRONG=MISTAKE:N: from the N-th on sums are wrong on every rank (left_out: a
- * rank keeps what it gave; twice; one_element), or on the last alone (diverged: by 1e-6).
+ * rank keeps what it gave; twice; one_element), or on the last alone (diverged: by 1e-6). kept: the
+ * last rank takes nothing of what others give it unsummed.
  * DPB_STAND_IN_NCCL_SAY=1: every rank says on stderr what it was configured with.
  */
 #include <atomic>
@@ -291,11 +292,14 @@ void sum(const state &s, void *to, size_t first, size_t count, size_t all, ncclD
     }
 }
 
-void make_mistakes(const state &s, void *to, size_t count, ncclDataType_t type, uint64_t number)
+/* In the sums of `count` elements from `first` on. */
+void make_mistakes(const state &s, void *to, size_t first, size_t count, ncclDataType_t type,
+                   uint64_t number)
 {
+    const size_t size = type == ncclFloat32 ? 4 : 2;
     if (mistakes("left_out", number))
-        memcpy(to, s.slot(s.rank), count * (type == ncclFloat32 ? 4 : 2));
-    if (mistakes("one_element", number))
+        memcpy(to, static_cast<char *>(s.slot(s.rank)) + first * size, count * size);
+    if (count > 0 && mistakes("one_element", number))
         store(to, count / 2, type, load(to, count / 2, type) + 1.0f);
     for (size_t i = 0; mistakes("twice", number) && i < count; i++)
         store(to, i, type, 2.0f * load(to, i, type));
@@ -396,20 +400,6 @@ bool all_gave(state &s, const collective &c)
     return true;
 }
 
-/* What a rank's memory holds of others' slices after its part of a reduction is nobody's promise:
- * NaN. */
-void spoil_rest(const state &s, const collective &c)
-{
-    if (c.kind == REDUCE && s.rank != c.root && c.to == c.from)
-        memset(c.to, 0xff, c.count * size_of(c.type));
-    char *base = const_cast<char *>(static_cast<const char *>(c.from));
-    const size_t bytes = c.count * size_of(c.type);
-    for (int rank = 0; c.kind == REDUCE_SCATTER && rank < s.n; rank++) {
-        if (base + (size_t)rank * bytes != c.to)
-            memset(base + (size_t)rank * bytes, 0xff, bytes);
-    }
-}
-
 void take(const state &s, const collective &c)
 {
     const size_t n = taken_by(s, c, s.rank), bytes = c.count * size_of(c.type);
@@ -421,13 +411,14 @@ void take(const state &s, const collective &c)
         sum(s, c.to, 0, n, c.count, c.type);
     else if (c.kind == REDUCE_SCATTER)
         sum(s, c.to, (size_t)s.rank * n, n, n * (size_t)s.n, c.type);
-    else if (c.kind == BROADCAST)
+    const bool keeps = s.rank == s.n - 1 && mistakes("kept", c.number);
+    if (c.kind == BROADCAST && !keeps)
         memcpy(c.to, s.slot(c.root), bytes);
-    for (int rank = 0; c.kind == ALL_GATHER && rank < s.n; rank++)
+    for (int rank = 0; c.kind == ALL_GATHER && !keeps && rank < s.n; rank++)
         memcpy(static_cast<char *>(c.to) + (size_t)rank * bytes, s.slot(rank), bytes);
-    spoil_rest(s, c);
-    if (c.kind == ALL_REDUCE)
-        make_mistakes(s, c.to, c.count, c.type, c.number);
+    if (c.kind != ALL_GATHER && c.kind != BROADCAST)
+        make_mistakes(s, c.to, c.kind == REDUCE_SCATTER ? (size_t)s.rank * n : 0, n, c.type,
+                      c.number);
     s.shared->seats[s.rank].taken = c.number;
 }
 

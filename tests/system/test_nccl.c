@@ -24,6 +24,7 @@
 #define CUDA "device.name=cuda run.precision=fp32 device.tuning=no device.ids=0,0,0,0 "
 #define NCCL CUDA "comm.name=nccl comm.host_ids=rank "
 #define TWO NCCL "run.workers=2 "
+#define SHARDS NCCL "comm.shard=optimizer "
 #define UNCAPTURED TWO "comm.capture=off "
 #define LAUNCHED TWO "comm.capture=on "
 #define INSIDE CUDA "comm.name=hierarchical comm.inside=nccl comm.host_ids=rank "
@@ -31,6 +32,7 @@
 #define TWO_MACHINES INSIDE "comm.hosts=2+1 comm.interface=lo run.workers=3 "
 #define LENET "model.name=lenet model.image=12 run.batch=1 "
 #define TINY "model.name=tiny run.batch=2 "
+#define DENSE "model.name=tiny_dense run.batch=2 "
 
 /* A driver takes some to clear up behind a process. */
 static double most_s(void)
@@ -59,19 +61,21 @@ TEST(test_same_training)
 {
     static const struct {
         int workers;
-        const char *settings;
-    } rows[] = {{2, "comm.bucket=212 device.graphs=no"},
-                {3, "comm.bucket=500"},
-                {4, "comm.bucket=4MiB"},
-                {2, "run.accumulate=2 comm.bucket=1000"}};
+        const char *strategy, *settings;
+    } rows[] = {{2, NCCL, "comm.bucket=212 device.graphs=no"},
+                {3, NCCL, "comm.bucket=500"},
+                {4, NCCL, "comm.bucket=4MiB"},
+                {2, NCCL, "run.accumulate=2 comm.bucket=1000"},
+                {3, SHARDS, "comm.bucket=500"},
+                {4, SHARDS, "run.accumulate=2 comm.bucket=212 device.graphs=no"}};
     struct training one, some, start;
     train(&start, CUDA TINY "run.steps=1 run.workers=1 optimizer.learning_rate=0");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         bool twice = strstr(rows[i].settings, "accumulate") != NULL;
         train(&one, CUDA TINY "run.steps=1 run.workers=1 %s run.accumulate=%d", rows[i].settings,
               rows[i].workers * (twice ? 2 : 1));
-        train(&some, NCCL TINY "run.steps=1 run.prove=yes run.workers=%d %s", rows[i].workers,
-              rows[i].settings);
+        train(&some, "%s" TINY "run.steps=1 run.prove=yes run.workers=%d %s", rows[i].strategy,
+              rows[i].workers, rows[i].settings);
         expect_verified(&some);
         expect_same_weights(&one, &some, &start, 1e-4);
         training_free(&one);
@@ -81,17 +85,18 @@ TEST(test_same_training)
 }
 
 /* The sum of two is the same in any order, and the optimizer's arithmetic is the host's: bit for
- * bit the weights of shm, step after step, in fp32 and with gradients in bf16. */
+ * bit the weights of shm, step after step, in fp32 and with gradients in bf16, with shards, too. */
 TEST(test_bit_for_bit)
 {
-    static const char *const settings[] = {"comm.gradient=fp32 optimizer.name=adagrad",
-                                           "comm.gradient=bf16 optimizer.nesterov=yes"};
+    static const char *const settings[][2] = {{NCCL, "comm.gradient=fp32 optimizer.name=adagrad"},
+                                              {NCCL, "comm.gradient=bf16 optimizer.nesterov=yes"},
+                                              {SHARDS, "comm.gradient=bf16 optimizer.name=adam"}};
     struct training shm, nccl, start;
     train(&start, CUDA TINY "run.steps=1 run.workers=1 optimizer.learning_rate=0");
-    for (int i = 0; i < 2; i++) {
-        train(&shm, CUDA TINY "run.steps=4 run.workers=2 comm.name=shm %s", settings[i]);
-        train(&nccl, NCCL TINY "run.steps=4 run.prove=yes run.workers=2 %s comm.bucket=500",
-              settings[i]);
+    for (int i = 0; i < 3; i++) {
+        train(&shm, CUDA TINY "run.steps=4 run.workers=2 comm.name=shm %s", settings[i][1]);
+        train(&nccl, "%s" TINY "run.steps=4 run.prove=yes run.workers=2 %s comm.bucket=500",
+              settings[i][0], settings[i][1]);
         expect_verified(&nccl);
         expect_same_weights(&shm, &nccl, &start, 0.0);
         expect_same_losses(&shm, &nccl, 0.0);
@@ -99,6 +104,43 @@ TEST(test_bit_for_bit)
         training_free(&nccl);
     }
     training_free(&start);
+}
+
+/* Each rank has its part of the state, within a bucket, and what they save goes on elsewhere, with
+ * all of it on each rank: two workers have the bits of shm. */
+TEST(test_shards)
+{
+    enum { STATE_OF_BUCKET = 2 * 500 };
+    struct training whole, part;
+    struct command shards;
+    char path[64];
+    train(&whole, CUDA DENSE "run.steps=6 run.workers=2 comm.name=shm optimizer.name=adam");
+    dpbench(&shards, 60,
+            "-c /dev/null --json run.results= data.name=synthetic data.samples=640 "
+            "run.warmup_steps=0 run.steady_limit_s=0 device.threads=1 " SHARDS DENSE
+            "run.steps=3 run.workers=2 optimizer.name=adam optimizer.learning_rate=0.1 "
+            "comm.bucket=500 checkpoint.save=%s/shards.safetensors",
+            cache);
+    if (shards.exit_code != 0)
+        fail_msg("exit code %d: %s", shards.exit_code, shards.err);
+    const double all = expect_number(&whole.command, "ranks.0.memory.optimizer_state_bytes");
+    double sum = 0;
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(path, sizeof path, "ranks.%d.memory.optimizer_state_bytes", rank);
+        const double own = expect_number(&shards, path);
+        if (own < all / 2 - STATE_OF_BUCKET || own > all / 2 + STATE_OF_BUCKET)
+            fail_msg("rank %d has %g bytes of %g bytes of state", rank, own, all);
+        sum += own;
+    }
+    assert_true(all > 4 * STATE_OF_BUCKET && sum == all);
+    train(&part,
+          CUDA DENSE "run.steps=3 run.workers=2 comm.name=shm optimizer.name=adam "
+                     "checkpoint.load=%s/shards.safetensors",
+          cache);
+    expect_same_weights(&whole, &part, NULL, 0.0);
+    training_free(&whole);
+    training_free(&part);
+    command_free(&shards);
 }
 
 /* Spans come from the GPU's events: there are some of transfers and of updates, in the step that
@@ -156,6 +198,8 @@ TEST(test_captured)
                  "data.test_samples=16 optimizer.schedule=cosine run.precision=tf32"},
         {2, TINY "checkpoint.every=2 run.accumulate=3 "
                  "optimizer.momentum=0.9 optimizer.schedule=cosine"},
+        {3, TINY "comm.shard=optimizer optimizer.name=adam comm.gradient=bf16 comm.bucket=1000 "
+                 "checkpoint.every=2 optimizer.schedule=cosine"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct training off, on;
@@ -229,14 +273,18 @@ TEST(test_not_captured)
 CASE(test_mistakes)
 {
     static const struct {
-        const char *mistake, *word;
-    } rows[] = {{"left_out:1", "pattern"},     {"one_element:1", "pattern"},
-                {"diverged:1", "pattern"},     {"twice:2", "exchange"},
-                {"one_element:2", "exchange"}, {"diverged:4", "replica"}};
+        const char *strategy, *mistake, *word;
+    } rows[] = {{NCCL, "left_out:1", "pattern"},     {NCCL, "one_element:1", "pattern"},
+                {NCCL, "diverged:1", "pattern"},     {NCCL, "twice:2", "exchange"},
+                {NCCL, "one_element:2", "exchange"}, {NCCL, "diverged:4", "replica"},
+                {SHARDS, "left_out:1", "pattern"},   {SHARDS, "kept:1", "pattern"},
+                {SHARDS, "twice:3", "exchange"},     {SHARDS, "kept:3", "exchange"},
+                {SHARDS, "kept:5", "replica"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct training run;
         setenv("DPB_STAND_IN_NCCL_WRONG", rows[i].mistake, 1);
-        train_anyway(&run, NCCL TINY "run.steps=3 run.prove=yes run.workers=2 comm.bucket=1GiB");
+        train_anyway(&run, "%s" TINY "run.steps=3 run.prove=yes run.workers=2 comm.bucket=1GiB",
+                     rows[i].strategy);
         expect_end(&run, 3, (const char *const[]){rows[i].word, NULL});
         training_free(&run);
     }
@@ -413,6 +461,8 @@ CASE(test_errors)
         {TWO, FAIL, "1:1", {"rank 1", "NCCL", "bucket 0", NULL}},
         {TWO, FAIL, "1:12", {"rank 1", "NCCL", "step ", "unhandled system error", NULL}},
         {TWO, HANG, "1:3", {"NCCL's all-reduce", "step 0, bucket 2", "waited 2", NULL}},
+        {SHARDS "run.workers=2 ", HANG, "1:1", {"NCCL's reduce-scatter", "bucket 0", NULL}},
+        {SHARDS "run.workers=2 ", HANG, "1:4", {"NCCL's all-gather", "bucket 1", NULL}},
         {TWO, HANG, "1:14", {"NCCL's all-reduce", "step ", "bucket ", "waited 2", NULL}},
         /* One of the pattern, then one a step: launches of a graph from the second on. */
         {LAUNCHED, FAIL, "1:4", {"rank 1", "NCCL", "unhandled system error", NULL}},

@@ -1,12 +1,24 @@
 /* exchange.c - see exchange.h. */
 #include "comm/nccl/exchange.h"
 
+#include "lib/slices.h"
+
 struct dpb_range launch_range(const struct nccl *nccl, const struct launch *launch)
 {
     const struct dpb_arenas *arenas = &nccl->strategy.arenas;
     uint64_t end = (launch->first + launch->n) * arenas->bucket_elements;
     return (struct dpb_range){launch->first * arenas->bucket_elements,
                               end < arenas->layout.n_elements ? end : arenas->layout.n_elements};
+}
+
+struct dpb_range launch_owned(const struct nccl *nccl, const struct launch *launch)
+{
+    const struct dpb_comm_args *args = &nccl->strategy.args;
+    const struct dpb_range range = launch_range(nccl, launch);
+    if (!nccl->strategy.sharded)
+        return range;
+    const struct dpb_range own = slice_of(range.end - range.begin, args->rank, args->n_workers);
+    return (struct dpb_range){range.begin + own.begin, range.begin + own.end};
 }
 
 struct dpb_wait launch_wait(const struct nccl *nccl, const struct exchange *exchange,
@@ -23,6 +35,11 @@ struct dpb_wait launch_wait(const struct nccl *nccl, const struct exchange *exch
 
 /* ---- what the GPU has done ----------------------------------------------------------------- */
 
+static enum mark last_mark(const struct nccl *nccl)
+{
+    return nccl->strategy.sharded ? GATHERED : UPDATED;
+}
+
 static dpb_status report_span(const struct nccl *nccl, const struct exchange *exchange,
                               const struct launch *launch, enum mark from, dpb_phase phase)
 {
@@ -38,7 +55,8 @@ dpb_status exchange_look(const struct nccl *nccl, struct exchange *exchange)
 {
     const struct work *work = exchange->work;
     while (exchange->n_through < work->n_launches &&
-           nccl->strategy.host->event->poll(work->launches[exchange->n_through].marks[UPDATED])) {
+           nccl->strategy.host->event->poll(
+               work->launches[exchange->n_through].marks[last_mark(nccl)])) {
         exchange->n_through++;
         exchange->waiting_ns = 0;
     }
@@ -51,9 +69,24 @@ dpb_status exchange_look(const struct nccl *nccl, struct exchange *exchange)
         DPB_TRY(report_span(nccl, exchange, launch, BEGUN, DPB_PHASE_TRANSFER));
         if (nccl->strategy.arenas.optimizer)
             DPB_TRY(report_span(nccl, exchange, launch, REDUCED, DPB_PHASE_UPDATE));
+        if (nccl->strategy.sharded)
+            DPB_TRY(report_span(nccl, exchange, launch, UPDATED, DPB_PHASE_TRANSFER));
     }
     exchange->reported = true;
     return DPB_OK;
+}
+
+/* What the launch has not come through. */
+static const char *purpose_of(const struct nccl *nccl, const struct launch *launch, bool *updates)
+{
+    const bool reduced = nccl->strategy.host->event->poll(launch->marks[REDUCED]);
+    const bool sharded = nccl->strategy.sharded;
+    *updates = reduced && !(sharded && nccl->strategy.host->event->poll(launch->marks[UPDATED]));
+    if (*updates)
+        return "the update by the GPU";
+    if (!sharded)
+        return "NCCL's all-reduce";
+    return reduced ? "NCCL's all-gather" : "NCCL's reduce-scatter";
 }
 
 /* As long as this rank's own backward has not got there, that is the device's matter. A graph does
@@ -63,9 +96,9 @@ dpb_status exchange_watch(const struct nccl *nccl, struct exchange *exchange)
     if (exchange->n_through == exchange->work->n_launches)
         return DPB_OK;
     const struct launch *launch = &exchange->work->launches[exchange->n_through];
-    bool reduced = nccl->strategy.host->event->poll(launch->marks[REDUCED]);
-    const struct dpb_wait what = launch_wait(
-        nccl, exchange, launch, reduced ? "the update by the GPU" : "NCCL's all-reduce");
+    bool updates;
+    const char *purpose = purpose_of(nccl, launch, &updates);
+    const struct dpb_wait what = launch_wait(nccl, exchange, launch, purpose);
     DPB_TRY(communicator_look(&nccl->communicator, &what));
     const bool captured = exchange->work == &nccl->captured;
     if (!captured && !nccl->strategy.host->event->poll(launch->marks[BEGUN])) {
@@ -73,7 +106,7 @@ dpb_status exchange_watch(const struct nccl *nccl, struct exchange *exchange)
         return DPB_OK;
     }
     if (exchange->waiting_ns == 0)
-        nccl->strategy.host->note(reduced ? "update" : "wait_peer", launch->first, UINT32_MAX);
+        nccl->strategy.host->note(updates ? "update" : "wait_peer", launch->first, UINT32_MAX);
     return nccl->strategy.host->patience(&what, &exchange->waiting_ns);
 }
 
@@ -82,7 +115,7 @@ dpb_status exchange_settle(const struct nccl *nccl, struct exchange *exchange)
     const struct dpb_wait what = {.step = exchange->step.step,
                                   .bucket = UINT64_MAX,
                                   .peer = UINT32_MAX,
-                                  .purpose = "the last step's all-reduce"};
+                                  .purpose = "the last step's exchange"};
     if (exchange->reported)
         return DPB_OK;
     DPB_TRY(nccl->strategy.host->event->wait(exchange->work->done, &what));

@@ -16,8 +16,9 @@
 #include "lib/nccl/communicator.h"
 #include "lib/strategy.h"
 
-/* Neighbouring buckets that are reduced and updated together; its events, in their order. */
-enum mark { BEGUN, REDUCED, UPDATED, MARKS };
+/* Neighbouring buckets that are reduced and updated together, with shards always one; its events,
+ * in their order. Without shards nothing is gathered. */
+enum mark { BEGUN, REDUCED, UPDATED, GATHERED, MARKS };
 
 struct launch {
     uint64_t first, n;
@@ -38,7 +39,7 @@ struct exchange {
     struct dpb_event *origin;
     struct work own;
     const struct work *work; /* its own, or what was captured */
-    uint64_t n_through;      /* launches that were seen updated, from the first */
+    uint64_t n_through;      /* launches whose last event was seen, from the first */
     int64_t waiting_ns;      /* since when for the next of them; 0: nobody waits */
     bool ended, reported;
 };
@@ -61,8 +62,10 @@ struct nccl {
     struct dpb_event *in_capture; /* ... but for this: behind all of it, where it is captured */
 };
 
-/* The elements of a launch; and a wait for what `purpose` says, for messages. */
+/* The elements of a launch; those of them that this rank updates; and a wait for what `purpose`
+ * says, for messages. */
 struct dpb_range launch_range(const struct nccl *nccl, const struct launch *launch);
+struct dpb_range launch_owned(const struct nccl *nccl, const struct launch *launch);
 struct dpb_wait launch_wait(const struct nccl *nccl, const struct exchange *exchange,
                             const struct launch *launch, const char *purpose);
 

@@ -20,6 +20,12 @@
  * sum and W - 1 times from there: 2 (W - 1) M in all, counted in equal shares. So much do rings and
  * trees send; what NVLink SHARP and CollNet sum within a switch saves some of it.
  *
+ * With comm.shard = optimizer (lib/shard.h) every bucket is a launch: ncclReduceScatter gives each
+ * worker the sum of its slice, the worker updates the slice, and ncclAllGather gives the new
+ * weights to all, within the arenas. As many bytes, weights in place of sums. A bucket's slices are
+ * of equal length; where those of the last are not, groups of ncclReduce and of ncclBroadcast do
+ * the same.
+ *
  * All of NCCL's algorithms make a sum once and hand it on, so replicas are equal bit for bit.
  *
  * Fences are events and the stream's order: a range is reduced after backward's event, peers' parts
@@ -34,6 +40,8 @@
 #include <string.h>
 
 #include "comm/nccl/exchange.h"
+#include "lib/shard.h"
+#include "lib/slices.h"
 
 static const struct dpb_host *host;
 
@@ -44,6 +52,7 @@ enum capture_choice { CAPTURE_AUTO, CAPTURE_ON, CAPTURE_OFF };
 struct options {
     struct nccl_options nccl;
     int capture; /* enum capture_choice */
+    int shard;
 };
 
 static const char *const capture_words[] = {
@@ -55,6 +64,7 @@ static const struct dpb_option option_rows[] = {
      offsetof(struct options, capture),
      "whether all-reduces and updates are captured with backward, as one CUDA graph a step; on: or "
      "it is refused; auto: where that is possible"},
+    SHARD_OPTION_ROW(struct options, shard),
     {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */
@@ -97,12 +107,16 @@ static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
     const struct strategy *comm = &nccl->strategy;
-    const struct dpb_wait what =
-        launch_wait(nccl, exchange, launch, "NCCL to launch an all-reduce");
-    struct dpb_range range = launch_range(nccl, launch);
+    const struct dpb_range range = launch_range(nccl, launch);
     const struct nccl_range gradients = {strategy_gradients(comm, comm->args.rank, range.begin),
                                          comm->arenas.layout.gradient_type,
                                          range.end - range.begin};
+    const struct dpb_wait what = launch_wait(nccl, exchange, launch,
+                                             comm->sharded ? "NCCL to launch a reduce-scatter"
+                                                           : "NCCL to launch an all-reduce");
+    if (comm->sharded)
+        return communicator_reduce_slices(&nccl->communicator, nccl->queue, &gradients,
+                                          comm->args.n_workers, &what);
     return communicator_all_reduce(&nccl->communicator, nccl->queue, &gradients, &what);
 }
 
@@ -110,11 +124,26 @@ static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
     const struct strategy *comm = &nccl->strategy;
-    struct dpb_range range = launch_range(nccl, launch);
+    const struct dpb_range range = launch_owned(nccl, launch);
     return host->optimizer->update(comm->arenas.optimizer, nccl->queue, range,
                                    strategy_weights(comm, comm->args.rank, range.begin),
                                    strategy_gradients(comm, comm->args.rank, range.begin),
                                    launch->first, nccl->capturing ? NULL : &exchange->step);
+}
+
+/* With shards: the new weights, for which peers' backward has no use any more. */
+static dpb_status gather(struct nccl *nccl, const struct exchange *exchange,
+                         const struct launch *launch)
+{
+    const struct strategy *comm = &nccl->strategy;
+    const struct dpb_range range = launch_range(nccl, launch);
+    const struct nccl_range weights = {strategy_weights(comm, comm->args.rank, range.begin),
+                                       comm->arenas.layout.weight_type, range.end - range.begin};
+    const struct dpb_wait what =
+        launch_wait(nccl, exchange, launch, "NCCL to launch an all-gather");
+    DPB_TRY(communicator_gather_slices(&nccl->communicator, nccl->queue, &weights,
+                                       comm->args.n_workers, &what));
+    return nccl->queues->stamp(nccl->queue, launch->marks[GATHERED]);
 }
 
 /* Enqueues all that is to be done for the buckets that are held. Waiting for backward's event is
@@ -137,6 +166,8 @@ static dpb_status launch_held(struct nccl *nccl)
     DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[REDUCED]));
     DPB_TRY(update(nccl, exchange, launch));
     DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[UPDATED]));
+    if (nccl->strategy.sharded)
+        DPB_TRY(gather(nccl, exchange, launch));
     work->n_launches++;
     nccl->held += nccl->n_held;
     nccl->n_held = 0;
@@ -183,6 +214,14 @@ static dpb_status nccl_needs(const void *options, struct dpb_comm_needs *needs)
     return DPB_OK;
 }
 
+static void nccl_memory(const void *options, const struct dpb_comm_args *args,
+                        const struct dpb_layout *layout, uint64_t bucket_elements,
+                        struct dpb_comm_memory *memory)
+{
+    const struct options *given = options;
+    shard_memory(args, given->shard, layout, bucket_elements, memory);
+}
+
 static dpb_status nccl_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     bool captures;
@@ -196,6 +235,7 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
     struct nccl *nccl = made;
     nccl->options = given->nccl;
     nccl->captures = captures;
+    nccl->strategy.sharded = shard_wanted(args, given->shard);
     nccl->queues = args->device->ops;
     *comm = nccl;
     return DPB_OK;
@@ -203,6 +243,9 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
 
 static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
+    const struct nccl *nccl = comm;
+    const uint64_t n = nccl->strategy.sharded ? nccl->strategy.args.n_workers : 1;
+    want->bucket_elements = (want->bucket_elements + n - 1) / n * n;
     uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
     if (n_buckets > MOST_BUCKETS)
         return host->fail(
@@ -213,9 +256,9 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
     if (nccl_type_of(layout->gradient_type) == ncclNumTypes)
         return host->fail(DPB_UNSUPPORTED, "comm nccl does not sum gradients of type %s",
                           dpb_dtype_name(layout->gradient_type));
+    want->captures = nccl->captures;
     DPB_TRY(strategy_plan_own(comm, layout, want));
-    want->captures = ((const struct nccl *)comm)->captures;
-    return DPB_OK;
+    return nccl->strategy.sharded ? slices_plan_shards(comm, layout, want) : DPB_OK;
 }
 
 static dpb_status make_capture(struct nccl *nccl)
@@ -264,8 +307,8 @@ static dpb_status nccl_ready(void *comm, uint64_t bucket, struct dpb_event *even
     struct nccl *nccl = comm;
     DPB_TRY(nccl->status);
     /* What is final at once goes at once: when the next bucket will be is not known, and all ranks
-     * must launch the same ranges. */
-    if (nccl->n_held > 0 && event != nccl->event)
+     * must launch the same ranges. Slices are of one bucket. */
+    if (nccl->n_held > 0 && (event != nccl->event || nccl->strategy.sharded))
         DPB_TRY(give_up(nccl, launch_held(nccl)));
     nccl->event = event;
     nccl->held = nccl->n_held == 0 ? bucket : nccl->held;
@@ -367,6 +410,7 @@ static void nccl_close(void *comm)
 }
 
 static const struct dpb_comm_ops nccl_ops = {.needs = nccl_needs,
+                                             .memory = nccl_memory,
                                              .open = nccl_open,
                                              .plan = nccl_plan,
                                              .bind = nccl_bind,
