@@ -219,7 +219,7 @@ TEST(repeats_take_replicates)
 TEST(bad_sweeps_are_refused)
 {
     static const struct {
-        const char *settings[3], *message;
+        const char *settings[4], *message;
     } cases[] = {
         {{"sweep.comm.name=a,,b"}, FILE_LINE ": sweep.comm.name has an empty value"},
         {{"sweep.comm.name="}, FILE_LINE ": sweep.comm.name has an empty value"},
@@ -257,6 +257,22 @@ TEST(bad_sweeps_are_refused)
         {{"sweep.machines=2"}, "sweep.machines without sweep.launch"},
         {{"sweep.accuracy=9", "eval.target=0.5"}, "leave sweep.accuracy out"},
         {{"!sweep.comm.name=a,b", "!comm.name=a"}, "are both given; leave one out"},
+        {{"published.a.b 1=2, x, y"}, FILE_LINE ": [published] has figures for the cells of a ["},
+        {{"tune.a.b=1,2", "published.a.b 1=2, x, y"}, "for the cells of a [sweep]"},
+        {{"sweep.a.b=1,2", "published.a.b 3=2, x, y"},
+         FILE_LINE ": [published]: no cell of [sweep] has a.b = 3"},
+        {{"sweep.a.b=1,2", "published.a.c 1=2, x, y"}, "no cell of [sweep] has a.c = 1"},
+        {{"sweep.a.b=1,2", "sweep.a.c=1,2", "published.a.c 1=2, x, y"},
+         "[published]: 'a.c 1' is 2 cells of [sweep]: name a.b, too"},
+        {{"sweep.a.b=1,2", "published.a.b 1 a.b 2=2, x, y"}, "no cell of [sweep] has all of 'a.b "},
+        {{"sweep.a.b=1,2", "published.a.b=2, x, y"}, "'a.b' names no cell: write SECTION.KEY"},
+        {{"sweep.a.b=1,2", "published.b 1=2, x, y"}, "'b 1' names no cell"},
+        {{"sweep.a.b=1,2", "published.a.b 1=2, x"}, "'2, x' is not FIGURE, SOURCE, HARDWARE"},
+        {{"sweep.a.b=1,2", "published.a.b 1=2, , y"}, "is not FIGURE, SOURCE, HARDWARE"},
+        {{"sweep.a.b=1,2", "published.a.b 1=fast, x, y"}, "the figure 'fast' is no number above 0"},
+        {{"sweep.a.b=1,2", "published.a.b 1=0, x, y"}, "the figure '0' is no number above 0"},
+        {{"sweep.a.b=1,2", "published.a.b 1=2, x, y", "published.a.b  1=3, x, y"},
+         FILE_LINE ": [published]: the cell 'a.b  1' has a figure already, 2"},
         {{"sweep.repeats=1000", "sweep.run.seed=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,"
                                 "21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,"
                                 "43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63,64,"
@@ -866,6 +882,81 @@ TEST(every_axis_has_its_effect)
 }
 
 /* Labels stand where they differ, and nothing is fastest across them without a word. */
+/* Beside ours: by the baseline of the row in the column, by the other cell behind a ratio. */
+TEST(published_figures_are_speedups)
+{
+    struct study s = study_of(CONFIGURE(
+        "sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=1",
+        "published.comm.name independent run.workers 1=50, A paper (2017), 2 Tesla M60, by PCIe",
+        "published.comm.name  shm  run.workers 2=77.5, A paper (2017), 2 Tesla M60, by PCIe",
+        "published.run.workers 2 comm.name independent=100, Others, a P100"));
+    static const double rates[] = {1000, 1900, 980, 1600};
+    for (size_t cell = 0; cell < 4; cell++)
+        add_run(s.sweep, cell, 0, s.document,
+                (struct made_run){cell < 2 ? "independent" : "shm", 1 + (int)cell % 2, 1,
+                                  rates[cell], 0, 40, NULL, 0});
+    json_object_set_new(
+        json_object_get(s.document, "config"), "model",
+        json_pack("{s:{s:s, s:s}}", "name", "value", "lenet", "origin", "command line"));
+    dpb_sweep_finish(DPB_OK, s.document);
+    static const double published[] = {1, NAN, NAN, 1.55};
+    for (size_t cell = 0; cell < 4; cell++)
+        if (isfinite(published[cell]))
+            assert_near(dpb_json_number(row_at(&s, cell), "published_speedup"), published[cell]);
+        else /* no figure, or one of another machine than the baseline's */
+            assert_true(json_is_null(json_object_get(row_at(&s, cell), "published_speedup")));
+    expect_documented(s.document);
+    char *text = printed(s.document);
+    assert_lines_fit(text);
+    assert_non_null(strstr(text, " speedup publ. effic. "));
+    assert_non_null(strstr(text, "    1.60  1.55   80 % "));
+    for (char *c = text; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    if (!strstr(text,
+                "to compare, no pass or fail; A paper (2017), on 2 Tesla M60, by PCIe; Others, "
+                "on a P100. Here the command line set model.name = lenet. - exposed: "))
+        fail_msg("%s", text);
+    free(text);
+    study_end(&s);
+}
+
+TEST(published_figures_stand_behind_ratios)
+{
+    struct study s = study_of(CONFIGURE("sweep.device.layout=nchw,nhwc", "sweep.repeats=2",
+                                        "published.device.layout nchw=40, A paper, an M60",
+                                        "published.device.layout nhwc=30, A paper, an M60"));
+    for (uint32_t repeat = 0; repeat < 2; repeat++)
+        for (size_t cell = 0; cell < 2; cell++)
+            add_run(s.sweep, cell, repeat, s.document,
+                    (struct made_run){"independent", 1, 1, 1000 + 500 * (double)cell + 10 * repeat,
+                                      0, 40, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "- device.layout nhwc / nchw: 1.4"));
+    assert_non_null(strstr(text, "faster (published 0.750).\n"));
+    free(text);
+    study_end(&s);
+}
+
+/* Figures of cells that the command line takes away or divides are left out, not refused. */
+TEST(command_line_leaves_figures_out)
+{
+    static const struct {
+        const char *late;
+        size_t n;
+    } cases[] = {{"!run.seed=4", 2}, {"!sweep.a.b=1,3", 1},      {"!a.b=2", 1},
+                 {"!a.b=7", 0},      {"!sweep.when=a.b = 2", 1}, {"!sweep.a.c=1,2", 0},
+                 {"!sweep.a.c=1", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct study s = study_of(CONFIGURE("sweep.a.b=1,2", "published.a.b 1=2, x, y",
+                                            "published.a.b 2=3, x, y", cases[i].late));
+        if (json_array_size(s.sweep->published) != cases[i].n)
+            fail_msg("%s leaves %zu figures", cases[i].late, json_array_size(s.sweep->published));
+        assert_int_equal(json_object_get(s.document, "published") != NULL, cases[i].n > 0);
+        study_end(&s);
+    }
+}
+
 TEST(labels_stand_where_they_differ)
 {
     for (int differ = 0; differ < 2; differ++) {
