@@ -23,11 +23,6 @@
 #include "queue.h"
 #include "saved.h"
 
-struct dpb_codec; /* codec.h */
-struct dpb_comm_ops;
-struct dpb_optimizer; /* host.h */
-struct dpb_tensor;    /* graph.h */
-
 typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
 struct dpb_comm_args {
@@ -42,7 +37,7 @@ struct dpb_comm_args {
     /* The worker's device, if it has memory of its own; otherwise, and on servers, the host, whose
      * queues do their work when it is given. NULL in `memory`. @borrowed until close. */
     const struct dpb_device_arenas *device;
-    const struct dpb_codec *codec; /* comm.codec; NULL: none */
+    const struct dpb_codec *codec; /* codec.h: comm.codec; NULL: none */
     bool whole;    /* updates need norms of whole tensors: see DPB_COMM_WHOLE (needs.h) */
     bool survives; /* run.survive, with DPB_COMM_SURVIVES */
 };
@@ -52,7 +47,7 @@ struct dpb_layout {
     uint64_t n_elements;     /* of either, gaps between tensors included */
     dpb_dtype weight_type;   /* fp32 or fp64: master weights */
     dpb_dtype gradient_type; /* as comm.gradient says */
-    /* In arena order, for codecs; none where no model is trained. @borrowed until close. */
+    /* In arena order (graph.h); none where no model is trained. @borrowed until close. */
     const struct dpb_tensor *tensors;
     uint32_t n_tensors;
 };
@@ -88,7 +83,7 @@ struct dpb_arenas {
     void *const *peer_weights, *const *peer_gradients; /* by rank */
     void *const *peer_scratch, *const *peer_inbox;     /* likewise */
     const bool *direct; /* by rank: arithmetic may read the peer's memory, not `copy` alone */
-    struct dpb_optimizer *optimizer; /* for the owned ranges; NULL where none is owned */
+    struct dpb_optimizer *optimizer; /* host.h: of the owned ranges; NULL where none is owned */
     uint64_t n_buckets, bucket_elements;
     struct dpb_layout layout;
 };
