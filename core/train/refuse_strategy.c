@@ -130,6 +130,20 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
         place, what, settings->comm.name, comms);
 }
 
+/* The first server that shares its machine with no worker; UINT32_MAX: none. */
+static uint32_t server_apart(const struct dpb_experiment *experiment)
+{
+    const uint32_t n_workers = experiment->n_workers;
+    for (uint32_t rank = n_workers; rank < n_workers + experiment->n_servers; rank++) {
+        uint32_t worker = 0;
+        while (worker < n_workers && experiment->machines[worker] != experiment->machines[rank])
+            worker++;
+        if (worker == n_workers)
+            return rank;
+    }
+    return UINT32_MAX;
+}
+
 /* comm.codec_back is an option of ps_cpu. */
 static dpb_status check_back(const struct dpb_experiment *experiment)
 {
@@ -143,13 +157,14 @@ static dpb_status check_back(const struct dpb_experiment *experiment)
                         "%s: comm.codec_back = %s without a codec; give comm.codec, or leave "
                         "comm.codec_back out",
                         back->origin, back->value);
-    if (experiment->n_servers > 0)
+    const uint32_t apart = server_apart(experiment);
+    if (apart != UINT32_MAX)
         return dpb_fail(
             DPB_UNSUPPORTED,
-            "%s: comm.codec_back = %s beside run.servers = %u: the residuals of server "
-            "processes are in no checkpoint and in no proof; take run.servers = 0, with "
-            "shards in the workers",
-            back->origin, back->value, experiment->n_servers);
+            "%s: comm.codec_back = %s, and server rank %u is on a machine without workers: its "
+            "residual is in no checkpoint and in no proof; take run.servers = 0, with shards in "
+            "the workers, or another comm.hosts",
+            back->origin, back->value, apart);
     if (!codec->options->feedback)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: comm.codec_back = %s keeps a residual on the way back, and "

@@ -1,6 +1,6 @@
 /* needs: threads */
 /*
- * test_codec_back.c - ps_cpu with comm.codec_back: the bits do not depend on where the ranks are;
+ * test_codec_back.c - ps_cpu with comm.codec_back: the bits do not depend on where the shards are;
  * a single worker's answers are its messages; residuals of the way back are part of a checkpoint;
  * what cannot work is refused. test_codecs.c has its books, and what all carriers have in common.
  */
@@ -40,13 +40,18 @@ static void expect_equal(const struct command *a, const struct command *b, bool 
 }
 
 /* The same bits on one machine and on several, by fewer bytes than weights are; and other bits than
- * without: the way back loses something. */
+ * without: the way back loses something. A worker whose shard it is gets and sends two messages of
+ * three; with servers, three of three. */
 static void test_places(void **state)
 {
-    static const char *const places[] = {
-        "comm.hosts=1+2 comm.interface=lo",
-        "comm.hosts=2+1 comm.interface=lo comm.streams=2 run.comm_cores=1",
-        "comm.hosts=1+1+1 comm.interface=lo"};
+    static const struct {
+        const char *settings;
+        double bytes; /* by those of one machine without servers */
+    } places[] = {{"comm.hosts=1+2 comm.interface=lo", 1},
+                  {"comm.hosts=2+1 comm.interface=lo comm.streams=2 run.comm_cores=1", 1},
+                  {"comm.hosts=1+1+1 comm.interface=lo", 1},
+                  {"run.servers=2", 1.5},
+                  {"run.servers=1 comm.hosts=1+3 comm.interface=lo", 1.5}};
     const char *codec = *state;
     struct command here, there, weights;
     run_well(&here, codec, "run.workers=3 run.prove=yes comm.codec_back=yes");
@@ -54,13 +59,13 @@ static void test_places(void **state)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         char settings[256];
         snprintf(settings, sizeof settings, "run.workers=3 run.prove=yes comm.codec_back=yes %s",
-                 places[i]);
+                 places[i].settings);
         run_well(&there, codec, settings);
         expect_equal(&here, &there, true);
         assert_string_equal(json_text_at(there.json, "verification.exchange"), "pass");
         assert_string_equal(json_text_at(there.json, "verification.replicas"), "pass");
         assert_true(json_number_at(there.json, "comm.bytes_per_step") ==
-                    json_number_at(here.json, "comm.bytes_per_step"));
+                    places[i].bytes * json_number_at(here.json, "comm.bytes_per_step"));
         command_free(&there);
     }
     run_well(&weights, codec, "run.workers=3 comm.codec_back=no");
@@ -82,23 +87,36 @@ TEST(test_alone)
     command_free(&without);
 }
 
+#define SAVED "run.workers=3 run.warmup_steps=0 comm.codec_back=yes "
+#define LOADED "run.steps=4 checkpoint.load=whole-step5.safetensors "
+
 /* Saved after 5 of 9 steps and continued: all arrays have the bits of the run that never
- * stopped. */
+ * stopped. Other shards, or other buckets, cannot take the residuals. */
 static void test_goes_on(void **state)
 {
+    static const char *const others[] = {"run.servers=0", "run.servers=1 comm.bucket=500"};
     struct command command;
+    char settings[256];
     const char *codec = *state;
-    const char *const whole = "run.workers=3 run.warmup_steps=0 comm.codec_back=yes run.steps=9 "
-                              "checkpoint.save=whole.safetensors checkpoint.at=5";
-    const char *const part = "run.workers=3 run.warmup_steps=0 comm.codec_back=yes run.steps=4 "
-                             "checkpoint.load=whole-step5.safetensors "
-                             "checkpoint.save=part.safetensors";
-    run_well(&command, codec, whole);
-    command_free(&command);
-    run_well(&command, codec, part);
-    assert_null(strstr(command.err, "were not read"));
-    command_free(&command);
-    weights_expect_equal("whole.safetensors", "part.safetensors", true);
+    for (unsigned n_servers = 0; n_servers < 3; n_servers += 2) {
+        snprintf(settings, sizeof settings,
+                 SAVED "run.servers=%u run.steps=9 checkpoint.save=whole.safetensors checkpoint.at=5",
+                 n_servers);
+        run_well(&command, codec, settings);
+        command_free(&command);
+        snprintf(settings, sizeof settings,
+                 SAVED LOADED "run.servers=%u checkpoint.save=part.safetensors", n_servers);
+        run_well(&command, codec, settings);
+        assert_null(strstr(command.err, "were not read"));
+        command_free(&command);
+        weights_expect_equal("whole.safetensors", "part.safetensors", true);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        dpbench(&command, deadline_s, TRAINING SAVED LOADED "comm.codec=%s %s", codec, others[i]);
+        assert_int_equal(command.exit_code, 2);
+        expect_words(others[i], command.err, (const char *const[]){"residual", NULL});
+        command_free(&command);
+    }
 }
 
 TEST(test_refusals)
@@ -107,8 +125,8 @@ TEST(test_refusals)
         const char *settings, *words[3];
     } refusals[] = {
         {"comm.codec=none", {"comm.codec_back = yes without a codec", NULL}},
-        {"comm.codec=topk run.servers=1",
-         {"comm.codec_back = yes beside run.servers = 1", "are in no checkpoint", NULL}},
+        {"comm.codec=topk run.workers=2 run.servers=1 comm.hosts=2+1 comm.interface=lo",
+         {"server rank 2 is on a machine without workers", "is in no checkpoint", NULL}},
         {"comm.codec=topk comm.codec_feedback=no",
          {"comm.codec_back = yes keeps a residual", "comm.codec_feedback = no", NULL}},
         {"comm.codec=topk comm.name=shm",

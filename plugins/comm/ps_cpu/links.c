@@ -103,8 +103,10 @@ void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t p
         link->freed++;
         link->turns += bucket + 1 == base->arenas.n_buckets;
         label.word = (uint64_t)(pushed_ns - link->came_ns[bucket]);
-        const void *payload = strategy_weights(base, args->rank, begin + slice.begin);
-        if (links->memory.answers && label.bytes > 0) {
+        const void *payload = NULL;
+        if (!links->memory.answers) {
+            payload = strategy_weights(base, args->rank, begin + slice.begin);
+        } else if (label.bytes > 0) {
             const struct coded_message *answer = links_answer_at(links, label.at_bytes);
             label.bytes = answer->bytes;
             payload = answer->content;

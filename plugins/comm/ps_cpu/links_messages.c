@@ -203,5 +203,6 @@ void links_arrived(void *links_, uint32_t number, const struct mesh_label *label
     link->given_ns[label->bucket] = now_ns;
     link->waited_ns[label->bucket] = (int64_t)(label->word < INT64_MAX ? label->word : 0);
     if (links->base->args.n_servers > 0) /* a server counts nothing by itself */
-        links->host->count_bytes(slice_bytes(links, link, label));
+        links->host->count_bytes(links->memory.answers ? label->bytes
+                                                       : slice_bytes(links, link, label));
 }

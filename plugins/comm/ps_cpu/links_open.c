@@ -180,7 +180,8 @@ static dpb_status connect_mesh(struct links *links, struct mesh_transport *trans
     uint64_t messages_bytes = 0;
     void *messages = base->coded ? coded_memory_of(base, &messages_bytes) : NULL;
     const struct mesh_memory memories[] = {
-        {"the weights", arenas->weights, layout->n_elements * dpb_dtype_size(layout->weight_type)},
+        {"the weights", arenas->weights,
+         arenas->weights ? layout->n_elements * dpb_dtype_size(layout->weight_type) : 0},
         {"the gradients", arenas->gradients,
          arenas->gradients ? layout->n_elements * dpb_dtype_size(layout->gradient_type) : 0},
         {"the messages", messages, messages_bytes},
@@ -211,7 +212,8 @@ static dpb_status open_mesh(struct links *links, struct mesh_transport *transpor
     const struct strategy *base = links->base;
     const struct dpb_layout *layout = &base->arenas.layout;
     size_t inbox_bytes = base->arenas.n_buckets * links->inbox_slot;
-    size_t weight_bytes = layout->n_elements * dpb_dtype_size(layout->weight_type);
+    const void *arena = base->arenas.weights; /* NULL: of a server that gives answers */
+    size_t weight_bytes = arena ? layout->n_elements * dpb_dtype_size(layout->weight_type) : 0;
     struct mesh_peer *peers = calloc(links->n + 1, sizeof *peers);
     if (!peers) {
         transport->ops->close(transport, false);

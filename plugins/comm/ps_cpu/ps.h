@@ -62,9 +62,10 @@ struct ps {
     void *sum;                        /* of a piece; with a codec of a bucket */
     const void **sources;             /* of it: by worker, and one more; messages likewise */
     bool asynchronous;                /* of ps_async */
-    bool codes_back;                  /* ps_back.h, as the next three */
+    bool codes_back;                  /* ps_back.h, as the next four */
     uint64_t back_at;                 /* offset in the scratch */
-    float *back_residual;             /* of the own shard */
+    float *back_residual;             /* in a worker's scratch */
+    struct coded_share back_share;    /* workers */
     dpb_status back_status;
     struct stage row[PS_STAGES]; /* of this rank */
     const struct stage *stages;  /* ps_async: the two of a worker, in place of `row` */

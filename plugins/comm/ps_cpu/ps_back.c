@@ -5,37 +5,67 @@
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-uint64_t ps_back_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                       uint64_t bucket_elements)
+static uint64_t answers_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                              uint64_t bucket_elements)
 {
     return strategy_count_buckets(layout, bucket_elements) *
            coded_slot_bytes(args->codec, layout, bucket_elements, 0);
 }
 
-uint64_t ps_back_residual_bytes(const struct dpb_layout *layout)
+static uint64_t residual_bytes(const struct dpb_layout *layout)
 {
     return layout->n_elements * sizeof(float);
 }
 
-dpb_status ps_back_bind(struct ps *ps, const struct dpb_arenas *arenas)
+uint64_t ps_back_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                       uint64_t bucket_elements)
 {
-    ps->back_residual = ps_host->alloc(ps_back_residual_bytes(&arenas->layout));
-    if (!ps->back_residual)
-        return DPB_NO_MEMORY;
+    return answers_bytes(args, layout, bucket_elements) + residual_bytes(layout);
+}
+
+/* The worker that has the residual of a shard. */
+static uint32_t keeper_of(const struct dpb_comm_args *args, uint32_t shard)
+{
+    uint32_t worker = 0;
+    if (shard < args->n_workers)
+        return shard;
+    while (args->machines[worker] != args->machines[shard])
+        worker++;
+    return worker;
+}
+
+void ps_back_bind(struct ps *ps, const struct dpb_arenas *arenas)
+{
+    const struct dpb_comm_args *args = &ps->base.args;
+    char *kept = (char *)arenas->peer_scratch[keeper_of(args, args->rank)] + ps->back_at;
+    ps->back_residual =
+        (float *)(void *)(kept + answers_bytes(args, &arenas->layout, arenas->bucket_elements));
     ps->memory.answers = (char *)arenas->scratch + ps->back_at;
     ps->memory.answer_slot =
-        coded_slot_bytes(ps->base.args.codec, &arenas->layout, arenas->bucket_elements, 0);
-    return DPB_OK;
+        coded_slot_bytes(args->codec, &arenas->layout, arenas->bucket_elements, 0);
+}
+
+/* The shards whose residuals this worker has, as one number. */
+static struct coded_share own_share(const struct ps *ps)
+{
+    const struct dpb_comm_args *args = &ps->base.args;
+    const struct rank_set all = ps_shards(args);
+    uint64_t kept = 0;
+    for (uint32_t shard = all.first; shard < all.first + all.n; shard++)
+        if (keeper_of(args, shard) == args->rank)
+            kept = (kept * 1021 + shard - all.first + 1) % (UINT64_C(1) << 40);
+    return (struct coded_share){(double)ps->base.arenas.bucket_elements, (double)kept, all.n};
 }
 
 void ps_back_load(struct ps *ps)
 {
-    memset(ps->back_residual, 0, ps_back_residual_bytes(&ps->base.arenas.layout));
+    memset(ps->back_residual, 0, residual_bytes(&ps->base.arenas.layout));
+    ps->back_share = own_share(ps);
 }
 
-void ps_back_close(struct ps *ps)
+dpb_status ps_back_begin(struct ps *ps)
 {
-    ps_host->release(ps->back_residual, ps_back_residual_bytes(&ps->base.arenas.layout));
+    return coded_check_share(ps_host, own_share(ps), ps->back_share);
 }
 
 /* ---- a bucket ------------------------------------------------------------------------------ */
@@ -48,13 +78,14 @@ static uint32_t owner_of(const struct ps *ps, uint64_t bucket)
 }
 
 /* A shard draws other random numbers than the worker that it is. */
-static struct dpb_codec_part part_of(const struct ps *ps, uint32_t shard, uint64_t bucket)
+static struct dpb_codec_part part_of(const struct ps *ps, uint32_t shard, uint64_t bucket,
+                                     const struct coded_message *message)
 {
     const struct strategy *base = &ps->base;
     struct dpb_codec_part part =
         coded_part(&base->arenas.layout, base->arenas.bucket_elements, bucket);
     part.seed = ~base->args.codec->seed;
-    part.step = coded_message(base, base->args.rank, bucket)->step;
+    part.step = message->step;
     part.rank = shard;
     part.n_workers = base->args.n_workers;
     return part;
@@ -78,8 +109,10 @@ static struct coded_message *answer_of(const struct ps *ps, uint32_t shard, uint
 void ps_back_encode(struct ps *ps, uint64_t bucket)
 {
     const struct dpb_codec *codec = ps->base.args.codec;
-    const struct dpb_codec_part part = part_of(ps, ps->base.args.rank, bucket);
-    struct coded_message *answer = answer_of(ps, part.rank, bucket);
+    const struct coded_message *message = ps->sources[0];
+    /* One shard draws for each element, wherever it is. */
+    const struct dpb_codec_part part = part_of(ps, 0, bucket, message);
+    struct coded_message *answer = answer_of(ps, ps->base.args.rank, bucket);
     const int64_t began_ns = ps_host->now_ns();
     answer->step = part.step;
     if (is_plain(ps, &part)) {
@@ -122,15 +155,16 @@ void ps_back_decode(struct ps *ps, uint64_t bucket, uint64_t length)
 {
     const struct strategy *base = &ps->base;
     const uint32_t shard = owner_of(ps, bucket);
-    const struct dpb_codec_part part = part_of(ps, shard, bucket);
+    const struct coded_message *own = coded_message(base, base->args.rank, bucket);
+    const struct dpb_codec_part part = part_of(ps, shard, bucket, own);
     const struct coded_message *answer = answer_of(ps, shard, bucket);
     const int64_t began_ns = ps_host->now_ns();
     (void)length;
     if (ps->back_status == DPB_OK) /* the first that is refused ends the exchange */
         ps->back_status =
             take(ps, &part, answer, strategy_gradients(base, base->args.rank, part.first));
-    if (shard != base->args.rank && ps_is_here(&base->args, shard))
-        ps_host->count_bytes(answer->bytes);
+    if (shard != base->args.rank && ps_is_here(&base->args, shard)) /* a server counts nothing */
+        ps_host->count_bytes(answer->bytes + (base->args.n_servers > 0 ? own->bytes : 0));
     ps_host->coding(&(struct dpb_coding){.decode_ns = ps_host->now_ns() - began_ns});
 }
 
@@ -160,10 +194,12 @@ dpb_status ps_back_books(void *comm, struct dpb_books *books)
 
 dpb_status ps_back_state(void *comm, struct dpb_saved *saved)
 {
-    const struct ps *ps = comm;
+    struct ps *ps = comm;
     DPB_TRY(coded_state(comm, saved));
-    if (ps->codes_back)
-        saved->arrays[saved->n++] = (struct dpb_saved_array){
-            "back", DPB_FP32, false, ps->base.arenas.layout.n_elements, ps->back_residual};
+    if (!ps->codes_back)
+        return DPB_OK;
+    saved->arrays[saved->n++] = (struct dpb_saved_array){
+        "back", DPB_FP32, false, ps->base.arenas.layout.n_elements, ps->back_residual};
+    saved->arrays[saved->n++] = coded_saved_share(&ps->back_share);
     return DPB_OK;
 }

@@ -12,6 +12,10 @@
  * answer of a bucket needs a message of each worker, which sends it when its exchange is over: so
  * one place is enough.
  *
+ * The residual of a worker's shard is in that worker's scratch. That of a server process is in the
+ * scratch of a worker, the server's keeper: the first of its machine. So workers alone can prove and
+ * save all residuals. A server on a machine without workers is refused, by core.
+ *
  * Books: the residuals of shards are worth 1/W, as those of workers.
  *
  * Tang et al.: DoubleSqueeze: parallel stochastic gradient descent with double-pass
@@ -22,15 +26,15 @@
 
 #include "comm/ps_cpu/ps.h"
 
-/* Of the answers in a scratch; of a rank's residual, which has a place for each of the model's
+/* Of the answers in a scratch, and of the residual there, which has a place for each of the model's
  * elements. */
 uint64_t ps_back_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                        uint64_t bucket_elements);
-uint64_t ps_back_residual_bytes(const struct dpb_layout *layout);
 /* After ps->back_at is planned and before links_open. */
-dpb_status ps_back_bind(struct ps *ps, const struct dpb_arenas *arenas);
+void ps_back_bind(struct ps *ps, const struct dpb_arenas *arenas);
 void ps_back_load(struct ps *ps);
-void ps_back_close(struct ps *ps);
+/* Refuses residuals that a checkpoint has of other buckets or shards. */
+dpb_status ps_back_begin(struct ps *ps);
 
 /* A shard: the sum of a bucket, ps->sum, becomes its answer. */
 void ps_back_encode(struct ps *ps, uint64_t bucket);

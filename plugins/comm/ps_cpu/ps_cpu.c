@@ -120,15 +120,14 @@ static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucke
     return ps_slice(&strategy->args, strategy->args.rank, bucket, length);
 }
 
-/* Behind the rest of the plan. An answer is of a sum and a residual, and takes one off. */
+/* Behind the rest of the plan. An answer is of a sum and a residual, and takes one off. Servers keep
+ * no weights. */
 static dpb_status plan_back(struct ps *ps, const struct dpb_layout *layout,
                             struct dpb_comm_plan *want)
 {
-    ps->back_at = strategy_lines(want->scratch_bytes);
-    want->scratch_bytes =
-        ps->back_at + ps_back_bytes(&ps->base.args, layout, want->bucket_elements);
     want->contract.roundings += 3;
-    return strategy_plan_own(&ps->base, layout, want);
+    want->weights = DPB_MEMORY_NONE;
+    return ps->base.args.role == DPB_SERVER ? DPB_OK : strategy_plan_own(&ps->base, layout, want);
 }
 
 dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
@@ -139,7 +138,9 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     want->gradients = args->role == DPB_WORKER ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
     want->scratch = DPB_MEMORY_SHARED;
     ps->notice_at = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
-    want->scratch_bytes = strategy_lines(ps->notice_at + sizeof(struct notice));
+    want->scratch_bytes = ps->back_at = strategy_lines(ps->notice_at + sizeof(struct notice));
+    if (ps->codes_back)
+        want->scratch_bytes += ps_back_bytes(args, layout, want->bucket_elements);
     if (ps->base.coded)
         DPB_TRY(coded_plan(&ps->base, layout, true, want));
     ps->inbox_at = strategy_lines(want->scratch_bytes);
@@ -167,11 +168,11 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
     memory->host_bytes =
         links_inbox_bytes(args, layout, bucket_elements, &(struct links_memory){.accrues = false});
     if (given->codec_back)
-        memory->host_bytes +=
-            ps_back_bytes(args, layout, bucket_elements) + ps_back_residual_bytes(layout);
-    else
-        memory->state_elements =
-            ps_is_shard(args) ? ps_most_owned(args, layout, bucket_elements) : 0;
+        memory->host_bytes += ps_back_bytes(args, layout, bucket_elements);
+    if (!given->codec_back || args->role == DPB_SERVER)
+        memory->state_elements = !given->codec_back && ps_is_shard(args)
+                                     ? ps_most_owned(args, layout, bucket_elements)
+                                     : 0;
     coded_memory(args, layout, bucket_elements, true, memory);
     if (args->codec && ps_is_shard(args))
         memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
@@ -202,7 +203,7 @@ dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     if (ps->base.coded)
         DPB_TRY(coded_bind(&ps->base));
     if (ps->codes_back)
-        DPB_TRY(ps_back_bind(ps, arenas));
+        ps_back_bind(ps, arenas);
     if (ps->base.coded || ps->base.args.n_machines > 1)
         ps->base.pipeline.move = move;
     if (ps->base.args.n_machines == 1)
@@ -222,7 +223,7 @@ dpb_status ps_load(void *comm)
     DPB_TRY(strategy_load(comm));
     if (ps->codes_back)
         ps_back_load(ps);
-    if (args->rank != 0 || args->n_servers == 0)
+    if (args->rank != 0 || args->n_servers == 0 || ps->codes_back)
         return DPB_OK;
     for (uint32_t rank = args->n_workers; rank < args->n_workers + args->n_servers; rank++)
         if (ps_is_here(&ps->base.args, rank))
@@ -234,6 +235,8 @@ dpb_status ps_load(void *comm)
 dpb_status ps_begin(void *comm, const struct dpb_step *step)
 {
     struct ps *ps = comm;
+    if (ps->codes_back)
+        DPB_TRY(ps_back_begin(ps));
     notice_of(ps, ps->base.args.rank)->step = *step; /* published by the READY that follows */
     return strategy_begin(comm, step);
 }
@@ -335,7 +338,6 @@ void ps_close(void *comm)
         ps->transport->ops->close(ps->transport, false);
     ps_host->release(ps->sum, sum_bytes(ps, &base->arenas));
     ps_host->release(ps->sources, sources_bytes(ps));
-    ps_back_close(ps);
     strategy_close(comm);
 }
 

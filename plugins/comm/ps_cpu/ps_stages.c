@@ -373,7 +373,7 @@ uint32_t ps_choose_stages(struct ps *ps)
         row[n++] = (struct stage){give_due, give, give_wait};
     if (worker)
         row[n++] = (struct stage){ps_pull_due, ps_pull, ps_pull_wait};
-    if (ps->codes_back)
+    if (worker && ps->codes_back)
         row[n++] = (struct stage){ps_back_update_due, coded_update, ps_back_update_wait};
     return n;
 }
