@@ -100,7 +100,8 @@ static void test_goes_on(void **state)
     const char *codec = *state;
     for (unsigned n_servers = 0; n_servers < 3; n_servers += 2) {
         snprintf(settings, sizeof settings,
-                 SAVED "run.servers=%u run.steps=9 checkpoint.save=whole.safetensors checkpoint.at=5",
+                 SAVED
+                 "run.servers=%u run.steps=9 checkpoint.save=whole.safetensors checkpoint.at=5",
                  n_servers);
         run_well(&command, codec, settings);
         command_free(&command);

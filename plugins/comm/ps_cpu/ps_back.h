@@ -12,9 +12,9 @@
  * answer of a bucket needs a message of each worker, which sends it when its exchange is over: so
  * one place is enough.
  *
- * The residual of a worker's shard is in that worker's scratch. That of a server process is in the
- * scratch of a worker, the server's keeper: the first of its machine. So workers alone can prove and
- * save all residuals. A server on a machine without workers is refused, by core.
+ * The residual of a worker's shard is in that worker's scratch. The residual of a server process is
+ * in the scratch of its keeper, the first worker of the machine. So workers alone can prove
+ * and save all residuals. A server on a machine without workers is refused, by core.
  *
  * Books: the residuals of shards are worth 1/W, as those of workers.
  *
