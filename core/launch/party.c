@@ -367,6 +367,31 @@ void party_refuse(struct dpb_party *party, dpb_status status)
         link_say(&party->links[rank], LINK_VERDICT, rank, &verdict, sizeof verdict);
 }
 
+/* Until what was said has arrived everywhere: a connection that is closed while something unread is
+ * in it would take the last words with it. */
+static void finish_links(struct dpb_party *party)
+{
+    int64_t until_ns = dpb_now_ns() + LEAVE_NS;
+    for (uint32_t rank = 1; party->links && rank < party->n_ranks; rank++) {
+        struct link *link = &party->links[rank];
+        bool open = link->fd >= 0, said = false;
+        while (open && dpb_now_ns() < until_ns) {
+            struct dpb_frame frame;
+            const void *value;
+            char why[128];
+            if (!said && link_flush(link) && link->out.begin == link->out.end) {
+                shutdown(link->fd, SHUT_WR);
+                said = true;
+            }
+            struct pollfd ready = {.fd = link->fd, .events = (short)(said ? POLLIN : POLLOUT)};
+            poll(&ready, 1, 10);
+            open = link_receive(link);
+            while (link_next(link, &frame, &value, why) > 0)
+                ;
+        }
+    }
+}
+
 dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
 {
     *party = NULL;
@@ -403,8 +428,10 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
     explicit_bzero(&answer, sizeof answer);
     explicit_bzero(address, sizeof address);
     if (status != DPB_OK) {
-        if (head)
+        if (head) {
             party_refuse(made, status);
+            finish_links(made);
+        }
         dismiss(made);
         destroy(made);
         return status;
@@ -426,31 +453,6 @@ dpb_status dpb_party_keep(struct dpb_party *party)
 }
 
 /* ---- leaving -------------------------------------------------------------------------------- */
-
-/* Until what was said has arrived everywhere: a connection that is closed while something unread is
- * in it would take the last words with it. */
-static void finish_links(struct dpb_party *party)
-{
-    int64_t until_ns = dpb_now_ns() + LEAVE_NS;
-    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
-        struct link *link = &party->links[rank];
-        bool open = link->fd >= 0, said = false;
-        while (open && dpb_now_ns() < until_ns) {
-            struct dpb_frame frame;
-            const void *value;
-            char why[128];
-            if (!said && link_flush(link) && link->out.begin == link->out.end) {
-                shutdown(link->fd, SHUT_WR);
-                said = true;
-            }
-            struct pollfd ready = {.fd = link->fd, .events = (short)(said ? POLLIN : POLLOUT)};
-            poll(&ready, 1, 10);
-            open = link_receive(link);
-            while (link_next(link, &frame, &value, why) > 0)
-                ;
-        }
-    }
-}
 
 void dpb_party_leave(struct dpb_party *party, int exit_code)
 {

@@ -203,6 +203,8 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
     /* A head that did not wait for all has sent its verdict, and closed the connection, already. */
     bool open = link_receive(link) && link_say(link, LINK_REPORT, party->rank, report, bytes);
     free(report);
+    if (!open)
+        link_receive(link); /* what came before the connection broke */
     /* The head may have just begun to wait for the last one to join. */
     const int64_t deadline_ns = party_deadline(party) + party->timeout_ns;
     for (;;) {

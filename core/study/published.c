@@ -116,7 +116,8 @@ static const struct dpb_sweep_axis *axis_of(const struct dpb_sweep *sweep,
 static dpb_status refuse_unknown(const struct dpb_config *config, const struct dpb_sweep *sweep,
                                  const struct line *line)
 {
-    bool late = is_late(dpb_config_origin(config, "sweep", "when"));
+    bool late = is_late(dpb_config_origin(config, "sweep", "when")) ||
+                is_late(dpb_config_origin(config, "sweep", "over"));
     const struct named *unknown = NULL;
     for (size_t i = 0; i < line->n_named; i++) {
         const struct named *named = &line->named[i];
@@ -133,7 +134,8 @@ static dpb_status refuse_unknown(const struct dpb_config *config, const struct d
     if (!unknown)
         return dpb_fail(DPB_USAGE, "%s: [published]: no cell of [sweep] has all of '%s'",
                         line->setting->origin, line->setting->key);
-    return dpb_fail(DPB_USAGE, "%s: [published]: no cell of [sweep] has %s.%s = %s",
+    return dpb_fail(DPB_USAGE,
+                    "%s: [published]: no cell of [sweep] has %s.%s = %s; a default does not count",
                     line->setting->origin, unknown->section, unknown->key, unknown->value);
 }
 
@@ -150,6 +152,11 @@ static dpb_status refuse_several(const struct dpb_sweep *sweep, const struct lin
             return DPB_OK;
         missing = named || missing || axis->n_values == 1 ? missing : axis;
     }
+    if (!missing)
+        return dpb_fail(DPB_USAGE,
+                        "%s: [published]: '%s' is %zu cells of [sweep], whose values differ in "
+                        "blanks alone",
+                        line->setting->origin, line->setting->key, n);
     return dpb_fail(DPB_USAGE, "%s: [published]: '%s' is %zu cells of [sweep]: name %s.%s, too",
                     line->setting->origin, line->setting->key, n, missing->section, missing->key);
 }
@@ -172,11 +179,12 @@ static dpb_status add_line(const struct dpb_config *config, struct dpb_sweep *sw
             return dpb_fail(DPB_USAGE, "%s: [published]: the cell '%s' has a figure already, %g",
                             line->setting->origin, line->setting->key,
                             dpb_json_number(other, "figure"));
-    json_array_append_new(sweep->published,
-                          json_pack("{s:I, s:o, s:f, s:s, s:s}", "cell_index", (json_int_t)found,
-                                    "cell", dpb_sweep_cell(sweep, found), "figure", line->figure,
-                                    "source", line->source, "hardware", line->hardware));
-    return DPB_OK;
+    return dpb_allocated(json_array_append_new(
+                             sweep->published,
+                             json_pack("{s:I, s:o, s:f, s:o, s:o}", "cell_index", (json_int_t)found,
+                                       "cell", dpb_sweep_cell(sweep, found), "figure", line->figure,
+                                       "source", dpb_json_string(line->source), "hardware",
+                                       dpb_json_string(line->hardware))) == 0);
 }
 
 dpb_status dpb_published_read(const struct dpb_config *config, struct dpb_sweep *sweep)
@@ -250,9 +258,8 @@ void dpb_published_note(const json_t *document, FILE *out)
     const json_t *lines = json_object_get(document, "published");
     if (json_array_size(lines) == 0)
         return;
-    fputs(
-        "- publ.: the speedup by published figures, of other hardware: to compare, no pass or fail",
-        out);
+    fputs("- publ., published: speedups by published figures, of other hardware: no pass or fail",
+          out);
     dpb_each_item(lines, i, line) {
         bool known = false;
         for (size_t k = 0; k < i && !known; k++)

@@ -1,6 +1,7 @@
 /* refuse.c - see refuse.h. */
 #include "train/refuse.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
@@ -310,23 +311,25 @@ dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* Those of a run by time are counted as they come. */
+/* Where the number of steps to come is known. Other runs count evaluations as they come. */
 static dpb_status check_evaluations(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
-    const uint64_t epoch = experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
     const uint64_t every = (uint64_t)settings->eval.every;
+    const bool continued = settings->checkpoint.load[0] != '\0';
+    if (every == 0 || settings->eval.target > 0 || (continued && !settings->run.steps))
+        return DPB_OK;
+    const uint64_t epoch = experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
     const uint64_t steps = settings->run.steps
                                ? (uint64_t)(settings->run.warmup_steps + settings->run.steps)
                                : (uint64_t)settings->run.epochs * epoch;
-    if (every == 0 || steps / every <= DPB_JOURNAL_EVALS)
+    const uint64_t n = steps / every + (settings->eval.final && steps % every > 0);
+    if (n <= DPB_JOURNAL_EVALS)
         return DPB_OK;
     return dpb_config_fail(experiment->config, DPB_USAGE, "eval", "every",
-                           "eval.every = %llu makes %llu evaluations in %llu steps, and a result "
-                           "has room for %d; make it %llu or more",
-                           (unsigned long long)every, (unsigned long long)(steps / every),
-                           (unsigned long long)steps, DPB_JOURNAL_EVALS,
-                           (unsigned long long)(steps / DPB_JOURNAL_EVALS + 1));
+                           "eval.every = %" PRIu64 " makes %" PRIu64 " evaluations in %" PRIu64
+                           " steps, and a result has room for %d; make it %" PRIu64 " or more",
+                           every, n, steps, DPB_JOURNAL_EVALS, steps / DPB_JOURNAL_EVALS + 1);
 }
 
 dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)

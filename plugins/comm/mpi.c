@@ -85,12 +85,12 @@ static void update_piece(const struct strategy *comm, uint64_t bucket, struct pi
                     strategy_gradients(comm, comm->args.rank, piece.begin - slice.begin));
 }
 
-/* The sum would stay in the gaps between tensors, whose gradients no backward writes again. */
+/* The sum, and what MPI leaves behind it, would stay in the gaps between tensors: no backward
+ * writes their gradients again. */
 static void clear_sum(const struct strategy *comm, uint64_t bucket, uint64_t length)
 {
-    const struct dpb_range slice = slice_of(length, comm->args.rank, comm->args.n_workers);
     memset(strategy_gradients(comm, comm->args.rank, bucket * comm->arenas.bucket_elements), 0,
-           (slice.end - slice.begin) * dpb_dtype_size(comm->arenas.layout.gradient_type));
+           length * dpb_dtype_size(comm->arenas.layout.gradient_type));
 }
 
 static void update_slice(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,

@@ -76,7 +76,8 @@ struct dpb_saved_array coded_saved_share(struct coded_share *share)
 dpb_status coded_check_share(const struct dpb_host *host, struct coded_share own,
                              struct coded_share loaded)
 {
-    if (memcmp(&own, &loaded, sizeof own) == 0)
+    if (own.bucket_elements == loaded.bucket_elements && own.first == loaded.first &&
+        own.every == loaded.every)
         return DPB_OK;
     return host->fail(DPB_USAGE,
                       "the checkpoint's residuals are of other buckets than this rank's: "

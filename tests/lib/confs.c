@@ -286,8 +286,8 @@ static void expect_row(const struct conf *conf, const json_t *row)
                     : json_is_null(verified);
     bool proved = json_is_true(json_at(row, "proved"));
     /* Workers that never wait for each other may have no step in common, of two. */
-    const char *label = json_text_at(row, "label");
-    bool alone = strcmp(label, "none") == 0 || strcmp(label, "asynchronous") == 0;
+    const char *kind = json_text_at(row, "consistency");
+    bool alone = strcmp(kind, "none") == 0 || strcmp(kind, "asynchronous") == 0;
     bool ran = strcmp(json_text_at(row, "status"), "ok") == 0 ||
                (alone && strcmp(json_text_at(row, "status"), "not timed") == 0);
     if (ran && good && proved == is_given(conf, "run", "prove"))

@@ -57,6 +57,8 @@ size_t faults_children_of(pid_t parent, pid_t *pids, size_t n)
     size_t found = 0;
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
     FILE *file = fopen(path, "re");
+    if (!file)
+        assert_int_equal(access("/proc/thread-self/children", R_OK), 0);
     while (file && found < n && fscanf(file, "%d", &pids[found]) == 1)
         found++;
     if (file)
