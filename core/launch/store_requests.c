@@ -16,6 +16,8 @@
 enum { TEXT_BYTES = 512, MAX_OUTPUT = 64 << 20 };
 
 static const char no_memory[] = "the launcher is out of memory";
+/* Of a barrier, by DPB_PEER: what ended the job is what that rank says. */
+static const char left_before[] = "barrier '%s': rank %u left the job before it came";
 
 /* ---- connections ---------------------------------------------------------------------------- */
 
@@ -333,8 +335,7 @@ static void request_barrier(const struct request *request)
         accept(request, NULL);
         answer_waiters(server, DPB_STORE_BARRIER, entry);
     } else if (gone != UINT32_MAX) {
-        refuse(request, DPB_FAILED, "barrier '%s': rank %u left the job before it came",
-               request->key, gone);
+        refuse(request, DPB_PEER, left_before, request->key, gone);
     } else {
         wait_for(request);
     }
@@ -460,9 +461,8 @@ void store_drop(struct dpb_store_server *server, uint32_t rank)
         forget(server, &taken);
         if (own)
             continue;
-        snprintf(text, sizeof text, "barrier '%s': rank %u left the job before it came", taken.key,
-                 rank);
-        answer(server, taken.rank, taken.serial, DPB_FAILED, text, (uint32_t)strlen(text));
+        snprintf(text, sizeof text, left_before, taken.key, rank);
+        answer(server, taken.rank, taken.serial, DPB_PEER, text, (uint32_t)strlen(text));
     }
 }
 

@@ -31,11 +31,12 @@ enum fault {
     FAULT_ABORT,
     FAULT_MEMORY, /* from now on there is no more than there is */
     FAULT_BUSY,   /* computes for two seconds, and goes on */
-    FAULT_FORGET  /* comm, end: its event never fires */
+    FAULT_FORGET, /* comm, end: its event never fires */
+    FAULT_PEER    /* the hook says that another rank is to blame, and none is */
 };
 static const char *const fault_names[] = {"none",   "kill", "exit_0", "exit_7", "error",
                                           "stop",   "hang", "spin",   "exit_3", "abort",
-                                          "memory", "busy", "forget", NULL};
+                                          "memory", "busy", "forget", "peer",   NULL};
 
 struct fault_options {
     int fault, hook;
@@ -103,6 +104,8 @@ static inline dpb_status fault_here(const struct dpb_host *host,
         _exit(7);
     case FAULT_ERROR:
         return host->fail(DPB_FAILED, "the fault that was asked for");
+    case FAULT_PEER:
+        return host->fail(DPB_PEER, "the blame that was asked for");
     case FAULT_STOP:
         kill(getpid(), SIGSTOP);
         break;

@@ -153,6 +153,9 @@ static const struct row others[] = {
 #endif
     {"error while it starts", COMM "comm.fault=error comm.hook=plan comm.rank=1", 1,
      {"in phase 'plan' of step 0: the fault that was asked for"}, 0},
+    /* Rank 0 then says at a barrier that rank 1 left: why is what rank 1 says. */
+    {"blames another while it starts", DEVICE "device.fault=peer device.hook=compile device.rank=1",
+     1, {"in phase 'compile' of step 0: the blame that was asked for"}, 0},
     {"error in a step", DEVICE "device.fault=error device.hook=forward device.rank=1 device.call=4",
      1, {"in phase 'forward' of step 3: the fault that was asked for"}, 3},
     /* What the thread of the exchange waits for then never comes. */

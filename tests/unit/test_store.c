@@ -227,7 +227,7 @@ static dpb_status leaves_early(struct trial_scratch *scratch)
 {
     if (dpb_world.rank == 1)
         return DPB_OK;
-    RANK_FAILS(scratch, DPB_FAILED, dpb_store_barrier("all", 0));
+    RANK_FAILS(scratch, DPB_PEER, dpb_store_barrier("all", 0));
     return DPB_OK;
 }
 
