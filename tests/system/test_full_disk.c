@@ -48,7 +48,7 @@ static const struct row rows[] = {
      {"small/old", "writing the checkpoint failed: No space", "an older file is unchanged"}},
 };
 
-/* A file system of 64 KiB with a file on it. Where nobody may mount, test_result and
+/* A file system of 64 KiB with a file on it. Where nobody may mount, test_result_files and
  * test_checkpoint do the like by a limit on the size of files. */
 TEST(test_full)
 {

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
+#include "lib/near.h"
 #include "lib/printed.h"
 #include "lib/test.h"
 #include "study/compare.h"
@@ -16,12 +17,6 @@
 #include "study/json.h"
 #include "study/sweep.h"
 #include "study/target.h"
-
-static void assert_near(double is, double should)
-{
-    if (!(fabs(is - should) <= 1e-9 * fmax(1, fabs(should)))) /* NaN is never near */
-        fail_msg("%.17g should be %.17g", is, should);
-}
 
 struct study {
     struct dpb_config *config;

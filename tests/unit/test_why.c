@@ -7,6 +7,7 @@
 #include "base/comparison.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
+#include "lib/near.h"
 #include "lib/test.h"
 #include "study/json.h"
 #include "study/why.h"
@@ -14,12 +15,6 @@
 enum { STEPS = 100, WORKERS = 3, WARM = 7, SAMPLES = 8, MS = 1000000, STUDIES = 400 };
 
 static struct dpb_journal *journals[WORKERS];
-
-static void assert_near(double is, double should, double within)
-{
-    if (!(fabs(is - should) <= within)) /* NaN is never near */
-        fail_msg("%.17g should be %.17g", is, should);
-}
 
 static int make_journals(void **state)
 {
@@ -100,21 +95,21 @@ TEST(the_last_worker_and_its_part)
 {
     json_t *result = made_straggler();
     const json_t *shares = dpb_json_at(result, "why.last.shares");
-    assert_near(at(result, "why.last.rank"), 2, 0);
+    assert_within(at(result, "why.last.rank"), 2, 0);
     assert_string_equal(dpb_json_text(result, "why.last.part", ""), "backward");
-    assert_near(json_number_value(json_array_get(shares, 0)), 0.25, 1e-12);
-    assert_near(json_number_value(json_array_get(shares, 1)), 0, 0);
-    assert_near(json_number_value(json_array_get(shares, 2)), 0.75, 1e-12);
-    assert_near(at(result, "why.last.part_ns"), 37 * MS, 1);
-    assert_near(at(result, "why.last.others_part_ns"), 29.5 * MS, 1);
+    assert_within(json_number_value(json_array_get(shares, 0)), 0.25, 1e-12);
+    assert_within(json_number_value(json_array_get(shares, 1)), 0, 0);
+    assert_within(json_number_value(json_array_get(shares, 2)), 0.75, 1e-12);
+    assert_within(at(result, "why.last.part_ns"), 37 * MS, 1);
+    assert_within(at(result, "why.last.others_part_ns"), 29.5 * MS, 1);
     /* 12 ms behind in three steps of four, 6 ms ahead in the fourth; blocks of 10 steps. */
     double x[STEPS], freedom;
     for (int k = 0; k < STEPS; k++)
         x[k] = (k % 4 == 3 ? -6.0 : 12.0) * MS;
     const double error = dpb_block_error(x, STEPS, &freedom);
-    assert_near(freedom, 9, 0);
-    assert_near(at(result, "why.last.behind_ns"), 7.5 * MS, 1);
-    assert_near(at(result, "why.last.behind_low_ns"), 7.5 * MS - 2.262157 * error, 10);
+    assert_within(freedom, 9, 0);
+    assert_within(at(result, "why.last.behind_ns"), 7.5 * MS, 1);
+    assert_within(at(result, "why.last.behind_low_ns"), 7.5 * MS - 2.262157 * error, 10);
     assert_true(decided(result, "why.last.decided"));
     expect_documented(result);
     json_decref(result);
@@ -124,15 +119,15 @@ TEST(the_last_worker_and_its_part)
 TEST(the_exchange_is_that_of_the_last_worker)
 {
     json_t *result = made_straggler();
-    assert_near(at(result, "why.exchange.exposed_ns"), 2 * MS, 1);
-    assert_near(at(result, "why.exchange.communication_ns"), 8 * MS, 1);
-    assert_near(at(result, "why.exchange.bytes"), 4e6, 1e-3);
-    assert_near(at(result, "why.exchange.bytes_per_s"), 4e6 / 8e-3, 1);
+    assert_within(at(result, "why.exchange.exposed_ns"), 2 * MS, 1);
+    assert_within(at(result, "why.exchange.communication_ns"), 8 * MS, 1);
+    assert_within(at(result, "why.exchange.bytes"), 4e6, 1e-3);
+    assert_within(at(result, "why.exchange.bytes_per_s"), 4e6 / 8e-3, 1);
     assert_false(decided(result, "why.exchange.decided")); /* 2 of 53 ms */
     /* 51 ms hide 8 ms. Without communication: 39 + 38 + 41 ms, and 8 ms of samples each. */
-    assert_near(at(result, "why.samples_per_s.hidden"), WORKERS * SAMPLES / 51e-3, 1e-6);
-    assert_near(at(result, "why.samples_per_s.without"),
-                SAMPLES / 42e-3 + SAMPLES / 39e-3 + SAMPLES / 48e-3, 1e-6);
+    assert_within(at(result, "why.samples_per_s.hidden"), WORKERS * SAMPLES / 51e-3, 1e-6);
+    assert_within(at(result, "why.samples_per_s.without"),
+                  SAMPLES / 42e-3 + SAMPLES / 39e-3 + SAMPLES / 48e-3, 1e-6);
     json_decref(result);
 
     /* One worker: all of 20 ms exposed, and 26 ms do not hide behind 20. */
@@ -141,8 +136,8 @@ TEST(the_exchange_is_that_of_the_last_worker)
     result = why_of(1, false);
     assert_true(json_is_null(dpb_json_at(result, "why.last")));
     assert_true(decided(result, "why.exchange.decided"));
-    assert_near(at(result, "why.samples_per_s.hidden"), SAMPLES / 26e-3, 1e-6);
-    assert_near(at(result, "why.samples_per_s.without"), SAMPLES / 20e-3, 1e-6);
+    assert_within(at(result, "why.samples_per_s.hidden"), SAMPLES / 26e-3, 1e-6);
+    assert_within(at(result, "why.samples_per_s.without"), SAMPLES / 20e-3, 1e-6);
     json_decref(result);
 }
 
@@ -152,11 +147,11 @@ TEST(the_worker_that_waits_for_data)
         for (int w = 0; w < WORKERS; w++)
             set_step(w, k, w == 1 ? 10 : 1, 28, 1);
     json_t *result = why_of(WORKERS, false);
-    assert_near(at(result, "why.data.rank"), 1, 0);
-    assert_near(at(result, "why.data.wait_ns"), 10 * MS, 1);
-    assert_near(at(result, "why.data.wait_low_ns"), 10 * MS, 1);
-    assert_near(at(result, "why.data.step_ns"), 50 * MS, 1);
-    assert_near(at(result, "why.data.samples_per_s"), SAMPLES / 50e-3, 1e-9);
+    assert_within(at(result, "why.data.rank"), 1, 0);
+    assert_within(at(result, "why.data.wait_ns"), 10 * MS, 1);
+    assert_within(at(result, "why.data.wait_low_ns"), 10 * MS, 1);
+    assert_within(at(result, "why.data.step_ns"), 50 * MS, 1);
+    assert_within(at(result, "why.data.samples_per_s"), SAMPLES / 50e-3, 1e-9);
     assert_true(decided(result, "why.data.decided"));
     json_decref(result);
 
@@ -165,7 +160,7 @@ TEST(the_worker_that_waits_for_data)
     assert_true(json_is_null(dpb_json_at(result, "why.last")));
     assert_true(json_is_null(dpb_json_at(result, "why.exchange")));
     assert_true(json_is_null(dpb_json_at(result, "why.samples_per_s")));
-    assert_near(at(result, "why.data.wait_ns"), 10 * MS, 1);
+    assert_within(at(result, "why.data.wait_ns"), 10 * MS, 1);
     json_decref(result);
 }
 
@@ -180,7 +175,7 @@ TEST(small_things_are_not_said)
                 set_step(w, k, 0, w == 1 ? 37 + late : 37,
                          w == 1 ? 2 - late / 3 : 2 + 2 * late / 3);
         json_t *result = why_of(WORKERS, false);
-        assert_near(at(result, "why.last.behind_ns"), late * MS, 2);
+        assert_within(at(result, "why.last.behind_ns"), late * MS, 2);
         assert_true(decided(result, "why.last.decided") == more);
         assert_int_equal(dpb_why_sentences((const json_t *const *)&result, 1, text), more ? 2 : 0);
         json_decref(result);
