@@ -1,49 +1,12 @@
 /* test_target.c - times to accuracy from made results: every column against numbers made by hand,
  * censoring, ranks, and how often a planted difference is found. */
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/log.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
-#include "lib/near.h"
-#include "lib/printed.h"
-#include "lib/test.h"
 #include "study/compare.h"
 #include "study/forms.h"
-#include "study/json.h"
-#include "study/sweep.h"
 #include "study/target.h"
-
-struct study {
-    struct dpb_config *config;
-    struct dpb_sweep *sweep;
-    json_t *document;
-};
-
-static struct study study_of(const char *const *settings)
-{
-    struct study study = {.config = dpb_config_create()};
-    dpb_first_error_clear();
-    for (; *settings != NULL; settings++)
-        assert_int_equal(dpb_config_assign(study.config, *settings, "x.ini:9"), DPB_OK);
-    assert_int_equal(dpb_sweep_create(study.config, &study.sweep), DPB_OK);
-    study.document = dpb_sweep_document(study.sweep, study.config);
-    assert_non_null(study.document);
-    return study;
-}
-
-#define STUDY(...) study_of((const char *const[]){__VA_ARGS__, NULL})
-
-static void study_end(struct study *study)
-{
-    json_decref(study->document);
-    dpb_sweep_destroy(study->sweep);
-    dpb_config_destroy(study->config);
-}
+#include "sweep_study.h"
 
 /* A training of so many samples at so many a second; evaluated every 100, with the target met by
  * the last evaluation, or never. */
@@ -90,29 +53,6 @@ static const json_t *target_of(const struct study *study, size_t row)
     return json_object_get(json_array_get(rows, row), "to_target");
 }
 
-static char *printed(const json_t *document)
-{
-    char *text = printed_as(document, dpb_sweep_print);
-    for (const char *line = text; *line != '\0';) {
-        size_t columns = strcspn(line, "\n");
-        if (columns > 100)
-            fail_msg("%zu columns: %.*s", columns, (int)columns, line);
-        line += columns + (line[columns] == '\n');
-    }
-    return text;
-}
-
-/* Whether the table says it, wherever lines are broken. */
-static void assert_says(const char *text, const char *said)
-{
-    char *flat = strdup(text);
-    for (char *c = flat; *c; c++)
-        *c = *c == '\n' ? ' ' : *c;
-    if (strstr(flat, said) == NULL)
-        fail_msg("no '%s':\n%s", said, text);
-    free(flat);
-}
-
 /* sma needs 1000 and 4000 samples at 100 and 400 a second: geometric means 2000 and 200. shm needs
  * twice the samples at twice the rate, minus a hair. */
 TEST(columns_are_exact)
@@ -145,9 +85,9 @@ TEST(columns_are_exact)
     assert_near(dpb_json_number(shm, "rank"), 2);
     char *text = printed(s.document);
     assert_non_null(strstr(text, "time to 90.00 %:\nstrategy"));
-    assert_says(text, "- to the target, shm, 2 workers / sma, 2 workers: time 1.003 [0.");
-    assert_says(text, " = samples 2.000 [2.000..2.000] more / rate 1.99");
-    assert_says(text, "The accuracy is looked at every 100 samples");
+    expect_said(text, "- to the target, shm, 2 workers / sma, 2 workers: time 1.003 [0.");
+    expect_said(text, " = samples 2.000 [2.000..2.000] more / rate 1.99");
+    expect_said(text, "The accuracy is looked at every 100 samples");
     assert_null(strstr(text, "> X"));
     free(text);
     json_t *table = dpb_target_table(s.document);
@@ -204,10 +144,10 @@ TEST(missing_runs_are_censored)
     assert_true(dpb_sweep_missed(s.document));
     assert_string_equal(dpb_json_text(s.document, "status", ""), "failed");
     char *text = printed(s.document);
-    assert_says(text, " 1 of 3 ");
-    assert_says(text, "> 6.00");
-    assert_says(text, "- > X: a run missed the target");
-    assert_says(text, "- independent has a model for each worker: reached is that of rank 0's");
+    expect_said(text, " 1 of 3 ");
+    expect_said(text, "> 6.00");
+    expect_said(text, "- > X: a run missed the target");
+    expect_said(text, "- independent has a model for each worker: reached is that of rank 0's");
     assert_null(strstr(text, "to the target, shm"));
     free(text);
     study_end(&s);
@@ -256,7 +196,7 @@ TEST(doubtful_times_leave_the_samples)
                         json_true());
     dpb_sweep_finish(DPB_OK, s.document);
     char *text = printed(s.document);
-    assert_says(text, "time 2.000 no conclusion (throttled) = samples 2.000 [2.000..2.000] more / "
+    expect_said(text, "time 2.000 no conclusion (throttled) = samples 2.000 [2.000..2.000] more / "
                       "rate 1.000 no conclusion (throttled).");
     free(text);
     study_end(&s);
@@ -295,8 +235,8 @@ TEST(too_few_evaluations_conclude_nothing)
     assert_near(dpb_json_number(target_of(&s, 0), "reached_at_once"), 1);
     assert_near(dpb_json_number(target_of(&s, 1), "reached_at_once"), 0);
     char *text = printed(s.document);
-    assert_says(text, "= samples 14.142 no conclusion (evaluated too rarely) / ");
-    assert_says(text, "make eval.every smaller");
+    expect_said(text, "= samples 14.142 no conclusion (evaluated too rarely) / ");
+    expect_said(text, "make eval.every smaller");
     free(text);
     for (size_t i = 0; i < 4; i++) { /* five are needed, and there are no more than two */
         json_t *run = json_array_get(json_object_get(s.document, "runs"), i);
@@ -413,10 +353,10 @@ TEST(documents_compare_to_the_target)
         assert_true(json_is_null(json_object_get(json_object_get(sma, "b"), "seconds")));
         expect_documented(shm);
         char *text = printed_as(document, dpb_compare_print);
-        assert_says(text, "comm.name=shm         11.0        5.500  time      0.500 [");
-        assert_says(text, "  = samples 1.000 [");
-        assert_says(text, "  / rate    2.000 [");
-        assert_says(text, "comm.name=sma        7.937      > 9.000  time      -  no conclusion (a "
+        expect_said(text, "comm.name=shm         11.0        5.500  time      0.500 [");
+        expect_said(text, "  = samples 1.000 [");
+        expect_said(text, "  / rate    2.000 [");
+        expect_said(text, "comm.name=sma        7.937      > 9.000  time      -  no conclusion (a "
                           "run missed it)");
         free(text);
         json_decref(document);

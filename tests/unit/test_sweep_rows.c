@@ -1,0 +1,260 @@
+/* test_sweep_rows.c - the rows of a sweep: rates, speedups and intervals against numbers by hand,
+ * and which runs and baselines count. */
+
+#include "lib/documented.h"
+#include "sweep_study.h"
+
+TEST(rows_compare_with_independent)
+{
+    struct study s = make_study();
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_string_equal(dpb_json_text(s.document, "status", ""), "ok");
+    assert_int_equal(json_array_size(json_object_get(s.document, "runs")), 10);
+    expect_documented(s.document);
+    assert_int_equal(json_array_size(json_object_get(s.document, "rows")), 4);
+    const json_t *row = row_at(&s, 3); /* shm, 2 workers */
+    assert_string_equal(dpb_json_text(row, "strategy", ""), "shm");
+    assert_near(dpb_json_number(row, "samples_per_s.median"), 1600);
+    /* 12.706 standard errors of the mean logarithm, one degree of freedom. */
+    double middle = sqrt(1580.0 * 1620), half = 12.706204736174676 * log(1620.0 / 1580) / 2;
+    assert_true(fabs(dpb_json_number(row, "samples_per_s.low") - middle * exp(-half)) < 1e-3);
+    assert_true(fabs(dpb_json_number(row, "samples_per_s.high") - middle * exp(half)) < 1e-3);
+    assert_string_equal(dpb_json_text(row, "samples_per_s.interval", ""),
+                        "95 % of the mean of the repeats");
+    assert_near(json_number_value(json_array_get(json_object_get(row, "rates"), 1)), 1620);
+    assert_near(dpb_json_number(row, "speedup"), 1.6);
+    assert_near(dpb_json_number(row, "efficiency"), 0.8);
+    assert_string_equal(dpb_json_text(row, "speedup_over", ""), "independent, 1 worker");
+    assert_near(dpb_json_number(row, "speedup_over_same_strategy"), 1600.0 / 980);
+    assert_near(dpb_json_number(row, "comm_exposed_share"), 0.15);
+    assert_near(dpb_json_number(row, "breakdown_ns.comm_exposed"), /* of both repeats: the mean */
+                0.15 * (20e9 / 1580 + 20e9 / 1620) / 2);
+    assert_near(dpb_json_number(row, "accuracy"), 0.875);
+    assert_true(json_is_true(json_object_get(row, "verified")));
+    assert_true(json_is_false(json_object_get(row, "proved")));
+    /* All reached 400 samples: its last tenth ends with steps at 370, 380, 390, 400 of one worker
+     * and at 380, 400 of two. */
+    assert_near(dpb_json_number(s.document, "loss_samples"), 400);
+    assert_near(dpb_json_number(row_at(&s, 2), "loss"), 9 - 3.85);
+    assert_near(dpb_json_number(row, "loss"), 9 - 3.90);
+    assert_true(json_is_null(json_object_get(row_at(&s, 1), "verified")));
+    assert_near(dpb_json_number(row_at(&s, 0), "accuracy"), 0.8125);
+    assert_int_equal(json_array_size(json_object_get(s.document, "warnings")), 0);
+    study_end(&s);
+}
+
+TEST(rows_fall_back_to_the_same_strategy)
+{
+    struct study s = STUDY("sweep.comm.name=shm", "sweep.run.workers=1,4", "sweep.repeats=1");
+    add_run(&s, 0, 0, (struct made_run){"shm", 1, 0, 500, 0, 10, NULL, 0});
+    add_run(&s, 1, 0, (struct made_run){"shm", 4, 0, 1000, 0, 10, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    const json_t *row = row_at(&s, 1);
+    assert_near(dpb_json_number(row, "speedup"), 2);
+    assert_near(dpb_json_number(row, "efficiency"), 0.5);
+    assert_string_equal(dpb_json_text(row, "speedup_over", ""), "same strategy, 1 worker");
+    double low = dpb_json_number(row, "samples_per_s.low"); /* of one run, by its steps */
+    double high = dpb_json_number(row, "samples_per_s.high");
+    assert_true(low < 990 && low > 500 && fabs(low * high - 1e6) < 1e-3);
+    assert_string_equal(dpb_json_text(row, "samples_per_s.interval", ""),
+                        "95 % of the run's mean, by its steps");
+    study_end(&s);
+}
+
+/* Without a row of one worker; the note says so. One number of workers alone compares nothing. */
+TEST(rows_fall_back_to_the_smallest_cell)
+{
+    struct study s = STUDY("sweep.comm.name=shm", "sweep.run.workers=2,8", "sweep.repeats=1");
+    add_run(&s, 1, 0, (struct made_run){"shm", 8, 0, 1500, 0, 10, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_true(json_is_null(json_object_get(row_at(&s, 0), "speedup")));
+    add_run(&s, 0, 0, (struct made_run){"shm", 2, 0, 500, 0, 10, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    const json_t *row = row_at(&s, 1);
+    assert_near(dpb_json_number(row, "speedup"), 3);
+    assert_near(dpb_json_number(row, "efficiency"), 0.75);
+    assert_string_equal(dpb_json_text(row, "speedup_over", ""), "same strategy, 2 workers");
+    assert_near(dpb_json_number(row_at(&s, 0), "speedup"), 1);
+    assert_near(dpb_json_number(row_at(&s, 0), "efficiency"), 1);
+    EXPECT_TABLE(&s, "over the same strategy with 2 workers, the smallest cell",
+                 "effic. = speedup / (workers / 2)");
+    study_end(&s);
+}
+
+/* Another batch or other cores are no baseline, and other cores are warned of. */
+TEST(unlike_cells_do_not_compare)
+{
+    struct study s =
+        STUDY("sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=1");
+    add_run(&s, 0, 0, (struct made_run){"independent", 1, 2, 500, 0, 10, NULL, 0});
+    add_run(&s, 3, 0, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    const json_t *row = row_at(&s, 1);
+    assert_true(json_is_null(json_object_get(row, "speedup")));
+    assert_true(json_is_null(json_object_get(row, "speedup_over")));
+    const json_t *warnings = json_object_get(s.document, "warnings");
+    assert_int_equal(json_array_size(warnings), 1);
+    assert_string_equal(dpb_json_text(json_array_get(warnings, 0), "code", ""), "cores_differ");
+    study_end(&s);
+
+    s = STUDY("sweep.comm.name=independent,shm", "sweep.run.batch=10,20", "sweep.repeats=1");
+    add_run(&s, 0, 0, (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 0});
+    add_run(&s, 3, 0, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_true(json_is_null(json_object_get(row_at(&s, 1), "speedup")));
+    study_end(&s);
+}
+
+/* The batch may differ without an axis that says so: each model has its own default. */
+TEST(other_batches_do_not_compare)
+{
+    struct study s = STUDY("sweep.comm.name=independent,shm", "sweep.repeats=1");
+    add_run(&s, 0, 0, (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 16});
+    add_run(&s, 1, 0, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 12});
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_true(json_is_null(json_object_get(row_at(&s, 1), "speedup")));
+    study_end(&s);
+
+    /* Strong scaling: the same global batch compares. */
+    s = STUDY("sweep.comm.name=independent,shm", "sweep.repeats=1");
+    add_run(&s, 0, 0, (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 24});
+    add_run(&s, 1, 0, (struct made_run){"shm", 2, 1, 900, 0, 10, NULL, 12});
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_near(dpb_json_number(row_at(&s, 1), "speedup"), 1.8);
+    study_end(&s);
+}
+
+/* Without accuracy runs a row has the accuracy of its own runs, if they evaluate. */
+TEST(timing_runs_may_evaluate)
+{
+    struct study s = STUDY("sweep.run.workers=1,2", "sweep.repeats=1");
+    for (size_t cell = 0; cell < 2; cell++) {
+        struct made_run run = {"shm", (int)cell + 1, 1, 500, 0, 10, "pass", 0};
+        json_t *result = make_result(&run);
+        json_object_set_new(
+            result, "eval",
+            json_pack("[{s:i, s:f}]", "step", 10, "accuracy", 0.5 + 0.25 * (double)cell));
+        dpb_sweep_add(s.sweep, &(struct dpb_sweep_job){.cell = cell}, result, s.document);
+    }
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_near(dpb_json_number(row_at(&s, 0), "accuracy"), 0.5);
+    assert_near(dpb_json_number(row_at(&s, 1), "accuracy"), 0.75);
+    study_end(&s);
+}
+
+static json_t *refused(const char *error)
+{
+    return json_pack("{s:s, s:s, s:s, s:{s:{s:{s:s}}}}", "schema", "dpbench.result/1", "status",
+                     "failed", "error", error, "config", "comm", "name", "value", "shm");
+}
+
+TEST(failed_cells_are_rows)
+{
+    struct study s = STUDY("sweep.comm.name=independent,shm", "sweep.repeats=1");
+    add_run(&s, 0, 0, (struct made_run){"independent", 1, 1, 500, 0, 10, "not_applicable", 0});
+    const struct dpb_sweep_job job = {.cell = 1};
+    dpb_sweep_add(s.sweep, &job, refused("comm 'shm' cannot do that"), s.document);
+    dpb_sweep_finish(DPB_FAILED, s.document);
+    assert_string_equal(dpb_json_text(s.document, "status", ""), "failed");
+    assert_string_equal(dpb_json_text(s.document, "error", ""),
+                        "1 of 2 runs are not ok; the first: comm 'shm' cannot do that");
+    const json_t *row = row_at(&s, 1);
+    assert_string_equal(dpb_json_text(row, "status", ""), "failed");
+    assert_string_equal(dpb_json_text(row, "strategy", ""), "shm");
+    assert_string_equal(dpb_json_text(row, "error", ""), "comm 'shm' cannot do that");
+    assert_near(dpb_json_number(row, "workers"), 1); /* by default */
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "failed: comm 'shm' cannot do that"));
+    free(text);
+    study_end(&s);
+}
+
+TEST(untimed_cells_say_why)
+{
+    struct study s = STUDY("sweep.comm.name=independent", "sweep.repeats=1");
+    add_run(&s, 0, 0, (struct made_run){"independent", 2, 1, NAN, 0, 10, NULL, 0});
+    EXPECT_TABLE(&s, "independent  2  not timed: no timed steps that all workers ran");
+    assert_string_equal(dpb_json_text(row_at(&s, 0), "status", ""), "not timed");
+    study_end(&s);
+}
+
+TEST(interrupted_sweep_keeps_what_there_is)
+{
+    struct study s = STUDY("sweep.comm.name=independent,shm", "sweep.repeats=3");
+    add_run(&s, 1, 0, (struct made_run){"shm", 1, 1, 500, 0, 10, NULL, 0});
+    dpb_sweep_finish(DPB_INTERRUPTED, s.document);
+    assert_string_equal(dpb_json_text(s.document, "status", ""), "interrupted");
+    assert_int_equal(json_array_size(json_object_get(s.document, "rows")), 1);
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "\ninterrupted: "));
+    free(text);
+    study_end(&s);
+}
+
+TEST(worst_verification_of_the_repeats_stands)
+{
+    struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=2");
+    add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, 500, 0, 10, "pass", 0});
+    add_run(&s, 0, 1, (struct made_run){"shm", 2, 1, 500, 0, 10, "skipped", 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_true(json_is_false(json_object_get(row_at(&s, 0), "verified")));
+    study_end(&s);
+}
+
+/* A row is steady where all its runs say so, gate or none; without a gate there is no mark. */
+TEST(steadiness_is_that_of_the_runs)
+{
+    for (int steady = 0; steady < 2; steady++) {
+        struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=2");
+        for (uint32_t repeat = 0; repeat < 2; repeat++) {
+            add_run(&s, 0, repeat, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
+            json_t *timing = json_object_get(
+                json_array_get(json_object_get(s.document, "runs"), repeat), "timing");
+            json_object_set_new(timing, "gated", json_false());
+            json_object_set_new(timing, "steady", json_boolean(steady));
+        }
+        dpb_sweep_finish(DPB_OK, s.document);
+        assert_int_equal(json_is_true(json_object_get(row_at(&s, 0), "steady")), steady);
+        assert_true(json_is_false(json_object_get(row_at(&s, 0), "gated")));
+        char *text = printed(s.document);
+        assert_null(strchr(text, '~'));
+        free(text);
+        study_end(&s);
+    }
+}
+
+/* A repeat of its own run that nobody disturbed makes a row; without one there is no conclusion. */
+TEST(disturbed_runs_are_left_out)
+{
+    for (int clean = 0; clean < 2; clean++) {
+        struct study s =
+            STUDY("sweep.comm.name=replicated,shm", "sweep.repeats=2", "sweep.retry_disturbed=1");
+        for (uint32_t repeat = 0; repeat < 2; repeat++)
+            for (size_t cell = 0; cell < 2; cell++)
+                for (int attempt = 0; attempt < 2; attempt++) {
+                    const struct dpb_sweep_job job = {.cell = cell, .repeat = repeat};
+                    assert_false(dpb_sweep_done(s.sweep, s.document, &job));
+                    bool disturbed = attempt == 0 || (cell == 1 && !clean);
+                    add_run(&s, cell, repeat,
+                            (struct made_run){cell == 0 ? "replicated" : "shm", 2, 1,
+                                              disturbed ? 500 : 1000 + 10 * repeat, 0, 10, NULL,
+                                              0});
+                    json_t *runs = json_object_get(s.document, "runs");
+                    json_object_set_new(json_array_get(runs, json_array_size(runs) - 1), "load",
+                                        json_pack("{s:b}", "disturbed", disturbed));
+                    assert_int_equal(dpb_sweep_done(s.sweep, s.document, &job), attempt);
+                }
+        dpb_sweep_finish(DPB_OK, s.document);
+        assert_near(dpb_json_number(row_at(&s, 0), "samples_per_s.median"), 1005);
+        assert_near(dpb_json_number(row_at(&s, 0), "disturbed_runs"), 2);
+        assert_near(dpb_json_number(row_at(&s, 0), "runs"), 2);
+        assert_near(dpb_json_number(row_at(&s, 1), "samples_per_s.median"), clean ? 1005 : 500);
+        char *text = printed(s.document);
+        assert_int_equal(strstr(text, "no conclusion (shm disturbed)") != NULL, !clean);
+        assert_int_equal(strchr(text, '?') != NULL, !clean);
+        free(text);
+        study_end(&s);
+    }
+}
+
+TEST_MAIN(NULL, NULL)

@@ -1,0 +1,225 @@
+/* test_sweep_table.c - the table of a sweep and its conclusions: what is fastest, what is doubtful,
+ * published figures beside ours. */
+
+#include "lib/documented.h"
+#include "sweep_study.h"
+
+TEST(table_says_who_was_fastest)
+{
+    struct study s = make_study();
+    char *text = table_of(&s);
+    assert_non_null(strstr(
+        text, "strategy    label       workers samples/s   interval speedup effic. exposed   loss "
+              "accuracy verified\n"
+              "independent none              1      1000  775..1289    1.00  100 %   0.0 % 5.1500  "
+              "81.25 %      n/a\n"));
+    assert_non_null(strstr(
+        text,
+        "\nshm         synchronous       2      1600 1365..1875    1.60   80 %  15.0 % 5.1000  "
+        "87.50 %      yes\n"));
+    assert_null(strstr(text, "warning"));
+    free(text);
+    EXPECT_TABLE(&s, "- 2 workers: shm / independent 0.842 [0.8",
+                 "- run.workers 2 / 1: independent 1.900 [", "median of 2 repeats",
+                 "speedup: over independent");
+    study_end(&s);
+}
+
+/* Three repeats each; what is said of shm and replicated. */
+TEST(winners_are_shown_by_intervals)
+{
+    static const struct {
+        double rates[6];
+        const char *said;
+    } rows[] = {
+        {{1000, 1010, 1020, 2000, 2010, 2030},
+         "- 2 workers: shm is fastest; replicated / shm 0.502 [0.49"},
+        {{1000, 1010, 1020, 1005, 1014, 1026}, "] equal within 5 %."},
+        {{1000, 1010, 1020, 1005, 1314, 1026},
+         "- 2 workers: shm is first, but not shown to be the fastest; replicated / shm 0.9"},
+        {{1000, 1010, 1020, 1005, 1314, 1026}, "undecided: take"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct study s = race("replicated,shm", 3, rows[i].rates);
+        EXPECT_TABLE(&s, rows[i].said);
+        study_end(&s);
+    }
+}
+
+/* Each axis has a line with all its pairs, however many groups there are. */
+TEST(every_axis_has_its_effect)
+{
+    struct study s = STUDY("sweep.run.precision=fp32,bf16", "sweep.comm.name=shm,ps",
+                           "sweep.run.batch=1,2,3", "sweep.repeats=3");
+    for (uint32_t repeat = 0; repeat < 3; repeat++)
+        for (size_t cell = 0; cell < 12; cell++)
+            add_run(&s, cell, repeat,
+                    (struct made_run){cell / 3 % 2 == 0 ? "shm" : "ps", 2, 1,
+                                      (cell < 6 ? 1000 : 990) + 3 * ((repeat + cell) % 3), 0, 10,
+                                      NULL, 0});
+    json_object_set_new(json_array_get(json_object_get(s.document, "runs"), 11), "throttled",
+                        json_true());
+    EXPECT_TABLE(&s, "- run.precision bf16 / fp32: shm, run.batch = 1 0.990 [",
+                 "; ps, run.batch = 2 0.99", "; ps, run.batch = 3 0.990 no conclusion (throttled).",
+                 "- run.batch 2 / 1: run.precision = fp32, shm ",
+                 "- run.batch 3 / 1: run.precision = fp32, shm ",
+                 "- run.precision = fp32, run.batch = 1: 2 workers: ",
+                 "- run.precision = bf16, run.batch = 2: 2 workers: ",
+                 "- run.precision = bf16, run.batch = 3: 2 workers: no conclusion (ps throttled).");
+    study_end(&s);
+}
+
+/* Beside ours: by the baseline of the row in the column, by the other cell behind a ratio. */
+TEST(published_figures_are_speedups)
+{
+    struct study s = STUDY(
+        "sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=1",
+        "published.comm.name independent run.workers 1=50, A paper (2017), 2 Tesla M60, by PCIe",
+        "published.comm.name  shm  run.workers 2=77.5, A paper (2017), 2 Tesla M60, by PCIe",
+        "published.run.workers 2 comm.name independent=100, Others, a P100");
+    static const double rates[] = {1000, 1900, 980, 1600};
+    for (size_t cell = 0; cell < 4; cell++)
+        add_run(&s, cell, 0,
+                (struct made_run){cell < 2 ? "independent" : "shm", 1 + (int)cell % 2, 1,
+                                  rates[cell], 0, 40, NULL, 0});
+    json_object_set_new(
+        json_object_get(s.document, "config"), "model",
+        json_pack("{s:{s:s, s:s}}", "name", "value", "lenet", "origin", "command line"));
+    dpb_sweep_finish(DPB_OK, s.document);
+    static const double published[] = {1, NAN, NAN, 1.55};
+    for (size_t cell = 0; cell < 4; cell++)
+        if (isfinite(published[cell]))
+            assert_near(dpb_json_number(row_at(&s, cell), "published_speedup"), published[cell]);
+        else /* no figure, or one of another machine than the baseline's */
+            assert_true(json_is_null(json_object_get(row_at(&s, cell), "published_speedup")));
+    expect_documented(s.document);
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, " speedup publ. effic. "));
+    assert_non_null(strstr(text, "    1.60  1.55   80 % "));
+    expect_said(text,
+                "no pass or fail; A paper (2017), on 2 Tesla M60, by PCIe; Others, on a P100. "
+                "Here the command line set model.name = lenet. - exposed: ");
+    free(text);
+    study_end(&s);
+}
+
+TEST(published_figures_stand_behind_ratios)
+{
+    struct study s = STUDY("sweep.device.layout=nchw,nhwc", "sweep.repeats=2",
+                           "published.device.layout nchw=40, A paper, an M60",
+                           "published.device.layout nhwc=30, A paper, an M60");
+    for (uint32_t repeat = 0; repeat < 2; repeat++)
+        for (size_t cell = 0; cell < 2; cell++)
+            add_run(&s, cell, repeat,
+                    (struct made_run){"independent", 1, 1, 1000 + 500 * (double)cell + 10 * repeat,
+                                      0, 40, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "- device.layout nhwc / nchw: 1.4"));
+    assert_non_null(strstr(text, "faster (published 0.750).\n"));
+    free(text);
+    study_end(&s);
+}
+
+/* Labels stand where they differ, and nothing is fastest across them without a word. */
+TEST(labels_stand_where_they_differ)
+{
+    for (int differ = 0; differ < 2; differ++) {
+        struct study s = race("replicated,shm", 2, (const double[]){1000, 1010, 2000, 2020});
+        for (size_t i = 0; i < 4; i++)
+            if (differ && i % 2 == 1)
+                json_object_set_new(
+                    json_object_get(json_array_get(json_object_get(s.document, "runs"), i),
+                                    "strategy"),
+                    "consistency", json_string("stale(4)"));
+        char *text = table_of(&s);
+        assert_int_equal(strstr(text, "stale(4)") != NULL, differ);
+        assert_int_equal(strstr(text, "shm is fastest across labels") != NULL, differ);
+        assert_int_equal(strstr(text, "shm is fastest;") != NULL, !differ);
+        free(text);
+        study_end(&s);
+    }
+}
+
+/* Whatever speaks against one rate of a group takes its conclusion, is said by name and marks the
+ * rate in the table. */
+TEST(doubtful_rates_conclude_nothing)
+{
+    static const struct {
+        const char *section, *key, *reason, *marked;
+        bool value;
+    } doubts[] = {
+        {"timing", "too_short", "shm timed too shortly", "1761..2271<", true},
+        {"world", "oversubscribed", "shm oversubscribed", "2!", true},
+        {"load", "disturbed", "shm timed only once", "1534..2556 ",
+         true}, /* the other one remains */
+        {NULL, "throttled", "shm throttled", "1761..2271^", true},
+        {"timing", "steady", "shm not steady", "1761..2271~", false},
+        {"timing", "gated", "", "1761..2271 ", false},
+    };
+    for (size_t i = 0; i < sizeof doubts / sizeof doubts[0]; i++) {
+        struct study s = race("replicated,shm", 2, (const double[]){980, 1020, 1980, 2020});
+        json_t *run = json_array_get(json_object_get(s.document, "runs"), 3); /* shm's second */
+        json_t *section = doubts[i].section ? json_object_get(run, doubts[i].section) : run;
+        if (section == NULL) {
+            section = json_object();
+            json_object_set_new(run, doubts[i].section, section);
+        }
+        json_object_set_new(section, doubts[i].key, json_boolean(doubts[i].value));
+        char *text = table_of(&s), said[128];
+        bool concludes = doubts[i].reason[0] == '\0';
+        snprintf(said, sizeof said, "- 2 workers: no conclusion (%s).\n", doubts[i].reason);
+        if ((strstr(text, said) != NULL) == concludes ||
+            (strstr(text, "shm is fastest; replicated / shm 0.50") != NULL) != concludes ||
+            strstr(text, doubts[i].marked) == NULL)
+            fail_msg("%s:\n%s", doubts[i].key, text);
+        free(text);
+        study_end(&s);
+    }
+}
+
+TEST(one_repeat_concludes_nothing)
+{
+    struct study s = race("replicated,shm", 1, (const double[]){1000, 2000});
+    char *text = table_of(&s);
+    assert_non_null(
+        strstr(text, "- 2 workers: no conclusion (replicated, shm timed only once).\n"));
+    assert_null(strstr(text, "is fastest"));
+    free(text);
+    study_end(&s);
+}
+
+/* More than without any exchange is not a success. */
+TEST(more_than_the_bound_is_said)
+{
+    static const char *const said[] = {
+        "- 2 workers: shm / independent 1.010 [1.007..1.012] equal within 5 %.",
+        "faster (more than can be: the machine was not the same)."};
+    for (int apart = 0; apart < 2; apart++) {
+        const double more = apart ? 90 : 10;
+        struct study s =
+            race("independent,shm", 2, (const double[]){1000, 1040, 1000 + more, 1040 + more});
+        EXPECT_TABLE(&s, said[apart]);
+        study_end(&s);
+    }
+}
+
+TEST(other_axes_head_their_rows)
+{
+    struct study s = STUDY("sweep.comm.name=independent,shm", "sweep.run.precision=fp32,bf16",
+                           "sweep.repeats=1");
+    for (size_t cell = 0; cell < 4; cell++)
+        add_run(&s, cell, 0,
+                (struct made_run){cell < 2 ? "independent" : "shm", 1, 1, 1000 + 100 * (double)cell,
+                                  0, 10, NULL, 0});
+    char *text = table_of(&s), *bf16 = strstr(text, "\nrun.precision = bf16:\nindependent ");
+    assert_non_null(strstr(text, "\nrun.precision = fp32:\nindependent "));
+    assert_non_null(bf16);
+    assert_non_null(strstr(bf16, "\nshm "));
+    assert_near(dpb_json_number(row_at(&s, 3), "speedup"),
+                1300.0 / 1100); /* of its own precision */
+    free(text);
+    study_end(&s);
+}
+
+TEST_MAIN(NULL, NULL)
