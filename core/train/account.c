@@ -18,7 +18,10 @@ struct interval {
 struct series {
     struct interval *at;
     uint64_t n; /* may exceed the capacity: the rest was dropped */
+    /* By the device, behind the step that was taken: intervals that begin there, the last ones, and
+     * the end of those that cross its end. */
     uint64_t n_later;
+    int64_t crossing_ns;
 };
 
 enum { EXPOSED, UPDATE, COMM, WAIT, N_SERIES };
@@ -45,12 +48,13 @@ static struct {
     struct dpb_record ended; /* of which the device has not told yet */
 } account;
 
+/* By the device, spans of two steps wait: of the step that it has not told of, and of the next. */
 dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity)
 {
     account.journal = journal;
-    account.capacity = capacity;
+    account.capacity = 2 * capacity;
     for (int s = 0; s < N_SERIES; s++) {
-        account.series[s].at = dpb_alloc(capacity * sizeof(struct interval));
+        account.series[s].at = dpb_alloc(account.capacity * sizeof(struct interval));
         if (!account.series[s].at)
             return DPB_NO_MEMORY;
     }
@@ -81,16 +85,21 @@ static void append_exposed(int64_t begin_ns, int64_t end_ns)
 
 /* ---- sets of disjoint rising intervals ----------------------------------------------------- */
 
-/* Insertion sort: spans come nearly in order, and this neither allocates nor recurses. */
+/* Shellsort with Knuth's gaps: it neither allocates nor recurses, and it is fast both on spans that
+ * come nearly in order and on those of many threads. */
 static void sort(struct interval *at, uint64_t n)
 {
-    for (uint64_t i = 1; i < n; i++) {
-        struct interval moving = at[i];
-        uint64_t j = i;
-        for (; j > 0 && at[j - 1].begin > moving.begin; j--)
-            at[j] = at[j - 1];
-        at[j] = moving;
-    }
+    uint64_t gap = 1;
+    while (gap < n / 3)
+        gap = 3 * gap + 1;
+    for (; gap > 0; gap /= 3)
+        for (uint64_t i = gap; i < n; i++) {
+            struct interval moving = at[i];
+            uint64_t j = i;
+            for (; j >= gap && at[j - gap].begin > moving.begin; j -= gap)
+                at[j] = at[j - gap];
+            at[j] = moving;
+        }
 }
 
 /* Sorts a series, clips it to the step and joins what touches; the number of intervals left. */
@@ -101,9 +110,12 @@ static uint64_t make_union(struct series *series, struct interval step)
         account.journal->dropped_spans += series->n - n;
     sort(series->at, n);
     series->n_later = 0;
+    series->crossing_ns = step.end;
     for (uint64_t i = 0; i < n; i++) {
         struct interval one = series->at[i];
         series->n_later += account.by_device && one.begin >= step.end;
+        if (account.by_device && one.begin < step.end && one.end > series->crossing_ns)
+            series->crossing_ns = one.end;
         one.begin = one.begin > step.begin ? one.begin : step.begin;
         one.end = one.end < step.end ? one.end : step.end;
         if (one.end <= one.begin)
@@ -147,20 +159,15 @@ static int64_t intersection(const struct interval *a, uint64_t n_a, const struct
 /* ---- a step -------------------------------------------------------------------------------- */
 
 /* What lies behind the end of a step of the device is the next one's: with comm.late the host may
- * hear of it before it hears of the step. With the lock. */
-static void split(struct series *series, int64_t end_ns)
+ * hear of it before it hears of the step. What crosses the end is one interval there, for which it
+ * leaves room. With the lock. */
+static void drop_earlier(struct series *series, int64_t end_ns)
 {
-    const uint64_t n = series->n < account.capacity ? series->n : account.capacity;
-    for (uint64_t i = 0; i < n; i++)
-        if (series->at[i].begin < end_ns && series->at[i].end > end_ns)
-            append(series, end_ns, series->at[i].end);
-}
-
-static void drop_earlier(struct series *series)
-{
-    const uint64_t first = series->n - series->n_later;
-    memmove(series->at, series->at + first, series->n_later * sizeof *series->at);
-    series->n = series->n_later;
+    const uint64_t first = series->n - series->n_later, crosses = series->crossing_ns > end_ns;
+    memmove(series->at + crosses, series->at + first, series->n_later * sizeof *series->at);
+    if (crosses)
+        series->at[0] = (struct interval){end_ns, series->crossing_ns};
+    series->n = crosses + series->n_later;
 }
 
 /* Of a record whose begin and length are known: empties the series into what they say of its step;
@@ -170,8 +177,6 @@ static int64_t take_series(struct dpb_record *record)
     struct series *series = account.series;
     struct interval step = {record->begin_ns, record->begin_ns + record->step_ns};
     pthread_mutex_lock(&series_lock);
-    for (int s = 0; s < N_SERIES && account.by_device; s++)
-        split(&series[s], step.end);
     uint64_t n_exposed = make_union(&series[EXPOSED], step);
     uint64_t n_update = make_union(&series[UPDATE], step);
     uint64_t n_comm = make_union(&series[COMM], step);
@@ -183,7 +188,7 @@ static int64_t take_series(struct dpb_record *record)
     record->comm_wait_peer_ns = length(series[WAIT].at, n_wait);
     const int64_t exposed_ns = length(series[EXPOSED].at, n_exposed);
     for (int s = 0; s < N_SERIES; s++)
-        drop_earlier(&series[s]);
+        drop_earlier(&series[s], step.end);
     account.n_taken++;
     pthread_mutex_unlock(&series_lock);
     return exposed_ns;

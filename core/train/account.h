@@ -35,7 +35,8 @@ typedef enum dpb_part {
     DPB_PARTS
 } dpb_part;
 
-/* `journal` receives the records; @borrowed until close. `capacity`: spans of one kind a step. */
+/* `journal` receives the records; @borrowed until close. `capacity`: spans of one kind a step;
+ * there is room for those of two. */
 dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity);
 /* Records are made of what the device tells. updates_only: all that it waits for are the worker's
  * own updates, since nothing is exchanged. */

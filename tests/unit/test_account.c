@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "dpbench/random.h"
@@ -20,7 +21,8 @@ static int64_t made_up_now_ns(void)
 #include "lib/test.h"
 #include "train/account.c"
 
-enum { STEPS = 2000, LONGEST = 600 /* ns */, CAPACITY = 256, RECORDS = STEPS + 10 };
+enum { STEPS = 2000, LONGEST = 600 /* ns */, RECORDS = STEPS + 10 };
+enum { CAPACITY = 256, ROOM = 2 * CAPACITY /* for two steps */ };
 
 static struct dpb_journal *journal;
 
@@ -176,15 +178,73 @@ TEST_WITH(test_random_steps, open_account, close_account)
 TEST_WITH(test_too_many_spans, open_account, close_account)
 {
     for (int step = 0; step < 2; step++) {
-        int64_t n = step == 0 ? CAPACITY + 100 : CAPACITY;
+        int64_t n = step == 0 ? ROOM + 100 : ROOM;
         dpb_account_begin(0.5);
         for (int64_t i = 0; i < n; i++)
             dpb_account_span(0, DPB_PHASE_TRANSFER, clock_ns + 2 * i, clock_ns + 2 * i + 1);
         clock_ns += 10000;
         dpb_account_end();
-        assert_int_equal(last_record()->comm_hidden_ns, CAPACITY);
+        assert_int_equal(last_record()->comm_hidden_ns, ROOM);
         assert_int_equal(journal->dropped_spans, 100);
     }
+}
+
+/* By the device, as many spans of the next step as of the step that it has not told of. */
+TEST_WITH(test_spans_of_two_steps, open_account, close_account)
+{
+    struct dpb_device_times times = {.begin_ns = clock_ns, .backward_ns = 2 * CAPACITY};
+    dpb_account_by_device(false);
+    dpb_account_begin(0.5);
+    dpb_account_begin(0.5); /* the first has ended */
+    for (int64_t i = 0; i < 2 * CAPACITY; i++)
+        dpb_account_span(0, DPB_PHASE_TRANSFER, clock_ns + 2 * i, clock_ns + 2 * i + 1);
+    dpb_account_device(&times);
+    assert_int_equal(last_record()->comm_hidden_ns, CAPACITY);
+    dpb_account_end();
+    times.begin_ns += times.backward_ns;
+    dpb_account_device(&times);
+    assert_int_equal(last_record()->comm_hidden_ns, CAPACITY);
+    assert_int_equal(journal->dropped_spans, 0);
+}
+
+/* A full account whose spans all cross the end of the step: their other parts need no room. */
+TEST_WITH(test_spans_across_the_end, open_account, close_account)
+{
+    struct dpb_device_times times = {.begin_ns = clock_ns, .backward_ns = 1000};
+    dpb_account_by_device(false);
+    dpb_account_begin(0.5);
+    dpb_account_begin(0.5);
+    for (int64_t i = 0; i < ROOM; i++)
+        dpb_account_span(0, DPB_PHASE_TRANSFER, clock_ns + i, clock_ns + 1000 + i);
+    dpb_account_device(&times);
+    assert_int_equal(last_record()->comm_hidden_ns, 1000);
+    dpb_account_end();
+    times.begin_ns += times.backward_ns;
+    dpb_account_device(&times);
+    assert_int_equal(last_record()->comm_hidden_ns, ROOM - 1);
+    assert_int_equal(journal->dropped_spans, 0);
+}
+
+/* Of this process. */
+static double cpu_s(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+/* Spans in the opposite order: a sort whose time is their number squared takes many seconds. */
+TEST(test_order)
+{
+    enum { MANY = 1 << 18 };
+    struct interval *spans = calloc(MANY, sizeof *spans);
+    assert_non_null(spans);
+    for (int64_t i = 0; i < MANY; i++)
+        spans[i] = (struct interval){MANY - i, MANY - i + 1};
+    const double began_s = cpu_s();
+    sort(spans, MANY);
+    assert_true(cpu_s() - began_s < 2.0);
+    for (int64_t i = 0; i < MANY; i++)
+        assert_int_equal(spans[i].begin, i + 1);
+    free(spans);
 }
 
 /* Looks within a wait are part of it, however many. */
