@@ -332,6 +332,34 @@ TEST(test_other_ends)
         }
 }
 
+/* A stopped worker stops the others when they are `comm.bound` steps ahead, and not before; without
+ * a bound they train to their end. */
+TEST(test_stopped_worker)
+{
+    static const struct {
+        const char *settings, *others; /* where they are in the end */
+    } rows[] = {{"comm.bound=0", "phase 'wait_peer' of step 9,"},
+                {"comm.bound=1", "phase 'wait_peer' of step 10,"},
+                {"comm.bound=4", "phase 'wait_peer' of step 13,"},
+                {"", "phase 'wait_end' of step 23,"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench(&command, deadline_s,
+                ASYNC "run.workers=3 run.servers=1 run.timeout_s=2 device.name=fault "
+                      "device.fault=stop device.hook=forward device.rank=1 device.call=10 %s",
+                rows[i].settings);
+        assert_int_equal(command.exit_code, 1);
+        for (int rank = 0; rank < 3; rank++) {
+            char line[96];
+            snprintf(line, sizeof line, "  rank %d \\(worker, pid [0-9]+\\): %s.*%s", rank,
+                     rank == 1 ? "phase 'forward' of step 9," : rows[i].others,
+                     rank == 1 ? "stopped" : "since");
+            expect_line(command.err, line);
+        }
+        command_free(&command);
+    }
+}
+
 TEST(test_interrupt)
 {
     /* In the last, two workers have ended before the signal. */
