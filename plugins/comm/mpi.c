@@ -16,6 +16,10 @@
  * or after the first half of another, so each half has a communicator. As many bytes, weights in
  * place of sums.
  *
+ * If updates need norms of whole tensors, all workers get all sums by MPI_Iallreduce as without
+ * shards. Then each worker updates its slices, and MPI_Iallgatherv gives their weights: (W - 1)/W N
+ * bytes more a rank, N bytes of weights. MPI writes no weight here before this worker has updated.
+ *
  * Fences: a bucket is given to MPI when this rank's backward is through with it (READY), used and
  * written again when its request is complete here. No device reads a bucket's weights once the
  * bucket is READY, so others' slices of them may come.
@@ -118,6 +122,33 @@ static const struct stage shard_stages[] = {{begin_due, begin_bucket, begin_wait
                                             {update_due, update_slice, update_wait},
                                             {.due = given_due, .wait = given_wait}};
 
+/* ---- with shards and norms of whole tensors ------------------------------------------------- */
+
+/* Sums go to all as without shards. The later stages work in the last bucket alone. */
+static void update_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
+                          int64_t until_ns)
+{
+    const struct mpi *mpi = strategy;
+    const struct strategy *comm = strategy;
+    (void)until_ns;
+    *at = length;
+    if (!strategy_is_last(comm, bucket))
+        return;
+    strategy_update_parts(comm, slices_own);
+    for (uint64_t b = 0; b <= bucket; b++)
+        library->post(mpi->weights, b * comm->arenas.bucket_elements,
+                      pipeline_bucket_length(&comm->pipeline, b));
+}
+
+static bool all_given_due(void *strategy, uint64_t bucket)
+{
+    return !strategy_is_last(strategy, bucket) || given_due(strategy, bucket);
+}
+
+static const struct stage whole_stages[] = {{begin_due, begin_bucket, begin_wait},
+                                            {update_due, update_slices, update_wait},
+                                            {.due = all_given_due, .wait = given_wait}};
+
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
     const struct mpi *mpi = strategy;
@@ -160,16 +191,20 @@ static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct d
 static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct mpi *mpi = comm;
-    const bool sharded = mpi->strategy.sharded;
-    struct mpi_sums_args args = {.kind = sharded ? MPI_KIND_SUM_SLICES : MPI_KIND_SUM,
+    const bool sharded = mpi->strategy.sharded, whole = sharded && mpi->strategy.args.whole;
+    struct mpi_sums_args args = {.kind = sharded && !whole ? MPI_KIND_SUM_SLICES : MPI_KIND_SUM,
                                  .arena = arenas->gradients,
                                  .type = arenas->layout.gradient_type,
                                  .n_buckets = arenas->n_buckets,
                                  .position = mpi->strategy.args.rank,
                                  .n_members = mpi->strategy.args.n_workers};
-    DPB_TRY(strategy_bind(&mpi->strategy, arenas, sharded ? shard_stages : stages,
-                          sharded ? sizeof shard_stages / sizeof *shard_stages
-                                  : sizeof stages / sizeof *stages));
+    if (whole)
+        DPB_TRY(strategy_bind(&mpi->strategy, arenas, whole_stages,
+                              sizeof whole_stages / sizeof *whole_stages));
+    else
+        DPB_TRY(strategy_bind(&mpi->strategy, arenas, sharded ? shard_stages : stages,
+                              sharded ? sizeof shard_stages / sizeof *shard_stages
+                                      : sizeof stages / sizeof *stages));
     mpi->strategy.pipeline.move = move;
     DPB_TRY(library->create(&args, &mpi->sums));
     if (!sharded)
@@ -210,7 +245,8 @@ static const struct dpb_comm_ops mpi_ops = {.memory = mpi_memory,
 
 static struct dpb_plugin mpi_plugin = {
     DPB_PLUGIN_HEAD(COMM, mpi_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_WHOLE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_WHOLE |
+                    DPB_COMM_WHOLE_SHARDS,
     .name = "mpi",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by MPI_Iallreduce; under mpirun or srun",

@@ -66,35 +66,23 @@ static struct dpb_range own_slice(const struct strategy *strategy, uint64_t buck
 
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
-/* Sums go to all as without shards. Core makes the update of the own slices with the last of them,
- * so the later stages work in the last bucket alone. */
-static bool is_last(const struct strategy *strategy, uint64_t bucket)
-{
-    return bucket + 1 == strategy->arenas.n_buckets;
-}
-
-/* The last bucket may have no slice for this rank, so each bucket's own slice waits for it. */
-static void update_slices(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at,
+/* Sums go to all as without shards. The later stages work in the last bucket alone. */
+static void update_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
                           int64_t until_ns)
 {
-    const struct strategy *strategy = strategy_;
+    struct ring_strategy *comm = strategy;
     (void)until_ns;
     *at = length;
-    if (!is_last(strategy, bucket))
+    if (!strategy_is_last(&comm->base, bucket))
         return;
-    for (uint64_t b = 0; b <= bucket; b++) {
-        const struct dpb_range own =
-            own_slice(strategy, b, pipeline_bucket_length(&strategy->pipeline, b));
-        make_weights(strategy_, b, b * strategy->arenas.bucket_elements + own.begin,
-                     own.end - own.begin);
-    }
-    ((struct ring_strategy *)strategy_)->n_given = 0;
+    strategy_update_parts(&comm->base, own_slice);
+    comm->n_given = 0;
 }
 
 static bool give_due(void *strategy, uint64_t bucket)
 {
     const struct ring_strategy *comm = strategy;
-    return !is_last(&comm->base, bucket) || ring_has_place(comm->ring);
+    return !strategy_is_last(&comm->base, bucket) || ring_has_place(comm->ring);
 }
 
 static void give(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -102,7 +90,7 @@ static void give(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
     struct ring_strategy *comm = strategy;
     const struct dpb_arenas *arenas = &comm->base.arenas;
     (void)until_ns;
-    for (; is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
+    for (; strategy_is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
         if (!ring_has_place(comm->ring))
             return;
         ring_give(comm->ring, comm->n_given * arenas->bucket_elements,
@@ -114,7 +102,7 @@ static void give(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 static bool given_due(void *strategy, uint64_t bucket)
 {
     const struct ring_strategy *comm = strategy;
-    return !is_last(&comm->base, bucket) ||
+    return !strategy_is_last(&comm->base, bucket) ||
            ring_finished(comm->ring, 2 * comm->base.arenas.n_buckets - 1);
 }
 

@@ -77,7 +77,7 @@ const struct stage slices_stages[SLICES_STAGES] = {{slices_due, reduce, slices_w
 
 /* ---- with shards --------------------------------------------------------------------------- */
 
-static struct dpb_range own_slice(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+struct dpb_range slices_own(const struct strategy *strategy, uint64_t bucket, uint64_t length)
 {
     (void)bucket;
     return slice_of(length, strategy->args.rank, strategy->args.n_workers);
@@ -86,7 +86,7 @@ static struct dpb_range own_slice(const struct strategy *strategy, uint64_t buck
 dpb_status slices_plan_shards(const struct strategy *strategy, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
-    return strategy_plan_parts(strategy, layout, own_slice, want);
+    return strategy_plan_parts(strategy, layout, slices_own, want);
 }
 
 /* Every rank has announced the bucket, so no device reads its weights. */
@@ -136,36 +136,16 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
 
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
-/* Every rank gets all sums. Core makes the update of the own slices with the last of them, so the
- * later stages work in the last bucket alone. Its gradients are the last of backward: no device op
- * waits for this work. */
-static bool is_last(const struct strategy *comm, uint64_t bucket)
-{
-    return bucket + 1 == comm->arenas.n_buckets;
-}
-
-static void work_on_all_slices(const struct strategy *comm, slices_work work)
-{
-    for (uint64_t bucket = 0; bucket < comm->arenas.n_buckets; bucket++) {
-        uint64_t at = 0;
-        slices_work_on_own(comm, bucket, pipeline_bucket_length(&comm->pipeline, bucket), &at,
-                           INT64_MAX, work);
-    }
-}
-
-static void update_piece(const struct strategy *comm, uint64_t bucket, struct piece piece)
-{
-    strategy_update(comm, bucket, piece, strategy_gradients(comm, comm->args.rank, piece.begin));
-}
-
+/* Every rank gets all sums. The later stages work in the last bucket alone. Its gradients are the
+ * last of backward: no device op waits for this work. */
 static void update_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
                           int64_t until_ns)
 {
     (void)until_ns;
     strategy_span_others(strategy, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(strategy),
                          bucket);
-    if (is_last(strategy, bucket)) {
-        work_on_all_slices(strategy, update_piece);
+    if (strategy_is_last(strategy, bucket)) {
+        strategy_update_parts(strategy, slices_own);
         signals_raise(&((struct strategy *)strategy)->signals, SIGNAL_TAKEN, bucket);
     }
     *at = length;
@@ -175,7 +155,7 @@ static void update_slices(void *strategy, uint64_t bucket, uint64_t length, uint
 static bool give_due(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
-    return !is_last(comm, bucket) ||
+    return !strategy_is_last(comm, bucket) ||
            signals_reached(&comm->signals, SIGNAL_TAKEN, strategy_workers(comm), bucket);
 }
 
@@ -186,12 +166,21 @@ static dpb_status give_wait(void *strategy, uint64_t bucket)
                          comm->arenas.layout.weight_type, "the peer's update of its slices");
 }
 
+static void give_all_slices(const struct strategy *comm)
+{
+    for (uint64_t bucket = 0; bucket < comm->arenas.n_buckets; bucket++) {
+        uint64_t at = 0;
+        slices_work_on_own(comm, bucket, pipeline_bucket_length(&comm->pipeline, bucket), &at,
+                           INT64_MAX, give_weights);
+    }
+}
+
 static void give_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
                         int64_t until_ns)
 {
     (void)until_ns;
-    if (is_last(strategy, bucket)) {
-        work_on_all_slices(strategy, give_weights);
+    if (strategy_is_last(strategy, bucket)) {
+        give_all_slices(strategy);
         signals_raise(&((struct strategy *)strategy)->signals, SIGNAL_GATHERED, bucket);
     }
     *at = length;
@@ -200,7 +189,7 @@ static void give_slices(void *strategy, uint64_t bucket, uint64_t length, uint64
 static bool given_due(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;
-    return !is_last(comm, bucket) ||
+    return !strategy_is_last(comm, bucket) ||
            signals_reached(&comm->signals, SIGNAL_GATHERED, strategy_workers(comm), bucket);
 }
 

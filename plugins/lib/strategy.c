@@ -81,6 +81,23 @@ dpb_status strategy_plan_parts(const struct strategy *strategy, const struct dpb
     return DPB_OK;
 }
 
+bool strategy_is_last(const struct strategy *strategy, uint64_t bucket)
+{
+    return bucket + 1 == strategy->arenas.n_buckets;
+}
+
+/* The last bucket may have no part for this rank, so parts of earlier buckets wait for it. */
+void strategy_update_parts(const struct strategy *strategy, strategy_part part)
+{
+    for (uint64_t bucket = 0; bucket < strategy->arenas.n_buckets; bucket++) {
+        const uint64_t begin = bucket * strategy->arenas.bucket_elements;
+        const struct dpb_range own =
+            part(strategy, bucket, pipeline_bucket_length(&strategy->pipeline, bucket));
+        strategy_update(strategy, bucket, (struct piece){begin + own.begin, own.end - own.begin},
+                        strategy_gradients(strategy, strategy->args.rank, begin + own.begin));
+    }
+}
+
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 dpb_status strategy_load(void *comm)

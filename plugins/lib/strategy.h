@@ -54,6 +54,10 @@ typedef struct dpb_range (*strategy_part)(const struct strategy *strategy, uint6
 /* In `plan`: these parts are the owned ranges, in place of those planned before. */
 dpb_status strategy_plan_parts(const struct strategy *strategy, const struct dpb_layout *layout,
                                strategy_part part, struct dpb_comm_plan *want);
+/* With args->whole: updates these parts of all buckets from the own, now summed, gradients. A stage
+ * does this in the last bucket alone: core updates all parts at once, by norms of whole tensors. */
+void strategy_update_parts(const struct strategy *strategy, strategy_part part);
+bool strategy_is_last(const struct strategy *strategy, uint64_t bucket);
 
 /* ---- sizes, for `plan` and `memory` --------------------------------------------------------- */
 

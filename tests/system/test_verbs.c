@@ -106,7 +106,7 @@ TEST(test_norms)
     assert_int_equal(command.exit_code, 2);
     assert_non_null(strstr(command.err, "any.ini:8: optimizer.clip_norm needs the norms of whole"));
     assert_non_null(strstr(command.err, "comm 'ring_verbs'"));
-    assert_non_null(strstr(command.err, "have all: ring_tcp shm"));
+    assert_non_null(strstr(command.err, "have all: mpi ring_tcp shm"));
     command_free(&command);
     remove_directory(directory);
 }
