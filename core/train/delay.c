@@ -14,6 +14,7 @@
 #include "world/futex.h"
 #include "world/world.h"
 
+static const int64_t least_look_ns = 500000;
 static const double longest_ns = 60e9, least_shape = 1.2, most_shape = 100.0;
 
 /* ---- from text ----------------------------------------------------------------------------- */
@@ -222,8 +223,10 @@ int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step
 dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step,
                            dpb_delay_look look, void *context)
 {
-    const int64_t slice_ns = look ? 500000 : DPB_WAIT_SLICE_NS;
     const int64_t length_ns = dpb_delay_of(delay, rank, step);
+    const int64_t apart_ns = length_ns / DPB_DELAY_LOOKS;
+    const int64_t look_ns = apart_ns > least_look_ns ? apart_ns : least_look_ns;
+    const int64_t slice_ns = look && look_ns < DPB_WAIT_SLICE_NS ? look_ns : DPB_WAIT_SLICE_NS;
     if (length_ns == 0)
         return DPB_OK;
     const int64_t until_ns = dpb_now_ns() + length_ns;

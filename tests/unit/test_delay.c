@@ -249,4 +249,27 @@ TEST(test_sleep)
     assert_true(dpb_now_ns() - began_ns >= 120000000);
 }
 
+struct looks {
+    int64_t end_ns;
+    int n;
+};
+
+static dpb_status look_for_a_while(void *context, bool *over)
+{
+    struct looks *looks = context;
+    looks->n++;
+    *over = dpb_now_ns() >= looks->end_ns;
+    return DPB_OK;
+}
+
+/* The looks of the longest delay find room in the account of its step: they are further apart. */
+TEST(test_looks)
+{
+    const struct dpb_delay delay = make("constant(60 s)", "1", 1);
+    const int64_t length_ns = 60000000000, tried_ns = 200000000;
+    struct looks looks = {.end_ns = dpb_now_ns() + tried_ns};
+    assert_int_equal(dpb_delay_sleep(&delay, 1, 0, look_for_a_while, &looks), DPB_OK);
+    assert_in_range(looks.n, 2, tried_ns / (length_ns / DPB_DELAY_LOOKS) + 2);
+}
+
 TEST_MAIN(make_trace, remove_trace)
