@@ -169,16 +169,16 @@ dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
 
 dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
 {
-    const bool under_way = exchange->pending != NULL;
-    if (exchange->is_late && exchange->takes_events && under_way) /* the step's: its wait, too */
+    /* The wait for an exchange that is late is the step's, too. */
+    if (exchange->is_late && exchange->takes_events && exchange->pending)
         DPB_TRY(exchange->engine.ops->follow(exchange->engine.program, exchange->pending));
     DPB_TRY(expose(exchange, dpb_late_settle));
     if (!exchange->memory.on_device)
         return DPB_OK;
-    if (exchange->pending)
+    if (exchange->pending) {
         DPB_TRY(dpb_exchange_await(exchange, exchange->pending));
-    if (under_way) /* it sees that, too, and reports its spans */
-        DPB_TRY(exchange->ops->progress(exchange->comm, 0));
+        DPB_TRY(exchange->ops->progress(exchange->comm, 0)); /* as in dpb_late_settle */
+    }
     exchange->pending = NULL;
     if (exchange->engine.program)
         DPB_TRY(exchange->engine.ops->drain(exchange->engine.program));

@@ -104,6 +104,8 @@ dpb_status dpb_late_settle(struct dpb_exchange *exchange)
     exchange->pending = NULL;
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_pump_await(exchange, done));
+    if (exchange->memory.on_device) /* the strategy sees that, too, and reports its spans */
+        DPB_TRY(exchange->ops->progress(exchange->comm, 0));
     return dpb_optimizer_watch(exchange->optimizer, done);
 }
 
