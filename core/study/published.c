@@ -112,6 +112,15 @@ static const struct dpb_sweep_axis *axis_of(const struct dpb_sweep *sweep,
     return NULL;
 }
 
+/* Whether the command line gave the setting, or another length of the run in its place. */
+static bool is_set_late(const struct dpb_config *config, const struct named *named)
+{
+    bool late = is_late(dpb_config_origin(config, named->section, named->key));
+    for (size_t i = 0; dpb_run_lengths[i] && dpb_is_run_length(named->section, named->key); i++)
+        late |= is_late(dpb_config_origin(config, "run", dpb_run_lengths[i]));
+    return late;
+}
+
 /* No cell has what the line names: OK if the command line made it so. */
 static dpb_status refuse_unknown(const struct dpb_config *config, const struct dpb_sweep *sweep,
                                  const struct line *line)
@@ -123,8 +132,7 @@ static dpb_status refuse_unknown(const struct dpb_config *config, const struct d
         const struct named *named = &line->named[i];
         const struct dpb_sweep_axis *axis = axis_of(sweep, named);
         bool known = false;
-        late |=
-            is_late(axis ? axis->origin : dpb_config_origin(config, named->section, named->key));
+        late |= axis ? is_late(axis->origin) : is_set_late(config, named);
         for (size_t cell = 0; cell < sweep->n_cells && !known; cell++)
             known = has_setting(sweep, cell, named);
         unknown = known || unknown ? unknown : named;

@@ -19,14 +19,6 @@
 
 enum { MAX_JOBS = 100000 };
 
-static bool is_duration(const char *section, const char *key)
-{
-    bool found = false;
-    for (size_t i = 0; dpb_run_lengths[i]; i++)
-        found |= strcmp(section, "run") == 0 && strcmp(key, dpb_run_lengths[i]) == 0;
-    return found;
-}
-
 /* The first setting of a section; NULL: it has none. */
 static const struct dpb_setting *first_of(const struct dpb_config *config, const char *section)
 {
@@ -100,7 +92,8 @@ static dpb_status overridden(const struct dpb_settings_section *study,
     for (size_t i = 0; i < config->n_settings; i++) {
         const struct dpb_setting *s = &config->settings[i];
         bool same = strcmp(s->section, axis->section) == 0 && strcmp(s->key, axis->key) == 0;
-        bool instead = is_duration(s->section, s->key) && is_duration(axis->section, axis->key);
+        bool instead =
+            dpb_is_run_length(s->section, s->key) && dpb_is_run_length(axis->section, axis->key);
         if (strcmp(s->origin, DPB_COMMAND_LINE) != 0 || (!same && !instead))
             continue;
         if (axis_is_late)
@@ -326,7 +319,7 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep)
 static dpb_status set(struct dpb_config *config, const char *section, const char *key,
                       const char *value, const char *origin)
 {
-    for (size_t i = 0; dpb_run_lengths[i] && is_duration(section, key); i++)
+    for (size_t i = 0; dpb_run_lengths[i] && dpb_is_run_length(section, key); i++)
         dpb_config_remove(config, "run", dpb_run_lengths[i]);
     return dpb_config_set(config, section, key, value, origin);
 }

@@ -259,6 +259,14 @@ const size_t dpb_settings_n_sections =
 
 const char *const dpb_run_lengths[] = {"steps", "seconds", "epochs", NULL};
 
+bool dpb_is_run_length(const char *section, const char *key)
+{
+    bool found = false;
+    for (size_t i = 0; dpb_run_lengths[i]; i++)
+        found |= strcmp(section, "run") == 0 && strcmp(key, dpb_run_lengths[i]) == 0;
+    return found;
+}
+
 const struct dpb_option *dpb_settings_rows(const char *section)
 {
     for (size_t i = 0; i < dpb_settings_n_sections; i++)

@@ -127,6 +127,7 @@ extern const struct dpb_settings_section dpb_settings_sections[];
 extern const size_t dpb_settings_n_sections;
 /* The keys of [run] for its length, of which a run has one; ended by NULL. */
 extern const char *const dpb_run_lengths[];
+bool dpb_is_run_length(const char *section, const char *key);
 /* The rows of a section; NULL: core has none of this name. */
 const struct dpb_option *dpb_settings_rows(const char *section);
 

@@ -374,4 +374,16 @@ TEST(command_line_leaves_figures_out)
     }
 }
 
+/* A run has one length: run.seconds takes the cells of an axis run.steps away, and those of a plain
+ * run.steps, which is removed before the sweep is made. */
+TEST(another_length_leaves_figures_out)
+{
+    static const char *const axes[] = {"sweep.run.steps=10,20", "sweep.a.b=1,2"};
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
+        struct study s = STUDY(axes[i], "published.run.steps 10=2, x, y", "!run.seconds=2");
+        assert_null(s.sweep->published);
+        study_end(&s);
+    }
+}
+
 TEST_MAIN(NULL, NULL)
