@@ -3,21 +3,22 @@
 BUILD_INFO := $(BUILD)/obj/build_info.h
 .PHONY: build-info
 build-info:
-$(BUILD_INFO): build-info
+# $(1) prints the header. Its temporary file is of this process: another make may write there, too.
+define write_header
 	@mkdir -p $(@D)
-	@{ echo '#define DPB_BUILD_FLAGS "$(subst ",\",$(strip $(CFLAGS) $(SANITIZE)))"'; \
+	@new=$@.$$$$; { $(1); } >$$new && if cmp -s $$new $@; then rm -f $$new; else mv -f $$new $@; fi
+endef
+$(BUILD_INFO): build-info
+	$(call write_header,echo '#define DPB_BUILD_FLAGS "$(subst ",\",$(strip $(CFLAGS) $(SANITIZE)))"'; \
 	git="$$([ -e .git ] && git describe --always --dirty 2>/dev/null)"; \
 	if [ -n "$$git" ]; then echo "#define DPB_BUILD_GIT \"$$git\""; \
-	else echo '#define DPB_BUILD_GIT NULL'; fi; } >$@.new
-	@if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi
+	else echo '#define DPB_BUILD_GIT NULL'; fi)
 $(BUILD)/obj/core/study/invocation.o: CORE_CFLAGS += -I$(BUILD)/obj
 $(BUILD)/obj/core/study/invocation.o: $(BUILD_INFO)
 
 # Likewise what was not built and why, for `dpbench plugins`.
 NOT_BUILT_H := $(BUILD)/obj/not_built.h
 $(NOT_BUILT_H): build-info
-	@mkdir -p $(@D)
-	@tools/not-built $(NOT_BUILT) >$@.new
-	@if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi
+	$(call write_header,tools/not-built $(NOT_BUILT))
 $(BUILD)/obj/core/plugin/not_built.o: CORE_CFLAGS += -I$(BUILD)/obj
 $(BUILD)/obj/core/plugin/not_built.o: $(NOT_BUILT_H)
