@@ -41,6 +41,7 @@ int timed_setup(void **state)
 int timed_teardown(void **state)
 {
     (void)state;
+    timed_napper_stop();
     remove_directory(directory);
     return 0;
 }
@@ -129,43 +130,51 @@ static double device_late_ms(const json_t *document)
 
 /* ---- how soon the machine wakes a process --------------------------------------------------- */
 
-struct timed_naps {
+struct naps {
     double late_ns;
     uint64_t n;
 };
+static struct naps *naps; /* shared with the napper */
+static pid_t napper;      /* 0: none */
 
-static void nap_for_ever(volatile struct timed_naps *naps)
+static void nap_for_ever(volatile struct naps *seen)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     prctl(PR_SET_TIMERSLACK, 1UL);
     for (;;) {
         double began_s = now_s();
         nanosleep(&nap, NULL);
-        naps->late_ns += (now_s() - began_s) * 1e9 - NAP_NS;
-        naps->n++;
+        seen->late_ns += (now_s() - began_s) * 1e9 - NAP_NS;
+        seen->n++;
     }
 }
 
-void timed_napper_start(struct timed_napper *napper)
+pid_t timed_napper_start(void)
 {
-    napper->naps =
-        mmap(NULL, sizeof *napper->naps, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(napper->naps, MAP_FAILED);
-    napper->pid = fork();
-    assert_true(napper->pid >= 0);
-    if (napper->pid == 0) {
-        alarm(TIMED_DEADLINE_S);
-        nap_for_ever(napper->naps);
+    const pid_t parent = getpid();
+    timed_napper_stop();
+    naps = mmap(NULL, sizeof *naps, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(naps, MAP_FAILED);
+    napper = fork();
+    assert_true(napper >= 0);
+    if (napper == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(1);
+        nap_for_ever(naps);
     }
+    return napper;
 }
 
-double timed_napper_stop(struct timed_napper *napper)
+double timed_napper_stop(void)
 {
-    kill(napper->pid, SIGKILL);
-    waitpid(napper->pid, NULL, 0);
-    double late_ms =
-        napper->naps->n > 0 ? napper->naps->late_ns / (double)napper->naps->n / 1e6 : 0;
-    munmap(napper->naps, sizeof *napper->naps);
+    if (napper <= 0)
+        return 0.0;
+    kill(napper, SIGKILL);
+    waitpid(napper, NULL, 0);
+    napper = 0;
+    const double late_ms = naps->n > 0 ? naps->late_ns / (double)naps->n / 1e6 : 0.0;
+    munmap(naps, sizeof *naps);
     return late_ms;
 }
 
@@ -234,12 +243,11 @@ static double largest_excess(const struct timed_case *one, const json_t *documen
 double timed_unexplained_ms(const struct timed_case *one, bool with_napper, char text[256])
 {
     struct command command;
-    struct timed_napper napper;
     const int wakes = strstr(one->options, "run.workers=") ? TIMED_WAKES : TIMED_OWN_WAKES;
     if (with_napper)
-        timed_napper_start(&napper);
+        timed_napper_start();
     timed_run(&command, 0, "%s", one->options);
-    double wakes_ms = with_napper ? wakes * timed_napper_stop(&napper) : 0.0;
+    double wakes_ms = with_napper ? wakes * timed_napper_stop() : 0.0;
     check_sums(one->name, command.json);
     check_rate(one->name, command.json);
     double excess = largest_excess(one, command.json, text);

@@ -61,13 +61,10 @@ const char *timed_directory(void);
 /* The passes of a rank in the last run; their number. */
 size_t timed_trace(uint32_t rank, struct timed_pass passes[TIMED_PASSES]);
 /* A process that does nothing but sleep beside a run, and sees how much later than it asked it is
- * woken: the mean, in ms, when it is stopped. */
-struct timed_napper {
-    pid_t pid;
-    struct timed_naps *naps; /* shared with it */
-};
-void timed_napper_start(struct timed_napper *napper);
-double timed_napper_stop(struct timed_napper *napper);
+ * woken: the mean, in ms, when it is stopped. There is one: `start` and timed_teardown stop the one
+ * that a failed test left. */
+pid_t timed_napper_start(void);
+double timed_napper_stop(void); /* 0: none runs */
 
 /* What a measured time may be off: 1 % or 0.3 ms. */
 double timed_bound_ms(double ms);

@@ -252,10 +252,9 @@ static void test_step(void **state)
         skip();
     }
     for (int turn = 0, tries = 0; turn < TURNS; tries++) {
-        struct timed_napper napper;
-        timed_napper_start(&napper);
+        timed_napper_start();
         take_turn(job, turn, ratios);
-        double late_ms = timed_napper_stop(&napper);
+        double late_ms = timed_napper_stop();
         bool quiet = late_ms <= quiet_ms || tries >= MOST_TRIES;
         print_message("processes were woken %.2f ms late%s\n", late_ms, quiet ? "" : ": once more");
         turn += quiet;

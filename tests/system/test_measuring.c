@@ -4,6 +4,7 @@
  * and strategy sleep for them, must come out as they are.
  */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,17 @@ TEST(test_own_time_is_not_excused)
 
 /* ---- run.delay ----------------------------------------------------------------------------- */
 
+/* A failed assertion leaves its napper to the next test. */
+TEST(test_one_napper)
+{
+    const pid_t left = timed_napper_start(), next = timed_napper_start();
+    assert_int_equal(kill(left, 0), -1);
+    assert_int_equal(kill(next, 0), 0);
+    timed_napper_stop();
+    assert_int_equal(kill(next, 0), -1);
+    assert_true(timed_napper_stop() == 0.0);
+}
+
 /* Each worker's mean delay is the plan's, and never less. It is more by a tenth, and by what a
  * process that only sleeps beside the run is woken late. */
 TEST(test_delays)
@@ -157,13 +169,12 @@ TEST(test_delays)
                      DPB_OK);
     for (int i = 0; i < TRIES && over_ms > 0.0; i++) {
         struct command command;
-        struct timed_napper napper;
-        timed_napper_start(&napper);
+        timed_napper_start();
         timed_run(&command, 0,
                   "run.workers=%d comm.name=shm run.steps=%d run.warmup_steps=%d run.seed=5 "
                   "run.delay=exponential(8ms)",
                   WORKERS, STEPS, WARM);
-        const double late_ms = timed_napper_stop(&napper);
+        const double late_ms = timed_napper_stop();
         over_ms = 0.0;
         for (uint32_t rank = 0; rank < WORKERS; rank++) {
             double planned_ms = 0.0;

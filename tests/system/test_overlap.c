@@ -92,14 +92,13 @@ static void test_overlap(void **state)
     uint64_t parameters = FIRST_PARAMETERS;
     double alone_ms = exchange_alone_ms(strategy, parameters), over_ms = 0.0;
     for (useconds_t i = 0; i < TRIES; i++) {
-        struct timed_napper napper;
         usleep(i * 200000);
         parameters = choose_parameters(parameters, alone_ms);
         alone_ms = exchange_alone_ms(strategy, parameters);
-        timed_napper_start(&napper);
+        timed_napper_start();
         double step_ms =
             backward_to_weights_ms(strategy, BUCKETS, parameters, BUCKETS * SPACING_MS, parameters);
-        double late_ms = timed_napper_stop(&napper);
+        double late_ms = timed_napper_stop();
         print_message("%s: buckets of %.1f MB, an exchange %.1f ms, backward to weights %.1f ms, "
                       "processes woken %.2f ms late\n",
                       form->label, (double)parameters * 8e-6, alone_ms, step_ms, late_ms);

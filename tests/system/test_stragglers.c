@@ -131,11 +131,10 @@ static double error_of(const struct policy *policy, const char *comm, uint64_t s
                                                                 : gradients / policy->workers;
     snprintf(settings, sizeof settings, "run.delay=exponential(%dms) run.seed=%llu", MEAN_MS,
              (unsigned long long)seed);
-    struct timed_napper napper;
-    timed_napper_start(&napper);
+    timed_napper_start();
     const double base = update_ms(policy, comm, n_steps, "");
     const double is = update_ms(policy, comm, n_steps, settings);
-    const double late = timed_napper_stop(&napper);
+    const double late = timed_napper_stop();
     const double begins =
         is_named(policy, "k_batch_sync") ? 1.0 + (policy->k - 1.0) / policy->workers : 1.0;
     const double expected = begins * base + delay_ms(policy);
