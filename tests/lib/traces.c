@@ -29,30 +29,41 @@ static void add(struct traces *traces, const char *kind, const char *name)
     assert_true(asprintf(&traces->names[traces->n++], "%s %s", kind, name) > 0);
 }
 
-/* nftw has no context. */
-static struct traces *walking;
-static const char *walking_kind;
+static struct traces *walking; /* nftw has no context */
 
 static int add_file(const char *path, const struct stat *info, int kind, struct FTW *place)
 {
     (void)info, (void)kind;
     if (place->level > 0)
-        add(walking, walking_kind, path);
+        add(walking, "file", path);
     return 0;
 }
 
-static void add_files(struct traces *traces, const char *kind, const char *directory)
+static void add_files(struct traces *traces, const char *directory)
 {
     walking = traces;
-    walking_kind = kind;
     nftw(directory, add_file, 16, FTW_PHYS);
+}
+
+/* Jobs make files there. A directory is a temporary one of another program, as of `make fuzz`. */
+static void add_shared_memory(struct traces *traces)
+{
+    DIR *memory = opendir("/dev/shm");
+    char path[300];
+    for (const struct dirent *entry; memory && (entry = readdir(memory));) {
+        snprintf(path, sizeof path, "/dev/shm/%s", entry->d_name);
+        if (entry->d_type != DT_DIR)
+            add(traces, "shared memory", path);
+    }
+    if (memory)
+        closedir(memory);
 }
 
 void traces_take(struct traces *before, const char *directory)
 {
     *before = (struct traces){.directory = directory};
-    add_files(before, "file", directory);
-    add_files(before, "shared memory", "/dev/shm");
+    add_files(before, directory);
+    add_shared_memory(before);
 }
 
 void traces_free(struct traces *traces)
@@ -137,7 +148,7 @@ static void expect_no_shared_memory(const struct traces *before, const char *tit
     double until_s = now_s() + machine_s;
     for (bool clean = false; !clean; usleep(clean ? 0 : 20000)) {
         struct traces now = {0};
-        add_files(&now, "shared memory", "/dev/shm");
+        add_shared_memory(&now);
         const char *left = first_new(before, &now, true);
         if (left && now_s() > until_s)
             fail_msg("%s: left behind: %s", title, left);
@@ -150,7 +161,7 @@ void traces_expect_none(const struct traces *before, const char *title, double g
 {
     struct traces files = {0};
     expect_no_process(title, gone_s);
-    add_files(&files, "file", before->directory);
+    add_files(&files, before->directory);
     if (first_new(before, &files, false))
         fail_msg("%s: left behind: %s", title, first_new(before, &files, false));
     traces_free(&files);

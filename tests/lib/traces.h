@@ -1,6 +1,6 @@
 /*
  * traces.h - what a run of dpbench could leave behind on the machine: processes, files in the
- * directory of the test, entries of /dev/shm. A socket with an abstract name ends with its process.
+ * directory of the test, files of /dev/shm. A socket with an abstract name ends with its process.
  */
 #ifndef DPB_TESTS_LIB_TRACES_H
 #define DPB_TESTS_LIB_TRACES_H
