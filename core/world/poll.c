@@ -38,7 +38,8 @@ static int look(struct pollfd *fds, uint32_t n)
     return ready;
 }
 
-/* CPU time of all threads of this process. */
+/* CPU time of all threads of this process, not of the caller alone. A frozen process runs none of
+ * its threads, and the caller may sleep while a device's threads compute for it. */
 static int64_t computed_ns(void)
 {
     struct timespec time;
@@ -46,7 +47,7 @@ static int64_t computed_ns(void)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-/* Between two looks the caller may compute: that time is no freeze. */
+/* Time in which this process computed between two looks is no freeze. */
 dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
 {
     static _Thread_local int64_t looked_ns, sampled_ns, sample_ns;

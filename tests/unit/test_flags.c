@@ -314,9 +314,26 @@ static int64_t computed_ns(void)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
+static void *compute(void *context)
+{
+    (void)context;
+    for (int64_t until_ns = computed_ns() + 1200000000; computed_ns() < until_ns;)
+        ;
+    return NULL;
+}
+
+/* As a device's threads compute for the caller, who sleeps. */
+static void *compute_aside(void *context)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, compute, context), 0);
+    pthread_join(thread, NULL);
+    return NULL;
+}
+
 /* Two looks that are further apart than the deadline: it counts the time that this process computed
  * between them, and not the time for which this process stood still. */
-TEST(test_patience)
+static void expect_patience(void *(*compute_between)(void *))
 {
     struct dpb_wait what = plain;
     int64_t begin_ns = 0;
@@ -325,11 +342,20 @@ TEST(test_patience)
     assert_int_equal(dpb_world_patience(&what, &begin_ns), DPB_OK);
     trial_sleep_ms(1200);
     assert_int_equal(dpb_world_patience(&what, &begin_ns), DPB_OK);
-    for (int64_t until_ns = computed_ns() + 1200000000; computed_ns() < until_ns;)
-        ;
+    compute_between(NULL);
     assert_int_equal(dpb_world_patience(&what, &begin_ns), DPB_TIMEOUT);
     assert_contains(dpb_first_error(&first), "for a turn");
     dpb_first_error_clear();
+}
+
+TEST(test_patience)
+{
+    expect_patience(compute);
+}
+
+TEST(test_patience_with_threads)
+{
+    expect_patience(compute_aside);
 }
 
 TEST(test_comparison)
