@@ -60,6 +60,9 @@ struct dpb_exchange {
     struct dpb_arena_memory memory; /* behind `arenas` */
     /* Those that the device and core work with: the strategy's; with comm.late core's own. */
     void *weights, *gradients;
+    /* comm.late, on a device: the copies of a step's end are done. A step may stage gradients, and
+     * record the events of staging anew, while the exchange of the step before waits for these. */
+    struct dpb_event *copied;
     struct dpb_optimizer *optimizer;
     struct dpb_collection collection; /* for checkpoints */
 
@@ -106,9 +109,6 @@ void dpb_staging_begin(struct dpb_exchange *exchange, uint32_t micro_batch);
  * there is no further micro-batch. *event then fires when they have passed (NULL: they have). */
 dpb_status dpb_staging_pass(struct dpb_exchange *exchange, uint64_t frontier, bool last,
                             struct dpb_event **event);
-/* Arenas on a device: *event fires when what core's queue was given is done. It is recorded anew in
- * a later step. */
-dpb_status dpb_staging_fence(struct dpb_exchange *exchange, struct dpb_event **event);
 /* Hands over to the strategy the buckets that end within the first `frontier` elements, which are
  * final once `event` (NULL: at once) fires. */
 dpb_status dpb_staging_give(struct dpb_exchange *exchange, uint64_t frontier,

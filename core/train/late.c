@@ -65,8 +65,11 @@ dpb_status dpb_late_open(struct dpb_exchange *exchange)
     exchange->is_late = true;
     DPB_TRY(allocate(exchange, "weights of one step before", exchange->layout.weight_type,
                      &exchange->weights));
-    return allocate(exchange, "gradients of this step", exchange->layout.gradient_type,
-                    &exchange->gradients);
+    DPB_TRY(allocate(exchange, "gradients of this step", exchange->layout.gradient_type,
+                     &exchange->gradients));
+    const struct dpb_device_arenas *place = exchange->memory.place;
+    return exchange->memory.on_device ? place->ops->new_event(place->device, &exchange->copied)
+                                      : DPB_OK;
 }
 
 void dpb_late_close(struct dpb_exchange *exchange)
@@ -77,6 +80,8 @@ void dpb_late_close(struct dpb_exchange *exchange)
     if (exchange->is_late && exchange->gradients)
         place->ops->release(place->device, exchange->gradients);
     exchange->weights = exchange->gradients = NULL;
+    dpb_events.destroy(exchange->copied);
+    exchange->copied = NULL;
     exchange->is_late = false;
 }
 
@@ -115,7 +120,8 @@ static dpb_status end_copies(struct dpb_exchange *exchange, struct dpb_event **e
     *event = NULL;
     if (!exchange->takes_events)
         return exchange->memory.place->ops->drain(exchange->memory.queue);
-    DPB_TRY(dpb_staging_fence(exchange, event));
+    *event = exchange->copied;
+    DPB_TRY(exchange->memory.place->ops->record(exchange->memory.queue, *event));
     return exchange->engine.ops->follow(exchange->engine.program, *event);
 }
 

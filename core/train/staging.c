@@ -75,12 +75,6 @@ static dpb_status get_staged_event(struct dpb_exchange *exchange, struct dpb_eve
     return DPB_OK;
 }
 
-dpb_status dpb_staging_fence(struct dpb_exchange *exchange, struct dpb_event **event)
-{
-    DPB_TRY(get_staged_event(exchange, event));
-    return exchange->memory.place->ops->record(exchange->memory.queue, *event);
-}
-
 static dpb_status stage(struct dpb_exchange *exchange, const struct transfer *s,
                         struct dpb_event **event)
 {
@@ -97,7 +91,10 @@ static dpb_status stage(struct dpb_exchange *exchange, const struct transfer *s,
         DPB_TRY(ops->axpby(queue, type, 1.0, s->device, 1.0, s->summed, s->n));
     if (s->casts)
         DPB_TRY(ops->cast(queue, exchange->layout.gradient_type, s->given, type, s->summed, s->n));
-    return exchange->memory.on_device ? dpb_staging_fence(exchange, event) : DPB_OK;
+    if (!exchange->memory.on_device)
+        return DPB_OK;
+    DPB_TRY(get_staged_event(exchange, event));
+    return ops->record(queue, *event);
 }
 
 dpb_status dpb_staging_pass(struct dpb_exchange *exchange, uint64_t frontier, bool last,

@@ -1,7 +1,10 @@
 /*
  * test_drain.c - the end of an exchange whose work is enqueued: the strategy reports the spans of
- * the exchange before core goes on, whether core settles or drains the exchange, or both.
+ * the exchange before core goes on, whether core settles or drains the exchange, or both. Events of
+ * an exchange that is late are not those of the step beside it.
  */
+#include <stdlib.h>
+
 #include "lib/test.h"
 #include "train/exchange.h"
 #include "world/board.h"
@@ -74,6 +77,107 @@ TEST(test_settled)
 {
     test_settle_and_drain(false, true);
     test_settle_and_drain(true, true);
+}
+
+/* ---- events of a queue --------------------------------------------------------------------- */
+
+static dpb_status allocate(void *device, const char *what, uint64_t bytes, bool shared,
+                           void **memory)
+{
+    (void)device;
+    (void)what;
+    (void)shared;
+    *memory = malloc(bytes);
+    return *memory ? DPB_OK : DPB_NO_MEMORY;
+}
+
+static void release(void *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static dpb_status new_event(void *device, struct dpb_event **event)
+{
+    (void)device;
+    *event = dpb_events.create();
+    return *event ? DPB_OK : DPB_NO_MEMORY;
+}
+
+static dpb_status record(struct dpb_queue *queue, struct dpb_event *event)
+{
+    (void)queue;
+    (void)event;
+    return DPB_OK;
+}
+
+static dpb_status copy(struct dpb_queue *queue, void *dst, const void *src, uint64_t bytes)
+{
+    (void)queue;
+    (void)dst;
+    (void)src;
+    (void)bytes;
+    return DPB_OK;
+}
+
+static dpb_status cast(struct dpb_queue *queue, dpb_dtype to, void *dst, dpb_dtype from,
+                       const void *src, uint64_t n)
+{
+    (void)to;
+    (void)from;
+    return copy(queue, dst, src, n);
+}
+
+static dpb_status begin(void *comm, const struct dpb_step *step)
+{
+    (void)comm;
+    (void)step;
+    return DPB_OK;
+}
+
+/* The strategy is the event that comes with its one bucket. */
+static dpb_status ready(void *comm, uint64_t bucket, struct dpb_event *event)
+{
+    assert_int_equal(bucket, 0);
+    *(struct dpb_event **)comm = event;
+    return DPB_OK;
+}
+
+/* While the exchange of a step that staged nothing, as a proof's, waits for its gradients, the next
+ * step records other events for those that it stages. */
+TEST(test_events_of_two_steps)
+{
+    static const struct dpb_queue_ops queue_ops = {.allocate = allocate,
+                                                   .release = release,
+                                                   .new_event = new_event,
+                                                   .record = record,
+                                                   .copy = copy,
+                                                   .cast = cast};
+    static const struct dpb_device_arenas place = {.ops = &queue_ops};
+    static const struct dpb_comm_ops late_ops = {.begin = begin, .ready = ready};
+    static struct dpb_experiment experiment = {.settings.comm.late = 1};
+    struct dpb_event *of_bucket = NULL, *staged = NULL;
+    struct dpb_exchange exchange = {
+        .experiment = &experiment,
+        .ops = &late_ops,
+        .comm = &of_bucket,
+        .engine.ops = &device_ops,
+        .memory = {.on_device = true, .place = &place},
+        .layout = {.n_elements = 1, .weight_type = DPB_FP32, .gradient_type = DPB_BF16},
+        .arenas = {.n_buckets = 1, .bucket_elements = 1},
+        .takes_events = true};
+    assert_int_equal(dpb_late_open(&exchange), DPB_OK);
+    assert_int_equal(dpb_exchange_begin(&exchange, 0.5, 1.0, true), DPB_OK);
+    assert_int_equal(dpb_late_turn(&exchange), DPB_OK);
+    assert_non_null(of_bucket);
+    assert_int_equal(dpb_exchange_begin(&exchange, 0.5, 1.0, false), DPB_OK);
+    dpb_staging_begin(&exchange, 0);
+    assert_int_equal(dpb_staging_pass(&exchange, 1, true, &staged), DPB_OK);
+    assert_non_null(staged);
+    assert_ptr_not_equal(staged, of_bucket);
+    dpb_late_close(&exchange);
+    dpb_events.destroy(staged);
+    free(exchange.staging.events);
 }
 
 static int make_world(void **state)
