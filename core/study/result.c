@@ -1,6 +1,6 @@
 /*
  * result.c - the document of one run. Its numbers come from summary.c, its names are those that
- * scripts count on: see docs/ and tests/unit/test_result.c, which walks the list.
+ * scripts count on: see docs/ and tests/system/test_cli_run.c, which walks the list.
  */
 #include "study/result_parts.h"
 

@@ -10,6 +10,8 @@
 void expect_part(const char *text, const char *part);
 /* All of the words, ended by NULL; `title` is the case's, in the message. */
 void expect_words(const char *title, const char *text, const char *const *words);
+#define EXPECT_WORDS(title, text, ...) \
+    expect_words(title, text, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Whether a line of the text matches an extended regular expression. */
 bool has_line(const char *text, const char *pattern);

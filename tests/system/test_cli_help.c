@@ -1,0 +1,280 @@
+/*
+ * test_cli_help.c - what dpbench says of itself: help and lists, check, and mistaken words.
+ */
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/cli.h"
+#include "lib/traces.h"
+
+/* The output of each command has these words; nothing goes to stderr. */
+TEST(test_answers)
+{
+    static const struct {
+        const char *arguments, *words[12];
+    } rows[] = {
+        {"--version", {"dpbench "}},
+        {"help",
+         {"dpbench [run] -c FILE.ini", "dpbench check", "dpbench rerun RESULT.json",
+          "dpbench plugins", "dpbench --version", "  optimizer ", "  checkpoint ", "  sweep ",
+          "models ", "devices ", "comm  "}},
+        {"--help", {"dpbench [run] -c FILE.ini"}},
+        {"help run",
+         {"run.workers = integer, 1 to 1024; default 1", "run.global_batch", "run.seconds",
+          "run.epochs", "run.precision = fp32|bf16|fp64|tf32|fp16; default fp32", "run.timeout_s",
+          "run.require_steady", "run.results"}},
+        {"help model", {"model.name", "model.nclass", "model.image"}},
+        {"help data",
+         {"command data: ", "data.name", "data.shuffle", "data.threads", "synthetic", "idx"}},
+        {"help device", {"device.name", "device.threads", "reference"}},
+        {"help comm", {"comm.name", "comm.bucket", "default 4 MiB", "comm.gradient", "shm"}},
+        {"help optimizer", {"optimizer.momentum", "optimizer.schedule = constant|step|cosine"}},
+        {"help eval", {"eval.every", "eval.final"}},
+        {"help checkpoint", {"checkpoint.load", "checkpoint.save"}},
+        {"help sweep", {"sweep.repeats"}},
+        {"help models", {"model.name may be", "lenet", "resnet50", "tiny"}},
+        {"help devices", {"device.name may be", "reference"}},
+        {"help synthetic",
+         {"data synthetic: ", "data.samples = integer", "data.type = uint8|fp32"}},
+        {"help ps_cpu", {"comm ps_cpu: "}},
+        {"help comm.bucket", {"comm.bucket = size (bytes)"}},
+        {"help data.path", {"data.path", "Directory with"}},
+        {"help rerun", {"command rerun: ", "RESULT.json ", "--json ", "--output FILE "}},
+        {"check --help", {"command check: ", "-c FILE.ini ", "SECTION.KEY=VALUE "}},
+        {"plugins",
+         {"kind ", "summary", "comm     independent", "comm     ps_cpu", "comm     replicated",
+          "comm     shm", "data     idx", "data     synthetic", "device   reference",
+          "model    lenet"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        run(&command, 0, rows[i].arguments);
+        expect_words(rows[i].arguments, command.out, rows[i].words);
+        assert_string_equal(command.err, "");
+        command_free(&command);
+    }
+}
+
+/* Each experiment that comes with dpbench has a question, and is checked by its name. */
+TEST(test_list)
+{
+    struct command all, some, command;
+    uint32_t n_names = 0, n_questions = 0, n_said = 0;
+    char *rest, *last = NULL;
+    run(&all, 0, "list");
+    run(&some, 0, "list CUDA nccl");
+    EXPECT_WORDS("list CUDA nccl", some.out, "  resnet50_nccl\n");
+    assert_null(strstr(some.out, "  lenet_shm\n"));
+    assert_non_null(strstr(all.out, "  lenet_shm\n"));
+    for (char *line = strtok_r(all.out, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        const bool indented = strncmp(line, "      ", 6) == 0;
+        if (!indented && last)
+            n_questions += last[strlen(last) - 1] == '?';
+        n_names += !indented && line[0] == ' ';
+        if (line[0] != ' ')
+            assert_int_equal(sscanf(line, "%u experiments in /", &n_said), 1);
+        last = indented ? line : NULL;
+    }
+    assert_true(n_names > 0);
+    assert_int_equal(n_names, n_said);
+    assert_int_equal(n_names, n_questions);
+    run(&command, 0, "check lenet_shm data.name=synthetic device.name=reference");
+    EXPECT_WORDS("check lenet_shm", command.out, "lenet_shm: ");
+    command_free(&command);
+    command_free(&some);
+    command_free(&all);
+}
+
+/* clang-format off */
+/* Input and counts of docs/models.md at the default number of classes, the field's batches. */
+static const struct {
+    const char *name, *input, *parameters, *gmac, *batch;
+} models[] = {
+    {"alexnet", "3x227x227", "61838248", "0.839", "512"},
+    {"alexnet_cifar10", "3x32x32", "1756426", "0.033", "128"},
+    {"cifar_cnn", "3x32x32", "1250858", "0.021", "128"},
+    {"densenet100_k12", "3x32x32", "6979642", "1.770", "64"},
+    {"densenet100_k24", "3x32x32", "27249082", "6.889", "64"},
+    {"densenet40_k12", "3x32x32", "1019722", "0.265", "64"},
+    {"googlenet", "3x224x224", "6998552", "1.583", "32"},
+    {"inception3", "3x299x299", "23817352", "5.713", "32"},
+    {"lenet", "1x28x28", "1663370", "0.012", "32"},
+    {"mlp", "1x1x1000", "20922378", "0.021", "128"},
+    {"mobilenet_v1", "3x224x224", "4231976", "0.569", "64"},
+    {"overfeat", "3x231x231", "145920872", "2.801", "32"},
+    {"resnet101", "3x224x224", "44549160", "7.801", "32"},
+    {"resnet110", "3x32x32", "1727962", "0.253", "128"},
+    {"resnet152", "3x224x224", "60192808", "11.514", "32"},
+    {"resnet20", "3x32x32", "269722", "0.041", "128"},
+    {"resnet32", "3x32x32", "464154", "0.069", "128"},
+    {"resnet44", "3x32x32", "658586", "0.097", "128"},
+    {"resnet50", "3x224x224", "25557032", "4.089", "64"},
+    {"resnet56", "3x32x32", "853018", "0.125", "128"},
+    {"resnext50_32x4d", "3x224x224", "25028904", "4.230", "32"},
+    {"vgg11", "3x224x224", "132863336", "7.609", "64"},
+    {"vgg16", "3x224x224", "138357544", "15.470", "64"},
+    {"vgg16_cifar", "3x32x32", "15038116", "0.314", "128"},
+    {"vgg19", "3x224x224", "143667240", "19.632", "64"},
+};
+/* clang-format on */
+
+/* Every model has a row; its memory is what `check` says of it. */
+TEST(test_help_models)
+{
+    struct command help, check;
+    sandbox_write("defaults.ini", "[run]\nsteps = 1\n");
+    run(&help, 0, "help models");
+    assert_string_equal(help.err, "");
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char row[256], arguments[128], device[64] = "";
+        double mib = 0;
+        snprintf(row, sizeof row, "^  %s +%s +%s +%s +%s +[0-9]+\\.[0-9] ", models[i].name,
+                 models[i].input, models[i].parameters, models[i].gmac, models[i].batch);
+        if (!has_line(help.out, row))
+            fail_msg("'%s' is not in '%s'", row, help.out);
+        if (strcmp(models[i].name, "lenet") != 0 && strcmp(models[i].name, "resnet20") != 0)
+            continue;
+        snprintf(row, sizeof row, "\n  %s ", models[i].name);
+        assert_int_equal(sscanf(strstr(help.out, row), "%*s %*s %*s %*s %*s %lf", &mib), 1);
+        assert_int_equal(sscanf(strstr(help.out, "on device '"), "on device '%63[^']", device), 1);
+        snprintf(arguments, sizeof arguments, "check -c defaults.ini model.name=%s device.name=%s",
+                 models[i].name, device);
+        run(&check, 0, arguments);
+        snprintf(row, sizeof row, "memory: %.1f MiB a worker,", mib);
+        expect_part(check.out, row);
+        command_free(&check);
+    }
+    command_free(&help);
+}
+
+TEST(test_help_unknown)
+{
+    static const struct {
+        const char *word, *near;
+    } rows[] = {{"shmm", "'shm'"},
+                {"optimiser", "'optimizer'"},
+                {"comm.bukcet", "'comm.bucket'"},
+                {"renun", "'rerun'"},
+                {"reference2", "'reference'"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        char arguments[64];
+        snprintf(arguments, sizeof arguments, "help %s", rows[i].word);
+        run(&command, 2, arguments);
+        assert_string_equal(command.out, "");
+        EXPECT_WORDS("dpbench", command.err, rows[i].word, "did you mean ", rows[i].near);
+        command_free(&command);
+    }
+}
+
+/* Words in the wrong place: the message has the right line. */
+TEST(test_words_in_the_wrong_place)
+{
+    static const struct {
+        const char *arguments, *words[3];
+    } rows[] = {
+        {"base.ini", {"did you mean '-c base.ini'?"}},
+        {"check base.ini", {"did you mean '-c base.ini'?"}},
+        {"check nothing", {"no experiment 'nothing' in /", "`dpbench list`"}},
+        {"check ../conf/tiny", {"'../conf/tiny' is no setting"}},
+        {"check lenet_shm lenet_shm", {"'lenet_shm' is no setting"}},
+        {"list nothing-like-it", {"no experiment mentions nothing-like-it"}},
+        {"x.json", {"did you mean 'rerun x.json'?"}},
+        {RUN "workers=1", {"command line: 'workers=1'", "did you mean 'run.workers=1'?"}},
+        {RUN "bucket=1kB", {"did you mean 'comm.bucket=1kB'?"}},
+        {RUN "nothing=1", {"'nothing=1' is not SECTION.KEY=VALUE\n"}},
+        {RUN "comm.name=foo", {"unknown comm 'foo'; `dpbench plugins` lists those there are"}},
+        {RUN "comm.name=shn", {"unknown comm 'shn'; did you mean 'shm'?"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        run(&command, 2, rows[i].arguments);
+        assert_string_equal(command.out, "");
+        expect_words(rows[i].arguments, command.err, rows[i].words);
+        command_free(&command);
+    }
+}
+
+/* A file put in its place by a rename would be the end of a device. */
+TEST(test_no_device_is_replaced)
+{
+    static const struct {
+        const char *arguments, *words[3];
+    } rows[] = {
+        {RUN "--output pipe", {"--output pipe is no regular file", "--json"}},
+        {"comm " RUN "--output pipe", {"--output pipe is no regular file"}},
+        {RUN "checkpoint.save=pipe", {"checkpoint.save = pipe", "no regular file"}},
+        {"check " RUN "checkpoint.save=pipe", {"checkpoint.save = pipe", "no regular file"}},
+    };
+    struct stat info;
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        expect_error(2, rows[i].arguments, rows[i].words);
+        assert_true(stat("pipe", &info) == 0 && S_ISFIFO(info.st_mode));
+    }
+    unlink("pipe");
+}
+
+/* One that is there but broken is not hidden. */
+TEST(test_broken_plugin_is_listed)
+{
+    struct command text, json;
+    const json_t *row;
+    size_t i, n = 0;
+    sandbox_write("comm_broken.so", "this is no shared object at all\n");
+    setenv("DPBENCH_PLUGIN_PATH", ".", 1);
+    run(&text, 0, "plugins");
+    run(&json, 0, "plugins --json");
+    EXPECT_WORDS("dpbench", text.out, "there, but not usable:", "comm_broken.so\n", "too short");
+    assert_string_equal(json_text_at(json.json, "schema"), "dpbench.plugins/1");
+    json_array_foreach(json_at(json.json, "plugins"), i, row)
+    {
+        bool broken = strstr(json_text_at(row, "path"), "comm_broken.so") != NULL;
+        assert_true(json_is_true(json_at(row, "usable")) != broken);
+        if (broken)
+            expect_part(json_text_at(row, "reason"), "too short");
+        n += broken;
+        if (strcmp(json_text_at(row, "name"), "ps_gpu") == 0) {
+            assert_string_equal(json_text_at(row, "runtime"), "any");
+            assert_string_equal(json_text_at(row, "hooks.0"), "needs");
+            n += 10;
+        }
+    }
+    assert_int_equal(n, 11);
+    command_free(&text);
+    command_free(&json);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+    unlink("comm_broken.so");
+}
+
+TEST(test_check_runs_nothing)
+{
+    struct command command;
+    struct traces before;
+    traces_take(&before, ".");
+    run(&command, 0, "check " RUN "run.results=res");
+    EXPECT_WORDS("dpbench", command.out, "tiny on synthetic, reference, shm; 2 workers",
+                 "batch 2 a worker, 4 in all", "1690 parameters", "16 steps an epoch",
+                 "memory: ", "MiB a worker");
+    assert_null(strstr(command.out, "SamplesPerSec"));
+    command_free(&command);
+    /* Every cell, also behind one that is refused. */
+    run(&command, 2, "check " RUN "sweep.run.precision=fp32,bf16,fp64");
+    EXPECT_WORDS("dpbench", command.out, "run.precision=fp32: ", "run.precision=bf16: refused: ",
+                 "run.precision=fp64: ", "plan: 2 cells, 3 repeats: 6 runs; 36 steps");
+    int n_lines = 0;
+    for (const char *c = command.out; *c != '\0'; c++)
+        n_lines += *c == '\n';
+    assert_int_equal(n_lines, 4); /* one a cell, and the plan */
+    command_free(&command);
+    /* What all cells have is said once. */
+    run(&command, 2, "check " RUN "run.precision=bf16 sweep.run.batch=2,4,8");
+    expect_part(command.out, "... and 2 more, for the same reason\n");
+    assert_null(strstr(strstr(command.err, "error: ") + 1, "error: "));
+    command_free(&command);
+    traces_expect_none(&before, "check", 0.5);
+    traces_free(&before);
+}
+
+TEST_MAIN(set_up, sandbox_teardown)

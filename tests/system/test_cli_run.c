@@ -1,0 +1,229 @@
+/*
+ * test_cli_run.c - what a run and a sweep print, and the document that scripts read.
+ */
+#include <dirent.h>
+#include <string.h>
+
+#include "lib/cli.h"
+#include "lib/datasets.h"
+
+static const char *last_line(const char *text)
+{
+    const char *line = text;
+    for (const char *at = text; *at; at++)
+        if (*at == '\n' && at[1])
+            line = at + 1;
+    return line;
+}
+
+TEST(test_table_for_people)
+{
+    struct command command;
+    run(&command, 0, RUN "eval.final=yes");
+    EXPECT_WORDS("dpbench", command.out, "strategy", "consistency: synchronous", "2 workers",
+                 "data_wait", "comm_exposed", "verification  pattern pass", "accuracy");
+    if (!has_line(last_line(command.out), "^SamplesPerSec: [0-9]+\\.[0-9]+ \\+- [0-9]+\\.[0-9]+ "
+                                          "\\(jitter [0-9]+\\.[0-9]+\\)$"))
+        fail_msg("the last line is '%s'", last_line(command.out));
+    command_free(&command);
+}
+
+/* clang-format off */
+/* Names that scripts count on, and the type of each: n(umber), s(tring), b(ool), a(rray), o(bject),
+ * 0 (null). */
+static const struct {
+    const char *path;
+    char type;
+} result_names[] = {
+    {"schema", 's'}, {"status", 's'}, {"error", '0'}, {"started", 's'},
+    {"warnings", 'a'}, {"load", 'o'},
+    {"config.run.workers.value", 'n'}, {"config.run.workers.origin", 's'},
+    {"config.comm.bucket.value", 'n'}, {"config.run.prove.value", 'b'},
+    {"world.workers", 'n'}, {"world.servers", 'n'}, {"world.learners", 'n'},
+    {"world.launcher", 's'}, {"world.oversubscribed", 'b'},
+    {"model.name", 's'}, {"model.parameters", 'n'}, {"model.macs_per_sample", 'n'},
+    {"strategy.name", 's'}, {"strategy.consistency", 's'},
+    {"batch.per_worker", 'n'}, {"batch.global", 'n'},
+    {"timing.warmup_steps", 'n'}, {"timing.steps", 'n'}, {"timing.steady", 'b'},
+    {"timing.warmup_step_ns", 'a'}, {"timing.ready", 'o'},
+    {"timing.step_ns", 'a'}, {"timing.step_ns.5", 'n'},
+    {"timing.samples_per_s.mean", 'n'}, {"timing.samples_per_s.median", 'n'},
+    {"timing.samples_per_s.p10", 'n'}, {"timing.samples_per_s.p90", 'n'},
+    {"timing.samples_per_s.ci95.0", 'n'}, {"timing.samples_per_s.ci95.1", 'n'},
+    {"timing.samples_per_s.jitter", 'n'}, {"timing.samples_per_s.uncertainty", 'n'},
+    {"timing.breakdown_ns.data_wait", 'n'}, {"timing.breakdown_ns.forward", 'n'},
+    {"timing.breakdown_ns.delay", 'n'},
+    {"timing.breakdown_ns.backward", 'n'}, {"timing.breakdown_ns.optimizer", 'n'},
+    {"timing.breakdown_ns.comm_exposed", 'n'}, {"timing.breakdown_ns.comm_hidden", 'n'},
+    {"timing.breakdown_ns.comm_wait_peer", 'n'},
+    {"comm.bytes_per_step", 'n'}, {"comm.codec", '0'}, {"loss.7", 'n'},
+    {"eval.0.step", 'n'}, {"eval.0.accuracy", 'n'}, {"eval.0.loss", 'n'},
+    {"verification.pattern", 's'}, {"verification.exchange", 's'}, {"verification.replicas", 's'},
+    {"machine", 'o'}, {"machine.usable_cores", 'n'}, {"machine.instructions", 'a'},
+    {"versions", 'o'}, {"versions.dpbench", 's'}, {"versions.build.flags", 's'},
+    {"versions.build.crc32", 's'}, {"versions.plugins.comm.file.path", 's'},
+    {"versions.plugins.comm.file.crc32", 's'}, {"versions.zlib.loaded", 's'},
+    {"versions.compiler", 's'}, {"versions.kernel", 's'}, {"versions.hwloc.built", 's'},
+    {"versions.jansson.loaded", 's'}, {"versions.plugins.comm.version", 's'},
+    {"invocation.command.1", 's'}, {"invocation.directory", 's'}, {"invocation.environment", 'o'},
+    {"inputs", 'o'},
+    {"ranks.0.pid", 'n'}, {"ranks.1.breakdown_ns", 'o'},
+};
+/* clang-format on */
+
+static char type_of(const json_t *value)
+{
+    return !value                   ? '-'
+           : json_is_number(value)  ? 'n'
+           : json_is_string(value)  ? 's'
+           : json_is_boolean(value) ? 'b'
+           : json_is_array(value)   ? 'a'
+           : json_is_object(value)  ? 'o'
+                                    : '0';
+}
+
+TEST(test_json_is_one_document)
+{
+    struct command command;
+    run(&command, 0, RUN "eval.final=yes run.prove=yes --json");
+    assert_non_null(command.json); /* of the whole of stdout: nothing else is there */
+    for (size_t i = 0; i < sizeof result_names / sizeof *result_names; i++) {
+        char type = type_of(json_at(command.json, result_names[i].path));
+        if (type != result_names[i].type)
+            fail_msg("%s is of type '%c', not '%c'", result_names[i].path, type,
+                     result_names[i].type);
+    }
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.result/1");
+    assert_string_equal(json_text_at(command.json, "status"), "ok");
+    assert_string_equal(json_text_at(command.json, "verification.exchange"), "pass");
+    assert_int_equal(json_array_size(json_at(command.json, "loss")), 8);
+    assert_int_equal(json_number_at(command.json, "timing.steps"), 6);
+    assert_string_equal(command.err, ""); /* no results directory: nothing to say */
+    command_free(&command);
+}
+
+TEST(test_origins)
+{
+    static const struct {
+        const char *path, *origin;
+    } rows[] = {{"config.run.workers.origin", "base.ini:3"},
+                {"config.comm.name.origin", "base.ini:17"},
+                {"config.run.batch.origin", "command line"},
+                {"config.run.seconds.origin", "command line"},
+                {"config.data.samples.origin", "base.ini:11"},
+                {"config.data.distinct.origin", "default"},
+                {"config.optimizer.momentum.origin", "default"}};
+    struct command command;
+    /* run.seconds takes the place of the file's run.steps */
+    run(&command, 0, RUN "run.batch=4 comm.bucket=1kB run.seconds=50ms --json");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(json_text_at(command.json, rows[i].path), rows[i].origin);
+    assert_true(json_is_null(json_at(command.json, "config.run.steps.value")));
+    assert_true(json_number_at(command.json, "config.run.seconds.value") == 0.05);
+    assert_int_equal(json_number_at(command.json, "config.comm.bucket.value"), 1000);
+    assert_int_equal(json_number_at(command.json, "batch.global"), 8);
+    command_free(&command);
+}
+
+/* More evaluations than a result has room for, in a run by time: it keeps those that it has. */
+TEST(test_evaluations_without_room)
+{
+    struct command command;
+    run(&command, 1,
+        RUN "run.workers=1 run.seconds=50 eval.every=1 data.test_samples=1 --output many.json");
+    expect_part(command.err, "more than 4096 evaluations in a run; make eval.every larger");
+    json_t *file = json_load_file("many.json", 0, NULL);
+    assert_string_equal(json_text_at(file, "status"), "failed");
+    assert_int_equal(json_array_size(json_at(file, "eval")), 4096);
+    json_decref(file);
+    command_free(&command);
+}
+
+/* Number of files in a directory whose name ends in .json. */
+static size_t count_results(const char *directory)
+{
+    size_t n = 0;
+    DIR *entries = opendir(directory);
+    for (struct dirent *entry; entries && (entry = readdir(entries));)
+        n += strstr(entry->d_name, ".json") != NULL;
+    if (entries)
+        closedir(entries);
+    return n;
+}
+
+/* Each run has a file of its own, also within a second; stderr says which. */
+TEST(test_results_are_kept)
+{
+    enum { N = 3 };
+    struct command command;
+    for (size_t i = 0; i < N; i++) {
+        run(&command, 0, RUN "run.results=kept/deep");
+        if (!has_line(command.err, "^result: kept/deep/run-shm-w2-[0-9TZ]+(-[0-9]+)?\\.json$"))
+            fail_msg("'%s'", command.err);
+        assert_int_equal(count_results("kept/deep"), i + 1);
+        command_free(&command);
+    }
+    run(&command, 0, RUN "--output kept/named.json --json");
+    json_t *file = json_load_file("kept/named.json", 0, NULL);
+    assert_true(json_equal(file, command.json));
+    assert_int_equal(count_results("kept/deep"), N);
+    json_decref(file);
+    command_free(&command);
+}
+
+/* ---- sweeps -------------------------------------------------------------------------------- */
+
+TEST(test_sweep)
+{
+    struct command command;
+    run(&command, 0,
+        RUN "sweep.comm.name=shm,replicated sweep.run.workers=1,2 sweep.repeats=2 "
+            "sweep.retry_disturbed=0 --json");
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.sweep/1");
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 8);
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 4);
+    assert_string_equal(json_text_at(command.json, "runs.7.schema"), "dpbench.result/1");
+    EXPECT_WORDS("dpbench", command.err, "[1/8] ", "[8/8] ", "samples/s");
+    command_free(&command);
+}
+
+/* An option that only one of the plugins has does not hinder the cells of the other; one that none
+ * has hinders all. */
+TEST(test_sweep_over_plugins_with_options)
+{
+    struct command command;
+    sandbox_write("plugins.ini", "[run]\nresults =\nbatch = 2\nsteps = 2\nwarmup_steps = 0\n"
+                                 "steady_limit_s = 0\n[model]\nname = tiny\n"
+                                 "[device]\nname = reference\nthreads = 1\n"
+                                 "[data]\nsamples = 64\npath = idx\n"
+                                 "[sweep]\ndata.name = synthetic, idx\nrepeats = 1\n");
+    dataset_idx("idx", 32, 8);
+    run(&command, 0, "-c plugins.ini --json");
+    assert_int_equal(json_number_at(command.json, "runs.0.config.data.samples.value") == 64 ||
+                         json_number_at(command.json, "runs.1.config.data.samples.value") == 64,
+                     true);
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
+    command_free(&command);
+    run(&command, 2, "check -c plugins.ini data.pth=idx");
+    EXPECT_WORDS("dpbench", command.out, "synthetic: refused: command line: unknown option 'pth'",
+                 "idx: refused: command line: unknown option 'pth'");
+    command_free(&command);
+    run(&command, 2, "check -c plugins.ini data.name=idx"); /* no axis any more */
+    expect_part(command.err, "unknown option 'samples'");
+    command_free(&command);
+}
+
+TEST(test_sweep_with_a_cell_that_fails)
+{
+    struct command command;
+    run(&command, 1, RUN "sweep.run.precision=fp32,bf16,fp64 sweep.repeats=1 --json");
+    assert_string_equal(json_text_at(command.json, "status"), "failed");
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 3);
+    assert_string_equal(json_text_at(command.json, "rows.0.status"), "ok");
+    assert_string_equal(json_text_at(command.json, "rows.1.status"), "failed");
+    assert_string_equal(json_text_at(command.json, "rows.2.status"), "ok");
+    expect_part(json_text_at(command.json, "rows.1.error"), "does not compute in bf16");
+    command_free(&command);
+}
+
+TEST_MAIN(set_up, sandbox_teardown)

@@ -1,0 +1,135 @@
+/*
+ * test_cli_signals.c - runs and sweeps that end early, by SIGINT, SIGTERM or SIGKILL.
+ */
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/cli.h"
+#include "lib/traces.h"
+
+/* Sends a signal to a run (or a sweep) that would last, after so long. */
+static void interrupt_after(double seconds, const char *arguments, int number, int exit_code,
+                            struct command *command)
+{
+    struct started started;
+    char program[4200], line[512];
+    const char *words[24] = {program};
+    size_t n = 1;
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    snprintf(line, sizeof line, RUN LAZY "--json run.seconds=60 %s", arguments);
+    for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
+        words[n++] = word;
+    command_start(&started, words, NULL);
+    usleep((useconds_t)(seconds * 1e6));
+    kill(started.pid, number);
+    double sent_s = now_s();
+    command_finish(&started, command, deadline_s);
+    if (command->exit_code != exit_code || now_s() - sent_s > 10.0)
+        fail_msg("%s: exit %d, not %d, after %.1f s\n%s", arguments, command->exit_code, exit_code,
+                 now_s() - sent_s, command->err);
+    assert_string_equal(json_text_at(command->json, "status"), "interrupted");
+}
+
+/* Within its steps: a start takes a tenth of the first time, but on a busy machine. */
+static void interrupt(const char *arguments, int number, int exit_code, struct command *command)
+{
+    double seconds = 0.7;
+    for (interrupt_after(seconds, arguments, number, exit_code, command);
+         seconds < 20 && !(json_number_at(command->json, "timing.steps") > 0);) {
+        command_free(command);
+        interrupt_after(seconds *= 3, arguments, number, exit_code, command);
+    }
+}
+
+TEST(test_interrupted)
+{
+    static const struct {
+        int number, exit_code;
+        const char *words;
+    } rows[] = {{SIGINT, 130, "interrupted by signal 2"}, {SIGTERM, 143, "by signal 15"}};
+    struct traces before;
+    traces_take(&before, ".");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        interrupt("", rows[i].number, rows[i].exit_code, &command);
+        expect_part(json_text_at(command.json, "error"), rows[i].words);
+        double steps = json_number_at(command.json, "timing.steps");
+        assert_true(steps > 0 &&
+                    json_array_size(json_at(command.json, "timing.step_ns")) == (size_t)steps);
+        assert_true(json_number_at(command.json, "timing.samples_per_s.mean") > 0);
+        assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
+        command_free(&command);
+    }
+    traces_expect_none(&before, "interrupted", 0.5);
+    traces_free(&before);
+}
+
+/* The runs that lie in a directory. */
+static int runs_in(const char *directory)
+{
+    char path[PATH_MAX];
+    int n = 0;
+    do
+        snprintf(path, sizeof path, "%s/%06d.json", directory, n + 1);
+    while (access(path, F_OK) == 0 && ++n > 0);
+    return n;
+}
+
+/* SIGKILL takes the run under way alone: the others are reported, and the sweep goes on. */
+TEST(test_killed_sweep)
+{
+    struct started started;
+    struct command command;
+    char program[4200], arguments[128];
+    const char *const words[] = {program,           "-c",
+                                 "base.ini",        "sweep.comm.name=shm,replicated",
+                                 "sweep.repeats=3", "sweep.retry_disturbed=0",
+                                 "run.seconds=0.4", "--output",
+                                 "killed.json",     NULL};
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    command_start(&started, words, NULL);
+    double begin_s = now_s();
+    while (runs_in("killed.json.runs") < 2 && now_s() - begin_s < deadline_s)
+        usleep(1000);
+    run(&command, 0, "report killed.json.runs"); /* while it runs */
+    EXPECT_WORDS("report", command.out, "samples/s", "interrupted: ");
+    command_free(&command);
+    kill(started.pid, SIGKILL);
+    command_finish(&started, &command, deadline_s);
+    command_free(&command);
+    assert_int_equal(access("killed.json", F_OK), -1);
+    int n = runs_in("killed.json.runs");
+    assert_true(n >= 2 && n < 6);
+    run(&command, 0, "report killed.json.runs");
+    EXPECT_WORDS("report", command.out, "samples/s", "interrupted: ");
+    command_free(&command);
+    run(&command, 0, "rerun killed.json.runs --resume --json --output whole_again.json");
+    snprintf(arguments, sizeof arguments, "%d of 6 runs are there, from killed.json.runs", n);
+    expect_part(command.err, arguments);
+    assert_string_equal(json_text_at(command.json, "status"), "ok");
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 6);
+    assert_int_equal(runs_in("whole_again.json.runs"), 6);
+    command_free(&command);
+    run(&command, 0, "compare whole_again.json whole_again.json.runs --json");
+    assert_int_equal(json_array_size(json_at(command.json, "differences")), 0);
+    assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
+    assert_int_equal(json_number_at(command.json, "rows.0.ratio"), 1);
+    command_free(&command);
+    assert_int_equal(mkdir("empty", 0777), 0);
+    EXPECT_ERROR(2, "report empty", "empty: no sweep.json in it");
+}
+
+TEST(test_interrupted_sweep)
+{
+    struct command command;
+    interrupt_after(0.7, "sweep.comm.name=shm,replicated", SIGINT, 130, &command);
+    assert_string_equal(json_text_at(command.json, "schema"), "dpbench.sweep/1");
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 1);
+    assert_string_equal(json_text_at(command.json, "runs.0.status"), "interrupted");
+    command_free(&command);
+}
+
+TEST_MAIN(set_up, sandbox_teardown)
