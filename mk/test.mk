@@ -60,7 +60,7 @@ $(call needing,stand-in): | $(if $(filter yes,$(HAVE_STAND_IN)),$(STAND_IN)) \
 $(call needing,cuda) $(call needing,nccl): TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
 $(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
-$(BUILD)/tests/test_cuda: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
+$(BUILD)/tests/test_cuda_memory: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 # The device as it is, with cuDNN as it is.
 $(BUILD)/tests/test_cudnn_plans: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices) $(lib_cuda)) \
 	$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.cu))

@@ -128,10 +128,7 @@ TEST(test_refusals)
     const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
-    const struct dpb_device_memory memory = {.weights = s.weights,
-                                             .gradients = s.gradients,
-                                             .state = s.state,
-                                             .statistics = s.statistics};
+    const struct dpb_device_memory memory = dpb_session_memory(&s);
     struct dpb_compile_args args = {
         .graph = s.graph, .batch = 2, .precision = DPB_PRECISION_FP64, .format = &s.format};
     void *program = NULL;

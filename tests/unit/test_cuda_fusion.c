@@ -78,10 +78,7 @@ static bool offered(dpb_precision precision)
     session_open(&block, precision, true, &s);
     options.fusion = asked;
     const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
-    const struct dpb_device_memory memory = {.weights = s.weights,
-                                             .gradients = s.gradients,
-                                             .state = s.state,
-                                             .statistics = s.statistics};
+    const struct dpb_device_memory memory = dpb_session_memory(&s);
     const struct dpb_compile_args args = {.graph = s.graph,
                                           .batch = s.batch.n,
                                           .precision = precision,
@@ -336,10 +333,7 @@ static void expect_refusal(const struct subject *subject, dpb_precision precisio
     set_options(FUSION_OFF, "no");
     session_open(subject, precision, true, &s);
     const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
-    const struct dpb_device_memory memory = {.weights = s.weights,
-                                             .gradients = s.gradients,
-                                             .state = s.state,
-                                             .statistics = s.statistics};
+    const struct dpb_device_memory memory = dpb_session_memory(&s);
     struct dpb_compile_args args = {.graph = s.graph,
                                     .batch = subject->batch,
                                     .precision = precision,

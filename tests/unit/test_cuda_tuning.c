@@ -1,0 +1,218 @@
+/* needs: cuda stand-in */
+/*
+ * test_cuda_tuning.c - device.tuning and device.workspace on a CUDA for tests: what is tried once,
+ * taken from the file, shared by processes, and refused.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "cuda_options.h"
+#include "lib/opcheck.h"
+#include "plugins/devices/cuda/plan.h"
+#include "plugins/devices/cuda/products.h"
+
+/* The options of a test; one that fails leaves them to the others. */
+static struct options tuned;
+
+static void tune_by(const char *path)
+{
+    tuned = defaults();
+    tuned.tuning = path;
+    session_options(&tuned);
+}
+
+static const char *cached(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", cache, name);
+    return path;
+}
+
+static off_t bytes_of(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 ? about.st_size : -1;
+}
+
+static void tune(const struct subject *subject)
+{
+    struct dpb_session s;
+    session_open(subject, DPB_PRECISION_FP32, true, &s);
+    session_close(&s);
+}
+
+/* What was tried once stands in the file and is not tried again; another batch is another key, and
+ * so is another layout; damage is no harm. What is taken from trials or from the file computes. */
+TEST(test_tuning)
+{
+    const char *path = cached("own");
+    tune_by(path);
+    struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    const off_t first = bytes_of(path);
+    assert_true(first > 0);
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    assert_int_equal(bytes_of(path), first);
+    subject.batch = 5;
+    tune(&subject);
+    assert_int_equal(bytes_of(path), 2 * first);
+    write_file(path, "stand-in\t1\tforward\nx\t\t\t", 22);
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    assert_int_equal(bytes_of(path), 22 + first);
+    tuned.tuning = "no";
+    tune(&subject);
+    assert_int_equal(bytes_of(path), 22 + first);
+    tuned.tuning = path;
+    tuned.layout = LAYOUT_NCHW;
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    const off_t both = bytes_of(path);
+    assert_true(both > 22 + first); /* products know of no layout */
+    tune(&subject);
+    assert_int_equal(bytes_of(path), both);
+    session_options(&untuned);
+}
+
+/* Lines of the file, and how many of them have the key of another: GPU, cuDNN, call and shapes. */
+static size_t count_lines(const char *path, size_t *repeated)
+{
+    enum { MOST = 256, BYTES = 256 };
+    static char lines[MOST][BYTES];
+    size_t n = 0;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    *repeated = 0;
+    while (n < MOST && fgets(lines[n], BYTES, file)) {
+        *strrchr(lines[n], '\t') = '\0';
+        *strrchr(lines[n], '\t') = '\0';
+        bool again = false;
+        for (size_t i = 0; i < n; i++)
+            again = again || strcmp(lines[i], lines[n]) == 0;
+        *repeated += again;
+        n++;
+    }
+    fclose(file);
+    return n;
+}
+
+/* 19 convolutions have 6 shapes: each is tried once. */
+TEST(test_equal_shapes)
+{
+    const char *path = cached("shapes");
+    tune_by(path);
+    const struct subject subject = {"resnet20", NULL, 8, 2, DPB_UINT8, DPB_CHW, NULL};
+    struct dpb_session s;
+    size_t repeated;
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    session_close(&s);
+    assert_true(count_lines(path, &repeated) > 6);
+    assert_int_equal(repeated, 0);
+    session_options(&untuned);
+}
+
+/* Opens a session with that file for tuning; every product has so many choices and has taken the
+ * one of that rank. */
+static void expect_products(const char *path, uint32_t n, int rank)
+{
+    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
+    struct dpb_session s;
+    unsigned products = 0;
+    tune_by(path);
+    tuned.workspace = 2000; /* few algorithms of convolutions to try */
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    const struct program *p = s.program;
+    for (uint32_t i = 0; i < s.graph->n_nodes; i++) {
+        for (int k = 0; k < 3; k++) {
+            const struct gemm *gemm = p->nodes[i].gemm[k];
+            if (!gemm)
+                continue;
+            assert_int_equal(gemm->n, n);
+            assert_int_equal(gemm->choices[gemm->taken].rank, rank);
+            products++;
+        }
+    }
+    assert_int_equal(products, 6);
+    session_close(&s);
+    session_options(&untuned);
+}
+
+/* Of what cuBLASLt offers and can be had the fastest is taken, and the file's the next time;
+ * untuned the first. */
+TEST(test_products)
+{
+    const char *path = cached("products");
+    setenv("DPB_STAND_IN_SLOW", "product", 1);
+    expect_products(path, 4, 3);
+    unsetenv("DPB_STAND_IN_SLOW");
+    const off_t bytes = bytes_of(path);
+    expect_products(path, 4, 3);
+    assert_int_equal(bytes_of(path), bytes);
+    expect_products("no", 1, 0);
+    const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    tune_by(path);
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    session_options(&untuned);
+}
+
+/* Two processes that begin at once to tune on one GPU: what one has tried the other takes. */
+TEST(test_shared_gpu)
+{
+    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
+    char path[128];
+    int go[2], status;
+    size_t repeated;
+    struct dpb_session s;
+    snprintf(path, sizeof path, "%s/shared", cache);
+    tune_by(path);
+    assert_int_equal(pipe(go), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        char byte;
+        bool told = read(go[0], &byte, 1) == 1;
+        session_open(&subject, DPB_PRECISION_FP32, true, &s);
+        session_close(&s);
+        _exit(told ? 0 : 1);
+    }
+    assert_int_equal(write(go[1], "", 1), 1);
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    session_close(&s);
+    session_options(&untuned);
+    close(go[0]);
+    close(go[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(count_lines(path, &repeated) > 10);
+    assert_int_equal(repeated, 0);
+}
+
+/* An algorithm that wants more than it may have is not taken; where none is left, that is said. */
+TEST(test_workspace)
+{
+    const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    struct dpb_session s;
+    tune_by("no");
+    tuned.workspace = 2000;
+    check_in(DPB_PRECISION_FP32, &subject, OPS);
+    tuned.workspace = 1;
+    session_options(&untuned);
+    session_open(&subject, DPB_PRECISION_FP32, true, &s);
+    const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
+    const struct dpb_device_memory memory = dpb_session_memory(&s);
+    const struct dpb_compile_args args = compile_args_of(&s);
+    void *device, *program = NULL;
+    expect_ok(s.ops->open(&tuned, &device_args, &device));
+    dpb_first_error_clear();
+    assert_int_equal(s.ops->compile(device, &args, &memory, &program), DPB_UNSUPPORTED);
+    assert_non_null(strstr(dpb_first_error(NULL), "device.workspace"));
+    assert_non_null(strstr(dpb_first_error(NULL), "'conv1'"));
+    s.ops->close(device);
+    session_close(&s);
+}
+
+TEST_MAIN(setup, teardown)
