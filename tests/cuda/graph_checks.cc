@@ -1,0 +1,387 @@
+/*
+ * graph_checks.cc - what the stand-in's graph API takes: tensors, operations and graphs that are as
+ * they should be, and for which there is an engine. Of what cuDNN's documentation has no engine for
+ * there is none here: statistics of bf16, and channels that do not fill 4 bytes. Nor is there one
+ * for sums that are not deterministic.
+ */
+#include <set>
+
+#include "graph_parts.h"
+
+namespace graphs
+{
+namespace
+{
+tensor read(const descriptor &d)
+{
+    return {&d,
+            d.get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE),
+            d.get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID),
+            d.get<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT),
+            d.attributes.count(CUDNN_ATTR_TENSOR_IS_VIRTUAL) &&
+                d.get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL),
+            d.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS)};
+}
+
+cudnnStatus_t check_tensor(const descriptor &d)
+{
+    const tensor t = read(d);
+    const std::vector<int64_t> n = t.dims, s = d.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    for (int64_t dim : n)
+        if (dim < 1)
+            return CUDNN_STATUS_BAD_PARAM;
+    if (t.align < 1 || (t.align & (t.align - 1)) != 0)
+        return CUDNN_STATUS_BAD_PARAM;
+    if (s != std::vector<int64_t>{n[1] * n[2] * n[3], 1, n[3] * n[1], n[1]})
+        return CUDNN_STATUS_NOT_SUPPORTED_LAYOUT;
+    return CUDNN_STATUS_SUCCESS;
+}
+} // namespace
+
+pattern read_pattern(const descriptor &graph)
+{
+    const auto ops = graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const descriptor &conv = *ops[0], &stats = *ops.back();
+    const descriptor &how = conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC);
+    return {read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X)),
+            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W)),
+            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y)),
+            read(stats.to(CUDNN_ATTR_OPERATION_GENSTATS_XDESC)),
+            read(stats.to(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC)),
+            read(stats.to(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC)),
+            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
+            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES),
+            ops.size() == 3};
+}
+
+bool is_gradient(const descriptor &graph)
+{
+    return graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS)[0]->type ==
+           CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
+}
+
+gradient read_gradient(const descriptor &graph)
+{
+    const auto ops = graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const descriptor &conv = *ops[0], &mask = *ops[1];
+    const descriptor &how = conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC);
+    return {read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY)),
+            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W)),
+            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX)),
+            read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
+            read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC)),
+            read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
+            read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)),
+            read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
+            read(ops[4]->to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)),
+            read(ops[4]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
+            read(ops[5]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
+            read(ops[2]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
+            read(ops[6]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
+            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
+            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)};
+}
+
+namespace
+{
+cudnnStatus_t check_how(const descriptor &d)
+{
+    const auto ones = std::vector<int64_t>{1, 1};
+    return d.get<cudnnDataType_t>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE) == CUDNN_DATA_FLOAT &&
+                   d.get<cudnnConvolutionMode_t>(CUDNN_ATTR_CONVOLUTION_CONV_MODE) ==
+                       CUDNN_CROSS_CORRELATION &&
+                   d.get<int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) == 2 &&
+                   d.all<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS) == ones &&
+                   d.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS) ==
+                       d.all<int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_BAD_PARAM;
+}
+
+/* x, y: of the side that is padded, and of the other. */
+cudnnStatus_t check_shapes(const tensor &x, const tensor &w, const tensor &y, const descriptor &how,
+                           float alpha, float beta)
+{
+    const auto pads = how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
+               strides = how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
+    if (x.dims[0] != y.dims[0] || x.dims[1] != w.dims[1] || y.dims[1] != w.dims[0] ||
+        alpha != 1.0f || beta != 0.0f)
+        return CUDNN_STATUS_BAD_PARAM;
+    for (int i = 0; i < 2; i++) {
+        const int64_t room = x.dims[2 + i] + 2 * pads[i] - w.dims[2 + i];
+        if (pads[i] < 0 || strides[i] < 1 || room < 0 || room / strides[i] + 1 != y.dims[2 + i])
+            return CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH;
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t check_convolution(const descriptor &d)
+{
+    return check_shapes(read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X)),
+                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W)),
+                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y)),
+                        d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC),
+                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA),
+                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA));
+}
+
+cudnnStatus_t check_convolution_data(const descriptor &d)
+{
+    return check_shapes(read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX)),
+                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W)),
+                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY)),
+                        d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC),
+                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA),
+                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA));
+}
+
+cudnnStatus_t check_pointwise(const descriptor &d)
+{
+    static const std::set<cudnnPointwiseMode_t> modes = {CUDNN_POINTWISE_IDENTITY,
+                                                         CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
+                                                         CUDNN_POINTWISE_RELU_BWD};
+    return modes.count(d.get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE)) &&
+                   d.get<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) == CUDNN_DATA_FLOAT
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+cudnnPointwiseMode_t mode_of(const descriptor &d)
+{
+    return d.to(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)
+        .get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+}
+
+/* A mode's operands are there, and no others; b may be one value a channel. */
+cudnnStatus_t check_pointwise_operation(const descriptor &d)
+{
+    const bool masks = mode_of(d) == CUDNN_POINTWISE_RELU_BWD,
+               alone = mode_of(d) == CUDNN_POINTWISE_IDENTITY;
+    if (d.has(CUDNN_ATTR_OPERATION_POINTWISE_YDESC) == masks ||
+        d.has(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC) != masks ||
+        d.has(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC) != masks ||
+        d.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC) != (!masks && !alone))
+        return CUDNN_STATUS_BAD_PARAM;
+    const auto dims = read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)).dims;
+    bool same = read(d.to(masks ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC
+                                : CUDNN_ATTR_OPERATION_POINTWISE_YDESC))
+                    .dims == dims;
+    if (masks)
+        same = same && read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC)).dims == dims;
+    else if (!alone) {
+        const auto b = read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)).dims;
+        same = same && (b == dims || b == std::vector<int64_t>{1, dims[1], 1, 1});
+    }
+    return same ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH;
+}
+
+cudnnStatus_t check_reduction(const descriptor &d)
+{
+    return d.get<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) == CUDNN_REDUCE_TENSOR_ADD &&
+                   d.get<cudnnDataType_t>(CUDNN_ATTR_REDUCTION_COMP_TYPE) == CUDNN_DATA_FLOAT &&
+                   d.has(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC) &&
+                   d.get<bool>(CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC)
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+cudnnStatus_t check_reduction_operation(const descriptor &d)
+{
+    const tensor x = read(d.to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC)),
+                 y = read(d.to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
+    return y.dims == std::vector<int64_t>{1, x.dims[1], 1, 1} && y.type == CUDNN_DATA_FLOAT
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_BAD_PARAM;
+}
+
+cudnnStatus_t check_statistics(const descriptor &d)
+{
+    const tensor x = read(d.to(CUDNN_ATTR_OPERATION_GENSTATS_XDESC));
+    const std::vector<int64_t> channels = {1, x.dims[1], 1, 1};
+    for (auto name :
+         {CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC}) {
+        const tensor t = read(d.to(name));
+        if (t.dims != channels || t.type != CUDNN_DATA_FLOAT)
+            return CUDNN_STATUS_BAD_PARAM;
+    }
+    return d.get<cudnnGenStatsMode_t>(CUDNN_ATTR_OPERATION_GENSTATS_MODE) ==
+                       CUDNN_GENSTATS_SUM_SQSUM &&
+                   d.get<cudnnDataType_t>(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC) ==
+                       CUDNN_DATA_FLOAT
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_BAD_PARAM;
+}
+
+bool is_operation(const descriptor &d, cudnnPointwiseMode_t mode, const descriptor *x,
+                  const descriptor *b)
+{
+    return mode_of(d) == mode && (!x || &d.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC) == x) &&
+           (!b ||
+            &d.to(mode == CUDNN_POINTWISE_RELU_BWD ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
+                                                   : CUDNN_ATTR_OPERATION_POINTWISE_BDESC) == b);
+}
+
+cudnnStatus_t check_gradient(const descriptor &d)
+{
+    static const cudnnBackendDescriptorType_t P = CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+                                              R = CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR;
+    static const cudnnBackendDescriptorType_t types[] = {P, R, P, P, P, R};
+    const auto ops = d.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    if (ops.size() != 7)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    for (size_t i = 1; i < 7; i++)
+        if (ops[i]->type != types[i - 1])
+            return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    if (mode_of(*ops[1]) != CUDNN_POINTWISE_RELU_BWD || mode_of(*ops[3]) != CUDNN_POINTWISE_SUB ||
+        mode_of(*ops[4]) != CUDNN_POINTWISE_MUL || mode_of(*ops[5]) != CUDNN_POINTWISE_MUL)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    const gradient g = read_gradient(d);
+    if (!is_operation(*ops[1], CUDNN_POINTWISE_RELU_BWD, nullptr, g.dx.desc) ||
+        &ops[2]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != g.dz.desc ||
+        !is_operation(*ops[4], CUDNN_POINTWISE_MUL, g.centered.desc, nullptr) ||
+        !is_operation(*ops[5], CUDNN_POINTWISE_MUL, g.dz.desc, g.normal.desc) ||
+        &ops[6]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != g.product.desc)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    std::set<int64_t> ids;
+    std::set<const descriptor *> all;
+    for (const tensor *t : g.virtuals()) {
+        if (!t->is_virtual || t->type != CUDNN_DATA_FLOAT)
+            return CUDNN_STATUS_BAD_PARAM;
+        ids.insert(t->id);
+        all.insert(t->desc);
+    }
+    for (const tensor *t : g.stored()) {
+        if (t->is_virtual)
+            return CUDNN_STATUS_BAD_PARAM;
+        ids.insert(t->id);
+        all.insert(t->desc);
+    }
+    for (const tensor *t : g.large())
+        if (t->dims != g.dx.dims)
+            return CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH;
+    for (const tensor *t : g.channels())
+        if (t->type != CUDNN_DATA_FLOAT || t->dims != std::vector<int64_t>{1, g.dx.dims[1], 1, 1})
+            return CUDNN_STATUS_BAD_PARAM;
+    return ids.size() == 13 && all.size() == 13 ? CUDNN_STATUS_SUCCESS
+                                                : CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
+}
+
+/* One descriptor a tensor: that is what connects operations. */
+cudnnStatus_t check_graph(const descriptor &d)
+{
+    const auto ops = d.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    if (!d.get<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE))
+        return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
+    if (is_gradient(d))
+        return check_gradient(d);
+    if (ops.size() < 2 || ops.size() > 3 ||
+        ops[0]->type != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
+        ops.back()->type != CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    const pattern p = read_pattern(d);
+    const descriptor *from = p.y.desc;
+    if (p.widened) {
+        if (ops[1]->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
+            mode_of(*ops[1]) != CUDNN_POINTWISE_IDENTITY ||
+            &ops[1]->to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC) != from)
+            return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+        from = &ops[1]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+    }
+    std::map<int64_t, const descriptor *> seen;
+    for (const tensor *t : {&p.x, &p.w, &p.y, &p.wide, &p.sum, &p.squares}) {
+        if (t->is_virtual != (p.widened && t == &p.wide))
+            return CUDNN_STATUS_BAD_PARAM;
+        if (seen.count(t->id) && seen[t->id] != t->desc)
+            return CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
+        seen[t->id] = t->desc;
+    }
+    return p.wide.desc == from && seen.size() == (p.widened ? 6 : 5) ? CUDNN_STATUS_SUCCESS
+                                                                     : CUDNN_STATUS_BAD_PARAM;
+}
+
+bool has_engines_of_gradient(const gradient &g)
+{
+    const size_t element = g.dy.type == CUDNN_DATA_FLOAT ? 4 : 2;
+    for (const tensor *t : {&g.w, &g.y, &g.dz, &g.x})
+        if (t->type != g.dy.type)
+            return false;
+    for (const tensor *t : g.stored())
+        if (t->align < 4)
+            return false;
+    return g.dy.dims[1] * element % 4 == 0 && g.dx.dims[1] * element % 4 == 0;
+}
+
+bool has_engines(const descriptor &graph)
+{
+    if (is_gradient(graph))
+        return has_engines_of_gradient(read_gradient(graph));
+    const pattern p = read_pattern(graph);
+    const size_t element = p.x.type == CUDNN_DATA_FLOAT ? 4 : 2;
+    const bool types = p.x.type == p.w.type && p.x.type == p.y.type &&
+                       p.wide.type != CUDNN_DATA_BFLOAT16 &&
+                       (!p.widened || p.wide.type == CUDNN_DATA_FLOAT);
+    return types && p.x.dims[1] * element % 4 == 0 && p.y.dims[1] * element % 4 == 0 &&
+           p.x.align >= 4 && p.w.align >= 4 && p.y.align >= 4;
+}
+
+cudnnStatus_t check_heuristic(const descriptor &d)
+{
+    return has_engines(d.to(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH))
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+}
+
+cudnnStatus_t check_plan(descriptor &d)
+{
+    const descriptor &config = d.to(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+    if (config.engine == BROKEN)
+        return CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING;
+    d.engine = config.engine;
+    d.graph = config.graph;
+    d.get<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE)->plans++;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t check_pack(const descriptor &d)
+{
+    return d.all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS).size() ==
+                   d.all<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS).size()
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_BAD_PARAM;
+}
+} // namespace
+
+cudnnStatus_t check(descriptor &d)
+{
+    switch (d.type) {
+    case CUDNN_BACKEND_TENSOR_DESCRIPTOR:
+        return check_tensor(d);
+    case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR:
+        return check_how(d);
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+        return check_convolution(d);
+    case CUDNN_BACKEND_POINTWISE_DESCRIPTOR:
+        return check_pointwise(d);
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+        return check_pointwise_operation(d);
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+        return check_convolution_data(d);
+    case CUDNN_BACKEND_REDUCTION_DESCRIPTOR:
+        return check_reduction(d);
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+        return check_reduction_operation(d);
+    case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
+        return check_statistics(d);
+    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
+        return check_graph(d);
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
+        return check_heuristic(d);
+    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
+        return check_plan(d);
+    case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR:
+        return check_pack(d);
+    default:
+        return CUDNN_STATUS_BAD_PARAM;
+    }
+}
+} // namespace graphs

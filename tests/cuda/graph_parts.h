@@ -1,0 +1,106 @@
+/*
+ * graph_parts.h - what the files of the stand-in's graph API share: descriptors, and the two graphs
+ * that there are, read from them.
+ */
+#ifndef DPB_TESTS_CUDA_GRAPH_PARTS_H
+#define DPB_TESTS_CUDA_GRAPH_PARTS_H
+
+#include <map>
+#include <vector>
+
+#include "cudnn_parts.h"
+
+namespace graphs
+{
+struct descriptor {
+    cudnnBackendDescriptorType_t type;
+    bool final = false;
+    std::map<int, std::vector<unsigned char>> attributes;
+    int engine = -1;                   /* of configurations, engines and plans */
+    const descriptor *graph = nullptr; /* of these: what is computed */
+
+    template <typename T> std::vector<T> all(cudnnBackendAttributeName_t name) const
+    {
+        const std::vector<unsigned char> &raw = attributes.at(name);
+        std::vector<T> values(raw.size() / sizeof(T));
+        memcpy(values.data(), raw.data(), raw.size());
+        return values;
+    }
+    template <typename T> T get(cudnnBackendAttributeName_t name) const
+    {
+        T value;
+        memcpy(&value, attributes.at(name).data(), sizeof value);
+        return value;
+    }
+    const descriptor &to(cudnnBackendAttributeName_t name) const
+    {
+        return *get<const descriptor *>(name);
+    }
+    bool has(cudnnBackendAttributeName_t name) const
+    {
+        return attributes.count(name) > 0;
+    }
+};
+
+struct tensor {
+    const descriptor *desc;
+    cudnnDataType_t type;
+    int64_t id, align;
+    bool is_virtual;
+    std::vector<int64_t> dims;
+    size_t count() const
+    {
+        return (size_t)(dims[0] * dims[1] * dims[2] * dims[3]);
+    }
+};
+
+/* A convolution and the statistics of its result, by way of `wide` where that has another type. */
+struct pattern {
+    tensor x, w, y, wide, sum, squares;
+    std::vector<int64_t> pads, strides;
+    bool widened;
+};
+
+/* A convolution by its input, whose result is masked by y and stored as dz; the sums of dz, and of
+ * dz times x less the mean times the inverse. */
+struct gradient {
+    tensor dy, w, dx, y, dz, x, mean, centered, inverse, normal, product, sum, products;
+    std::vector<int64_t> pads, strides;
+
+    std::vector<const tensor *> virtuals() const
+    {
+        return {&dx, &centered, &normal, &product};
+    }
+    std::vector<const tensor *> large() const
+    {
+        return {&y, &dz, &x, &dx, &centered, &normal, &product};
+    }
+    std::vector<const tensor *> channels() const
+    {
+        return {&mean, &inverse, &sum, &products};
+    }
+    std::vector<const tensor *> stored() const
+    {
+        return {&dy, &w, &y, &dz, &x, &mean, &inverse, &sum, &products};
+    }
+};
+
+/* In the order of heuristic A: not deterministic; of which no plan can be made; tensor cores;
+ * adding in the narrow type; without tensor cores. Then the fallback: likewise, with more to
+ * work with. */
+enum { RANDOM, BROKEN, TENSOR, ROUGH, PLAIN, ENGINES_OF_A, LARGE = ENGINES_OF_A, ENGINES };
+
+/* graph_checks.cc: of descriptors that have all their attributes. */
+pattern read_pattern(const descriptor &graph);
+bool is_gradient(const descriptor &graph);
+gradient read_gradient(const descriptor &graph);
+/* Whether cudnnBackendFinalize takes it; a plan takes its engine and graph over. */
+cudnnStatus_t check(descriptor &d);
+
+/* graph_compute.cc: by the tensors' ids, where they lie. The sums are of what is stored. */
+typedef std::map<int64_t, void *> places;
+void compute(const pattern &p, int engine, const places &at);
+void compute(const gradient &g, int engine, const places &at);
+} // namespace graphs
+
+#endif
