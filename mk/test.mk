@@ -200,7 +200,7 @@ $(BUILD)/tests/plugins/device_timed.so $(BUILD)/tests/plugins/device_copies.so: 
 
 STAND_IN_CXXFLAGS = $(PLUGIN_CXXFLAGS) $(UNHARDEN) -DDPB_KERNELS_ON_HOST -D__shared__=static -ffp-contract=off -Itests/cuda $(CUDA_CFLAGS)
 # Plugins share the runtime, as they share CUDA's.
-STAND_IN_LIB_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,runtime.o memory.o)
+STAND_IN_LIB_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,runtime.o devices.o blocks.o memory.o)
 $(STAND_IN_LIB_OBJ): STAND_IN_CXXFLAGS += -fvisibility=default
 $(BUILD)/obj/tests/cuda/%.o: tests/cuda/%.cc
 	@echo "  CXX   $<"

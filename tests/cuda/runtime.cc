@@ -11,7 +11,6 @@
  * order of none that is here, and not there before somebody waits for the GPU. Several threads may
  * call: one at a time is served.
  *
- * DPB_STAND_IN_DEVICES: how many GPUs there are (2).
  * DPB_STAND_IN_TRACE=FILE: launches of graphs, copies between GPUs, NCCL's collectives as they are
  * called, and calls that wait or look, one a line.
  * DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
@@ -19,16 +18,13 @@
  */
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <deque>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
-#include <setjmp.h>
 #include <thread>
-#include <ucontext.h>
 #include <unistd.h>
 #include <vector>
 
@@ -669,199 +665,4 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     push(stream, {op::GRAPH, nullptr, nullptr, 0, nullptr, nullptr, launch});
     return cudaSuccess;
 }
-
-/* ---- the rest ------------------------------------------------------------------------------ */
-
-cudaError_t cudaGetLastError(void)
-{
-    cudaError_t code = last_error;
-    last_error = cudaSuccess;
-    return code;
-}
-
-cudaError_t cudaPeekAtLastError(void)
-{
-    return last_error;
-}
-
-const char *cudaGetErrorName(cudaError_t code)
-{
-    return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
-           : code == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress"
-                                             : "cudaErrorOfTheStandIn";
-}
-
-const char *cudaGetErrorString(cudaError_t code)
-{
-    return code == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
-                                           : "an error of the stand-in";
-}
-
-cudaError_t cudaGetDeviceCount(int *n)
-{
-    *n = (int)setting("DPB_STAND_IN_DEVICES", 2);
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *about, int id)
-{
-    *about = cudaDeviceProp();
-    about->uuid.bytes[0] = (char)(id + 1);
-    snprintf(about->name, sizeof about->name, "stand-in");
-    size_t free_bytes;
-    cudaMemGetInfo(&free_bytes, &about->totalGlobalMem);
-    about->major = 9;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int id)
-{
-    snprintf(text, (size_t)bytes, "0000:%02x:00.0", id);
-    return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int id)
-{
-    if (id >= setting("DPB_STAND_IN_DEVICES", 2))
-        return cudaErrorInvalidDevice;
-    current_device = id;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDevice(int *id)
-{
-    *id = current_device;
-    return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
-
-/* In place of lib/cuda/driver.c: nothing is missing. */
-const char *cuda_driver_missing(int)
-{
-    return nullptr;
-}
-}
-
-/* ---- threads ------------------------------------------------------------------------------- */
-
-uint3 threadIdx, blockIdx;
-dim3 blockDim, gridDim;
-
-namespace
-{
-enum { STACK_BYTES = 1 << 16 };
-
-/* A fiber's first entry is by ucontext. Later switches are by jumps: swapcontext saves the mask of
- * signals by a system call, and took a third of the tests' time. */
-struct fiber {
-    ucontext_t context;
-    jmp_buf at;
-    uint3 thread;
-    bool begun = false, done = false;
-    std::vector<char> stack = std::vector<char>(STACK_BYTES);
-};
-
-std::vector<fiber> fibers;
-jmp_buf scheduler;
-fiber *running;
-const std::function<void()> *body;
-
-void leave()
-{
-    if (_setjmp(running->at) == 0)
-        _longjmp(scheduler, 1);
-}
-
-/* A fiber outlives its thread: it goes round for the thread of this number in the next block. */
-void enter()
-{
-    for (;;) {
-        (*body)();
-        running->done = true;
-        leave();
-    }
-}
-
-void resume()
-{
-    if (_setjmp(scheduler) != 0)
-        return;
-    if (running->begun)
-        _longjmp(running->at, 1);
-    running->begun = true;
-    setcontext(&running->context);
-}
-
-void for_blocks(dim3 grid, const std::function<void()> &one)
-{
-    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++) {
-        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++) {
-            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
-                one();
-        }
-    }
-}
-
-void start(fiber &one, unsigned number)
-{
-    one.thread = {number % blockDim.x, number / blockDim.x, 0};
-    one.done = false;
-    if (one.begun)
-        return;
-    getcontext(&one.context);
-    one.context.uc_stack.ss_sp = one.stack.data();
-    one.context.uc_stack.ss_size = STACK_BYTES;
-    one.context.uc_link = nullptr;
-    makecontext(&one.context, enter, 0);
-}
-
-void run_block()
-{
-    const unsigned n = blockDim.x * blockDim.y;
-    for (unsigned i = 0; i < n; i++)
-        start(fibers[i], i);
-    for (bool going = true; going;) {
-        going = false;
-        for (unsigned i = 0; i < n; i++) {
-            running = &fibers[i];
-            if (running->done)
-                continue;
-            threadIdx = running->thread;
-            resume();
-            going = going || !running->done;
-        }
-    }
-}
-} // namespace
-
-void __syncthreads()
-{
-    leave();
-}
-
-void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread)
-{
-    gridDim = grid;
-    blockDim = block;
-    for_blocks(grid, [&] {
-        for (unsigned i = 0; i < block.x * block.y; i++) {
-            threadIdx = {i % block.x, i / block.x, 0};
-            thread();
-        }
-    });
-}
-
-void stand_in_blocks(dim3 grid, dim3 block, const std::function<void()> &thread)
-{
-    gridDim = grid;
-    blockDim = block;
-    body = &thread;
-    if (fibers.size() < block.x * block.y)
-        fibers.resize(block.x * block.y);
-    for_blocks(grid, run_block);
 }
