@@ -25,6 +25,7 @@ struct form {
     const char *memory; /* what test_checked is told */
     bool library;       /* of NCCL's sums; reaches other machines */
     bool machines;      /* its workers are told that they are on two, if there are two */
+    bool sharded;
 };
 
 static const struct form forms[] = {
@@ -48,6 +49,13 @@ static const struct form forms[] = {
      .label = "nccl",
      .memory = "MiB of arenas on each worker's device",
      .library = true},
+    {.settings = "comm.name=nccl comm.host_ids=rank comm.shard=optimizer",
+     .mutant = "comm.name=mutant_nccl comm.host_ids=rank comm.shard=optimizer",
+     .label = "nccl, sharded",
+     .gives_weights = true,
+     .memory = "MiB of arenas on each worker's device",
+     .library = true,
+     .sharded = true},
     {.settings = "comm.name=hierarchical comm.inside=nccl",
      .mutant = "comm.name=mutant_hierarchical comm.inside=nccl",
      .label = "hierarchical, NCCL inside",
@@ -427,27 +435,35 @@ enum { N_MUTANTS = sizeof mutants / sizeof *mutants };
 
 #define MUTANT TERMS "%s comm.bucket=296 run.prove=yes "
 
+/* With shards the others get the last worker's wrong update: replicas are equal, and wrong. */
+static const char *caught_by_of(const struct form *form, const struct mutant *mutant)
+{
+    const bool given = form->sharded && strstr(mutant->mutation, "replica_diverges");
+    return given ? "after" : mutant->caught_by;
+}
+
 static void expect_caught(const struct form *form, const struct mutant *mutant,
                           const struct training *right)
 {
     struct training training;
     struct weights_difference worst;
+    const char *caught_by = caught_by_of(form, mutant);
     char path[64];
     train_anyway(&training, MUTANT "%s comm.mutation=%s", workers_on(form, 3), form->mutant,
                  mutant->mutation);
     bool ran = training.command.exit_code == 0;
     bool same = ran && weights_agree(&training.weights, &right->weights, NULL, 0.0, &worst);
-    bool caught = ran ? !mutant->caught_by || !mutant->caught_by[0] : mutant->caught_by != NULL;
+    bool caught = ran ? !caught_by || !caught_by[0] : caught_by != NULL;
     if (caught && !ran) {
-        snprintf(path, sizeof path, "verification.%s", mutant->caught_by);
+        snprintf(path, sizeof path, "verification.%s", caught_by);
         caught = training.command.exit_code == EXIT_VERIFICATION &&
                  strcmp(json_text_at(training.command.json, path), "fail") == 0;
     } else if (caught) {
-        caught = same == (mutant->caught_by != NULL);
+        caught = same == (caught_by != NULL);
     }
     if (!caught)
         fail_msg("%s\nis to be caught by %s; exit code %d, weights %s: %s", training.settings,
-                 !mutant->caught_by ? "its weights" : mutant->caught_by, training.command.exit_code,
+                 !caught_by ? "its weights" : caught_by, training.command.exit_code,
                  same ? "are right" : "differ", training.command.err);
     training_free(&training);
 }

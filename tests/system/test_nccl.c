@@ -341,6 +341,10 @@ TEST(test_refusals)
     expect_refused("run.comm_cores=1", (const char *const[]){"run.comm_cores", "nccl", NULL});
     expect_refused("run.servers=1", (const char *const[]){"run.servers", "nccl", NULL});
     expect_refused("run.mode=forward", (const char *const[]){"run.mode", "nccl", NULL});
+    expect_refused("optimizer.clip_norm=1",
+                   (const char *const[]){"optimizer.clip_norm", "norms", "memory of device", NULL});
+    expect_refused("comm.shard=optimizer optimizer.name=lars",
+                   (const char *const[]){"'lars' takes norms", "memory of device", NULL});
     expect_refused("comm.min_ctas=3 comm.max_ctas=2",
                    (const char *const[]){"comm.min_ctas = 3", "comm.max_ctas = 2", NULL});
     expect_refused("comm.max_ctas=65", (const char *const[]){"max_ctas", "64", NULL});
@@ -416,33 +420,40 @@ CASE(test_ranks_that_differ)
     command_free(&command);
 }
 
-/* `dpbench comm` with arenas on the GPU: all elements of all exchanges are right, in place; and
- * sums that are wrong are found. */
+/* `dpbench comm` with arenas on the GPU: all elements of all exchanges are right, in place, or of
+ * shards in the weights; and sums that are wrong, or that do not come back, are found. */
 CASE(test_alone)
 {
-    static const char arguments[] = "comm -c %s/empty.ini --json run.results=%s/results " NCCL
+    static const char arguments[] = "comm -c %s/empty.ini --json run.results=%s/results %s"
                                     "run.workers=2 comm.bucket=10kB comm.gradient=bf16 "
                                     "comm_test.sizes=8,30kB comm_test.iterations=4";
-    struct command command;
+    static const struct {
+        const char *strategy, *mistake;
+        bool in_place;
+    } rows[] = {
+        {NCCL, "one_element:2", true}, {SHARDS, "one_element:2", false}, {SHARDS, "kept:2", false}};
     char path[128];
     snprintf(path, sizeof path, "%s/empty.ini", cache);
     write_file(path, "", 0);
-    dpbench(&command, 60.0, arguments, cache, cache);
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "points.%d.in_place", i);
-        assert_true(json_is_true(json_at(command.json, path)));
-        snprintf(path, sizeof path, "points.%d.wrong", i);
-        assert_true(json_number_at(command.json, path) == 0);
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        struct command command;
+        dpbench(&command, 60.0, arguments, cache, cache, rows[row].strategy);
+        if (command.exit_code != 0)
+            fail_msg("exit code %d: %s", command.exit_code, command.err);
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof path, "points.%d.in_place", i);
+            assert_true(json_is_true(json_at(command.json, path)) == rows[row].in_place);
+            snprintf(path, sizeof path, "points.%d.wrong", i);
+            assert_true(json_number_at(command.json, path) == 0);
+        }
+        command_free(&command);
+        setenv("DPB_STAND_IN_NCCL_WRONG", rows[row].mistake, 1);
+        dpbench(&command, 60.0, arguments, cache, cache, rows[row].strategy);
+        unsetenv("DPB_STAND_IN_NCCL_WRONG");
+        if (command.exit_code != 3 || !strstr(command.err, "the strategy does not compute the sum"))
+            fail_msg("%s: exit code %d: %s", rows[row].mistake, command.exit_code, command.err);
+        command_free(&command);
     }
-    command_free(&command);
-    setenv("DPB_STAND_IN_NCCL_WRONG", "one_element:2", 1);
-    dpbench(&command, 60.0, arguments, cache, cache);
-    unsetenv("DPB_STAND_IN_NCCL_WRONG");
-    if (command.exit_code != 3 || !strstr(command.err, "the strategy does not compute the sum"))
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
-    command_free(&command);
 }
 
 /* ---- faults ---------------------------------------------------------------------------------- */
