@@ -24,7 +24,7 @@
 #define CLASS_TOP UINT32_MAX
 #define LABEL_ELEMENT UINT32_MAX
 
-enum { GRID = 8, MAX_CLASSES = 1 << 30 };
+enum { GRID = 8, PAD = 8, MAX_CLASSES = 1 << 30 };
 enum { DEFAULT_TRAIN_BYTES = 16 << 20, DEFAULT_TEST_BYTES = 8 << 20 };
 
 static const struct dpb_host *host;
@@ -108,23 +108,33 @@ DPB_CLONES static void floats_of(const uint32_t *words, const uint8_t *bits, uin
         out[i] = (float)bits[i] + 3.0f * dpb_random_uniform(words[i]) - 2.0f;
 }
 
-/* The pattern's bit of every pixel of one channel. */
+/* The first of `pixels` pixels that shows `cell` of the grid, or a cell behind it. */
+static uint32_t first_pixel(uint32_t cell, uint32_t pixels)
+{
+    return (uint32_t)(((uint64_t)cell * pixels + GRID - 1) / GRID);
+}
+
+/* The pattern's bit of every pixel of one channel. Whole words fill a cell of a row: the last one
+ * may reach up to PAD bytes beyond the cell. The next cell, written later, corrects them. */
 static void draw_pattern(uint64_t pattern, struct dpb_shape shape, uint8_t *bits)
 {
-    uint64_t drawn = GRID; /* row of the grid that the last row of pixels shows: none yet */
-    for (uint32_t y = 0; y < shape.h; y++, bits += shape.w) {
-        uint64_t cell = (uint64_t)y * GRID / shape.h;
-        if (cell == drawn) {
-            memcpy(bits, bits - shape.w, shape.w);
-            continue;
+    uint32_t left[GRID + 1];
+    for (uint32_t x = 0; x <= GRID; x++)
+        left[x] = first_pixel(x, shape.w);
+    for (uint32_t y = 0; y < GRID; y++) {
+        uint32_t top = first_pixel(y, shape.h), bottom = first_pixel(y + 1, shape.h);
+        for (uint32_t line = top; line < bottom; line++) {
+            uint8_t *row = bits + (size_t)line * shape.w;
+            for (uint32_t x = 0; x < GRID; x++) {
+                uint64_t word = (pattern >> (y * GRID + x) & 1) * UINT64_C(0x0101010101010101);
+                for (uint32_t at = left[x]; at < left[x + 1]; at += sizeof word)
+                    memcpy(row + at, &word, sizeof word);
+            }
         }
-        for (uint32_t x = 0; x < shape.w; x++)
-            bits[x] = pattern >> (cell * GRID + (uint64_t)x * GRID / shape.w) & 1;
-        drawn = cell;
     }
 }
 
-/* One sample, in CHW order. `bits` is room for its elements. */
+/* One sample, in CHW order. `bits` is room for its elements and PAD more. */
 static void generate(const struct synthetic *source, uint32_t number, int32_t label, uint8_t *bits,
                      void *sample)
 {
@@ -152,7 +162,8 @@ static dpb_status fill_pool(const struct synthetic *source, struct pool *pool, u
                           "memory: make it smaller",
                           pool->n, source->sample_bytes);
     size_t label_bytes = (size_t)pool->n * sizeof *pool->labels;
-    uint8_t *samples = host->alloc((size_t)bytes), *bits = host->alloc(source->sample_bytes);
+    size_t bits_bytes = source->sample_bytes + PAD;
+    uint8_t *samples = host->alloc((size_t)bytes), *bits = host->alloc(bits_bytes);
     int32_t *labels = host->alloc(label_bytes);
     bool made = samples && bits && labels;
     for (uint64_t i = 0; i < pool->n && made; i++) {
@@ -160,7 +171,7 @@ static dpb_status fill_pool(const struct synthetic *source, struct pool *pool, u
         labels[i] = label_of(source->seed, number, source->info.nclass);
         generate(source, number, labels[i], bits, samples + i * source->sample_bytes);
     }
-    host->release(bits, source->sample_bytes);
+    host->release(bits, bits_bytes);
     if (!made) {
         host->release(samples, (size_t)bytes);
         host->release(labels, label_bytes);

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "data_source.h"
+#include "dpbench/random.h"
 
 static const struct dpb_data_request digits = {.shape = {1, 28, 28}, .nclass = 10, .seed = 5};
 static const struct dpb_data_request photos = {.shape = {3, 224, 224}, .nclass = 1000, .seed = 5};
@@ -102,6 +103,31 @@ TEST(test_a_pure_function_of_seed_and_sample)
     source_close(&a);
     source_close(&b);
     source_close(&c);
+}
+
+/* The formula at the head of the plugin, element by element, also where cells have no pixel. */
+TEST(test_every_element_is_the_formula)
+{
+    static const struct dpb_shape shapes[] = {{3, 9, 9}, {2, 3, 5}, {1, 28, 28}, {2, 17, 70}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const struct dpb_data_request request = {.shape = shapes[i], .nclass = 5, .seed = 11};
+        struct source source = open_with(&request, "data.distinct=3", "data.type=fp32");
+        uint32_t w = shapes[i].w, h = shapes[i].h;
+        for (uint32_t number = 0; number < 3; number++) {
+            int32_t label;
+            float *values = sample_of(&source, DPB_TRAIN, number, &label);
+            for (uint32_t k = 0; k < shapes[i].c * h * w; k++) {
+                uint32_t y = k / w % h * 8 / h, x = k % w * 8 / w;
+                struct dpb_random4 bits = dpb_random(
+                    11, DPB_STREAM_SYNTHETIC, UINT32_MAX - (uint32_t)label, k / (h * w), 0, 0);
+                struct dpb_random4 u = dpb_random(11, DPB_STREAM_SYNTHETIC, number, k / 4, 0, 0);
+                float p = (float)(bits.v[y / 4] >> (y % 4 * 8 + x) & 1);
+                assert_true(values[k] == p + 3.0f * dpb_random_uniform(u.v[k % 4]) - 2.0f);
+            }
+            free(values);
+        }
+        source_close(&source);
+    }
 }
 
 TEST(test_normalised_in_both_types)
