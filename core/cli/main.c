@@ -110,8 +110,9 @@ static dpb_status refuse_command(const struct dpb_command *run, const char *word
     if (hint)
         return dpb_usage_error(run, "'%s' is no command: did you mean '%s %s'?", word, hint, word);
     const char *near = dpb_did_you_mean(word, names);
-    return dpb_usage_error(run, "unknown command '%s'%s%s%s", word, near ? "; did you mean '" : "",
-                           near ? near : "", near ? "'?" : "");
+    if (near)
+        return dpb_usage_error(run, "unknown command '%s'; did you mean '%s'?", word, near);
+    return dpb_usage_error(run, "unknown command '%s'; an experiment is run by 'run NAME'", word);
 }
 
 static dpb_status rank_config(struct dpb_config *config)

@@ -369,6 +369,7 @@ static const struct row place_rows[] = {
     {"-c", {"-c needs a file", "usage: "}},
     {"run", {"give -c FILE.ini", "usage: "}},
     {"", {"nothing to do", "usage: "}},
+    {"quickstart", {"unknown command 'quickstart'", "is run by 'run NAME'", "usage: "}},
     {"chek -c base.ini", {"unknown command 'chek'", "did you mean 'check'?", "usage: "}},
     {"check -c base.ini --json", {"unknown option '--json'", "usage: "}},
     {"plugins --jsn", {"unknown argument '--jsn'", "usage: "}},
