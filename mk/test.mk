@@ -76,6 +76,9 @@ $(BUILD)/tests/test_cuda_driver: $(BUILD)/obj/plugins/lib/cuda/driver.o
 # Its clock stands still at times.
 $(BUILD)/tests/test_links: TEST_LIBS += -Wl,--wrap=dpb_now_ns
 
+# Its peers close while they are read.
+$(BUILD)/tests/test_world: TEST_LIBS += -Wl,--wrap=recvmsg
+
 # It measures by a program of bench.
 $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 

@@ -312,7 +312,9 @@ static dpb_status exchange_round(struct exchange *exchange, struct pollfd *fds)
         struct link *link = &exchange->links[i];
         if (link->fd < 0)
             continue;
-        if (!link->received)
+        /* Only what poll has seen: Linux looks at the queue first and at the peer's closing after,
+         * so that a read at any time may say "closed" beside a hello that has just come. */
+        if (fds[i].revents != 0)
             DPB_TRY(receive_hello(exchange, link));
         if (link->fd >= 0 && link->rank != UINT32_MAX && !link->sent)
             DPB_TRY(send_hello(exchange, link));
