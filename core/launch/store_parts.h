@@ -23,7 +23,8 @@ struct store_entry {
     uint32_t rank; /* that put it */
     void *value;
     uint32_t bytes;
-    uint8_t *arrived; /* by rank */
+    uint32_t n_coming; /* to the barrier: the ranks below */
+    uint8_t *arrived;  /* by rank */
 };
 
 struct store_waiter {

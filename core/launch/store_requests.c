@@ -16,7 +16,7 @@
 enum { TEXT_BYTES = 512, MAX_OUTPUT = 64 << 20 };
 
 static const char no_memory[] = "the launcher is out of memory";
-/* Of a barrier, by DPB_PEER: what ended the job is what that rank says. */
+/* Answers a rank at a barrier, as DPB_PEER: the cause is said by the rank that left. */
 static const char left_before[] = "barrier '%s': rank %u left the job before it came";
 
 /* ---- connections ---------------------------------------------------------------------------- */
@@ -300,7 +300,7 @@ static void request_take(const struct request *request)
 /* The first rank that left the job without coming to the barrier, UINT32_MAX: none. */
 static uint32_t barrier_gone(const struct dpb_store_server *server, const struct store_entry *entry)
 {
-    for (uint32_t rank = 0; rank < server->n_ranks; rank++)
+    for (uint32_t rank = 0; rank < entry->n_coming; rank++)
         if (!entry->arrived[rank] && server->connections[rank].gone)
             return rank;
     return UINT32_MAX;
@@ -308,7 +308,7 @@ static uint32_t barrier_gone(const struct dpb_store_server *server, const struct
 
 static bool all_arrived(const struct dpb_store_server *server, const struct store_entry *entry)
 {
-    for (uint32_t rank = 0; rank < server->n_ranks; rank++)
+    for (uint32_t rank = 0; rank < entry->n_coming; rank++)
         if (!entry->arrived[rank] && !server->connections[rank].lost)
             return false;
     return true;
@@ -317,11 +317,21 @@ static bool all_arrived(const struct dpb_store_server *server, const struct stor
 static void request_barrier(const struct request *request)
 {
     struct dpb_store_server *server = request->server;
+    const uint32_t end = request->frame->peer;
+    const uint32_t n_coming = end < server->n_ranks ? end : server->n_ranks;
     struct store_entry *entry = entry_find(server, request->key, STORE_BARRIER);
-    if (!entry)
-        entry = entry_create(server, request->key, STORE_BARRIER, NULL, 0);
     if (!entry) {
-        refuse(request, DPB_NO_MEMORY, "%s", no_memory);
+        entry = entry_create(server, request->key, STORE_BARRIER, NULL, 0);
+        if (!entry) {
+            refuse(request, DPB_NO_MEMORY, "%s", no_memory);
+            return;
+        }
+        entry->n_coming = n_coming;
+    }
+    if (entry->n_coming != n_coming || request->rank >= n_coming) {
+        refuse(request, DPB_FAILED,
+               "rank %u comes to barrier '%s' as one of the first %u ranks; it is for the first %u",
+               request->rank, request->key, n_coming, entry->n_coming);
         return;
     }
     if (entry->arrived[request->rank]) {
@@ -400,8 +410,10 @@ static void expire_waiter(struct dpb_store_server *server, const struct store_wa
     dpb_text_add(&text, "%s%s'%s", missing[waiter->op], waiter->key,
                  waiter->op == DPB_STORE_BARRIER ? ": not there yet: rank" : "");
     forget(server, waiter);
-    for (uint32_t rank = 0; waiter->op == DPB_STORE_BARRIER && rank < server->n_ranks; rank++) {
-        if (entry_find(server, waiter->key, STORE_BARRIER)->arrived[rank])
+    const struct store_entry *barrier =
+        waiter->op == DPB_STORE_BARRIER ? entry_find(server, waiter->key, STORE_BARRIER) : NULL;
+    for (uint32_t rank = 0; barrier && rank < barrier->n_coming; rank++) {
+        if (barrier->arrived[rank])
             continue;
         if (++n_missing <= LISTED)
             dpb_text_add(&text, "%s %u", n_missing == 1 ? "" : ",", rank);
@@ -452,9 +464,10 @@ void store_drop(struct dpb_store_server *server, uint32_t rank)
     char text[TEXT_BYTES];
     for (size_t i = server->n_waiters; i-- > 0;) {
         const struct store_waiter *waiter = &server->waiters[i];
+        const struct store_entry *barrier =
+            waiter->op == DPB_STORE_BARRIER ? entry_find(server, waiter->key, STORE_BARRIER) : NULL;
         bool own = waiter->rank == rank;
-        bool hopeless = waiter->op == DPB_STORE_BARRIER &&
-                        !entry_find(server, waiter->key, STORE_BARRIER)->arrived[rank];
+        bool hopeless = barrier && rank < barrier->n_coming && !barrier->arrived[rank];
         if (!own && !hopeless)
             continue;
         struct store_waiter taken = take_waiter(server, i);

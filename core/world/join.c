@@ -321,14 +321,7 @@ dpb_status dpb_workers_meet(void)
 {
     static uint32_t n_meetings; /* the same on all workers, as above */
     const uint32_t meeting = __atomic_fetch_add(&n_meetings, 1, __ATOMIC_RELAXED);
-    char key[DPB_STORE_KEY_BYTES + 1];
-    snprintf(key, sizeof key, "meet/%u/%u", meeting, dpb_world.rank);
-    DPB_TRY(dpb_store.put(key, "", 0));
-    for (uint32_t rank = 0; rank < dpb_world.n_workers; rank++) {
-        size_t bytes = 0;
-        bool lost;
-        snprintf(key, sizeof key, "meet/%u/%u", meeting, rank);
-        DPB_TRY(dpb_store_get_from(rank, key, key, &bytes, &lost));
-    }
-    return DPB_OK;
+    char name[32];
+    snprintf(name, sizeof name, "meeting %u", meeting);
+    return dpb_store_barrier_of(dpb_world.n_workers, name, 0);
 }

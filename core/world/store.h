@@ -41,7 +41,8 @@ struct dpb_frame {
     uint16_t op, key_bytes;
     uint32_t serial, value_bytes;
     int32_t status; /* dpb_status of an answer; its value is then the message */
-    /* The rank that an answer is about; of a get, the rank that is to put. UINT32_MAX: none. */
+    /* The rank that an answer is about; of a get, the rank that is to put; of a barrier, the first
+     * rank that does not come. UINT32_MAX: none. */
     uint32_t peer;
     int64_t timeout_ns; /* of a request */
 };
@@ -84,6 +85,8 @@ dpb_status dpb_store_get_from(uint32_t rank, const char *key, void *value, size_
 /* Blocks until all ranks, servers too, have come with the same name, but for lost ones; each name
  * once a job. */
 dpb_status dpb_store_barrier(const char *name, int64_t timeout_ns);
+/* The same for ranks below n_ranks; all of them say the same number. */
+dpb_status dpb_store_barrier_of(uint32_t n_ranks, const char *name, int64_t timeout_ns);
 /*
  * From one rank to another, as often as they like: who gives waits until the value was taken, so
  * that the store holds no more than one of each who gives. At any time one thread gives under a

@@ -240,7 +240,7 @@ static dpb_status perform(dpb_store_op op, struct call *call, const void *value,
         link = &(*link)->next;
     *link = call->next;
     pthread_mutex_unlock(&lock);
-    const bool lost = call->from != UINT32_MAX && call->status == DPB_PEER;
+    const bool lost = op == DPB_STORE_GET && call->from != UINT32_MAX && call->status == DPB_PEER;
     if (status == DPB_OK && call->status != DPB_OK && !lost)
         status = explain(call, timeout_ns);
     return status;
@@ -279,10 +279,15 @@ dpb_status dpb_store_get_from(uint32_t rank, const char *key, void *value, size_
     return DPB_OK;
 }
 
+dpb_status dpb_store_barrier_of(uint32_t n_ranks, const char *name, int64_t timeout_ns)
+{
+    struct call call = {.what = "barrier", .key = name, .from = n_ranks};
+    return perform(DPB_STORE_BARRIER, &call, NULL, 0, timeout_ns);
+}
+
 dpb_status dpb_store_barrier(const char *name, int64_t timeout_ns)
 {
-    struct call call = {.what = "barrier", .key = name, .from = UINT32_MAX};
-    return perform(DPB_STORE_BARRIER, &call, NULL, 0, timeout_ns);
+    return dpb_store_barrier_of(UINT32_MAX, name, timeout_ns);
 }
 
 dpb_status dpb_store_give(const char *key, const void *value, size_t bytes, int64_t timeout_ns)

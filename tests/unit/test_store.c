@@ -45,6 +45,31 @@ static dpb_status barrier_holds(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
+/* Workers meet as often as they like, and no server with them. */
+static dpb_status workers_meet(struct trial_scratch *scratch)
+{
+    for (uint32_t round = 0; round < 20 && dpb_world.role == DPB_WORKER; round++) {
+        if (round % dpb_world.n_workers == dpb_world.rank)
+            trial_sleep_ms(10);
+        __atomic_fetch_add(&scratch->numbers[round], 1, __ATOMIC_SEQ_CST);
+        DPB_TRY(dpb_workers_meet());
+        RANK_CHECK(__atomic_load_n(&scratch->numbers[round], __ATOMIC_SEQ_CST) ==
+                   dpb_world.n_workers);
+    }
+    return dpb_store_barrier("all", 0);
+}
+
+/* Rank 0 needs nobody at its barrier; rank 1 takes it for one of two ranks, rank 2 for its own. */
+static dpb_status barrier_for_others(struct trial_scratch *scratch)
+{
+    if (dpb_world.rank == 0)
+        DPB_TRY(dpb_store_barrier_of(1, "alone", 0));
+    DPB_TRY(dpb_store_barrier("was alone", 0));
+    if (dpb_world.rank > 0)
+        RANK_FAILS(scratch, DPB_FAILED, dpb_store_barrier_of(3 - dpb_world.rank, "alone", 0));
+    return DPB_OK;
+}
+
 static dpb_status waiting_get(struct trial_scratch *scratch)
 {
     (void)scratch;
@@ -256,7 +281,8 @@ static dpb_status loses_one(struct trial_scratch *scratch)
     bytes = 1;
     DPB_TRY(dpb_store_get_from(2, "mine", &value, &bytes, &lost));
     RANK_CHECK(!lost && value == 'a');
-    DPB_TRY(dpb_workers_meet());
+    if (dpb_world.role == DPB_WORKER)
+        DPB_TRY(dpb_workers_meet());
     return dpb_store_barrier("again", 0);
 }
 
@@ -343,6 +369,8 @@ static const struct trial_case cases[] = {
     {"sizes", sizes},
     {"duplicates", duplicates},
     {"barrier_twice", barrier_twice},
+    {"workers_meet", workers_meet},
+    {"barrier_for_others", barrier_for_others},
     {"gives", gives},
     {"deadline_give", deadline_give},
     {"gives_twice", gives_twice},
@@ -368,6 +396,8 @@ TEST(test_exchange)
     trial_passes("all_to_all", 3, 2);
     trial_passes("barrier_holds", 1, 0);
     trial_passes("barrier_holds", 5, 0);
+    trial_passes("workers_meet", 1, 0);
+    trial_passes("workers_meet", 3, 2);
     trial_passes("gives", 2, 0);
     trial_passes("waiting_get", 2, 0);
     trial_passes("threads", 1, 0);
@@ -400,6 +430,8 @@ TEST(test_messages)
         {"sizes", 1, 0, {"'too large'", "1048577", "1048576"}},
         {"duplicates", 2, 1, {"'mine'", "put before", "rank 0"}},
         {"barrier_twice", 2, 0, {"'once'", "came", "before"}},
+        {"barrier_for_others", 3, 1, {"rank 1", "as one of the first 2", "for the first 1"}},
+        {"barrier_for_others", 3, 2, {"rank 2", "as one of the first 1", "for the first 1"}},
         {"deadline_give", 2, 0, {"waited 0.2", "no rank has taken key 'left'", "run.timeout_s"}},
         {"deadline_give", 2, 1, {"waited 0.2", "no rank has given key 'left'", "run.timeout_s"}},
         {"gives_twice", 3, 1, {"'same'", "given already", "not taken"}},
