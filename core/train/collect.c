@@ -306,7 +306,7 @@ dpb_status dpb_collect_open(const struct dpb_comm_plan *plan, const struct dpb_l
         return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", dpb_world.n_ranks);
     const struct dpb_mapping mine[SHARED] = {
         [SHARED_STATE] = dpb_optimizer_mapping(c->optimizer), [SHARED_OWNED] = c->owned};
-    DPB_TRY(dpb_world_share("optimizers", mine, SHARED, c->mapped));
+    DPB_TRY(dpb_world_share_with_0("optimizers", mine, SHARED, c->mapped));
     DPB_TRY(agree_on_sources(c));
     return start_answering(c);
 }

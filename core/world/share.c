@@ -116,11 +116,20 @@ struct exchange {
     const struct dpb_mapping *mine;
     struct dpb_mapping *peers;
     uint32_t n;
+    bool with_0_alone;
+    uint32_t n_partners;
     int listener;
     struct link *links; /* n_links: a place for each peer, and some for strangers */
     uint32_t n_links, n_done;
     bool *met; /* by rank: an incoming peer that has proven itself */
 };
+
+/* Whether this rank and that one meet. */
+static bool is_partner(const struct exchange *exchange, uint32_t rank)
+{
+    return rank != dpb_world.rank && dpb_world_is_local(rank) &&
+           (!exchange->with_0_alone || rank == 0 || dpb_world.rank == 0);
+}
 
 static bool same_user(int fd)
 {
@@ -199,7 +208,7 @@ static bool is_peer(const struct exchange *exchange, const struct link *link,
     if (link->rank != UINT32_MAX)
         return hello->rank == link->rank;
     return hello->rank > dpb_world.rank && hello->rank < dpb_world.n_ranks &&
-           dpb_world_is_local(hello->rank) && !exchange->met[hello->rank];
+           is_partner(exchange, hello->rank) && !exchange->met[hello->rank];
 }
 
 static dpb_status receive_hello(struct exchange *exchange, struct link *link)
@@ -241,7 +250,7 @@ static dpb_status open_listener(struct exchange *exchange)
     /* The family alone: the kernel chooses a free abstract name. */
     if (exchange->listener < 0 ||
         bind(exchange->listener, (struct sockaddr *)&address, sizeof address.sun_family) != 0 ||
-        listen(exchange->listener, (int)dpb_world.n_local + MAX_STRANGERS) != 0 ||
+        listen(exchange->listener, (int)exchange->n_links) != 0 ||
         getsockname(exchange->listener, (struct sockaddr *)&address, &size) != 0)
         return dpb_fail(DPB_FAILED, "sharing of %s: cannot open a Unix socket: %s", exchange->name,
                         strerror(errno));
@@ -306,7 +315,9 @@ static dpb_status exchange_round(struct exchange *exchange, struct pollfd *fds)
             timeout_ms = RETRY_MS; /* what hindered it has no event to wait for */
     }
     fds[exchange->n_links] = (struct pollfd){.fd = exchange->listener, .events = POLLIN};
-    poll(fds, exchange->n_links + 1, timeout_ms);
+    if (poll(fds, exchange->n_links + 1, timeout_ms) < 0 && errno != EINTR)
+        return dpb_fail(DPB_FAILED, "sharing of %s: poll of %u sockets: %s (raise ulimit -n)",
+                        exchange->name, exchange->n_links + 1, strerror(errno));
     accept_links(exchange);
     for (uint32_t i = 0; i < exchange->n_links; i++) {
         struct link *link = &exchange->links[i];
@@ -333,14 +344,14 @@ static dpb_status exchange_all(struct exchange *exchange)
     DPB_TRY(dpb_allocated(fds));
     int64_t begin = dpb_world_now_ns(), timeout = dpb_timeout_of(0);
     dpb_status status = DPB_OK;
-    while (status == DPB_OK && exchange->n_done < dpb_world.n_local - 1) {
+    while (status == DPB_OK && exchange->n_done < exchange->n_partners) {
         status = exchange_round(exchange, fds);
         if (status == DPB_OK && dpb_board_job_ended(dpb_world.board))
             status = dpb_fail(DPB_PEER, "stopped sharing %s: the job is ending", exchange->name);
         if (status == DPB_OK && timeout >= 0 && dpb_world_now_ns() - begin > timeout) {
             uint32_t rank = 0;
             char peer[512];
-            while (rank == dpb_world.rank || !dpb_world_is_local(rank) || exchange->met[rank])
+            while (!is_partner(exchange, rank) || exchange->met[rank])
                 rank++;
             dpb_peer_describe(rank, peer, sizeof peer);
             status = dpb_fail(DPB_TIMEOUT, "waited %.1f s to share %s: %s", (double)timeout * 1e-9,
@@ -353,7 +364,9 @@ static dpb_status exchange_all(struct exchange *exchange)
 
 static dpb_status exchange_open(struct exchange *exchange)
 {
-    exchange->n_links = dpb_world.n_local - 1 + MAX_STRANGERS;
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
+        exchange->n_partners += is_partner(exchange, rank);
+    exchange->n_links = exchange->n_partners + MAX_STRANGERS;
     exchange->links = calloc(exchange->n_links, sizeof *exchange->links);
     exchange->met = calloc(dpb_world.n_ranks, sizeof *exchange->met);
     DPB_TRY(dpb_allocated(exchange->links && exchange->met));
@@ -361,15 +374,20 @@ static dpb_status exchange_open(struct exchange *exchange)
         exchange->links[i] = (struct link){.fd = -1, .rank = UINT32_MAX};
     DPB_TRY(open_listener(exchange));
     for (uint32_t rank = 0, i = 0; rank < dpb_world.rank; rank++)
-        if (dpb_world_is_local(rank))
+        if (is_partner(exchange, rank))
             DPB_TRY(connect_to(exchange, rank, &exchange->links[i++]));
     return DPB_OK;
 }
 
-dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
-                           struct dpb_mapping *peers)
+static dpb_status share(const char *name, const struct dpb_mapping *mine, uint32_t n,
+                        bool with_0_alone, struct dpb_mapping *peers)
 {
-    struct exchange exchange = {.name = name, .mine = mine, .peers = peers, .n = n, .listener = -1};
+    struct exchange exchange = {.name = name,
+                                .mine = mine,
+                                .peers = peers,
+                                .n = n,
+                                .with_0_alone = with_0_alone,
+                                .listener = -1};
     if (n > MAX_MAPPINGS)
         return dpb_fail(DPB_FAILED, "sharing of %s: %u mappings, at most %d are possible", name, n,
                         MAX_MAPPINGS);
@@ -391,4 +409,16 @@ dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uin
     for (uint32_t i = 0; i < n; i++)
         peers[dpb_world.rank * n + i] = mine[i];
     return DPB_OK;
+}
+
+dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
+                           struct dpb_mapping *peers)
+{
+    return share(name, mine, n, false, peers);
+}
+
+dpb_status dpb_world_share_with_0(const char *name, const struct dpb_mapping *mine, uint32_t n,
+                                  struct dpb_mapping *peers)
+{
+    return share(name, mine, n, true, peers);
 }

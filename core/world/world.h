@@ -102,6 +102,9 @@ void dpb_mapping_destroy(struct dpb_mapping *mapping); /* accepts zeroed ones; z
  */
 dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
                            struct dpb_mapping *peers);
+/* Likewise, between rank 0 and each other rank of its machine alone. */
+dpb_status dpb_world_share_with_0(const char *name, const struct dpb_mapping *mine, uint32_t n,
+                                  struct dpb_mapping *peers);
 /* What peers have to prove: by dpb_world_open. */
 void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES]);
 

@@ -88,6 +88,26 @@ static dpb_status sharing(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
+/* Rank 0 maps all others' memory, and each of them rank 0's. */
+static dpb_status sharing_with_0(struct trial_scratch *scratch)
+{
+    struct dpb_mapping mine, peers[TRIAL_RANKS];
+    (void)scratch;
+    DPB_TRY(dpb_mapping_create("trial", 64, &mine));
+    *(uint32_t *)mine.memory = 1000 + dpb_world.rank;
+    DPB_TRY(dpb_world_share_with_0("trial", &mine, 1, peers));
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
+        const bool maps = rank == dpb_world.rank || rank == 0 || dpb_world.rank == 0;
+        RANK_CHECK((peers[rank].memory != NULL) == maps);
+        RANK_CHECK(!maps || *(uint32_t *)peers[rank].memory == 1000 + rank);
+        if (rank != dpb_world.rank)
+            dpb_mapping_destroy(&peers[rank]);
+    }
+    DPB_TRY(dpb_store_barrier("read", 0));
+    dpb_mapping_destroy(&mine);
+    return DPB_OK;
+}
+
 /* Linked with --wrap=recvmsg. A read that finds nothing meets a peer that says its last word and
  * closes: Linux may answer 0, although the word is there. */
 static bool peers_close_during_reads;
@@ -357,6 +377,7 @@ static const struct trial_case cases[] = {
     {"fields", fields},
     {"agreement", agreement},
     {"sharing", sharing},
+    {"sharing_with_0", sharing_with_0},
     {"sharing_while_peers_close", sharing_while_peers_close},
     {"sharing_apart", sharing_apart},
     {"mapping", mapping},
@@ -419,6 +440,8 @@ TEST(test_share)
     trial_passes("sharing", 2, 0);
     trial_passes("sharing", 3, 2);
     trial_passes("sharing", 16, 0);
+    trial_passes("sharing_with_0", 1, 0);
+    trial_passes("sharing_with_0", 3, 2);
     trial_passes("sharing_while_peers_close", 4, 0);
 }
 
