@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,12 +113,17 @@ static const struct dpb_sweep_axis *axis_of(const struct dpb_sweep *sweep,
     return NULL;
 }
 
-/* Whether the command line gave the setting, or another length of the run in its place. */
+/* Whether the command line gave the setting, or another length of the run, or an axis of lengths,
+ * in its place. */
 static bool is_set_late(const struct dpb_config *config, const struct named *named)
 {
     bool late = is_late(dpb_config_origin(config, named->section, named->key));
-    for (size_t i = 0; dpb_run_lengths[i] && dpb_is_run_length(named->section, named->key); i++)
-        late |= is_late(dpb_config_origin(config, "run", dpb_run_lengths[i]));
+    for (size_t i = 0; dpb_run_lengths[i] && dpb_is_run_length(named->section, named->key); i++) {
+        char axis[64];
+        snprintf(axis, sizeof axis, "run.%s", dpb_run_lengths[i]);
+        late |= is_late(dpb_config_origin(config, "run", dpb_run_lengths[i])) ||
+                is_late(dpb_config_origin(config, "sweep", axis));
+    }
     return late;
 }
 

@@ -82,6 +82,15 @@ static dpb_status axis_create(const struct dpb_settings_section *study,
     return dpb_sweep_list(setting->value, name, &axis->values, &axis->n_values);
 }
 
+/* Whether `setting` is an axis, and of another length of the run than `axis` is. */
+static bool is_another_length(const struct dpb_settings_section *study,
+                              const struct dpb_setting *setting, const struct dpb_sweep_axis *axis)
+{
+    return strcmp(setting->section, study->name) == 0 && strncmp(setting->key, "run.", 4) == 0 &&
+           dpb_is_run_length("run", setting->key + 4) &&
+           dpb_is_run_length(axis->section, axis->key) && strcmp(setting->key + 4, axis->key) != 0;
+}
+
 /* Whether the command line says otherwise than the file's axis: then it holds, for all cells. */
 static dpb_status overridden(const struct dpb_settings_section *study,
                              const struct dpb_config *config, const struct dpb_sweep_axis *axis,
@@ -91,15 +100,17 @@ static dpb_status overridden(const struct dpb_settings_section *study,
     *yes = false;
     for (size_t i = 0; i < config->n_settings; i++) {
         const struct dpb_setting *s = &config->settings[i];
+        bool late = strcmp(s->origin, DPB_COMMAND_LINE) == 0;
         bool same = strcmp(s->section, axis->section) == 0 && strcmp(s->key, axis->key) == 0;
         bool instead =
             dpb_is_run_length(s->section, s->key) && dpb_is_run_length(axis->section, axis->key);
-        if (strcmp(s->origin, DPB_COMMAND_LINE) != 0 || (!same && !instead))
+        bool holds = late ? same || instead || is_another_length(study, s, axis)
+                          : !axis_is_late && is_another_length(study, s, axis);
+        if (!holds)
             continue;
-        if (axis_is_late)
-            return dpb_fail(DPB_USAGE,
-                            "command line: %s.%s and %s.%s.%s are both given; leave one out",
-                            s->section, s->key, study->name, axis->section, axis->key);
+        if (late == axis_is_late)
+            return dpb_fail(DPB_USAGE, "%s: %s.%s and %s.%s.%s are both given; leave one out",
+                            s->origin, s->section, s->key, study->name, axis->section, axis->key);
         *yes = true;
     }
     return DPB_OK;
@@ -263,6 +274,13 @@ static void remove_section(const char *section, struct dpb_config *config)
         dpb_config_remove(config, section, s->key);
 }
 
+/* A run has one length: those of [run] make room for the setting, where it is one. */
+static void remove_lengths(const char *section, const char *key, struct dpb_config *config)
+{
+    for (size_t i = 0; dpb_run_lengths[i] && dpb_is_run_length(section, key); i++)
+        dpb_config_remove(config, "run", dpb_run_lengths[i]);
+}
+
 static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
     DPB_TRY(choose_study(config, sweep));
@@ -284,6 +302,8 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     DPB_TRY(dpb_allocated(sweep->base));
     for (size_t i = 0; i < DPB_STUDIES; i++)
         remove_section(dpb_studies[i].name, sweep->base);
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        remove_lengths(sweep->axes[i].section, sweep->axes[i].key, sweep->base);
     DPB_TRY(choose_cells(config, sweep));
     return dpb_published_read(config, sweep);
 }
@@ -319,8 +339,7 @@ void dpb_sweep_destroy(struct dpb_sweep *sweep)
 static dpb_status set(struct dpb_config *config, const char *section, const char *key,
                       const char *value, const char *origin)
 {
-    for (size_t i = 0; dpb_run_lengths[i] && dpb_is_run_length(section, key); i++)
-        dpb_config_remove(config, "run", dpb_run_lengths[i]);
+    remove_lengths(section, key, config);
     return dpb_config_set(config, section, key, value, origin);
 }
 

@@ -212,6 +212,8 @@ TEST(bad_sweeps_are_refused)
         {{"sweep.machines=2"}, "sweep.machines without sweep.launch"},
         {{"sweep.accuracy=9", "eval.target=0.5"}, "leave sweep.accuracy out"},
         {{"!sweep.comm.name=a,b", "!comm.name=a"}, "are both given; leave one out"},
+        {{"sweep.run.steps=1,2", "sweep.run.seconds=1"},
+         "sweep.run.seconds and sweep.run.steps are both given; leave one out"},
         {{"published.a.b 1=2, x, y"}, FILE_LINE ": [published] has figures for the cells of a ["},
         {{"tune.a.b=1,2", "published.a.b 1=2, x, y"}, "for the cells of a [sweep]"},
         {{"sweep.a.b=1,2", "published.a.b 3=2, x, y"},
@@ -374,16 +376,24 @@ TEST(command_line_leaves_figures_out)
     }
 }
 
-/* A run has one length: run.seconds takes the cells of an axis run.steps away, and those of a plain
- * run.steps, which is removed before the sweep is made. */
+/* A run has one length: the command line's takes the file's away, be they axes or plain. */
 TEST(another_length_leaves_figures_out)
 {
-    static const char *const axes[] = {"sweep.run.steps=10,20", "sweep.a.b=1,2"};
-    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++) {
-        struct study s = STUDY(axes[i], "published.run.steps 10=2, x, y", "!run.seconds=2");
+    static const char *const lengths[][2] = {{"sweep.run.steps=10,20", "!run.seconds=2"},
+                                             {"run.steps=10", "!sweep.run.seconds=2"},
+                                             {"run.steps=10", "!sweep.run.seconds=2,3"},
+                                             {"sweep.run.steps=10,20", "!sweep.run.seconds=2"}};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        struct study s =
+            STUDY(lengths[i][0], "sweep.a.b=1,2", "published.run.steps 10=2, x, y", lengths[i][1]);
         assert_null(s.sweep->published);
+        assert_int_equal(s.sweep->n_cells, i == 2 ? 4 : 2);
         study_end(&s);
     }
+    struct study plain =
+        STUDY("run.steps=10", "sweep.a.b=1,2", "published.a.b 1=2, x, y", "!run.seconds=2");
+    assert_int_equal(json_array_size(plain.sweep->published), 1);
+    study_end(&plain);
 }
 
 TEST_MAIN(NULL, NULL)
