@@ -17,11 +17,9 @@ struct interval {
  * With comm.late an exchange goes on meanwhile. */
 struct series {
     struct interval *at;
-    uint64_t n; /* may exceed the capacity: the rest was dropped */
-    /* By the device, behind the step that was taken: intervals that begin there, the last ones, and
-     * the end of those that cross its end. */
-    uint64_t n_later;
-    int64_t crossing_ns;
+    uint64_t n;          /* may exceed the capacity: the rest was dropped */
+    uint64_t n_later;    /* the last ones: they begin behind the step that was taken */
+    int64_t crossing_ns; /* the latest end of those that cross that step's end */
 };
 
 enum { EXPOSED, UPDATE, COMM, WAIT, N_SERIES };
@@ -159,8 +157,8 @@ static int64_t intersection(const struct interval *a, uint64_t n_a, const struct
 /* ---- a step -------------------------------------------------------------------------------- */
 
 /* What lies behind the end of a step of the device is the next one's: with comm.late the host may
- * hear of it before it hears of the step. What crosses the end is one interval there, for which it
- * leaves room. With the lock. */
+ * hear of it before it hears of the step. Intervals that cross the end become one, in the place of
+ * the first of them. With the lock. */
 static void drop_earlier(struct series *series, int64_t end_ns)
 {
     const uint64_t first = series->n - series->n_later, crosses = series->crossing_ns > end_ns;

@@ -49,12 +49,14 @@ bool dpb_delay_file(const char *delay, char *file, size_t size);
 void dpb_delay_destroy(struct dpb_delay *delay); /* accepts zeroed ones */
 /* Nanoseconds; 0 for a rank that is not delayed. */
 int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step);
-/* Ends a delay early, by *over. Each look is a span of the account, so a delay of up to 13 min has
- * so many looks at most. */
+/* The most looks of a delay of up to 13 min; in longer ones they are DPB_WAIT_SLICE_NS apart. Each
+ * look is a span of the account. */
 enum { DPB_DELAY_LOOKS = 16384 };
+/* Ends a delay early, by *over. */
 typedef dpb_status (*dpb_delay_look)(void *context, bool *over);
 /* Sleeps until the delay is over; never less, unless `look` (NULL: none) says so. It is asked about
- * twice a ms, and less often in delays over 8 s. DPB_PEER if the job ends meanwhile. */
+ * twice a ms. In delays over 8 s it is asked less often: an exchange that only looks move on takes
+ * longer then. DPB_PEER if the job ends meanwhile. */
 dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step,
                            dpb_delay_look look, void *context);
 

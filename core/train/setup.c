@@ -11,6 +11,8 @@
 
 enum { SPANS_A_STEP = 1 << 16 };
 
+_Static_assert(2 * DPB_DELAY_LOOKS <= SPANS_A_STEP, "the looks of a delay leave room for others");
+
 /* ---- the device ---------------------------------------------------------------------------- */
 
 /* Also watches its GPU, where there is one. */
