@@ -1,7 +1,8 @@
 /* needs: alone */
 /*
- * test_predict_network.c - predicted steps against measured ones: a device that sleeps, LeNet, and
- * AlexNet for CIFAR-10, on 2 and 4 hosts, joined by links of 100 Mbit/s, 1 and 10 Gbit/s.
+ * test_predict_network.c - predicted steps against measured ones: a device that sleeps, LeNet,
+ * AlexNet and ResNet-20 for CIFAR-10, on 2 and 4 hosts, joined by links of 100 Mbit/s, 1 and
+ * 10 Gbit/s.
  *
  * Hosts share this machine's cores. So the measured worker is one of as many that run at once,
  * without an exchange. Links are what `dpbench comm` finds of a ring between two hosts: the steps
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/command.h"
 #include "lib/network.h"
@@ -38,9 +40,10 @@ static const struct model {
                              "run.batch=1"},
     {"LeNet", "model.name=lenet run.batch=32"},
     {"AlexNet for CIFAR-10", "model.name=alexnet_cifar10 run.batch=32"},
+    {"ResNet-20 for CIFAR-10", "model.name=resnet20 run.batch=16"},
 };
 static const char *const strategies[] = {"ring_tcp", "ps_cpu"};
-enum { N_RATES = 3, N_MODELS = 3, N_STRATEGIES = 2 };
+enum { N_RATES = 3, N_MODELS = 4, N_STRATEGIES = 2 };
 
 static const char common[] = "-c /dev/null --json device.threads=1 run.results= "
                              "run.steady_limit_s=0 run.warmup_steps=5";
@@ -79,18 +82,26 @@ static void place(int n_hosts)
     }
 }
 
-/* As many workers at once as there are hosts, each a run of its own; the first one's result. */
+/*
+ * As many workers at once as there are hosts, each a job of its own; the first one's result. A job
+ * binds its workers to cores in order, so that all of them would share the first one.
+ */
 static void measure_alone(const struct model *model, int n, const char *file)
 {
     struct started started[HOSTS];
     for (int i = 0; i < n; i++) {
-        char line[512], path[64], program[256], *words[WORDS], *save = NULL;
-        int n_words = 1;
+        char line[512], path[64], core[16], program[256], *words[WORDS], *save = NULL;
+        int n_words = 0;
         snprintf(path, sizeof path, i == 0 ? "%s" : "%s.%d", file, i);
         snprintf(line, sizeof line, "%s run.workers=1 run.seconds=4 --output %s %s", common, path,
                  model->settings);
         snprintf(program, sizeof program, "%s/dpbench", build_directory());
-        words[0] = program;
+        snprintf(core, sizeof core, "%d", i % (int)sysconf(_SC_NPROCESSORS_ONLN));
+        words[n_words++] = "/usr/bin/env";
+        words[n_words++] = "taskset";
+        words[n_words++] = "--cpu-list";
+        words[n_words++] = core;
+        words[n_words++] = program;
         for (char *word = strtok_r(line, " ", &save); word; word = strtok_r(NULL, " ", &save))
             words[n_words++] = word;
         words[n_words] = NULL;
