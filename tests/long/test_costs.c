@@ -1,9 +1,10 @@
 /* needs: cpu alone */
 /*
- * test_costs.c - what looking at a run costs the run. The monitor: the processor's time that its
- * thread took, as a share of the run. The trace: the spans of a step, times the time of a span, as a
- * share of the step. Whole runs with and without do not show it: two equal runs of LeNet differ by
- * some percent.
+ * test_costs.c - what looking at a run costs the run.
+ *
+ * The monitor: the processor's time that its thread took, as a share of the run. The trace: the
+ * spans of a step, times the time of a span, as a share of the step. Whole runs with and without
+ * would not show either: two equal runs of LeNet differ by some percent.
  */
 #include <math.h>
 #include <stdio.h>
