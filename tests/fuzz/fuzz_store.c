@@ -58,6 +58,7 @@ static void send_frame(struct job *job, uint32_t rank, struct fuzz_input *input)
                               .key_bytes = form & 16 ? fuzz_byte(input) : 4,
                               .serial = fuzz_byte(input),
                               .value_bytes = form & 32 ? fuzz_word(input) % 4096 : 0,
+                              .peer = form & 12 ? form >> 2 & 3U : UINT32_MAX,
                               .timeout_ns = form & 64 ? (int32_t)fuzz_word(input) : INT64_MAX};
     if (form & 128)
         frame.value_bytes = fuzz_word(input);

@@ -40,7 +40,8 @@ def sweep():
                b"run.workers = 1, 2, 4\nrepeats = 3\naccuracy = 50\n",
         "wide": b"[sweep]\nrun.seed = " + b",".join(b"%d" % i for i in range(40)) + b"\nrepeats=1000\n",
         "wrong": b"[sweep]\ncomm.name = a,,b\nsweep.x = 1\n",
-        "length": b"[sweep]\nrun.steps = 1, 2\nrun.epochs = 1\n",
+        "length": b"[run]\nepochs = 1\n[sweep]\nrun.steps = 1, 2\n",
+        "lengths": b"[sweep]\nrun.steps = 1, 2\nrun.epochs = 1\n",
         "published": b"[sweep]\ncomm.name = shm, gloo\ncomm.bucket = 1 MiB\n[published]\n"
                      b"comm.name shm comm.bucket 1MiB = 9.5, paper, machine\ncomm.name gloo = 1e3, x, y, z\n",
     }
@@ -260,6 +261,7 @@ def store():
     raw = struct.pack("<IHHIIiIq", 0x53425044, 1, 4, 1, 3, 0, 0, 0) + b"key0abc"
     return {
         "meet": meet + b"".join(frame(r, bye) for r in range(3)),
+        "two": frame(0, barrier, form=8) + frame(1, barrier, form=8) + frame(2, barrier, form=8),
         "values": frame(0, get) + frame(1, put, form=32, rest=value) + frame(2, get) + frame(2, put) + b"\3\x13\x23",
         "late": frame(0, barrier, form=64, rest=b"\1\0\0\0") + b"\1\xff\xff\xff\x7f" + b"\3",
         "dead": frame(0, barrier) + b"\x12" + frame(2, barrier) + b"\x22\2",
@@ -451,7 +453,7 @@ GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length", "published"
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
         "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
-        "store": ["meet", "raw", "values"], "ring": ["whole", "buckets", "early", "given"],
+        "store": ["meet", "two", "raw", "values"], "ring": ["whole", "buckets", "early", "given"],
         "mesh": ["both", "skew", "bye"], "party": ["agreed", "cores", "verdict", "joins", "joins-alone"],
         "text": ["sizes", "range", "loopback", "network", "address", "default", "hosts", "hosts-mixed",
                  "hosts-list", "hosts-one"],
