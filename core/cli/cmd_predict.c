@@ -20,8 +20,8 @@ static const struct dpb_unit rates[] = {{"kbit", 125},   {"kB", 1000},        {"
 struct reading {
     const struct dpb_command *self;
     struct dpb_predict_request request;
-    json_t *result, *files[DPB_PREDICT_LIST]; /* @owned */
-    char words[DPB_PREDICT_LIST][WORD];       /* of --strategies */
+    json_t *result, *files[DPB_PREDICT_LIST + 1]; /* @owned; the last one: of --inside */
+    char words[DPB_PREDICT_LIST][WORD];           /* of --strategies */
     bool json;
 };
 
@@ -114,11 +114,39 @@ static dpb_status parse_one(const struct reading *r, const char *option, const c
     return DPB_OK;
 }
 
+/* A document of `dpbench COMMAND --output`. */
+static dpb_status read_document(const char *option, const char *path, const char *command,
+                                json_t **document)
+{
+    json_error_t error;
+    const char *schema = strcmp(command, "comm") == 0 ? "dpbench.comm/1" : "dpbench.links/1";
+    *document = json_load_file(path, 0, &error);
+    if (!*document)
+        return dpb_fail(DPB_USAGE, "%s: %s", path, error.text);
+    if (!dpb_json_is(*document, "schema", schema))
+        return dpb_fail(DPB_USAGE, "%s: %s takes a document of `dpbench %s --output`, schema %s",
+                        path, option, command, schema);
+    return DPB_OK;
+}
+
+/* RATE,LATENCY has a comma; all else is a file. */
+static dpb_status take_inside(struct reading *r, const char *option, const char *text)
+{
+    struct dpb_predict_link *inside = &r->request.inside;
+    inside->name = text;
+    if (strchr(text, ','))
+        return parse_cost(r, option, text, &inside->cost);
+    json_t **file = &r->files[DPB_PREDICT_LIST];
+    json_decref(*file); /* of an earlier --inside */
+    DPB_TRY(read_document(option, text, "comm", file));
+    inside->comm = *file;
+    return DPB_OK;
+}
+
 static dpb_status add_link(struct reading *r, const char *option, const char *text)
 {
     struct dpb_predict_request *request = &r->request;
     const size_t n = request->n_links;
-    json_error_t error;
     if (n == DPB_PREDICT_LIST)
         return dpb_usage_error(r->self, "up to %d links at a time", DPB_PREDICT_LIST);
     request->links[n].name = text;
@@ -126,14 +154,8 @@ static dpb_status add_link(struct reading *r, const char *option, const char *te
     if (strcmp(option, "--link") == 0)
         return parse_cost(r, option, text, &request->links[n].cost);
     const bool network = strcmp(option, "--links") == 0;
-    const char *schema = network ? "dpbench.links/1" : "dpbench.comm/1";
     request->links[n].cost.bytes_per_s = INFINITY;
-    r->files[n] = json_load_file(text, 0, &error);
-    if (!r->files[n])
-        return dpb_fail(DPB_USAGE, "%s: %s", text, error.text);
-    if (!dpb_json_is(r->files[n], "schema", schema))
-        return dpb_fail(DPB_USAGE, "%s: %s takes a document of `dpbench %s --output`, schema %s",
-                        text, option, network ? "links network" : "comm", schema);
+    DPB_TRY(read_document(option, text, network ? "links network" : "comm", &r->files[n]));
     *(network ? &request->links[n].network : &request->links[n].comm) = r->files[n];
     return DPB_OK;
 }
@@ -161,7 +183,7 @@ static dpb_status take_option(struct reading *r, const char *option, const char 
     if (strcmp(option, "--host") == 0)
         return parse_cost(r, option, text, &request->host);
     if (strcmp(option, "--inside") == 0)
-        return parse_cost(r, option, text, &request->inside);
+        return take_inside(r, option, text);
     return dpb_usage_error(r->self, "unknown option '%s'", option);
 }
 
@@ -205,12 +227,12 @@ int dpb_command_predict(const struct dpb_command *self, int argc, char **argv)
 {
     struct reading r = {.self = self,
                         .request = {.per_machine = 1,
-                                    .inside = {.bytes_per_s = INFINITY},
+                                    .inside = {.cost = {.bytes_per_s = INFINITY}},
                                     .host = {.bytes_per_s = INFINITY}}};
     dpb_status status = parse(&r, argc, argv);
     DPB_THEN(status, predict(&r));
     json_decref(r.result);
-    for (size_t i = 0; i < DPB_PREDICT_LIST; i++)
+    for (size_t i = 0; i < sizeof r.files / sizeof r.files[0]; i++)
         json_decref(r.files[i]);
     return dpb_status_exit_code(status);
 }

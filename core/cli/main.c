@@ -47,7 +47,8 @@ static const struct dpb_command commands[] = {
     {"predict",
      "dpbench predict RESULT.json --link RATE,LATENCY | --links LINKS.json | --comm COMM.json "
      "[--workers LIST] [--strategies LIST] [--buckets LIST] [--batches LIST] "
-     "[--per-machine N --inside RATE,LATENCY] [--servers N] [--host RATE,TIME] [--json]",
+     "[--per-machine N --inside RATE,LATENCY | COMM.json] [--servers N] [--host RATE,TIME] "
+     "[--json]",
      "from a run of one worker, the step of many, by strategy, link, bucket and batch",
      dpb_command_predict},
     {"data", "dpbench data -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",

@@ -146,7 +146,8 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
                         "or ps_cpu with 2 workers or more",
                         given->name, name, link->workers);
     const bool memory = link->fitted->way == DPB_WAY_MEMORY;
-    if (memory && isfinite(request->inside.bytes_per_s))
+    if (memory && given != &request->inside &&
+        (request->inside.comm || isfinite(request->inside.cost.bytes_per_s)))
         return dpb_fail(DPB_USAGE,
                         "%s: %s measures how fast a worker copies within its machine, and --inside "
                         "says it, too: leave one of them out",
@@ -195,20 +196,35 @@ static dpb_status take_network(const struct dpb_predict_link *given, struct link
     return DPB_OK;
 }
 
+/* By --inside; the link keeps what was measured of it. */
+static dpb_status fit_inside(const struct dpb_predict_request *request, struct link *link)
+{
+    struct link within = {.outside = {.bytes_per_s = INFINITY}};
+    DPB_TRY(fit_link(request, &request->inside, &within));
+    if (within.fitted->way != DPB_WAY_MEMORY)
+        return dpb_fail(DPB_USAGE, "%s: --inside takes an exchange by shm, not by %s",
+                        request->inside.name, within.fitted->name);
+    link->inside = within.inside;
+    link->error = fmax(link->error, within.error);
+    return DPB_OK;
+}
+
 static dpb_status make_link(const struct dpb_predict_request *request,
                             const struct dpb_predict_link *given, struct link *link)
 {
-    *link = (struct link){.outside = given->cost, .inside = request->inside};
+    *link = (struct link){.outside = given->cost, .inside = request->inside.cost};
     if (given->comm)
         DPB_TRY(fit_link(request, given, link));
     if (given->network)
         DPB_TRY(take_network(given, link));
+    if (request->inside.comm)
+        DPB_TRY(fit_inside(request, link));
     if (request->per_machine > 1 && !isfinite(link->inside.bytes_per_s))
-        return dpb_fail(
-            DPB_USAGE,
-            "%s: --per-machine %u needs --inside RATE,LATENCY: how fast a worker copies "
-            "within a machine",
-            given->name, request->per_machine);
+        return dpb_fail(DPB_USAGE,
+                        "%s: --per-machine %u needs --inside RATE,LATENCY or COMM.json: how fast a "
+                        "worker copies "
+                        "within a machine",
+                        given->name, request->per_machine);
     return DPB_OK;
 }
 

@@ -12,8 +12,8 @@
 
 enum { DPB_PREDICT_LIST = 32 };
 
-/* A link between machines: as given, to be fitted to a result of `dpbench comm`, or the slowest of
- * `dpbench links network`. */
+/* A link between machines, or copying within one: as given, to be fitted to a result of `dpbench
+ * comm`, or (between machines) the slowest of `dpbench links network`. */
 struct dpb_predict_link {
     const char *name; /* "10Gbit,50us", or the file's name; @borrowed */
     struct dpb_cost cost;
@@ -32,8 +32,8 @@ struct dpb_predict_request {
     const char *strategies[DPB_PREDICT_LIST];
     size_t n_strategies;
     uint32_t per_machine, servers;
-    struct dpb_cost inside; /* within a machine; used where per_machine > 1 */
-    struct dpb_cost host;   /* for what a worker's thread passes on to a link; each message */
+    struct dpb_predict_link inside; /* within a machine; used where per_machine > 1 */
+    struct dpb_cost host; /* for what a worker's thread passes on to a link; each message */
 };
 
 /* *document is @owned. DPB_USAGE, by name, for what cannot be predicted. */

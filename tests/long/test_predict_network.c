@@ -6,7 +6,8 @@
  *
  * Hosts share this machine's cores. So the measured worker is one of as many that run at once,
  * without an exchange. Links are what `dpbench comm` finds of a ring between two hosts: the steps
- * of ps_cpu and of 4 hosts are predicted from it, too. Cells whose run was disturbed by other
+ * of ps_cpu and of 4 hosts are predicted from it, too. `hierarchical` has 2 workers on each of 2
+ * hosts; what they do within a host is predicted from shm. Cells whose run was disturbed by other
  * processes are run again, and left out where they stay so.
  */
 #include <math.h>
@@ -42,8 +43,16 @@ static const struct model {
     {"AlexNet for CIFAR-10", "model.name=alexnet_cifar10 run.batch=32"},
     {"ResNet-20 for CIFAR-10", "model.name=resnet20 run.batch=16"},
 };
-static const char *const strategies[] = {"ring_tcp", "ps_cpu"};
-enum { N_RATES = 3, N_MODELS = 4, N_STRATEGIES = 2 };
+static const struct way {
+    const char *strategy;
+    int n_workers, a_host;
+    const char *hosts;
+} ways[] = {{"ring_tcp", 2, 1, "1+1"},
+            {"ps_cpu", 2, 1, "1+1"},
+            {"ring_tcp", 4, 1, "1+1+1+1"},
+            {"ps_cpu", 4, 1, "1+1+1+1"},
+            {"hierarchical", 4, 2, "2+2"}};
+enum { N_RATES = 3, N_MODELS = 4, N_WAYS = sizeof ways / sizeof ways[0] };
 
 static const char common[] = "-c /dev/null --json device.threads=1 run.results= "
                              "run.steady_limit_s=0 run.warmup_steps=5";
@@ -66,16 +75,18 @@ static int tear_down(void **state)
     return sandbox_teardown(state);
 }
 
-/* dpbench's ranks are on hosts from here on, one on each; 0: on none. */
-static void place(int n_hosts)
+/* dpbench's ranks are on hosts from here on, so many on each; 0: on none. */
+static void place(int a_host)
 {
-    static const int hosts[HOSTS] = {0, 1, 2, 3};
+    int hosts[HOSTS];
+    for (int rank = 0; rank < HOSTS; rank++)
+        hosts[rank] = a_host > 0 ? rank / a_host : rank;
     const char *const *variable = network_environment(&network, hosts, HOSTS);
     for (; *variable; variable++) {
         char name[64];
         size_t length = strcspn(*variable, "=");
         snprintf(name, sizeof name, "%.*s", (int)length, *variable);
-        if (n_hosts > 0)
+        if (a_host > 0)
             setenv(name, *variable + length + 1, 1);
         else
             unsetenv(name);
@@ -116,37 +127,35 @@ static void measure_alone(const struct model *model, int n, const char *file)
     }
 }
 
-/* A ring of two hosts, by itself. */
-static void measure_link(const char *file)
+/* An exchange of two workers, by itself: a ring of two hosts, or shm within one. */
+static void measure_exchange(int a_host, const char *settings, const char *file)
 {
     struct command command;
     char line[512];
     snprintf(line, sizeof line,
              "-c /dev/null --json device.name=reference device.threads=1 run.workers=2 "
-             "comm.name=ring_tcp comm.hosts=1+1 comm.interface=10.9.0.0/24 comm_test.seconds=1 "
-             "comm_test.sizes=1MiB,2MiB,4MiB --output %s",
-             file);
-    place(2);
+             "comm_test.seconds=1 comm_test.sizes=1MiB,2MiB,4MiB --output %s %s",
+             file, settings);
+    place(a_host);
     dpbench_verb(&command, deadline_s, 0, "comm", line);
     place(0);
     command_free(&command);
 }
 
 /* NaN: other processes disturbed each of the runs. */
-static double measured_ns(const struct model *model, int n, const char *strategy,
-                          const struct rate *rate)
+static double measured_ns(const struct model *model, const struct way *way, const struct rate *rate)
 {
     double ns = NAN;
     for (int i = 0; i < TRIES && isnan(ns); i++) {
         struct command command;
-        place(n);
+        place(way->a_host);
         dpbench(&command, deadline_s,
                 "%s %s run.workers=%d comm.name=%s comm.hosts=%s comm.interface=10.9.0.0/24 "
                 "run.seconds=%s",
-                common, model->settings, n, strategy, n == 2 ? "1+1" : "1+1+1+1", rate->seconds);
+                common, model->settings, way->n_workers, way->strategy, way->hosts, rate->seconds);
         place(0);
         if (command.exit_code != 0)
-            fail_msg("%s, %d hosts, %s: %s", model->name, n, strategy, command.err);
+            fail_msg("%s, %s, %s: %s", model->name, way->hosts, way->strategy, command.err);
         if (!json_is_true(json_at(command.json, "load.disturbed")))
             ns = expect_number(&command, "timing.elapsed_ns") /
                  expect_number(&command, "timing.steps");
@@ -155,12 +164,14 @@ static double measured_ns(const struct model *model, int n, const char *strategy
     return ns;
 }
 
-static double predicted_ns(const char *result, const char *comm, int n, const char *strategy)
+static double predicted_ns(const struct way *way)
 {
     struct command command;
     char line[256];
-    snprintf(line, sizeof line, "%s --comm %s --workers %d --strategies %s --json", result, comm, n,
-             strategy);
+    snprintf(line, sizeof line, "%s --comm comm.json %s --workers %d --strategies %s --json",
+             way->n_workers == 2 ? "two.json" : "four.json",
+             way->a_host == 2 ? "--inside inside.json --per-machine 2" : "", way->n_workers,
+             way->strategy);
     dpbench_verb(&command, deadline_s, 0, "predict", line);
     const double ns = expect_number(&command, "rows.0.step_ns");
     command_free(&command);
@@ -177,27 +188,27 @@ static void test_model(void **state)
         print_message("no network namespaces here (root?)\n");
         skip();
     }
+    measure_exchange(0, "comm.name=shm", "inside.json");
     for (int r = 0; r < N_RATES; r++) {
         network_shape(&network, rates[r].shape);
-        measure_link("comm.json");
-        for (int n = 2; n <= HOSTS; n += 2) {
-            measure_alone(model, n, "one.json");
-            for (int s = 0; s < N_STRATEGIES; s++) {
-                const double is = measured_ns(model, n, strategies[s], &rates[r]);
-                const double should = predicted_ns("one.json", "comm.json", n, strategies[s]);
-                const double off = should / is - 1;
-                if (isnan(is)) {
-                    print_message("%s, %s, %d hosts, %s: disturbed, %d times\n", rates[r].name,
-                                  model->name, n, strategies[s], TRIES);
-                    continue;
-                }
-                sum += fabs(off);
-                worst = fmax(worst, fabs(off));
-                n_cells++;
-                print_message("%s, %s, %d hosts, %s: %.2f ms, predicted %.2f (%+.1f %%)\n",
-                              rates[r].name, model->name, n, strategies[s], is / 1e6, should / 1e6,
-                              100 * off);
+        measure_exchange(1, "comm.name=ring_tcp comm.hosts=1+1 comm.interface=10.9.0.0/24",
+                         "comm.json");
+        measure_alone(model, 2, "two.json");
+        measure_alone(model, 4, "four.json");
+        for (const struct way *way = ways; way < ways + N_WAYS; way++) {
+            const double is = measured_ns(model, way, &rates[r]);
+            const double should = predicted_ns(way), off = should / is - 1;
+            if (isnan(is)) {
+                print_message("%s, %s, %s, %s: disturbed, %d times\n", rates[r].name, model->name,
+                              way->hosts, way->strategy, TRIES);
+                continue;
             }
+            sum += fabs(off);
+            worst = fmax(worst, fabs(off));
+            n_cells++;
+            print_message("%s, %s, %s, %s: %.2f ms, predicted %.2f (%+.1f %%)\n", rates[r].name,
+                          model->name, way->hosts, way->strategy, is / 1e6, should / 1e6,
+                          100 * off);
         }
     }
     if (n_cells == 0) {

@@ -56,6 +56,13 @@ TEST(test_run)
         "one.json --comm shm.json --per-machine 2 --workers 2 --strategies shm --json");
     assert_true(json_number_at(command.json, "rows.0.step_ns") > 0);
     command_free(&command);
+    /* It stands beside a link between machines, too, and says nothing of that one. */
+    run(&command, 0,
+        "one.json --link 1Gbit,50us --inside shm.json --per-machine 2 --workers 4 "
+        "--strategies hierarchical --json");
+    assert_true(json_number_at(command.json, "rows.0.step_ns") > 0);
+    assert_string_equal(json_text_at(command.json, "links.0.source"), "given");
+    command_free(&command);
 }
 
 TEST(test_refusals)
@@ -83,6 +90,10 @@ TEST(test_refusals)
         {"one.json --comm sharded.json", "measure without comm.shard"},
         {"one.json --link 1Gbit,50us --strategies ps_cpu/shard", "ring_tcp/shard"},
         {"one.json --comm shm.json --per-machine 2 --inside 5GB,1us", "and --inside says it, too"},
+        {"one.json --comm shm.json --per-machine 2 --inside shm.json", "and --inside says it, too"},
+        {"one.json --link 1Gbit,50us --per-machine 2 --inside one.json", "dpbench.comm/1"},
+        {"one.json --link 1Gbit,50us --per-machine 2 --inside none.json", "none.json"},
+        {"one.json --link 1Gbit,50us --per-machine 2 --inside sharded.json", "without comm.shard"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct command command;

@@ -43,7 +43,7 @@ static struct dpb_predict_request make_request(const json_t *result)
                                         .links = {{.name = "given", .cost = {1.25e9, 50e-6}}},
                                         .n_links = 1,
                                         .per_machine = 1,
-                                        .inside = {INFINITY, 0},
+                                        .inside = {.cost = {INFINITY, 0}},
                                         .host = {INFINITY, 0}};
 }
 
@@ -135,7 +135,7 @@ TEST(many_cases)
     json_t *result = parse(result_text);
     struct dpb_predict_request request = make_request(result);
     request.per_machine = 2;
-    request.inside = (struct dpb_cost){5e9, 1e-6};
+    request.inside.cost = (struct dpb_cost){5e9, 1e-6};
     request.batches[0] = 32, request.batches[1] = 64, request.n_batches = 2;
     request.buckets[0] = 1e6, request.buckets[1] = 25e6, request.n_buckets = 2;
     const int64_t began_ns = dpb_now_ns();
