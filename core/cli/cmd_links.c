@@ -401,6 +401,11 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, b
     return DPB_OK;
 }
 
+static bool stopped(void)
+{
+    return dpb_stop_signal != 0;
+}
+
 int dpb_command_links(const struct dpb_command *self, int argc, char **argv)
 {
     struct dpb_arguments arguments = {0};
@@ -409,7 +414,7 @@ int dpb_command_links(const struct dpb_command *self, int argc, char **argv)
     bool wanted[PARTS] = {false};
     struct dpb_links_limits limits = {.window_ns = 10000000,
                                       .max_bytes = dpb_links_size(DPB_LINKS_SIZES - 1),
-                                      .stop = &dpb_stop_signal};
+                                      .stopped = stopped};
     dpb_status status = parse(self, argc, argv, wanted, &limits, &arguments);
     if (status == DPB_OK && arguments.output)
         status = dpb_result_probe(arguments.output, "");

@@ -10,7 +10,6 @@
 #ifndef DPB_CORE_MACHINE_LINKS_H
 #define DPB_CORE_MACHINE_LINKS_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,8 +24,8 @@ uint64_t dpb_links_size(uint32_t i);
 
 struct dpb_links_limits {
     int64_t window_ns;
-    uint64_t min_bytes, max_bytes;     /* smaller and larger sizes are left out */
-    const volatile sig_atomic_t *stop; /* not 0: DPB_INTERRUPTED at the next window; may be NULL */
+    uint64_t min_bytes, max_bytes; /* smaller and larger sizes are left out */
+    bool (*stopped)(void);         /* true: DPB_INTERRUPTED at the next window; may be NULL */
 };
 
 /* NaN: not measured. Latencies are in seconds. */
@@ -41,7 +40,7 @@ static inline bool dpb_links_wanted(const struct dpb_links_limits *limits, uint6
 
 static inline dpb_status dpb_links_stopped(const struct dpb_links_limits *limits)
 {
-    return limits->stop && *limits->stop != 0 ? DPB_INTERRUPTED : DPB_OK;
+    return limits->stopped && limits->stopped() ? DPB_INTERRUPTED : DPB_OK;
 }
 
 /* ---- how it is timed ----------------------------------------------------------------------- */

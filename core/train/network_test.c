@@ -50,6 +50,11 @@ static dpb_status connect_pair(const struct dpb_experiment *experiment, const ch
     return DPB_OK;
 }
 
+static bool interrupted(void)
+{
+    return dpb_board_interrupted(dpb_world.board) != 0;
+}
+
 static dpb_status measure_way(const struct dpb_links_limits *limits, struct dpb_links_line *line,
                               uint32_t to)
 {
@@ -62,14 +67,16 @@ static dpb_status measure_way(const struct dpb_links_limits *limits, struct dpb_
     return DPB_OK;
 }
 
-/* Both ways, by this rank and one of another machine; the lower machine's sends first. */
+/* Both ways, by this rank and one of another machine; the lower machine's sends first. After a
+ * signal, each end still answers the other, which may not have seen the signal yet. */
 static dpb_status measure_pair(const struct dpb_experiment *experiment, const char *name,
                                uint32_t machine, uint32_t other)
 {
     const struct dpb_links_limits limits = {.window_ns = experiment->settings.comm_test.seconds_ns /
                                                          DPB_LINKS_WINDOWS,
                                             .min_bytes = experiment->settings.comm_test.min_bytes,
-                                            .max_bytes = experiment->settings.comm_test.max_bytes};
+                                            .max_bytes = experiment->settings.comm_test.max_bytes,
+                                            .stopped = interrupted};
     const bool first = machine < other;
     char text[64];
     int fd;
@@ -80,17 +87,23 @@ static dpb_status measure_pair(const struct dpb_experiment *experiment, const ch
     dpb_status status = dpb_links_line_open(text, fd, &limits, &line);
     line.longest_ns = longest_message_ns;
     DPB_THEN(status, dpb_links_line_limit(&line, dpb_world.timeout_ns));
-    for (int way = 0; way < 2 && status == DPB_OK; way++)
+    bool stopped = false;
+    for (int way = 0; way < 2 && status == DPB_OK; way++) {
         status =
             (way == 0) == first ? measure_way(&limits, &line, other) : dpb_links_line_answer(&line);
+        if (status == DPB_INTERRUPTED) {
+            stopped = true;
+            status = DPB_OK;
+        }
+    }
     dpb_links_line_close(&line);
-    return status;
+    return status == DPB_OK && stopped ? DPB_INTERRUPTED : status;
 }
 
 /* Rank 0 says whether the pair begins. */
 static dpb_status begins(const char *name, bool *more)
 {
-    uint8_t answer = dpb_board_interrupted(dpb_world.board) == 0;
+    uint8_t answer = !interrupted();
     size_t bytes = sizeof answer;
     if (dpb_world.rank == 0)
         DPB_TRY(dpb_store.put(name, &answer, bytes));
@@ -107,8 +120,10 @@ static int64_t pair_limit_ns(const struct dpb_settings *settings)
                (settings->comm_test.seconds_ns + DPB_LINKS_WINDOWS * longest_message_ns);
 }
 
+/* All ranks end after the same pair: a rank whose pair was interrupted waits for the others. */
 static dpb_status run_pairs(const struct dpb_experiment *experiment)
 {
+    dpb_status status = DPB_OK;
     const uint32_t own = experiment->machines[dpb_world.rank];
     const bool measures = dpb_network_rank(experiment, own) == dpb_world.rank;
     for (uint32_t a = 0; a < experiment->n_machines; a++) {
@@ -120,12 +135,16 @@ static dpb_status run_pairs(const struct dpb_experiment *experiment)
             if (!more)
                 return DPB_INTERRUPTED;
             dpb_world_note("measure", UINT64_MAX, UINT32_MAX);
-            if (measures && (own == a || own == b))
-                DPB_TRY(measure_pair(experiment, name, own, own == a ? b : a));
+            if (measures && (own == a || own == b)) {
+                dpb_status measured = measure_pair(experiment, name, own, own == a ? b : a);
+                if (measured != DPB_OK && measured != DPB_INTERRUPTED)
+                    return measured;
+                status = measured != DPB_OK ? measured : status;
+            }
             DPB_TRY(dpb_store_barrier(name, pair_limit_ns(&experiment->settings)));
         }
     }
-    return DPB_OK;
+    return status;
 }
 
 dpb_status dpb_network_test_run(struct dpb_experiment *experiment)

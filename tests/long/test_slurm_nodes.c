@@ -132,6 +132,97 @@ TEST(test_refused)
     command_free(&command);
 }
 
+static void expect_way(const json_t *way, int from, int to)
+{
+    const double latency_s = json_number_at(way, "latency_s.median");
+    const double bytes_per_s = json_number_at(way, "rate.5.bytes_per_s.median");
+    assert_true(json_number_at(way, "from") == from && json_number_at(way, "to") == to);
+    assert_true(json_number_at(way, "rate.5.bytes") == 1 << 20);
+    assert_true(latency_s > 1e-6 && latency_s < 0.05);
+    assert_true(bytes_per_s > 1e7 && bytes_per_s < 1e12);
+}
+
+TEST(test_links)
+{
+    struct command command;
+    char host[HOST_NAME_MAX + 1] = "";
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    launched(&command, deadline_s, SRUN, 4,
+             "links network comm.interface=lo comm_test.seconds=50ms comm_test.max_bytes=1MiB "
+             "--output " LAUNCH_RESULT);
+    json_t *result = launch_take_result();
+    if (command.exit_code != 0 || !result)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    assert_string_equal(json_text_at(result, "status"), "ok");
+    assert_string_equal(json_text_at(result, "network.launcher"), "srun");
+    assert_int_equal(json_array_size(json_at(result, "network.machines")), 2);
+    assert_true(json_number_at(result, "network.machines.1.rank") == 2);
+    assert_string_equal(json_text_at(result, "network.machines.0.host"), host);
+    assert_string_equal(json_text_at(result, "network.machines.1.host"), host);
+    assert_int_equal(json_array_size(json_at(result, "network.ways")), 2);
+    expect_way(json_at(result, "network.ways.0"), 0, 1);
+    expect_way(json_at(result, "network.ways.1"), 1, 0);
+    json_decref(result);
+    command_free(&command);
+}
+
+/* The pair takes more than 20 s; the signal comes in the first seconds. */
+TEST(test_links_faults)
+{
+    static const struct {
+        const char *title;
+        int rank, signal_number;
+        bool part_launcher;
+        const char *status;
+        const char *words[3];
+    } rows[] = {
+        {.title = "links: the other node's rank is killed",
+         .rank = 1,
+         .signal_number = SIGKILL,
+         .status = "failed",
+         .words = {"error: rank 1 (n2, pid ", "was killed by signal 9"}},
+        {.title = "links: the other node's launcher is killed",
+         .rank = 1,
+         .signal_number = SIGKILL,
+         .part_launcher = true,
+         .status = "failed",
+         .words = {"error: rank 1 (n2", "its launcher (n2"}},
+        {.title = "links: the other node's launcher is interrupted",
+         .rank = 1,
+         .signal_number = SIGINT,
+         .part_launcher = true,
+         .status = "interrupted"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct started started;
+        struct command command;
+        launched_start(
+            &started, SRUN, 2,
+            "links network comm.interface=lo comm_test.seconds=5s "
+            "comm_test.min_bytes=64KiB comm_test.max_bytes=64KiB --output " LAUNCH_RESULT);
+        while (!launched_has_begun(0) || !launched_has_begun(1)) {
+            assert_true(now_s() < started.began_s + deadline_s);
+            usleep(5000);
+        }
+        sleep(1);
+        const double began_s = now_s();
+        kill(launched_process(rows[i].rank, rows[i].part_launcher), rows[i].signal_number);
+        command_finish(&started, &command, began_s - started.began_s + 3 * most_s);
+        const double took_s = now_s() - began_s;
+        if (command.exit_code == 0 || command.late || took_s > most_s ||
+            launch_count_errors(command.err) != (rows[i].words[0] ? 1 : 0))
+            fail_msg("%s: exit %d after %.1f s\n%s", rows[i].title, command.exit_code, took_s,
+                     command.err);
+        expect_words(rows[i].title, command.err, rows[i].words);
+        json_t *result = launch_take_result();
+        assert_string_equal(json_text_at(result, "status"), rows[i].status);
+        assert_int_equal(json_array_size(json_at(result, "network.ways")), 0);
+        json_decref(result);
+        launched_expect_none(rows[i].title, 2.0);
+        command_free(&command);
+    }
+}
+
 static void start_program(struct started *started, const char *program)
 {
     launched_start_program(started, SRUN, 4, program);

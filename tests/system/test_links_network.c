@@ -147,6 +147,25 @@ TEST(test_interrupted)
     command_free(&command);
 }
 
+/* A pair takes more than 20 s; the signal comes in the first one's. */
+TEST(test_interrupted_pair)
+{
+    struct started started;
+    struct command command;
+    start(&started, "comm_test.seconds=5s comm_test.min_bytes=64KiB comm_test.max_bytes=64KiB "
+                    "--json");
+    usleep(1500000);
+    kill(started.pid, SIGINT);
+    const double began_s = now_s();
+    command_finish(&started, &command, deadline_s);
+    const double took_s = now_s() - began_s;
+    if (command.exit_code != 130 || took_s > 5)
+        fail_msg("exit %d after %.1f s: %s", command.exit_code, took_s, command.err);
+    assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+    assert_int_equal(json_array_size(json_at(command.json, "network.ways")), 0);
+    command_free(&command);
+}
+
 TEST(test_refusals)
 {
     static const struct {
