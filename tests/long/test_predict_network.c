@@ -94,11 +94,12 @@ static void place(int a_host)
 }
 
 /*
- * As many workers at once as there are hosts, each a job of its own; the first one's result. A job
- * binds its workers to cores in order, so that all of them would share the first one.
+ * As many workers at once as there are hosts, each a job of its own: the first result, and its
+ * step. A job binds its workers to cores in order: left alone, all would share the first core.
  */
-static void measure_alone(const struct model *model, int n, const char *file)
+static double measure_at_once(const struct model *model, int n, const char *file)
 {
+    double ns = 0;
     struct started started[HOSTS];
     for (int i = 0; i < n; i++) {
         char line[512], path[64], core[16], program[256], *words[WORDS], *save = NULL;
@@ -123,7 +124,24 @@ static void measure_alone(const struct model *model, int n, const char *file)
         command_finish(&started[i], &command, deadline_s);
         if (command.exit_code != 0)
             fail_msg("%s alone: %s", model->name, command.err);
+        if (i == 0)
+            ns = expect_number(&command, "timing.elapsed_ns") /
+                 expect_number(&command, "timing.steps");
         command_free(&command);
+    }
+    return ns;
+}
+
+/* The quickest of some runs: these jobs disturb each other by design, so that none of them can say
+ * whether something else did. */
+static void measure_alone(const struct model *model, int n, const char *file)
+{
+    double best = INFINITY;
+    for (int i = 0; i < TRIES; i++) {
+        const double ns = measure_at_once(model, n, "try.json");
+        if (ns < best)
+            assert_int_equal(rename("try.json", file), 0);
+        best = fmin(best, ns);
     }
 }
 
