@@ -129,6 +129,29 @@ void command_run(struct command *command, double deadline_s, const char *const *
     command_finish(&started, command, deadline_s);
 }
 
+static bool is_pending(pid_t pid, int number)
+{
+    char path[64], line[256];
+    unsigned long long pending = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "ShdPnd: %llx", &pending) != 1)
+        ;
+    if (file)
+        fclose(file);
+    return (pending >> (number - 1) & 1) != 0;
+}
+
+void signal_process(pid_t pid, int number)
+{
+    enum { PATIENCE_S = 20 };
+    const double until_s = now_s() + PATIENCE_S;
+    assert_int_equal(kill(pid, number), 0);
+    for (; is_pending(pid, number); usleep(1000))
+        if (now_s() > until_s)
+            fail_msg("process %d does not take signal %d", (int)pid, number);
+}
+
 void dpbench(struct command *command, double deadline_s, const char *format, ...)
 {
     enum { MOST = 64 };

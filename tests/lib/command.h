@@ -46,6 +46,9 @@ void command_start(struct started *started, const char *const *arguments,
                    const char *const *environment);
 void command_finish(struct started *started, struct command *command, double deadline_s);
 
+/* Sends a signal and waits until it is taken: of two that are pending, one is lost. */
+void signal_process(pid_t pid, int number);
+
 /* A value in a document by path: "timing.samples_per_s.mean", "runs.0.loss.3". NULL: not there. */
 json_t *json_at(const json_t *document, const char *path);
 double json_number_at(const json_t *document, const char *path);    /* NaN: not there */

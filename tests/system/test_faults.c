@@ -476,7 +476,7 @@ TEST(test_interrupted_twice)
         assert_true(now_s() < until_s);
         usleep(10000);
     }
-    kill(started.pid, SIGINT);
+    signal_process(started.pid, SIGINT);
     usleep(300000);
     assert_int_equal(faults_children_of(started.pid, pids, 2), 2); /* the first is only passed on */
     kill(started.pid, SIGINT);

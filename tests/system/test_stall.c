@@ -251,9 +251,8 @@ TEST(test_suspension_is_no_stall)
     kill(started.pid, SIGCONT);
     await_state(pids[0], 'S');
     usleep(300000); /* it looks four times a second */
-    kill(started.pid, SIGINT);
-    usleep(20000);
-    kill(started.pid, SIGINT);
+    signal_process(started.pid, SIGINT);
+    signal_process(started.pid, SIGINT);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 130);
     assert_non_null(warning_of(&command, "suspended"));
@@ -364,9 +363,8 @@ TEST(test_full_stderr)
     pid_t ranks[2];
     faults_await_ranks(&(struct started){.pid = pid}, ranks, 2);
     usleep(1500000); /* it has warned by now */
-    kill(pid, SIGINT);
-    usleep(100000);
-    kill(pid, SIGINT);
+    signal_process(pid, SIGINT);
+    signal_process(pid, SIGINT);
     double until_s = now_s() + 20;
     pid_t ended;
     while ((ended = waitpid(pid, &status, WNOHANG)) == 0 && now_s() < until_s)
