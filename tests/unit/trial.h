@@ -171,8 +171,8 @@ static inline bool trial_wait_ready(const struct trial *trial)
     return false;
 }
 
-/* Runs it and checks that nothing is left: no descriptor, no child, no process, no shared memory.
- */
+/* Runs it and checks that nothing is left: no descriptor, no child, no process. Its shared memory
+ * is of memfds, which end with them. */
 static inline void trial_run(struct trial *trial)
 {
     int memory = memfd_create("trial", 0), errors = memfd_create("errors", MFD_CLOEXEC);
@@ -181,7 +181,6 @@ static inline void trial_run(struct trial *trial)
     close(memory);
     trial->at = mmap(NULL, sizeof *trial->at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(trial->at != MAP_FAILED);
-    int n_shm = trial_count_entries("/dev/shm", "dpb");
     fflush(NULL);
     trial->launcher = fork();
     assert_true(trial->launcher >= 0);
@@ -219,7 +218,6 @@ static inline void trial_run(struct trial *trial)
         assert_int_equal(trial->at->n_fds_after, trial->at->n_fds_before);
         assert_false(trial->at->children_left);
     }
-    assert_int_equal(trial_count_entries("/dev/shm", "dpb"), n_shm);
 }
 
 static inline void trial_done(struct trial *trial)
