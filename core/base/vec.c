@@ -6,9 +6,9 @@
  * sum has the order of its sources, and products are never fused with sums (ISO C mode turns
  * contraction off).
  *
- * Sums go from left to right in the type of arithmetic (fp32 for bf16) and are rounded once to the
- * type of the elements. So in fp32 and fp64 a sum in two calls gives the bits of one call; in bf16
- * it rounds once more.
+ * Sums go from left to right in the type of arithmetic (fp32 for bf16 and fp16) and are rounded
+ * once to the type of the elements. So in fp32 and fp64 a sum in two calls gives the bits of one
+ * call; in bf16 and fp16 it rounds once more.
  */
 #include "base/vec.h"
 
@@ -27,11 +27,10 @@ enum { BLOCK = 1024 /* elements of a block: its accumulators and sources fit the
 
 #define AS_IS(x) (x)
 
-static inline uint16_t fp64_to_bf16(double x)
+/* To fp32 rounded to odd, which keeps the cases of a second rounding apart.
+ * Boldo, Melquiond: Emulation of a FMA and correctly rounded sums. IEEE Trans. Comp. 57, 2008. */
+static inline float fp64_to_odd(double x)
 {
-    /* Rounds through fp32 rounded to odd, which keeps the cases of the second rounding apart.
-     * Boldo, Melquiond: Emulation of a FMA and correctly rounded sums. IEEE Trans. Comp. 57, 2008.
-     */
     float nearest = (float)x;
     double back = (double)nearest;
     uint32_t bits;
@@ -40,15 +39,20 @@ static inline uint16_t fp64_to_bf16(double x)
     bits -= outwards ? 1u : 0u;
     bits |= back != x ? 1u : 0u;
     memcpy(&nearest, &bits, sizeof bits);
-    return dpb_bf16_from_fp32(nearest);
+    return nearest;
 }
 
-static inline double bf16_to_fp64(uint16_t x)
-{
-    return (double)dpb_bf16_to_fp32(x);
-}
+#define BF16_FROM_FP64(x) dpb_bf16_from_fp32(fp64_to_odd(x))
+#define FP16_FROM_FP64(x) dpb_fp16_from_fp32(fp64_to_odd(x))
 
 /* ---- loops by type ------------------------------------------------------------------------- */
+
+struct loops {
+    void (*sum)(void *dst, const void *const *sources, uint32_t k, uint64_t n);
+    void (*sum2_into2)(void *const *dst, const void *const *sources, uint64_t n);
+    void (*axpby)(double a, const void *x, double b, void *y, uint64_t n);
+    bool (*finite)(const void *x, uint64_t n);
+};
 
 #define T double
 #define A double
@@ -77,6 +81,25 @@ static inline double bf16_to_fp64(uint16_t x)
 #define EXPONENT_MASK 0x7f80u
 #include "base/vec_typed.inc"
 
+#define T uint16_t
+#define A float
+#define NAME(verb) verb##_fp16
+#define LOAD dpb_fp16_to_fp32
+#define STORE dpb_fp16_from_fp32
+#define BITS uint16_t
+#define EXPONENT_MASK 0x7c00u
+#include "base/vec_typed.inc"
+
+static const struct loops *loops_of(dpb_dtype type)
+{
+    static const struct loops *const loops[DPB_DTYPES] = {[DPB_FP64] = &loops_fp64,
+                                                          [DPB_FP32] = &loops_fp32,
+                                                          [DPB_BF16] = &loops_bf16,
+                                                          [DPB_FP16] = &loops_fp16};
+    assert(loops[type]);
+    return loops[type];
+}
+
 #define DEFINE_CAST(name, to_type, from_type, convert)                  \
     DPB_CLONES static void name(void *to, const void *from, uint64_t n) \
     {                                                                   \
@@ -87,11 +110,15 @@ static inline double bf16_to_fp64(uint16_t x)
     }
 
 DEFINE_CAST(cast_fp64_fp32, float, double, (float))
-DEFINE_CAST(cast_fp64_bf16, uint16_t, double, fp64_to_bf16)
+DEFINE_CAST(cast_fp64_bf16, uint16_t, double, BF16_FROM_FP64)
+DEFINE_CAST(cast_fp64_fp16, uint16_t, double, FP16_FROM_FP64)
 DEFINE_CAST(cast_fp32_fp64, double, float, (double))
 DEFINE_CAST(cast_fp32_bf16, uint16_t, float, dpb_bf16_from_fp32)
-DEFINE_CAST(cast_bf16_fp64, double, uint16_t, bf16_to_fp64)
+DEFINE_CAST(cast_fp32_fp16, uint16_t, float, dpb_fp16_from_fp32)
+DEFINE_CAST(cast_bf16_fp64, double, uint16_t, dpb_bf16_to_fp32)
 DEFINE_CAST(cast_bf16_fp32, float, uint16_t, dpb_bf16_to_fp32)
+DEFINE_CAST(cast_fp16_fp64, double, uint16_t, dpb_fp16_to_fp32)
+DEFINE_CAST(cast_fp16_fp32, float, uint16_t, dpb_fp16_to_fp32)
 
 /* ---- checksum: XXH64 with seed 0 (Collet, xxHash fast digest algorithm, version 0.1.1) ----- */
 
@@ -153,39 +180,19 @@ static uint64_t checksum_bytes(const uint8_t *at, uint64_t bytes)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-static void sum_one(dpb_dtype type, void *dst, const void *const *sources, uint32_t k, uint64_t n)
-{
-    if (type == DPB_FP64)
-        sum_fp64(dst, sources, k, n);
-    else if (type == DPB_FP32)
-        sum_fp32(dst, sources, k, n);
-    else
-        sum_bf16(dst, sources, k, n);
-}
-
-static void sum2_into2(dpb_dtype type, void *const *dst, const void *const *sources, uint64_t n)
-{
-    if (type == DPB_FP64)
-        sum2_into2_fp64(dst[0], dst[1], sources[0], sources[1], n);
-    else if (type == DPB_FP32)
-        sum2_into2_fp32(dst[0], dst[1], sources[0], sources[1], n);
-    else
-        sum2_into2_bf16(dst[0], dst[1], sources[0], sources[1], n);
-}
-
 static void vec_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
                     uint32_t k, uint64_t n)
 {
     enum { MOST = 64 }; /* most sources that are summed in blocks */
     const void *at[MOST];
     size_t size = dpb_dtype_size(type);
-    assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
+    const struct loops *loops = loops_of(type);
     if (n_dst == 2 && k == 2) {
-        sum2_into2(type, dst, sources, n);
+        loops->sum2_into2(dst, sources, n);
         return;
     }
     if (n_dst == 1 || k > MOST) {
-        sum_one(type, dst[0], sources, k, n);
+        loops->sum(dst[0], sources, k, n);
         for (uint32_t d = 1; d < n_dst; d++)
             memcpy(dst[d], dst[0], n * size);
         return;
@@ -195,7 +202,7 @@ static void vec_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void
         void *first = (char *)dst[0] + begin * size;
         for (uint32_t j = 0; j < k; j++)
             at[j] = (const char *)sources[j] + begin * size;
-        sum_one(type, first, at, k, m);
+        loops->sum(first, at, k, m);
         for (uint32_t d = 1; d < n_dst; d++)
             memcpy((char *)dst[d] + begin * size, first, m * size);
     }
@@ -203,13 +210,7 @@ static void vec_sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void
 
 static void vec_axpby(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n)
 {
-    assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
-    if (type == DPB_FP64)
-        axpby_fp64(a, x, b, y, n);
-    else if (type == DPB_FP32)
-        axpby_fp32((float)a, x, (float)b, y, n);
-    else
-        axpby_bf16((float)a, x, (float)b, y, n);
+    loops_of(type)->axpby(a, x, b, y, n);
 }
 
 static void vec_copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
@@ -219,11 +220,14 @@ static void vec_copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
 
 static void vec_cast(dpb_dtype to, void *dst, dpb_dtype from, const void *src, uint64_t n)
 {
-    static void (*const cast[3][3])(void *, const void *, uint64_t) = {
-        [DPB_FP64] = {[DPB_FP32] = cast_fp64_fp32, [DPB_BF16] = cast_fp64_bf16},
-        [DPB_FP32] = {[DPB_FP64] = cast_fp32_fp64, [DPB_BF16] = cast_fp32_bf16},
-        [DPB_BF16] = {[DPB_FP64] = cast_bf16_fp64, [DPB_FP32] = cast_bf16_fp32}};
-    assert(to == from || (to <= DPB_BF16 && from <= DPB_BF16));
+    static void (*const cast[DPB_DTYPES][DPB_DTYPES])(void *, const void *, uint64_t) = {
+        [DPB_FP64] =
+            {[DPB_FP32] = cast_fp64_fp32, [DPB_BF16] = cast_fp64_bf16, [DPB_FP16] = cast_fp64_fp16},
+        [DPB_FP32] =
+            {[DPB_FP64] = cast_fp32_fp64, [DPB_BF16] = cast_fp32_bf16, [DPB_FP16] = cast_fp32_fp16},
+        [DPB_BF16] = {[DPB_FP64] = cast_bf16_fp64, [DPB_FP32] = cast_bf16_fp32},
+        [DPB_FP16] = {[DPB_FP64] = cast_fp16_fp64, [DPB_FP32] = cast_fp16_fp32}};
+    assert(to == from || cast[from][to]);
     if (to == from)
         vec_copy(to, dst, src, n);
     else
@@ -232,12 +236,7 @@ static void vec_cast(dpb_dtype to, void *dst, dpb_dtype from, const void *src, u
 
 bool dpb_vec_finite(dpb_dtype type, const void *x, uint64_t n)
 {
-    assert(type == DPB_FP64 || type == DPB_FP32 || type == DPB_BF16);
-    if (type == DPB_FP64)
-        return finite_fp64(x, n);
-    if (type == DPB_FP32)
-        return finite_fp32(x, n);
-    return finite_bf16(x, n);
+    return loops_of(type)->finite(x, n);
 }
 
 uint64_t dpb_vec_checksum(dpb_dtype type, const void *x, uint64_t n)

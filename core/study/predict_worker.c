@@ -85,7 +85,7 @@ static dpb_status read_ready(struct dpb_predict_worker *worker)
     const json_t *elements = dpb_json_at(result, "timing.ready.elements");
     const json_t *ns = dpb_json_at(result, "timing.ready.ns");
     const char *type = type_of(result);
-    const double bytes = strcmp(type, "fp64") == 0 ? 8 : strcmp(type, "bf16") == 0 ? 2 : 4;
+    const double bytes = strcmp(type, "fp64") == 0 ? 8 : strcmp(type, "fp32") == 0 ? 4 : 2;
     const bool fp64 = dpb_json_is(result, "config.run.precision.value", "fp64");
     const double backward_s = dpb_json_number(result, "timing.breakdown_ns.backward") / 1e9;
     const double parameters = dpb_json_number(result, "model.parameters");

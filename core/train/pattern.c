@@ -57,10 +57,18 @@ void dpb_pattern_fill(dpb_dtype type, void *array, uint64_t begin, uint64_t end,
 
 static double number_at(dpb_dtype type, const void *memory, uint64_t i)
 {
-    if (type == DPB_FP64)
-        return ((const double *)memory)[i];
-    return type == DPB_FP32 ? (double)((const float *)memory)[i]
-                            : (double)dpb_bf16_to_fp32(((const uint16_t *)memory)[i]);
+    double value;
+    dpb_vec.cast(DPB_FP64, &value, type, (const char *)memory + i * dpb_dtype_size(type), 1);
+    return value;
+}
+
+uint32_t dpb_pattern_most(dpb_dtype type)
+{
+    static const uint32_t most[] = {[DPB_FP64] = UINT32_MAX,
+                                    [DPB_FP32] = 1u << 24,
+                                    [DPB_BF16] = 1u << 8,
+                                    [DPB_FP16] = 1u << 11};
+    return most[type];
 }
 
 static uint64_t compare_block(dpb_dtype type, const void *got, const void *wanted, uint64_t n,

@@ -8,10 +8,10 @@
 
 #include "dpbench/types.h"
 
-enum {
-    DPB_PATTERN_LARGEST = 8,
-    DPB_PATTERN_BF16 = 256 /* integers up to here are exact in bf16 */
-};
+enum { DPB_PATTERN_LARGEST = 8 };
+
+/* All integers up to here are exact in the type. */
+uint32_t dpb_pattern_most(dpb_dtype type);
 
 /* Of one exchange. */
 struct dpb_pattern_sum {

@@ -80,6 +80,7 @@ dpb_status dpb_proof_make_start(const struct dpb_proving *proof)
 
 double dpb_proof_roundoff(dpb_dtype type)
 {
-    static const double units[] = {[DPB_FP64] = 0x1p-53, [DPB_FP32] = 0x1p-24, [DPB_BF16] = 0x1p-8};
+    static const double units[] = {
+        [DPB_FP64] = 0x1p-53, [DPB_FP32] = 0x1p-24, [DPB_BF16] = 0x1p-8, [DPB_FP16] = 0x1p-11};
     return units[type];
 }

@@ -187,6 +187,12 @@ static dpb_status check_loss_scale(const struct dpb_experiment *experiment)
         experiment->settings.run.precision != DPB_PRECISION_FP16)
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "loss_scale",
                                "run.loss_scale is for run.precision = fp16; leave it out");
+    if (experiment->settings.comm.gradient == DPB_FP16 + 1 &&
+        experiment->settings.run.precision == DPB_PRECISION_FP16)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "gradient",
+                               "comm.gradient = fp16 beside run.precision = fp16: its gradients "
+                               "are those of a multiplied loss, whose sums would not fit in fp16; "
+                               "take comm.gradient = fp32 or bf16");
     return DPB_OK;
 }
 

@@ -104,7 +104,7 @@ struct communicator {
 /* Elements of device memory, the same on all ranks but for where they lie. */
 struct nccl_range {
     void *memory;
-    dpb_dtype type; /* fp32 or bf16 */
+    dpb_dtype type; /* fp32, bf16 or fp16 */
     uint64_t n;
 };
 

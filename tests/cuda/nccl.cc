@@ -30,6 +30,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <cuda_fp16.h>
 #include <fcntl.h>
 #include <memory>
 #include <deque>
@@ -244,10 +245,17 @@ bool open_file(const ncclUniqueId &id, state &s)
 
 /* ---- sums ---------------------------------------------------------------------------------- */
 
+size_t size_of(ncclDataType_t type)
+{
+    return type == ncclFloat32 ? 4 : type == ncclBfloat16 || type == ncclFloat16 ? 2 : 0;
+}
+
 float load(const void *from, size_t i, ncclDataType_t type)
 {
     if (type == ncclFloat32)
         return static_cast<const float *>(from)[i];
+    if (type == ncclFloat16)
+        return __half2float(static_cast<const __half *>(from)[i]);
     uint32_t bits = (uint32_t) static_cast<const uint16_t *>(from)[i] << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
@@ -264,18 +272,21 @@ uint16_t to_bf16(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-float rounded(float value, ncclDataType_t type)
-{
-    const uint16_t half = to_bf16(value);
-    return type == ncclBfloat16 ? load(&half, 0, type) : value;
-}
-
 void store(void *to, size_t i, ncclDataType_t type, float value)
 {
     if (type == ncclFloat32)
         static_cast<float *>(to)[i] = value;
+    else if (type == ncclFloat16)
+        static_cast<__half *>(to)[i] = __float2half_rn(value);
     else
         static_cast<uint16_t *>(to)[i] = to_bf16(value);
+}
+
+float rounded(float value, ncclDataType_t type)
+{
+    float place;
+    store(&place, 0, type, value);
+    return load(&place, 0, type);
 }
 
 /* Of `count` elements from `first` on of the `all` that every rank gave. */
@@ -296,7 +307,7 @@ void sum(const state &s, void *to, size_t first, size_t count, size_t all, ncclD
 void make_mistakes(const state &s, void *to, size_t first, size_t count, ncclDataType_t type,
                    uint64_t number)
 {
-    const size_t size = type == ncclFloat32 ? 4 : 2;
+    const size_t size = size_of(type);
     if (mistakes("left_out", number))
         memcpy(to, static_cast<char *>(s.slot(s.rank)) + first * size, count * size);
     if (count > 0 && mistakes("one_element", number))
@@ -305,11 +316,6 @@ void make_mistakes(const state &s, void *to, size_t first, size_t count, ncclDat
         store(to, i, type, 2.0f * load(to, i, type));
     for (size_t i = 0; s.rank == s.n - 1 && mistakes("diverged", number) && i < count; i++)
         store(to, i, type, (1.0f + 1e-6f) * load(to, i, type));
-}
-
-size_t size_of(ncclDataType_t type)
-{
-    return type == ncclFloat32 ? 4 : type == ncclBfloat16 ? 2 : 0;
 }
 
 /* ---- the collective, in a stream ------------------------------------------------------------- */

@@ -28,7 +28,7 @@ static struct {
     [HOSTS] = {"comm.hosts", {"", "1+1", "2+1"}},
     [LAUNCHER] = {"mpirun or srun", {"", "mpirun", "srun"}},
     [WORKERS] = {"run.workers", {"2", "1"}},
-    [GRADIENT] = {"comm.gradient", {"auto", "fp64", "fp32", "bf16"}},
+    [GRADIENT] = {"comm.gradient", {"auto", "fp64", "fp32", "bf16", "fp16"}},
     [COMM_CORES] = {"run.comm_cores", {"0", "1"}},
     [PROVE] = {"run.prove", {"no", "yes"}},
     [ACCUMULATE] = {"run.accumulate", {"1", "3"}},

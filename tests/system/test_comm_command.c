@@ -70,6 +70,7 @@ static void test_strategy(void **state)
     const struct strategy_form *form = *state;
     static const char *const types[] = {"",
                                         "comm.gradient=bf16",
+                                        "comm.gradient=fp16",
                                         "run.precision=fp64",
                                         "run.comm_cores=1",
                                         "comm_test.barrier=exchange",

@@ -35,6 +35,7 @@ static const struct form forms[] = {
      ""},
     {"micro-batches", "run.steps=3 run.accumulate=3 optimizer.momentum=0.9", ""},
     {"bf16 gradients", "run.steps=3 comm.gradient=bf16 optimizer.momentum=0.9", ""},
+    {"fp16 gradients", "run.steps=3 comm.gradient=fp16 optimizer.momentum=0.9", ""},
     {"bf16 gradients of micro-batches, step by step",
      "run.steps=3 comm.gradient=bf16 run.accumulate=2", "device.graphs=no"},
 };

@@ -243,6 +243,9 @@ CASE(test_loss_scale)
         before = skipped;
         training_free(&two);
     }
+    expect_failure(FP16 "run.workers=2 device.ids=0,1 comm.name=shm comm.gradient=fp16", 2,
+                   (const char *const[]){"comm.gradient = fp16 beside run.precision = fp16",
+                                         "take comm.gradient = fp32 or bf16", NULL});
 }
 
 /* ---- links --------------------------------------------------------------------------------- */

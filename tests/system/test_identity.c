@@ -244,12 +244,13 @@ static void expect_shards_alike(const char *kind, const char *name)
 }
 
 /* Sums run over the workers in the same order everywhere, so strategies agree bit for bit, in types
- * too in which one worker cannot follow them: a bf16 gradient is rounded on each worker. A ring's
+ * too in which one worker cannot follow them: a half is rounded on each worker. A ring's
  * order is another one for each slice, a library's its own, which shows from three workers on. */
 TEST(test_strategies_agree)
 {
     static const char *const kinds[] = {"run.precision=fp32",
-                                        "run.precision=fp32 comm.gradient=bf16"};
+                                        "run.precision=fp32 comm.gradient=bf16",
+                                        "run.precision=fp32 comm.gradient=fp16"};
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         struct training first[2]; /* of 2 workers, of 3 */
         train_several_buckets(&first[0], kinds[k], "comm.name=shm run.workers=2", 200);

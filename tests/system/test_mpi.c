@@ -67,7 +67,7 @@ TEST(test_exchange)
         {2, MPI "run.precision=fp64 comm.bucket=8"},
         {2, MPI "run.precision=fp32 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
         {3, MPI "run.precision=fp32 comm.bucket=1GiB"},
-        {3, MPI "run.precision=fp32 comm.gradient=bf16 comm.bucket=2000"},
+        {3, MPI "run.precision=fp32 comm.gradient=fp16 comm.bucket=2000"},
         {4, MPI "run.precision=fp32 comm.bucket=212"},
         {5, MPI "run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
         {1, SHARDS "run.precision=fp64 comm.bucket=424"},

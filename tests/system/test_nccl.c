@@ -85,15 +85,17 @@ TEST(test_same_training)
 }
 
 /* The sum of two is the same in any order, and the optimizer's arithmetic is the host's: bit for
- * bit the weights of shm, step after step, in fp32 and with gradients in bf16, with shards, too. */
+ * bit the weights of shm, step after step, in fp32 and with gradients in halves, with
+ * shards, too. */
 TEST(test_bit_for_bit)
 {
     static const char *const settings[][2] = {{NCCL, "comm.gradient=fp32 optimizer.name=adagrad"},
                                               {NCCL, "comm.gradient=bf16 optimizer.nesterov=yes"},
+                                              {NCCL, "comm.gradient=fp16 optimizer.momentum=0.5"},
                                               {SHARDS, "comm.gradient=bf16 optimizer.name=adam"}};
     struct training shm, nccl, start;
     train(&start, CUDA TINY "run.steps=1 run.workers=1 optimizer.learning_rate=0");
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         train(&shm, CUDA TINY "run.steps=4 run.workers=2 comm.name=shm %s", settings[i][1]);
         train(&nccl, "%s" TINY "run.steps=4 run.prove=yes run.workers=2 %s comm.bucket=500",
               settings[i][0], settings[i][1]);

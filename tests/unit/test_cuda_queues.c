@@ -68,10 +68,8 @@ static float value(uint32_t which, uint64_t i)
 static void fill(dpb_dtype type, uint32_t which, void *array)
 {
     for (uint64_t i = 0; i < N; i++) {
-        if (type == DPB_FP32)
-            ((float *)array)[i] = value(which, i);
-        else
-            ((uint16_t *)array)[i] = dpb_bf16_from_fp32(value(which, i));
+        const float next = value(which, i);
+        dpb_vec.cast(type, (char *)array + i * dpb_dtype_size(type), DPB_FP32, &next, 1);
     }
 }
 
@@ -125,8 +123,8 @@ static void check_sum(dpb_dtype type, uint32_t k, uint32_t into)
 
 TEST(test_sums)
 {
-    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16};
-    for (size_t t = 0; t < 2; t++) {
+    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16, DPB_FP16};
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         check_sum(types[t], 0, 0);
         check_sum(types[t], 1, 0);
         check_sum(types[t], 1, 2);
@@ -145,8 +143,8 @@ TEST(test_sums)
 
 TEST(test_scaled_sums)
 {
-    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16};
-    for (size_t t = 0; t < 2; t++) {
+    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16, DPB_FP16};
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         void *x = allocate(N, dpb_dtype_size(types[t])), *y = allocate(N, dpb_dtype_size(types[t]));
         void *x_at, *y_at;
         fill(types[t], 1, x);
@@ -164,9 +162,11 @@ TEST(test_scaled_sums)
 
 TEST(test_casts)
 {
-    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16};
-    for (size_t pair = 0; pair < 4; pair++) {
-        dpb_dtype from = types[pair / 2], to = types[pair % 2];
+    static const dpb_dtype pairs[][2] = {
+        {DPB_FP32, DPB_FP32}, {DPB_BF16, DPB_BF16}, {DPB_FP16, DPB_FP16}, {DPB_FP32, DPB_BF16},
+        {DPB_BF16, DPB_FP32}, {DPB_FP32, DPB_FP16}, {DPB_FP16, DPB_FP32}};
+    for (size_t pair = 0; pair < sizeof pairs / sizeof pairs[0]; pair++) {
+        const dpb_dtype from = pairs[pair][0], to = pairs[pair][1];
         void *source = allocate(N, dpb_dtype_size(from)), *target = allocate(N, dpb_dtype_size(to));
         void *source_at, *target_at;
         fill(from, 3, source);
@@ -182,6 +182,9 @@ TEST(test_casts)
         free(source);
         free(target);
     }
+    dpb_first_error_clear();
+    assert_int_equal(ops->cast(queue, DPB_BF16, NULL, DPB_FP16, NULL, 0), DPB_UNSUPPORTED);
+    dpb_first_error_clear();
 }
 
 /* ---- the optimizer ------------------------------------------------------------------------- */
@@ -208,6 +211,7 @@ static const struct rule_case {
      DPB_BF16,
      {.kind = DPB_SGD, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}},
     {"adagrad", DPB_FP32, {.kind = DPB_ADAGRAD, .weight_decay = 0.1, .epsilon = 1e-3}},
+    {"sgd, fp16", DPB_FP16, {.kind = DPB_SGD, .weight_decay = 0.1}},
     {"adagrad, bf16", DPB_BF16, {.kind = DPB_ADAGRAD, .epsilon = 1e-10}},
     {"adam",
      DPB_FP32,

@@ -123,6 +123,7 @@ static const struct rule_case rules[] = {
      DPB_BF16,
      {.kind = DPB_LARS, .momentum = 0.9, .weight_decay = 0.1, .trust = 0.02, .clip_norm = 9.0},
      2e-6},
+    {"sgd, fp16 gradients", DPB_FP32, DPB_FP16, {.kind = DPB_SGD, .weight_decay = 0.1}, 2e-6},
     {"adam, bf16 gradients",
      DPB_FP32,
      DPB_BF16,
@@ -202,7 +203,7 @@ static void oracle_update(const struct dpb_optimizer_settings *settings, uint64_
 static union {
     double fp64[ELEMENTS];
     float fp32[ELEMENTS];
-    uint16_t bf16[ELEMENTS];
+    uint16_t halves[ELEMENTS];
     char bytes[ELEMENTS * sizeof(double)];
 } weights, gradients;
 
@@ -218,10 +219,9 @@ static double draw_normal(void)
 
 static double get(dpb_dtype type, const void *arena, uint64_t i)
 {
-    if (type == DPB_FP64)
-        return ((const double *)arena)[i];
-    return type == DPB_FP32 ? (double)((const float *)arena)[i]
-                            : (double)dpb_bf16_to_fp32(((const uint16_t *)arena)[i]);
+    double value;
+    dpb_vec.cast(DPB_FP64, &value, type, (const char *)arena + i * dpb_dtype_size(type), 1);
+    return value;
 }
 
 /* Normal values in the tensors, zeros in the gaps; the oracle's copy is what the type holds. */

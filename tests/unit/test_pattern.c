@@ -8,7 +8,8 @@
 
 enum { N = 2500 /* blocks of 1024, and a part */ };
 
-static const dpb_dtype types[] = {DPB_FP64, DPB_FP32, DPB_BF16};
+static const dpb_dtype types[] = {DPB_FP64, DPB_FP32, DPB_BF16, DPB_FP16};
+enum { TYPES = sizeof types / sizeof types[0] };
 
 static double number_at(dpb_dtype type, const void *arena, uint64_t i)
 {
@@ -33,14 +34,14 @@ static void sum_up(dpb_dtype type, void *sum, const struct dpb_pattern_sum *patt
 TEST(test_sums_are_exact)
 {
     double arena[N];
-    for (size_t t = 0; t < 3; t++)
+    for (size_t t = 0; t < TYPES; t++)
         for (uint32_t largest = 1; largest <= DPB_PATTERN_LARGEST; largest++) {
+            const uint32_t most = dpb_pattern_most(types[t]) / largest;
             struct dpb_pattern_wrong first;
-            const struct dpb_pattern_sum pattern = {
-                .repetition = largest,
-                .largest = largest,
-                .n_ranks = DPB_PATTERN_BF16 / largest < 40 ? DPB_PATTERN_BF16 / largest : 40,
-                .factor = 1.0};
+            const struct dpb_pattern_sum pattern = {.repetition = largest,
+                                                    .largest = largest,
+                                                    .n_ranks = most < 300 ? most : 300,
+                                                    .factor = 1.0};
             sum_up(types[t], arena, &pattern);
             assert_int_equal(dpb_pattern_check(types[t], arena, N, &pattern, &first), 0);
             for (uint64_t i = 0; i < N; i += 131) {

@@ -453,10 +453,10 @@ static void check_case(uint32_t n_members, dpb_dtype type, uint64_t n_elements,
 TEST(test_sums)
 {
     static const uint64_t lengths[] = {1, 2, 3, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 331};
-    static const dpb_dtype types[] = {DPB_FP64, DPB_FP32, DPB_BF16};
+    static const dpb_dtype types[] = {DPB_FP64, DPB_FP32, DPB_BF16, DPB_FP16};
     for (uint32_t n = 1; n <= MAX_MEMBERS; n++)
         for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
-            for (size_t t = 0; t < 3; t++)
+            for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
                 check_case(n, types[t], lengths[i], lengths[i], 4, 64);
 }
 

@@ -12,17 +12,18 @@
 
 enum { MAX_N = 5000, MAX_K = 9, GUARD = 16 /* elements around a range that must not change */ };
 
-static const dpb_dtype types[] = {DPB_FP64, DPB_FP32, DPB_BF16};
+static const dpb_dtype types[] = {DPB_FP64, DPB_FP32, DPB_BF16, DPB_FP16};
+enum { TYPES = sizeof types / sizeof types[0] };
 static const uint64_t long_sizes[] = {255, 1023, 1024, 1025, 2049, 4711};
 
 /* MAX_K sources and a destination, each with room for offset and guards. */
 union buffer {
     double fp64[MAX_N + 2 * GUARD];
     float fp32[MAX_N + 2 * GUARD];
-    uint16_t bf16[MAX_N + 2 * GUARD];
+    uint16_t halves[MAX_N + 2 * GUARD];
     uint8_t bytes[(MAX_N + 2 * GUARD) * 8];
 };
-static union buffer memory[MAX_K + 1], before, values[3][MAX_K + 1];
+static union buffer memory[MAX_K + 1], before, values[TYPES][MAX_K + 1];
 
 static void *at(dpb_dtype type, int buffer, uint64_t element)
 {
@@ -35,14 +36,15 @@ static double get(dpb_dtype type, const void *x, uint64_t i)
         return ((const double *)x)[i];
     if (type == DPB_FP32)
         return (double)((const float *)x)[i];
-    return (double)dpb_bf16_to_fp32(((const uint16_t *)x)[i]);
+    const uint16_t half = ((const uint16_t *)x)[i];
+    return (double)(type == DPB_BF16 ? dpb_bf16_to_fp32(half) : dpb_fp16_to_fp32(half));
 }
 
 /* By memcpy: callers put into words of another type too. */
 static void put(dpb_dtype type, void *x, uint64_t i, double value)
 {
     float single = (float)value;
-    uint16_t half = dpb_bf16_from_fp32(single);
+    uint16_t half = type == DPB_BF16 ? dpb_bf16_from_fp32(single) : dpb_fp16_from_fp32(single);
     const void *bits = type == DPB_FP64   ? (const void *)&value
                        : type == DPB_FP32 ? (const void *)&single
                                           : (const void *)&half;
@@ -53,7 +55,7 @@ static void put(dpb_dtype type, void *x, uint64_t i, double value)
 static int make_values(void **state)
 {
     (void)state;
-    for (size_t t = 0; t < 3; t++)
+    for (size_t t = 0; t < TYPES; t++)
         for (uint32_t b = 0; b <= MAX_K; b++)
             for (uint32_t i = 0; i < MAX_N + 2 * GUARD; i++) {
                 struct dpb_random4 r = dpb_random(17, DPB_STREAM_EXCHANGE, b, i, 0, 0);
@@ -65,7 +67,7 @@ static int make_values(void **state)
 
 static void fill(dpb_dtype type)
 {
-    for (size_t t = 0; t < 3; t++)
+    for (size_t t = 0; t < TYPES; t++)
         if (types[t] == type)
             memcpy(memory, values[t], sizeof memory);
 }
@@ -114,7 +116,7 @@ static void check_sum_everywhere(dpb_dtype type, uint32_t k, uint64_t n)
 
 TEST(test_sum_everywhere)
 {
-    for (size_t t = 0; t < 3; t++)
+    for (size_t t = 0; t < TYPES; t++)
         for (uint32_t k = 1; k < MAX_K; k++)
             for (size_t s = 0; s < sizeof long_sizes / sizeof *long_sizes; s++)
                 check_sum_everywhere(types[t], k, long_sizes[s]);
@@ -141,7 +143,7 @@ static void check_sum(dpb_dtype type, uint32_t k, uint64_t n, uint64_t offset, i
 
 TEST(test_sum_sizes)
 {
-    for (size_t t = 0; t < 3; t++)
+    for (size_t t = 0; t < TYPES; t++)
         for (uint32_t k = 1; k <= MAX_K; k++)
             for (uint64_t n = 0; n <= 67; n++)
                 check_sum(types[t], k, n, n % 8, MAX_K);
@@ -149,7 +151,7 @@ TEST(test_sum_sizes)
 
 TEST(test_sum_long_and_aliased)
 {
-    for (size_t t = 0; t < 3; t++)
+    for (size_t t = 0; t < TYPES; t++)
         for (uint32_t k = 1; k <= MAX_K; k++)
             for (size_t s = 0; s < sizeof long_sizes / sizeof *long_sizes; s++) {
                 check_sum(types[t], k, long_sizes[s], 1 + s, MAX_K);
@@ -192,7 +194,7 @@ TEST(test_sum_of_nothing)
 TEST(test_axpby)
 {
     const double a = 0.3, b = -1.7;
-    for (size_t t = 0; t < 3; t++) {
+    for (size_t t = 0; t < TYPES; t++) {
         dpb_dtype type = types[t];
         for (uint64_t n = 0; n <= 67; n++) {
             fill(type);
@@ -274,11 +276,62 @@ TEST(test_bf16_from_fp64)
     assert_true(isnan(dpb_bf16_to_fp32(dst)));
 }
 
+/* IEEE 754 binary16. */
+static double fp16_value(uint32_t bits)
+{
+    const int exponent = (int)(bits >> 10), mantissa = (int)(bits & 0x3ff);
+    return exponent == 0 ? ldexp(mantissa, -24) : ldexp(1024 + mantissa, exponent - 25);
+}
+
+static void expect_fp16(double value, uint32_t bits)
+{
+    const float single = (float)value, minus = -single;
+    const double negative = -value;
+    uint16_t is;
+    if ((double)single == value) {
+        dpb_vec.cast(DPB_FP16, &is, DPB_FP32, &single, 1);
+        assert_int_equal(is, bits);
+        dpb_vec.cast(DPB_FP16, &is, DPB_FP32, &minus, 1);
+        assert_int_equal(is, bits | 0x8000);
+    }
+    dpb_vec.cast(DPB_FP16, &is, DPB_FP64, &value, 1);
+    assert_int_equal(is, bits);
+    dpb_vec.cast(DPB_FP16, &is, DPB_FP64, &negative, 1);
+    assert_int_equal(is, bits | 0x8000);
+}
+
+/* All of its numbers, and what lies between two: half way to the even one, else to the nearer. */
+TEST(test_fp16)
+{
+    enum { INFINITE = 0x7c00 };
+    for (uint32_t bits = 0; bits < INFINITE; bits++) {
+        const double low = fp16_value(bits), middle = (low + fp16_value(bits + 1)) / 2;
+        assert_true((double)dpb_fp16_to_fp32((uint16_t)bits) == low);
+        assert_true((double)dpb_fp16_to_fp32((uint16_t)(bits | 0x8000)) == -low);
+        expect_fp16(low, bits);
+        expect_fp16(middle, bits + (bits & 1));
+        expect_fp16((double)nextafterf((float)middle, 0), bits);
+        expect_fp16((double)nextafterf((float)middle, INFINITY), bits + 1);
+        expect_fp16(nextafter(middle, 0), bits);
+        expect_fp16(nextafter(middle, INFINITY), bits + 1);
+    }
+    expect_fp16(0x1p17, INFINITE);
+    expect_fp16(1e300, INFINITE);
+    expect_fp16(INFINITY, INFINITE);
+    for (uint32_t bits = INFINITE + 1; bits <= 0x7fff; bits++) {
+        const float wide = dpb_fp16_to_fp32((uint16_t)bits);
+        assert_true(isnan(wide) && isnan(dpb_fp16_to_fp32(dpb_fp16_from_fp32(wide))));
+    }
+    assert_true(isinf(dpb_fp16_to_fp32(INFINITE)));
+}
+
 TEST(test_cast)
 {
-    for (size_t from = 0; from < 3; from++)
-        for (size_t to = 0; to < 3; to++)
+    for (size_t from = 0; from < TYPES; from++)
+        for (size_t to = 0; to < TYPES; to++)
             for (uint64_t n = 0; n <= 67; n++) {
+                if (from != to && types[from] >= DPB_BF16 && types[to] >= DPB_BF16)
+                    continue; /* one side is fp64 or fp32 */
                 fill(types[from]);
                 memset(&memory[1], 0x5a, sizeof memory[1]);
                 const void *src = at(types[from], 0, n % 7);
@@ -297,7 +350,7 @@ TEST(test_cast)
 TEST(test_finite)
 {
     const double bad[] = {INFINITY, -INFINITY, NAN};
-    for (size_t t = 0; t < 3; t++)
+    for (size_t t = 0; t < TYPES; t++)
         for (uint64_t n = 1; n <= 2200; n += n < 67 ? 1 : 211)
             for (uint64_t where = 0; where < n; where += 1 + n / 9) {
                 fill(types[t]);
@@ -329,11 +382,11 @@ TEST(test_squares)
     static const uint64_t sizes[] = {0, 1, 2, 3, 7, 1023, 1024, 1025, 3071, 4097, 7 * 1024 + 5};
     enum { MOST = 8 * 1024 };
     static double x[MOST], given[MOST];
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+    for (size_t t = 0; t < TYPES; t++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const uint64_t n = sizes[i];
             for (uint64_t j = 0; j < n; j++) /* of many magnitudes: the order shows in the bits */
-                x[j] = sin((double)(j * (t + 1))) * exp2((double)(j % 23));
+                x[j] = sin((double)(j * (t + 1))) * exp2((double)(j % 23) - 8.0);
             dpb_vec.cast(types[t], given, DPB_FP64, x, n);
             dpb_vec.cast(DPB_FP64, x, types[t], given, n);
             const double is = dpb_vec_squares(types[t], given, n);

@@ -41,9 +41,9 @@ typedef enum dpb_log_level {
 
 /* ---- vec: arithmetic on ranges of host memory, in any element type but uint8 --------------- */
 
-/* Sums of bf16 are made in fp32 and rounded once, sums of fp32 in fp32, in the order of the
- * sources; so equal inputs give equal bits on every rank. Pointers need the alignment of their type
- * only. */
+/* Sums of bf16 and fp16 are made in fp32 and rounded once, sums of fp32 in fp32, in the order of
+ * the sources; so equal inputs give equal bits on every rank. Pointers need the alignment of their
+ * type only. */
 struct dpb_vec_ops {
     /* dst[0 .. n_dst)[i] = sources[0][i] + ... + sources[k - 1][i]. Each dst may be one of the
      * sources. Blocks are written while they are in the first cache: memory is gone over once. */
@@ -51,7 +51,7 @@ struct dpb_vec_ops {
                 uint32_t k, uint64_t n);
     /* y[i] = a * x[i] + b * y[i] */
     void (*axpby)(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n);
-    /* Between fp64, fp32 and bf16, round to nearest even; equal types copy. No overlap. */
+    /* From or to fp64 or fp32, round to nearest even; equal types copy. No overlap. */
     void (*cast)(dpb_dtype to, void *dst, dpb_dtype from, const void *src, uint64_t n);
     void (*copy)(dpb_dtype type, void *dst, const void *src, uint64_t n);
 };

@@ -45,7 +45,8 @@ struct dpb_update_words {
 
 /* One step of the optimizer on n elements, by the rules of train/optimizer.h, in the arithmetic of
  * the weights' type. Pointers are into the device's memory. The structs themselves are read before
- * the call returns. A device with memory of its own has fp32 weights and fp32 or bf16 gradients. */
+ * the call returns. A device with memory of its own has fp32 weights and gradients of fp32,
+ * bf16 or fp16. */
 struct dpb_update {
     dpb_update_kind kind;
     double rate, scale, decay, momentum, epsilon;
@@ -122,9 +123,8 @@ struct dpb_queue_ops {
      * the last case the call returns once that memory has been read or written. */
     dpb_status (*copy)(struct dpb_queue *queue, void *dst, const void *src, uint64_t bytes);
     dpb_status (*clear)(struct dpb_queue *queue, void *dst, uint64_t bytes);
-    /* dst = the sum of k sources in their order, bit for bit that of host->vec: bf16 is added up in
-     * fp32 and rounded once. dst may be a source. A device: fp32 and bf16, k <=
-     * DPB_SUM_SOURCES; the host: every type, any k. */
+    /* dst = the sum of k sources in their order, bit for bit that of host->vec. dst may be a
+     * source. A device: fp32, bf16 and fp16, k <= DPB_SUM_SOURCES; the host: every type, any k. */
     dpb_status (*sum)(struct dpb_queue *queue, dpb_dtype type, void *dst,
                       const void *const *sources, uint32_t k, uint64_t n);
     dpb_status (*axpby)(struct dpb_queue *queue, dpb_dtype type, double a, const void *x, double b,

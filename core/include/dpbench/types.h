@@ -28,17 +28,17 @@
 
 enum { DPB_MAX_CHANNELS = 4 /* of an input sample */, DPB_CACHE_LINE = 64 };
 
-typedef enum dpb_dtype { DPB_FP64, DPB_FP32, DPB_BF16, DPB_UINT8, DPB_DTYPES } dpb_dtype;
+typedef enum dpb_dtype { DPB_FP64, DPB_FP32, DPB_BF16, DPB_FP16, DPB_UINT8, DPB_DTYPES } dpb_dtype;
 
 static inline size_t dpb_dtype_size(dpb_dtype type)
 {
-    static const uint8_t size[DPB_DTYPES] = {8, 4, 2, 1};
+    static const uint8_t size[DPB_DTYPES] = {8, 4, 2, 2, 1};
     return size[type];
 }
 
 static inline const char *dpb_dtype_name(dpb_dtype type)
 {
-    static const char *const name[DPB_DTYPES] = {"fp64", "fp32", "bf16", "uint8"};
+    static const char *const name[DPB_DTYPES] = {"fp64", "fp32", "bf16", "fp16", "uint8"};
     return name[type];
 }
 
@@ -62,20 +62,26 @@ DPB_EVERYWHERE uint16_t dpb_bf16_from_fp32(float value)
 }
 
 /* IEEE half; rounding is to nearest, ties to even; NaN stays NaN, what is too large becomes
- * infinite. */
-static inline float dpb_fp16_to_fp32(uint16_t value)
+ * infinite. By masks instead of branches, so that compilers vectorise loops over it. */
+DPB_EVERYWHERE float dpb_fp16_to_fp32(uint16_t value)
 {
-    const uint32_t exponent = value >> 10 & 0x1fu, mantissa = value & 0x3ffu;
-    /* Below the smallest normal number: that many 2^-24. */
-    const float small = (float)mantissa * 0x1p-24f;
-    uint32_t bits = (exponent == 0x1f ? 0xffu : exponent + 112) << 23 | mantissa << 13;
+    const uint32_t exponent = value & 0x7c00u, rebias = 112u << 23;
+    const uint32_t is_denormal = 0u - (uint32_t)(exponent == 0);
+    const uint32_t is_special = 0u - (uint32_t)(exponent == 0x7c00u); /* infinite, or NaN */
+    uint32_t bits = ((value & 0x7fffu) << 13) + rebias + (is_special & rebias);
+    /* m of 2^-24 is what 2^-14 (1 + m / 1024) is more than 2^-14. */
+    const uint32_t above_bits = bits + (1u << 23);
     float result;
+    memcpy(&result, &above_bits, sizeof result);
+    result -= 0x1p-14f;
+    uint32_t denormal_bits;
+    memcpy(&denormal_bits, &result, sizeof denormal_bits);
+    bits = (denormal_bits & is_denormal) | (bits & ~is_denormal) | (value & 0x8000u) << 16;
     memcpy(&result, &bits, sizeof result);
-    result = exponent == 0 ? small : result;
-    return value & 0x8000u ? -result : result;
+    return result;
 }
 
-static inline uint16_t dpb_fp16_from_fp32(float value)
+DPB_EVERYWHERE uint16_t dpb_fp16_from_fp32(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

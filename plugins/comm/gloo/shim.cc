@@ -261,6 +261,8 @@ dpb_status shim_prepare(shim *shim, uint64_t bucket, void *data, uint64_t n,
             made = make_any_bucket<double, DPB_FP64>(*shim, data, n);
         else if (shim->args.type == DPB_FP32)
             made = make_any_bucket<float, DPB_FP32>(*shim, data, n);
+        else if (shim->args.type == DPB_FP16)
+            made = make_any_bucket<uint16_t, DPB_FP16>(*shim, data, n);
         else
             made = make_any_bucket<uint16_t, DPB_BF16>(*shim, data, n);
         return DPB_OK;

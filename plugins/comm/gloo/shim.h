@@ -29,7 +29,7 @@ struct shim_args {
     const char *address;           /* SHIM_TCP: of the interface */
     const char *device;            /* SHIM_IBVERBS, with the port's number and the GID's place */
     int port, gid_index;
-    dpb_dtype type; /* fp64, fp32, bf16 */
+    dpb_dtype type; /* fp64, fp32, bf16, fp16 */
     uint64_t n_buckets, bucket_elements;
 };
 

@@ -1,7 +1,7 @@
 /*
  * arenas.h - arithmetic on arenas in device memory: the kernels behind queues.c. Each function
- * enqueues and returns; a launch that fails shows in cudaGetLastError(). Types are fp32 and bf16,
- * pointers need the alignment of their type only.
+ * enqueues and returns; a launch that fails shows in cudaGetLastError(). Types are fp32, bf16
+ * and fp16, pointers need the alignment of their type only.
  */
 #ifndef DPB_CUDA_ARENAS_H
 #define DPB_CUDA_ARENAS_H
@@ -26,8 +26,9 @@ void cuda_sum_arenas(cudaStream_t stream, dpb_dtype type, const struct cuda_sour
 /* y = a x + b y */
 void cuda_axpby(cudaStream_t stream, dpb_dtype type, float a, const void *x, float b, void *y,
                 uint64_t n);
-/* From the other of the two types to to_type; no overlap. */
-void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, const void *from, uint64_t n);
+/* From or to fp32; no overlap. */
+void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, dpb_dtype from_type,
+               const void *from, uint64_t n);
 void cuda_update(cudaStream_t stream, const struct dpb_update *update);
 
 #ifdef __cplusplus

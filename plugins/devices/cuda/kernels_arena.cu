@@ -14,9 +14,22 @@ __host__ __device__ inline float load(const float *x)
     return *x;
 }
 
-__host__ __device__ inline float load(const uint16_t *x)
+struct bf16 {
+    uint16_t bits;
+};
+
+__host__ __device__ inline float load(const bf16 *x)
 {
-    return dpb_bf16_to_fp32(*x);
+    return dpb_bf16_to_fp32(x->bits);
+}
+
+struct fp16 {
+    uint16_t bits;
+};
+
+__host__ __device__ inline float load(const fp16 *x)
+{
+    return dpb_fp16_to_fp32(x->bits);
 }
 
 __host__ __device__ inline void store(float *to, float value)
@@ -24,22 +37,30 @@ __host__ __device__ inline void store(float *to, float value)
     *to = value;
 }
 
-__host__ __device__ inline void store(uint16_t *to, float value)
+__host__ __device__ inline void store(bf16 *to, float value)
 {
-    *to = dpb_bf16_from_fp32(value);
+    to->bits = dpb_bf16_from_fp32(value);
+}
+
+__host__ __device__ inline void store(fp16 *to, float value)
+{
+    to->bits = dpb_fp16_from_fp32(value);
 }
 } // namespace
 
 /* Does what follows with T as the element type of `type`. */
-#define BY_DTYPE(type, ...)       \
-    do {                          \
-        if ((type) == DPB_BF16) { \
-            using T = uint16_t;   \
-            __VA_ARGS__;          \
-        } else {                  \
-            using T = float;      \
-            __VA_ARGS__;          \
-        }                         \
+#define BY_DTYPE(type, ...)              \
+    do {                                 \
+        if ((type) == DPB_BF16) {        \
+            using T = bf16;              \
+            __VA_ARGS__;                 \
+        } else if ((type) == DPB_FP16) { \
+            using T = fp16;              \
+            __VA_ARGS__;                 \
+        } else {                         \
+            using T = float;             \
+            __VA_ARGS__;                 \
+        }                                \
     } while (0)
 
 /* ------------------------------------------------------------------------------- sums and casts */
@@ -83,14 +104,15 @@ template <typename To, typename From> __global__ void convert(To *to, const From
         store(to + i, load(from + i));
 }
 
-void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, const void *from, uint64_t n)
+void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, dpb_dtype from_type,
+               const void *from, uint64_t n)
 {
-    if (to_type == DPB_BF16)
-        LAUNCH((convert<uint16_t, float>), blocks_for(n), THREADS, stream,
-               static_cast<uint16_t *>(to), static_cast<const float *>(from), n);
+    if (to_type == DPB_FP32)
+        BY_DTYPE(from_type, LAUNCH((convert<float, T>), blocks_for(n), THREADS, stream,
+                                   static_cast<float *>(to), static_cast<const T *>(from), n));
     else
-        LAUNCH((convert<float, uint16_t>), blocks_for(n), THREADS, stream, static_cast<float *>(to),
-               static_cast<const uint16_t *>(from), n);
+        BY_DTYPE(to_type, LAUNCH((convert<T, float>), blocks_for(n), THREADS, stream,
+                                 static_cast<T *>(to), static_cast<const float *>(from), n));
 }
 
 /* -------------------------------------------------------------------------------- the optimizer */
@@ -166,10 +188,7 @@ template <typename G> __global__ void update_weights(dpb_update by, const G *gra
 
 void cuda_update(cudaStream_t stream, const struct dpb_update *update)
 {
-    if (update->gradient_type == DPB_BF16)
-        LAUNCH(update_weights<uint16_t>, blocks_for(update->n), THREADS, stream, *update,
-               static_cast<const uint16_t *>(update->gradients));
-    else
-        LAUNCH(update_weights<float>, blocks_for(update->n), THREADS, stream, *update,
-               static_cast<const float *>(update->gradients));
+    BY_DTYPE(update->gradient_type,
+             LAUNCH(update_weights<T>, blocks_for(update->n), THREADS, stream, *update,
+                    static_cast<const T *>(update->gradients)));
 }

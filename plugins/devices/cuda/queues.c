@@ -393,10 +393,10 @@ static dpb_status clear(struct dpb_queue *queue, void *dst, uint64_t bytes)
 
 static dpb_status check_type(const char *what, dpb_dtype type)
 {
-    if (type == DPB_FP32 || type == DPB_BF16)
+    if (type == DPB_FP32 || type == DPB_BF16 || type == DPB_FP16)
         return DPB_OK;
     return cuda_host->fail(DPB_UNSUPPORTED,
-                           "device cuda: %s of type %s; fp32 and bf16 are possible", what,
+                           "device cuda: %s of type %s; fp32, bf16 and fp16 are possible", what,
                            dpb_dtype_name(type));
 }
 
@@ -440,8 +440,11 @@ static dpb_status cast(struct dpb_queue *queue, dpb_dtype to, void *dst, dpb_dty
     DPB_TRY(check_type("a cast", from));
     if (to == from)
         return copy(queue, dst, src, n * dpb_dtype_size(to));
+    if (to != DPB_FP32 && from != DPB_FP32)
+        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda: a cast from %s to %s",
+                               dpb_dtype_name(from), dpb_dtype_name(to));
     DPB_TRY(turn_to(queue));
-    cuda_cast(stream_of(queue), to, dst, src, n);
+    cuda_cast(stream_of(queue), to, dst, from, src, n);
     return launched("a cast");
 }
 

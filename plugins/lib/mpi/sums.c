@@ -42,15 +42,27 @@ struct mpi_sums {
     dpb_status status;
 };
 
-/* bf16 is no type of MPI's: 16 bits each, summed as everywhere. */
-/* NOLINTNEXTLINE(readability-non-const-parameter): the type is MPI_User_function */
-static void sum_bf16(void *other, void *into, int *n, MPI_Datatype *type)
+/* bf16 and fp16 are no types of MPI's: 16 bits each, summed as everywhere. */
+static void sum_halves(dpb_dtype type, const void *other, void *into, int n)
 {
     void *const dst[] = {into};
     const void *const sources[] = {into, other};
-    (void)type;
-    mpi_host->vec->sum(DPB_BF16, dst, 1, sources, 2, (uint64_t)*n);
+    mpi_host->vec->sum(type, dst, 1, sources, 2, (uint64_t)n);
 }
+
+/* NOLINTBEGIN(readability-non-const-parameter): their type is MPI_User_function */
+static void sum_bf16(void *other, void *into, int *n, MPI_Datatype *type)
+{
+    (void)type;
+    sum_halves(DPB_BF16, other, into, *n);
+}
+
+static void sum_fp16(void *other, void *into, int *n, MPI_Datatype *type)
+{
+    (void)type;
+    sum_halves(DPB_FP16, other, into, *n);
+}
+/* NOLINTEND(readability-non-const-parameter) */
 
 /* ---- an exchange --------------------------------------------------------------------------- */
 
@@ -195,7 +207,8 @@ static dpb_status make_comm(struct mpi_sums *sums)
                  : args->type == DPB_FP32 ? MPI_FLOAT
                                           : MPI_UINT16_T;
     sums->op = MPI_SUM;
-    code = args->type == DPB_BF16 ? MPI_Op_create(sum_bf16, 1, &sums->op) : MPI_SUCCESS;
+    if (sums->type == MPI_UINT16_T)
+        code = MPI_Op_create(args->type == DPB_BF16 ? sum_bf16 : sum_fp16, 1, &sums->op);
     return code == MPI_SUCCESS ? DPB_OK : mpi_fail(DPB_FAILED, code, "MPI_Op_create");
 }
 

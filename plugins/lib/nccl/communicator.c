@@ -225,6 +225,8 @@ ncclDataType_t nccl_type_of(dpb_dtype type)
         return ncclFloat32;
     case DPB_BF16:
         return ncclBfloat16;
+    case DPB_FP16:
+        return ncclFloat16;
     default:
         return ncclNumTypes;
     }
