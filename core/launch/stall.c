@@ -203,8 +203,13 @@ static void say_stall(struct job_run *run, uint32_t late, uint32_t n_others, int
         dpb_log(DPB_LOG_INFO, "%s", picture);
 }
 
+static bool is_silent(const struct job_run *run, uint32_t rank, int64_t now_ns)
+{
+    return now_ns - run->processes[rank].sign.sign_ns >= run->job->stall_warning_ns;
+}
+
 /* All that are late now, in one message: those that were late in the same phase before are not said
- * again, nor is anything after STALLS_SAID messages. */
+ * again, nor is anything after STALLS_SAID messages. Waiting for one that computes is no stall. */
 static void say_stalls(struct job_run *run, int64_t now_ns)
 {
     struct stall_watch *watch = &run->stalls;
@@ -213,12 +218,11 @@ static void say_stalls(struct job_run *run, int64_t now_ns)
     watch->n_looks++;
     for (uint32_t rank = 0; rank < run->job->n_workers; rank++) {
         char phase[32];
-        if (!run->processes[rank].running ||
-            now_ns - run->processes[rank].sign.sign_ns < run->job->stall_warning_ns)
+        if (!run->processes[rank].running || !is_silent(run, rank, now_ns))
             continue;
         const uint32_t late = find_late(run, rank);
         struct process *process = &run->processes[late];
-        if (process->late_at == watch->n_looks)
+        if (process->late_at == watch->n_looks || !is_silent(run, late, now_ns))
             continue;
         process->late_at = watch->n_looks;
         n_late++;
