@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "lib/boards.h"
 #include "lib/sandbox.h"
 #include "lib/test.h"
 
@@ -92,4 +93,13 @@ void faults_await_ranks(const struct started *started, pid_t *pids, size_t n)
             fail_msg("%zu ranks did not start", n);
         usleep(500);
     }
+}
+
+void faults_await_steps(const struct started *started, pid_t *pids, size_t n)
+{
+    faults_await_ranks(started, pids, n);
+    for (double until_s = now_s() + start_s; board_ranks_with_steps(started->pid, (int)n) < (int)n;
+         usleep(5000))
+        if (now_s() > until_s)
+            fail_msg("%zu ranks made no steps", n);
 }

@@ -28,6 +28,8 @@ void faults_start(struct started *started, const char *arguments);
 void faults_start_long(struct started *started, const char *arguments);
 /* Waits until the job has `n` ranks; gives their processes by rank. */
 void faults_await_ranks(const struct started *started, pid_t *pids, size_t n);
+/* ... and until each of them has made some steps, or serves. */
+void faults_await_steps(const struct started *started, pid_t *pids, size_t n);
 /* At most `n` living processes that the main thread of `parent` started, the oldest first; how many
  * these are. */
 size_t faults_children_of(pid_t parent, pid_t *pids, size_t n);

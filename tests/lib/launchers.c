@@ -11,13 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/boards.h"
 #include "lib/test.h"
-#include "world/board.h"
 
 const char *const launcher_names[N_LAUNCHERS] = {"mpirun", "srun"};
 
 static const double start_s = 60.0; /* for a loaded machine, or a sanitizer */
-enum { AWAITED_STEPS = 5 /* warm-up's among them */, MOST_DESCRIPTORS = 256 };
 /* A part tells the head of its journal after half a second (launch/parts.h), by ticks of 0.1 s. */
 static const useconds_t journal_us = 700000;
 static char slurm_directory[80], slurm_program[PATH_MAX];
@@ -203,46 +202,18 @@ pid_t launched_process(int rank, bool part_launcher)
     return find(rank, part_launcher);
 }
 
-/* The board of the process, which each part tells of its rank; NULL: not there yet. @owned */
-static struct dpb_board *board_of(pid_t head)
-{
-    char path[64], target[64];
-    struct dpb_board *board = NULL;
-    for (int fd = 3; head != 0 && !board && fd < MOST_DESCRIPTORS; fd++) {
-        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)head, fd);
-        ssize_t n = readlink(path, target, sizeof target - 1);
-        target[n > 0 ? n : 0] = '\0';
-        int own = strstr(target, "dpbench-board") ? open(path, O_RDWR | O_CLOEXEC) : -1;
-        if (own >= 0)
-            dpb_board_open(own, &board);
-    }
-    return board;
-}
-
 bool launched_has_begun(int rank)
 {
-    struct dpb_board *board = board_of(find(rank, true));
-    const bool begun = board != NULL;
-    dpb_board_destroy(board);
-    return begun;
+    return board_is_there(find(rank, true));
 }
 
 void launched_await_steps(int n)
 {
-    struct dpb_board *board = NULL;
-    for (double until_s = now_s() + start_s;; usleep(5000)) {
-        int made = 0;
-        board = board ? board : board_of(find(0, true));
-        for (int rank = 0; board && rank < n; rank++) {
-            const struct dpb_status_page *page = dpb_board_page(board, (uint32_t)rank);
-            made += page->role == DPB_SERVER || page->step >= AWAITED_STEPS;
-        }
-        if (made == n)
-            break;
+    int made;
+    for (double until_s = now_s() + start_s; (made = board_ranks_with_steps(find(0, true), n)) < n;
+         usleep(5000))
         if (now_s() > until_s)
-            fail_msg("%d of %d ranks came to step %d in %g s", made, n, AWAITED_STEPS, start_s);
-    }
-    dpb_board_destroy(board);
+            fail_msg("%d of %d ranks made steps in %g s", made, n, start_s);
     usleep(journal_us);
 }
 

@@ -8,14 +8,16 @@
 #include <unistd.h>
 
 #include "lib/cli.h"
+#include "lib/faults.h"
 #include "lib/traces.h"
 
-/* Sends a signal to a run (or a sweep) that would last, after so long. */
+/* Sends a signal to a run (or a sweep) that would last, so long after its two ranks began. */
 static void interrupt_after(double seconds, const char *arguments, int number, int exit_code,
                             struct command *command)
 {
     struct started started;
     char program[4200], line[512];
+    pid_t ranks[2];
     const char *words[24] = {program};
     size_t n = 1;
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
@@ -23,6 +25,7 @@ static void interrupt_after(double seconds, const char *arguments, int number, i
     for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
         words[n++] = word;
     command_start(&started, words, NULL);
+    faults_await_ranks(&started, ranks, 2);
     usleep((useconds_t)(seconds * 1e6));
     kill(started.pid, number);
     double sent_s = now_s();

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/command.h"
+#include "lib/faults.h"
 #include "lib/network.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
@@ -134,10 +134,12 @@ TEST(test_predicts)
 TEST(test_interrupted)
 {
     struct started started;
+    pid_t ranks[HOSTS];
     struct command command;
     start(&started, "comm_test.seconds=1s comm_test.min_bytes=64KiB comm_test.max_bytes=64KiB "
                     "--json");
-    usleep(1500000);
+    faults_await_ranks(&started, ranks, HOSTS);
+    usleep(1000000);
     kill(started.pid, SIGINT);
     command_finish(&started, &command, deadline_s);
     if (command.exit_code != 130)
@@ -151,10 +153,12 @@ TEST(test_interrupted)
 TEST(test_interrupted_pair)
 {
     struct started started;
+    pid_t ranks[HOSTS];
     struct command command;
     start(&started, "comm_test.seconds=5s comm_test.min_bytes=64KiB comm_test.max_bytes=64KiB "
                     "--json");
-    usleep(1500000);
+    faults_await_ranks(&started, ranks, HOSTS);
+    usleep(1000000);
     kill(started.pid, SIGINT);
     const double began_s = now_s();
     command_finish(&started, &command, deadline_s);

@@ -125,8 +125,8 @@ static void test_any_moment(void **state)
     pid_t ranks[WORKERS + 2];
     traces_take(&before, ".");
     faults_start(&started, line);
-    faults_await_ranks(&started, ranks, WORKERS + 2);
-    usleep(1200000 + 31000 * turn);
+    faults_await_steps(&started, ranks, WORKERS + 2);
+    usleep(300000 + 31000 * turn);
     kill(ranks[1], signals[turn++ % 3]);
     usleep(300000);
     kill(ranks[3], signals[turn++ % 3]);

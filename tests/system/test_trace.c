@@ -167,8 +167,7 @@ TEST(test_death)
     pid_t pids[2];
     unlink("t.json");
     faults_start_long(&started, "run.trace=t.json comm.name=shm");
-    faults_await_ranks(&started, pids, 2);
-    usleep(700000); /* a job of endless small steps: some are over by then */
+    faults_await_steps(&started, pids, 2);
     kill(pids[1], SIGKILL);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);
