@@ -25,7 +25,7 @@ says() { grep -q "$1" "$work/out/summary.txt" || { cat "$work/out/summary.txt"; 
 # A part that ignores signals and has a child that does, one that prints too much, one that fails.
 cat >"$work/parts" <<END
 # seconds file name command
-3 a.txt hangs    trap '' TERM INT HUP; (trap '' TERM; exec sleep 7531) & sleep 7531
+3 a.txt hangs    trap '' TERM INT HUP; (trap '' TERM; exec sleep 7531.$$) & sleep 7531.$$
 20 a.txt works   echo fine
 20 b.txt prints  head -c 30000000 /dev/zero | tr '\\\\0' x; echo the end
 20 b.txt fails   exit 7
@@ -34,7 +34,7 @@ LIMIT_S=300 tests/gpu/first "$build" "$work/out" "$work/parts" >"$work/log" 2>&1
 holds "the part that hangs is cut" says "^cut     hangs: not over after [0-9][0-9]\{0,1\} s"
 holds "the next one passes" says "^passed  works"
 holds "one that fails says its code" says "^failed  fails: exit 7"
-holds "nothing of it is left" sh -c '! pgrep -f "^sleep 7531\$"'
+holds "nothing of it is left" sh -c "! pgrep -f '^sleep 7531.$$\$'"
 holds "its output is there" grep -qx fine "$work/out/a.txt"
 holds "the end of what is long is kept" grep -q 'the end$' "$work/out/b.txt"
 holds "and no more than there is room for" test "$(stat -c %s "$work/out/b.txt")" -le $((16 << 20))

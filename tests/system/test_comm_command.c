@@ -120,15 +120,18 @@ TEST(test_models_layout)
  * can only make a sleep longer, and not that of every exchange. */
 TEST(test_time_is_that_of_the_exchange)
 {
-    struct command command;
-    run(&command, 0,
-        "-c x.ini --json run.workers=1 comm.name=timed comm.exchange=5ms "
-        "comm.bucket=32MiB comm_test.sizes=64MiB comm_test.iterations=8");
-    double least_us = expect_number(&command, "points.0.time_us.min");
+    double least_us = INFINITY;
+    for (int attempt = 0; attempt < 3 && least_us > 12500; attempt++) {
+        struct command command;
+        run(&command, 0,
+            "-c x.ini --json run.workers=1 comm.name=timed comm.exchange=5ms "
+            "comm.bucket=32MiB comm_test.sizes=64MiB comm_test.iterations=8");
+        least_us = expect_number(&command, "points.0.time_us.min");
+        assert_true(json_is_null(json_at(command.json, "points.0.bus_gb_per_s"))); /* one worker */
+        command_free(&command);
+    }
     if (least_us < 10000 || least_us > 12500)
         fail_msg("two buckets of 5 ms take %.1f us", least_us);
-    assert_true(json_is_null(json_at(command.json, "points.0.bus_gb_per_s"))); /* of one worker */
-    command_free(&command);
 }
 
 static void expect_near(double value, double wanted)
@@ -407,17 +410,15 @@ static bool lose_rank(const struct lost *lost, useconds_t after_us)
     struct started started;
     struct command command;
     struct traces before;
-    pid_t pids[3], last = 0;
+    pid_t pids[3];
     char settings[200], who[64];
     traces_take(&before, ".");
     snprintf(settings, sizeof settings, "comm_test.sizes=8,64KiB comm_test.iterations=131072 %s",
              lost->settings);
     start(&started, settings);
     faults_await_ranks(&started, pids, n_ranks);
-    for (size_t i = 0; i < n_ranks; i++)
-        last = pids[i] > last ? pids[i] : last;
     usleep(after_us);
-    kill(last, lost->signal_number);
+    kill(pids[n_ranks - 1], lost->signal_number);
     double lost_s = now_s();
     command_finish(&started, &command, deadline_s);
     double took_s = now_s() - lost_s, limit_s = most_s + (lost->signal_number == SIGSTOP ? 1 : 0);

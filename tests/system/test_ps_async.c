@@ -278,7 +278,8 @@ TEST(test_batches_of_one_worker)
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
-#define STRAGGLER "run.workers=3 run.servers=1 run.delay=constant(100ms) run.delay_ranks=%d "
+#define LATE_BY(time) "run.workers=3 run.servers=1 run.delay=constant(" time ") run.delay_ranks=%d "
+#define STRAGGLER LATE_BY("100ms")
 
 static double steps_of(const struct command *command, int rank)
 {
@@ -286,19 +287,20 @@ static double steps_of(const struct command *command, int rank)
         json_at(json_array_get(json_at(command->json, "ranks"), (size_t)rank), "steps"));
 }
 
-/* A worker of 100 ms a step beside two of much less: nobody trains on for as long as that one is
+/* A worker of 400 ms a step beside two of much less: nobody trains on for as long as that one is
  * behind. Steps of all would take it minutes. */
 TEST(test_seconds)
 {
     for (int late = 0; late < 2; late++) {
         struct command command;
-        dpbench(&command, deadline_s, ASYNC STRAGGLER "run.seconds=1", late);
+        dpbench(&command, deadline_s, ASYNC LATE_BY("400ms") "run.seconds=3", late);
         if (command.exit_code != 0)
             fail_msg("exit code %d: %s", command.exit_code, command.err);
-        assert_true(steps_of(&command, late) <= 15);
-        assert_true(steps_of(&command, 2) > 10 * steps_of(&command, late));
-        assert_true(command.seconds < 10.0);
-        assert_true(json_number_at(command.json, "timing.elapsed_ns") > 0.5e9);
+        const double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
+        assert_true(steps_of(&command, late) <= 12);
+        assert_true(steps_of(&command, 2) > 3 * steps_of(&command, late));
+        if (!(elapsed_s > 2 && elapsed_s < 6))
+            fail_msg("3 s took %.1f s", elapsed_s);
         command_free(&command);
     }
 }
@@ -378,11 +380,12 @@ TEST(test_interrupt)
         faults_await_ranks(&started, ranks, 4);
         usleep(1500000);
         kill(started.pid, SIGINT);
+        const double sent_s = now_s();
         command_finish(&started, &command, deadline_s);
         if (command.exit_code != 130)
             fail_msg("%s: exit code %d: %s", rows[i], command.exit_code, command.err);
         assert_string_equal(json_text_at(command.json, "status"), "interrupted");
-        assert_true(command.seconds < 10.0);
+        assert_true(now_s() - sent_s < 10.0);
         command_free(&command);
     }
 }

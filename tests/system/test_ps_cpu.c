@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/faults.h"
 #include "lib/test.h"
 #include "lib/training.h"
 
@@ -199,17 +200,14 @@ static void test_stopped_server(void **state)
     struct started started;
     struct command command;
     struct job job = {.n = 0};
+    pid_t ranks[8];
     snprintf(settings, sizeof settings,
              "model.name=tiny run.steps=10000000 run.timeout_s=1 comm.bucket=4kB %s",
              residence->settings);
     training_start(&started, settings);
     await_training(&job, started.pid, n);
-    pid_t server =
-        0; /* the last rank: the last that was started, so the highest of those with state */
-    for (int i = 0; i < n; i++)
-        if (job.processes[i].optimizer_bytes > 0 && job.processes[i].pid > server)
-            server = job.processes[i].pid;
-    assert_true(server > 0 && kill(server, SIGSTOP) == 0);
+    assert_int_equal(faults_children_of(started.pid, ranks, (size_t)n), n); /* by rank */
+    assert_int_equal(kill(ranks[n - 1], SIGSTOP), 0);
     double stopped_s = now_s();
     command_finish(&started, &command, 60);
     snprintf(name, sizeof name, "rank %d", n - 1);

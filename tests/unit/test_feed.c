@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "lib/test.h"
@@ -560,7 +561,7 @@ static int threads_named(const char *prefix)
 TEST(test_destroy_joins_helpers_in_a_fetch)
 {
     struct fake fake = healthy();
-    fake.fetch_ns = 500 * MS;
+    fake.fetch_ns = 2000 * MS;
     struct dpb_feed_args args = args_of(&fake, 1000, 4);
     args.threads = 2;
     struct dpb_feed *feed = create(&args);
@@ -568,6 +569,10 @@ TEST(test_destroy_joins_helpers_in_a_fetch)
     assert_int_equal(threads_named("dpb-feed0"), 1);
     assert_int_equal(threads_named("dpb-feed"), 2);
     dpb_feed_destroy(feed);
+    /* A thread that was joined may stand in /proc for a moment more. */
+    for (int64_t until = dpb_now_ns() + 2000 * MS;
+         threads_named("dpb-feed") > 0 && dpb_now_ns() < until;)
+        usleep(1000);
     assert_int_equal(threads_named("dpb-feed"), 0);
     assert_int_equal(atomic_load(&fake.fetches), 2); /* there is room for 5 */
     dpb_feed_destroy(NULL);

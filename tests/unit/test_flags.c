@@ -8,7 +8,13 @@
 #include "tests/unit/trial.h"
 #include "world/store.h"
 
-enum { ROUNDS = 20000, STRESS_MS = 3000, LAST_ROUND = 1 << 30 };
+enum {
+    ROUNDS = 20000,
+    LEAST_MS = 3000,
+    MOST_MS = 15000,
+    LEAST_ROUNDS = 1000,
+    LAST_ROUND = 1 << 30
+};
 
 /* ---- what ranks do ------------------------------------------------------------------------- */
 
@@ -92,8 +98,9 @@ static dpb_status stress(struct trial_scratch *scratch)
     DPB_TRY(share_flags(flags));
     DPB_TRY(dpb_store_barrier("start", 0));
     dpb_world.may_spin = false;
-    int64_t end = dpb_now_ns() + STRESS_MS * INT64_C(1000000);
-    while (me % 2 == 0 && dpb_now_ns() < end) {
+    const int64_t start_ns = dpb_now_ns();
+    while (me % 2 == 0 && dpb_now_ns() - start_ns <
+                              (round < LEAST_ROUNDS ? MOST_MS : LEAST_MS) * INT64_C(1000000)) {
         int64_t kept_ns = kept_waiting_ns(schedstat), begin_ns = dpb_now_ns();
         dpb_flags.set(flags[me], ++round);
         DPB_TRY(dpb_flags.wait(flags[me + 1], round, &plain));
@@ -194,7 +201,7 @@ TEST(test_no_wake_up_is_lost)
             uint64_t rounds = trial.at->numbers[2 * rank];
             uint64_t slow = trial.at->numbers[2 * rank + 1];
             /* A machine below this one may hold a process up for so long now and then. */
-            if (rounds < 1000 || slow > 3)
+            if (rounds < LEAST_ROUNDS || slow > 3)
                 fail_msg("rank %u of %u: %llu of %llu rounds took a whole slice", rank, n,
                          (unsigned long long)slow, (unsigned long long)rounds);
         }
@@ -213,7 +220,7 @@ TEST(test_deadline)
         fail_msg("%s", trial.at->cause);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         assert_contains(trial.at->text[0], parts[i]);
-    assert_true(trial.at->numbers[0] >= 300000000 && trial.at->numbers[0] < 800000000);
+    assert_true(trial.at->numbers[0] >= 300000000 && trial.at->numbers[0] < 5000000000);
     trial_done(&trial);
 }
 

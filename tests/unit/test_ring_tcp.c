@@ -169,12 +169,14 @@ static void *annoy(void *scratch_)
 
 /* Rank 1 learns where rank 0 is when the strangers have tried all. */
 static struct trial_scratch *tried;
+static int64_t told_ns;
 
 static dpb_status get_late(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
 {
     while (strstr(key, ".address") &&
            __atomic_load_n(&tried->numbers[TRIED], __ATOMIC_ACQUIRE) == 0)
         trial_sleep_ms(5);
+    told_ns = strstr(key, ".address") ? dpb_now_ns() : told_ns;
     return dpb_store.get(key, value, bytes, timeout_ns);
 }
 
@@ -195,9 +197,9 @@ static dpb_status strangers(struct trial_scratch *scratch)
         RANK_CHECK(pthread_create(&thread, NULL, annoy, scratch) == 0);
     else
         host = &patient;
-    int64_t begin_ns = dpb_now_ns();
     DPB_TRY(open_ring("ring", &ring));
-    scratch->numbers[dpb_world.rank] = (uint64_t)(dpb_now_ns() - begin_ns);
+    if (dpb_world.rank == 1)
+        scratch->numbers[1] = (uint64_t)(dpb_now_ns() - told_ns);
     DPB_TRY(reduce(ring, 0));
     DPB_TRY(dpb_store_barrier("over", 0));
     ring_destroy(ring);

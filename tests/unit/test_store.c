@@ -103,8 +103,10 @@ static dpb_status deadline_barrier(struct trial_scratch *scratch)
 {
     if (dpb_world.rank == 2) {
         dpb_world_note("asleep", UINT64_MAX, UINT32_MAX);
-        trial_sleep_ms(600);
+        DPB_TRY(dpb_store_barrier("begun", 0));
+        trial_sleep_ms(2000);
     } else {
+        DPB_TRY(dpb_store_barrier("begun", 0));
         RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store_barrier("here", 200000000));
     }
     return DPB_OK;
@@ -202,6 +204,7 @@ static dpb_status gives_twice(struct trial_scratch *scratch)
 {
     char value;
     size_t bytes = 1;
+    DPB_TRY(dpb_store_barrier("begun", 0));
     if (dpb_world.rank == 0)
         return dpb_store_give("same", "a", 1, 0);
     if (dpb_world.rank == 1) {

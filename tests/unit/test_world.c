@@ -615,7 +615,7 @@ static void terminate_launcher(struct trial *trial)
 
 static void interrupt_twice(struct trial *trial)
 {
-    kill(trial->launcher, SIGINT);
+    signal_process(trial->launcher, SIGINT);
     trial_sleep_ms(200);
     assert_true(trial_alive(trial->at->pids[0])); /* the first one is only passed on */
     kill(trial->launcher, SIGINT);

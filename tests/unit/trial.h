@@ -21,6 +21,7 @@
 
 #include "base/log.h"
 #include "launch/launch.h"
+#include "lib/command.h"
 #include "lib/test.h"
 #include "world/world.h"
 
