@@ -53,26 +53,28 @@ dpb_status dpb_course_open(struct dpb_trainer *trainer)
                              &trainer->schedule);
 }
 
-int64_t dpb_trained_ns(const struct dpb_trainer *t)
+int64_t dpb_trained_ns(const struct dpb_trainer *trainer)
 {
-    const struct dpb_journal *journal = t->journal;
-    int64_t before_ns = t->experiment->start.trained_ns;
+    const struct dpb_journal *journal = trainer->journal;
+    int64_t before_ns = trainer->experiment->start.trained_ns;
     if (journal->n_records == 0)
         return before_ns;
     const struct dpb_record *first = &journal->records[0];
     const struct dpb_record *last = &journal->records[journal->n_records - 1];
-    return before_ns + last->begin_ns + last->step_ns - first->begin_ns - t->course.all_paused_ns;
+    return before_ns + last->begin_ns + last->step_ns - first->begin_ns -
+           trainer->course.all_paused_ns;
 }
 
-double dpb_train_rate(const struct dpb_trainer *t)
+double dpb_train_rate(const struct dpb_trainer *trainer)
 {
-    return dpb_schedule_rate(&t->schedule, t->course.step + (uint64_t)t->course.rate_shift);
+    return dpb_schedule_rate(&trainer->schedule,
+                             trainer->course.step + (uint64_t)trainer->course.rate_shift);
 }
 
-double dpb_train_last_rate(const struct dpb_trainer *t)
+double dpb_train_last_rate(const struct dpb_trainer *trainer)
 {
-    const bool none = t->course.step == t->course.first_step;
-    return none ? dpb_train_rate(t)
-                : dpb_schedule_rate(&t->schedule,
-                                    t->course.step - 1 + (uint64_t)t->course.rate_shift);
+    const bool none = trainer->course.step == trainer->course.first_step;
+    return none ? dpb_train_rate(trainer)
+                : dpb_schedule_rate(&trainer->schedule, trainer->course.step - 1 +
+                                                            (uint64_t)trainer->course.rate_shift);
 }

@@ -13,30 +13,31 @@
 #include "world/store.h"
 
 /* The same weights on every worker; then the strategy takes them as the model. */
-static dpb_status load_model(struct dpb_trainer *t)
+static dpb_status load_model(struct dpb_trainer *trainer)
 {
-    DPB_TRY(dpb_snapshot_load(t));
-    t->exchange.engine.weights_changed = true;
-    DPB_TRY(dpb_exchange_load(&t->exchange));
-    return dpb_saved_load(&t->exchange);
+    DPB_TRY(dpb_snapshot_load(trainer));
+    trainer->exchange.engine.weights_changed = true;
+    DPB_TRY(dpb_exchange_load(&trainer->exchange));
+    return dpb_saved_load(&trainer->exchange);
 }
 
 /* A run that ended before its gate opened is timed from the end of the counted warm-up. */
-static void settle_timing(struct dpb_trainer *t)
+static void settle_timing(struct dpb_trainer *trainer)
 {
-    uint64_t warm = (uint64_t)t->experiment->settings.run.warmup_steps;
-    if (t->journal->timed_from > t->journal->n_records)
-        t->journal->timed_from = warm < t->journal->n_records ? warm : t->journal->n_records;
+    uint64_t warm = (uint64_t)trainer->experiment->settings.run.warmup_steps;
+    if (trainer->journal->timed_from > trainer->journal->n_records)
+        trainer->journal->timed_from =
+            warm < trainer->journal->n_records ? warm : trainer->journal->n_records;
 }
 
 /* Of rank 0, while the others wait for it: the limits are those of a machine at rest. */
-static dpb_status take_profile(struct dpb_trainer *t)
+static dpb_status take_profile(struct dpb_trainer *trainer)
 {
     struct dpb_profile profile = {0};
-    struct dpb_journal *journal = t->journal;
+    struct dpb_journal *journal = trainer->journal;
     DPB_TRY(dpb_workers_meet());
     if (dpb_world.rank == 0) {
-        DPB_TRY(t->exchange.engine.ops->profile(t->exchange.engine.program, &profile));
+        DPB_TRY(trainer->exchange.engine.ops->profile(trainer->exchange.engine.program, &profile));
         journal->limits = profile.limits;
         snprintf(journal->profile_how, sizeof journal->profile_how, "%s",
                  profile.how ? profile.how : "");
@@ -50,7 +51,7 @@ static dpb_status take_profile(struct dpb_trainer *t)
                                                 .flops = row->flops,
                                                 .bytes = row->bytes};
             snprintf(entry->layer, sizeof entry->layer, "%s",
-                     t->experiment->graph->nodes[row->node].name);
+                     trainer->experiment->graph->nodes[row->node].name);
             snprintf(entry->op, sizeof entry->op, "%s", row->op);
             snprintf(entry->what, sizeof entry->what, "%s", row->what);
         }
@@ -72,69 +73,74 @@ static dpb_status clear_gradients(struct dpb_exchange *exchange)
                            dpb_arena_bytes(exchange, exchange->layout.gradient_type));
 }
 
-static dpb_status begin_monitor(struct dpb_trainer *t)
+static dpb_status begin_monitor(struct dpb_trainer *trainer)
 {
-    return dpb_monitor_begin(t->monitor, t->experiment->settings.run.monitor_ns, &t->journal->gpu);
+    return dpb_monitor_begin(trainer->monitor, trainer->experiment->settings.run.monitor_ns,
+                             &trainer->journal->gpu);
 }
 
 /* run.survive: from now on the others train on where this worker dies; or, once all have come here,
  * no more: what follows is for those that are left then. */
-static dpb_status let_die(const struct dpb_trainer *t, bool may_die)
+static dpb_status let_die(const struct dpb_trainer *trainer, bool may_die)
 {
     struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
-    if (!t->experiment->settings.run.survive)
+    if (!trainer->experiment->settings.run.survive)
         return DPB_OK;
     __atomic_store_n(&page->may_die, may_die, __ATOMIC_RELEASE);
     return may_die ? DPB_OK : dpb_workers_meet();
 }
 
-static dpb_status work(struct dpb_trainer *t, int64_t opened_ns)
+static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
 {
-    const struct dpb_settings *settings = &t->experiment->settings;
+    const struct dpb_settings *settings = &trainer->experiment->settings;
     if (settings->run.mode == DPB_MODE_TRAIN) {
         DPB_TRY(dpb_store_barrier("bound", 0)); /* the servers are about to serve */
-        DPB_TRY(dpb_prove_pattern(&t->exchange, dpb_train_rate(t), t->journal));
+        DPB_TRY(dpb_prove_pattern(&trainer->exchange, dpb_train_rate(trainer), trainer->journal));
         if (settings->run.prove)
-            DPB_TRY(dpb_prove_exchange(&t->exchange, dpb_train_rate(t), t->journal));
+            DPB_TRY(
+                dpb_prove_exchange(&trainer->exchange, dpb_train_rate(trainer), trainer->journal));
     } else {
-        t->journal->verdict_pattern = t->journal->verdict_after = DPB_VERDICT_NOT_APPLICABLE;
+        trainer->journal->verdict_pattern = trainer->journal->verdict_after =
+            DPB_VERDICT_NOT_APPLICABLE;
     }
     DPB_TRY(dpb_workers_meet());
-    DPB_TRY(clear_gradients(&t->exchange));
-    DPB_TRY(load_model(t));
+    DPB_TRY(clear_gradients(&trainer->exchange));
+    DPB_TRY(load_model(trainer));
     DPB_TRY(dpb_workers_meet());
-    DPB_TRY(begin_monitor(t));
-    t->journal->start_ns = dpb_now_ns() - opened_ns;
-    DPB_TRY(let_die(t, true));
-    dpb_status trained = dpb_train(t);
+    DPB_TRY(begin_monitor(trainer));
+    trainer->journal->start_ns = dpb_now_ns() - opened_ns;
+    DPB_TRY(let_die(trainer, true));
+    dpb_status trained = dpb_train(trainer);
     dpb_monitor_end();
-    settle_timing(t);
+    settle_timing(trainer);
     if (trained != DPB_OK && trained != DPB_INTERRUPTED)
         return trained;
     if (settings->run.profile)
-        DPB_TRY(take_profile(t));
-    DPB_TRY(dpb_verify_ages(&t->exchange, t->journal));
+        DPB_TRY(take_profile(trainer));
+    DPB_TRY(dpb_verify_ages(&trainer->exchange, trainer->journal));
     /* Replicas that settle later are equal later: dpb_prove_again. */
-    if (settings->run.mode == DPB_MODE_TRAIN && t->exchange.plan.contract.settle_steps == 0)
-        DPB_TRY(dpb_verify_replicas(&t->exchange, t->journal));
-    if (settings->eval.final && t->course.evaluated_at != t->course.step && trained == DPB_OK)
-        DPB_TRY(dpb_evaluate(t));
-    DPB_TRY(dpb_snapshot_save(t));
+    if (settings->run.mode == DPB_MODE_TRAIN && trainer->exchange.plan.contract.settle_steps == 0)
+        DPB_TRY(dpb_verify_replicas(&trainer->exchange, trainer->journal));
+    if (settings->eval.final && trainer->course.evaluated_at != trainer->course.step &&
+        trained == DPB_OK)
+        DPB_TRY(dpb_evaluate(trainer));
+    DPB_TRY(dpb_snapshot_save(trainer));
     dpb_trace_stop();
-    DPB_TRY(let_die(t, false));
+    DPB_TRY(let_die(trainer, false));
     /* At the last step's rate: a strategy may do something else where the rate drops. */
     if (settings->run.mode == DPB_MODE_TRAIN && trained == DPB_OK)
-        DPB_TRY(dpb_prove_again(&t->exchange, dpb_train_last_rate(t), t->journal));
+        DPB_TRY(
+            dpb_prove_again(&trainer->exchange, dpb_train_last_rate(trainer), trainer->journal));
     return trained;
 }
 
-static dpb_status serve(struct dpb_trainer *t)
+static dpb_status serve(struct dpb_trainer *trainer)
 {
-    DPB_TRY(dpb_snapshot_load(t)); /* proving an exchange leaves it as it is */
+    DPB_TRY(dpb_snapshot_load(trainer)); /* proving an exchange leaves it as it is */
     dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_store_barrier("bound", 0));
-    DPB_TRY(begin_monitor(t));
-    dpb_status status = t->exchange.ops->serve(t->exchange.comm);
+    DPB_TRY(begin_monitor(trainer));
+    dpb_status status = trainer->exchange.ops->serve(trainer->exchange.comm);
     dpb_monitor_end();
     return status;
 }
@@ -149,19 +155,20 @@ static void note_arenas(const struct dpb_exchange *exchange, struct dpb_journal 
     journal->state_bytes = dpb_optimizer_bytes(exchange->optimizer);
 }
 
-static void note_usage(struct dpb_trainer *t)
+static void note_usage(struct dpb_trainer *trainer)
 {
-    const struct dpb_data_ops *data = t->experiment->plugins[DPB_PLUGIN_DATA]->ops;
+    const struct dpb_data_ops *data = trainer->experiment->plugins[DPB_PLUGIN_DATA]->ops;
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage) == 0)
-        t->journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
-    note_arenas(&t->exchange, t->journal);
+        trainer->journal->peak_memory_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    note_arenas(&trainer->exchange, trainer->journal);
     if (data->count)
-        data->count(t->experiment->data, &t->journal->data);
-    if (t->journal->data.skipped > 0)
+        data->count(trainer->experiment->data, &trainer->journal->data);
+    if (trainer->journal->data.skipped > 0)
         dpb_warn("skipped_samples",
                  "%llu samples of data '%s' were unreadable; others took their place",
-                 (unsigned long long)t->journal->data.skipped, t->experiment->settings.data.name);
+                 (unsigned long long)trainer->journal->data.skipped,
+                 trainer->experiment->settings.data.name);
 }
 
 dpb_status dpb_rank_run(struct dpb_experiment *experiment)

@@ -132,17 +132,17 @@ static dpb_status check_finite(const struct dpb_experiment *x,
 
 /* A server reads the optimizer's state that it owns; its weights come by the communicator's
  * `load`. */
-static dpb_status load_file(struct dpb_trainer *t, void *weights)
+static dpb_status load_file(struct dpb_trainer *trainer, void *weights)
 {
-    const struct dpb_experiment *x = t->experiment;
+    const struct dpb_experiment *x = trainer->experiment;
     bool worker = dpb_world.role == DPB_WORKER;
     size_t bytes = x->graph->n_elements * dpb_dtype_size(x->weight_type);
     struct dpb_checkpoint checkpoint = {.graph = x->graph,
                                         .type = x->weight_type,
                                         .weights = weights,
-                                        .state = worker ? t->statistics.running : NULL};
+                                        .state = worker ? trainer->statistics.running : NULL};
     bytes *= resumed_state(&x->settings, &checkpoint);
-    if (bytes > 0 && t->exchange.optimizer) {
+    if (bytes > 0 && trainer->exchange.optimizer) {
         checkpoint.optimizer = dpb_alloc(bytes);
         if (!checkpoint.optimizer)
             return DPB_NO_MEMORY;
@@ -151,7 +151,7 @@ static dpb_status load_file(struct dpb_trainer *t, void *weights)
     if (status == DPB_OK && x->settings.run.nan == DPB_NAN_STOP)
         status = check_finite(x, &checkpoint);
     if (status == DPB_OK && checkpoint.optimizer)
-        status = dpb_optimizer_load(t->exchange.optimizer, checkpoint.optimizer,
+        status = dpb_optimizer_load(trainer->exchange.optimizer, checkpoint.optimizer,
                                     x->start.step - x->start.skipped_steps);
     dpb_release(checkpoint.optimizer, bytes);
     return status;
@@ -168,33 +168,33 @@ static void warn_of_seed(const struct dpb_experiment *x)
                  settings->checkpoint.load, x->start.seed, (long long)settings->run.seed);
 }
 
-dpb_status dpb_snapshot_load(struct dpb_trainer *t)
+dpb_status dpb_snapshot_load(struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = t->experiment;
+    const struct dpb_experiment *x = trainer->experiment;
     bool worker = dpb_world.role == DPB_WORKER;
     void *weights = NULL;
     dpb_world_note("load", UINT64_MAX, UINT32_MAX);
     if (worker)
-        DPB_TRY(dpb_arena_edit(&t->exchange, t->exchange.arenas.weights, &weights));
+        DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.arenas.weights, &weights));
     if (x->settings.checkpoint.load[0]) {
-        DPB_TRY(load_file(t, weights));
+        DPB_TRY(load_file(trainer, weights));
         warn_of_seed(x);
     } else if (worker) {
         dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type, weights);
-        dpb_graph_initialise_state(x->graph, x->weight_type, t->statistics.running);
+        dpb_graph_initialise_state(x->graph, x->weight_type, trainer->statistics.running);
     }
-    return worker ? dpb_arena_commit(&t->exchange, t->exchange.arenas.weights,
-                                     dpb_arena_bytes(&t->exchange, x->weight_type))
+    return worker ? dpb_arena_commit(&trainer->exchange, trainer->exchange.arenas.weights,
+                                     dpb_arena_bytes(&trainer->exchange, x->weight_type))
                   : DPB_OK;
 }
 
 /* ---- saving -------------------------------------------------------------------------------- */
 
 /* Rank 0, with the mean statistics and the published weights. */
-static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const void *weights,
+static dpb_status write_snapshot(struct dpb_trainer *trainer, const char *path, const void *weights,
                                  void *state)
 {
-    const struct dpb_experiment *x = t->experiment;
+    const struct dpb_experiment *x = trainer->experiment;
     size_t bytes = x->graph->n_elements * dpb_dtype_size(x->weight_type);
     const char *const metadata[] = {"dpbench.version", DPB_VERSION, "dpbench.model", x->graph->name,
                                     NULL};
@@ -203,23 +203,23 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
                                         .weights = (void *)(uintptr_t)weights,
                                         .state = state};
     bytes *= dpb_optimizer_state_names(&x->settings.optimizer, checkpoint.optimizer_names);
-    struct dpb_progress progress = dpb_feed_progress(t->feed, t->course.step);
-    progress.trained_ns = dpb_trained_ns(t);
+    struct dpb_progress progress = dpb_feed_progress(trainer->feed, trainer->course.step);
+    progress.trained_ns = dpb_trained_ns(trainer);
     progress.seed = (uint64_t)x->settings.run.seed;
-    if (t->exchange.staging.held_back) {
-        progress.loss_scale = t->loss_scale.fixed ? 0 : (uint64_t)t->loss_scale.scale;
-        progress.clean_steps = t->loss_scale.clean;
-        progress.skipped_steps = t->loss_scale.skipped;
+    if (trainer->exchange.staging.held_back) {
+        progress.loss_scale = trainer->loss_scale.fixed ? 0 : (uint64_t)trainer->loss_scale.scale;
+        progress.clean_steps = trainer->loss_scale.clean;
+        progress.skipped_steps = trainer->loss_scale.skipped;
     }
     struct dpb_saved_tensors saved = {.n = 0};
     dpb_status status = DPB_OK;
     if (bytes > 0) {
         checkpoint.optimizer = dpb_alloc(bytes);
         status = checkpoint.optimizer
-                     ? dpb_collect_state(&t->exchange.collection, checkpoint.optimizer)
+                     ? dpb_collect_state(&trainer->exchange.collection, checkpoint.optimizer)
                      : DPB_NO_MEMORY;
     }
-    DPB_THEN(status, dpb_saved_open(&t->exchange, &saved));
+    DPB_THEN(status, dpb_saved_open(&trainer->exchange, &saved));
     checkpoint.more = saved.tensors;
     checkpoint.n_more = saved.n;
     DPB_THEN(status, dpb_checkpoint_save(path, &checkpoint, &progress, metadata));
@@ -229,65 +229,67 @@ static dpb_status write_snapshot(struct dpb_trainer *t, const char *path, const 
 }
 
 /* The state of all ranks is in memory that rank 0 has mapped; on devices it is brought there. */
-static dpb_status fetch_state(struct dpb_trainer *t)
+static dpb_status fetch_state(struct dpb_trainer *trainer)
 {
-    if (!t->exchange.memory.on_device)
+    if (!trainer->exchange.memory.on_device)
         return DPB_OK;
-    DPB_TRY(dpb_exchange_drain(&t->exchange));
-    DPB_TRY(dpb_optimizer_fetch(t->exchange.optimizer));
-    return t->replicas > 1 ? dpb_workers_meet() : DPB_OK;
+    DPB_TRY(dpb_exchange_drain(&trainer->exchange));
+    DPB_TRY(dpb_optimizer_fetch(trainer->exchange.optimizer));
+    return trainer->replicas > 1 ? dpb_workers_meet() : DPB_OK;
 }
 
-static dpb_status take_and_write(struct dpb_trainer *t, const char *path)
+static dpb_status take_and_write(struct dpb_trainer *trainer, const char *path)
 {
-    const struct dpb_experiment *x = t->experiment;
+    const struct dpb_experiment *x = trainer->experiment;
     struct dpb_view view;
     char name[48];
     dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(t->exchange.ops->publish(t->exchange.comm, &view));
-    DPB_TRY(fetch_state(t));
+    DPB_TRY(trainer->exchange.ops->publish(trainer->exchange.comm, &view));
+    DPB_TRY(fetch_state(trainer));
     const void *weights = NULL;
     if (dpb_world.rank == 0)
-        DPB_TRY(dpb_arena_look(&t->exchange, view.weights,
-                               dpb_arena_bytes(&t->exchange, x->weight_type), &weights));
+        DPB_TRY(dpb_arena_look(&trainer->exchange, view.weights,
+                               dpb_arena_bytes(&trainer->exchange, x->weight_type), &weights));
     void *average = malloc(x->graph->n_state_elements * dpb_dtype_size(x->weight_type) + 1);
     if (!average)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the checkpoint's statistics");
-    snprintf(name, sizeof name, "checkpoint/%u", t->course.snapshots++);
-    dpb_status status = dpb_statistics_average(&t->statistics, t->replicas, name, average);
+    snprintf(name, sizeof name, "checkpoint/%u", trainer->course.snapshots++);
+    dpb_status status =
+        dpb_statistics_average(&trainer->statistics, trainer->replicas, name, average);
     if (status == DPB_OK && dpb_world.rank == 0)
-        status = write_snapshot(t, path, weights, average);
+        status = write_snapshot(trainer, path, weights, average);
     else if (status == DPB_OK)
-        status = dpb_collect_answer(&t->exchange.collection);
+        status = dpb_collect_answer(&trainer->exchange.collection);
     if (status == DPB_OK && dpb_world.rank != 0)
-        status = dpb_saved_give(&t->exchange);
+        status = dpb_saved_give(&trainer->exchange);
     free(average);
     /* The others read what rank 0 collects; workers that do not exchange have nothing to wait
      * for. */
-    if (status == DPB_OK && t->replicas > 1)
+    if (status == DPB_OK && trainer->replicas > 1)
         status = dpb_workers_meet();
     return status;
 }
 
-static dpb_status save(struct dpb_trainer *t, const char *path)
+static dpb_status save(struct dpb_trainer *trainer, const char *path)
 {
     const int64_t begun_ns = dpb_trace_begin();
-    dpb_status status = take_and_write(t, path);
-    dpb_trace_end(DPB_TRACE_CHECKPOINT, 0, t->course.step, begun_ns);
+    dpb_status status = take_and_write(trainer, path);
+    dpb_trace_end(DPB_TRACE_CHECKPOINT, 0, trainer->course.step, begun_ns);
     return status;
 }
 
-dpb_status dpb_snapshot_save(struct dpb_trainer *t)
+dpb_status dpb_snapshot_save(struct dpb_trainer *trainer)
 {
-    const char *path = t->experiment->settings.checkpoint.save;
-    return path[0] ? save(t, path) : DPB_OK;
+    const char *path = trainer->experiment->settings.checkpoint.save;
+    return path[0] ? save(trainer, path) : DPB_OK;
 }
 
-dpb_status dpb_snapshot_save_step(struct dpb_trainer *t)
+dpb_status dpb_snapshot_save_step(struct dpb_trainer *trainer)
 {
     char path[PATH_MAX];
-    dpb_snapshot_path(t->experiment->settings.checkpoint.save, t->course.step, path, sizeof path);
-    return save(t, path);
+    dpb_snapshot_path(trainer->experiment->settings.checkpoint.save, trainer->course.step, path,
+                      sizeof path);
+    return save(trainer, path);
 }
 
 /* ---- after a death ------------------------------------------------------------------------- */

@@ -2,8 +2,8 @@
  * trainer.h - all that a rank trains with, opened and connected. The loop counts in `course`; the
  * rest belongs to the headers that its structs come from.
  *
- * setup.c opens and closes it, rank.c is a rank's life, loop.c trains, evaluate.c tests, snapshot.c
- * loads and saves. Servers use the exchange alone.
+ * setup.c opens and closes it, rank.c is a rank's life, loop.c trains, between.c acts between two
+ * steps, evaluate.c tests, snapshot.c loads and saves. Servers use the exchange alone.
  */
 #ifndef DPB_CORE_TRAIN_TRAINER_H
 #define DPB_CORE_TRAIN_TRAINER_H
@@ -79,6 +79,28 @@ int64_t dpb_trained_ns(const struct dpb_trainer *trainer);
 /* The test set, shared among the workers, with the published weights and the batch-norm statistics
  * averaged over the workers; the sums stand in rank 0's journal. Collective; not timed. */
 dpb_status dpb_evaluate(struct dpb_trainer *trainer);
+
+/* ---- between.c ----------------------------------------------------------------------------- */
+
+/* Acts on what the ranks have agreed on, and pauses where this step begins with an evaluation or a
+ * checkpoint. *stop: this step is not begun. May block. */
+dpb_status dpb_between_steps(struct dpb_trainer *trainer, bool *stop);
+/* Rank 0, in each step: proposes to end warm-up, by count and by the gate. Others: nothing. */
+void dpb_watch_warm_up(struct dpb_trainer *trainer);
+/* Collective: no rank returns before all have trained to their end. DPB_INTERRUPTED: by a signal. */
+dpb_status dpb_end_training(struct dpb_trainer *trainer);
+
+/* ---- finite.c ------------------------------------------------------------------------------ */
+
+/* The loss, and the weights that this worker or a server has updated: by run.nan the run fails, or
+ * goes on after one warning. */
+dpb_status dpb_look_for_nan(struct dpb_trainer *trainer, double loss);
+/* fp16: sets *overflow where the last backward's gradients are not finite, else leaves it. */
+dpb_status dpb_look_for_overflow(const struct dpb_engine *engine, bool *overflow);
+/* fp16, collective: exchanges gradients once those of all ranks are known to be finite. Where one
+ * is not, no rank exchanges, and the step counts for nothing. */
+dpb_status dpb_exchange_if_finite(struct dpb_trainer *trainer, double rate, double scale,
+                                  bool own_overflow);
 
 /* ---- loop.c -------------------------------------------------------------------------------- */
 
