@@ -22,16 +22,26 @@
 
 /* The head gives up first, then rank 1: the first names the culprit, the second the head. */
 #define TURN_NS INT64_C(500000000)
-#define SLEPT_NS INT64_C(1000000000) /* between two looks: it was stopped */
-#define LEAVE_NS INT64_C(2000000000) /* for a word to arrive, for a rank without a job to end */
+#define SLEPT_NS INT64_C(1000000000)   /* between two looks: it was stopped */
+#define LATELY_NS INT64_C(10000000000) /* from being continued to what that explains */
+#define LEAVE_NS INT64_C(2000000000)   /* for a word to arrive, for a rank without a job to end */
 
 /* ---- this part's own end -------------------------------------------------------------------- */
 
-static int stderr_kept = -1; /* of a process that is silent */
+static int stderr_kept = -1;                /* of a process that is silent */
+static volatile sig_atomic_t was_continued; /* since the last look */
+
+static void on_continue(int number)
+{
+    was_continued = number;
+}
 
 void dpb_party_hush(void)
 {
-    if (!dpb_pmix_is_here() || dpb_pmix_rank() == 0)
+    if (!dpb_pmix_is_here())
+        return;
+    signal(SIGCONT, on_continue);
+    if (dpb_pmix_rank() == 0)
         return;
     int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     stderr_kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -126,6 +136,9 @@ dpb_status party_look(struct dpb_party *party)
     if (party->looked_ns != 0 && now_ns - party->looked_ns > SLEPT_NS)
         party->slept_ns = now_ns - party->looked_ns;
     party->looked_ns = now_ns;
+    if (was_continued)
+        party->continued_ns = now_ns;
+    was_continued = 0;
     if (!dpb_party_deserted(party))
         return DPB_OK;
     return dpb_fail(DPB_PEER, "the process of %s that started rank %u (pid %d) has ended",
@@ -136,9 +149,9 @@ dpb_status party_missed(struct dpb_party *party, const char *format, ...)
 {
     va_list list;
     DPB_TRY(party_look(party));
-    if (party->slept_ns > 0) {
-        dpb_log(DPB_LOG_INFO, "the launcher of rank %u was stopped for %.1f s while it waited",
-                party->rank, (double)party->slept_ns * 1e-9);
+    if (party->slept_ns > 0 ||
+        (party->continued_ns != 0 && dpb_now_ns() - party->continued_ns < LATELY_NS)) {
+        dpb_log(DPB_LOG_INFO, "the launcher of rank %u was stopped while it waited", party->rank);
         return DPB_TIMEOUT;
     }
     va_start(list, format);

@@ -45,6 +45,7 @@ struct dpb_party {
     pid_t parent;                /* of this process */
     int64_t timeout_ns;          /* of joining and of agreeing, each */
     int64_t looked_ns, slept_ns; /* the last look of a waiting part; it was stopped for so long */
+    int64_t continued_ns;        /* the look after a SIGCONT; 0: there was none */
     /* The process that is to be the rank; 0: dpb_launch has reaped it. */
     pid_t pid;
     int socket, store_fd; /* to it; its connection to the store (-1: it is rank 0) */

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "launch/party_parts.h"
 
-enum { AFFINITY_BYTES = 512, VERSION_BYTES = 32 };
+enum { AFFINITY_BYTES = 512, VERSION_BYTES = 32, ENDED_BESIDE_MS = 500 };
 
 /* What a part says of itself; the configuration, or why it was refused, follows. */
 struct report {
@@ -230,6 +230,9 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
         link_flush(link);
         open = link_receive(link);
     }
+    /* If mpirun or srun ends all parts for a cause that another has named, this one goes, too. */
+    if (!open)
+        poll(NULL, 0, ENDED_BESIDE_MS);
     dpb_party_speak(party);
     return open ? party_missed(
                       party,

@@ -18,7 +18,7 @@ struct verdict {
 /* Of a part that waits, often: DPB_PEER if mpirun or srun has ended. */
 dpb_status party_look(struct dpb_party *party);
 /* A deadline has passed. A part that was stopped itself has no right to name another: that one, or
- * rank 1's part, has said meanwhile who was missing. */
+ * rank 1's part, has said meanwhile who was missing. mpirun continues what it ends (SIGCONT). */
 DPB_PRINTF(2, 3)
 dpb_status party_missed(struct dpb_party *party, const char *format, ...);
 /* The head's, which has said why the job does not begin: the parts that are linked to it say

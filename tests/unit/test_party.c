@@ -1,7 +1,9 @@
 /*
- * test_party.c - the head ends before the job begins: of the other parts, which are silent, rank
- * 1's says so, once, and none where the head has said why.
+ * test_party.c - the head ends, or says nothing, before the job begins: of the other parts, which
+ * are silent, rank 1's says so, once; and none where the head has said why, where all are being
+ * ended, or that was stopped itself.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +12,18 @@
 #include <unistd.h>
 
 #include "launch/party_parts.h"
+#include "lib/says.h"
 #include "lib/test.h"
 #include "world/pmix.h"
 
+/* The head ends, after it has refused the job; or it ends all parts a little later; or nothing
+ * comes, and this part was stopped meanwhile. */
+enum what { ENDS, REFUSES, ENDS_ALL, IS_SILENT, IS_SILENT_TO_STOPPED };
+
 /* What a part does. Its exit code is that of the job. */
-static void be_part(uint32_t rank, int head, int err)
+static void be_part(uint32_t rank, enum what what, int head, int err)
 {
+    const bool silent = what == IS_SILENT || what == IS_SILENT_TO_STOPPED;
     char hosts[3][DPB_HOST_BYTES] = {"one", "two", "three"}, number[12];
     uint32_t machines[3] = {0};
     struct link link = {.fd = head};
@@ -25,7 +33,7 @@ static void be_part(uint32_t rank, int head, int err)
                               .machines = machines,
                               .parent = getppid(),
                               .starter = getppid(),
-                              .timeout_ns = INT64_C(20000000000),
+                              .timeout_ns = INT64_C(1000000) * (silent ? 100 : 20000),
                               .links = &link};
     int exit_code = -1;
     snprintf(number, sizeof number, "%u", rank);
@@ -33,12 +41,13 @@ static void be_part(uint32_t rank, int head, int err)
     setenv(DPB_PMIX_RANK_VARIABLE, number, 1);
     dup2(err, STDERR_FILENO);
     dpb_party_hush();
+    if (what == IS_SILENT_TO_STOPPED)
+        raise(SIGCONT);
     dpb_party_agree(&party, DPB_OK, "{}", 3, &exit_code);
     _exit(exit_code);
 }
 
-/* The head tells this part that it has refused the job, unless `refused` is DPB_OK, and ends. */
-static int leave_part(uint32_t rank, dpb_status refused, char said[1024])
+static int leave_part(uint32_t rank, enum what what, char said[1024])
 {
     int pair[2], err[2], status;
     size_t n = 0;
@@ -48,32 +57,38 @@ static int leave_part(uint32_t rank, dpb_status refused, char said[1024])
     assert_true(pid >= 0);
     if (pid == 0) {
         close(pair[0]);
-        be_part(rank, pair[1], err[1]);
+        be_part(rank, what, pair[1], err[1]);
     }
     close(pair[1]);
     close(err[1]);
     struct link links[3] = {{.fd = -1}, {.fd = -1}, {.fd = -1}};
     struct dpb_party head = {.n_ranks = 3, .links = links};
     links[rank].fd = pair[0];
-    if (refused != DPB_OK)
-        party_refuse(&head, refused);
-    link_close(&links[rank]);
+    if (what == REFUSES)
+        party_refuse(&head, DPB_USAGE);
+    if (what <= ENDS_ALL)
+        link_close(&links[rank]);
+    if (what == ENDS_ALL) {
+        usleep(20000);
+        kill(pid, SIGTERM);
+    }
     for (ssize_t got; (got = read(err[0], said + n, 1023 - n)) > 0;)
         n += (size_t)got;
     said[n] = '\0';
     close(err[0]);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    if (what > ENDS_ALL)
+        link_close(&links[rank]);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 TEST(test_head_ends)
 {
     char said[1024];
-    assert_int_equal(leave_part(1, DPB_OK, said), 1);
+    assert_int_equal(leave_part(1, ENDS, said), 1);
     assert_string_equal(said,
                         "error: the launcher of rank 0 (one) has ended before the job began\n");
-    assert_int_equal(leave_part(2, DPB_OK, said), 1);
+    assert_int_equal(leave_part(2, ENDS, said), 1);
     assert_string_equal(said, "");
 }
 
@@ -81,9 +96,26 @@ TEST(test_head_refuses)
 {
     char said[1024];
     for (uint32_t rank = 1; rank < 3; rank++) {
-        assert_int_equal(leave_part(rank, DPB_USAGE, said), 2);
+        assert_int_equal(leave_part(rank, REFUSES, said), 2);
         assert_string_equal(said, "");
     }
+}
+
+TEST(test_all_are_ended)
+{
+    char said[1024] = "not tried";
+    for (int i = 0; i < 5 && said[0]; i++) /* this process may be late itself */
+        leave_part(1, ENDS_ALL, said);
+    assert_string_equal(said, "");
+}
+
+TEST(test_head_is_silent)
+{
+    char said[1024];
+    leave_part(1, IS_SILENT, said);
+    expect_part(said, "error: the launcher of rank 0 (one) has not begun the job within 0.1 s");
+    leave_part(1, IS_SILENT_TO_STOPPED, said);
+    assert_string_equal(said, "the launcher of rank 1 was stopped while it waited\n");
 }
 
 TEST_MAIN(NULL, NULL)
