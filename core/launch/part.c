@@ -315,6 +315,18 @@ static void look(struct part *part)
         tell_journal(part, now_ns);
 }
 
+/* The head can say nothing any more: the first of the others does, unless it has slept itself and
+ * the head has ended without it. */
+static void say_lost(const struct part *part)
+{
+    const struct dpb_party *party = part->run.job->party;
+    if (part->was_stopped)
+        return;
+    dpb_party_speak(party);
+    dpb_log(DPB_LOG_ERROR, "the launcher of rank 0 (%s) %s; the job cannot go on and has no result",
+            party->hosts[0], part->lost);
+}
+
 static void watch(struct part *part)
 {
     while (!part->over && !part->lost) {
@@ -331,6 +343,8 @@ static void watch(struct part *part)
         look(part);
         look_for_starter(part, now_ns);
     }
+    if (part->lost) /* at once: mpirun kills this process a second after it lost the head */
+        say_lost(part);
     job_kill(&part->run, part->rank);
     while (part->run.processes[part->rank].running) {
         if (job_reap(&part->run, part->rank))
@@ -338,18 +352,6 @@ static void watch(struct part *part)
         else
             poll(NULL, 0, 2);
     }
-}
-
-/* The head can say nothing any more: the first of the others does, unless it has slept itself and
- * the head has ended without it. */
-static void say_lost(const struct part *part)
-{
-    const struct dpb_party *party = part->run.job->party;
-    if (part->was_stopped)
-        return;
-    dpb_party_speak(party);
-    dpb_log(DPB_LOG_ERROR, "the launcher of rank 0 (%s) %s; the job cannot go on and has no result",
-            party->hosts[0], part->lost);
 }
 
 static dpb_status begin(struct part *part, const struct dpb_job *job)
@@ -368,10 +370,10 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     part->mirrored = calloc(1, job->shape.head_bytes + 1);
     DPB_TRY(dpb_allocated(run->processes && part->mirrored));
+    DPB_TRY(job_take_signals(run));
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
     for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
         dpb_board_page(run->board, rank)->machine = job->machines[rank];
-    DPB_TRY(job_take_signals(run));
     tell_ping(part, part->heard_ns);
     return job_greet_rank(run);
 }
@@ -383,8 +385,6 @@ dpb_status part_launch(const struct dpb_job *job, struct dpb_job_outcome *outcom
     dpb_status status = begin(part, job);
     if (status == DPB_OK)
         watch(part);
-    if (part->lost)
-        say_lost(part);
     *outcome = (struct dpb_job_outcome){.status = DPB_PEER,
                                         .exit_code = part->over ? part->exit_code
                                                                 : dpb_status_exit_code(DPB_PEER),
