@@ -73,8 +73,8 @@ $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 
 $(BUILD)/tests/test_cuda_driver: $(BUILD)/obj/plugins/lib/cuda/driver.o
 
-# Its clock stands still at times.
-$(BUILD)/tests/test_links: TEST_LIBS += -Wl,--wrap=dpb_now_ns
+# Their clocks stand still at times, or hurry.
+$(addprefix $(BUILD)/tests/test_,links result_files): TEST_LIBS += -Wl,--wrap=dpb_now_ns
 
 # Its peers close while they are read.
 $(BUILD)/tests/test_world: TEST_LIBS += -Wl,--wrap=recvmsg

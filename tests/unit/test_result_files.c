@@ -16,6 +16,16 @@
 #include "lib/test.h"
 #include "study/result.h"
 
+/* Linked with --wrap=dpb_now_ns. */
+static int64_t look_ns, made_up_ns; /* what each look adds; 0: the clock is real */
+
+int64_t __real_dpb_now_ns(void);
+int64_t __wrap_dpb_now_ns(void);
+int64_t __wrap_dpb_now_ns(void)
+{
+    return look_ns > 0 ? (made_up_ns += look_ns) : __real_dpb_now_ns();
+}
+
 static size_t count_files(const char *directory)
 {
     size_t n = 0;
@@ -151,6 +161,52 @@ TEST_WITH(probe_refuses_and_leaves_nothing, place_create, place_destroy)
     dpb_first_error_clear();
     assert_int_equal(dpb_result_probe(place->file, "unused"), DPB_USAGE);
     assert_non_null(strstr(dpb_first_error(NULL), "no regular file"));
+}
+
+/* A directory of 10 files, on a disk where a look at each takes so long. */
+static json_t *inputs_of(const char *directory, int64_t each_ns)
+{
+    static const struct dpb_option rows[] = {
+        {.name = "shelf", .type = DPB_OPT_STRING, .unit = "directory"}, {0}};
+    const struct dpb_option_table table = {
+        .section = "data", .owner = "plugin", .rows = rows, .values = (void *)&directory};
+    struct dpb_experiment *experiment = calloc(1, sizeof *experiment);
+    assert_non_null(experiment);
+    experiment->settings.run.delay = "none";
+    experiment->tables[experiment->n_tables++] = table;
+    look_ns = each_ns;
+    made_up_ns = 0;
+    json_t *inputs = dpb_result_inputs(experiment), *shelf = json_object_get(inputs, "data.shelf");
+    look_ns = 0;
+    free(experiment);
+    assert_non_null(shelf);
+    json_incref(shelf);
+    json_decref(inputs);
+    return shelf;
+}
+
+/* One that takes longer than 5 s to look at has no fingerprint: the look ends then. */
+TEST_WITH(a_look_at_inputs_is_bounded, place_create, place_destroy)
+{
+    struct place *place = *state;
+    static const struct {
+        int64_t each_ns;
+        bool whole;
+    } rows[] = {{0, true}, {100000000, true}, {INT64_C(1000000000), false}};
+    for (int i = 0; i < 10; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%d", place->root, i);
+        FILE *file = fopen(path, "w");
+        assert_true(file && fputs("book", file) >= 0 && fclose(file) == 0);
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *shelf = inputs_of(place->root, rows[i].each_ns);
+        assert_int_equal(json_is_string(json_object_get(shelf, "fingerprint")), rows[i].whole);
+        const json_int_t n = json_integer_value(json_object_get(shelf, "files"));
+        assert_true(rows[i].whole ? n == 10 : n < 10);
+        json_decref(shelf);
+    }
+    assert_in_range(made_up_ns, INT64_C(5000000000), INT64_C(12000000000));
 }
 
 TEST_MAIN(NULL, NULL)
