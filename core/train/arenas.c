@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "world/host_device.h"
+#include "world/store.h"
 
 static const char *const names[DPB_ARENA_KINDS] = {"weights", "gradients", "scratch", "inbox"};
 
@@ -57,6 +58,39 @@ static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_pla
 }
 
 /* ---- of the peers -------------------------------------------------------------------------- */
+
+/* Whether any rank offers memory. Rank 0 asks all and tells all: these are as many requests as
+ * ranks, while all pairs that meet to share nothing are as many as their square. */
+static dpb_status ask_offers(const struct dpb_mapping offered[DPB_ARENA_KINDS], bool *any)
+{
+    static const char all[] = "arenas offered";
+    size_t size = sizeof *any;
+    char key[64];
+    bool lost;
+    *any = false;
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
+        *any |= offered[kind].bytes > 0;
+    if (dpb_world.rank != 0) {
+        snprintf(key, sizeof key, "%s/%u", all, dpb_world.rank);
+        DPB_TRY(dpb_store.put(key, any, sizeof *any));
+        return dpb_store_get_from(0, all, any, &size, &lost);
+    }
+    for (uint32_t rank = 1; rank < dpb_world.n_ranks; rank++) {
+        bool theirs = false;
+        snprintf(key, sizeof key, "%s/%u", all, rank);
+        DPB_TRY(dpb_store_get_from(rank, key, &theirs, &size, &lost));
+        *any |= theirs;
+    }
+    return dpb_store.put(all, any, sizeof *any);
+}
+
+static dpb_status share_host(struct dpb_arena_memory *m,
+                             const struct dpb_mapping offered[DPB_ARENA_KINDS])
+{
+    bool any;
+    DPB_TRY(ask_offers(offered, &any));
+    return any ? dpb_world_share("arenas", offered, DPB_ARENA_KINDS, m->peers) : DPB_OK;
+}
 
 /* A worker's shared memory on its device, in the store. */
 struct offer {
@@ -136,7 +170,7 @@ dpb_status dpb_arenas_make(struct dpb_arena_memory *m, const struct dpb_comm_pla
     m->direct = calloc(n_ranks, sizeof *m->direct);
     if (!m->peers || !m->peers_device || !m->views || !m->direct)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", n_ranks);
-    DPB_TRY(dpb_world_share("arenas", offered, DPB_ARENA_KINDS, m->peers));
+    DPB_TRY(share_host(m, offered));
     DPB_TRY(share_device(m));
     for (uint32_t rank = 0; rank < n_ranks; rank++)
         for (uint32_t kind = 0; kind < DPB_ARENA_KINDS; kind++)

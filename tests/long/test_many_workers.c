@@ -1,7 +1,7 @@
 /*
- * test_many_workers.c - the processor's time for a rank of a job grows more slowly than the number
- * of ranks: with 24 times as many workers it is at most 4 times as long. A cost that grew as the
- * square of the ranks would make it 24 times as long.
+ * test_many_workers.c - the processor's time for a rank of a job hardly grows with the number of
+ * ranks: with 64 times as many workers it is at most 3 times as long. Where each pair of ranks
+ * met, it was 4.6 times as long.
  */
 #include <stdio.h>
 #include <sys/resource.h>
@@ -10,7 +10,8 @@
 #include "lib/sandbox.h"
 #include "lib/test.h"
 
-enum { FEW = 8, MANY = 192, MOST = 4 };
+enum { FEW = 8, MANY = 512 };
+static const double most = 3.0;
 
 static const double deadline_s = 600.0;
 
@@ -42,7 +43,7 @@ TEST(test_cost_of_a_rank)
     const double few_s = per_rank_s("independent", FEW), many_s = per_rank_s("independent", MANY);
     print_message("a rank of %d: %.1f ms of processor time, of %d: %.1f\n", FEW, few_s * 1e3, MANY,
                   many_s * 1e3);
-    assert_true(many_s <= MOST * few_s);
+    assert_true(many_s <= most * few_s);
 }
 
 TEST_MAIN(faults_setup, sandbox_teardown)
