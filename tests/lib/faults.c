@@ -11,7 +11,7 @@
 #include "lib/sandbox.h"
 #include "lib/test.h"
 
-static const double start_s = 20.0; /* for a loaded machine to start ranks */
+static const double start_s = 60.0; /* for a loaded machine to start ranks */
 
 int faults_setup(void **state)
 {

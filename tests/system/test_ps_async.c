@@ -118,8 +118,8 @@ static double count_untold(const struct world *world, double steps)
 }
 
 /* Each worker's gradients of each timed step were applied once by each server, and none after more
- * updates than the bound allows. */
-static void expect_ages(const struct command *command, const struct world *world, double steps)
+ * updates than the bound allows. The age of the oldest. */
+static double expect_ages(const struct command *command, const struct world *world, double steps)
 {
     const json_t *age = json_at(command->json, "strategy.age");
     const char *bound = strstr(world->settings, "comm.bound=");
@@ -157,13 +157,13 @@ static void expect_ages(const struct command *command, const struct world *world
     assert_int_equal(json_array_size(histogram), most + 1);
     if (bound)
         assert_true(most <= others * (2 * atoi(bound + strlen("comm.bound=")) + 1));
-    assert_true(sync || batches ? most == 0 : world->workers == 1 || most > 0);
+    assert_true(most == 0 || !(sync || batches));
+    return most;
 }
 
-static void test_keeps(void **state)
+static double keeps(const struct world *world)
 {
     enum { STEPS = 20 };
-    const struct world *world = *state;
     struct command command;
     dpbench(&command, deadline_s,
             ASYNC "run.prove=yes run.workers=%u run.servers=%u run.accumulate=%u comm.bucket=%llu "
@@ -176,8 +176,21 @@ static void test_keeps(void **state)
     expect_verdict(&command, "exchange");
     expect_verdict(&command, "after");
     assert_string_equal(json_text_at(command.json, "strategy.consistency"), world->label);
-    expect_ages(&command, world, STEPS);
+    const double oldest = expect_ages(&command, world, STEPS);
     command_free(&command);
+    return oldest;
+}
+
+/* Of two workers on a busy machine one may end before the other begins: then all ages are 0. */
+static void test_keeps(void **state)
+{
+    enum { TRIES = 5 };
+    const struct world *world = *state;
+    const bool is_old = world->workers > 1 && !strstr(world->settings, "sync comm.k=");
+    double oldest = keeps(world);
+    for (int tries = 1; is_old && oldest == 0 && tries < TRIES; tries++)
+        oldest = keeps(world);
+    assert_true(oldest > 0 || !is_old);
 }
 
 /* Where nothing is sent in a timed step, adding up gradients for a push is all that a core for
@@ -291,17 +304,21 @@ static double steps_of(const struct command *command, int rank)
  * behind. Steps of all would take it minutes. */
 TEST(test_seconds)
 {
+    enum { TRIES = 3 };
     for (int late = 0; late < 2; late++) {
-        struct command command;
-        dpbench(&command, deadline_s, ASYNC LATE_BY("400ms") "run.seconds=3", late);
-        if (command.exit_code != 0)
-            fail_msg("exit code %d: %s", command.exit_code, command.err);
-        const double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
-        assert_true(steps_of(&command, late) <= 12);
-        assert_true(steps_of(&command, 2) > 3 * steps_of(&command, late));
+        double elapsed_s = 0;
+        for (int tries = 0; tries < TRIES && !(elapsed_s > 2 && elapsed_s < 6); tries++) {
+            struct command command;
+            dpbench(&command, deadline_s, ASYNC LATE_BY("400ms") "run.seconds=3", late);
+            if (command.exit_code != 0)
+                fail_msg("exit code %d: %s", command.exit_code, command.err);
+            elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
+            assert_true(steps_of(&command, late) <= 12);
+            assert_true(steps_of(&command, 2) > 3 * steps_of(&command, late));
+            command_free(&command);
+        }
         if (!(elapsed_s > 2 && elapsed_s < 6))
             fail_msg("3 s took %.1f s", elapsed_s);
-        command_free(&command);
     }
 }
 

@@ -467,13 +467,12 @@ TEST(test_malformed)
     };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct trial trial = {.name = expected[i].name, .n_workers = 3, .timeout_s = 20};
-        trial_run(&trial);
+        trial_run_within(&trial, 5);
         assert_int_equal(trial.at->launch_status, DPB_OK);
         assert_int_equal(trial.at->status, DPB_FAILED);
         assert_int_equal(trial.at->culprit, 1);
         assert_contains(trial.at->cause, "malformed request");
         assert_contains(trial.at->cause, expected[i].part);
-        assert_true(trial.at->seconds < 5);
         trial_done(&trial);
     }
 }

@@ -227,6 +227,21 @@ static inline void trial_done(struct trial *trial)
     trial->at = NULL;
 }
 
+/* ... until it takes `most_s` at most: a busy machine may need another try. */
+static inline void trial_run_within(struct trial *trial, double most_s)
+{
+    enum { TRIES = 5 };
+    for (int i = 1;; i++) {
+        trial_run(trial);
+        if (trial->at->seconds <= most_s)
+            return;
+        if (i == TRIES)
+            fail_msg("%s took %.2f s, not at most %.2f s: %s\n%s", trial->name, trial->at->seconds,
+                     most_s, trial->at->cause, trial->errors);
+        trial_done(trial);
+    }
+}
+
 /* A trial that has to end well. */
 static inline void trial_passes(const char *name, uint32_t n_workers, uint32_t n_servers)
 {
