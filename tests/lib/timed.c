@@ -57,6 +57,21 @@ static const char *default_length(const char *options)
     return strstr(options, "run.steps=") || strstr(options, "run.seconds=") ? "" : "run.steps=6";
 }
 
+static double others_share;
+
+bool timed_was_busy(void)
+{
+    return others_share > 1.0 / 3;
+}
+
+void timed_skip_where(bool busy)
+{
+    if (!busy)
+        return;
+    print_message("others had the cores in every try: nothing is decided\n");
+    skip();
+}
+
 void timed_run(struct command *command, int exit_code, const char *format, ...)
 {
     char options[2048];
@@ -69,6 +84,7 @@ void timed_run(struct command *command, int exit_code, const char *format, ...)
     if (command->exit_code != exit_code || !command->json)
         fail_msg("dpbench %s: exit %d (signal %d%s)\n%s", options, command->exit_code,
                  command->signal_number, command->late ? ", late" : "", command->err);
+    others_share = json_number_at(command->json, "load.others_share");
 }
 
 /* ---- what the device saw ------------------------------------------------------------------- */

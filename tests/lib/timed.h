@@ -5,6 +5,7 @@
 #ifndef DPB_TESTS_LIB_TIMED_H
 #define DPB_TESTS_LIB_TIMED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -60,6 +61,11 @@ void timed_run(struct command *command, int exit_code, const char *format, ...)
 const char *timed_directory(void);
 /* The passes of a rank in the last run; their number. */
 size_t timed_trace(uint32_t rank, struct timed_pass passes[TIMED_PASSES]);
+/* Whether other processes had more than a third of the last run's cores: what was measured says
+ * nothing then. */
+bool timed_was_busy(void);
+/* For a test that has failed in each of its tries: says so and skips it where all were `busy`. */
+void timed_skip_where(bool busy);
 /* A process that does nothing but sleep beside a run, and sees how much later than it asked it is
  * woken: the mean, in ms, when it is stopped. There is one: `start` and timed_teardown stop the one
  * that a failed test left. */

@@ -13,8 +13,9 @@
  * `base`, an update without delays, is measured just before, with as many processes. A process that
  * only sleeps beside both runs shows how late the machine wakes. An update may be off by a tenth,
  * and by that lateness for each of the WAKES on its way. A worker that does not hear that it is
- * cancelled makes both longer: the same check fails. With DPB_ALL_CELLS (make check-long) there are
- * worlds of 8 workers, too, runs are four times as long, and an update may be off by 5 %.
+ * cancelled makes both longer: the same check fails. Where others had the cores in each try,
+ * nothing is decided and the case is skipped. With DPB_ALL_CELLS (make check-long) there are worlds
+ * of 8 workers, too, runs are four times as long, and an update may be off by 5 %.
  */
 #include <math.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ enum { WAKES = 4 };
 enum { TRIES = 3, MOST_WORKERS = 8 };
 
 #define MEAN_MS 40
+#define BUSY_LATE_MS 0.3 /* beside a random load 0.4 to 4.6 */
 
 /* How long runs are: a rate of so many gradients has an error of 4 % (2 %). */
 static unsigned steps = 75, gradients = 600;
@@ -121,8 +123,8 @@ static double update_ms(const struct policy *policy, const char *comm, unsigned 
 }
 
 /* By how much an update is off what the formula says, as a share of it; less what the machine
- * explains. */
-static double error_of(const struct policy *policy, const char *comm, uint64_t seed)
+ * explains. *busy stays where others had the cores. */
+static double error_of(const struct policy *policy, const char *comm, uint64_t seed, bool *busy)
 {
     char settings[96];
     /* Half of the steps of k_batch_sync are cancelled, or somewhat less. */
@@ -135,6 +137,7 @@ static double error_of(const struct policy *policy, const char *comm, uint64_t s
     const double base = update_ms(policy, comm, n_steps, "");
     const double is = update_ms(policy, comm, n_steps, settings);
     const double late = timed_napper_stop();
+    *busy = *busy && timed_was_busy() && late > BUSY_LATE_MS;
     const double begins =
         is_named(policy, "k_batch_sync") ? 1.0 + (policy->k - 1.0) / policy->workers : 1.0;
     const double expected = begins * base + delay_ms(policy);
@@ -150,10 +153,12 @@ static void test_formula(void **state)
     const struct policy *policy = *state;
     double error = INFINITY;
     uint64_t seed = 0;
+    bool busy = true;
     for (int attempt = 0; attempt < TRIES && error > within; attempt++) {
         seed = choose_seed(policy, seed + 1);
-        error = error_of(policy, "ps_async", seed);
+        error = error_of(policy, "ps_async", seed, &busy);
     }
+    timed_skip_where(error > within && busy);
     if (error > within)
         fail_msg("an update is %.1f %% off what the formula and the machine say", error * 100.0);
 }
@@ -164,10 +169,12 @@ static void test_deaf(void **state)
     const struct policy *policy = *state;
     double error = 0;
     uint64_t seed = 0;
+    bool busy = true;
     for (int attempt = 0; attempt < TRIES && error <= 2 * within; attempt++) {
         seed = choose_seed(policy, seed + 1);
-        error = error_of(policy, "mutant_async comm.mutation=deaf", seed);
+        error = error_of(policy, "mutant_async comm.mutation=deaf", seed, &busy);
     }
+    timed_skip_where(error <= 2 * within && busy);
     if (error <= 2 * within)
         fail_msg("workers that train on when they are cancelled cost no more than %.1f %%",
                  error * 100.0);
@@ -199,10 +206,13 @@ static double share_of_pass(const char *comm, const char *part, int delay_ms)
 /* Half of worker 0's passes end after half of their time; of a deaf one none does. */
 static void test_stops(void **state)
 {
-    const bool forward = strcmp(*state, "forward") == 0;
-    const double stops = share_of_pass("ps_async", *state, forward ? 30 : 90);
-    const double deaf = share_of_pass("mutant_async comm.mutation=deaf", *state, forward ? 30 : 90);
-    print_message("%s: %.3f of a whole one, deaf %.3f\n", (const char *)*state, stops, deaf);
+    const int delay = strcmp(*state, "forward") == 0 ? 30 : 90;
+    double stops = 1, deaf = 0;
+    for (int attempt = 0; attempt < TRIES && !(stops < 0.85 && deaf > 0.95); attempt++) {
+        stops = share_of_pass("ps_async", *state, delay);
+        deaf = share_of_pass("mutant_async comm.mutation=deaf", *state, delay);
+        print_message("%s: %.3f of a whole one, deaf %.3f\n", (const char *)*state, stops, deaf);
+    }
     assert_true(stops < 0.85 && deaf > 0.95);
 }
 
