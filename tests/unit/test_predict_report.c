@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "lib/documented.h"
@@ -129,7 +130,8 @@ TEST(least_link_holds)
     json_decref(result);
 }
 
-/* Two workers a machine, other batches and buckets, up to 1,024 workers, in less than 5 s. */
+/* Two workers a machine, other batches and buckets, up to 1,024 workers, in less than 5 s of a
+ * processor. */
 TEST(many_cases)
 {
     json_t *result = parse(result_text);
@@ -138,9 +140,9 @@ TEST(many_cases)
     request.inside.cost = (struct dpb_cost){5e9, 1e-6};
     request.batches[0] = 32, request.batches[1] = 64, request.n_batches = 2;
     request.buckets[0] = 1e6, request.buckets[1] = 25e6, request.n_buckets = 2;
-    const int64_t began_ns = dpb_now_ns();
+    const clock_t began = clock();
     json_t *document = make(&request);
-    assert_true(dpb_now_ns() - began_ns < INT64_C(5000000000));
+    assert_true(clock() - began < 5 * CLOCKS_PER_SEC);
     const size_t n_tables = 4, n_first = 4 /* two workers: hierarchical crosses nothing */;
     assert_int_equal(json_array_size(json_object_get(document, "rows")),
                      n_tables * (n_first + 9 * 4));
