@@ -228,8 +228,7 @@ TEST(test_server_dies)
     pid_t ranks[WORKERS + 2];
     faults_start_long(&started, "run.survive=yes run.workers=4 run.servers=2 comm.name=ps_async "
                                 "run.timeout_s=8 eval.every=0");
-    faults_await_ranks(&started, ranks, WORKERS + 2);
-    usleep(1500000);
+    faults_await_steps(&started, ranks, WORKERS + 2);
     kill(ranks[WORKERS], SIGKILL);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);
