@@ -300,6 +300,7 @@ TEST(test_only_files_are_looked_at)
     mkdir("shelf", 0777);
     assert_int_equal(mkfifo("shelf/pipe", 0666), 0);
     assert_int_equal(symlink("/dev/zero", "shelf/zero"), 0);
+    assert_int_equal(symlink("/proc/version", "shelf/version"), 0);
     sandbox_write("shelf/book", "twelve bytes");
     dpbench(&command, deadline_s,
             "-c x.ini --json run.steps=2 run.warmup_steps=0 run.steady_limit_s=0 "
