@@ -23,6 +23,7 @@
 
 static const double most_s = 5.0; /* to end, beyond the deadline of who waits */
 static const double timeout_s = 1.0, deadline_s = 40.0;
+enum { TRIES = 3 };
 
 #define PICK(list) list[(size_t)rand_r(seed) % (sizeof list / sizeof *list)]
 
@@ -95,9 +96,14 @@ static bool run_one(unsigned *seed)
     const char *fault = PICK(faults);
     make_arguments(seed, fault, arguments, sizeof arguments);
     traces_take(&before, ".");
-    dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
-    const char *status = json_text_at(command.json, "status");
     double bound_s = most_s + (waits_for_deadline(fault) ? timeout_s + 2 : 0);
+    dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
+    for (int try = 1; command.seconds > bound_s && try < TRIES; try++) { /* a busy machine */
+        command_free(&command);
+        assert_int_equal(remove_checkpoints(), 0);
+        dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
+    }
+    const char *status = json_text_at(command.json, "status");
     if (command.late || command.signal_number || command.seconds > bound_s)
         fail_msg("%s: %.1f s, signal %d\n%s", arguments, command.seconds, command.signal_number,
                  command.err);
@@ -252,7 +258,8 @@ TEST(test_killed_savers)
         assert_int_equal(last_checkpoint(), SAVED_STEPS);
         assert_int_equal(system("rm -f y.safetensors y-step*.safetensors"), 0);
         const unsigned end = n_continued + (unsigned)((n + n_savers - 1) / n_savers);
-        for (unsigned tries = 0; n_continued < end && tries < n; tries++)
+        /* Of a quicker job than `whole` was most are over before they are killed. */
+        for (unsigned tries = 0; n_continued < end && tries < 4 * n; tries++)
             n_continued += kill_saver(&seed, savers[s], &whole);
         command_free(&whole);
     }
