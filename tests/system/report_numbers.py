@@ -34,10 +34,15 @@ PARTS = ("data_wait", "forward", "delay", "backward", "optimizer", "comm_exposed
 
 
 def make(settings, name):
-    done = dpbench("-c", "base.ini", "--output", name, *settings.split())
-    assert done.returncode == 0, done.stderr
-    with open(name, encoding="utf-8") as file:
-        return json.load(file)
+    """Again where workers that never meet had no time in common, as on a busy machine."""
+    for _ in range(5):
+        done = dpbench("-c", "base.ini", "--output", name, *settings.split())
+        assert done.returncode == 0, done.stderr
+        with open(name, encoding="utf-8") as file:
+            document = json.load(file)
+        if all(run["timing"]["step_ns"] for run in document.get("runs", [document])):
+            break
+    return document
 
 
 def report(*arguments):
