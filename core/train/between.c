@@ -1,7 +1,7 @@
 /*
- * between.c - what happens between two steps of a training, outside of what is timed: what the
- * ranks have agreed on, the end of warm-up and of the run, pauses for an evaluation or a checkpoint.
- * All ranks leave a training together.
+ * between.c - what happens between two steps of a training and is not timed: what the ranks have
+ * agreed on, the end of warm-up and of the run, pauses for an evaluation or a checkpoint. All ranks
+ * leave a training together.
  */
 #include <unistd.h>
 

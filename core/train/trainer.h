@@ -87,7 +87,8 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer);
 dpb_status dpb_between_steps(struct dpb_trainer *trainer, bool *stop);
 /* Rank 0, in each step: proposes to end warm-up, by count and by the gate. Others: nothing. */
 void dpb_watch_warm_up(struct dpb_trainer *trainer);
-/* Collective: no rank returns before all have trained to their end. DPB_INTERRUPTED: by a signal. */
+/* Collective: no rank returns before all have trained to their end. DPB_INTERRUPTED: a signal ended
+ * the training. */
 dpb_status dpb_end_training(struct dpb_trainer *trainer);
 
 /* ---- finite.c ------------------------------------------------------------------------------ */
