@@ -84,8 +84,15 @@ static struct stage ring_round(const struct dpb_prediction_case *c, double bytes
     if (machines_of(c) == 1)
         return by_memory(c, share);
     struct stage round = by_link(c, share, 1, share, LINK);
-    if (c->per_machine > 1) /* the slower of the two kinds of hops */
-        round.service_s = fmax(round.service_s, seconds_of(share, &c->inside));
+    if (c->per_machine > 1) {
+        /* A part on its way round meets both kinds of hops, and none overtakes the slower kind. */
+        const double across = (double)machines_of(c) / c->workers;
+        const double inside_s = seconds_of(share, &c->inside);
+        const double hop_s = across * (round.service_s + round.latency_s) +
+                             (1 - across) * (inside_s + c->inside.latency_s);
+        round.service_s = fmax(round.service_s, inside_s);
+        round.latency_s = fmax(0, hop_s - round.service_s);
+    }
     return round;
 }
 

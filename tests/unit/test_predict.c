@@ -2,6 +2,7 @@
  * field, and a second way to the same number. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "lib/test.h"
@@ -100,6 +101,45 @@ TEST(one_bucket_takes_what_the_formulas_say)
         double n = p / 4.0;
         assert_near(step_of(&idle, &c),
                     2 * (3.0 / 4 * m / 10 + 1e-6) + 2 * (n - 1) * a + 2 * (n - 1) / n * m, 1e-9);
+    }
+}
+
+/* When the last worker of a ring over machines of `l` has all: each worker sends a part on once it
+ * has come and the part before has left. */
+static double ring_by_hand(const struct dpb_prediction_case *c)
+{
+    double arrived_s[64] = {0}, left_s[64] = {0}, last_s = 0;
+    const uint32_t w = c->workers;
+    for (uint32_t round = 0; round < 2 * (w - 1); round++) {
+        double next_s[64];
+        for (uint32_t i = 0; i < w; i++) {
+            const bool across = (i + 1) % c->per_machine == 0;
+            const struct dpb_cost *hop = across ? &c->outside : &c->inside;
+            left_s[i] = fmax(arrived_s[i], left_s[i]) + c->bucket_bytes / w / hop->bytes_per_s;
+            next_s[(i + 1) % w] = left_s[i] + hop->latency_s;
+            last_s = fmax(last_s, next_s[(i + 1) % w]);
+        }
+        memcpy(arrived_s, next_s, sizeof next_s);
+    }
+    return last_s;
+}
+
+/* Where most hops of a ring are within machines, few rounds take a network's latency. */
+TEST(rings_have_two_kinds_of_hops)
+{
+    static const double bytes[] = {64e3, 1 * MB, 100 * MB};
+    static const double all[] = {0.0};
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        const struct dpb_measured one = {.ready_s = all,
+                                         .ready_bytes = &bytes[i],
+                                         .n_ready = 1,
+                                         .factors = one_factor,
+                                         .n_factors = 1};
+        struct dpb_prediction_case c = make_case(DPB_WAY_RING, 64, bytes[i]);
+        c.per_machine = 8;
+        c.outside.latency_s = 50e-6;
+        c.inside = (struct dpb_cost){.bytes_per_s = 10e9, .latency_s = 2e-6};
+        assert_near(step_of(&one, &c), ring_by_hand(&c), 0.03);
     }
 }
 
