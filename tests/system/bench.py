@@ -16,6 +16,8 @@ sys.path[:0] = ["bench", "tests/lib"]
 
 import compare  # noqa: E402
 import counted  # noqa: E402
+import published  # noqa: E402
+from command import DPBENCH  # noqa: E402
 
 PART = """
 import os, sys
@@ -111,6 +113,15 @@ class Statistics(unittest.TestCase):
         self.assertEqual(compare.verdict_of({"median": 0.9}, 0.9), "met")
         self.assertEqual(compare.verdict_of({"median": 0.899}, 0.9), "missed")
         self.assertEqual(compare.verdict_of({"median": 0.1}, None), "no goal")
+
+
+class Published(unittest.TestCase):
+    def test_predictions_are_within_8_percent(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for table in published.TABLES:
+                with self.subTest(table.title):
+                    mean = published.run(DPBENCH, table, directory)
+                    self.assertLessEqual(mean, 0.08)
 
 
 class Driver(Sandbox):
