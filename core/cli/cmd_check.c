@@ -71,24 +71,32 @@ static void print_run(const struct dpb_experiment *experiment)
            (unsigned long long)experiment->steps_per_epoch);
 }
 
-/* How long the cells of a sweep take, as far as their settings say. */
-struct length {
+/* What the cells of a sweep take, as far as their settings say. */
+struct needs {
     double timed_s, gate_s; /* at most, of the gates */
     uint64_t steps;
+    uint64_t most_bytes; /* of a cell */
+    char most_label[256];
 };
 
-static void add_length(const struct dpb_experiment *experiment, struct length *length)
+static void add_needs(const struct dpb_experiment *experiment, const struct dpb_fit *fit,
+                      const char *label, struct needs *needs)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
-    length->timed_s += (double)run->seconds_ns / 1e9;
-    length->gate_s += (double)run->steady_limit_ns / 1e9;
-    length->steps += (uint64_t)run->steps + (uint64_t)run->epochs * experiment->steps_per_epoch;
+    needs->timed_s += (double)run->seconds_ns / 1e9;
+    needs->gate_s += (double)run->steady_limit_ns / 1e9;
+    needs->steps += (uint64_t)run->steps + (uint64_t)run->epochs * experiment->steps_per_epoch;
+    if (fit->all_bytes <= needs->most_bytes)
+        return;
+    needs->most_bytes = fit->all_bytes;
+    snprintf(needs->most_label, sizeof needs->most_label, "%s", label);
 }
 
-/* Prints a cell in one line. With sweep.launch its memory is that of the first machine; where the
- * number of machines is not known, the cell may still fit. */
+/* With sweep.launch a cell's memory is that of the first machine, and its line says how the cell is
+ * started. Where the number of machines is not known, the cell may still fit. */
 static dpb_status check_fit(const struct dpb_experiment *experiment, const struct dpb_sweep *sweep,
-                            const char *label, const struct dpb_machine_memory *memory)
+                            const char *label, const struct dpb_machine_memory *memory,
+                            struct needs *needs)
 {
     const bool launched = sweep->launch[0] != '\0';
     const bool placed = experiment->settings.comm.hosts[0] != '\0';
@@ -96,16 +104,19 @@ static dpb_status check_fit(const struct dpb_experiment *experiment, const struc
     dpb_fit_of(experiment, launched && placed ? 0 : UINT32_MAX, &fit);
     if (!launched || placed)
         DPB_TRY(dpb_fit_check(experiment, &fit, memory));
+    add_needs(experiment, &fit, label, needs);
+    if (!launched)
+        return DPB_OK;
     printf("%s: %.1f MiB %s", label, (double)fit.all_bytes / mib,
-           launched && placed ? "on the first machine" : "in all");
+           placed ? "on the first machine" : "in all");
     dpb_launched_print(sweep, experiment, stdout);
     putchar('\n');
     return DPB_OK;
 }
 
-/* `sweep`, `label`: of the cell, which is added to `length`; NULL: no sweep. */
+/* `sweep`, `label`: of the cell, which is added to `needs`; NULL: no sweep. */
 static dpb_status check_config(const struct dpb_config *config, const struct dpb_sweep *sweep,
-                               const char *label, struct length *length)
+                               const char *label, struct needs *needs)
 {
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(dpb_experiment_create(config, &experiment));
@@ -117,9 +128,7 @@ static dpb_status check_config(const struct dpb_config *config, const struct dpb
         struct dpb_fit fit;
         dpb_memory_look("", &memory);
         if (sweep) {
-            status = check_fit(experiment, sweep, label, &memory);
-            if (status == DPB_OK)
-                add_length(experiment, length);
+            status = check_fit(experiment, sweep, label, &memory, needs);
         } else {
             dpb_fit_of(experiment, UINT32_MAX, &fit);
             print_run(experiment);
@@ -159,7 +168,7 @@ static void add_refusal(struct refusals *refusals, const char *label)
 }
 
 static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
-                             const char *label, struct length *length)
+                             const char *label, struct needs *needs)
 {
     struct dpb_config *cell = NULL;
     struct dpb_experiment *experiment = NULL;
@@ -167,26 +176,28 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_swe
     if (status == DPB_OK && job->accuracy)
         status = dpb_experiment_create(cell, &experiment);
     else if (status == DPB_OK)
-        status = check_config(cell, sweep, label, length);
+        status = check_config(cell, sweep, label, needs);
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(cell);
     return status;
 }
 
-/* The cells that are not refused, their runs, and how long they take. */
-static void print_plan(const struct dpb_sweep *sweep, size_t n_cells, const struct length *length)
+/* The cells that are not refused, their runs, the most memory, and how long they take. */
+static void print_plan(const struct dpb_sweep *sweep, size_t n_cells, const struct needs *needs)
 {
-    double repeats = (double)sweep->repeats, minutes = length->timed_s * repeats / 60;
+    double repeats = (double)sweep->repeats, minutes = needs->timed_s * repeats / 60;
     printf("plan: %zu cells, %.0f repeat%s: %.0f runs", n_cells, repeats, repeats == 1 ? "" : "s",
            (double)n_cells * repeats);
     if (sweep->accuracy > 0)
         printf(", and one a strategy for its accuracy");
+    printf("; up to %.1f MiB%s%s", (double)needs->most_bytes / mib,
+           needs->most_label[0] == '\0' ? "" : ", for ", needs->most_label);
     if (minutes > 0)
         printf("; %.1f min of timed steps", minutes);
-    if (length->steps > 0)
-        printf("; %.0f steps, whose time is known once they ran", (double)length->steps * repeats);
-    if (length->gate_s > 0)
-        printf("; up to %.1f min until steps are steady", length->gate_s * repeats / 60);
+    if (needs->steps > 0)
+        printf("; %.0f steps, whose time is known once they ran", (double)needs->steps * repeats);
+    if (needs->gate_s > 0)
+        printf("; up to %.1f min until steps are steady", needs->gate_s * repeats / 60);
     if (sweep->retry_disturbed > 0)
         printf("; a disturbed run up to %lld times more", (long long)sweep->retry_disturbed);
     putchar('\n');
@@ -198,7 +209,7 @@ static int check_sweep(const struct dpb_config *config)
     static const struct dpb_log_hooks silent = {.silent = true};
     struct dpb_sweep *sweep = NULL;
     struct refusals refusals = {.n = 0};
-    struct length length = {.steps = 0};
+    struct needs needs = {.steps = 0};
     size_t n_good = 0;
     dpb_status status = dpb_sweep_create(config, &sweep);
     DPB_THEN(status, dpb_launched_probe(sweep));
@@ -209,7 +220,7 @@ static int check_sweep(const struct dpb_config *config)
         struct dpb_sweep_job job = {.cell = i / per_cell, .accuracy = i % per_cell == 1};
         char label[256];
         dpb_sweep_label(sweep, &job, label, sizeof label);
-        dpb_status refused = check_cell(sweep, &job, label, &length);
+        dpb_status refused = check_cell(sweep, &job, label, &needs);
         n_good += refused == DPB_OK && !job.accuracy;
         if (refused != DPB_OK)
             add_refusal(&refusals, label);
@@ -219,7 +230,7 @@ static int check_sweep(const struct dpb_config *config)
     end_refusals(&refusals);
     dpb_log_set_hooks(NULL);
     if (n_good > 0)
-        print_plan(sweep, n_good, &length);
+        print_plan(sweep, n_good, &needs);
     dpb_sweep_destroy(sweep);
     return code;
 }
