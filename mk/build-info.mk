@@ -22,3 +22,11 @@ $(NOT_BUILT_H): build-info
 	$(call write_header,tools/not-built $(NOT_BUILT))
 $(BUILD)/obj/core/plugin/not_built.o: CORE_CFLAGS += -I$(BUILD)/obj
 $(BUILD)/obj/core/plugin/not_built.o: $(NOT_BUILT_H)
+
+# The terms of docs/glossary.md, for `dpbench help`.
+GLOSSARY_H := $(BUILD)/obj/glossary.h
+$(GLOSSARY_H): docs/glossary.md tools/glossary
+	$(call write_header,tools/glossary $<)
+	@touch $@
+$(BUILD)/obj/core/cli/cmd_help.o: CORE_CFLAGS += -I$(BUILD)/obj
+$(BUILD)/obj/core/cli/cmd_help.o: $(GLOSSARY_H)

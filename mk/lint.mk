@@ -24,7 +24,7 @@ lint-gcc:
 lint-clang:
 	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
 	@echo "  LINT  clang"
-lint-tidy: $(BUILD_INFO) $(NOT_BUILT_H)
+lint-tidy: $(BUILD_INFO) $(NOT_BUILT_H) $(GLOSSARY_H)
 	$(Q)cuda="$(CUDA_CFLAGS)" tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c plugins/*/*.c plugins/*/*/*.c))
 	@echo "  LINT  clang-tidy"
 lint-cppcheck:

@@ -295,6 +295,22 @@ static dpb_status help_key(struct help *help, const char *word)
     return DPB_OK;
 }
 
+/* docs/glossary.md (tools/glossary). */
+static const struct {
+    const char *name, *sense;
+} terms[] = {
+#define TERM(name, sense) {name, sense},
+#include "glossary.h"
+};
+enum { TERMS = sizeof terms / sizeof *terms };
+
+static void help_term(struct help *help, const char *word)
+{
+    for (size_t i = 0; i < TERMS; i++)
+        if (strcmp(terms[i].name, word) == 0)
+            title(help, "term", word, terms[i].sense);
+}
+
 /* Nothing was found: suggests the nearest word. */
 static dpb_status help_unknown(const struct dpb_command *self, struct help *help, const char *word)
 {
@@ -303,8 +319,8 @@ static dpb_status help_unknown(const struct dpb_command *self, struct help *help
     for (size_t i = 0; i < dpb_settings_n_sections; i++)
         for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++)
             n++;
-    size_t capacity =
-        n + help->n_commands + dpb_settings_n_sections + DPB_PLUGIN_KINDS + help->n_plugins + 1;
+    size_t capacity = n + help->n_commands + dpb_settings_n_sections + DPB_PLUGIN_KINDS +
+                      help->n_plugins + TERMS + 1;
     const char **names = calloc(capacity, sizeof *names);
     char(*keys)[128] = calloc(n + 1, sizeof *keys);
     if (!names || !keys) {
@@ -327,10 +343,12 @@ static dpb_status help_unknown(const struct dpb_command *self, struct help *help
     for (size_t i = 0; i < help->n_plugins; i++)
         if (help->plugins[i].plugin)
             names[k++] = help->plugins[i].plugin->name;
+    for (size_t i = 0; i < TERMS; i++)
+        names[k++] = terms[i].name;
     const char *near = dpb_did_you_mean(word, names);
     dpb_status status =
-        dpb_usage_error(self, "no command, section, option or plugin is called '%s'%s%s%s", word,
-                        near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        dpb_usage_error(self, "no command, section, option, plugin or term is called '%s'%s%s%s",
+                        word, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     free(names);
     free(keys);
     return status;
@@ -357,6 +375,7 @@ static dpb_status help_word(const struct dpb_command *self, struct help *help, c
     DPB_TRY(help_kind(help, word));
     DPB_TRY(help_plugin(help, word));
     DPB_TRY(help_key(help, word));
+    help_term(help, word);
     return help->answered ? DPB_OK : help_unknown(self, help, word);
 }
 

@@ -82,9 +82,10 @@ static const struct dpb_command commands[] = {
      "hold a plugin to the conformance suite of its kind; exit code 3 where it fails",
      dpb_command_conform},
     {"help",
-     "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | models | data | devices | comm | "
+     "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | TERM | models | data | devices | "
+     "comm | "
      "codecs | all]",
-     "explain commands, options and plugins", run_help},
+     "explain commands, options, plugins and terms", run_help},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -41,6 +41,11 @@ TEST(test_answers)
         {"help comm.bucket", {"comm.bucket = size (bytes)"}},
         {"help data.path", {"data.path", "Directory with"}},
         {"help rerun", {"command rerun: ", "RESULT.json ", "--json ", "--output FILE "}},
+        {"help exposed", {"term exposed: the part of communication for which computing waits\n"}},
+        {"help gate", {"command gate: ", "term gate: the steady-state gate"}},
+        {"help pull", {"term pull: a worker's gradients"}},
+        {"help cell", {"term cell: sweep: a product of settings"}},
+        {"help outcome", {"undecided; measuring.md\n"}},
         {"check --help", {"command check: ", "-c FILE.ini ", "SECTION.KEY=VALUE "}},
         {"plugins",
          {"kind ", "summary", "comm     independent", "comm     ps_cpu", "comm     replicated",
@@ -152,11 +157,9 @@ TEST(test_help_unknown)
 {
     static const struct {
         const char *word, *near;
-    } rows[] = {{"shmm", "'shm'"},
-                {"optimiser", "'optimizer'"},
-                {"comm.bukcet", "'comm.bucket'"},
-                {"renun", "'rerun'"},
-                {"reference2", "'reference'"}};
+    } rows[] = {
+        {"shmm", "'shm'"},    {"optimiser", "'optimizer'"},  {"comm.bukcet", "'comm.bucket'"},
+        {"renun", "'rerun'"}, {"reference2", "'reference'"}, {"expossed", "'exposed'"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         char arguments[64];
