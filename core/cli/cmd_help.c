@@ -168,6 +168,12 @@ static void print_arguments(const char *usage)
                                "name of `dpbench list`"},
         {"RESULT.json", "a file that a run or a sweep left, or the directory of a sweep's runs"},
         {"A.json B.json", "two results of runs or of sweeps, or two directories of sweeps' runs"},
+        {"--csv", "lines for a program: of rows, of runs, or of steps"},
+        {"--html", "a page with figures in FILE, which needs nothing beside it"},
+        {"--rows", "another table: KEYS, with commas between, are axes or columns of --csv"},
+        {"--cols", "its columns are the values of KEY; without it the KEYS of --values"},
+        {"--values", "what stands in its cells; default samples_per_s.median"},
+        {"--each", "one result after the other, not one table"},
         {"--base", "the program of the other build; its plugins are those beside it"},
         {"--repeats", "how often each build runs; default 10"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "

@@ -1,5 +1,5 @@
-/* cmd_report.c - `dpbench report [--markdown | --csv | --html FILE] [--each] PATH...`: kept results
- * as one table, each for itself, or as a page. */
+/* cmd_report.c - `dpbench report`: kept results as one table, each for itself, in lines for a
+ * program, as a table of the caller's choice, or as a page. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 #include "study/html.h"
 #include "study/json.h"
 #include "study/merge.h"
+#include "study/pivot.h"
 #include "study/result.h"
 #include "study/sweep.h"
 
@@ -19,28 +20,53 @@ struct request {
     const char **paths; /* @owned */
     int n;
     dpb_print_document *form;
+    struct dpb_pivot pivot; /* rows: NULL: the table as it is */
     const char *page;
     bool each; /* one after the other, not merged */
 };
 
-/* Prints the table of the run or sweep again, or a sweep's in another form. */
-static dpb_status print(const char *path, dpb_print_document *form)
+/* Prints the table of a sweep again, or what is asked for instead. */
+static dpb_status print_sweep(const struct request *request, const json_t *document)
+{
+    if (request->pivot.rows)
+        return dpb_pivot_print(document, &request->pivot,
+                               request->form == dpb_sweep_markdown ? DPB_PIVOT_MARKDOWN
+                               : request->form == dpb_sweep_csv    ? DPB_PIVOT_CSV
+                                                                   : DPB_PIVOT_TEXT,
+                               stdout);
+    (request->form ? request->form : dpb_sweep_print)(document, stdout);
+    return DPB_OK;
+}
+
+/* A run is printed as it was; it has lines for a program, too, but no rows. */
+static dpb_status print_run(const struct request *request, const char *path, json_t *document)
+{
+    const bool lines = request->form == dpb_runs_csv || request->form == dpb_steps_csv;
+    if (request->pivot.rows || (request->form && !lines))
+        return dpb_fail(DPB_USAGE,
+                        "%s: a run has no rows; --markdown, --csv and --rows are for sweeps and "
+                        "for several results",
+                        path);
+    if (!request->form) {
+        dpb_result_print(document, stdout);
+        return DPB_OK;
+    }
+    json_t *alone = json_pack("{s:[O]}", "runs", document);
+    DPB_TRY(dpb_allocated(alone));
+    request->form(alone, stdout);
+    json_decref(alone);
+    return DPB_OK;
+}
+
+static dpb_status print(const struct request *request, const char *path)
 {
     json_t *document = NULL;
     DPB_TRY(dpb_result_read_printable(path, &document));
-    bool is_sweep = dpb_json_is(document, "schema", "dpbench.sweep/1");
-    dpb_status status = DPB_OK;
-    if (!form)
+    if (!request->form && !request->pivot.rows)
         printf("%s\n", path);
-    if (form && !is_sweep)
-        status = dpb_fail(DPB_USAGE,
-                          "%s: a run has no rows; --markdown and --csv are for sweeps and "
-                          "for several results",
-                          path);
-    else if (is_sweep)
-        (form ? form : dpb_sweep_print)(document, stdout);
-    else
-        dpb_result_print(document, stdout);
+    dpb_status status = dpb_json_is(document, "schema", "dpbench.sweep/1")
+                            ? print_sweep(request, document)
+                            : print_run(request, path, document);
     json_decref(document);
     return status;
 }
@@ -50,7 +76,7 @@ static dpb_status print_each(const struct request *request)
     for (int i = 0; i < request->n; i++) {
         if (i > 0)
             putchar('\n');
-        DPB_TRY(print(request->paths[i], request->form));
+        DPB_TRY(print(request, request->paths[i]));
     }
     return DPB_OK;
 }
@@ -77,18 +103,30 @@ static dpb_status print_merged(const struct request *request)
 {
     json_t *document = NULL;
     DPB_TRY(merge(request, &document));
-    (request->form ? request->form : dpb_sweep_print)(document, stdout);
-    if (request->form == dpb_sweep_csv)
+    dpb_status status = print_sweep(request, document);
+    if (status == DPB_OK &&
+        (request->pivot.rows || (request->form && request->form != dpb_sweep_markdown)))
         dpb_merge_notes(document, stderr); /* the table has no room for it */
     json_decref(document);
-    return DPB_OK;
+    return status;
 }
 
 /* NULL: no such option. */
 static dpb_print_document *form_of(const char *option)
 {
-    return strcmp(option, "--markdown") == 0 ? dpb_sweep_markdown
-           : strcmp(option, "--csv") == 0    ? dpb_sweep_csv
+    return strcmp(option, "--markdown") == 0    ? dpb_sweep_markdown
+           : strcmp(option, "--csv") == 0       ? dpb_sweep_csv
+           : strcmp(option, "--csv=runs") == 0  ? dpb_runs_csv
+           : strcmp(option, "--csv=steps") == 0 ? dpb_steps_csv
+                                                : NULL;
+}
+
+/* Where the list behind this option goes; NULL: no such option. */
+static const char **list_of(struct dpb_pivot *pivot, const char *option)
+{
+    return strcmp(option, "--rows") == 0     ? &pivot->rows
+           : strcmp(option, "--cols") == 0   ? &pivot->columns
+           : strcmp(option, "--values") == 0 ? &pivot->values
                                              : NULL;
 }
 
@@ -143,10 +181,28 @@ static dpb_status check_page(const struct dpb_command *self, const char *file)
     return dpb_result_probe_file("--html", file);
 }
 
+static dpb_status check(const struct dpb_command *self, const struct request *request)
+{
+    const struct dpb_pivot *pivot = &request->pivot;
+    const bool lines = request->form == dpb_runs_csv || request->form == dpb_steps_csv;
+    if (request->n == 0)
+        return dpb_usage_error(self, "which results? give their files");
+    if (request->page && (request->form || pivot->rows))
+        return dpb_usage_error(self,
+                               "one form at a time: --html beside --markdown, --csv or --rows");
+    if (!pivot->rows && (pivot->columns || pivot->values))
+        return dpb_usage_error(self, "--cols and --values need --rows: what stands in the lines");
+    if (pivot->rows && lines)
+        return dpb_usage_error(self,
+                               "--rows is of rows: with --csv, not with --csv=runs or =steps");
+    return DPB_OK;
+}
+
 static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
                         struct request *request)
 {
     for (int i = 1; i < argc; i++) {
+        const char **list = list_of(&request->pivot, argv[i]);
         if (strcmp(argv[i], "--html") == 0) {
             if (request->page)
                 return dpb_usage_error(self, "one page at a time: --html twice");
@@ -156,6 +212,10 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
             if (request->form && request->form != form_of(argv[i]))
                 return dpb_usage_error(self, "one form at a time: --markdown or --csv");
             request->form = form_of(argv[i]);
+        } else if (list) {
+            if (*list || i + 1 == argc)
+                return dpb_usage_error(self, "%s needs one list of keys", argv[i]);
+            *list = argv[++i];
         } else if (strcmp(argv[i], "--each") == 0) {
             request->each = true;
         } else if (argv[i][0] == '-') {
@@ -164,11 +224,7 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
             request->paths[request->n++] = argv[i];
         }
     }
-    if (request->n == 0)
-        return dpb_usage_error(self, "which results? give their files");
-    if (request->page && request->form)
-        return dpb_usage_error(self, "one form at a time: --html beside --markdown or --csv");
-    return DPB_OK;
+    return check(self, request);
 }
 
 int dpb_command_report(const struct dpb_command *self, int argc, char **argv)

@@ -29,9 +29,10 @@ static const struct dpb_command commands[] = {
      "dpbench rerun RESULT.json [SECTION.KEY=VALUE ... | --resume] [--trust] [--json] [--output "
      "FILE]",
      "run again what a result was made by, or the rest of a sweep", dpb_command_rerun},
-    {"report", "dpbench report [--markdown | --csv | --html FILE] [--each] RESULT.json...",
-     "print the table of a result again, or one table of several; --html: as a page with figures; "
-     "--each: one after the other",
+    {"report",
+     "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE] [--rows KEYS [--cols KEY] "
+     "[--values KEYS]] [--each] RESULT.json...",
+     "print the table of a result again, one table of several, or a page with figures",
      dpb_command_report},
     {"compare",
      "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",

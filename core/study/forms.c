@@ -11,8 +11,7 @@
 
 /* ---- Markdown ------------------------------------------------------------------------------ */
 
-/* A cell of a table: a bar in it would end it. */
-static void print_cell(const char *text, FILE *out)
+void dpb_form_cell(const char *text, FILE *out)
 {
     fputs("| ", out);
     for (; *text != '\0'; text++) {
@@ -29,29 +28,29 @@ static void print_row(const json_t *line, size_t n_columns, FILE *out)
     const json_t *cells = json_object_get(line, "cells"), *row = json_object_get(line, "row");
     bool failed = dpb_json_true(line, "failed");
     char why[DPB_TABLE_FAILURE + 512], failure[DPB_TABLE_FAILURE];
-    print_cell(dpb_json_text(line, "group", ""), out);
-    print_cell(dpb_json_text(json_array_get(cells, 0), "", ""), out);
+    dpb_form_cell(dpb_json_text(line, "group", ""), out);
+    dpb_form_cell(dpb_json_text(json_array_get(cells, 0), "", ""), out);
     if (failed) {
         const double workers = dpb_json_number(row, "workers");
         dpb_table_failure(row, failure, sizeof failure);
         snprintf(why, sizeof why, "%.0f worker%s, %s", workers, workers == 1 ? "" : "s", failure);
-        print_cell(why, out);
+        dpb_form_cell(why, out);
     }
     for (size_t c = failed ? 2 : 1; c < n_columns; c++)
-        print_cell(failed ? "" : dpb_json_text(json_array_get(cells, c), "", ""), out);
+        dpb_form_cell(failed ? "" : dpb_json_text(json_array_get(cells, c), "", ""), out);
     fputs("|\n", out);
 }
 
 static void print_table(const json_t *table, FILE *out)
 {
     const json_t *columns = json_object_get(table, "columns");
-    print_cell("settings", out);
+    dpb_form_cell("settings", out);
     dpb_each_item(columns, i, column)
-        print_cell(json_string_value(column), out);
+        dpb_form_cell(json_string_value(column), out);
     /* Where every row failed, strategy is the only column: the reasons have one of their own. */
     const size_t n = json_array_size(columns) > 1 ? json_array_size(columns) : 2;
     for (size_t c = json_array_size(columns); c < n; c++)
-        print_cell("", out);
+        dpb_form_cell("", out);
     fputs("|\n|---", out);
     for (size_t c = 0; c < n; c++)
         fputs(c == 0 ? "|---" : "|---:", out);
@@ -91,7 +90,7 @@ static void flatten(const char *path, json_t *value, json_t *flat)
     }
 }
 
-static void print_field(const char *text, FILE *out)
+void dpb_form_field(const char *text, FILE *out)
 {
     if (text[strcspn(text, ",\"\r\n")] == '\0') {
         fputs(text, out);
@@ -106,7 +105,7 @@ static void print_field(const char *text, FILE *out)
 static void print_value(const json_t *value, FILE *out)
 {
     if (json_is_string(value))
-        print_field(json_string_value(value), out);
+        dpb_form_field(json_string_value(value), out);
     else if (json_is_boolean(value))
         fputs(json_is_true(value) ? "true" : "false", out);
     else if (json_is_integer(value))
@@ -115,31 +114,101 @@ static void print_value(const json_t *value, FILE *out)
         fprintf(out, "%.17g", json_real_value(value));
 }
 
-void dpb_sweep_csv(const json_t *document, FILE *out)
+/* A line for each object of `records`, whose members are scalars, behind a line of their names. */
+static void print_records(const json_t *records, FILE *out)
 {
-    json_t *columns = json_object(), *flat = json_array();
-    dpb_each_item(json_object_get(document, "rows"), i, row) {
-        json_t *fields = json_object();
-        flatten("", row, fields);
-        json_object_update_missing(columns, fields);
-        json_array_append_new(flat, fields);
-    }
+    json_t *columns = json_object();
+    dpb_each_item(records, i, record)
+        json_object_update_missing(columns, record);
     const char *comma = "";
     dpb_each_member(columns, path, unused) {
         fputs(comma, out);
-        print_field(path, out);
+        dpb_form_field(path, out);
         comma = ",";
     }
     fputc('\n', out);
-    dpb_each_item(flat, i, row) {
+    dpb_each_item(records, i, record) {
         comma = "";
         dpb_each_member(columns, path, unused) {
             fputs(comma, out);
-            print_value(json_object_get(row, path), out);
+            print_value(json_object_get(record, path), out);
             comma = ",";
         }
         fputc('\n', out);
     }
     json_decref(columns);
-    json_decref(flat);
+}
+
+void dpb_sweep_csv(const json_t *document, FILE *out)
+{
+    json_t *records = json_array();
+    dpb_each_item(json_object_get(document, "rows"), i, row) {
+        json_t *fields = json_object();
+        flatten("", row, fields);
+        json_array_append_new(records, fields);
+    }
+    print_records(records, out);
+    json_decref(records);
+}
+
+void dpb_runs_csv(const json_t *document, FILE *out)
+{
+    static const char *const parts[] = {
+        "cell",  "cell_index", "repeat", "purpose", "status", "error",  "started",      "world",
+        "model", "strategy",   "batch",  "timing",  "comm",   "target", "verification", "load"};
+    json_t *records = json_array();
+    dpb_each_item(json_object_get(document, "runs"), i, run) {
+        json_t *fields = json_object();
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+            json_t *part = json_object_get(run, parts[p]);
+            if (part)
+                flatten(parts[p], part, fields);
+        }
+        json_array_append_new(records, fields);
+    }
+    print_records(records, out);
+    json_decref(records);
+}
+
+/* The number of the run, its settings on the axes and its repeat, which all of its steps have. */
+static void print_run_of_step(const json_t *axes, const json_t *run, size_t number, FILE *out)
+{
+    fprintf(out, "%zu,", number);
+    dpb_each_member(axes, axis, unused) {
+        print_value(json_object_get(json_object_get(run, "cell"), axis), out);
+        fputc(',', out);
+    }
+    print_value(json_object_get(run, "repeat"), out);
+}
+
+void dpb_steps_csv(const json_t *document, FILE *out)
+{
+    const json_t *axes = json_object_get(document, "axes");
+    fputs("run,", out);
+    dpb_each_member(axes, axis, unused) {
+        dpb_form_field(axis, out);
+        fputc(',', out);
+    }
+    fputs("repeat,step,timed,step_ns,loss\n", out);
+    dpb_each_item(json_object_get(document, "runs"), i, run) {
+        const json_t *untimed = dpb_json_at(run, "timing.warmup_step_ns");
+        const json_t *timed = dpb_json_at(run, "timing.step_ns"),
+                     *loss = json_object_get(run, "loss");
+        const size_t n_untimed = json_array_size(untimed), n = n_untimed + json_array_size(timed);
+        const double first = dpb_json_number(run, "timing.first_step");
+        const double warmup = dpb_json_number(run, "timing.warmup_steps");
+        /* Where warm-up has no times, the first that is known is the first timed step. */
+        const size_t skipped = n_untimed == 0 && warmup > 0 && warmup < 1e15 ? (size_t)warmup : 0;
+        for (size_t s = 0; s < n; s++) {
+            const json_t *ns =
+                s < n_untimed ? json_array_get(untimed, s) : json_array_get(timed, s - n_untimed);
+            print_run_of_step(axes, run, i, out);
+            fprintf(out, ",%.0f,%s,", first + (double)(skipped + s),
+                    s < n_untimed ? "false" : "true");
+            print_value(ns, out);
+            fputc(',', out);
+            print_value(json_array_get(loss, skipped + s), out);
+            fputc('\n', out);
+        }
+    }
 }

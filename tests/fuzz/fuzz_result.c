@@ -12,6 +12,7 @@
 #include "study/compare.h"
 #include "study/forms.h"
 #include "study/merge.h"
+#include "study/pivot.h"
 #include "study/result.h"
 #include "study/sweep.h"
 #include "tests/fuzz/fuzz.h"
@@ -58,6 +59,10 @@ static void show(const char *path)
     if (dpb_merge(twice, 2, &merged) == DPB_OK) {
         dpb_sweep_print(merged, out);
         dpb_sweep_csv(merged, out);
+        dpb_runs_csv(merged, out);
+        dpb_steps_csv(merged, out);
+        dpb_pivot_print(merged, &(struct dpb_pivot){.rows = "strategy", .columns = "workers"},
+                        DPB_PIVOT_TEXT, out);
     }
     json_decref(merged);
     json_decref(comparison);

@@ -263,6 +263,63 @@ class OfSeveral(unittest.TestCase):
         save({"schema": "dpbench.compare/1"}, "compare.json")
         self.assertIn("schema is dpbench.compare/1", report("sweep.json", "compare.json").stderr)
 
+    def test_a_table_of_anything(self):
+        rows = {(row["cell"]["comm.name"], row["cell"]["run.batch"], row["cell"]["comm.bucket"]): row
+                for row in self.sweep["rows"]}
+        ended = report("--csv", "--rows", "comm.name, cell.run.batch", "--cols", "comm.bucket",
+                       "--values", "step_ns,loss", "sweep.json")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        lines = list(csv.DictReader(io.StringIO(ended.stdout)))
+        self.assertEqual(len(lines), 4)
+        for line in lines:
+            for bucket in ("4 KiB", "8 KiB"):
+                row = rows[line["comm.name"], line["cell.run.batch"], bucket]
+                for field in ("step_ns", "loss"):
+                    self.assertEqual(float(line[f"{bucket} {field}"]), row[field])
+        text = report("--rows", "comm.name,run.batch,comm.bucket", "sweep.json").stdout
+        self.assertEqual(len({len(line) for line in text.splitlines()}), 1)
+        for row in self.sweep["rows"]:
+            self.assertRegex(text, r" +".join([*row["cell"].values(),
+                                               f"{row['samples_per_s']['median']:.6g}"]))
+        marked = report("--markdown", "--rows", "run.batch", "--cols", "comm.bucket", self.files[0])
+        self.assertIn("a run has no rows", marked.stderr)
+        marked = report("--markdown", "--rows", "comm.name,run.batch", "--cols", "comm.bucket",
+                        *self.files).stdout
+        self.assertEqual(marked.splitlines()[1], "|---|---|---:|---:|")
+        for arguments, words in ((("--rows", "comm.name"), "two rows have the same place"),
+                                 (("--rows", "comm.nmae"), "no row has 'comm.nmae'"),
+                                 (("--cols", "comm.name"), "--cols and --values need --rows"),
+                                 (("--rows",), "--rows needs one list"),
+                                 (("--csv=runs", "--rows", "comm.name"), "not with --csv=runs")):
+            ended = report("sweep.json", *arguments)
+            self.assertEqual(ended.returncode, 2, arguments)
+            self.assertIn(words, ended.stderr)
+            self.assertEqual(ended.stdout, "")
+
+    def test_lines_of_runs_and_steps(self):
+        lines = list(csv.DictReader(io.StringIO(report("--csv=runs", "sweep.json").stdout)))
+        self.assertEqual(len(lines), 16)
+        for line, run in zip(lines, self.sweep["runs"]):
+            self.assertEqual(line["cell.run.batch"], run["cell"]["run.batch"])
+            self.assertEqual(float(line["timing.samples_per_s.mean"]), run["timing"]["samples_per_s"]["mean"])
+        lines = list(csv.DictReader(io.StringIO(report("--csv=steps", "sweep.json").stdout)))
+        at = 0
+        for number, run in enumerate(self.sweep["runs"]):
+            timing = run["timing"]
+            known = timing["warmup_step_ns"] + timing["step_ns"]
+            first = timing["warmup_steps"] - len(timing["warmup_step_ns"])
+            for i, (line, ns) in enumerate(zip(lines[at:], known)):
+                self.assertEqual(
+                    (int(line["run"]), line["comm.bucket"], int(line["step"]), line["timed"],
+                     int(line["step_ns"]), float(line["loss"])),
+                    (number, run["cell"]["comm.bucket"], first + i,
+                     str(first + i >= timing["warmup_steps"]).lower(), ns, run["loss"][first + i]))
+            at += len(known)
+        self.assertEqual(at, len(lines))
+        alone = report("--csv=steps", self.files[0]).stdout.splitlines()
+        self.assertEqual(alone[0], "run,repeat,step,timed,step_ns,loss")
+        self.assertEqual(len(alone), 1 + sum(line["run"] == "0" for line in lines))
+
     def test_hostile(self):
         fields = ("cell", "cell_index", "repeat", "purpose", "config", "config.run", "config.run.batch",
                   "config.run.batch.value", "batch", "batch.global", "loss", "timing", "timing.step_ns",
@@ -275,7 +332,7 @@ class OfSeveral(unittest.TestCase):
                 run = copy.deepcopy(self.sweep["runs"][0])
                 put(run, field, value)
                 save(run, file)
-            for form in ([], ["--csv"]):
+            for form in ([], ["--csv"], ["--csv=runs"], ["--csv=steps"]):
                 ended = report(*form, "sweep.json", *files.values())
                 self.assertEqual(ended.returncode, 0, (value, form, ended.stderr[-2000:]))
                 self.assertNotIn("\x1b", ended.stdout)

@@ -1,0 +1,27 @@
+/*
+ * pivot.h - rows[] of a sweep as a table of the caller's choice: what stands in its lines, in its
+ * columns and in its cells.
+ */
+#ifndef DPB_CORE_STUDY_PIVOT_H
+#define DPB_CORE_STUDY_PIVOT_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "dpbench/status.h"
+
+/* Lists of keys, with commas between. A key is an axis, as `comm.name`, or a field of rows[] by its
+ * path, as `samples_per_s.median`. */
+struct dpb_pivot {
+    const char *rows;
+    const char *columns; /* NULL: a column for each key of `values` */
+    const char *values;  /* NULL: samples_per_s.median */
+};
+
+enum dpb_pivot_form { DPB_PIVOT_TEXT, DPB_PIVOT_MARKDOWN, DPB_PIVOT_CSV };
+
+/* DPB_USAGE: no row has a key; two rows have one place. DPB_NO_MEMORY. */
+dpb_status dpb_pivot_print(const json_t *document, const struct dpb_pivot *pivot,
+                           enum dpb_pivot_form form, FILE *out);
+
+#endif
