@@ -2,6 +2,7 @@
 #include "study/live.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -97,17 +98,33 @@ static size_t cut_at(const char *text, size_t most)
     return n;
 }
 
+/* The settings of a label without their names: "[3/24] shm 2" of "[3/24] comm.name=shm
+ * run.workers=2". Values tell cells apart, names do not. */
+static void drop_names(char *label)
+{
+    char *to = label;
+    for (const char *from = label; *from != '\0';) {
+        const size_t name = strspn(from, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+        from += from[name] == '=' ? name + 1 : 0;
+        const size_t word = strcspn(from, " ") + strspn(from + strcspn(from, " "), " ");
+        memmove(to, from, word);
+        to += word;
+        from += word;
+    }
+    *to = '\0';
+}
+
 void dpb_live_line(struct dpb_board *board, size_t columns, char *line, size_t capacity)
 {
-    char numbers[160];
+    char numbers[160], label[sizeof dpb_board_about(board)->label];
     struct dpb_text text = dpb_text_in(numbers, sizeof numbers);
-    const char *label = dpb_board_about(board)->label;
+    snprintf(label, sizeof label, "%.*s", (int)sizeof label - 1, dpb_board_about(board)->label);
     add_numbers(board, &text);
     const size_t most = columns < capacity ? columns : capacity - 1;
     const size_t room = most > text.length ? most - text.length : 0;
-    const size_t n = cut_at(label, room < sizeof dpb_board_about(board)->label - 1
-                                       ? room
-                                       : sizeof dpb_board_about(board)->label - 1);
+    if (strlen(label) > room)
+        drop_names(label);
+    const size_t n = cut_at(label, room);
     /* The numbers begin with two blanks. */
     const char *rest = n > 0 ? numbers : numbers + 2;
     const size_t rest_bytes = cut_at(rest, most - n);
@@ -121,9 +138,12 @@ void dpb_live_rank(struct dpb_board *board, uint32_t rank, size_t columns, char 
 {
     const struct dpb_status_page *page = dpb_board_page(board, rank);
     struct dpb_text text = dpb_text_in(line, capacity);
-    dpb_text_add(&text, "  rank %u (%.*s, pid %d)  %.*s of step %llu", rank,
-                 (int)sizeof page->host - 1, page->host, (int)page->pid,
-                 (int)sizeof page->phase - 1, page->phase, (unsigned long long)page->step);
+    if (page->pid == 0)
+        dpb_text_add(&text, "  rank %u  not started", rank);
+    else
+        dpb_text_add(&text, "  rank %u (%.*s, pid %d)  %.*s of step %llu", rank,
+                     (int)sizeof page->host - 1, page->host, (int)page->pid,
+                     (int)sizeof page->phase - 1, page->phase, (unsigned long long)page->step);
     if (page->peer != UINT32_MAX)
         dpb_text_add(&text, ", for rank %u", page->peer);
     line[cut_at(line, columns < capacity ? columns : capacity - 1)] = '\0';

@@ -10,7 +10,7 @@
 enum { DPB_LIVE_LINE = 512 };
 
 /* "[3/24] comm.name=shm  step 52 / 150  939 samples/s  loss 1.21  ETA 4 s, all 2 min". Where
- * `columns` are too few, the label is cut, then the end. */
+ * `columns` are too few, the label loses the names of its settings, then its end, then the line. */
 void dpb_live_line(struct dpb_board *board, size_t columns, char *line, size_t capacity);
 /* "  rank 1 (host1, pid 812)  backward of step 52": one of the job's. */
 void dpb_live_rank(struct dpb_board *board, uint32_t rank, size_t columns, char *line,

@@ -99,8 +99,12 @@ class Progress(unittest.TestCase):
             self.assertGreaterEqual(max(map(len, lines)), min(columns - 1, 300), lines)
             self.assertLess(max(map(len, lines)), columns, lines)
 
+    def test_values_stay_where_names_have_no_room(self):
+        lines = lines_at(90)
+        self.assertTrue(any(re.search(r"^\[\d/2\] 0.01 0.5 8  step \d", line) for line in lines), lines)
+
     def test_a_narrow_one_is_not_left(self):
-        for columns in (80, 30):
+        for columns in (50, 30):
             lines = lines_at(columns)
             self.assertTrue(lines)
             self.assertEqual(max(map(len, lines)), columns - 1, lines)

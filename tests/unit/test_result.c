@@ -12,6 +12,7 @@
 #include "lib/printed.h"
 #include "lib/test.h"
 #include "study/json.h"
+#include "study/live.h"
 #include "study/monitor_report.h"
 #include "study/result.h"
 #include "train/monitor.h"
@@ -194,6 +195,24 @@ TEST_WITH(monitor_tells_rates_of_counters_and_energy_of_a_gpu_once, bench_create
     }
     dpb_board_destroy(bench->board);
     bench->board = small;
+}
+
+/* What `watch` shows of ranks of which one has no process yet. */
+TEST_WITH(a_rank_that_has_not_started_is_said_to, bench_create, bench_destroy)
+{
+    const struct bench *bench = *state;
+    char line[DPB_LIVE_LINE];
+    struct dpb_status_page *page = dpb_board_page(bench->board, 1);
+    strcpy(page->host, "a");
+    strcpy(page->phase, "backward");
+    page->step = 52;
+    page->peer = 0;
+    dpb_live_rank(bench->board, 1, 80, line, sizeof line);
+    assert_string_equal(line, "  rank 1 (a, pid 1001)  backward of step 52, for rank 0");
+    page->pid = 0;
+    page->peer = UINT32_MAX;
+    dpb_live_rank(bench->board, 1, 80, line, sizeof line);
+    assert_string_equal(line, "  rank 1  not started");
 }
 
 TEST_WITH(not_finite_is_null_and_warned_of, bench_create, bench_destroy)
