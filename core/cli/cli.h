@@ -32,6 +32,7 @@ int dpb_command_compare(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_gate(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_check(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_predict(const struct dpb_command *self, int argc, char **argv);
+int dpb_command_eval(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
 int dpb_command_links(const struct dpb_command *self, int argc, char **argv);

@@ -45,6 +45,10 @@ static const struct dpb_command commands[] = {
      "run an experiment by turns with another build and with this one; exit code 4 where this one "
      "is slower by more than PERCENT",
      dpb_command_gate},
+    {"eval",
+     "dpbench eval -c FILE.ini | NAME checkpoint.load=FILE [SECTION.KEY=VALUE ...] [--json] "
+     "[--output FILE]",
+     "evaluate a saved model on the test set of an experiment; train nothing", dpb_command_eval},
     {"predict",
      "dpbench predict RESULT.json --link RATE,LATENCY | --links LINKS.json | --comm COMM.json "
      "[--workers LIST] [--strategies LIST] [--buckets LIST] [--batches LIST] "

@@ -338,9 +338,10 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
     for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
         if (maker->journals[rank])
             dpb_gpu_warn(&maker->journals[rank]->gpu, rank, warnings);
-    if (summary->n_steps == 0 && !summary->no_common_window)
-        dpb_warnings_add(warnings, "nothing_timed", "the run ended before its first timed step");
     const struct dpb_settings *settings = &maker->experiment->settings;
+    if (summary->n_steps == 0 && !summary->no_common_window &&
+        settings->run.mode != DPB_MODE_EVALUATE)
+        dpb_warnings_add(warnings, "nothing_timed", "the run ended before its first timed step");
     if (settings->eval.target > 0 && maker->journals[0] && maker->journals[0]->target_met == 0)
         dpb_warnings_add(warnings, "target_not_met",
                          "the run ended before its accuracy reached eval.target = %.6g",

@@ -102,6 +102,16 @@ static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+static dpb_status check_evaluate_mode(const struct dpb_experiment *experiment)
+{
+    if (experiment->settings.run.mode != DPB_MODE_EVALUATE ||
+        strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_EVALUATE_ORIGIN) == 0)
+        return DPB_OK;
+    return dpb_config_fail(
+        experiment->config, DPB_USAGE, "run", "mode",
+        "run.mode = evaluate is no way to run an experiment; say `dpbench eval`");
+}
+
 static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -308,10 +318,10 @@ static dpb_status check_learners(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length,    check_optimizer,    check_forward_mode, dpb_refuse_strategy,
-        check_image,     check_checkpoint,   check_target,       check_profile,
-        check_comm_mode, check_network_mode, check_place,        check_loss_scale,
-        check_trace,     check_monitor,      check_learners};
+        check_length,        check_optimizer,  check_forward_mode, dpb_refuse_strategy,
+        check_image,         check_checkpoint, check_target,       check_profile,
+        check_evaluate_mode, check_comm_mode,  check_network_mode, check_place,
+        check_loss_scale,    check_trace,      check_monitor,      check_learners};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -9,7 +9,7 @@
 #define AT(member) offsetof(struct dpb_settings, member)
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
 
-static const char *const modes[] = {"train", "forward", "comm", "network", NULL};
+static const char *const modes[] = {"train", "forward", "evaluate", "comm", "network", NULL};
 static const char *const memories[] = {"refuse", "warn", NULL};
 static const char *const barriers[] = {"auto", "memory", "exchange", NULL};
 static const char *const nans[] = {"stop", "continue", NULL};
@@ -29,8 +29,8 @@ static const struct dpb_option run_rows[] = {
     {"servers", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL, AT(run.servers),
      "parameter server processes; 0: shards in the workers"},
     {"mode", DPB_OPT_CHOICE, NULL, "train", 0, 0, modes, AT(run.mode),
-     "train, or the forward pass alone; comm, network: what `dpbench comm` and "
-     "`dpbench links network` set"},
+     "train, or the forward pass alone; evaluate, comm, network: what `dpbench eval`, "
+     "`dpbench comm` and `dpbench links network` set"},
     {"batch", DPB_OPT_INT, "samples", NULL, 1, 1 << 20, NULL, AT(run.batch),
      "per worker and micro-batch; default: the model's"},
     {"global_batch", DPB_OPT_INT, "samples", NULL, 1, 1 << 30, NULL, AT(run.global_batch),

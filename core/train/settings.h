@@ -13,11 +13,12 @@
 typedef enum dpb_mode {
     DPB_MODE_TRAIN,
     DPB_MODE_FORWARD,
-    DPB_MODE_COMM,   /* `dpbench comm` */
-    DPB_MODE_NETWORK /* `dpbench links network` */
+    DPB_MODE_EVALUATE, /* `dpbench eval` */
+    DPB_MODE_COMM,     /* `dpbench comm` */
+    DPB_MODE_NETWORK   /* `dpbench links network` */
 } dpb_mode;
 
-/* Whether there is a training, or a half of one. */
+/* Whether there is a training, or a part of one. */
 static inline bool dpb_mode_has_steps(int mode)
 {
     return mode < DPB_MODE_COMM;

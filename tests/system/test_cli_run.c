@@ -6,6 +6,7 @@
 
 #include "lib/cli.h"
 #include "lib/datasets.h"
+#include "lib/near.h"
 
 static const char *last_line(const char *text)
 {
@@ -126,6 +127,43 @@ TEST(test_origins)
 }
 
 /* More evaluations than a result has room for, in a run by time: it keeps those that it has. */
+/* A saved model has the accuracy that its training ended on, whatever trained it. */
+TEST(test_eval)
+{
+    static const struct {
+        const char *arguments, *words[3];
+    } refused[] = {
+        {"eval " RUN, {"which model? give its file as checkpoint.load=FILE"}},
+        {"eval " RUN "checkpoint.load=c.safetensors comm.name=shm",
+         {"comm.name has no meaning in an evaluation"}},
+        {"eval " RUN "checkpoint.load=c.safetensors sweep.data.shuffle=yes,no",
+         {"evaluates one model", "sweep.data.shuffle makes several"}},
+        {RUN "run.mode=evaluate", {"say `dpbench eval`"}},
+    };
+    struct command trained, command;
+    char accuracy[64];
+    run(&trained, 0, RUN "--json eval.final=yes checkpoint.save=c.safetensors run.steps=40");
+    run(&command, 0, "eval " RUN "--json checkpoint.load=c.safetensors");
+    assert_int_equal(json_array_size(json_at(command.json, "eval")), 1);
+    assert_true(json_number_at(command.json, "eval.0.correct") ==
+                json_number_at(trained.json, "eval.0.correct"));
+    assert_within(json_number_at(command.json, "eval.0.loss"),
+                  json_number_at(trained.json, "eval.0.loss"), 1e-6);
+    assert_true(json_number_at(command.json, "eval.0.step") == 0);
+    assert_int_equal(json_array_size(json_at(command.json, "loss")), 0);
+    command_free(&command);
+    run(&command, 0, "eval " RUN "checkpoint.load=c.safetensors");
+    snprintf(accuracy, sizeof accuracy, "tiny on synthetic, fp32: accuracy %.2f %% (%.0f of 16",
+             100 * json_number_at(trained.json, "eval.0.accuracy"),
+             json_number_at(trained.json, "eval.0.correct"));
+    EXPECT_WORDS("eval", command.out, accuracy);
+    assert_string_equal(command.err, "");
+    command_free(&command);
+    command_free(&trained);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        expect_error(2, refused[i].arguments, refused[i].words);
+}
+
 TEST(test_evaluations_without_room)
 {
     struct command command;

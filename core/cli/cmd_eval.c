@@ -1,0 +1,126 @@
+/* cmd_eval.c - `dpbench eval -c FILE.ini checkpoint.load=FILE`: evaluates a saved model on the test set
+ * of an experiment; trains nothing. */
+#include <math.h>
+#include <string.h>
+
+#include "base/each.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "study/json.h"
+#include "study/result.h"
+
+/* ---- what is evaluated --------------------------------------------------------------------- */
+
+/* Whether the setting has a part in an evaluation. */
+static bool matters(const char *section, const char *key)
+{
+    static const char *const sections[] = {"model", "data", "device"};
+    static const char *const keys[] = {"run.name",   "run.batch",     "run.precision",  "run.seed",
+                                       "run.memory", "run.timeout_s", "checkpoint.load"};
+    char path[256];
+    snprintf(path, sizeof path, "%s.%s", section, key);
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (strcmp(section, sections[i]) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(path, keys[i]) == 0)
+            return true;
+    return false;
+}
+
+/* An axis may change what is evaluated. */
+static bool is_axis(const struct dpb_setting *setting)
+{
+    char section[64];
+    const char *dot = strchr(setting->key, '.');
+    const bool study =
+        strcmp(setting->section, "sweep") == 0 || strcmp(setting->section, "tune") == 0;
+    if (!study || !dot || (size_t)(dot - setting->key) >= sizeof section)
+        return false;
+    snprintf(section, sizeof section, "%.*s", (int)(dot - setting->key), setting->key);
+    return matters(section, dot + 1);
+}
+
+/* Takes the file's training out of the settings. */
+static dpb_status drop_training(struct dpb_config *config)
+{
+    for (size_t i = 0; i < config->n_settings;) {
+        const struct dpb_setting *setting = &config->settings[i];
+        if (matters(setting->section, setting->key)) {
+            i++;
+            continue;
+        }
+        if (is_axis(setting))
+            return dpb_fail(DPB_USAGE,
+                            "%s: `dpbench eval` evaluates one model, and %s.%s makes several: copy "
+                            "the file without the axis",
+                            setting->origin, setting->section, setting->key);
+        if (strcmp(setting->origin, DPB_COMMAND_LINE) == 0)
+            return dpb_fail(DPB_USAGE, "%s.%s has no meaning in an evaluation; leave it out",
+                            setting->section, setting->key);
+        dpb_config_remove(config, setting->section, setting->key);
+    }
+    return DPB_OK;
+}
+
+static dpb_status make_experiment(struct dpb_config *config, struct dpb_experiment **experiment)
+{
+    static const char *const settings[][3] = {
+        {"run", "mode", "evaluate"},     {"run", "steps", "1"},
+        {"run", "warmup_steps", "0"},    {"run", "steady_limit_s", "0"},
+        {"comm", "name", "independent"}, {"eval", "final", "yes"}};
+    DPB_TRY(drop_training(config));
+    if (!dpb_config_get(config, "checkpoint", "load"))
+        return dpb_fail(DPB_USAGE, "which model? give its file as checkpoint.load=FILE");
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        DPB_TRY(dpb_config_set(config, settings[i][0], settings[i][1], settings[i][2],
+                               DPB_EVALUATE_ORIGIN));
+    return dpb_experiment_create(config, experiment);
+}
+
+/* ---- what came out ------------------------------------------------------------------------- */
+
+static void print_evaluation(const json_t *document, FILE *out)
+{
+    dpb_each_item(json_object_get(document, "eval"), i, eval) {
+        const double top5 = dpb_json_number(eval, "top5_accuracy");
+        fprintf(out, "%s on %s, %s: accuracy %.2f %% (%.0f of %.0f samples)",
+                dpb_json_text(document, "model.name", "?"),
+                dpb_json_text(document, "config.data.name.value", "?"),
+                dpb_json_text(document, "config.run.precision.value", "?"),
+                100 * dpb_json_number(eval, "accuracy"), dpb_json_number(eval, "correct"),
+                dpb_json_number(eval, "samples"));
+        if (isfinite(top5))
+            fprintf(out, ", %.2f %% in the top 5", 100 * top5);
+        fprintf(out, ", loss %.4f\n", dpb_json_number(eval, "loss"));
+    }
+}
+
+static int evaluate(const struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
+{
+    struct dpb_execution execution;
+    dpb_execute(experiment, NULL, &(struct dpb_live_place){.label = "eval"}, &execution);
+    int code = execution.exit_code;
+    if (execution.result &&
+        code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves no file */
+        code = dpb_exit_code_first(
+            code, dpb_document_deliver(execution.result, arguments, "", "eval", print_evaluation));
+    json_decref(execution.result);
+    return code;
+}
+
+int dpb_command_eval(const struct dpb_command *self, int argc, char **argv)
+{
+    struct dpb_arguments arguments;
+    struct dpb_experiment *experiment = NULL;
+    dpb_status status =
+        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    status = make_experiment(arguments.config, &experiment);
+    DPB_THEN(status, dpb_result_probe(arguments.output, ""));
+    int code = status == DPB_OK ? evaluate(experiment, &arguments) : dpb_status_exit_code(status);
+    dpb_experiment_destroy(experiment);
+    dpb_arguments_release(&arguments);
+    return code;
+}
