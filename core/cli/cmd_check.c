@@ -186,8 +186,9 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_swe
 static void print_plan(const struct dpb_sweep *sweep, size_t n_cells, const struct needs *needs)
 {
     double repeats = (double)sweep->repeats, minutes = needs->timed_s * repeats / 60;
-    printf("plan: %zu cells, %.0f repeat%s: %.0f runs", n_cells, repeats, repeats == 1 ? "" : "s",
-           (double)n_cells * repeats);
+    printf("plan: %zu cell%s, %.0f repeat%s: %.0f run%s", n_cells, n_cells == 1 ? "" : "s", repeats,
+           repeats == 1 ? "" : "s", (double)n_cells * repeats,
+           (double)n_cells * repeats == 1 ? "" : "s");
     if (sweep->accuracy > 0)
         printf(", and one a strategy for its accuracy");
     printf("; up to %.1f MiB%s%s", (double)needs->most_bytes / mib,

@@ -1,5 +1,5 @@
-/* cmd_eval.c - `dpbench eval -c FILE.ini checkpoint.load=FILE`: evaluates a saved model on the test set
- * of an experiment; trains nothing. */
+/* cmd_eval.c - `dpbench eval -c FILE.ini checkpoint.load=FILE`: evaluates a saved model on the test
+ * set of an experiment; trains nothing. */
 #include <math.h>
 #include <string.h>
 
