@@ -9,17 +9,20 @@ INSTALL_ROOT = $(DESTDIR)$(PREFIX)
 # Manual pages and completion, from the option tables of what was built.
 
 PAGES_DIR := $(BUILD)/pages
-PAGES := $(addprefix $(PAGES_DIR)/,dpbench.1 dpbench.ini.5 dpbench)
+PAGES := $(addprefix $(PAGES_DIR)/,dpbench.1 dpbench.ini.5 dpbench _dpbench)
 $(PAGES) &: $(BUILD)/dpbench $(PLUGINS) tools/pages
 	@echo "  GEN   $(PAGES_DIR)"
 	$(Q)tools/pages $(BUILD)/dpbench $(PAGES_DIR)
 
 INSTALL_DIRS := bin lib/dpbench include/dpbench share/dpbench/conf share/doc/dpbench \
 	share/doc/dpbench/docs
-INSTALL_DIRS += share/man/man1 share/man/man5 share/bash-completion/completions
+# Where zsh looks: Debian's packages have a place of their own.
+ZSH_DIR := share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
+INSTALL_DIRS += share/man/man1 share/man/man5 share/bash-completion/completions $(ZSH_DIR)
 IN_share/man/man1 := $(PAGES_DIR)/dpbench.1
 IN_share/man/man5 := $(PAGES_DIR)/dpbench.ini.5
 IN_share/bash-completion/completions := $(PAGES_DIR)/dpbench
+IN_$(ZSH_DIR) := $(PAGES_DIR)/_dpbench
 # Templates of `dpbench new`.
 INSTALL_DIRS += share/dpbench/templates $(patsubst %/,share/dpbench/%,$(sort $(wildcard templates/*/)))
 IN_share/dpbench/templates := templates/Makefile

@@ -35,7 +35,8 @@ verdict $? "make install"
 verdict $? "make install built something"
 
 (cd "$prefix/share" && [ -s man/man1/dpbench.1 ] && [ -s man/man5/dpbench.ini.5 ] &&
-    [ -s bash-completion/completions/dpbench ])
+    [ -s bash-completion/completions/dpbench ] && cd zsh/site-functions && [ -s _dpbench ] &&
+    grep -q '^source .*/../../bash-completion' _dpbench && [ -s ../../bash-completion/completions/dpbench ])
 verdict $? "manual pages and completion"
 
 (outside dpbench plugins --json) >"$work/log" 2>&1 &&

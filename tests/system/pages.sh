@@ -60,6 +60,7 @@ expect "--threshold" compare a.json --thr
 expect "--markdown" report a.json --mark
 expect topk -c x.ini comm.codec = to
 expect bf16 -c x.ini run.precision = b
+expect comm.name=gloo check comm.name=gl # as zsh cuts words
 expect shm check -c x.ini comm.name = shm
 cd "$work" && expect program -c prog
 end
