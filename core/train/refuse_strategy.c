@@ -84,6 +84,12 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
     if (experiment->comm_needs.no_codec ||
         (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & needed) != needed)
         return refuse_carrier(experiment, needed);
+    if (dpb_experiment_arenas_on_device(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' works where the gradients lie, in the memory of device "
+                        "'%s', and comm.codec = %s encodes in the host's; leave comm.codec out, or "
+                        "take a comm.name that carries codecs on the host",
+                        place, settings->comm.name, settings->device.name, experiment->codec.name);
     if (settings->run.mode == DPB_MODE_COMM)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s: `dpbench comm` measures sums that come out exactly, and comm.codec = "

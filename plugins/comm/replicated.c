@@ -18,8 +18,13 @@
  * step before); summed when all have announced it (READY), or pushed it (PUSHED); copied over the
  * gradients when its owner has summed it (REDUCED); and the owner's step ends when all have copied
  * it (TAKEN): then nobody reads its arena.
+ *
+ * With a codec no bucket has an owner: each rank reads the messages of all others and sums what
+ * they decode to (lib/coded.h). Messages of m bytes are (W - 1) m bytes a rank. An owner's sum of M
+ * bytes, copied by the others, would be (W - 1)/W (m + M): less only where m > M / (W - 1).
  */
 #include "dpbench/plugin.h"
+#include "lib/coded.h"
 #include "lib/device_strategy.h"
 
 enum { SLOTS = 2 };
@@ -111,7 +116,10 @@ static void replicated_memory(const void *options, const struct dpb_comm_args *a
 {
     const struct device_scheme scheme = scheme_of(args);
     (void)options;
-    memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
+    if (args->codec)
+        coded_memory(args, layout, bucket_elements, true, memory);
+    else
+        memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
 }
 
 static dpb_status replicated_open(const void *options, const struct dpb_comm_args *args,
@@ -126,14 +134,20 @@ static dpb_status replicated_open(const void *options, const struct dpb_comm_arg
 static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
                                   struct dpb_comm_plan *want)
 {
+    struct device_strategy *strategy = comm;
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
-    device_strategy_plan(comm, layout, want);
+    if (strategy->base.coded)
+        return coded_plan(&strategy->base, layout, true, want);
+    device_strategy_plan(strategy, layout, want);
     return DPB_OK;
 }
 
 static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    return device_strategy_bind(comm, arenas, stages, flights, STAGES);
+    struct device_strategy *strategy = comm;
+    if (strategy->base.coded)
+        return coded_bind_stages(&strategy->base, arenas, &coded_shared);
+    return device_strategy_bind(strategy, arenas, stages, flights, STAGES);
 }
 
 static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
@@ -141,11 +155,12 @@ static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
                                                    .open = replicated_open,
                                                    .plan = replicated_plan,
                                                    .bind = replicated_bind,
-                                                   DEVICE_STRATEGY_HOOKS};
+                                                   DEVICE_STRATEGY_HOOKS,
+                                                   CODED_HOOKS};
 
 static const struct dpb_plugin replicated = {
     DPB_PLUGIN_HEAD(COMM, replicated_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_WHOLE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_WHOLE,
     .name = "replicated",
     .version = DPB_VERSION,
     .summary = "a copy on every worker; bucket i is summed on worker i mod W and copied back",

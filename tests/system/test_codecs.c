@@ -21,16 +21,17 @@ static const double deadline_s = 60.0;
     FAULTS_BASE "run.steps=8 run.warmup_steps=2 eval.every=4 model.name=tiny_dense " \
                 "device.name=reference optimizer.momentum=0.9 optimizer.learning_rate=0.05 "
 
-static const char *const carriers[] = {"shm", "ring_tcp", "ps_cpu", "ps_cpu comm.codec_back=yes",
-                                       "hierarchical"};
+static const char *const carriers[] = {
+    "shm", "ring_tcp", "replicated", "ps_cpu", "ps_cpu comm.codec_back=yes", "hierarchical"};
 enum { N_CARRIERS = sizeof carriers / sizeof *carriers };
 
 static bool carries(const char *carrier, const char *codec)
 {
     if (strstr(carrier, "codec_back") && strstr(codec, "codec_feedback=no"))
         return false;
-    return strncmp(codec, "powersgd", strlen("powersgd")) != 0 || strcmp(carrier, "shm") == 0 ||
-           strcmp(carrier, "ring_tcp") == 0;
+    return strncmp(codec, "powersgd", strlen("powersgd")) != 0 ||
+           (strncmp(carrier, "ps_cpu", strlen("ps_cpu")) != 0 &&
+            strcmp(carrier, "hierarchical") != 0);
 }
 
 /* Without a codec it is the strategy's name alone. */
@@ -125,8 +126,9 @@ TEST(test_mistakes)
     }
 }
 
-/* Where messages go to servers, and to other machines. */
+/* Where messages go to servers, to other machines, and by another strategy's pipeline. */
 static const char *const servers[] = {
+    "replicated run.comm_cores=1",
     "ps_cpu run.servers=1",
     "ps_cpu run.servers=2 comm.hosts=2+2+1 comm.interface=lo",
     "ps_cpu comm.hosts=1+2 comm.interface=lo",
@@ -481,12 +483,12 @@ TEST(test_refusals)
     static const struct {
         const char *settings, *words[4];
     } refusals[] = {
-        {"comm.codec=topk comm.name=replicated",
-         {"comm 'replicated' carries no codec, and comm.codec = topk", "carries codecs:", " shm",
-          NULL}},
+        {"comm.codec=topk comm.name=local_sgd",
+         {"comm 'local_sgd' carries no codec, and comm.codec = topk",
+          "carries codecs:", " replicated ring_tcp shm", NULL}},
         {"comm.codec=powersgd comm.name=ps_cpu",
          {"comm 'ps_cpu' carries no codec of two rounds, and comm.codec = powersgd",
-          "carries these:", " ring_tcp shm\n", NULL}},
+          "carries these:", " replicated ring_tcp shm\n", NULL}},
         {"comm.codec=topk comm.codec_momentum=0.9 optimizer.momentum=0.9",
          {"comm.codec = topk keeps a velocity on each worker", "optimizer.momentum = 0", NULL}},
         {"comm.codec=tokp", {"unknown codec 'tokp'", "did you mean 'topk'?", NULL}},

@@ -308,7 +308,7 @@ TEST(test_codecs)
     expect_line(command.out, "^codecs on one core, ");
     expect_line(command.out, "^ +int8 +0\\.2510 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +never$");
     command_free(&command);
-    run(&command, 0, "-c x.ini --json comm_test.sizes=8 comm_test.codecs=yes comm.name=replicated");
+    run(&command, 0, "-c x.ini --json comm_test.sizes=8 comm_test.codecs=yes comm.name=fault");
     assert_true(json_is_null(json_at(command.json, "codecs")));
     command_free(&command);
 }

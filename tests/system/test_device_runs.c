@@ -221,6 +221,7 @@ static void test_refused(void **state)
         {"comm.hosts=1+1", "comm.hosts"},
         {"run.mode=forward", "run.mode"},
         {"run.precision=fp64", "run.precision"},
+        {"comm.codec=onebit", "comm.codec = onebit"},
     };
     const struct form *form = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
