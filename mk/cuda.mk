@@ -56,8 +56,8 @@ NVCC_FLAGS  := -std=c++17 -O3 -lineinfo -Icore/include -Iplugins $(CUDA_CFLAGS) 
 	-Xptxas -warn-lmem-usage,-warn-spills \
 	-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-function $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror)
 
-# Sums and updates of arenas are the host's bit for bit: no product is fused with a sum.
-$(BUILD)/obj/plugins/devices/cuda/kernels_arena.o: NVCC_FLAGS += -fmad=false
+# Sums, updates and codecs on arenas are the host's bit for bit: no product is fused with a sum.
+$(BUILD)/obj/plugins/devices/cuda/kernels_arena.o $(BUILD)/obj/plugins/devices/cuda/kernels_codec.o: NVCC_FLAGS += -fmad=false
 
 # By their files' names, so that two libraries of one name in several places are no question. Those of
 # PyPI have no .so without a number.

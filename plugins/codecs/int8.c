@@ -11,19 +11,14 @@
  */
 #include <stddef.h>
 
+#include "codecs/int8.h"
 #include "codecs/scaled.h"
 
-enum { BLOCK = 1024, LARGEST = 127 };
+enum { BLOCK = INT8_BLOCK };
 
 static const struct dpb_host *host;
 
-enum { NEAREST, STOCHASTIC };
 static const char *const roundings[] = {"nearest", "stochastic", NULL};
-
-struct int8_options {
-    struct dpb_codec_options base;
-    int rounding;
-};
 
 static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
@@ -34,14 +29,10 @@ static const struct dpb_option option_rows[] = {
 static uint64_t int8_bound(const void *options, uint64_t n)
 {
     (void)options;
-    return n + message_blocks(n, BLOCK) * sizeof(float);
+    return int8_bytes(n);
 }
 
 /* ---- a block ------------------------------------------------------------------------------- */
-
-/* Adding and taking off this number rounds a small float to an integer, as its low bits. */
-#define ROUNDER 12582912.0F /* 1.5 x 2^23 */
-#define ROUNDER_BITS 0x4b400000
 
 /* values -= what they are rounded to, in units of `scale`. */
 static inline __attribute__((always_inline)) void round_all(float *restrict values,
@@ -52,12 +43,7 @@ static inline __attribute__((always_inline)) void round_all(float *restrict valu
     const float per_scale = 1.0F / scale;
     for (uint64_t i = 0; i < n; i++) {
         const float x = values[i] * per_scale;
-        const float rounded = (stochastic ? x + scaled_fraction(key, (uint32_t)i) : x) + ROUNDER;
-        int32_t integer;
-        memcpy(&integer, &rounded, sizeof integer);
-        integer -= ROUNDER_BITS;
-        integer = integer < LARGEST ? integer : LARGEST;
-        integer = integer > -LARGEST ? integer : -LARGEST;
+        const int32_t integer = int8_round(stochastic ? x + scaled_fraction(key, (uint32_t)i) : x);
         integers[i] = (int8_t)integer;
         values[i] -= (float)integer * scale;
     }
@@ -87,13 +73,13 @@ DPB_CLONES static void add_scaled(const int8_t *restrict integers, float scale, 
 static uint64_t int8_encode(const void *options, const struct dpb_codec_part *part,
                             const float *gradients, float *residual, void *message)
 {
-    const bool stochastic = ((const struct int8_options *)options)->rounding == STOCHASTIC;
+    const bool stochastic = ((const struct int8_options *)options)->rounding == INT8_STOCHASTIC;
     float *scales = message;
-    int8_t *integers = (int8_t *)(scales + message_blocks(part->n, BLOCK));
+    int8_t *integers = (int8_t *)(scales + int8_scales(part->n));
     const uint32_t key = scaled_key(part);
     for (uint64_t at = 0; at < part->n; at += BLOCK) {
         const uint64_t n = part->n - at < BLOCK ? part->n - at : BLOCK;
-        const float scale = scaled_begin(gradients + at, residual + at, n, LARGEST);
+        const float scale = scaled_begin(gradients + at, residual + at, n, INT8_LARGEST);
         scales[at / BLOCK] = scale;
         if (!(scale > 0)) {
             memset(integers + at, 0, n);
@@ -110,7 +96,7 @@ static dpb_status int8_decode(const void *options, const struct dpb_codec_part *
                               const void *message, uint64_t bytes, float *sum)
 {
     const float *scales = message;
-    const int8_t *integers = (const int8_t *)(scales + message_blocks(part->n, BLOCK));
+    const int8_t *integers = (const int8_t *)(scales + int8_scales(part->n));
     DPB_TRY(message_check_length(host, "int8", part, bytes, int8_bound(options, part->n)));
     for (uint64_t at = 0; at < part->n; at += BLOCK)
         add_scaled(integers + at, scales[at / BLOCK], sum + at,

@@ -19,22 +19,16 @@
  * Aji, Heafield: Sparse communication for distributed gradient descent. EMNLP 2017. Lin et al.:
  * Deep gradient compression. ICLR 2018.
  */
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "codecs/message.h"
+#include "codecs/topk.h"
 
 /* Elements that are looked at together; of the k to send, those in a sample. */
 enum { BLOCK = 32, SENT_SAMPLED = 256 };
 
 static const struct dpb_host *host;
-
-struct topk_options {
-    struct dpb_codec_options base;
-    double ratio, momentum;
-    int64_t warmup_steps;
-};
 
 static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
@@ -49,31 +43,10 @@ static const struct dpb_option option_rows[] = {
      "steps of the codec in which the part that is sent falls to codec_ratio"},
     {0}};
 
-/* In step `t` of the codec, counted from 1. */
-static uint64_t count_in(const struct topk_options *options, uint64_t t, uint64_t n)
-{
-    const double steps = (double)options->warmup_steps;
-    const double part =
-        (double)t > steps ? options->ratio : pow(options->ratio, (double)t / (steps + 1));
-    return (uint64_t)ceil(part * (double)n);
-}
-
-static uint64_t count_sent(const void *options_, const struct dpb_codec_part *part)
-{
-    const struct topk_options *options = options_;
-    const uint64_t start = (uint64_t)options->base.start_step;
-    return count_in(options, part->step > start ? part->step - start : 1, part->n);
-}
-
-static uint64_t bytes_of(uint64_t k)
-{
-    return k * (sizeof(uint32_t) + sizeof(float));
-}
-
 /* The part that is sent only falls. */
 static uint64_t topk_bound(const void *options, uint64_t n)
 {
-    return bytes_of(count_in(options, 1, n));
+    return topk_bytes(topk_count_in(options, 1, n));
 }
 
 static bool topk_velocity(const void *options)
@@ -95,14 +68,6 @@ static inline uint64_t place(const struct some *some, uint64_t i)
     return some->indices ? some->indices[i] : i * some->stride;
 }
 
-/* Magnitudes of floats rise with these bits. */
-static inline uint32_t magnitude(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits & 0x7fffffffu;
-}
-
 /* Of the magnitudes that begin with `prefix`, those bits that end at `shift`, finds the next bits
  * of the k-th largest. *k becomes its place among those that have these bits, too. */
 static uint32_t next_bits(const struct some *some, uint32_t prefix, uint32_t prefix_shift,
@@ -112,7 +77,7 @@ static uint32_t next_bits(const struct some *some, uint32_t prefix, uint32_t pre
     const uint32_t mask = (1u << (prefix_shift - shift)) - 1;
     uint32_t bits = mask;
     for (uint64_t i = 0; i < some->n; i++) {
-        const uint32_t m = magnitude(some->values[place(some, i)]);
+        const uint32_t m = topk_magnitude(some->values[place(some, i)]);
         if (m >> prefix_shift == prefix)
             counts[m >> shift & mask]++;
     }
@@ -143,10 +108,7 @@ DPB_CLONES static void accelerate(const float *restrict gradients, float momentu
                                   float *restrict residual, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
-        const float kept = momentum * velocity[i];
-        added[i] += kept;
-        velocity[i] = gradients[i] + kept;
-        residual[i] += velocity[i];
+        residual[i] = topk_accelerate(gradients[i], momentum, &velocity[i], &added[i], residual[i]);
     }
 }
 
@@ -159,14 +121,14 @@ DPB_CLONES static uint64_t find_from(const float *restrict values, uint64_t n, u
         const uint64_t end = n - at < BLOCK ? n : at + BLOCK;
         uint32_t largest = 0;
         for (uint64_t i = at; i < end; i++)
-            largest = magnitude(values[i]) > largest ? magnitude(values[i]) : largest;
+            largest = topk_magnitude(values[i]) > largest ? topk_magnitude(values[i]) : largest;
         if (largest < least)
             continue;
         if (found + BLOCK > room)
             return 0;
         for (uint64_t i = at; i < end; i++) {
             indices[found] = (uint32_t)i;
-            found += magnitude(values[i]) >= least;
+            found += topk_magnitude(values[i]) >= least;
         }
     }
     return found;
@@ -193,7 +155,7 @@ static uint64_t topk_encode(const void *options, const struct dpb_codec_part *pa
                             const float *gradients, float *residual, void *message)
 {
     const float momentum = (float)((const struct topk_options *)options)->momentum;
-    const uint64_t k = count_sent(options, part);
+    const uint64_t k = topk_count(options, part);
     uint32_t *indices = message;
     float *values = (void *)(indices + k);
     uint64_t n_equal, sent = 0;
@@ -205,7 +167,7 @@ static uint64_t topk_encode(const void *options, const struct dpb_codec_part *pa
     const uint32_t least = find_least(&some, k, &n_equal);
     for (uint64_t i = 0; i < some.n && sent < k; i++) {
         const uint64_t at = place(&some, i); /* not below `sent`: the candidates lie in `indices` */
-        const uint32_t m = magnitude(residual[at]);
+        const uint32_t m = topk_magnitude(residual[at]);
         if (m < least || (m == least && n_equal == 0))
             continue;
         n_equal -= m == least;
@@ -217,16 +179,16 @@ static uint64_t topk_encode(const void *options, const struct dpb_codec_part *pa
     }
     for (uint64_t i = 0; i < k && part->velocity; i++)
         part->velocity[indices[i]] = 0.0F;
-    return bytes_of(k);
+    return topk_bytes(k);
 }
 
 static dpb_status topk_decode(const void *options, const struct dpb_codec_part *part,
                               const void *message, uint64_t bytes, float *sum)
 {
-    const uint64_t k = count_sent(options, part);
+    const uint64_t k = topk_count(options, part);
     const uint32_t *indices = message;
     const float *values = (const void *)(indices + k);
-    DPB_TRY(message_check_length(host, "topk", part, bytes, bytes_of(k)));
+    DPB_TRY(message_check_length(host, "topk", part, bytes, topk_bytes(k)));
     uint64_t least = 0; /* that the next index may be */
     for (uint64_t i = 0; i < k; i++) {
         /* Once: the message may lie in a peer's memory. */

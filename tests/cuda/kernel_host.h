@@ -29,6 +29,11 @@ static inline unsigned long long atomicCAS(unsigned long long *at, unsigned long
     *at = found == seen ? wanted : found;
     return found;
 }
+static inline uint32_t atomicAdd(uint32_t *at, uint32_t more)
+{
+    *at += more;
+    return *at - more;
+}
 
 /* Runs `thread` for every thread of every block. */
 void stand_in_threads(dim3 grid, dim3 block, const std::function<void()> &thread);

@@ -17,6 +17,7 @@
 #ifndef DPBENCH_QUEUE_H
 #define DPBENCH_QUEUE_H
 
+#include "codec.h"
 #include "status.h"
 #include "types.h"
 
@@ -132,6 +133,22 @@ struct dpb_queue_ops {
     dpb_status (*cast)(struct dpb_queue *queue, dpb_dtype to, void *dst, dpb_dtype from,
                        const void *src, uint64_t n);
     dpb_status (*update)(struct dpb_queue *queue, const struct dpb_update *update);
+
+    /* ---- codecs: all NULL on the host, whose strategies call the codec's own hooks, and on a
+     * device without kernels for any. Same bits as those hooks, in memory of the device. ---- */
+
+    /* Bytes of `room`, which `encode` works in, for parts of up to n elements. UINT64_MAX: the
+     * device has no kernels for the codec. Called without `open`, too. */
+    uint64_t (*coding_bytes)(const struct dpb_codec *codec, uint64_t n);
+    /* *bytes of the message are known when the call returns; the same on all workers. */
+    dpb_status (*encode)(struct dpb_queue *queue, const struct dpb_codec *codec,
+                         const struct dpb_codec_part *part, const float *gradients, float *residual,
+                         void *message, void *room, uint64_t *bytes);
+    /* The message has the bytes that `encode` told. *refused, in pinned memory, becomes
+     * part->rank + 1 if it holds what the codec's own hook refuses; `sum` is undefined then. */
+    dpb_status (*decode)(struct dpb_queue *queue, const struct dpb_codec *codec,
+                         const struct dpb_codec_part *part, const void *message, float *sum,
+                         uint32_t *refused);
 };
 
 enum { DPB_SUM_SOURCES = 64 };

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "arenas.h"
+#include "codecs.h"
 #include "streams.h"
 
 /* Memory that others map has blocks of its own: they map whole blocks. */
@@ -456,6 +457,22 @@ static dpb_status update(struct dpb_queue *queue, const struct dpb_update *updat
     return launched("the optimizer");
 }
 
+static dpb_status encode(struct dpb_queue *queue, const struct dpb_codec *codec,
+                         const struct dpb_codec_part *part, const float *gradients, float *residual,
+                         void *message, void *room, uint64_t *bytes)
+{
+    DPB_TRY(turn_to(queue));
+    return cuda_encode(stream_of(queue), codec, part, gradients, residual, message, room, bytes);
+}
+
+static dpb_status decode(struct dpb_queue *queue, const struct dpb_codec *codec,
+                         const struct dpb_codec_part *part, const void *message, float *sum,
+                         uint32_t *refused)
+{
+    DPB_TRY(turn_to(queue));
+    return cuda_decode(stream_of(queue), codec, part, message, sum, refused);
+}
+
 const struct dpb_queue_ops cuda_queues = {.runtime = "cuda",
                                           .allocate = allocate,
                                           .release = release,
@@ -477,4 +494,7 @@ const struct dpb_queue_ops cuda_queues = {.runtime = "cuda",
                                           .sum = sum,
                                           .axpby = axpby,
                                           .cast = cast,
-                                          .update = update};
+                                          .update = update,
+                                          .coding_bytes = cuda_coding_bytes,
+                                          .encode = encode,
+                                          .decode = decode};

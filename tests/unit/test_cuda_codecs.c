@@ -1,0 +1,246 @@
+/* needs: cuda stand-in */
+/*
+ * test_cuda_codecs.c - the cuda device's kernels of codecs: messages, residuals and sums have the
+ * bits of the codec on the host, and a hostile message is refused. On a CUDA for tests, or on a GPU
+ * (lib/stand_in.h).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "dpbench/plugin.h"
+#include "dpbench/random.h"
+#include "lib/plugin.h"
+#include "lib/session.h"
+#include "lib/stand_in.h"
+#include "lib/test.h"
+#include "world/world.h"
+
+enum { MOST = 9000, STEPS = 3 };
+
+static const struct dpb_device_ops *device_ops;
+static const struct dpb_queue_ops *ops;
+static void *device;
+static struct dpb_queue *queue;
+
+static const struct row {
+    const char *codec, *options[2];
+    uint64_t n;
+} rows[] = {
+    {"int8", {NULL}, MOST},
+    {"int8", {NULL}, 1},
+    {"int8", {"comm.codec_rounding=stochastic"}, 2049},
+    {"topk", {NULL}, 1},
+    {"topk", {NULL}, MOST},
+    {"topk", {"comm.codec_ratio=0.4"}, 1025},
+    {"topk", {"comm.codec_ratio=1"}, 1024},
+    {"topk", {"comm.codec_momentum=0.9", "comm.codec_warmup_steps=2"}, 5000},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+/* The arrays of a part, on the host and on the device. */
+enum { GRADIENTS, RESIDUAL, VELOCITY, ADDED, MESSAGE, SUM, ARRAYS };
+static const char *const names[] = {"gradients", "residual", "velocity", "added", "message", "sum"};
+
+struct trial {
+    struct dpb_config *config;
+    _Alignas(16) char options[256];
+    struct dpb_codec codec;
+    void *host[ARRAYS], *device[ARRAYS], *room;
+    uint32_t *refused;
+};
+
+static uint64_t bytes_of(int array)
+{
+    return array == MESSAGE ? MOST * 8 + 64 : MOST * sizeof(float);
+}
+
+static void trial_open(struct trial *trial, const struct row *row)
+{
+    void *pinned;
+    memset(trial, 0, sizeof *trial);
+    const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_CODEC, row->codec, &plugin_host);
+    const struct dpb_option_table table = {
+        .section = "comm", .rows = plugin->options, .values = trial->options};
+    trial->config = dpb_config_create();
+    for (int i = 0; i < 2 && row->options[i]; i++)
+        expect_ok(dpb_config_assign(trial->config, row->options[i], "test"));
+    expect_ok(dpb_options_parse_known(&table, trial->config));
+    trial->codec = (struct dpb_codec){
+        .name = row->codec, .ops = plugin->ops, .options = (const void *)trial->options};
+    for (int i = 0; i < ARRAYS; i++) {
+        trial->host[i] = plugin_host.alloc(bytes_of(i));
+        expect_ok(ops->allocate(device, names[i], bytes_of(i), false, &trial->device[i]));
+    }
+    expect_ok(ops->allocate(device, "room", ops->coding_bytes(&trial->codec, MOST) + 1, false,
+                            &trial->room));
+    expect_ok(ops->pin(device, sizeof *trial->refused, &pinned));
+    trial->refused = pinned;
+}
+
+static void trial_close(struct trial *trial)
+{
+    for (int i = 0; i < ARRAYS; i++) {
+        plugin_host.release(trial->host[i], bytes_of(i));
+        ops->release(device, trial->device[i]);
+    }
+    ops->release(device, trial->room);
+    ops->unpin(device, trial->refused);
+    dpb_config_destroy(trial->config);
+}
+
+/* Of a part in one of two places. */
+static struct dpb_codec_part part_of(const struct row *row, void *const *arrays, uint64_t step)
+{
+    const bool velocity = row->options[0] && strstr(row->options[0], "momentum");
+    return (struct dpb_codec_part){.first = 3 * MOST,
+                                   .n = row->n,
+                                   .seed = 5,
+                                   .step = step,
+                                   .rank = 2,
+                                   .velocity = velocity ? arrays[VELOCITY] : NULL,
+                                   .added = velocity ? arrays[ADDED] : NULL};
+}
+
+/* Every third number is one of a few: many magnitudes are equal. A block is 0, one is too small for
+ * a scale. */
+static float number(uint64_t step, uint64_t i)
+{
+    const struct dpb_random4 r =
+        dpb_random(7, DPB_STREAM_EXCHANGE, (uint32_t)step, (uint32_t)i, 0, 0);
+    if (i / 1024 == 2)
+        return 0.0F;
+    if (i / 1024 == 3)
+        return 1e-40F;
+    if (r.v[3] % 3 == 0)
+        return (float)((int)(r.v[0] % 7) - 3);
+    return (float)(int32_t)r.v[0] * 0x1p-31F * ldexpf(1.0F, -(int)(r.v[1] % 16));
+}
+
+static void expect_equal(const struct row *row, const struct trial *trial, int array,
+                         uint64_t bytes)
+{
+    char *found = plugin_host.alloc(bytes + 1);
+    expect_ok(ops->copy(queue, found, trial->device[array], bytes));
+    for (uint64_t i = 0; i < bytes; i++)
+        if (found[i] != ((const char *)trial->host[array])[i])
+            fail_msg("%s %s, %llu elements: byte %llu of %s differs from the host's", row->codec,
+                     row->options[0] ? row->options[0] : "", (unsigned long long)row->n,
+                     (unsigned long long)i, names[array]);
+    plugin_host.release(found, bytes + 1);
+}
+
+/* Encodes and decodes in both places. `spoilt`: a block of gradients is not finite. */
+static uint64_t pass(const struct row *row, struct trial *trial, uint64_t step, bool spoilt)
+{
+    const struct dpb_codec_part host = part_of(row, trial->host, step);
+    const struct dpb_codec_part there = part_of(row, trial->device, step);
+    float *gradients = trial->host[GRADIENTS];
+    const uint64_t size = row->n * sizeof *gradients;
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < row->n; i++)
+        gradients[i] = number(step, i);
+    gradients[0] = spoilt ? INFINITY : gradients[0];
+    expect_ok(ops->copy(queue, trial->device[GRADIENTS], gradients, size));
+    expect_ok(ops->encode(queue, &trial->codec, &there, trial->device[GRADIENTS],
+                          trial->device[RESIDUAL], trial->device[MESSAGE], trial->room, &bytes));
+    expect_ok(ops->decode(queue, &trial->codec, &there, trial->device[MESSAGE], trial->device[SUM],
+                          trial->refused));
+    assert_true(bytes == trial->codec.ops->encode(trial->options, &host, gradients,
+                                                  trial->host[RESIDUAL], trial->host[MESSAGE]));
+    expect_ok(trial->codec.ops->decode(trial->options, &host, trial->host[MESSAGE], bytes,
+                                       trial->host[SUM]));
+    expect_equal(row, trial, MESSAGE, bytes);
+    for (int array = RESIDUAL; array < ARRAYS; array++)
+        if (array != MESSAGE && !spoilt)
+            expect_equal(row, trial, array, size);
+    assert_int_equal(*trial->refused, 0);
+    return bytes;
+}
+
+static void test_bits(void **state)
+{
+    const struct row *row = *state;
+    struct trial trial;
+    trial_open(&trial, row);
+    for (uint64_t step = 1; step <= STEPS; step++)
+        pass(row, &trial, step, false);
+    if (!on_gpu()) /* whose NaN has other bits */
+        pass(row, &trial, STEPS + 1, true);
+    trial_close(&trial);
+}
+
+/* Whatever the indices are, nothing behind the bucket is written. */
+TEST(test_hostile_indices)
+{
+    static const uint32_t wrong[] = {5000, UINT32_MAX, 0}; /* the first index is not below 0 */
+    static const struct row row = {"topk", {NULL}, 5000};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct trial trial;
+        trial_open(&trial, &row);
+        const struct dpb_codec_part part = part_of(&row, trial.device, 1);
+        const uint64_t bytes = pass(&row, &trial, 1, false);
+        memcpy((uint32_t *)trial.host[MESSAGE] + 7, &wrong[i], sizeof wrong[i]);
+        expect_ok(ops->copy(queue, trial.device[MESSAGE], trial.host[MESSAGE], bytes));
+        expect_ok(ops->decode(queue, &trial.codec, &part, trial.device[MESSAGE], trial.device[SUM],
+                              trial.refused));
+        expect_ok(ops->drain(queue));
+        assert_int_equal(*trial.refused, part.rank + 1);
+        memset(trial.host[SUM], 0, bytes_of(SUM));
+        expect_ok(ops->copy(queue, trial.host[SUM], trial.device[SUM], bytes_of(SUM)));
+        for (uint64_t at = row.n; at < MOST; at++)
+            assert_true(((const float *)trial.host[SUM])[at] == 0.0F);
+        trial_close(&trial);
+    }
+}
+
+TEST(test_no_kernels)
+{
+    const struct dpb_codec codec = {.name = "onebit"};
+    const struct dpb_codec_part part = {.n = 1};
+    uint64_t bytes;
+    assert_true(ops->coding_bytes(&codec, 1) == UINT64_MAX);
+    dpb_first_error_clear();
+    assert_int_equal(ops->encode(queue, &codec, &part, NULL, NULL, NULL, NULL, &bytes),
+                     DPB_UNSUPPORTED);
+    assert_int_equal(ops->decode(queue, &codec, &part, NULL, NULL, NULL), DPB_UNSUPPORTED);
+    assert_non_null(strstr(dpb_first_error(NULL), "no kernels for codec onebit"));
+    dpb_first_error_clear();
+}
+
+static int setup(void **state)
+{
+    static struct dpb_host host;
+    host = plugin_host;
+    host.event = &dpb_events;
+    const struct dpb_plugin *plugin =
+        on_gpu() ? plugin_load(DPB_PLUGIN_DEVICE, "cuda", &host)
+                 : plugin_load_from("tests/cuda/plugins", DPB_PLUGIN_DEVICE, "cuda", &host);
+    const struct dpb_device_args args = {.threads = 1};
+    (void)state;
+    device_ops = plugin->ops;
+    ops = device_ops->queues;
+    expect_ok(device_ops->open(NULL, &args, &device));
+    expect_ok(ops->open(device, &queue));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    ops->close(queue);
+    device_ops->close(device);
+    return 0;
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < N_ROWS; i++)
+        add_case(test_bits, (void *)&rows[i], "%s %s, %llu elements: the host's bits",
+                 rows[i].codec, rows[i].options[0] ? rows[i].options[0] : "",
+                 (unsigned long long)rows[i].n);
+    return test_main(setup, teardown);
+}
