@@ -43,8 +43,9 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
     if (ops->memory && experiment->settings.run.mode == DPB_MODE_TRAIN)
         ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
                     dpb_experiment_bucket_elements(experiment), &memory);
-    if (!worker || !dpb_experiment_arenas_on_device(experiment))
-        memory.device_bytes = 0;
+    const bool on_device = worker && dpb_experiment_arenas_on_device(experiment);
+    memory.device_bytes = on_device ? memory.device_bytes + memory.beside_bytes : 0;
+    memory.host_bytes += on_device ? 0 : memory.beside_bytes;
     return memory;
 }
 

@@ -73,6 +73,13 @@ static dpb_status check_velocity(const struct dpb_experiment *experiment)
                            codec->name);
 }
 
+static bool device_codes(const struct dpb_experiment *experiment)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    return device->queues->coding_bytes &&
+           device->queues->coding_bytes(&experiment->codec, 1) != UINT64_MAX;
+}
+
 static dpb_status check_codec(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -84,11 +91,11 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
     if (experiment->comm_needs.no_codec ||
         (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & needed) != needed)
         return refuse_carrier(experiment, needed);
-    if (dpb_experiment_arenas_on_device(experiment))
+    if (dpb_experiment_arenas_on_device(experiment) && !device_codes(experiment))
         return dpb_fail(DPB_UNSUPPORTED,
-                        "%s: comm '%s' works where the gradients lie, in the memory of device "
-                        "'%s', and comm.codec = %s encodes in the host's; leave comm.codec out, or "
-                        "take a comm.name that carries codecs on the host",
+                        "%s: comm '%s' encodes where the gradients lie, and device '%s' has no "
+                        "kernels for comm.codec = %s; take another codec, or a comm.name that "
+                        "carries it on the host",
                         place, settings->comm.name, settings->device.name, experiment->codec.name);
     if (settings->run.mode == DPB_MODE_COMM)
         return dpb_fail(DPB_UNSUPPORTED,

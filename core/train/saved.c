@@ -55,13 +55,15 @@ static dpb_status list_arrays(struct dpb_exchange *exchange, struct dpb_saved *s
     if (saved->n > most)
         return dpb_fail(DPB_FAILED, "comm '%s' names %u arrays of state; at most %u are saved",
                         comm_of(exchange->experiment), saved->n, most);
-    if (exchange->is_late) /* the published weights have a gradient more */
+    if (exchange->is_late) { /* the published weights have a gradient more */
+        saved->on_device[saved->n] = exchange->memory.on_device;
         saved->arrays[saved->n++] =
             (struct dpb_saved_array){.name = "weights_before",
                                      .type = exchange->layout.weight_type,
                                      .common = true,
                                      .n_elements = exchange->layout.n_elements,
                                      .memory = exchange->weights};
+    }
     for (uint32_t i = 0; i < saved->n; i++) {
         const struct dpb_saved_array *array = &saved->arrays[i];
         const char *mistake = mistake_of(array);
@@ -87,12 +89,6 @@ static struct dpb_safetensor tensor_of(const struct dpb_experiment *x,
                                    .n_dims = 1,
                                    .dims = {(uint32_t)array->n_elements},
                                    .memory = array->memory};
-}
-
-/* Strategies' own arrays are the host's. */
-static bool is_on_device(const struct dpb_exchange *exchange, const void *memory)
-{
-    return exchange->memory.on_device && memory == exchange->weights;
 }
 
 void dpb_saved_warn(const struct dpb_exchange *exchange)
@@ -153,7 +149,7 @@ dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensor
             tensor->memory = rank == 0 ? tensor->memory : NULL;
             tensor->fetch = fetch;
             tensor->context = source;
-            if (rank == 0 && is_on_device(exchange, tensor->memory)) {
+            if (rank == 0 && saved.on_device[i]) {
                 source->memory = &exchange->memory;
                 source->next = tensor->memory;
                 tensor->memory = NULL;
@@ -180,9 +176,12 @@ dpb_status dpb_saved_give(struct dpb_exchange *exchange)
     for (uint32_t i = 0; i < saved.n; i++) {
         const struct dpb_saved_array *array = &saved.arrays[i];
         const uint64_t bytes = array->n_elements * dpb_dtype_size(array->type);
+        const void *content = array->memory;
+        if (saved.on_device[i] && !array->common)
+            DPB_TRY(dpb_arena_look(exchange, array->memory, bytes, &content));
         for (uint64_t at = 0, n; at < bytes && !array->common; at += n) {
             n = bytes - at < DPB_SAFETENSORS_PIECE ? bytes - at : DPB_SAFETENSORS_PIECE;
-            DPB_TRY(dpb_store_give(key, (const char *)array->memory + at, n, 0));
+            DPB_TRY(dpb_store_give(key, (const char *)content + at, n, 0));
         }
     }
     return DPB_OK;
@@ -292,15 +291,13 @@ dpb_status dpb_saved_check(const struct dpb_experiment *x)
     return lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
 }
 
-static dpb_status read_array(struct dpb_exchange *exchange, const struct dpb_safetensors *file,
-                             struct dpb_safetensor tensor)
+static dpb_status read_to_device(struct dpb_exchange *exchange, const struct dpb_safetensors *file,
+                                 const struct dpb_saved_array *array, struct dpb_safetensor tensor)
 {
-    void *memory = tensor.memory;
-    if (!is_on_device(exchange, memory))
-        return dpb_safetensors_read(file, &tensor);
-    DPB_TRY(dpb_arena_edit(exchange, memory, &tensor.memory));
+    DPB_TRY(dpb_arena_edit(exchange, array->memory, &tensor.memory));
     DPB_TRY(dpb_safetensors_read(file, &tensor));
-    return dpb_arena_commit(exchange, memory, dpb_arena_bytes(exchange, tensor.type));
+    return dpb_arena_commit(exchange, array->memory,
+                            array->n_elements * dpb_dtype_size(array->type));
 }
 
 static dpb_status read_arrays(struct dpb_exchange *exchange, const struct dpb_safetensors *file,
@@ -316,7 +313,8 @@ static dpb_status read_arrays(struct dpb_exchange *exchange, const struct dpb_sa
         if (!dpb_safetensors_has(file, name) && missing->n++ == 0)
             snprintf(missing->first, sizeof missing->first, "%s", name);
         else if (dpb_safetensors_fits(file, &tensor) && array->memory) /* else told as lost */
-            DPB_TRY(read_array(exchange, file, tensor));
+            DPB_TRY(saved->on_device[i] ? read_to_device(exchange, file, array, tensor)
+                                        : dpb_safetensors_read(file, &tensor));
     }
     return DPB_OK;
 }

@@ -20,12 +20,12 @@
  * it (TAKEN): then nobody reads its arena.
  *
  * With a codec no bucket has an owner: each rank reads the messages of all others and sums what
- * they decode to (lib/coded.h). Messages of m bytes are (W - 1) m bytes a rank. An owner's sum of M
- * bytes, copied by the others, would be (W - 1)/W (m + M): less only where m > M / (W - 1).
+ * they decode to (lib/device_coded.h). Messages of m bytes are (W - 1) m bytes a rank. An owner's
+ * sum of M bytes, copied by the others, would be (W - 1)/W (m + M): less only where
+ * m > M / (W - 1).
  */
 #include "dpbench/plugin.h"
-#include "lib/coded.h"
-#include "lib/device_strategy.h"
+#include "lib/device_coded.h"
 
 enum { SLOTS = 2 };
 
@@ -34,7 +34,8 @@ static const struct dpb_host *host;
 static struct dpb_range share_of(const struct dpb_comm_args *args, uint32_t owner, uint64_t bucket,
                                  uint64_t length)
 {
-    return (struct dpb_range){0, bucket % args->n_workers == owner ? length : 0};
+    const bool owns = args->codec || bucket % args->n_workers == owner;
+    return (struct dpb_range){0, owns ? length : 0};
 }
 
 /* ---- stage: sum, on the owner -------------------------------------------------------------- */
@@ -137,7 +138,7 @@ static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
     struct device_strategy *strategy = comm;
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     if (strategy->base.coded)
-        return coded_plan(&strategy->base, layout, true, want);
+        return device_coded_plan(strategy, layout, want);
     device_strategy_plan(strategy, layout, want);
     return DPB_OK;
 }
@@ -146,7 +147,7 @@ static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct device_strategy *strategy = comm;
     if (strategy->base.coded)
-        return coded_bind_stages(&strategy->base, arenas, &coded_shared);
+        return device_coded_bind(strategy, arenas);
     return device_strategy_bind(strategy, arenas, stages, flights, STAGES);
 }
 

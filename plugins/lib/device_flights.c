@@ -95,7 +95,7 @@ static uint32_t own_rank(const struct device_strategy *comm)
 
 /* Work begins when it was given to the queue and the queue is through with what came before. */
 static void see_landing(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
-                        dpb_phase phase)
+                        const struct stage_flight *kind)
 {
     const struct dpb_host *host = comm->base.host;
     const struct dpb_wait what = {.step = comm->base.step.step,
@@ -107,9 +107,11 @@ static void see_landing(struct device_strategy *comm, struct device_flight *flig
     if (flight->lane->free_ns > began_ns)
         began_ns = flight->lane->free_ns;
     flight->lane->free_ns = now_ns;
-    host->span(bucket, phase, began_ns, now_ns);
+    host->span(bucket, kind->phase, began_ns, now_ns);
     device_keep(comm,
                 host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */
+    if (comm->landed && comm->status == DPB_OK)
+        comm->landed(comm, kind->kind, bucket, now_ns - began_ns);
 }
 
 static bool is_done(const void *strategy, uint64_t bucket, const struct stage_flight *flight)
@@ -126,7 +128,7 @@ static void land(void *strategy, uint64_t bucket, const struct stage_flight *fli
     struct device_flight *of = &comm->flights[flight->kind];
     of->landed++;
     if (!of->empty[bucket % DEVICE_IN_FLIGHT])
-        see_landing(comm, of, bucket, flight->phase);
+        see_landing(comm, of, bucket, flight);
     if (!comm->in_place)
         raise_signal(comm, of, bucket);
 }

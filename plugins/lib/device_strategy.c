@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "lib/device_coded.h"
+
 enum { SLOT_ALIGNMENT = 256, NONE = UINT32_MAX };
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -161,6 +163,7 @@ void device_strategy_close(void *comm_)
     if (!comm)
         return;
     const struct dpb_host *host = comm->base.host;
+    device_coded_close(comm);
     device_flights_close(comm);
     host->release(comm->sources, comm->base.args.n_workers * sizeof *comm->sources);
     strategy_close(comm);

@@ -72,7 +72,10 @@ struct device_strategy {
     const void **sources; /* of a sum, by worker */
     struct device_lane out, here, back;
     struct device_flight flights[DEVICE_FLIGHTS];
-    dpb_status status; /* of what was given to a queue; then nothing more is */
+    /* NULL; or called for a bucket that has landed, before its signal: how long the work took. */
+    void (*landed)(struct device_strategy *comm, uint32_t flight, uint64_t bucket, int64_t ns);
+    struct device_coded *coded; /* device_coded.h; NULL: no codec, or on the host */
+    dpb_status status;          /* of what was given to a queue; then nothing more is */
     /* The wait under way: for which bucket and purpose, since when, and how often it has looked. */
     uint64_t awaited_bucket;
     uint32_t awaited_peer;

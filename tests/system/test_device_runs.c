@@ -191,6 +191,34 @@ static void test_same_training(void **state)
     training_free(&start);
 }
 
+/* ---- codecs -------------------------------------------------------------------------------- */
+
+/* A codec by the GPU's kernels keeps its books, and its training has the bits of the host's. */
+CASE(test_codecs)
+{
+    static const char *const rows[] = {
+        "int8 comm.codec_rounding=stochastic run.workers=3 device.ids=0,1,1",
+        "topk comm.codec_ratio=0.1 comm.codec_start_step=2 run.workers=2 device.ids=0,0",
+        "topk comm.codec_feedback=no comm.codec_momentum=0.9 optimizer.momentum=0 run.workers=1"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct training device, host;
+        train(&device, TERMS "run.prove=yes comm.name=replicated comm.bucket=1000 comm.codec=%s",
+              rows[i]);
+        train(&host, TERMS "comm.name=shm comm.bucket=1000 comm.codec=%s", rows[i]);
+        expect_verified(&device);
+        expect_same_weights(&device, &host, NULL, on_gpu() ? 1e-5 : 0.0);
+        assert_true(json_number_at(device.command.json, "comm.bytes_per_step") ==
+                    json_number_at(host.command.json, "comm.bytes_per_step"));
+        if (!on_gpu())
+            assert_true(json_number_at(device.command.json, "comm.codec.residual_share") ==
+                        json_number_at(host.command.json, "comm.codec.residual_share"));
+        assert_true(json_number_at(device.command.json, "comm.codec.encode_ns") > 0);
+        assert_true(json_number_at(device.command.json, "comm.codec.decode_ns") > 0);
+        training_free(&device);
+        training_free(&host);
+    }
+}
+
 /* ---- what it may be combined with ----------------------------------------------------------- */
 
 static void test_combined(void **state)
@@ -566,6 +594,7 @@ int main(void)
         add_case(test_inside, NULL, "NCCL inside a machine");
         add_case(test_pinned, NULL, "pinned memory that check says");
     }
+    add_case(test_codecs, NULL, "codecs by kernels");
     if (!on_gpu())
         add_case(test_mutants, NULL, "mutants");
     return test_main(setup, teardown);

@@ -19,7 +19,7 @@
 #define DPB_COMM_MULTI_NODE UINT64_C(0x008) /* ranks may be on several machines */
 #define DPB_COMM_LAUNCHER UINT64_C(0x010)   /* needs the runtime of mpirun or srun, as MPI does */
 #define DPB_COMM_SERVED UINT64_C(0x020) /* with SERVERS: needs one, for workers have no shards */
-#define DPB_COMM_CODECS UINT64_C(0x040) /* carries codecs, on the host: args->codec */
+#define DPB_COMM_CODECS UINT64_C(0x040) /* carries codecs: args->codec */
 #define DPB_COMM_ROUNDS UINT64_C(0x080) /* with CODECS: codecs of two rounds, too */
 /* On the host every worker updates all weights once a step, by one thread, from its own gradient
  * arena, where the gradients stay until `done`: core may update all weights with the last range. */
@@ -52,6 +52,7 @@ struct dpb_comm_needs {
  * model: scratch, pinned memory, inboxes. */
 struct dpb_comm_memory {
     uint64_t host_bytes, device_bytes;
+    uint64_t beside_bytes;   /* where weights and gradients lie: the host or the device */
     uint64_t state_elements; /* of the layout, whose optimizer state the rank has; preset: all */
 };
 

@@ -1,0 +1,44 @@
+/*
+ * coded_state.h - what a worker keeps of its codec, for the files behind coded.h and
+ * device_coded.h.
+ */
+#ifndef DPB_PLUGINS_LIB_CODED_STATE_H
+#define DPB_PLUGINS_LIB_CODED_STATE_H
+
+#include "lib/coded.h"
+
+enum {
+    CODED_BANKS = 2,
+    CODED_SAMPLE = 4096 /* elements of a bucket whose norms are measured */
+};
+
+struct coded {
+    /* Whose memory has messages, residual and velocity, and a queue of it; NULL: the host's. */
+    const struct dpb_device_arenas *place;
+    struct dpb_queue *queue;
+    uint64_t at; /* of the messages in a scratch */
+    uint64_t slot_bytes[DPB_CODEC_ROUNDS];
+    bool shared;
+    float *residual; /* of the own gradients; without feedback the sum of what was dropped */
+    float *velocity; /* of the codec, then what it has added; behind the residual. NULL: none */
+    float *dropped;  /* without feedback: of the bucket at hand; else NULL */
+    double steps;    /* since `load` */
+    /* Of a codec of two rounds: */
+    float *sum, *state;
+    uint64_t *state_at; /* by bucket: its first element; then their number */
+    dpb_status status;
+};
+
+/* Bytes of the messages that a rank has room for. */
+uint64_t coded_messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                              uint64_t bucket_elements, bool shared);
+/* A bucket that `rank` has encoded or will. */
+struct dpb_codec_part coded_part_of(const struct strategy *strategy, uint32_t rank, uint64_t bucket,
+                                    uint32_t round, uint64_t step);
+/* Whether the codec has not begun in this step. */
+bool coded_is_plain(const struct strategy *strategy, uint64_t step);
+/* Elements of the part whose norms are measured: others in each step. */
+struct dpb_range coded_sample(const struct dpb_codec_part *part);
+double coded_sum_squares(const float *values, uint64_t n);
+
+#endif
