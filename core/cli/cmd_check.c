@@ -1,5 +1,6 @@
 /* cmd_check.c - `dpbench check -c FILE.ini`: refuses everything that a run would refuse before it
- * begins, in every cell of a sweep, and prints the memory that a run would take. Runs nothing. */
+ * begins, in every cell of a sweep, and prints the memory that a run would take and move. Runs
+ * nothing. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,6 +50,16 @@ static void print_memory(const struct dpb_experiment *experiment, const struct d
         printf(", of %.1f MiB here", (double)memory->total_bytes / mib);
     putchar('\n');
     print_arenas(experiment);
+}
+
+static dpb_status print_moved(const struct dpb_experiment *experiment)
+{
+    double bytes;
+    DPB_TRY(dpb_experiment_bytes_moved(experiment, &bytes));
+    if (bytes > 0)
+        printf("  moved: %.1f MB a sample, forward and backward; %.0f bytes in %u samples\n",
+               bytes / experiment->batch / 1e6, bytes, experiment->batch);
+    return DPB_OK;
 }
 
 static void print_run(const struct dpb_experiment *experiment)
@@ -133,7 +144,8 @@ static dpb_status check_config(const struct dpb_config *config, const struct dpb
             dpb_fit_of(experiment, UINT32_MAX, &fit);
             print_run(experiment);
             print_memory(experiment, &fit, &memory);
-            status = dpb_fit_check(experiment, &fit, &memory);
+            status = print_moved(experiment);
+            DPB_THEN(status, dpb_fit_check(experiment, &fit, &memory));
         }
     }
     dpb_experiment_destroy(experiment);

@@ -16,11 +16,16 @@ static json_t *limits_to_json(const struct dpb_profile_limits *limits)
                      "copy_bytes_per_s", dpb_json_real(limits->copy_bytes_per_s));
 }
 
-json_t *dpb_profile_to_json(const struct dpb_journal *journal)
+/* The op that is done in every pass is called most. */
+json_t *dpb_profile_to_json(const struct dpb_journal *journal, uint32_t batch)
 {
     json_t *rows = json_array();
+    uint64_t passes = 0;
+    double bytes = 0;
     for (uint64_t i = 0; i < journal->n_profile && i < DPB_JOURNAL_PROFILE; i++) {
         const struct dpb_profile_entry *entry = &journal->profile[i];
+        passes = entry->calls > passes ? entry->calls : passes;
+        bytes += entry->bytes;
         json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o}",       //
                                               "layer", entry->layer,                            //
                                               "op", entry->op,                                  //
@@ -31,9 +36,11 @@ json_t *dpb_profile_to_json(const struct dpb_journal *journal)
                                               "flops", dpb_json_real(entry->flops),             //
                                               "bytes", dpb_json_real(entry->bytes)));
     }
-    return json_pack("{s:o, s:s, s:o}", "limits", limits_to_json(&journal->limits), "how",
+    const double samples = (double)passes * batch;
+    return json_pack("{s:o, s:s, s:o, s:o}", "limits", limits_to_json(&journal->limits), "how",
                      journal->profile_how[0] ? journal->profile_how : "the clock around each op",
-                     "rows", rows);
+                     "rows", rows, "bytes_per_sample",
+                     dpb_json_real(samples > 0 ? bytes / samples : 0));
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */
@@ -150,4 +157,6 @@ void dpb_profile_print(const json_t *profile, FILE *out)
     }
     print_kinds(rows, total_ns, out);
     print_limits(json_object_get(profile, "limits"), out);
+    fprintf(out, "    moved: %.1f MB a sample\n",
+            dpb_json_number(profile, "bytes_per_sample") / 1e6);
 }

@@ -11,11 +11,11 @@
 #include "train/journal.h"
 
 /* result.profile: {limits: {fp32_flops_per_s, ...}, rows: [{layer, op, what, pass, calls, ns,
- * flops, bytes}]}; sums over all calls. @owned. */
-json_t *dpb_profile_to_json(const struct dpb_journal *journal);
+ * flops, bytes}], bytes_per_sample}; sums over all calls; batch: of a pass. @owned. */
+json_t *dpb_profile_to_json(const struct dpb_journal *journal, uint32_t batch);
 
-/* For people: a line a row (mean of a call, share of all, rates), sums by kind of op, and the
- * limits. */
+/* For people: a line a row (mean of a call, share of all, rates), sums by kind of op, the
+ * limits, and what a sample moves. */
 void dpb_profile_print(const json_t *profile, FILE *out);
 
 #endif

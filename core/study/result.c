@@ -421,7 +421,8 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
                                       "skipped_steps",
                                       (json_int_t)maker->journals[0]->skipped_steps));
     if (experiment->settings.run.profile && maker->journals[0])
-        json_object_set_new(document, "profile", dpb_profile_to_json(maker->journals[0]));
+        json_object_set_new(document, "profile",
+                            dpb_profile_to_json(maker->journals[0], experiment->batch));
     return document;
 }
 

@@ -56,6 +56,27 @@ uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, ui
            dpb_dtype_size(experiment->weight_type);
 }
 
+static struct dpb_compile_args compile_args_of(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    return (struct dpb_compile_args){.graph = experiment->graph,
+                                     .batch = experiment->batch,
+                                     .precision = (dpb_precision)settings->run.precision,
+                                     .training = settings->run.mode == DPB_MODE_TRAIN,
+                                     .format = &experiment->data_info.format,
+                                     .on_device = dpb_experiment_arenas_on_device(experiment)};
+}
+
+dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, double *bytes)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    const struct dpb_compile_args compile = compile_args_of(experiment);
+    *bytes = 0;
+    if (!device->bytes_moved || !compile.training)
+        return DPB_OK;
+    return device->bytes_moved(experiment->options[DPB_PLUGIN_DEVICE], &compile, bytes);
+}
+
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)
 {
     const struct dpb_graph *graph = experiment->graph;
@@ -70,12 +91,7 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
         return total;
     if (on_device) /* of an arena for core to look at, and of the state for checkpoints */
         total = arena + (settings->checkpoint.save[0] ? state : 0);
-    const struct dpb_compile_args compile = {.graph = graph,
-                                             .batch = experiment->batch,
-                                             .precision = (dpb_precision)settings->run.precision,
-                                             .training = settings->run.mode == DPB_MODE_TRAIN,
-                                             .format = &experiment->data_info.format,
-                                             .on_device = on_device};
+    const struct dpb_compile_args compile = compile_args_of(experiment);
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     if (!on_device)
         total += arena * ((experiment->accumulate > 1 ? 2 : 1) + 2 * (uint64_t)settings->comm.late);

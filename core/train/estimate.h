@@ -1,6 +1,6 @@
 /*
- * estimate.h - how much memory a run will take, before anything is allocated. Built experiments
- * only.
+ * estimate.h - how much memory a run will take, and move, before anything is allocated. Built
+ * experiments only.
  */
 #ifndef DPB_CORE_TRAIN_ESTIMATE_H
 #define DPB_CORE_TRAIN_ESTIMATE_H
@@ -18,5 +18,8 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
 /* Bytes of a worker's arenas in the memory of its device; 0: they are on the host. What the device
  * takes beside them is known when it compiles. */
 uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);
+/* Bytes that a worker's forward and backward of a micro-batch read and write
+ * (dpb_device_ops.bytes_moved). 0: the run does not train, or its device does not count. */
+dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, double *bytes);
 
 #endif

@@ -129,19 +129,69 @@ static void run_traced(struct command *command, const char *settings)
     unsetenv("DPB_STAND_IN_TRACE");
 }
 
+/* `dpbench check` on the cuda device: what a sample moves, and all of a batch. */
+static double bytes_moved(const char *settings, double *mb_a_sample)
+{
+    char arguments[512];
+    struct command command;
+    double bytes = 0;
+    snprintf(arguments, sizeof arguments,
+             "-c empty.ini device.name=cuda data.name=synthetic run.steps=1 %s", settings);
+    dpbench_verb(&command, 60.0, 0, "check", arguments);
+    const char *line = strstr(command.out, "  moved: ");
+    const char *all = line ? strstr(line, "backward; ") : NULL;
+    if (!all || sscanf(line, "  moved: %lf MB", mb_a_sample) != 1 ||
+        sscanf(all, "backward; %lf bytes", &bytes) != 1)
+        fail_msg("%s", command.out);
+    command_free(&command);
+    return bytes;
+}
+
+/* What is planned without a GPU is what a run counts. */
+static void expect_planned(const struct command *command, const char *settings)
+{
+    double mb;
+    const double bytes = bytes_moved(settings, &mb);
+    assert_true(bytes == 4 * expect_number(command, "profile.bytes_per_sample"));
+}
+
+/* Bounds that the plan of ResNet-50 keeps, in bf16: a pass over a large tensor too many breaks
+ * them. */
+TEST(test_bytes_moved)
+{
+    static const struct {
+        const char *fusion;
+        double least, most;
+    } bounds[] = {{"off", 395, 398}, {"auto", 363, 366}};
+    use_stand_in(true);
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        char settings[256];
+        double mb;
+        snprintf(settings, sizeof settings,
+                 "model.name=resnet50 run.batch=256 run.precision=bf16 comm.name=independent "
+                 "run.results= "
+                 "run.memory=warn device.fusion=%s",
+                 bounds[i].fusion);
+        bytes_moved(settings, &mb);
+        print_message("device.fusion = %s: %.1f MB a sample\n", bounds[i].fusion, mb);
+        assert_true(mb > bounds[i].least && mb < bounds[i].most);
+    }
+}
+
 /* The account has the timed steps and no others, though the host does not wait for the last of the
  * warm-up; nor is anything captured for it. Evaluations come behind it. */
 TEST(test_profile)
 {
-    static const char *const strategies[] = {"independent", "shm"};
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+    static const char *const ways[] = {
+        "comm.name=independent", "comm.name=shm run.precision=bf16",
+        "comm.name=independent model.name=tiny_bn device.fusion=on data.place=device"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         struct command command;
-        char settings[128];
+        char settings[256];
         const json_t *row;
         size_t k;
         snprintf(settings, sizeof settings,
-                 "run.profile=yes run.warmup_steps=2 run.steps=3 eval.final=yes comm.name=%s",
-                 strategies[i]);
+                 "run.profile=yes run.warmup_steps=2 run.steps=3 eval.final=yes %s", ways[i]);
         run_traced(&command, settings);
         const json_t *rows = json_at(command.json, "profile.rows");
         assert_true(json_array_size(rows) > 8);
@@ -150,6 +200,9 @@ TEST(test_profile)
         assert_true(json_number_at(command.json, "profile.limits.copy_bytes_per_s") > 0);
         if (!on_gpu())
             assert_int_equal(stand_in_count("trace", "cudaGraphLaunch"), 0);
+        snprintf(settings, sizeof settings, RUN "run.results= %s%s", ways[i],
+                 strstr(ways[i], "bf16") ? "" : " run.precision=fp32");
+        expect_planned(&command, settings);
         command_free(&command);
     }
 }

@@ -88,17 +88,11 @@ static void open_program(const struct dpb_graph *graph, dpb_precision precision,
     assert_non_null(p->groups);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         const struct dpb_node *node = &graph->nodes[i];
-        const struct dpb_window *w = &node->window;
         p->nodes[i].group = &p->groups[i];
         if (node->op != DPB_OP_CONV)
             continue;
-        const struct grid in = cuda_grid(p, cuda_input(p, node, 0)->shape);
-        struct conv *conv = p->nodes[i].conv = allocate(1, sizeof *conv);
-        conv->frame = (struct frame){in, in, w->pad_top, w->pad_left};
-        if (w->pad_top != w->pad_bottom || w->pad_left != w->pad_right) {
-            conv->frame.outer.h += w->pad_top + w->pad_bottom;
-            conv->frame.outer.w += w->pad_left + w->pad_right;
-        }
+        p->nodes[i].conv = allocate(1, sizeof *p->nodes[i].conv);
+        p->nodes[i].conv->frame = cuda_conv_frame(p, node);
         expect_ok(cuda_pack_weights_of(p, node));
     }
 }

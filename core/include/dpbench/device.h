@@ -153,6 +153,12 @@ struct dpb_device_ops {
     dpb_status (*open)(const void *options, const struct dpb_device_args *args, void **device);
     /* Bytes that a program would take beside core's arenas; a good estimate, without allocating. */
     uint64_t (*memory_needed)(const void *options, const struct dpb_compile_args *args);
+    /* May be NULL: the device does not count. Bytes that one forward and backward of a training
+     * program read and write, as struct dpb_profile_row counts them. Plans the program and refuses
+     * what no plan can do; needs neither `open` nor the hardware. Where only a measurement decides
+     * between two ways, the way that moves less is counted. */
+    dpb_status (*bytes_moved)(const void *options, const struct dpb_compile_args *args,
+                              double *bytes);
     /* Compiles; refuses (DPB_UNSUPPORTED) by name what it cannot do. Sets *program on success
      * only. */
     dpb_status (*compile)(void *device, const struct dpb_compile_args *args,

@@ -21,6 +21,9 @@ struct account {
 
 enum { ACCOUNT_PACKING };
 
+/* What the steps of a training step move in all; of a program whose fusions are settled. */
+double cuda_step_bytes(const struct program *p);
+
 static inline size_t cuda_account_place(const struct program *p, bool backward, size_t step)
 {
     return 1 + (backward ? p->forward.n : 0) + step;

@@ -47,21 +47,11 @@ static dpb_status set_tensor(const struct program *p, const struct dpb_node *nod
     return DPB_OK;
 }
 
-static bool pads_alike(const struct dpb_window *w)
-{
-    return w->pad_top == w->pad_bottom && w->pad_left == w->pad_right;
-}
-
 static dpb_status describe(const struct program *p, const struct dpb_node *node, struct conv *conv)
 {
     const struct dpb_window *w = &node->window;
-    const struct grid in = cuda_grid(p, cuda_input(p, node, 0)->shape);
-    const bool alike = pads_alike(w);
-    conv->frame = (struct frame){in, in, w->pad_top, w->pad_left};
-    if (!alike) {
-        conv->frame.outer.h += w->pad_top + w->pad_bottom;
-        conv->frame.outer.w += w->pad_left + w->pad_right;
-    }
+    const struct grid in = conv->frame.inner;
+    const bool alike = !cuda_conv_framed(conv);
     DPB_TRY(set_tensor(p, node, conv->frame.outer, &conv->x));
     DPB_TRY(set_tensor(p, node, cuda_grid(p, node->shape), &conv->y));
     TRY_CUDNN("cudnnCreateFilterDescriptor", cudnnCreateFilterDescriptor(&conv->w));
@@ -191,6 +181,9 @@ dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct
     if (!made)
         return cuda_no_memory();
     *conv = made; /* the program's, which closes it whatever comes */
+    made->frame = cuda_conv_frame(p, node);
+    if (cuda_is_counted(p))
+        return DPB_OK;
     DPB_TRY(describe(p, node, made));
     DPB_TRY(choose(p, node, made, CONV_FORWARD));
     if (!p->args.training)

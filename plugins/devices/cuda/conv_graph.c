@@ -90,6 +90,10 @@ static dpb_status find_or_make(struct program *p, const struct dpb_node *node, e
     made->next = p->fused;
     p->fused = made;
     *found = made;
+    if (cuda_is_counted(p)) {
+        made->n = 1;
+        return DPB_OK;
+    }
     return cuda_fused_plan(p, node, call, made);
 }
 

@@ -140,14 +140,26 @@ static dpb_status open_libraries(struct device *d)
     return cuda_check_blas(NULL, NULL, "cublasLtCreate", cublasLtCreate(&d->blas));
 }
 
-static dpb_status open_device(const void *options, const struct dpb_device_args *args,
-                              void **device)
+static struct options options_of(const void *options)
 {
     static const struct options defaults = {
         .ids = "", .tuning = "auto", .graphs = 1, .workspace = UINT64_C(1) << 30};
+    return options ? *(const struct options *)options : defaults;
+}
+
+static dpb_status bytes_moved(const void *options, const struct dpb_compile_args *args,
+                              double *bytes)
+{
+    const struct device device = {.options = options_of(options)};
+    return cuda_count(&device, args, bytes);
+}
+
+static dpb_status open_device(const void *options, const struct dpb_device_args *args,
+                              void **device)
+{
     if (missing)
         return cuda_host->fail(DPB_UNSUPPORTED, "device cuda cannot run here: %s", missing);
-    const struct options given = options ? *(const struct options *)options : defaults;
+    const struct options given = options_of(options);
     if (given.fusion == FUSION_ON && given.layout != LAYOUT_NHWC)
         return cuda_host->fail(DPB_USAGE, "device cuda: device.fusion = on wants device.layout = "
                                           "nhwc; with nchw it is off or auto, which is off then");
@@ -182,6 +194,7 @@ static const char *no_capture(void *device)
 static const struct dpb_device_ops ops = {
     .open = open_device,
     .memory_needed = cuda_memory_needed,
+    .bytes_moved = bytes_moved,
     .compile = cuda_compile,
     .forward = cuda_forward,
     .backward = cuda_backward,

@@ -258,6 +258,12 @@ dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *re
 
 /* ---- a program and its nodes ---------------------------------------------------------------- */
 
+/* It was planned to be counted (cuda_count): no library is there to be asked. */
+static inline bool cuda_is_counted(const struct program *p)
+{
+    return !p->device->cudnn;
+}
+
 static inline uint32_t cuda_index(const struct program *p, const struct dpb_node *node)
 {
     return (uint32_t)(node - p->graph->nodes);
@@ -323,6 +329,9 @@ extern const struct dpb_device_links cuda_links;
 /* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------- */
 
 uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *args);
+/* dpb_device_ops.bytes_moved, on a device of which only the options are there. */
+dpb_status cuda_count(const struct device *device, const struct dpb_compile_args *args,
+                      double *bytes);
 dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
                         const struct dpb_device_memory *memory, void **program);
 void cuda_release(void *program);

@@ -117,6 +117,8 @@ dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
     if (!made)
         return cuda_no_memory();
     *gemm = made; /* the program's, which closes it whatever comes */
+    if (cuda_is_counted(p))
+        return DPB_OK;
     write_key(p, shape, made->key);
     DPB_TRY(describe(p, node, shape, made));
     return choose(p, node, made);

@@ -386,6 +386,8 @@ void cuda_fused_settle(const struct program *p)
     unsigned n[FUSED_CALLS] = {0}, n_fused[FUSED_CALLS] = {0};
     settle_list(p, &p->forward, n, n_fused);
     settle_list(p, &p->backward, n, n_fused);
+    if (cuda_is_counted(p))
+        return;
     if (n[FUSED_FORWARD] > 0)
         cuda_host->log(DPB_LOG_INFO,
                        "device cuda: %u of %u convolutions for which cuDNN has a plan add up the "

@@ -72,8 +72,10 @@ static dpb_status input_forward(struct program *p, const struct dpb_node *node)
     const unsigned of_pool = cuda_pool_passes(p);
     struct tensor *y;
     DPB_TRY(cuda_activation(p, node, &y));
-    if (of_pool)
+    if (of_pool) {
         DPB_TRY(cuda_step(p, of_pool, what, run_pool_input, TENSORS(p->numbers, y)));
+        cuda_count_bytes(p, p->samples->bytes + y->bytes);
+    }
     if (of_pool == WHEN_ALWAYS)
         return DPB_OK;
     return cuda_step(p, WHEN_ALWAYS & ~of_pool, what, run_input, TENSORS(p->samples, y));
@@ -195,8 +197,9 @@ static dpb_status concat_forward(struct program *p, const struct dpb_node *node)
     struct tensor *y;
     DPB_TRY(cuda_activation(p, node, &y));
     for (uint32_t i = 0; i < node->n_inputs; i++) {
-        DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_concat,
-                          TENSORS(cuda_plan(p, cuda_input(p, node, i))->activation, y)));
+        const struct tensor *x = cuda_plan(p, cuda_input(p, node, i))->activation;
+        DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_concat, TENSORS(x, y)));
+        cuda_count_bytes(p, 2 * x->bytes);
         p->list->steps[p->list->n - 1].input = i;
     }
     return DPB_OK;
@@ -219,6 +222,7 @@ static dpb_status concat_backward(struct program *p, const struct dpb_node *node
             continue;
         DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward", run_concat_backward,
                           TENSORS(cuda_plan(p, node)->gradient, dx)));
+        cuda_count_bytes(p, 2 * dx->bytes);
         p->list->steps[p->list->n - 1].input = i;
     }
     return DPB_OK;

@@ -114,6 +114,11 @@ void cuda_count_macs(struct program *p)
     p->list->steps[p->list->n - 1].flops = 2.0 * (double)p->node->macs * p->args.batch;
 }
 
+void cuda_count_bytes(struct program *p, double bytes)
+{
+    p->list->steps[p->list->n - 1].bytes = bytes;
+}
+
 /* ------------------------------------------------------------------------------------ gradients */
 
 dpb_status cuda_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,

@@ -22,10 +22,12 @@ dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_ru
                      const struct tensor *const t[SLOTS]);
 /* A further tensor of the step that was appended last; one of core's in the arena, by its number
  * (DPB_NONE: none), which is a weight or the gradient by one; and that the step is one of the
- * node's sums of products. The last two are for run.profile. */
+ * node's sums of products. The last two are for run.profile, as cuda_count_bytes is. */
 void cuda_use(struct program *p, const struct tensor *tensor);
 void cuda_use_core(struct program *p, uint32_t index);
 void cuda_count_macs(struct program *p);
+/* That the step appended last moves so many bytes, where it takes only a part of its tensors. */
+void cuda_count_bytes(struct program *p, double bytes);
 
 /* Where the node's backward writes its part of the gradient of input `slot`, like the input's
  * activation. NULL: nobody needs it (the input node). */

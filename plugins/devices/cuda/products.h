@@ -32,6 +32,18 @@ struct conv {
     struct tensor *padded, *padded_gradient; /* likewise; else NULL */
 };
 
+static inline struct frame cuda_conv_frame(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_window *w = &node->window;
+    const struct grid in = cuda_grid(p, cuda_input(p, node, 0)->shape);
+    struct frame frame = {in, in, w->pad_top, w->pad_left};
+    if (w->pad_top != w->pad_bottom || w->pad_left != w->pad_right) {
+        frame.outer.h += w->pad_top + w->pad_bottom;
+        frame.outer.w += w->pad_left + w->pad_right;
+    }
+    return frame;
+}
+
 static inline bool cuda_conv_framed(const struct conv *conv)
 {
     return conv->frame.outer.h != conv->frame.inner.h || conv->frame.outer.w != conv->frame.inner.w;

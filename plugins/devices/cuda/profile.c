@@ -16,6 +16,19 @@ static double packed_bytes(const struct program *p)
     return bytes;
 }
 
+double cuda_step_bytes(const struct program *p)
+{
+    const struct step_list *lists[] = {&p->forward, &p->backward};
+    double bytes = packed_bytes(p);
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < lists[k]->n; i++) {
+            if (lists[k]->steps[i].when & WHEN_TRAINING)
+                bytes += lists[k]->steps[i].bytes;
+        }
+    }
+    return bytes;
+}
+
 /* Of all weights at once: it stands under the input, before all others. */
 static void add_packing(const struct program *p)
 {

@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "account.h"
 #include "plan.h"
 #include "products.h"
 #include "streams.h"
@@ -287,6 +288,19 @@ static void release_nodes(struct program *p)
     free(p->groups);
 }
 
+static void release_plan(struct program *p)
+{
+    release_nodes(p);
+    while (p->tensors) {
+        struct tensor *next = p->tensors->next;
+        free(p->tensors);
+        p->tensors = next;
+    }
+    free(p->forward.steps);
+    free(p->backward.steps);
+    free(p->pieces);
+}
+
 static void release_cuda(struct program *p)
 {
     for (int i = 0; i < CAPTURES; i++) {
@@ -329,15 +343,7 @@ void cuda_release(void *program)
     cudaStreamSynchronize(p->device->stream);
     cudaStreamSynchronize(p->device->copies);
     release_cuda(p);
-    release_nodes(p);
-    while (p->tensors) {
-        struct tensor *next = p->tensors->next;
-        free(p->tensors);
-        p->tensors = next;
-    }
-    free(p->forward.steps);
-    free(p->backward.steps);
-    free(p->pieces);
+    release_plan(p);
     free(p);
 }
 
@@ -354,14 +360,34 @@ uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *
            args->batch * (sizeof(int32_t) + sizeof(uint32_t)) + sizeof(struct control);
 }
 
+static dpb_status check_args(const struct dpb_compile_args *args)
+{
+    if (args->precision == DPB_PRECISION_FP64)
+        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda does not compute in fp64; use "
+                                                "device.name = reference for it");
+    return dpb_refuse_compile(cuda_host, "cuda", args);
+}
+
+dpb_status cuda_count(const struct device *device, const struct dpb_compile_args *args,
+                      double *bytes)
+{
+    const struct dpb_device_memory memory = {.on_device = args->on_device};
+    struct program p = {.device = device, .graph = args->graph, .args = *args};
+    DPB_TRY(check_args(args));
+    dpb_status status = plan_program(&p, &memory);
+    if (status == DPB_OK) {
+        cuda_fused_settle(&p);
+        *bytes = cuda_step_bytes(&p);
+    }
+    release_plan(&p);
+    return status;
+}
+
 dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
                         const struct dpb_device_memory *memory, void **program)
 {
     const struct device *d = device;
-    if (args->precision == DPB_PRECISION_FP64)
-        return cuda_host->fail(DPB_UNSUPPORTED, "device cuda does not compute in fp64; use "
-                                                "device.name = reference for it");
-    DPB_TRY(dpb_refuse_compile(cuda_host, "cuda", args));
+    DPB_TRY(check_args(args));
     struct program *p = calloc(1, sizeof *p);
     if (!p)
         return cuda_no_memory();
