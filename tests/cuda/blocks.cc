@@ -55,13 +55,17 @@ void resume()
     setcontext(&running->context);
 }
 
+/* Blocks may come in any order: every other launch has them backwards. */
 void for_blocks(dim3 grid, const std::function<void()> &one)
 {
-    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++) {
-        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++) {
-            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
-                one();
-        }
+    static bool backwards;
+    const uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
+    backwards = !backwards;
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t k = backwards ? n - 1 - i : i;
+        blockIdx = {(unsigned)(k % grid.x), (unsigned)(k / grid.x % grid.y),
+                    (unsigned)(k / grid.x / grid.y)};
+        one();
     }
 }
 

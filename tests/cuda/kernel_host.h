@@ -22,6 +22,19 @@ void __syncthreads();
 static inline void __threadfence_system()
 {
 }
+static inline void __threadfence()
+{
+}
+template <typename T> static inline T __ldcg(const T *at)
+{
+    return *at;
+}
+static inline unsigned atomicInc(unsigned *at, unsigned last)
+{
+    const unsigned found = *at;
+    *at = found >= last ? 0 : found + 1;
+    return found;
+}
 static inline unsigned long long atomicCAS(unsigned long long *at, unsigned long long seen,
                                            unsigned long long wanted)
 {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the compiler made of the kernels that pass over large tensors (plugins/devices/cuda/kernels_norm.cu), in the
-machine code for sm_90 of the object that was built: reads of 16 bytes that are begun before the first of them is
+"""What the compiler made of the kernels that pass over large tensors (plugins/devices/cuda/kernels_norm.cu, and max
+pool's backward), in the machine code for sm_90 of the objects that were built: reads of 16 bytes that are begun before the first of them is
 used, registers, local memory. A GPU's memory gives its rate only to many reads that are under way at once. Run from
 the top of the tree; ends on `N passed, N failed, N skipped`."""
 
@@ -10,13 +10,15 @@ import subprocess
 import sys
 
 BUILD = os.environ.get("DPB_BUILD", "build")
-OBJECT = f"{BUILD}/obj/plugins/devices/cuda/kernels_norm.o"
+OBJECTS = [f"{BUILD}/obj/plugins/devices/cuda/kernels_{name}.o" for name in ("norm", "window")]
 # Mangled names: of each kernel with packs of 16 bytes, by the walk of either layout.
 TYPES = {"fp32": "fLi4E", "fp16": "6__halfLi8E", "bf16": "13__nv_bfloat16Li8E"}
 WALKS = ("10pixel_walk", "10plane_walk")
 SUMS = ("10norm_terms", "12moment_terms", "11plain_terms")
-LEAST_READS = 4
-MOST_REGISTERS = {"sum_slabs": 64, "normalise": 64, "norm_backward": 80}  # 4, or 3, blocks at a time
+# Reads of 16 bytes under way; registers: 4, or 3, blocks at a time. A pool's windows are few: other threads hide
+# what its reads take.
+LEAST_READS = {"sum_slabs": 4, "normalise": 4, "norm_backward": 4, "max_pool_backward": 1}
+MOST_REGISTERS = {"sum_slabs": 64, "normalise": 64, "norm_backward": 80, "max_pool_backward": 64}
 
 
 def wanted():
@@ -28,6 +30,8 @@ def wanted():
             for adds in "01":
                 yield f"normalise {adds} {type_name} {walk[2:]}", f"_Z9normaliseI{mangled}{walk}Lb{adds}E"
             yield f"norm_backward {type_name} {walk[2:]}", f"_Z13norm_backwardI{mangled}{walk}E"
+        for index in "jm":
+            yield f"max_pool_backward {type_name} {index}", f"_Z17max_pool_backwardI{mangled}{index}E"
 
 
 def find_cuobjdump():
@@ -42,10 +46,11 @@ def find_cuobjdump():
     return None
 
 
-def cuobjdump(program, *arguments):
+def cuobjdump(program, option):
+    """What it prints of all objects."""
     path = os.path.dirname(os.path.abspath(program)) + ":" + os.environ["PATH"]  # it calls nvdisasm
-    return subprocess.run([program, "-arch", "sm_90", *arguments, OBJECT], capture_output=True, text=True,
-                          check=True, env={**os.environ, "PATH": path}).stdout
+    return "".join(subprocess.run([program, "-arch", "sm_90", option, name], capture_output=True, text=True,
+                                  check=True, env={**os.environ, "PATH": path}).stdout for name in OBJECTS)
 
 
 def functions(sass):
@@ -103,8 +108,9 @@ def check_scan():
 
 def main():
     program = find_cuobjdump()
-    if not os.path.exists(OBJECT) or program is None:
-        print(f"kernels: {'no cuobjdump: `make deps` brings one' if os.path.exists(OBJECT) else 'no ' + OBJECT}")
+    missing = [name for name in OBJECTS if not os.path.exists(name)]
+    if missing or program is None:
+        print(f"kernels: {'no ' + ', '.join(missing) if missing else 'no cuobjdump: `make deps` brings one'}")
         print("0 passed, 0 failed, 1 skipped")
         return 0
     code, used = functions(cuobjdump(program, "-sass")), usage(cuobjdump(program, "-res-usage"))
@@ -113,7 +119,8 @@ def main():
         names = [name for name in code if name.startswith(prefix)]
         reads = reads_before_use(code[names[0]]) if len(names) == 1 else 0
         registers, local = used[names[0]] if len(names) == 1 else (0, 0)
-        good = reads >= LEAST_READS and 0 < registers <= MOST_REGISTERS[what.split()[0]] and local == 0
+        kernel = what.split()[0]
+        good = reads >= LEAST_READS[kernel] and 0 < registers <= MOST_REGISTERS[kernel] and local == 0
         checks.append((f"{what}: {len(names)} function(s), {reads} reads before the first use, {registers} registers, "
                        f"{local} bytes of local memory", good))
     failed = [text for text, good in checks if not good]

@@ -185,7 +185,7 @@ struct program {
 
     /* Core's memory, mirrored. */
     struct mirror weights, gradients, state, statistics;
-    struct tensor *samples, *labels, *words, *packings;
+    struct tensor *samples, *labels, *words, *packings, *tickets;
     uint32_t n_packings;
     int32_t *pinned_labels;
     void *pinned_samples;     /* what the next pass's are copied from */
@@ -278,6 +278,12 @@ static inline const struct dpb_node *cuda_input(const struct program *p,
                                                 const struct dpb_node *node, uint32_t slot)
 {
     return &p->graph->nodes[node->inputs[slot]];
+}
+
+/* Of a bound program: for the sums of a step, with its partial ones. */
+static inline struct sum_room cuda_sum_room(const struct program *p, const struct tensor *partial)
+{
+    return (struct sum_room){partial->data, p->tickets->data};
 }
 
 /* Where the result of a node goes: its own activation, or that of the ReLU it was fused with. */

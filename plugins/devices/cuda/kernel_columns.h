@@ -6,9 +6,9 @@
  * channels' values once. It reads several rows before it computes with the first: a GPU's memory
  * gives its rate only to many reads that are under way at once.
  *
- * A sum is made in two launches. In the first each block adds a slab of rows: a thread adds CHUNK
- * values in fp32, then goes on in fp64. In the second a block adds the slabs of LANES channels and
- * finishes the channels.
+ * A sum is made in one launch. Each block adds a slab of rows: a thread adds CHUNK values in fp32,
+ * then goes on in fp64. Of the blocks with the same columns the last one to be done adds their
+ * slabs and finishes the channels. Whichever block that is, the order of the additions is the same.
  */
 #ifndef DPB_CUDA_KERNEL_COLUMNS_H
 #define DPB_CUDA_KERNEL_COLUMNS_H
@@ -16,6 +16,9 @@
 #include "kernel.h"
 
 enum { CHUNK = 32, BLOCKS = 2048 /* about as many as fill a GPU */ };
+/* Of a sum: about as many as a GPU has under way at once. One block reads the slabs of all others
+ * with its columns. */
+enum { SUM_BLOCKS = 512 };
 /* Of a slab, with those of other channels between: a thread counts them in 32 bits. */
 static const index_t MOST_PACKS = (index_t)1 << 31;
 /* Columns of a block at most: of packs they fill a line of the cache, of elements a warp. */
@@ -41,7 +44,7 @@ struct table {
     }
 };
 
-static table table_of(const grid &shape, uint32_t n_in_pack)
+static table table_of(const grid &shape, uint32_t n_in_pack, uint32_t blocks)
 {
     const uint32_t most_lanes = n_in_pack == 1 ? LANES_OF_ELEMENTS : LANES;
     table made = {shape.planes ? shape.c : shape.c / n_in_pack, 1, 0, 0, 0, 0};
@@ -54,7 +57,7 @@ static table table_of(const grid &shape, uint32_t n_in_pack)
         made.lanes *= 2;
     const uint32_t groups = (made.columns + made.lanes - 1) / made.lanes;
     const index_t least = (index_t)THREADS / made.lanes * CHUNK;
-    const index_t most = groups < BLOCKS ? BLOCKS / groups : 1;
+    const index_t most = groups < blocks ? blocks / groups : 1;
     made.slab = (made.rows + most - 1) / most;
     if (made.slab < least)
         made.slab = least;
@@ -180,16 +183,21 @@ template <typename T, int N, int ROWS> struct row_mask {
     }
 };
 
-/* Adds the lines of a block up, of S values of each thread; the results are the first line's. */
-template <int S> static __device__ inline void add_lines(double (&values)[S][THREADS])
+/* A block's threads as lines of `wide` each, and this thread among them. */
+struct lines {
+    uint32_t wide, n, line, at;
+};
+
+/* Adds the lines up, of S values of each thread; the results are the first line's. */
+template <int S, typename Values>
+static __device__ inline void add_lines(Values &values, const lines &by)
 {
-    const uint32_t at = threadIdx.y * blockDim.x + threadIdx.x;
-    for (uint32_t lines = blockDim.y / 2; lines > 0; lines /= 2) {
+    for (uint32_t half = by.n / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.y < lines) {
+        if (by.line < half) {
             UNROLLED
             for (int s = 0; s < S; s++)
-                values[s][at] += values[s][at + lines * blockDim.x];
+                values[s][by.at] += values[s][by.at + half * by.wide];
         }
     }
 }
@@ -205,10 +213,61 @@ template <int CHANNELS> struct pair_sums {
     }
 };
 
-/* Terms::add adds the two terms of each element of a group of rows. */
-template <typename T, int N, typename Walk, typename Terms>
+/* What all blocks with these columns have left is there, and this block was the last of them. */
+static __device__ inline bool is_last(uint32_t *tickets, uint32_t slabs)
+{
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0 && threadIdx.y == 0)
+        last = atomicInc(&tickets[blockIdx.x], slabs - 1) == slabs - 1;
+    __syncthreads();
+    __threadfence();
+    return last;
+}
+
+/* A block's sums, by its first line. */
+template <int CHANNELS>
+static __device__ inline void keep_slab(const double (&sums)[2 * CHANNELS][THREADS],
+                                        uint32_t column, const table &by, double *partial)
+{
+    const uint32_t c = by.columns * CHANNELS;
+    double *const to = partial + (index_t)blockIdx.y * 2 * c + column * CHANNELS;
+    for (int i = 0; i < CHANNELS; i++) {
+        to[i] = sums[i][threadIdx.x];
+        to[c + i] = sums[CHANNELS + i][threadIdx.x];
+    }
+}
+
+/* By the last block of these columns: adds all slabs in their order. */
+template <int CHANNELS, typename Finish>
+static __device__ inline void finish_columns(const Finish &finish,
+                                             double (&sums)[2 * CHANNELS][THREADS], const table &by,
+                                             const double *partial)
+{
+    const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x, c = by.columns * CHANNELS;
+    const uint32_t wide = by.lanes * CHANNELS;
+    const lines all = {wide, THREADS / wide, thread / wide, thread};
+    const uint32_t channel = blockIdx.x * wide + (thread & (wide - 1));
+    double a = 0.0, b = 0.0;
+    UNROLLED
+    for (uint32_t slab = all.line; slab < by.slabs && channel < c; slab += all.n) {
+        const double *const from = partial + (index_t)slab * 2 * c + channel;
+        a += __ldcg(from);
+        b += __ldcg(from + c);
+    }
+    sums[0][thread] = a;
+    sums[1][thread] = b;
+    add_lines<2>(sums, all);
+    if (all.line == 0 && channel < c)
+        finish(channel, sums[0][thread], sums[1][thread]);
+}
+
+/* Terms::add adds the two terms of each element of a group of rows; Finish::operator()(channel, a,
+ * b) takes a channel's sums. */
+template <typename T, int N, typename Walk, typename Terms, typename Finish>
 KERNEL_OF(4)
-void sum_slabs(Terms terms, table by, double *partial)
+void sum_slabs(Terms terms, Finish finish, table by, sum_room room)
 {
     constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS_IN_FP32 = CHUNK * CHANNELS / N;
     __shared__ double sums[2 * CHANNELS][THREADS];
@@ -240,37 +299,11 @@ void sum_slabs(Terms terms, table by, double *partial)
             }
         }
     }
-    add_lines<2 * CHANNELS>(sums);
-    if (threadIdx.y != 0 || column >= by.columns)
-        return;
-    const index_t c = (index_t)by.columns * CHANNELS;
-    for (int i = 0; i < CHANNELS; i++) {
-        partial[((index_t)blockIdx.y * 2 + 0) * c + column * CHANNELS + i] = sums[i][thread];
-        partial[((index_t)blockIdx.y * 2 + 1) * c + column * CHANNELS + i] =
-            sums[CHANNELS + i][thread];
-    }
-}
-
-/* Finish::operator()(channel, a, b) takes a channel's sums. */
-template <typename Finish>
-__global__ void finish_slabs(Finish finish, const double *partial, uint32_t n_slabs, uint32_t c)
-{
-    __shared__ double sums[2][THREADS];
-    const uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x;
-    const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
-    double a = 0.0, b = 0.0;
-    UNROLLED
-    for (uint32_t slab = threadIdx.y; slab < n_slabs; slab += blockDim.y) {
-        if (channel < c) {
-            a += partial[((index_t)slab * 2 + 0) * c + channel];
-            b += partial[((index_t)slab * 2 + 1) * c + channel];
-        }
-    }
-    sums[0][thread] = a;
-    sums[1][thread] = b;
-    add_lines<2>(sums);
-    if (threadIdx.y == 0 && channel < c)
-        finish(channel, sums[0][thread], sums[1][thread]);
+    add_lines<2 * CHANNELS>(sums, {blockDim.x, blockDim.y, threadIdx.y, thread});
+    if (threadIdx.y == 0 && column < by.columns)
+        keep_slab<CHANNELS>(sums, column, by, room.partial);
+    if (is_last(room.tickets, by.slabs))
+        finish_columns<CHANNELS>(finish, sums, by, room.partial);
 }
 
 static dim3 slab_blocks(const table &by)
@@ -297,13 +330,11 @@ static dim3 slab_threads(const table &by)
 
 template <typename T, int N, typename Terms, typename Finish>
 static void sum_columns(cudaStream_t stream, const Terms &terms, const Finish &finish,
-                        const grid &shape, double *partial)
+                        const grid &shape, const sum_room &room)
 {
-    const table by = table_of(shape, N);
-    const dim3 groups((shape.c + LANES - 1) / LANES), lanes(LANES, THREADS / LANES);
-    BY_WALK(shape.planes, LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms>), slab_blocks(by),
-                                        slab_threads(by), stream, terms, by, partial));
-    LAUNCH_BLOCKS(finish_slabs<Finish>, groups, lanes, stream, finish, partial, by.slabs, shape.c);
+    const table by = table_of(shape, N, SUM_BLOCKS);
+    BY_WALK(shape.planes, LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms, Finish>), slab_blocks(by),
+                                        slab_threads(by), stream, terms, finish, by, room));
 }
 
 #endif

@@ -141,12 +141,18 @@ void cuda_find_infinite(cudaStream_t stream, const struct pass_words *words, con
 
 /* ---- kernels_norm.cu: sums over the pixels of a channel, and batch-norm --------------------- */
 
-/* What `partial` takes: 2 doubles of a channel for each block's share of its pixels. */
+/* Where sums are made. partial: cuda_partial_bytes, 2 doubles of a channel for each block's share
+ * of its pixels, whose content does not matter; tickets: a word for each channel, all zero before
+ * and after. */
+struct sum_room {
+    double *partial;
+    uint32_t *tickets;
+};
 size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid);
 
 /* to[c] = the channel's sum. */
 void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
-                      double *partial, float *to);
+                      struct sum_room room, float *to);
 
 /* By what a channel is normalised: y = (x - mean) * inverse * gamma + beta. */
 struct norm_by {
@@ -156,7 +162,7 @@ struct norm_by {
 };
 /* mean and inverse from the batch; the mean and the unbiased variance to the statistics. */
 void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
-                        double *partial, const struct norm_by *norm, float *statistics_mean,
+                        struct sum_room room, const struct norm_by *norm, float *statistics_mean,
                         float *statistics_variance);
 /* The same of sums[c] and, from sums[stride] on, of sums of squares. */
 void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride, uint64_t rows,
@@ -177,7 +183,7 @@ struct norm_gradient {
 };
 /* sums = {sum of dz, sum of dz * x^}: 2 c floats; the gradients by gamma (NULL: none) and beta. */
 void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
-                    const struct norm_by *norm, struct grid grid, double *partial, float *sums,
+                    const struct norm_by *norm, struct grid grid, struct sum_room room, float *sums,
                     float *dgamma, float *dbeta);
 /* The same of sums that are made: of dz, and from sums[stride] on of dz * x^. */
 void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,

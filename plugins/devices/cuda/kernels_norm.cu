@@ -6,7 +6,7 @@
 size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid)
 {
     uint32_t slabs = 0;
-    BY_TYPE(type, BY_PACK(run_length(*grid), slabs = table_of(*grid, N).slabs));
+    BY_TYPE(type, BY_PACK(run_length(*grid), slabs = table_of(*grid, N, SUM_BLOCKS).slabs));
     return (size_t)slabs * 2 * grid->c * sizeof(double);
 }
 
@@ -40,12 +40,12 @@ struct plain_finish {
 };
 
 void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
-                      double *partial, float *to)
+                      struct sum_room room, float *to)
 {
     const plain_finish finish = {to};
     BY_TYPE(type,
             BY_PACK(run_length(grid), const plain_terms<T, N> terms = {static_cast<const T *>(x)};
-                    sum_columns<T, N>(stream, terms, finish, grid, partial)));
+                    sum_columns<T, N>(stream, terms, finish, grid, room)));
 }
 
 /* -------------------------------------------------------------------------------------- forward */
@@ -107,7 +107,7 @@ template <typename T> struct moment_finish {
 };
 
 void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
-                        double *partial, const struct norm_by *norm, float *statistics_mean,
+                        struct sum_room room, const struct norm_by *norm, float *statistics_mean,
                         float *statistics_variance)
 {
     const index_t stride = channel_stride(grid);
@@ -116,7 +116,7 @@ void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x,
     BY_TYPE(type, BY_PACK(run_length(grid), const T *values = static_cast<const T *>(x);
                           const moment_terms<T, N> terms = {values, stride};
                           const moment_finish<T> finish = {values, stride, to};
-                          sum_columns<T, N>(stream, terms, finish, grid, partial)));
+                          sum_columns<T, N>(stream, terms, finish, grid, room)));
 }
 
 __global__ void moments_of_sums(const float *sums, size_t stride, uint32_t c, moments_to to)
@@ -200,7 +200,7 @@ template <typename T, int N>
 static void launch_normalise(cudaStream_t stream, const T *x, const norm_by &norm, const T *added,
                              bool relu, T *y, const grid &shape)
 {
-    const table by = table_of(shape, N);
+    const table by = table_of(shape, N, BLOCKS);
     const dim3 blocks = slab_blocks(by), threads = slab_threads(by);
     if (added)
         BY_WALK(shape.planes, LAUNCH((normalise<T, N, Walk, true>), blocks, threads, stream, x,
@@ -270,7 +270,7 @@ struct norm_finish {
 };
 
 void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
-                    const struct norm_by *norm, struct grid grid, double *partial, float *sums,
+                    const struct norm_by *norm, struct grid grid, struct sum_room room, float *sums,
                     float *dgamma, float *dbeta)
 {
     const norm_finish finish = {sums, dgamma, dbeta, norm->inverse, grid.c};
@@ -280,7 +280,7 @@ void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_
                                                     static_cast<const T *>(gradient->y),
                                                     static_cast<const T *>(gradient->x),
                                                     static_cast<T *>(gradient->dz), norm->mean};
-                    sum_columns<T, N>(stream, terms, finish, grid, partial)));
+                    sum_columns<T, N>(stream, terms, finish, grid, room)));
 }
 
 __global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, norm_finish finish)
@@ -357,7 +357,7 @@ void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
 {
     const float share = (float)(1.0 / (double)cuda_grid_pixels(&grid));
     BY_TYPE(type,
-            BY_PACK(run_length(grid), const table by = table_of(grid, N);
+            BY_PACK(run_length(grid), const table by = table_of(grid, N, BLOCKS);
                     const T *dy = static_cast<const T *>(gradient->dy);
                     const T *y = static_cast<const T *>(gradient->y);
                     const T *x = static_cast<const T *>(gradient->x);

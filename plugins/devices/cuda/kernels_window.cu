@@ -1,6 +1,7 @@
 /*
- * kernels_window.cu - pools and LRN: a thread an element. Backward each input element gathers from
- * the windows that it is in, so nothing is added by atomics and equal inputs give equal bits.
+ * kernels_window.cu - pools and LRN: a thread an element, or a pack of them. Backward each input
+ * element gathers from the windows that it is in, so nothing is added by atomics and equal inputs
+ * give equal bits.
  */
 #include "kernel.h"
 
@@ -89,33 +90,59 @@ void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window
     LAUNCH_POOL(max_pool, window->out, static_cast<const T *>(x), static_cast<T *>(y), where);
 }
 
-template <typename T, typename I>
-__global__ void max_pool_backward(pooling pool, const T *dy, const uint8_t *where, T *dx, I n)
+/* Of each element of a pack, its maximum's place. */
+template <int N> struct alignas(N) pack_places {
+    uint8_t at[N];
+};
+
+/* Of n packs of neighbouring channels, which lie in the same windows: the pool's channels count
+ * packs. */
+template <typename T, int N, typename I>
+__global__ void max_pool_backward(pooling pool, const T *dy, const pack_places<N> *where, T *dx,
+                                  I n)
 {
     const window &by = pool.by;
     for (EACH_OF(I, k, n)) {
         const place at = place_of(k, pool.places);
         const reach rows = output_reach(at.h, by.kernel_h, pool.stride_h, by.pad_top, by.out.h);
         const reach columns = output_reach(at.w, by.kernel_w, pool.stride_w, by.pad_left, by.out.w);
-        float total = 0.0f;
+        float total[N] = {};
         for (uint32_t h = rows.begin; h < rows.end; h++) {
             for (uint32_t w = columns.begin; w < columns.end; w++) {
                 const I from = element_of<I>(by.out, at.n, h, w, at.c);
                 const uint32_t mine = (at.h + by.pad_top - h * by.stride_h) * by.kernel_w +
                                       (at.w + by.pad_left - w * by.stride_w);
-                if (where[from] == mine)
-                    total += to_fp32(dy[from]);
+                const pack<T, N> gradient = load_pack<T, N>(dy, from);
+                const pack_places<N> places = where[from];
+                for (int i = 0; i < N; i++)
+                    total[i] += places.at[i] == mine ? to_fp32(gradient.at[i]) : 0.0f;
             }
         }
-        dx[k] = from_fp32<T>(total);
+        pack<T, N> out;
+        for (int i = 0; i < N; i++)
+            out.at[i] = from_fp32<T>(total[i]);
+        store_pack(dx, k, out);
     }
+}
+
+/* In NCHW neighbours lie in different windows. */
+static uint32_t channels_in_pack(const grid &shape)
+{
+    return shape.planes ? 1 : shape.c;
 }
 
 void cuda_max_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
                             const void *dy, const uint8_t *where, void *dx)
 {
-    LAUNCH_POOL(max_pool_backward, window->in, static_cast<const T *>(dy), where,
-                static_cast<T *>(dx));
+    struct window packs = *window;
+    BY_TYPE(type, BY_PACK(channels_in_pack(window->in), packs.in.c /= N; packs.out.c /= N;
+                          const index_t n = elements(packs.in);
+                          const pooling pool = pooling_of(packs, packs.in);
+                          BY_INDEX(most_of(packs.in, packs.out),
+                                   LAUNCH((max_pool_backward<T, N, I>), blocks_for(n), THREADS,
+                                          stream, pool, static_cast<const T *>(dy),
+                                          reinterpret_cast<const pack_places<N> *>(where),
+                                          static_cast<T *>(dx), (I)n))));
 }
 
 template <typename T, typename I> __global__ void mean_pool(pooling pool, const T *x, T *y, I n)

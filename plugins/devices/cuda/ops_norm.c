@@ -42,8 +42,8 @@ static dpb_status run_batch_moments(const struct program *p, const struct step *
                              state_of(p, &p->statistics, node->variance));
         return DPB_OK;
     }
-    cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, grid, step->t[AUX]->data,
-                       &by, state_of(p, &p->statistics, node->mean),
+    cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, grid,
+                       cuda_sum_room(p, step->t[AUX]), &by, state_of(p, &p->statistics, node->mean),
                        state_of(p, &p->statistics, node->variance));
     return DPB_OK;
 }
@@ -122,8 +122,8 @@ static dpb_status run_norm_sums(const struct program *p, const struct step *step
     }
     gradient.dz = step->t[TO] ? step->t[TO]->data : NULL;
     cuda_norm_sums(p->device->stream, p->type, &gradient, &by, cuda_grid(p, node->shape),
-                   step->t[FIFTH]->data, sums_of(p, node), cuda_gradient(p, node->weight),
-                   cuda_gradient(p, node->bias));
+                   cuda_sum_room(p, step->t[FIFTH]), sums_of(p, node),
+                   cuda_gradient(p, node->weight), cuda_gradient(p, node->bias));
     return DPB_OK;
 }
 

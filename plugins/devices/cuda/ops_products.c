@@ -40,7 +40,7 @@ static dpb_status run_bias_gradient(const struct program *p, const struct step *
 {
     const struct dpb_node *node = step->node;
     cuda_column_sums(p->device->stream, p->type, step->t[FROM]->data, cuda_grid(p, node->shape),
-                     step->t[AUX]->data, cuda_gradient(p, node->bias));
+                     cuda_sum_room(p, step->t[AUX]), cuda_gradient(p, node->bias));
     return DPB_OK;
 }
 

@@ -32,6 +32,7 @@ static dpb_status plan_mirrors(struct program *p, const struct dpb_device_memory
 {
     const struct dpb_graph *graph = p->graph;
     const size_t n = p->args.batch;
+    size_t channels = 0;
     const uint64_t gradients = p->args.training ? graph->n_elements : 0;
     void *weights = (void *)(uintptr_t)core->weights;
     p->takes_events = core->on_device && core->takes_events;
@@ -51,6 +52,10 @@ static dpb_status plan_mirrors(struct program *p, const struct dpb_device_memory
     DPB_TRY(cuda_tensor(p, n * sizeof(uint32_t), &p->numbers));
     DPB_TRY(cuda_tensor(p, sizeof(struct pass_words), &p->words));
     DPB_TRY(cuda_tensor(p, graph->n_nodes * sizeof(struct packing), &p->packings));
+    for (uint32_t i = 0; i < graph->n_nodes; i++)
+        channels = graph->nodes[i].shape.c > channels ? graph->nodes[i].shape.c : channels;
+    DPB_TRY(cuda_tensor(p, channels * sizeof(uint32_t), &p->tickets));
+    p->tickets->place.kept = true;
     p->samples->place.kept = p->labels->place.kept = p->words->place.kept = true;
     p->packings->place.kept = p->numbers->place.kept = true;
     return DPB_OK;
@@ -258,6 +263,9 @@ static dpb_status bind_program(struct program *p)
     for (struct tensor *tensor = p->tensors; tensor; tensor = tensor->next)
         bind_tensor(p, tensor);
     bind_tensor(p, &p->scratch);
+    DPB_TRY(cuda_check(
+        p, NULL, "cudaMemsetAsync",
+        cudaMemsetAsync(p->tickets->data, 0, p->tickets->place.bytes, p->device->stream)));
     DPB_TRY(cuda_tune(p));
     cuda_fused_settle(p);
     struct mirror *mirrors[] = {&p->weights, &p->gradients, &p->state, &p->statistics};
