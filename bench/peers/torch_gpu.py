@@ -6,8 +6,9 @@ that lies in the GPU's memory.
 
     eager      operation by operation
     graphed    the same, the whole step (forward, backward, update) captured as one CUDA graph
-    compiled   torch.compile with mode max-autotune; on a GPU the whole step as one CUDA graph, which
-               takes the place of those that this mode would make of forward and backward
+    default    torch.compile in its default mode; on a GPU the whole step as one CUDA graph
+    compiled   the same with mode max-autotune; the graph takes the place of those that this mode
+               would make of forward and backward
 
 For each line on stdin it trains for SECONDS and prints a document: {"samples_per_s": ..., "step_s": ...,
 "parameters": ..., "versions": {...}, ...}. Compiling and capturing come before the first and are not
@@ -23,6 +24,7 @@ import training
 
 WARM_UP = 10   # steps of each turn, on a GPU
 MAX_STEPS = 100000
+MODES = {"default": "default", "compiled": "max-autotune-no-cudagraphs"}  # of torch.compile, by way
 
 
 def captured(step):
@@ -74,8 +76,8 @@ def made(name, batch, precision, way, device):
     """The model, and its step."""
     model = training.network(name, device)
     forward = model
-    if way == "compiled":
-        forward = torch.compile(model, mode="max-autotune-no-cudagraphs")
+    if way in MODES:
+        forward = torch.compile(model, mode=MODES[way])
     images, labels = training.random_batch(name, batch, device)
     step = training.training_step(forward, model, images, labels, precision)
     if device == "cuda" and way != "eager":

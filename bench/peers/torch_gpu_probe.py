@@ -1,6 +1,6 @@
 """What torch_gpu.py lacks in this Python on this machine: exit 1 with a line that says it.
 
-    torch_gpu_probe.py eager|graphed|compiled
+    torch_gpu_probe.py eager|graphed|default|compiled
 """
 
 import os
@@ -19,7 +19,7 @@ def missing(way):
         return f"{sys.executable}: PyTorch {torch.__version__} was built without CUDA"
     if not torch.cuda.is_available():
         return f"{sys.executable}: PyTorch {torch.__version__} finds no GPU that it can use"
-    if way != "compiled":
+    if way in ("eager", "graphed"):
         return None
     try:
         import triton  # noqa: F401

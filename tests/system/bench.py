@@ -322,6 +322,18 @@ class Driver(Sandbox):
         self.assertEqual(code, 0, text)
         self.assertRegex(text, r"x +missing: b: no b\n")
 
+    def test_warnings_that_a_row_shows(self):
+        """Each once, and only those that its program tells of; what tells of none needs no warnings."""
+        said = json.dumps({"a": [{"rate": 2}], "v": {}, "warnings": [
+            {"code": "without", "text": "no library"}, {"code": "other", "text": "nothing"}]})
+        code, text, document = self.bench(
+            f"Row('x', 'x/s', program('a', text={said!r}, tells=('without',)), program('b', 1)),"
+            f"Row('y', 'x/s', program('c', text={said!r}), program('d', 1))")
+        self.assertEqual(code, 0, text)
+        self.assertEqual([row["notes"] for row in document["rows"]], [["a: no library"], []])
+        self.assertEqual(text.count("not as asked for: a: no library\n"), 1)
+        self.assertNotIn("nothing", text)
+
     def test_broken(self):
         """Each kind of it is a row with its reason; the others run; exit 1."""
         code, text, document = self.bench(
@@ -382,14 +394,15 @@ class Parts(unittest.TestCase):
                 self.assertIn(f"{name[:-3]}: ", done.stdout)
 
     def test_important_rows_of_the_gpu_come_first(self):
-        """Those that need no compiler before those that may take all the time that is left."""
+        """ResNet-50 compiled; then those that need no compiler before those that may take all the time."""
         done = subprocess.run(["bench/bench", "--list", "--build", "/nowhere", "gpu"],
                               capture_output=True, text=True, timeout=60, check=False)
         names = [line.removeprefix("gpu: ").split(": dpbench")[0].split(": the GPU's")[0]
                  for line in done.stdout.splitlines()]
         eager = [f"ResNet-50, batch {batch}, bf16 / eager as a graph" for batch in (256, 32, 64)]
         compiled = [f"ResNet-50, batch {batch}, bf16 / compiled" for batch in (256, 32, 64)]
-        self.assertEqual(names[:7], eager + ["ResNet-50, batch 64, bf16: GPU at work"] + compiled)
+        self.assertEqual(names[:8], [compiled[0] + ", default mode", compiled[0]] + eager +
+                         ["ResNet-50, batch 64, bf16: GPU at work"] + compiled[1:])
         self.assertEqual(len(names), len(set(names)))
 
 
