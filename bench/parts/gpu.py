@@ -20,9 +20,9 @@ NETWORKS = [
     ("ResNet-50", "resnet50", 128, "fp32", 1.1),
 ]
 BUSY = 99  # percent of a step, at batch 64
-# What a step of ResNet-50 in bf16 reads and writes of memory for an image: each activation once for each
-# op that cannot be fused with the one before it, forward and backward.
-BYTES_AN_IMAGE = 350e6
+# What a step of ResNet-50 in bf16 reads and writes of memory for an image, as `dpbench check` counts it:
+# docs/devices-cuda.md.
+BYTES_AN_IMAGE = 342.6e6
 
 
 def ours(context, model, batch, precision, *more, place="device", name="dpbench"):

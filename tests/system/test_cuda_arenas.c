@@ -162,7 +162,7 @@ TEST(test_bytes_moved)
     static const struct {
         const char *fusion;
         double least, most;
-    } bounds[] = {{"off", 395, 398}, {"auto", 363, 366}};
+    } bounds[] = {{"off", 374, 377}, {"auto", 341, 344}};
     use_stand_in(true);
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         char settings[256];

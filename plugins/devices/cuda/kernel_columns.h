@@ -16,9 +16,9 @@
 #include "kernel.h"
 
 enum { CHUNK = 32, BLOCKS = 2048 /* about as many as fill a GPU */ };
-/* Of a sum: about as many as a GPU has under way at once. One block reads the slabs of all others
- * with its columns. */
-enum { SUM_BLOCKS = 512 };
+/* Of a sum: about as many as a GPU has under way at once, which are Terms::blocks on each of its
+ * multiprocessors. One block reads the slabs of all others with its columns. */
+enum { MULTIPROCESSORS = 128, MOST_SUM_BLOCKS = 4 * MULTIPROCESSORS };
 /* Of a slab, with those of other channels between: a thread counts them in 32 bits. */
 static const index_t MOST_PACKS = (index_t)1 << 31;
 /* Columns of a block at most: of packs they fill a line of the cache, of elements a warp. */
@@ -144,6 +144,16 @@ template <typename T, int N, int ROWS> struct row_packs {
         for (int r = 0; r < ROWS; r++)
             row[r] = load_pack<T, N>(from, rows.first + rows.place[r]);
     }
+    /* As cuda_sum adds two parts. */
+    __device__ void add(const row_packs &more)
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS; r++) {
+            UNROLLED
+            for (int i = 0; i < N; i++)
+                row[r].at[i] = from_fp32<T>(to_fp32(row[r].at[i]) + to_fp32(more.row[r].at[i]));
+        }
+    }
 };
 
 /* Which elements of a group of rows count: a bit each, in one register. */
@@ -192,12 +202,12 @@ struct lines {
 template <int S, typename Values>
 static __device__ inline void add_lines(Values &values, const lines &by)
 {
-    for (uint32_t half = by.n / 2; half > 0; half /= 2) {
+    for (uint32_t n = by.n / 2; n > 0; n /= 2) {
         __syncthreads();
-        if (by.line < half) {
+        if (by.line < n) {
             UNROLLED
             for (int s = 0; s < S; s++)
-                values[s][by.at] += values[s][by.at + half * by.wide];
+                values[s][by.at] += values[s][by.at + n * by.wide];
         }
     }
 }
@@ -263,10 +273,10 @@ static __device__ inline void finish_columns(const Finish &finish,
         finish(channel, sums[0][thread], sums[1][thread]);
 }
 
-/* Terms::add adds the two terms of each element of a group of rows; Finish::operator()(channel, a,
- * b) takes a channel's sums. */
+/* Terms::add adds the two terms of each element of a group of Terms::at_once rows;
+ * Finish::operator()(channel, a, b) takes a channel's sums. */
 template <typename T, int N, typename Walk, typename Terms, typename Finish>
-KERNEL_OF(4)
+KERNEL_OF(Terms::blocks)
 void sum_slabs(Terms terms, Finish finish, table by, sum_room room)
 {
     constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS_IN_FP32 = CHUNK * CHANNELS / N;
@@ -290,8 +300,8 @@ void sum_slabs(Terms terms, Finish finish, table by, sum_room room)
         while (at.left > 0) {
             pair_sums<CHANNELS> chunk = {&origins[0][threadIdx.x], {}, {}};
             ROLLED
-            for (int k = 0; k < ROWS_IN_FP32 && at.left > 0; k += SUMMED_ROWS)
-                terms.add(row_group<SUMMED_ROWS>(at, *begin), &chunk);
+            for (int k = 0; k < ROWS_IN_FP32 && at.left > 0; k += Terms::at_once)
+                terms.add(row_group<Terms::at_once>(at, *begin), &chunk);
             UNROLLED
             for (int i = 0; i < CHANNELS; i++) {
                 sums[i][thread] += chunk.a[i];
@@ -332,7 +342,8 @@ template <typename T, int N, typename Terms, typename Finish>
 static void sum_columns(cudaStream_t stream, const Terms &terms, const Finish &finish,
                         const grid &shape, const sum_room &room)
 {
-    const table by = table_of(shape, N, SUM_BLOCKS);
+    static_assert(Terms::blocks * MULTIPROCESSORS <= MOST_SUM_BLOCKS, "what partial has room for");
+    const table by = table_of(shape, N, Terms::blocks * MULTIPROCESSORS);
     BY_WALK(shape.planes, LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms, Finish>), slab_blocks(by),
                                         slab_threads(by), stream, terms, finish, by, room));
 }

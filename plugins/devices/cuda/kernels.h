@@ -179,7 +179,8 @@ void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
 /* The gradient that enters a batch-norm: dz = y <= 0 ? 0 : dy; y NULL: dz = dy. */
 struct norm_gradient {
     const void *dy, *y, *x;
-    void *dz; /* NULL: not written; may be dy */
+    const void *more; /* of cuda_norm_sums: to be added to dy, as cuda_sum does; NULL: nothing */
+    void *dz;         /* NULL: not written; may be dy or more */
 };
 /* sums = {sum of dz, sum of dz * x^}: 2 c floats; the gradients by gamma (NULL: none) and beta. */
 void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,

@@ -6,13 +6,14 @@
 size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid)
 {
     uint32_t slabs = 0;
-    BY_TYPE(type, BY_PACK(run_length(*grid), slabs = table_of(*grid, N, SUM_BLOCKS).slabs));
+    BY_TYPE(type, BY_PACK(run_length(*grid), slabs = table_of(*grid, N, MOST_SUM_BLOCKS).slabs));
     return (size_t)slabs * 2 * grid->c * sizeof(double);
 }
 
 /* ----------------------------------------------------------------------------------- plain sums */
 
 template <typename T, int N> struct plain_terms {
+    static constexpr int blocks = 4, at_once = SUMMED_ROWS;
     const T *x;
     __device__ float origin(uint32_t) const
     {
@@ -53,6 +54,7 @@ void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, s
 /* Of deviations from the first pixel's values, so that squares of small deviations from a large
  * mean are not lost. */
 template <typename T, int N> struct moment_terms {
+    static constexpr int blocks = 4, at_once = SUMMED_ROWS;
     const T *x;
     index_t stride; /* of channels */
     __device__ float origin(uint32_t channel) const
@@ -224,6 +226,7 @@ void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
 
 /* Of dz, and of dz times the deviation from the mean, which norm_finish normalises. */
 template <typename T, int N> struct norm_terms {
+    static constexpr int blocks = 4, at_once = SUMMED_ROWS;
     const T *dy, *y, *x;
     T *dz; /* may be dy */
     const float *mean;
@@ -235,7 +238,13 @@ template <typename T, int N> struct norm_terms {
     __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
     {
         const row_mask<T, N, ROWS> mask(y, rows);
-        const row_packs<T, N, ROWS> gradient(dy, rows);
+        add_masked(rows, mask, row_packs<T, N, ROWS>(dy, rows), sums);
+    }
+    template <int ROWS, int CHANNELS>
+    __device__ void add_masked(const row_group<ROWS> &rows, const row_mask<T, N, ROWS> &mask,
+                               const row_packs<T, N, ROWS> &gradient,
+                               pair_sums<CHANNELS> *sums) const
+    {
         UNROLLED
         for (int r = 0; r < ROWS && dz; r++)
             rows.store(dz, r, mask.of(gradient.row[r], r));
@@ -250,6 +259,20 @@ template <typename T, int N> struct norm_terms {
                 sums->b[i % CHANNELS] += value * (to_fp32(in.row[r].at[i]) - origin);
             }
         }
+    }
+};
+
+/* The same of a gradient in two parts. */
+template <typename T, int N> struct joined_terms : norm_terms<T, N> {
+    static constexpr int blocks = 3, at_once = SUMMED_ROWS / 2; /* of two tensors at once */
+    const T *more;
+    template <int ROWS, int CHANNELS>
+    __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
+    {
+        const row_mask<T, N, ROWS> mask(this->y, rows);
+        row_packs<T, N, ROWS> gradient(this->dy, rows);
+        gradient.add(row_packs<T, N, ROWS>(more, rows));
+        this->add_masked(rows, mask, gradient, sums);
     }
 };
 
@@ -280,7 +303,10 @@ void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_
                                                     static_cast<const T *>(gradient->y),
                                                     static_cast<const T *>(gradient->x),
                                                     static_cast<T *>(gradient->dz), norm->mean};
-                    sum_columns<T, N>(stream, terms, finish, grid, room)));
+                    const T *more = static_cast<const T *>(gradient->more);
+                    const joined_terms<T, N> joined = {terms, more};
+                    if (more) sum_columns<T, N>(stream, joined, finish, grid, room);
+                    else sum_columns<T, N>(stream, terms, finish, grid, room)));
 }
 
 __global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, norm_finish finish)

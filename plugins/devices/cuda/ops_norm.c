@@ -121,6 +121,9 @@ static dpb_status run_norm_sums(const struct program *p, const struct step *step
         return DPB_OK;
     }
     gradient.dz = step->t[TO] ? step->t[TO]->data : NULL;
+    const struct dpb_group *end = cuda_plan(p, cuda_result(p, node))->group;
+    if (cuda_joins_in_sums(end))
+        gradient.more = end->parts[1].tensor->data;
     cuda_norm_sums(p->device->stream, p->type, &gradient, &by, cuda_grid(p, node->shape),
                    cuda_sum_room(p, step->t[FIFTH]), sums_of(p, node),
                    cuda_gradient(p, node->weight), cuda_gradient(p, node->bias));
@@ -143,17 +146,20 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
 {
     const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation;
     const struct tensor *y = end == node ? NULL : cuda_plan(p, end)->activation;
-    const struct tensor *dy = cuda_plan(p, end)->gradient;
+    const struct dpb_group *group = cuda_plan(p, end)->group;
+    const bool joins = cuda_joins_in_sums(group);
+    const struct tensor *dy = joins ? group->parts[0].tensor : cuda_plan(p, end)->gradient;
     struct node_plan *plan = cuda_plan(p, node);
     struct tensor *partial, *dx, *dz = NULL;
     p->node = node;
-    if (cuda_plan(p, end)->group->residual) {
+    if (group->residual) {
         DPB_TRY(cuda_over_gradient(p, end, &dz));
         plan->gradient = dz;
     }
     DPB_TRY(partials(p, node, &partial));
     DPB_TRY(
         cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums, TENSORS(x, dz, dy, y, partial)));
+    cuda_use(p, joins ? group->parts[1].tensor : NULL);
     cuda_use(p, plan->workspace);
     cuda_use(p, plan->sums[FUSED_DATA]);
     cuda_use_core(p, node->weight);

@@ -157,6 +157,8 @@ dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node)
     const uint32_t n = plan->group->n_parts;
     if (n == 0) /* the input, whose gradient nobody needs, and the loss */
         return DPB_OK;
+    if (cuda_joins_in_sums(plan->group))
+        return DPB_OK;
     if (n == 1) {
         plan->gradient = parts[0].tensor;
         return DPB_OK;
@@ -181,9 +183,10 @@ dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
 {
     const struct node_plan *plan = cuda_plan(p, node);
     const struct dpb_part *own = dpb_group_own_part(plan->group);
-    if (p->args.inspect || !own || own->tensor != plan->gradient)
+    const bool whole = own && own->tensor == plan->gradient;
+    if (p->args.inspect || !own || !(whole || cuda_joins_in_sums(plan->group)))
         return cuda_activation_like(p, node->shape, tensor);
-    *tensor = plan->gradient;
+    *tensor = own->tensor;
     return DPB_OK;
 }
 

@@ -36,10 +36,16 @@ dpb_status cuda_input_gradient(struct program *p, const struct dpb_node *node, u
 /* For ops whose part is bytes that are there already: they will not be written by others. */
 void cuda_share_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
                                struct tensor *part);
-/* Adds up what the consumers of a node gave: sets p->nodes[].gradient. */
+/* The two parts of the gradient of a group that ends on an addition and a ReLU: the sums of its
+ * batch-norm, which write the gradient that the shortcut shares, add them up. */
+static inline bool cuda_joins_in_sums(const struct dpb_group *group)
+{
+    return group->residual && group->n_parts == 2;
+}
+/* Adds up what the consumers of a node gave: sets p->nodes[].gradient; NULL where the sums do. */
 dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node);
-/* A place for what is made of a node's complete gradient: that itself where it may be written
- * over. */
+/* A place for what is made of a node's complete gradient: that itself, or the part of it, that may
+ * be written over. */
 dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
                               struct tensor **tensor);
 
