@@ -23,10 +23,10 @@ static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
     return state + element * dpb_dtype_size(optimizer->args.weight_type);
 }
 
-static void *host_state(struct dpb_optimizer *optimizer, uint64_t element)
+static void *find_state(struct dpb_optimizer *optimizer, uint64_t element)
 {
     (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
-    return optimizer->args.device ? NULL : state_of(optimizer, element);
+    return state_of(optimizer, element);
 }
 
 /* ---- seals --------------------------------------------------------------------------------- */
@@ -289,4 +289,4 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
 }
 
 const struct dpb_optimizer_ops dpb_optimizers = {
-    .update = update, .state = host_state, .capture = capture, .replay = replay};
+    .update = update, .state = find_state, .capture = capture, .replay = replay};

@@ -35,7 +35,8 @@ static bool continues(const struct dpb_settings *settings)
 
 /* ---- what the strategy names --------------------------------------------------------------- */
 
-static const char *mistake_of(const struct dpb_saved_array *array)
+static const char *mistake_of(const struct dpb_exchange *exchange,
+                              const struct dpb_saved_array *array)
 {
     if (array->type != DPB_FP32 && array->type != DPB_FP64)
         return "its type is neither fp32 nor fp64";
@@ -43,6 +44,9 @@ static const char *mistake_of(const struct dpb_saved_array *array)
         return "it has no elements, or more than 2^32";
     if (!array->memory && (!array->common || dpb_world.rank == 0))
         return "this rank has none, which goes for common arrays on other ranks than 0 alone";
+    if (exchange->memory.on_device && array->n_elements * dpb_dtype_size(array->type) >
+                                          dpb_arena_bytes(exchange, exchange->layout.weight_type))
+        return "it is larger than the weights, and the arenas lie in a device's memory";
     return NULL;
 }
 
@@ -56,7 +60,6 @@ static dpb_status list_arrays(struct dpb_exchange *exchange, struct dpb_saved *s
         return dpb_fail(DPB_FAILED, "comm '%s' names %u arrays of state; at most %u are saved",
                         comm_of(exchange->experiment), saved->n, most);
     if (exchange->is_late) { /* the published weights have a gradient more */
-        saved->on_device[saved->n] = exchange->memory.on_device;
         saved->arrays[saved->n++] =
             (struct dpb_saved_array){.name = "weights_before",
                                      .type = exchange->layout.weight_type,
@@ -66,7 +69,7 @@ static dpb_status list_arrays(struct dpb_exchange *exchange, struct dpb_saved *s
     }
     for (uint32_t i = 0; i < saved->n; i++) {
         const struct dpb_saved_array *array = &saved->arrays[i];
-        const char *mistake = mistake_of(array);
+        const char *mistake = mistake_of(exchange, array);
         if (!dpb_plugin_name_valid(array->name))
             mistake = "its name should match [a-z0-9_]+";
         if (mistake)
@@ -149,7 +152,7 @@ dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensor
             tensor->memory = rank == 0 ? tensor->memory : NULL;
             tensor->fetch = fetch;
             tensor->context = source;
-            if (rank == 0 && saved.on_device[i]) {
+            if (rank == 0 && exchange->memory.on_device) {
                 source->memory = &exchange->memory;
                 source->next = tensor->memory;
                 tensor->memory = NULL;
@@ -176,10 +179,11 @@ dpb_status dpb_saved_give(struct dpb_exchange *exchange)
     for (uint32_t i = 0; i < saved.n; i++) {
         const struct dpb_saved_array *array = &saved.arrays[i];
         const uint64_t bytes = array->n_elements * dpb_dtype_size(array->type);
-        const void *content = array->memory;
-        if (saved.on_device[i] && !array->common)
-            DPB_TRY(dpb_arena_look(exchange, array->memory, bytes, &content));
-        for (uint64_t at = 0, n; at < bytes && !array->common; at += n) {
+        const void *content;
+        if (array->common)
+            continue;
+        DPB_TRY(dpb_arena_look(exchange, array->memory, bytes, &content));
+        for (uint64_t at = 0, n; at < bytes; at += n) {
             n = bytes - at < DPB_SAFETENSORS_PIECE ? bytes - at : DPB_SAFETENSORS_PIECE;
             DPB_TRY(dpb_store_give(key, (const char *)content + at, n, 0));
         }
@@ -291,13 +295,13 @@ dpb_status dpb_saved_check(const struct dpb_experiment *x)
     return lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
 }
 
-static dpb_status read_to_device(struct dpb_exchange *exchange, const struct dpb_safetensors *file,
-                                 const struct dpb_saved_array *array, struct dpb_safetensor tensor)
+static dpb_status read_array(struct dpb_exchange *exchange, const struct dpb_safetensors *file,
+                             struct dpb_safetensor tensor)
 {
-    DPB_TRY(dpb_arena_edit(exchange, array->memory, &tensor.memory));
+    void *memory = tensor.memory;
+    DPB_TRY(dpb_arena_edit(exchange, memory, &tensor.memory));
     DPB_TRY(dpb_safetensors_read(file, &tensor));
-    return dpb_arena_commit(exchange, array->memory,
-                            array->n_elements * dpb_dtype_size(array->type));
+    return dpb_arena_commit(exchange, memory, tensor.dims[0] * dpb_dtype_size(tensor.type));
 }
 
 static dpb_status read_arrays(struct dpb_exchange *exchange, const struct dpb_safetensors *file,
@@ -313,8 +317,7 @@ static dpb_status read_arrays(struct dpb_exchange *exchange, const struct dpb_sa
         if (!dpb_safetensors_has(file, name) && missing->n++ == 0)
             snprintf(missing->first, sizeof missing->first, "%s", name);
         else if (dpb_safetensors_fits(file, &tensor) && array->memory) /* else told as lost */
-            DPB_TRY(saved->on_device[i] ? read_to_device(exchange, file, array, tensor)
-                                        : dpb_safetensors_read(file, &tensor));
+            DPB_TRY(read_array(exchange, file, tensor));
     }
     return DPB_OK;
 }

@@ -41,14 +41,14 @@ static uint32_t neighbour_of(uint32_t place, uint32_t n)
 
 static uint32_t ring_partner(const struct averaging *self, uint64_t round)
 {
-    const uint32_t n = self->base.args.n_workers, turn = (uint32_t)(round % n);
-    return (neighbour_of((self->base.args.rank + turn) % n, n) + n - turn) % n;
+    const uint32_t n = self->comm.base.args.n_workers, turn = (uint32_t)(round % n);
+    return (neighbour_of((self->comm.base.args.rank + turn) % n, n) + n - turn) % n;
 }
 
 /* Fisher and Yates. */
 static uint32_t random_partner(const struct averaging *self, uint64_t round)
 {
-    const uint32_t n = self->base.args.n_workers;
+    const uint32_t n = self->comm.base.args.n_workers;
     uint32_t at[STRATEGY_WORKERS] = {0}, place = 0;
     for (uint32_t i = 0; i < n; i++)
         at[i] = i;
@@ -59,7 +59,7 @@ static uint32_t random_partner(const struct averaging *self, uint64_t round)
         at[j] = at[i - 1];
         at[i - 1] = moved;
     }
-    while (at[place] != self->base.args.rank)
+    while (at[place] != self->comm.base.args.rank)
         place++;
     return at[neighbour_of(place, n)];
 }
@@ -87,8 +87,7 @@ static void gossip_memory(const void *options, const struct dpb_comm_args *args,
                           struct dpb_comm_memory *memory)
 {
     const struct averaging_rule rule = rule_of(options);
-    (void)bucket_elements;
-    averaging_memory(&rule, args, layout, memory);
+    averaging_memory(&rule, args, layout, bucket_elements, memory);
 }
 
 static const struct dpb_comm_ops gossip_ops = {

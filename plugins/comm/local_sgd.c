@@ -43,8 +43,7 @@ static void local_sgd_memory(const void *options, const struct dpb_comm_args *ar
                              struct dpb_comm_memory *memory)
 {
     const struct averaging_rule rule = rule_of(options);
-    (void)bucket_elements;
-    averaging_memory(&rule, args, layout, memory);
+    averaging_memory(&rule, args, layout, bucket_elements, memory);
 }
 
 static const struct dpb_comm_ops local_sgd_ops = {

@@ -56,8 +56,7 @@ static void sma_memory(const void *options, const struct dpb_comm_args *args,
                        struct dpb_comm_memory *memory)
 {
     const struct averaging_rule rule = rule_of(options, args->n_workers);
-    (void)bucket_elements;
-    averaging_memory(&rule, args, layout, memory);
+    averaging_memory(&rule, args, layout, bucket_elements, memory);
 }
 
 static const struct dpb_comm_ops sma_ops = {

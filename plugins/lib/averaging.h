@@ -1,5 +1,5 @@
 /*
- * averaging.h - what strategies over shared memory have in common whose workers train replicas of
+ * averaging.h - what strategies on one machine have in common whose workers train replicas of
  * their own and draw them together every `period` steps: local_sgd, gossip, easgd, sma.
  *
  * Every worker updates its weights by its own gradients in each step, bucket by bucket as they
@@ -12,6 +12,11 @@
  * Of every bucket the p-th member of the group averages (or adds to z) the p-th slice (slices.h).
  * The model is z; or, for means, the mean of all weights.
  *
+ * All work is given to queues (device_strategy.h), on the host and on devices. On the host a member
+ * works on its slice where the slice lies, piece by piece. On a device it copies the slice from
+ * every other member into its own memory, works there, and copies the result to where it belongs:
+ * of another device's memory only `copy` is asked.
+ *
  * Fences: 1. weights and c are read when their rank has updated the bucket (PUSHED). 2. Weights, c
  * and z are used again when all slices are written (REDUCED). 3. No worker begins a step before all
  * have updated their last bucket of the step before: the contract's `lead` is 0, so that a run
@@ -23,7 +28,7 @@
 
 #include <stddef.h>
 
-#include "lib/strategy.h"
+#include "lib/device_strategy.h"
 
 struct averaging;
 
@@ -55,12 +60,14 @@ struct averaging_rule {
 };
 
 struct averaging {
-    struct strategy base;
+    struct device_strategy comm; /* first */
     struct averaging_rule rule;
-    uint64_t seed;        /* for `partner` */
-    uint64_t own_at;      /* in each rank's scratch: c, or a copy of the optimizer's state */
+    uint64_t seed; /* for `partner` */
+    /* Bytes into an inbox. Each rank's begins with c, or with a copy of the optimizer's state. */
     uint64_t model_at;    /* in rank 0's: z or the published mean */
     uint64_t velocity_at; /* in rank 0's: d */
+    uint64_t staging_at;  /* in the own one, on a device: copies of slices */
+    uint64_t meeting_at;  /* bytes into each rank's scratch */
     double steps;         /* since `load`, with the one under way */
     double rate;          /* of the step under way; 0 before the first */
     uint32_t published;   /* means that were published */
@@ -69,6 +76,8 @@ struct averaging {
     bool restarts; /* in this step */
 };
 
+/* The hook `needs`. */
+dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs);
 /* `open` of a zeroed struct averaging with this rule. */
 dpb_status averaging_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                           const struct averaging_rule *rule, void **comm);
@@ -77,7 +86,8 @@ dpb_status averaging_open(const struct dpb_host *host, const struct dpb_comm_arg
 dpb_status averaging_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
 /* The hook `memory`. */
 void averaging_memory(const struct averaging_rule *rule, const struct dpb_comm_args *args,
-                      const struct dpb_layout *layout, struct dpb_comm_memory *memory);
+                      const struct dpb_layout *layout, uint64_t bucket_elements,
+                      struct dpb_comm_memory *memory);
 
 dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas);
 dpb_status averaging_load(void *comm);
@@ -87,10 +97,10 @@ dpb_status averaging_books(void *comm, struct dpb_books *books);
 dpb_status averaging_state(void *comm, struct dpb_saved *saved);
 
 /* All hooks but open and memory. */
-#define AVERAGING_HOOKS                                                               \
-    .plan = averaging_plan, .bind = averaging_bind, .load = averaging_load,           \
-    .begin = averaging_begin, .ready = strategy_ready, .progress = strategy_progress, \
-    .end = strategy_end, .publish = averaging_publish, .books = averaging_books,      \
-    .state = averaging_state, .close = strategy_close
+#define AVERAGING_HOOKS                                                                      \
+    .needs = averaging_needs, .plan = averaging_plan, .bind = averaging_bind,                \
+    .load = averaging_load, .begin = averaging_begin, .ready = strategy_ready,               \
+    .progress = device_strategy_progress, .end = strategy_end, .publish = averaging_publish, \
+    .books = averaging_books, .state = averaging_state, .close = device_strategy_close
 
 #endif

@@ -214,16 +214,12 @@ dpb_status coded_state(void *comm, struct dpb_saved *saved)
     if (!coded)
         return DPB_OK;
     saved->arrays[saved->n++] = (struct dpb_saved_array){"steps", DPB_FP64, true, 1, &coded->steps};
-    if (!coded->dropped) { /* what was dropped is for the books alone */
-        saved->on_device[saved->n] = coded->place;
+    if (!coded->dropped) /* what was dropped is for the books alone */
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "residual", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->residual};
-    }
-    if (coded->velocity) {
-        saved->on_device[saved->n] = coded->place;
+    if (coded->velocity)
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "velocity", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->velocity};
-    }
     if (coded->state)
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "codec", DPB_FP32, true, state_elements(strategy), coded->state};

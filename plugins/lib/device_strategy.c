@@ -91,16 +91,18 @@ void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout 
     want->inbox_bytes = inbox;
 }
 
-/* For the result: by which way this worker copies to and from the others that own something. */
-static void report_ways(const struct device_strategy *comm)
+void device_report_ways(const struct device_strategy *comm)
 {
     const struct dpb_host *host = comm->base.host;
     const struct dpb_comm_args *args = &comm->base.args;
     const struct dpb_arenas *arenas = &comm->base.arenas;
     uint32_t n_staged = 0, n_owners = 0;
+    if (comm->in_place)
+        return;
     for (uint32_t rank = 0; rank < args->n_workers; rank++) {
         if (rank == args->rank ||
-            largest_share(&comm->scheme, args, rank, &arenas->layout, arenas->bucket_elements) == 0)
+            (comm->scheme.share && largest_share(&comm->scheme, args, rank, &arenas->layout,
+                                                 arenas->bucket_elements) == 0))
             continue;
         n_owners++;
         n_staged += !arenas->direct[rank];
@@ -136,8 +138,7 @@ dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_a
     DPB_TRY(strategy_bind(&comm->base, arenas, stages + first, n_stages - first));
     comm->base.pipeline.flights = flights + first;
     comm->base.pipeline.flight_ops = &device_flight_ops;
-    if (!comm->in_place)
-        report_ways(comm);
+    device_report_ways(comm);
     return DPB_OK;
 }
 

@@ -120,6 +120,9 @@ dpb_status device_flight_open(struct device_strategy *comm, uint32_t flight,
                               struct device_lane *lane, enum signal_kind raises);
 /* Closes lanes and flights, also those that never were opened. */
 void device_flights_close(struct device_strategy *comm);
+/* For the result, where the device is not the host: by which way this worker copies to and from the
+ * others that own something; without a scheme all do. */
+void device_report_ways(const struct device_strategy *comm);
 /* Whether all that was begun has landed. */
 bool device_all_landed(const struct device_strategy *comm);
 /* The event behind the bucket's work: its lane has been given all of it (device_begun). */

@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "base/update.h"
+#include "base/vec.h"
 
 enum { MAX_QUEUES = 8, MAX_SOURCES = 8, MOST_AT_ONCE = 4 };
 
-enum kind { COPY, CLEAR, SUM, UPDATE, RECORD, AWAIT };
+enum kind { COPY, CLEAR, SUM, AXPBY, UPDATE, RECORD, AWAIT };
 
 struct native {
     struct lazy_device *device;
@@ -22,7 +23,9 @@ struct work {
     const void *sources[MAX_SOURCES];
     uint32_t k;
     uint64_t n; /* bytes of COPY and CLEAR, else elements */
-    double rate;
+    dpb_dtype type;
+    double a, b; /* of AXPBY */
+    struct dpb_update update;
     struct native *event;
     uint64_t count; /* of the event's records */
 };
@@ -44,19 +47,17 @@ struct lazy_device {
 
 static void compute(const struct work *work)
 {
-    float *dst = work->dst;
+    void *dst = work->dst;
     if (work->kind == COPY)
         memcpy(dst, work->sources[0], work->n);
     if (work->kind == CLEAR)
         memset(dst, 0, work->n);
-    for (uint64_t i = 0; work->kind == UPDATE && i < work->n; i++)
-        dst[i] -= (float)work->rate * ((const float *)work->sources[0])[i];
-    for (uint64_t i = 0; work->kind == SUM && i < work->n; i++) {
-        float sum = 0.0f;
-        for (uint32_t s = 0; s < work->k; s++)
-            sum += ((const float *)work->sources[s])[i];
-        dst[i] = sum;
-    }
+    if (work->kind == SUM)
+        dpb_vec.sum(work->type, &dst, 1, work->sources, work->k, work->n);
+    if (work->kind == AXPBY)
+        dpb_vec.axpby(work->type, work->a, work->sources[0], work->b, dst, work->n);
+    if (work->kind == UPDATE)
+        dpb_update_apply(&work->update);
 }
 
 /* Does the first of a queue if it may be done now. */
@@ -156,22 +157,24 @@ static dpb_status clear(struct dpb_queue *queue, void *dst, uint64_t bytes)
 static dpb_status sum(struct dpb_queue *queue, dpb_dtype type, void *dst,
                       const void *const *sources, uint32_t k, uint64_t n)
 {
-    struct work work = {.kind = SUM, .dst = dst, .k = k, .n = n};
-    if (type != DPB_FP32 || k > MAX_SOURCES)
+    struct work work = {.kind = SUM, .dst = dst, .k = k, .n = n, .type = type};
+    if (k > MAX_SOURCES)
         return DPB_UNSUPPORTED;
     memcpy(work.sources, sources, k * sizeof *sources);
     return give(queue, work);
 }
 
+static dpb_status axpby(struct dpb_queue *queue, dpb_dtype type, double a, const void *x, double b,
+                        void *y, uint64_t n)
+{
+    return give(queue,
+                (struct work){
+                    .kind = AXPBY, .dst = y, .sources = {x}, .n = n, .type = type, .a = a, .b = b});
+}
+
 static dpb_status update(struct dpb_queue *queue, const struct dpb_update *update_)
 {
-    if (update_->kind != DPB_UPDATE_PLAIN || update_->gradient_type != DPB_FP32)
-        return DPB_UNSUPPORTED;
-    return give(queue, (struct work){.kind = UPDATE,
-                                     .dst = update_->weights,
-                                     .sources = {update_->gradients},
-                                     .n = update_->n,
-                                     .rate = update_->rate * update_->scale});
+    return give(queue, (struct work){.kind = UPDATE, .update = *update_});
 }
 
 /* ---- queues -------------------------------------------------------------------------------- */
@@ -224,6 +227,7 @@ const struct dpb_queue_ops lazy_device_ops = {.runtime = "lazy",
                                               .copy = copy,
                                               .clear = clear,
                                               .sum = sum,
+                                              .axpby = axpby,
                                               .update = update};
 
 void *lazy_device_create(const struct dpb_host *host, unsigned seed)

@@ -4,7 +4,7 @@
  * among all that their events allow. So a fence that is missing shows.
  *
  * It has what such strategies need of queue.h between open and close: queues, events, copy, clear,
- * sum, update (PLAIN), of fp32. A device is used by one thread at a time.
+ * sum, axpby, update, of fp32 and fp64. A device is used by one thread at a time.
  */
 #ifndef DPB_TESTS_LIB_LAZY_DEVICE_H
 #define DPB_TESTS_LIB_LAZY_DEVICE_H

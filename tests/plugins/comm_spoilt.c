@@ -1,6 +1,6 @@
 /*
  * comm_spoilt.c - spoilt: a strategy of plugins/lib/averaging.h (comm.inner) with a mistake, which
- * a proof must find. The strategy is the real one; what the host's functions do for it is wrong
+ * a proof must find. The strategy is the real one; what queues and the optimizer do for it is wrong
  * from exchange `from` on.
  *
  *   lost         the last worker does not update bucket 0
@@ -25,6 +25,7 @@ static const char *const inner_names[] = {"local_sgd", "gossip", "easgd", "sma",
 struct options {
     struct averaging_options inner;
     int name, mistake;
+    bool on_host;
     int64_t from;
 };
 
@@ -33,8 +34,10 @@ struct options {
 static const struct dpb_option option_table[] = {
     {"inner", DPB_OPT_CHOICE, NULL, "local_sgd", 0, 0, inner_names, AT(name), "the strategy"},
     {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake), "what is wrong"},
+    {"on_host", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(on_host), "arenas, on any device"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "2", 1, 64, NULL, INNER(period), "the strategy's"},
+    {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(average_state), "the strategy's"},
     {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, INNER(center_momentum),
      "the strategy's"},
     {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, INNER(momentum_on_center),
@@ -76,55 +79,143 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
     return DPB_OK;
 }
 
-static void sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
-                uint32_t k, uint64_t n)
+/* The host's queues, which do work when it is given, for arenas on the host beside a device. */
+static dpb_status open_host(void *device, struct dpb_queue **queue)
 {
-    host->vec->sum(type, dst, n_dst, sources, wrong(LEFT_OUT) && k > 1 ? k - 1 : k, n);
+    (void)device;
+    *queue = NULL;
+    return DPB_OK;
 }
 
-static void copy(dpb_dtype type, void *dst, const void *src, uint64_t n)
+static void close_host(struct dpb_queue *queue)
+{
+    (void)queue;
+}
+
+static dpb_status drain_host(struct dpb_queue *queue)
+{
+    (void)queue;
+    return DPB_OK;
+}
+
+static dpb_status new_host_event(void *device, struct dpb_event **event)
+{
+    (void)device;
+    *event = host->event->create();
+    return *event ? DPB_OK : DPB_NO_MEMORY;
+}
+
+static dpb_status copy_on_host(struct dpb_queue *queue, void *dst, const void *src, uint64_t bytes)
+{
+    (void)queue;
+    memcpy(dst, src, bytes);
+    return DPB_OK;
+}
+
+static dpb_status clear_on_host(struct dpb_queue *queue, void *dst, uint64_t bytes)
+{
+    (void)queue;
+    memset(dst, 0, bytes);
+    return DPB_OK;
+}
+
+static dpb_status sum_on_host(struct dpb_queue *queue, dpb_dtype type, void *dst,
+                              const void *const *sources, uint32_t k, uint64_t n)
+{
+    (void)queue;
+    host->vec->sum(type, &dst, 1, sources, k, n);
+    return DPB_OK;
+}
+
+static dpb_status axpby_on_host(struct dpb_queue *queue, dpb_dtype type, double a, const void *x,
+                                double b, void *y, uint64_t n)
+{
+    (void)queue;
+    host->vec->axpby(type, a, x, b, y, n);
+    return DPB_OK;
+}
+
+static const struct dpb_queue_ops host_queues = {.runtime = "host",
+                                                 .open = open_host,
+                                                 .close = close_host,
+                                                 .drain = drain_host,
+                                                 .new_event = new_host_event,
+                                                 .copy = copy_on_host,
+                                                 .clear = clear_on_host,
+                                                 .sum = sum_on_host,
+                                                 .axpby = axpby_on_host};
+
+static const struct dpb_queue_ops *queues(void)
+{
+    return options.on_host ? &host_queues : args.device->ops;
+}
+
+static dpb_status sum(struct dpb_queue *queue, dpb_dtype type, void *dst,
+                      const void *const *sources, uint32_t k, uint64_t n)
+{
+    return queues()->sum(queue, type, dst, sources, wrong(LEFT_OUT) && k > 1 ? k - 1 : k, n);
+}
+
+static dpb_status copy(struct dpb_queue *queue, void *dst, const void *src, uint64_t bytes)
 {
     bool foreign = false;
     for (uint32_t rank = 0; arenas.peer_weights && rank < args.n_workers; rank++)
         foreign = foreign || (rank != args.rank && is_within(dst, arenas.peer_weights[rank]));
-    if (!(foreign && wrong(ONE_SIDED)))
-        host->vec->copy(type, dst, src, n);
+    return foreign && wrong(ONE_SIDED) ? DPB_OK : queues()->copy(queue, dst, src, bytes);
 }
 
-static void axpby(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n)
+static dpb_status axpby(struct dpb_queue *queue, dpb_dtype type, double a, const void *x, double b,
+                        void *y, uint64_t n)
 {
-    const bool scales = !(b > 0) && !is_within(y, arenas.weights);
+    const bool scales = !(b < 0) && !(b > 0) && !is_within(y, arenas.weights);
     if (is_within(y, arenas.weights) && a < 0 && wrong(UNDRAWN))
-        return;
-    host->vec->axpby(type, scales && wrong(CENTRE) ? a * 0.99 : a, x, b, y, n);
+        return DPB_OK;
+    return queues()->axpby(queue, type, scales && wrong(CENTRE) ? a * 0.99 : a, x, b, y, n);
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
+
+static const struct dpb_plugin *load_inner(const struct options *given, const struct dpb_host *told)
+{
+    char file[64];
+    snprintf(file, sizeof file, "comm_%s", inner_names[given->name]);
+    const struct dpb_plugin *plugin = fault_inner(told, file);
+    inner = plugin ? plugin->ops : NULL;
+    return plugin;
+}
+
+static dpb_status spoilt_needs(const void *given, struct dpb_comm_needs *needs)
+{
+    const struct options *its = given;
+    if (!load_inner(its, host))
+        return DPB_FAILED;
+    return its->on_host ? DPB_OK : inner->needs(&its->inner, needs);
+}
 
 static dpb_status spoilt_open(const void *given, const struct dpb_comm_args *given_args,
                               void **comm)
 {
     static struct dpb_host told;
-    static struct dpb_vec_ops vec;
+    static struct dpb_queue_ops ops;
+    static struct dpb_device_arenas device;
     static struct dpb_optimizer_ops optimizer;
-    char file[64];
+    struct dpb_comm_args its = *given_args;
     options = *(const struct options *)given;
     args = *given_args;
     told = *host;
-    vec = *host->vec;
+    ops = *queues();
+    ops.sum = sum;
+    ops.copy = copy;
+    ops.axpby = axpby;
+    device = *args.device;
+    device.ops = &ops;
+    its.device = &device;
     optimizer = *host->optimizer;
-    vec.sum = sum;
-    vec.copy = copy;
-    vec.axpby = axpby;
     optimizer.update = update;
-    told.vec = &vec;
     told.optimizer = &optimizer;
-    snprintf(file, sizeof file, "comm_%s", inner_names[options.name]);
-    const struct dpb_plugin *plugin = fault_inner(&told, file);
-    if (!plugin)
+    if (!load_inner(&options, &told))
         return DPB_FAILED;
-    inner = plugin->ops;
-    return inner->open(&options.inner, given_args, comm);
+    return inner->open(&options.inner, &its, comm);
 }
 
 static dpb_status spoilt_plan(void *comm, const struct dpb_layout *layout,
@@ -181,7 +272,8 @@ static void spoilt_close(void *comm)
         inner->close(comm);
 }
 
-static const struct dpb_comm_ops spoilt_ops = {.open = spoilt_open,
+static const struct dpb_comm_ops spoilt_ops = {.needs = spoilt_needs,
+                                               .open = spoilt_open,
                                                .plan = spoilt_plan,
                                                .bind = spoilt_bind,
                                                .load = spoilt_load,

@@ -123,6 +123,14 @@ static const struct setup cpu_setups[] = {
 
 /* The last one needs NCCL. */
 static const struct setup gpu_setups[] = {
+    {"sma on GPUs, between two meetings",
+     "comm.name=sma comm.period=3 run.workers=3 comm.bucket=1kB device.name=cuda device.tuning=no "
+     "device.ids=0,1,0",
+     false},
+    {"local_sgd on GPUs with averaged momentum",
+     "comm.name=local_sgd comm.period=3 comm.average_state=yes run.workers=2 comm.bucket=1kB "
+     "device.name=cuda device.tuning=no device.ids=0,1",
+     false},
     {"replicated on GPUs, one step late",
      "comm.name=replicated comm.late=1 run.workers=3 comm.bucket=1kB device.name=cuda "
      "device.tuning=no device.ids=0,1,0",

@@ -1,11 +1,11 @@
 /* needs: long cuda stand-in cells mutants */
 /*
  * test_device_runs.c - trainings by the strategies that keep their arenas on GPUs: ps_gpu,
- * replicated and hierarchical with NCCL inside, which are driven by the host, and nccl: that they
- * exchange what they should, train as others do, bit for bit, move the bytes that their definitions
- * say, directly or by way of the host, and that the checks of sameness catch mistakes in them. On a
- * CUDA for tests (tests/cuda), or with DPB_TEST_DEVICE=cuda on a GPU that two workers share. What
- * nccl alone does is in test_nccl.c.
+ * replicated, those that average and hierarchical with NCCL inside, which are driven by the host,
+ * and nccl: that they exchange what they should, train as others do, bit for bit, move the bytes
+ * that their definitions say, directly or by way of the host, and that the checks of sameness catch
+ * mistakes in them. On a CUDA for tests (tests/cuda), or with DPB_TEST_DEVICE=cuda on a GPU that
+ * two workers share. What nccl alone does is in test_nccl.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -552,6 +552,95 @@ static void test_not_finite(void **state)
     training_free(&training);
 }
 
+/* ---- strategies that average ---------------------------------------------------------------- */
+
+static const struct averaging {
+    const char *rule, *label;
+} averaging[] = {
+    {"local_sgd", "local_sgd"},
+    {"local_sgd comm.average_state=yes", "local_sgd with momentum"},
+    {"gossip", "gossip"},
+    {"easgd", "easgd"},
+    {"sma", "sma"},
+};
+
+static void expect_proven(const struct training *training)
+{
+    static const char *const checks[] = {"pattern", "exchange", "after"};
+    char path[32];
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        snprintf(path, sizeof path, "verification.%s", checks[i]);
+        if (strcmp(json_text_at(training->command.json, path), "pass") != 0)
+            fail_msg("%s: %s is no pass", training->settings, path);
+    }
+}
+
+#define AVERAGING                                                                               \
+    TERMS "optimizer.momentum=0.9 run.steps=15 run.prove=yes eval.every=4 data.test_samples=6 " \
+          "comm.bucket=1000 comm.period=%d %s comm.name="
+
+/* Workers and periods that meet each other; all of them in `make check-long`. On GPUs the
+ * strategies do what they do beside a GPU with arenas on the host, bit for bit, also where copies
+ * go by way of the host. */
+static void test_meetings(void **state)
+{
+    static const int periods[] = {1, 2, 7};
+    const struct averaging *row = *state;
+    for (int workers = 1; workers <= 3; workers++)
+        for (int p = 0; p < 3; p++) {
+            struct training device, host;
+            if (!getenv("DPB_ALL_CELLS") && (workers + p + (int)(row - averaging)) % 3 != 0)
+                continue;
+            setenv("DPB_STAND_IN_PEERS", p == 1 ? "0" : "1", 1);
+            train(&device, AVERAGING "%s", periods[p], workers_here(workers), row->rule);
+            unsetenv("DPB_STAND_IN_PEERS");
+            train(&host, AVERAGING "spoilt comm.on_host=yes comm.inner=%s", periods[p],
+                  workers_here(workers), row->rule);
+            expect_proven(&device);
+            expect_same_losses(&device, &host, 0.0);
+            expect_same_weights(&device, &host, NULL, 0.0);
+            if (json_number_at(device.command.json, "comm.bytes_per_step") !=
+                json_number_at(host.command.json, "comm.bytes_per_step"))
+                fail_msg("%s: other bytes than on the host", device.settings);
+            training_free(&device);
+            training_free(&host);
+        }
+}
+
+/* Workers that have not met, or that no centre draws, have the bits of those that exchange
+ * nothing. */
+CASE(test_apart)
+{
+    static const char *const rules[] = {
+        "local_sgd comm.period=16", "gossip comm.period=16", "sma comm.period=16",
+        "easgd comm.period=1 comm.alpha=1e-40", "sma comm.period=1 comm.alpha=1e-40"};
+    struct training alone, averaged;
+    train(&alone, TERMS "run.steps=15 comm.name=independent %s", workers_here(3));
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        train(&averaged, TERMS "run.steps=15 comm.name=%s %s", rules[i], workers_here(3));
+        expect_same_losses(&averaged, &alone, 0.0);
+        training_free(&averaged);
+    }
+    training_free(&alone);
+}
+
+/* A slice left out, a mean that stays here, a replica not drawn, a centre with another momentum. */
+CASE(test_mistakes)
+{
+    static const char *const mistakes[] = {"gossip comm.mistake=left_out",
+                                           "local_sgd comm.mistake=one_sided",
+                                           "easgd comm.mistake=undrawn", "sma comm.mistake=centre"};
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+        struct training training;
+        train_anyway(&training, TERMS "comm.name=spoilt comm.inner=%s %s", mistakes[i],
+                     workers_here(3));
+        if (training.command.exit_code != EXIT_VERIFICATION)
+            fail_msg("%s: exit code %d: %s", training.settings, training.command.exit_code,
+                     training.command.err);
+        training_free(&training);
+    }
+}
+
 /* ---- the tests ----------------------------------------------------------------------------- */
 
 static int setup(void **state)
@@ -595,7 +684,12 @@ int main(void)
         add_case(test_pinned, NULL, "pinned memory that check says");
     }
     add_case(test_codecs, NULL, "codecs by kernels");
-    if (!on_gpu())
+    for (size_t i = 0; !on_gpu() && i < sizeof averaging / sizeof *averaging; i++)
+        add_case(test_meetings, &averaging[i], "as on the host, %s", averaging[i].label);
+    if (!on_gpu()) {
+        add_case(test_apart, NULL, "workers that do not meet");
+        add_case(test_mistakes, NULL, "mistakes of strategies that average");
         add_case(test_mutants, NULL, "mutants");
+    }
     return test_main(setup, teardown);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/averaging.h"
 #include "lib/lazy_device.h"
 #include "lib/plugin.h"
 #include "lib/test.h"
@@ -73,6 +74,8 @@ struct seat {
 static void open_seat_with(struct seat *seat, const char *name, uint32_t rank, uint32_t n_workers,
                            int shards, uint64_t bucket)
 {
+    static const struct averaging_options averaging = {.period = 1, .restart = 0.2};
+    const void *options = strcmp(name, "sma") == 0 ? (const void *)&averaging : &shards;
     const struct dpb_layout layout = {
         .n_elements = ELEMENTS, .weight_type = DPB_FP32, .gradient_type = DPB_FP32};
     memset(seat, 0, sizeof *seat);
@@ -86,16 +89,16 @@ static void open_seat_with(struct seat *seat, const char *name, uint32_t rank, u
                                         .n_machines = 1,
                                         .device = &seat->on_device};
     seat->plan.bucket_elements = bucket;
-    assert_int_equal(seat->ops->open(&shards, &seat->args, &seat->comm), DPB_OK);
+    assert_int_equal(seat->ops->open(options, &seat->args, &seat->comm), DPB_OK);
     /* `check` is told what the plan will say. */
     struct dpb_comm_args nowhere = seat->args;
     struct dpb_comm_memory memory = {0};
     nowhere.device = NULL;
-    seat->ops->memory(&shards, &nowhere, &layout, bucket, &memory);
+    seat->ops->memory(options, &nowhere, &layout, bucket, &memory);
     seat->plan.ops = seat->ops;
     assert_int_equal(seat->ops->plan(seat->comm, &layout, &seat->plan), DPB_OK);
     seat->ops = seat->plan.ops;
-    assert_int_equal(memory.device_bytes, seat->plan.inbox_bytes);
+    assert_int_equal(memory.device_bytes + memory.inbox_bytes, seat->plan.inbox_bytes);
 }
 
 static void open_seat(struct seat *seat, const char *name, uint32_t rank, uint32_t n_workers,
@@ -217,6 +220,15 @@ TEST(test_refusals)
     assert_non_null(strstr(said, "65 workers"));
     assert_null(comm);
     close_seat(&seat);
+    /* A centre is one array more. */
+    const struct averaging_options averaging = {.period = 1, .alpha = 0.01};
+    open_seat(&seat, "sma", 0, 2, 0);
+    args = seat.args;
+    args.n_workers = DPB_SUM_SOURCES;
+    assert_int_equal(seat.ops->open(&averaging, &args, &comm), DPB_UNSUPPORTED);
+    assert_non_null(strstr(said, "64 workers"));
+    assert_null(comm);
+    close_seat(&seat);
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
@@ -281,16 +293,19 @@ static dpb_status step(struct pair *pair)
     return DPB_OK;
 }
 
-static const char *const names[] = {"ps_gpu", "replicated"};
+static const char *const names[] = {"ps_gpu", "replicated", "sma"};
+enum { N_NAMES = sizeof names / sizeof *names };
 
-/* Without a peer the first bucket stays where its gradients are needed. */
+/* Without a peer the first bucket stays where its gradients, or its update, are needed. */
 TEST(test_peer_never_comes)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N_NAMES; i++) {
         struct pair pair;
         open_pair(&pair, names[i], true);
         assert_int_equal(step(&pair), DPB_TIMEOUT);
-        assert_string_equal(said, "bucket 0, 400 bytes, rank 1: gradients of the peer");
+        assert_string_equal(said, strcmp(names[i], "sma") == 0
+                                      ? "bucket 0, 400 bytes, rank 1: the peer's update"
+                                      : "bucket 0, 400 bytes, rank 1: gradients of the peer");
         close_pair(&pair);
     }
 }
@@ -299,7 +314,7 @@ TEST(test_peer_never_comes)
  * hang. */
 TEST(test_device_fails)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < N_NAMES; i++)
         for (unsigned n = 1; n <= 4; n++) {
             struct pair pair;
             open_pair(&pair, names[i], true);

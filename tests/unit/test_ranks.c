@@ -4,7 +4,7 @@
  * each rank writes its gradients again, and reads its weights. Those that leave a machine also do
  * it between ranks that see each other's memory on their own machine only. Those on arenas of a
  * device do it on one that puts its work off (tests/lib/lazy_device.h). Strategies that average, in
- * fp64 and with momentum, reach the weights of a serial oracle.
+ * fp64 and with momentum, reach the weights of a serial oracle, on the host and on that device.
  */
 #include <math.h>
 #include <pthread.h>
@@ -74,19 +74,29 @@ static dpb_status update_here(struct dpb_optimizer *optimizer, struct dpb_queue 
 
 /* Of a rank's own; `optimizer` is the rank. */
 static dpb_status update_by_momentum(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
-                                     struct dpb_range range, void *weights_, const void *gradients_,
+                                     struct dpb_range range, void *weights, const void *gradients,
                                      uint64_t bucket, const struct dpb_step *step)
 {
+    static const struct dpb_range all = {0, ELEMENTS};
     struct rank *self = (struct rank *)(void *)optimizer;
     const struct oracle_args *args = self->trial->oracle;
-    double *weights = weights_, *v = self->momentum + range.begin;
-    const double *gradients = gradients_;
-    (void)queue, (void)bucket;
-    for (uint64_t i = 0; i < range.end - range.begin; i++) {
-        v[i] = args->momentum * v[i] + (step->scale * gradients[i] + args->decay * weights[i]);
-        weights[i] -= step->learning_rate * v[i];
-    }
-    return DPB_OK;
+    const struct dpb_update update = {.kind = DPB_UPDATE_MOMENTUM,
+                                      .rate = step->learning_rate,
+                                      .scale = step->scale,
+                                      .decay = args->decay,
+                                      .momentum = args->momentum,
+                                      .n = range.end - range.begin,
+                                      .first = range.begin,
+                                      .decays = &all,
+                                      .n_decays = 1,
+                                      .weight_type = DPB_FP64,
+                                      .gradient_type = DPB_FP64,
+                                      .weights = weights,
+                                      .state = self->momentum + range.begin,
+                                      .gradients = gradients};
+    (void)bucket;
+    return (self->trial->on_device ? &lazy_device_ops : dpb_host_device.ops)
+        ->update(queue, &update);
 }
 
 static void *momentum_of(struct dpb_optimizer *optimizer, uint64_t element)
@@ -545,7 +555,8 @@ static const struct averaging {
      {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0, .restarts = true}},
 };
 
-static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, bool pumped)
+static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, bool pumped,
+                              bool on_device)
 {
     const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_COMM, row->strategy, &plugin_host);
     _Alignas(16) char options[128];
@@ -566,6 +577,7 @@ static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, b
                           .n_workers = n_workers,
                           .options = options,
                           .oracle = &args,
+                          .on_device = on_device,
                           .pumped = pumped};
     run_trial(&trial);
     dpb_config_destroy(config);
@@ -575,8 +587,8 @@ TEST(test_averaging)
 {
     for (size_t i = 0; i < sizeof averaging / sizeof *averaging; i++)
         for (uint32_t n_workers = 1; n_workers <= MAX_RANKS; n_workers++)
-            for (int pumped = 0; pumped < 2; pumped++)
-                run_beside_oracle(&averaging[i], n_workers, pumped == 1);
+            for (int form = 0; form < 4; form++)
+                run_beside_oracle(&averaging[i], n_workers, form % 2 == 1, form / 2 == 1);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -18,14 +18,15 @@ struct dpb_saved_array {
     dpb_dtype type;   /* fp32 or fp64; counts below 2^53 as fp64 */
     bool common;      /* one for all workers, rank 0's; else each worker has one of its own */
     uint64_t n_elements;
-    void *memory; /* @borrowed until the next hook; NULL: common, and rank 0 has it */
+    /* Of the host, or in the memory where the weights lie; there at most an arena long. @borrowed
+     * until the next hook. NULL: common, and rank 0 has it. */
+    void *memory;
 };
 
 enum { DPB_SAVED = 8 };
 struct dpb_saved {
     struct dpb_saved_array arrays[DPB_SAVED];
     uint32_t n;
-    bool on_device[DPB_SAVED]; /* the array's memory is the device's that the gradients lie on */
 };
 
 #endif
