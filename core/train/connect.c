@@ -153,6 +153,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
     const struct dpb_comm_args args = {.rank = dpb_world.rank,
                                        .n_workers = x->n_workers,
                                        .n_servers = x->n_servers,
+                                       .learners = (uint32_t)x->settings.run.learners,
                                        .role = dpb_world.role,
                                        .bucket_bytes = bucket_bytes,
                                        .comm_cores = (uint32_t)x->settings.run.comm_cores,

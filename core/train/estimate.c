@@ -33,6 +33,7 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
     const struct dpb_comm_args args = {.rank = rank,
                                        .n_workers = experiment->n_workers,
                                        .n_servers = experiment->n_servers,
+                                       .learners = (uint32_t)experiment->settings.run.learners,
                                        .role = worker ? DPB_WORKER : DPB_SERVER,
                                        .bucket_bytes = experiment->settings.comm.bucket,
                                        .machines = experiment->machines,

@@ -8,6 +8,9 @@
  *                        z <- z + c_1 + ... + c_W + center_momentum (z - z before)
  *     the rate drops:    first w_i <- z, z before <- z
  *
+ * With comm.local_centers = yes a centre y of each place (run.learners) stands in for z above, and
+ * the places meet z behind it (lib/averaging.h).
+ *
  * Core's optimizer keeps v / rate (train/optimizer.h), which is the same while the rate stays. The
  * model is z. The centre's momentum is that of comm.center_momentum where comm.momentum_on_center =
  * yes; its second term is kept as d = z - z before.
@@ -26,7 +29,9 @@ static const struct dpb_host *host;
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
     {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AVERAGING_AT(alpha),
-     AVERAGING_ALPHA "1 / workers"},
+     AVERAGING_ALPHA "1 / workers, with comm.local_centers 1 / run.learners"},
+    {"local_centers", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AVERAGING_AT(local_centers),
+     "learners of a place meet a centre of their own; these centres meet z"},
     {"momentum_on_center", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AVERAGING_AT(momentum_on_center),
      "z has momentum"},
     {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 0.9999, NULL, AVERAGING_AT(center_momentum),
@@ -35,11 +40,15 @@ static const struct dpb_option option_rows[] = {
      "where the rate falls at once to this share or less, all replicas begin anew at z; 0: never"},
     {0}};
 
-static struct averaging_rule rule_of(const struct averaging_options *options, uint32_t n_workers)
+static struct averaging_rule rule_of(const struct averaging_options *options,
+                                     const struct dpb_comm_args *args)
 {
+    const uint32_t learners = options->local_centers ? args->learners : 0;
+    const double alpha = 1.0 / (learners > 0 ? learners : args->n_workers);
     return (struct averaging_rule){.period = (uint64_t)options->period,
                                    .centre = true,
-                                   .alpha = options->alpha > 0 ? options->alpha : 1.0 / n_workers,
+                                   .alpha = options->alpha > 0 ? options->alpha : alpha,
+                                   .learners = learners,
                                    .centre_momentum =
                                        options->momentum_on_center ? options->center_momentum : 0.0,
                                    .restart = options->restart};
@@ -47,7 +56,7 @@ static struct averaging_rule rule_of(const struct averaging_options *options, ui
 
 static dpb_status sma_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    const struct averaging_rule rule = rule_of(options, args->n_workers);
+    const struct averaging_rule rule = rule_of(options, args);
     return averaging_open(host, args, &rule, comm);
 }
 
@@ -55,7 +64,7 @@ static void sma_memory(const void *options, const struct dpb_comm_args *args,
                        const struct dpb_layout *layout, uint64_t bucket_elements,
                        struct dpb_comm_memory *memory)
 {
-    const struct averaging_rule rule = rule_of(options, args->n_workers);
+    const struct averaging_rule rule = rule_of(options, args);
     averaging_memory(&rule, args, layout, bucket_elements, memory);
 }
 

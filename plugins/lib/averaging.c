@@ -35,6 +35,11 @@ void *averaging_model(const struct averaging *self, uint64_t at)
     return in_inbox(self, 0, self->model_at, at);
 }
 
+void *averaging_place(const struct averaging *self, uint32_t rank, uint64_t at)
+{
+    return in_inbox(self, averaging_first(&self->rule, rank), self->place_at, at);
+}
+
 void *averaging_velocity(const struct averaging *self, uint64_t at)
 {
     return in_inbox(self, 0, self->velocity_at, at);
@@ -53,7 +58,13 @@ static bool takes_mean_of_all(const struct averaging_rule *rule)
     return !rule->centre && !rule->partner;
 }
 
-/* A meeting rounds a weight once for each worker, and twice for the factor and the difference. */
+static uint32_t count_places(const struct averaging_rule *rule, uint32_t n_workers)
+{
+    return rule->learners > 0 ? n_workers / rule->learners : 0;
+}
+
+/* A meeting rounds a weight once for each worker, and twice for the factor and the difference; in
+ * a place also three times for the centre of each place. */
 static struct dpb_contract contract_of(const struct averaging_rule *rule, uint32_t n_workers)
 {
     const bool periodic = takes_mean_of_all(rule);
@@ -64,7 +75,9 @@ static struct dpb_contract contract_of(const struct averaging_rule *rule, uint32
                                  .settle_steps = periodic ? period - 1 : 0,
                                  .divisor = 1,
                                  .share = periodic ? 1.0 / n_workers : 1.0,
-                                 .roundings = periodic ? n_workers + 2 * period : n_workers + 4,
+                                 .roundings =
+                                     periodic ? n_workers + 2 * period
+                                              : n_workers + 4 + 3 * count_places(rule, n_workers),
                                  .replicas_equal = periodic};
 }
 
@@ -77,14 +90,29 @@ dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs)
     return DPB_OK;
 }
 
+/* Measured without gradients: by a larger alpha the distance of centre and replicas grows. With
+ * momentum of z the centre of a place bears less than z. */
+static dpb_status check_rule(const struct dpb_host *host, const struct dpb_comm_args *args,
+                             const struct averaging_rule *rule)
+{
+    const double most = rule->learners > 0 ? 1.0 / rule->learners : 2.0 / (1.0 + args->n_workers);
+    if (rule->learners > 0 && count_places(rule, args->n_workers) < 2)
+        return host->fail(DPB_USAGE,
+                          "comm.local_centers = yes with one place: its centre has no others to "
+                          "meet; take run.workers = 2 or more, or leave comm.local_centers out");
+    if (rule->centre && rule->alpha > most * (1.0 + 1e-9))
+        return host->fail(DPB_USAGE,
+                          "comm.alpha = %g with %u %s: centre and replicas move past each "
+                          "other further each time; it should be at most %g",
+                          rule->alpha, rule->learners > 0 ? rule->learners : args->n_workers,
+                          rule->learners > 0 ? "learners in a place" : "workers", most);
+    return DPB_OK;
+}
+
 dpb_status averaging_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                           const struct averaging_rule *rule, void **comm)
 {
-    if (rule->centre && rule->alpha * (1.0 + args->n_workers) > 2.0 * (1.0 + 1e-9))
-        return host->fail(DPB_USAGE,
-                          "comm.alpha = %g with %u workers: centre and replicas move past each "
-                          "other further each time; it should be at most %g",
-                          rule->alpha, args->n_workers, 2.0 / (1.0 + args->n_workers));
+    DPB_TRY(check_rule(host, args, rule));
     DPB_TRY(device_strategy_open(host, args, sizeof(struct averaging), comm));
     struct averaging *made = *comm;
     made->rule = *rule;
@@ -100,7 +128,8 @@ dpb_status averaging_open(const struct dpb_host *host, const struct dpb_comm_arg
 static uint32_t count_areas(const struct averaging_rule *rule, uint32_t rank)
 {
     const uint32_t of_all = rule->centre || rule->average_state;
-    return of_all + (rank == 0 ? 1 + (rule->centre_momentum > 0) : 0);
+    const uint32_t of_place = rule->learners > 0 && averaging_first(rule, rank) == rank;
+    return of_all + of_place + (rank == 0 ? 1 + averaging_has_velocity(rule) : 0);
 }
 
 static uint64_t inbox_bytes(const struct averaging_rule *rule, uint32_t rank,
@@ -141,7 +170,8 @@ dpb_status averaging_plan(void *comm, const struct dpb_layout *layout, struct dp
     want->contract = contract_of(&self->rule, args->n_workers);
     self->meeting_at = strategy_lines(want->scratch_bytes);
     want->scratch_bytes = self->meeting_at + sizeof(struct meeting);
-    self->model_at = self->rule.centre || self->rule.average_state ? area : 0;
+    self->place_at = self->rule.centre || self->rule.average_state ? area : 0;
+    self->model_at = self->place_at + (self->rule.learners > 0 ? area : 0);
     self->velocity_at = self->model_at + area;
     self->staging_at = inbox_bytes(&self->rule, args->rank, layout);
     want->inbox_bytes = self->staging_at;
@@ -180,12 +210,14 @@ dpb_status averaging_load(void *comm)
     struct averaging *self = comm;
     const struct strategy *base = comm;
     const struct work all = {self, MEETS, base->arenas.layout.n_elements};
+    const uint32_t rank = base->args.rank;
     self->steps = self->rate = 0;
-    if (!self->rule.centre || base->args.rank != 0)
-        return DPB_OK;
-    averaging_copy(&all, averaging_model(self, 0), base->arenas.weights, 0);
-    if (self->rule.centre_momentum > 0)
+    if (self->rule.centre && rank == 0)
+        averaging_copy(&all, averaging_model(self, 0), base->arenas.weights, rank);
+    if (self->rule.centre && rank == 0 && averaging_has_velocity(&self->rule))
         averaging_clear(&all, averaging_velocity(self, 0));
+    if (self->rule.learners > 0 && averaging_first(&self->rule, rank) == rank)
+        averaging_copy(&all, averaging_place(self, rank, 0), base->arenas.weights, rank);
     return drain(self, MEETS);
 }
 
@@ -284,8 +316,12 @@ dpb_status averaging_books(void *comm, struct dpb_books *books)
     const struct dpb_arenas *arenas = &self->comm.base.arenas;
     const dpb_dtype type = arenas->layout.weight_type;
     const double momentum = self->rule.centre_momentum;
+    const uint32_t rank = self->comm.base.args.rank;
     books->entries[books->n++] = (struct dpb_book){arenas->weights, type, 1.0, false};
-    if (!self->rule.centre || self->comm.base.args.rank != 0)
+    if (self->rule.learners > 0 && averaging_first(&self->rule, rank) == rank)
+        books->entries[books->n++] =
+            (struct dpb_book){averaging_place(self, rank, 0), type, 1.0, false};
+    if (!self->rule.centre || rank != 0)
         return DPB_OK;
     books->entries[books->n++] =
         (struct dpb_book){averaging_model(self, 0), type, 1.0 - momentum, false};
@@ -295,7 +331,8 @@ dpb_status averaging_books(void *comm, struct dpb_books *books)
     return DPB_OK;
 }
 
-/* z is the published model, and `load` takes it from there. */
+/* z is the published model, and `load` takes it from there. Each worker names the centre of its
+ * place. */
 dpb_status averaging_state(void *comm, struct dpb_saved *saved)
 {
     struct averaging *self = comm;
@@ -315,5 +352,8 @@ dpb_status averaging_state(void *comm, struct dpb_saved *saved)
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "velocity", type, true, n,
             self->comm.base.args.rank == 0 ? averaging_velocity(self, 0) : NULL};
+    if (self->rule.learners > 0)
+        saved->arrays[saved->n++] = (struct dpb_saved_array){
+            "place", type, false, n, averaging_place(self, self->comm.base.args.rank, 0)};
     return DPB_OK;
 }

@@ -8,6 +8,9 @@
  *   mean     the workers of a group take the mean of their weights: all workers, or two partners
  *   centre   c = alpha (weights before the update - z);  weights -= c;
  *            d = centre_momentum d + sum of all c;  z += d.  z and d are in rank 0's memory
+ *   places   the same around a centre y of each place, in the memory of its first worker:
+ *            c = alpha (weights before the update - y);  weights -= c;  y += sum of all its c;
+ *            e = (y - z) / places;  y -= e;  d = centre_momentum d + sum of all e;  z += d
  *
  * Of every bucket the p-th member of the group averages (or adds to z) the p-th slice (slices.h).
  * The model is z; or, for means, the mean of all weights.
@@ -37,7 +40,7 @@ struct averaging_options {
     int64_t period, seed;
     double alpha, center_momentum, restart;
     int matching; /* of gossip */
-    bool average_state, momentum_on_center;
+    bool average_state, momentum_on_center, local_centers;
 };
 
 #define AVERAGING_AT(member) offsetof(struct averaging_options, member)
@@ -49,6 +52,7 @@ struct averaging_rule {
     bool centre;
     /* Centre. */
     double alpha, centre_momentum;
+    uint32_t learners; /* with a centre in each place: workers of a place; 0: without */
     /* Where the rate falls to this share of the step's before, or less, replicas begin anew at the
      * centre, which is at rest; 0: nowhere. */
     double restart;
@@ -64,6 +68,7 @@ struct averaging {
     struct averaging_rule rule;
     uint64_t seed; /* for `partner` */
     /* Bytes into an inbox. Each rank's begins with c, or with a copy of the optimizer's state. */
+    uint64_t place_at;    /* in that of each place's first worker: y */
     uint64_t model_at;    /* in rank 0's: z or the published mean */
     uint64_t velocity_at; /* in rank 0's: d */
     uint64_t staging_at;  /* in the own one, on a device: copies of slices */

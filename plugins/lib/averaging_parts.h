@@ -17,6 +17,7 @@ enum { AVERAGING_STAGES = 3 };
 /* An array of arena elements from `at` on: c or a copy of the optimizer's state, the model, d. */
 void *averaging_own(const struct averaging *self, uint32_t rank, uint64_t at);
 void *averaging_model(const struct averaging *self, uint64_t at);
+void *averaging_place(const struct averaging *self, uint32_t rank, uint64_t at); /* rank's y */
 void *averaging_velocity(const struct averaging *self, uint64_t at);
 /* The optimizer's state where the weights lie; NULL: it has none. */
 char *averaging_optimizer(const struct averaging *self);
@@ -40,6 +41,17 @@ void *averaging_get(const struct work *work, void *far, uint32_t owner, uint32_t
 void averaging_put(const struct work *work, void *far, uint32_t owner, const void *near);
 /* Room for a result that goes to `far`: there, or the slot. */
 void *averaging_room(const struct work *work, void *far, uint32_t owner, uint32_t slot);
+static inline bool averaging_has_velocity(const struct averaging_rule *rule)
+{
+    return rule->centre_momentum > 0 || rule->learners > 0;
+}
+
+/* Of the worker's place. */
+static inline uint32_t averaging_first(const struct averaging_rule *rule, uint32_t rank)
+{
+    return rank - rank % rule->learners;
+}
+
 /* Slots that a meeting of n workers takes. */
 uint32_t averaging_slots(const struct averaging_rule *rule, uint32_t n_workers);
 

@@ -166,17 +166,29 @@ static void begin_anew(const struct work *work, struct piece piece)
     const uint32_t rank = self->comm.base.args.rank;
     averaging_copy(work, strategy_weights(&self->comm.base, rank, piece.begin),
                    averaging_model(self, piece.begin), 0);
-    if (rank == 0 && self->rule.centre_momentum > 0)
+    if (rank == 0 && averaging_has_velocity(&self->rule))
         averaging_clear(work, averaging_velocity(self, piece.begin));
+    if (self->rule.learners > 0 && averaging_first(&self->rule, rank) == rank)
+        averaging_copy(work, averaging_place(self, rank, piece.begin),
+                       averaging_model(self, piece.begin), 0);
 }
 
-/* c, of the weights before their update. */
+/* c, of the weights before their update. Where replicas begin anew there is nothing between them
+ * and their centre, and that of a place may be on its way. */
 static void measure(const struct work *work, struct piece piece)
 {
     const struct averaging *self = work->self;
     const uint32_t rank = self->comm.base.args.rank;
     void *c = averaging_own(self, rank, piece.begin);
-    averaging_copy(work, c, averaging_model(self, piece.begin), 0);
+    if (self->restarts) {
+        averaging_clear(work, c);
+        return;
+    }
+    if (self->rule.learners > 0)
+        averaging_copy(work, c, averaging_place(self, rank, piece.begin),
+                       averaging_first(&self->rule, rank));
+    else
+        averaging_copy(work, c, averaging_model(self, piece.begin), 0);
     averaging_axpby(work, self->rule.alpha, strategy_weights(&self->comm.base, rank, piece.begin),
                     -self->rule.alpha, c);
 }
@@ -263,26 +275,60 @@ static void meet_group(const struct work *work, struct piece piece)
 
 uint32_t averaging_slots(const struct averaging_rule *rule, uint32_t n_workers)
 {
-    return n_workers + (rule->centre ? 2 : 1);
+    return n_workers + (rule->centre ? 2 : 1) +
+           (rule->learners > 0 ? n_workers / rule->learners : 0);
+}
+
+/* The places meet z once their learners have met y: both at once, with all of these weights, would
+ * move y past both. */
+static void move_places(const struct work *work, struct piece piece, void *z, void *d)
+{
+    const struct averaging *self = work->self;
+    const uint32_t n = self->comm.base.args.n_workers, learners = self->rule.learners;
+    const uint32_t n_places = n / learners;
+    const double part = 1.0 / n_places;
+    for (uint32_t place = 0, first = 0; place < n_places; place++, first += learners) {
+        void *far = averaging_place(self, first, piece.begin);
+        void *y = averaging_get(work, far, first, n + 2 + place);
+        const void *sources[STRATEGY_WORKERS + 1] = {y};
+        for (uint32_t i = 0; i < learners; i++)
+            sources[i + 1] = averaging_get(work, averaging_own(self, first + i, piece.begin),
+                                           first + i, first + i);
+        averaging_sum(work, y, sources, learners + 1);
+        averaging_axpby(work, part, y, 1.0, d);
+        averaging_axpby(work, part, z, 1.0 - part, y);
+        averaging_put(work, far, first, y);
+    }
+    averaging_axpby(work, -1.0, z, 1.0, d);
 }
 
 /* Without momentum of the centre, d is only the sum of all c: it goes to z at once. */
-static void move_centre(const struct work *work, struct piece piece)
+static void move_workers(const struct work *work, struct piece piece, void *d)
 {
     const struct averaging *self = work->self;
-    const double momentum = self->rule.centre_momentum;
     const uint32_t n = self->comm.base.args.n_workers;
-    void *far_z = averaging_model(self, piece.begin);
-    void *far_d = averaging_velocity(self, piece.begin);
-    void *z = averaging_get(work, far_z, 0, n);
-    void *d = momentum > 0 ? averaging_get(work, far_d, 0, n + 1) : z;
     const void *sources[STRATEGY_WORKERS + 1] = {d};
     for (uint32_t rank = 0; rank < n; rank++)
         sources[rank + 1] = averaging_get(work, averaging_own(self, rank, piece.begin), rank, rank);
-    if (momentum > 0)
-        averaging_axpby(work, momentum, d, 0.0, d);
     averaging_sum(work, d, sources, n + 1);
-    if (momentum > 0) {
+}
+
+static void move_centre(const struct work *work, struct piece piece)
+{
+    const struct averaging *self = work->self;
+    const uint32_t n = self->comm.base.args.n_workers;
+    const bool has_velocity = averaging_has_velocity(&self->rule);
+    void *far_z = averaging_model(self, piece.begin);
+    void *far_d = averaging_velocity(self, piece.begin);
+    void *z = averaging_get(work, far_z, 0, n);
+    void *d = has_velocity ? averaging_get(work, far_d, 0, n + 1) : z;
+    if (has_velocity)
+        averaging_axpby(work, self->rule.centre_momentum, d, 0.0, d);
+    if (self->rule.learners > 0)
+        move_places(work, piece, z, d);
+    else
+        move_workers(work, piece, d);
+    if (has_velocity) {
         averaging_axpby(work, 1.0, d, 1.0, z);
         averaging_put(work, far_d, 0, d);
     }

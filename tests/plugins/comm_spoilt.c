@@ -10,6 +10,7 @@
  *   one_sided    a mean is not brought to the others
  *   undrawn      a replica is not drawn, though the centre moves
  *   centre       the centre's momentum is another than its books say
+ *   place        the centre of a place moves to z, and z not to it
  */
 #include <stddef.h>
 
@@ -17,9 +18,9 @@
 #include "lib/averaging.h"
 #include "wrap.h"
 
-enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, LEFT_OUT, ONE_SIDED, UNDRAWN, CENTRE };
+enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, LEFT_OUT, ONE_SIDED, UNDRAWN, CENTRE, PLACE };
 static const char *const mistakes[] = {"none",      "lost",    "doubled", "coefficient", "left_out",
-                                       "one_sided", "undrawn", "centre",  NULL};
+                                       "one_sided", "undrawn", "centre",  "place",       NULL};
 static const char *const inner_names[] = {"local_sgd", "gossip", "easgd", "sma", NULL};
 
 struct options {
@@ -37,6 +38,7 @@ static const struct dpb_option option_table[] = {
     {"on_host", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(on_host), "arenas, on any device"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "2", 1, 64, NULL, INNER(period), "the strategy's"},
+    {"local_centers", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(local_centers), "the strategy's"},
     {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(average_state), "the strategy's"},
     {"center_momentum", DPB_OPT_REAL, NULL, "0.9", 0, 1, NULL, INNER(center_momentum),
      "the strategy's"},
@@ -169,6 +171,8 @@ static dpb_status axpby(struct dpb_queue *queue, dpb_dtype type, double a, const
 {
     const bool scales = !(b < 0) && !(b > 0) && !is_within(y, arenas.weights);
     if (is_within(y, arenas.weights) && a < 0 && wrong(UNDRAWN))
+        return DPB_OK;
+    if (a > 0 && a < 1 && b > 0 && !(b < 1) && wrong(PLACE)) /* d gets its part of y */
         return DPB_OK;
     return queues()->axpby(queue, type, scales && wrong(CENTRE) ? a * 0.99 : a, x, b, y, n);
 }

@@ -26,6 +26,14 @@ static const struct strategy {
     {"comm.name=sma comm.period=3 comm.momentum_on_center=no", "averaging"},
 };
 
+/* Places with a centre each. */
+static const char *const local_worlds[] = {
+    "run.workers=2 run.precision=fp32 comm.bucket=106",
+    "run.workers=2 run.learners=2 device.threads=2 comm.bucket=424 comm.period=3",
+    "run.workers=3 comm.bucket=8 run.learners=2 device.threads=2 comm.momentum_on_center=no",
+    "run.workers=2 run.learners=4 device.threads=4 run.precision=fp32 comm.period=7",
+};
+
 static const char *const worlds[] = {
     "run.workers=1",
     "run.workers=2 comm.bucket=8",
@@ -58,6 +66,20 @@ static void test_keeps(void **state)
         assert_string_equal(json_text_at(training.command.json, "strategy.consistency"),
                             strategy->label);
         assert_int_equal(json_array_size(json_at(training.command.json, "eval")), 2);
+        training_free(&training);
+    }
+}
+
+TEST(test_local_centers)
+{
+    for (size_t i = 0; i < sizeof local_worlds / sizeof *local_worlds; i++) {
+        struct training training;
+        train(&training,
+              "model.name=tiny run.steps=9 run.prove=yes comm.name=sma comm.local_centers=yes %s",
+              local_worlds[i]);
+        expect_pass(&training, "pattern");
+        expect_pass(&training, "exchange");
+        expect_pass(&training, "after");
         training_free(&training);
     }
 }
@@ -217,6 +239,7 @@ TEST(test_mistakes)
         {"gossip", {"lost", "doubled", "coefficient", "left_out", "one_sided"}},
         {"easgd", {"lost", "doubled", "coefficient", "left_out", "undrawn"}},
         {"sma", {"lost", "doubled", "coefficient", "left_out", "undrawn", "centre"}},
+        {"sma comm.local_centers=yes", {"undrawn", "centre", "place"}},
     };
     static const char *const froms[] = {"", "comm.from=24"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -259,6 +282,10 @@ TEST(test_refused)
     } rows[] = {
         {"comm.name=easgd run.workers=3 comm.alpha=0.6", "it should be at most 0.5"},
         {"comm.name=sma run.workers=2 comm.hosts=1+1", "works within one machine"},
+        {"comm.name=sma comm.local_centers=yes run.learners=2 device.threads=2", "with one place"},
+        {"comm.name=sma comm.local_centers=yes run.workers=2 run.learners=2 device.threads=2 "
+         "comm.alpha=0.6",
+         "it should be at most 0.5"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct training training;

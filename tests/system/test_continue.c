@@ -93,6 +93,10 @@ static const struct setup setups[] = {
     {"easgd",
      "comm.name=easgd comm.period=3 run.workers=2 run.precision=fp64 device.name=reference", false},
     {"sma", "comm.name=sma run.workers=3 run.precision=fp64 device.name=reference", false},
+    {"sma with a centre in each place",
+     "comm.name=sma comm.local_centers=yes run.workers=2 run.learners=2 device.threads=2 "
+     "run.precision=fp64 device.name=reference",
+     false},
     {"sma that restarts",
      "comm.name=sma run.workers=3 run.precision=fp64 device.name=reference "
      "optimizer.schedule=step optimizer.decay_at=1",

@@ -607,6 +607,21 @@ static void test_meetings(void **state)
         }
 }
 
+/* The same with a centre on each of two GPUs, for two learners each. */
+CASE(test_places)
+{
+    static const char world[] = "run.workers=2 run.learners=2 device.threads=2 device.ids=0,1 "
+                                "comm.local_centers=yes";
+    struct training device, host;
+    train(&device, AVERAGING "sma", 2, world);
+    train(&host, AVERAGING "spoilt comm.on_host=yes comm.inner=sma", 2, world);
+    expect_proven(&device);
+    expect_same_losses(&device, &host, 0.0);
+    expect_same_weights(&device, &host, NULL, 0.0);
+    training_free(&device);
+    training_free(&host);
+}
+
 /* Workers that have not met, or that no centre draws, have the bits of those that exchange
  * nothing. */
 CASE(test_apart)
@@ -687,6 +702,7 @@ int main(void)
     for (size_t i = 0; !on_gpu() && i < sizeof averaging / sizeof *averaging; i++)
         add_case(test_meetings, &averaging[i], "as on the host, %s", averaging[i].label);
     if (!on_gpu()) {
+        add_case(test_places, NULL, "as on the host, a centre on each GPU");
         add_case(test_apart, NULL, "workers that do not meet");
         add_case(test_mistakes, NULL, "mistakes of strategies that average");
         add_case(test_mutants, NULL, "mutants");

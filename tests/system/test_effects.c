@@ -119,6 +119,7 @@ static const struct effect effects[] = {
     {"comm.period", STEPS TWO "comm.name=local_sgd", "1", "2", "loss"},
     {"comm.average_state", STEPS TWO "comm.name=local_sgd comm.period=1", "no", "yes", "loss"},
     {"comm.alpha", STEPS TWO "comm.name=easgd comm.period=1", "0", "0.1", "loss"},
+    {"comm.local_centers", "run.steps=8 " TWO "comm.name=sma", "no", "yes", "loss"},
     {"comm.momentum_on_center", "run.steps=8 " TWO "comm.name=sma", "yes", "no", "loss"},
     {"comm.restart",
      "run.epochs=2 data.samples=16 optimizer.schedule=step optimizer.decay_at=1 " TWO

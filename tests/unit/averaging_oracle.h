@@ -17,6 +17,7 @@ struct oracle_args {
     double alpha, centre_momentum; /* of easgd, sma */
     bool restarts;                 /* sma, where the rate drops */
     bool average_state;            /* of local_sgd */
+    uint32_t learners;             /* sma: of a place, which has a centre; 0: without */
 };
 
 typedef double vector[ORACLE_ELEMENTS];
@@ -25,7 +26,7 @@ struct oracle {
     struct oracle_args args;
     uint64_t steps, rounds;
     vector w[ORACLE_WORKERS], v[ORACLE_WORKERS]; /* v: as PyTorch's, without the rate */
-    vector z, z_before;
+    vector z, z_before, y[ORACLE_WORKERS];       /* y: of the places */
 };
 
 static void mean_of(const vector *vectors, uint32_t n, vector mean)
@@ -72,6 +73,30 @@ static void draw_to_centre(struct oracle *oracle, const vector *w_before)
     memcpy(oracle->z, next, sizeof(vector));
 }
 
+/* Within each place, then among the places. */
+static void draw_to_places(struct oracle *oracle, const vector *w_before)
+{
+    const struct oracle_args *args = &oracle->args;
+    const uint32_t n_places = args->n_workers / args->learners;
+    vector next;
+    for (int i = 0; i < ORACLE_ELEMENTS; i++) {
+        next[i] = oracle->z[i] + args->centre_momentum * (oracle->z[i] - oracle->z_before[i]);
+        for (uint32_t q = 0; q < n_places; q++) {
+            double *y = &oracle->y[q][i], y_before = *y;
+            for (uint32_t k = q * args->learners; k < (q + 1) * args->learners; k++) {
+                const double c = args->alpha * (w_before[k][i] - y_before);
+                oracle->w[k][i] -= c;
+                *y += c;
+            }
+            const double e = (*y - oracle->z[i]) / n_places;
+            *y -= e;
+            next[i] += e;
+        }
+    }
+    memcpy(oracle->z_before, oracle->z, sizeof(vector));
+    memcpy(oracle->z, next, sizeof(vector));
+}
+
 static double oracle_rate(const struct oracle_args *args, uint64_t step)
 {
     return step < args->drop_at ? args->rate : args->rate / 10;
@@ -81,6 +106,8 @@ static void restart_at_centre(struct oracle *oracle)
 {
     for (uint32_t k = 0; k < oracle->args.n_workers; k++)
         memcpy(oracle->w[k], oracle->z, sizeof(vector));
+    for (uint32_t q = 0; q < ORACLE_WORKERS; q++)
+        memcpy(oracle->y[q], oracle->z, sizeof(vector));
     memcpy(oracle->z_before, oracle->z, sizeof(vector));
 }
 
@@ -107,7 +134,9 @@ static void oracle_step(struct oracle *oracle, double (*gradient)(uint32_t, uint
         meet_at_mean(oracle->v, args->n_workers);
     if (args->rule == GOSSIP)
         meet_partners(oracle);
-    if (args->rule == EASGD || args->rule == SMA)
+    if (args->learners > 0)
+        draw_to_places(oracle, before);
+    else if (args->rule == EASGD || args->rule == SMA)
         draw_to_centre(oracle, before);
     oracle->rounds++;
 }

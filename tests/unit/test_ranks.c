@@ -249,6 +249,7 @@ static dpb_status open_rank(struct rank *self)
         .rank = self->rank,
         .n_workers = trial->n_workers,
         .n_servers = trial->n_servers,
+        .learners = trial->oracle ? trial->oracle->learners : 1,
         .role = self->rank < trial->n_workers ? DPB_WORKER : DPB_SERVER,
         .bucket_bytes = BUCKET * dpb_dtype_size(type),
         .comm_cores = trial->pumped,
@@ -555,8 +556,8 @@ static const struct averaging {
      {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0, .restarts = true}},
 };
 
-static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, bool pumped,
-                              bool on_device)
+static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, uint32_t learners,
+                              bool pumped, bool on_device)
 {
     const struct dpb_plugin *plugin = plugin_load(DPB_PLUGIN_COMM, row->strategy, &plugin_host);
     _Alignas(16) char options[128];
@@ -568,7 +569,8 @@ static void run_beside_oracle(const struct averaging *row, uint32_t n_workers, b
         assert_int_equal(dpb_config_assign(config, row->settings[i], "test"), DPB_OK);
     assert_int_equal(dpb_options_parse(&table, 1, config), DPB_OK);
     args.n_workers = n_workers;
-    args.alpha = args.alpha < 0 ? -args.alpha : args.alpha / n_workers;
+    args.learners = learners;
+    args.alpha = args.alpha < 0 ? -args.alpha : args.alpha / (learners > 0 ? learners : n_workers);
     args.rate = 0.01;
     args.drop_at = DROP_AT;
     args.momentum = 0.9;
@@ -587,8 +589,31 @@ TEST(test_averaging)
 {
     for (size_t i = 0; i < sizeof averaging / sizeof *averaging; i++)
         for (uint32_t n_workers = 1; n_workers <= MAX_RANKS; n_workers++)
-            for (int form = 0; form < 4; form++)
-                run_beside_oracle(&averaging[i], n_workers, form % 2 == 1, form / 2 == 1);
+            for (int form = 0; form < 3; form++)
+                run_beside_oracle(&averaging[i], n_workers, 0, (form + n_workers) % 2 == 1,
+                                  form == 2);
+}
+
+/* With a centre in each place, of 1 or 2 learners. */
+TEST(test_places)
+{
+    static const struct averaging rows[] = {
+        {"sma",
+         {"comm.local_centers=yes"},
+         {.rule = SMA, .period = 1, .alpha = 1.0, .centre_momentum = 0.9, .restarts = true}},
+        {"sma",
+         {"comm.local_centers=yes", "comm.period=3", "comm.alpha=0.3"},
+         {.rule = SMA, .period = 3, .alpha = -0.3, .centre_momentum = 0.9, .restarts = true}},
+        {"sma",
+         {"comm.local_centers=yes", "comm.momentum_on_center=no", "comm.restart=0"},
+         {.rule = SMA, .period = 1, .alpha = 1.0}},
+    };
+    static const uint32_t worlds[][2] = {{2, 1}, {4, 2}, {5, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++)
+            for (int form = 0; form < 3; form++)
+                run_beside_oracle(&rows[i], worlds[w][0], worlds[w][1], (form + w) % 2 == 1,
+                                  form == 2);
 }
 
 TEST_MAIN(NULL, NULL)

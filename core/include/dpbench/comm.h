@@ -27,6 +27,7 @@ typedef enum dpb_role { DPB_WORKER, DPB_SERVER } dpb_role;
 
 struct dpb_comm_args {
     uint32_t rank, n_workers, n_servers; /* ranks [0, n_workers) are workers */
+    uint32_t learners; /* workers of each place (run.learners), whose ranks follow each other */
     dpb_role role;
     uint64_t bucket_bytes; /* comm.bucket */
     uint32_t comm_cores;   /* 0: progress runs on the loop's thread */
