@@ -34,7 +34,8 @@ static void print_arenas(const struct dpb_experiment *experiment)
     const double n = (double)experiment->graph->n_elements / mib;
     printf("  a worker's weights %.1f MiB, gradients %.1f MiB, optimizer state %.1f MiB\n",
            n * (double)dpb_dtype_size(experiment->weight_type),
-           n * (double)dpb_dtype_size(experiment->gradient_type),
+           (double)dpb_experiment_gradients(experiment, 0) / mib *
+               (double)dpb_dtype_size(experiment->gradient_type),
            (double)dpb_experiment_state_memory(experiment, 0) / mib);
 }
 

@@ -221,6 +221,7 @@ struct subject {
     const struct dpb_network *network;
     dpb_precision precision;
     uint32_t batch;
+    bool node_by_node;
 };
 
 /* Everything between the session's opening and its close. */
@@ -253,6 +254,7 @@ static dpb_status try_batch(const struct subject *subject)
                                     .order = network->order,
                                     .precision = subject->precision,
                                     .training = true,
+                                    .node_by_node = subject->node_by_node,
                                     .rounds_weights = true,
                                     .rounds_sums = true};
     struct dpb_session session;
@@ -294,7 +296,10 @@ static void try_precision(struct dpb_conform *conform, const struct subject *sub
 void dpb_conform_device(struct dpb_conform *conform, const struct dpb_plugin *plugin,
                         const void *options, const struct dpb_device_ops *reference)
 {
-    struct subject subject = {.ops = plugin->ops, .reference = reference, .options = options};
+    struct subject subject = {.ops = plugin->ops,
+                              .reference = reference,
+                              .options = options,
+                              .node_by_node = plugin->capabilities & DPB_DEVICE_NODE_BY_NODE};
     for (int precision = 0; precision < DPB_PRECISIONS; precision++) {
         subject.precision = (dpb_precision)precision;
         if (plugin->capabilities & (UINT64_C(1) << precision))

@@ -106,6 +106,27 @@ static dpb_status fill_batch(const struct dpb_session_args *args, struct dpb_ses
 
 /* ---- passes -------------------------------------------------------------------------------- */
 
+/* Tensors behind the node of the last frontier are as they were: NaN. */
+static dpb_status check_order(const struct dpb_session *s)
+{
+    const struct dpb_graph *graph = s->graph;
+    uint32_t t = 0;
+    while (t < graph->n_tensors && graph->tensors[t].offset < s->frontier)
+        t++;
+    const uint32_t node = t < graph->n_tensors ? graph->tensors[t].node : UINT32_MAX;
+    for (; s->node_by_node && t < graph->n_tensors; t++)
+        for (uint64_t i = 0; graph->tensors[t].node != node && i < graph->tensors[t].n_elements;
+             i += 1 + i / 2)
+            if (!isnan(dpb_session_value(s, s->gradients, graph->tensors[t].offset + i)))
+                return dpb_fail(DPB_VERIFICATION,
+                                "%s: the gradient of '%s' was written before that of the node at "
+                                "frontier %llu was final; the device promises "
+                                "DPB_DEVICE_NODE_BY_NODE",
+                                graph->name, graph->tensors[t].name,
+                                (unsigned long long)s->frontier);
+    return DPB_OK;
+}
+
 /* The range is final: remember its gradients, and take its weights away. */
 static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *event)
 {
@@ -121,6 +142,7 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
                         "to n_elements = %llu",
                         s->graph->name, (unsigned long long)frontier,
                         (unsigned long long)s->frontier, (unsigned long long)s->graph->n_elements);
+    DPB_TRY(check_order(s));
     for (uint64_t i = s->frontier; i < frontier; i++) {
         dpb_session_set(s, s->at_frontier, i, dpb_session_value(s, s->gradients, i));
         if (s->spoil)
@@ -232,6 +254,7 @@ dpb_status dpb_session_open(const struct dpb_session_args *args, struct dpb_sess
     *s = (struct dpb_session){.ops = args->ops,
                               .graph = args->graph,
                               .precision = args->precision,
+                              .node_by_node = args->node_by_node,
                               .rounds_weights = args->rounds_weights,
                               .rounds_sums = args->rounds_sums,
                               .pass = {.training = args->training,

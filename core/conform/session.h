@@ -22,6 +22,7 @@ struct dpb_session_args {
     dpb_sample_order order;
     dpb_precision precision;
     bool training;
+    bool node_by_node; /* DPB_DEVICE_NODE_BY_NODE */
     /* The device rounds a convolution's weight gradients once; a contraction's sum before its
      * bias is added. Both widen the bounds in bf16 and fp16. */
     bool rounds_weights, rounds_sums;
@@ -32,7 +33,7 @@ struct dpb_session {
     void *device, *program;
     struct dpb_graph *graph;
     dpb_precision precision;
-    bool rounds_weights, rounds_sums;
+    bool node_by_node, rounds_weights, rounds_sums;
     struct dpb_sample_format format;
     struct dpb_batch batch;
     struct dpb_pass pass;

@@ -159,7 +159,8 @@ static bool check_capabilities(const struct dpb_plugin *plugin, dpb_plugin_kind 
 {
     static const uint64_t known[DPB_PLUGIN_KINDS] = {
         [DPB_PLUGIN_DEVICE] = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_FP64 |
-                              DPB_DEVICE_TF32 | DPB_DEVICE_FP16 | DPB_DEVICE_POOL,
+                              DPB_DEVICE_TF32 | DPB_DEVICE_FP16 | DPB_DEVICE_POOL |
+                              DPB_DEVICE_NODE_BY_NODE,
         [DPB_PLUGIN_COMM] = DPB_COMM_OVERLAP | DPB_COMM_SERVERS | DPB_COMM_ALONE |
                             DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_SERVED |
                             DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_WHOLE |

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "train/slots.h"
 #include "world/host_device.h"
 #include "world/store.h"
 
@@ -21,6 +22,17 @@ static void list_plan(const struct dpb_comm_plan *want, const struct dpb_layout 
                               want->scratch_bytes, want->inbox_bytes};
     memcpy(memory, memories, sizeof memories);
     memcpy(bytes, sizes, sizeof sizes);
+}
+
+/* Slots as few as plan->gradient_slots makes them lie behind the addresses of a whole arena. */
+static dpb_status make_on_host(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
+                               int kind, uint64_t bytes, struct dpb_mapping *made)
+{
+    const uint64_t held = dpb_slots_elements(layout, plan->bucket_elements, plan->gradient_slots) *
+                          dpb_dtype_size(layout->gradient_type);
+    return kind == DPB_ARENA_GRADIENTS && held < bytes
+               ? dpb_mapping_create_window(names[kind], held, bytes, made)
+               : dpb_mapping_create(names[kind], bytes, made);
 }
 
 static bool is_on_device(const struct dpb_arena_memory *m, int kind)
@@ -43,14 +55,15 @@ static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_pla
         if (memory[kind] == DPB_MEMORY_NONE || bytes[kind] == 0)
             continue;
         const bool shared = memory[kind] == DPB_MEMORY_SHARED;
-        m->own_bytes[kind] = bytes[kind];
         if (is_on_device(m, kind)) {
+            m->own_bytes[kind] = bytes[kind];
             m->own_shared[kind] = shared;
             DPB_TRY(m->device.ops->allocate(m->device.device, names[kind], bytes[kind],
                                             m->own_shared[kind], &m->own_device[kind]));
             continue;
         }
-        DPB_TRY(dpb_mapping_create(names[kind], bytes[kind], &m->own[kind]));
+        DPB_TRY(make_on_host(plan, layout, kind, bytes[kind], &m->own[kind]));
+        m->own_bytes[kind] = m->own[kind].bytes;
         if (shared)
             offered[kind] = m->own[kind];
     }

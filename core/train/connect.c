@@ -192,6 +192,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
                         "refused",
                         (unsigned long long)bucket_bytes, (unsigned long long)n_buckets,
                         exchange->graph->name, MAX_BUCKETS);
+    DPB_TRY(dpb_slots_plan(exchange));
     exchange->arenas.n_buckets = n_buckets;
     exchange->arenas.bucket_elements = exchange->plan.bucket_elements;
     exchange->arenas.layout = exchange->layout;

@@ -4,6 +4,7 @@
 #include "train/comm_test.h"
 #include "train/norms.h"
 #include "train/optimizer.h"
+#include "train/slots.h"
 
 /* Weights, gradients, and what they pass through; optimizer state as if all of it were the
  * worker's. */
@@ -20,16 +21,21 @@ uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
     return total + (experiment->gradient_type != experiment->weight_type ? arena : 0);
 }
 
+static struct dpb_layout layout_of(const struct dpb_experiment *experiment)
+{
+    return (struct dpb_layout){.n_elements = experiment->graph->n_elements,
+                               .weight_type = experiment->weight_type,
+                               .gradient_type = experiment->gradient_type,
+                               .tensors = experiment->graph->tensors,
+                               .n_tensors = experiment->graph->n_tensors};
+}
+
 struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
                                                       uint32_t rank)
 {
     const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
     const bool worker = rank < experiment->n_workers;
-    const struct dpb_layout layout = {.n_elements = experiment->graph->n_elements,
-                                      .weight_type = experiment->weight_type,
-                                      .gradient_type = experiment->gradient_type,
-                                      .tensors = experiment->graph->tensors,
-                                      .n_tensors = experiment->graph->n_tensors};
+    const struct dpb_layout layout = layout_of(experiment);
     const struct dpb_comm_args args = {.rank = rank,
                                        .n_workers = experiment->n_workers,
                                        .n_servers = experiment->n_servers,
@@ -78,6 +84,13 @@ dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, d
     return device->bytes_moved(experiment->options[DPB_PLUGIN_DEVICE], &compile, bytes);
 }
 
+uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank)
+{
+    const struct dpb_layout layout = layout_of(experiment);
+    return dpb_slots_elements(&layout, dpb_experiment_bucket_elements(experiment),
+                              dpb_experiment_strategy_memory(experiment, rank).gradient_slots);
+}
+
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)
 {
     const struct dpb_graph *graph = experiment->graph;
@@ -95,7 +108,9 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     const struct dpb_compile_args compile = compile_args_of(experiment);
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     if (!on_device)
-        total += arena * ((experiment->accumulate > 1 ? 2 : 1) + 2 * (uint64_t)settings->comm.late);
+        total +=
+            dpb_experiment_gradients(experiment, rank) * dpb_dtype_size(experiment->weight_type) +
+            arena * ((experiment->accumulate > 1 ? 1 : 0) + 2 * (uint64_t)settings->comm.late);
     total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
     const uint64_t batch_bytes =
         (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);

@@ -12,6 +12,8 @@
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
 /* Of it, the optimizer's state; on a worker whose arenas are on its device, what lies there. */
 uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, uint32_t rank);
+/* Of it, elements of gradients: all, or those in slots. */
+uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank);
 /* What its strategy takes beside that and grows with the model. */
 struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
                                                       uint32_t rank);

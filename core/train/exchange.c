@@ -32,6 +32,7 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
                                        .seal = dpb_step_seal(number, plain)};
     exchange->next_bucket = 0;
     exchange->staging.next_event = 0;
+    exchange->slots.next_tensor = 0;
     exchange->given_up = false;
     exchange->may_stop =
         may_drop(&exchange->plan.contract) && exchange->engine.ops && !exchange->engine.ops->queues;
@@ -224,7 +225,11 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
         return DPB_OK;
     if (!exchange->takes_events)
         DPB_TRY(wait_for(&event));
-    return exchange->staging.held_back ? DPB_OK : dpb_exchange_ready(exchange, frontier, event);
+    if (exchange->staging.held_back)
+        return DPB_OK;
+    dpb_slots_clear_gaps(exchange, frontier);
+    DPB_TRY(dpb_exchange_ready(exchange, frontier, event));
+    return dpb_slots_await(exchange, dpb_slots_reach(&exchange->layout, frontier));
 }
 
 static dpb_status on_capture(void *context, const struct dpb_capture *capture)

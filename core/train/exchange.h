@@ -45,6 +45,12 @@ struct dpb_staging {
     size_t n_events, next_event;
 };
 
+/* Gradients in slots (dpb_comm_plan.gradient_slots). */
+struct dpb_slots {
+    uint64_t n;           /* 0: there is an arena */
+    uint32_t next_tensor; /* of this step: the first whose gradients are not final */
+};
+
 struct dpb_exchange {
     const struct dpb_experiment *experiment;
     struct dpb_engine engine;
@@ -70,6 +76,7 @@ struct dpb_exchange {
     struct dpb_step step; /* of the last one begun */
     uint64_t next_bucket;
     struct dpb_staging staging;
+    struct dpb_slots slots;
     bool takes_events; /* the strategy's work is enqueued behind the device's */
     bool captures;     /* a step's exchange may be captured with its last backward */
     bool is_late;      /* comm.late: it goes on in the step behind it */
@@ -113,6 +120,19 @@ dpb_status dpb_staging_pass(struct dpb_exchange *exchange, uint64_t frontier, bo
  * final once `event` (NULL: at once) fires. */
 dpb_status dpb_staging_give(struct dpb_exchange *exchange, uint64_t frontier,
                             struct dpb_event *event);
+
+/* ---- slots.c ------------------------------------------------------------------------------- */
+
+/* After `plan`: refuses a plan of slots that cannot work. */
+dpb_status dpb_slots_plan(struct dpb_exchange *exchange);
+/* Waits until all elements below `end` may be written. Their slots may hold earlier buckets, which
+ * have been handed over. These three do nothing where there is an arena. */
+dpb_status dpb_slots_await(struct dpb_exchange *exchange, uint64_t end);
+/* The device's elements below `frontier` are final: clears the gaps between their tensors, where
+ * earlier buckets have left theirs. */
+void dpb_slots_clear_gaps(struct dpb_exchange *exchange, uint64_t frontier);
+/* Elements below this are written before the device announces the frontier after this one. */
+uint64_t dpb_slots_reach(const struct dpb_layout *layout, uint64_t frontier);
 
 /* ---- exchange.c ---------------------------------------------------------------------------- */
 

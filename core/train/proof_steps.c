@@ -28,23 +28,54 @@ uint64_t dpb_proof_count_blocks(const struct dpb_proving *proof)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
+static void fill(const struct dpb_proving *proof, uint32_t step, void *gradients, uint64_t begin,
+                 uint64_t end)
+{
+    const dpb_dtype type = proof->exchange->layout.gradient_type;
+    double block[DPB_PROOF_BLOCK];
+    memset(block, 0, sizeof block);
+    for (uint64_t at = begin; at < end; at += DPB_PROOF_BLOCK) {
+        const uint64_t count = end - at < DPB_PROOF_BLOCK ? end - at : DPB_PROOF_BLOCK;
+        if (step < proof->n_steps)
+            proof->generate(dpb_proof_seed(proof->exchange), dpb_world.rank, step, at, count,
+                            block);
+        dpb_vec.cast(type, (char *)gradients + at * dpb_dtype_size(type), DPB_FP64, block, count);
+    }
+}
+
+/* Slots take a bucket at a time, as in a step's backward. */
+static dpb_status give_slots(const struct dpb_proving *proof, uint32_t step)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    const uint64_t n = exchange->layout.n_elements, bucket = exchange->arenas.bucket_elements;
+    for (uint64_t at = 0; at < n; at += bucket) {
+        const uint64_t end = n - at < bucket ? n : at + bucket;
+        DPB_TRY(dpb_slots_await(exchange, end));
+        fill(proof, step, exchange->gradients, at, end);
+        DPB_TRY(dpb_exchange_ready(exchange, end, NULL));
+    }
+    return DPB_OK;
+}
+
+static dpb_status fill_arena(const struct dpb_proving *proof, uint32_t step)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    void *gradients;
+    DPB_TRY(dpb_arena_edit(exchange, exchange->gradients, &gradients));
+    fill(proof, step, gradients, 0, exchange->layout.n_elements);
+    return dpb_arena_commit(exchange, exchange->gradients,
+                            dpb_arena_bytes(exchange, exchange->layout.gradient_type));
+}
+
 static dpb_status take_step(const struct dpb_proving *proof, uint32_t step)
 {
     struct dpb_exchange *exchange = proof->exchange;
-    dpb_dtype type = exchange->layout.gradient_type;
-    double block[DPB_PROOF_BLOCK];
-    void *gradients;
-    DPB_TRY(dpb_arena_edit(exchange, exchange->gradients, &gradients));
-    memset(block, 0, sizeof block);
-    for (uint64_t at = 0; at < exchange->layout.n_elements; at += DPB_PROOF_BLOCK) {
-        uint64_t count = dpb_proof_block_length(exchange, at);
-        if (step < proof->n_steps)
-            proof->generate(dpb_proof_seed(exchange), dpb_world.rank, step, at, count, block);
-        dpb_vec.cast(type, (char *)gradients + at * dpb_dtype_size(type), DPB_FP64, block, count);
-    }
-    DPB_TRY(dpb_arena_commit(exchange, exchange->gradients, dpb_arena_bytes(exchange, type)));
+    const bool slots = exchange->slots.n > 0;
+    if (!slots)
+        DPB_TRY(fill_arena(proof, step));
     DPB_TRY(dpb_exchange_begin(exchange, proof->rate, proof->scale, true));
-    DPB_TRY(dpb_exchange_ready(exchange, exchange->layout.n_elements, NULL));
+    DPB_TRY(slots ? give_slots(proof, step)
+                  : dpb_exchange_ready(exchange, exchange->layout.n_elements, NULL));
     return dpb_exchange_finish(exchange);
 }
 

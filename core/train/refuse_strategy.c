@@ -186,11 +186,50 @@ static dpb_status check_back(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* What slots of gradients do not go with: the settings, and why. */
+static dpb_status check_slots(const struct dpb_experiment *experiment,
+                              const struct dpb_setting *shard)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct {
+        bool given;
+        const char *section, *key, *why;
+    } apart[] = {
+        {settings->run.mode == DPB_MODE_COMM, "comm", "shard",
+         "`dpbench comm` looks at the gradients of all buckets"},
+        {experiment->accumulate > 1, "run", "accumulate",
+         "sums over micro-batches are kept for all buckets"},
+        {settings->run.precision == DPB_PRECISION_FP16, "run", "precision",
+         "fp16 keeps all gradients until they are known to be finite"},
+        {settings->comm.gradient == DPB_BF16 + 1 || settings->comm.gradient == DPB_FP16 + 1, "comm",
+         "gradient", "gradients of another type pass through an arena"},
+        {settings->comm.late > 0, "comm", "late", "a late exchange keeps all gradients of a step"},
+        {dpb_norms_needed(&settings->optimizer), "optimizer",
+         settings->optimizer.kind == DPB_LARS ? "name" : "clip_norm",
+         "norms of whole tensors take the sums of all buckets"},
+        {(experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_NODE_BY_NODE) == 0,
+         "device", "name", "the device does not write gradients node by node on the host"},
+    };
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        if (apart[i].given)
+            return dpb_fail(DPB_UNSUPPORTED,
+                            "%s: comm.shard = %s keeps gradients in slots of a few buckets, and "
+                            "%s (%s.%s: %s); take comm.shard = optimizer",
+                            shard->origin, shard->value, apart[i].why, apart[i].section,
+                            apart[i].key,
+                            dpb_config_origin(experiment->config, apart[i].section, apart[i].key));
+    return DPB_OK;
+}
+
 /* comm.shard is an option of strategies (plugins/lib/shard.h). */
 static dpb_status check_shard(const struct dpb_experiment *experiment)
 {
     const struct dpb_setting *shard = dpb_config_get(experiment->config, "comm", "shard");
-    if (!shard || strcmp(shard->value, "none") == 0 || !dpb_experiment_codec(experiment))
+    if (!shard || strcmp(shard->value, "none") == 0)
+        return DPB_OK;
+    if (strcmp(shard->value, "gradients") == 0)
+        DPB_TRY(check_slots(experiment, shard));
+    if (!dpb_experiment_codec(experiment))
         return DPB_OK;
     return dpb_fail(DPB_UNSUPPORTED,
                     "%s: comm.shard = %s beside comm.codec = %s: with a codec each worker decodes "

@@ -44,22 +44,54 @@ void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES])
 
 /* ---- mappings ------------------------------------------------------------------------------ */
 
-static dpb_status map_memory(int fd, size_t bytes, const char *what, void **memory)
+static size_t addresses_of(const struct dpb_mapping *mapping)
 {
-    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return mapping->window > 0 ? mapping->window : mapping->bytes;
+}
+
+/* The addresses are taken at once, so that the copies of the memory lie side by side. */
+static void *map_window(int fd, size_t bytes, size_t window)
+{
+    char *first = mmap(NULL, window, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t at = 0; first != MAP_FAILED && at < window; at += bytes) {
+        const size_t n = window - at < bytes ? window - at : bytes;
+        if (mmap(first + at, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) !=
+            MAP_FAILED)
+            continue;
+        const int error = errno;
+        munmap(first, window);
+        errno = error;
+        return MAP_FAILED;
+    }
+    return first;
+}
+
+/* Fills in `memory`. */
+static dpb_status map_memory(int fd, const char *what, struct dpb_mapping *mapping)
+{
+    const size_t addresses = addresses_of(mapping);
+    void *mapped = mapping->window > 0
+                       ? map_window(fd, mapping->bytes, mapping->window)
+                       : mmap(NULL, addresses, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (mapped == MAP_FAILED)
-        return dpb_fail(DPB_NO_MEMORY, "cannot map %zu bytes of shared memory for %s: %s", bytes,
-                        what, strerror(errno));
-    if (bytes >= HUGE_BYTES)
-        madvise(mapped, bytes, MADV_HUGEPAGE); /* an advice: without it pages are small */
-    *memory = mapped;
+        return dpb_fail(DPB_NO_MEMORY, "cannot map %zu bytes of shared memory for %s: %s",
+                        addresses, what, strerror(errno));
+    if (addresses >= HUGE_BYTES)
+        madvise(mapped, addresses, MADV_HUGEPAGE); /* an advice: without it pages are small */
+    mapping->memory = mapped;
     return DPB_OK;
 }
 
 dpb_status dpb_mapping_create(const char *name, size_t bytes, struct dpb_mapping *mapping)
 {
+    return dpb_mapping_create_window(name, bytes, 0, mapping);
+}
+
+dpb_status dpb_mapping_create_window(const char *name, size_t bytes, size_t window,
+                                     struct dpb_mapping *mapping)
+{
     char full[128];
-    void *memory;
+    struct dpb_mapping made = {.bytes = bytes, .window = window};
     if (bytes == 0) {
         *mapping = (struct dpb_mapping){.fd = -1};
         return DPB_OK;
@@ -76,19 +108,19 @@ dpb_status dpb_mapping_create(const char *name, size_t bytes, struct dpb_mapping
         return dpb_fail(DPB_NO_MEMORY, "cannot make %zu bytes of shared memory for %s: %s", bytes,
                         name, strerror(error));
     }
-    dpb_status status = map_memory(fd, bytes, name, &memory);
-    if (status != DPB_OK) {
+    made.fd = fd;
+    dpb_status status = map_memory(fd, name, &made);
+    if (status == DPB_OK)
+        *mapping = made;
+    else
         close(fd);
-        return status;
-    }
-    *mapping = (struct dpb_mapping){.memory = memory, .bytes = bytes, .fd = fd};
-    return DPB_OK;
+    return status;
 }
 
 void dpb_mapping_destroy(struct dpb_mapping *mapping)
 {
     if (mapping->memory) {
-        munmap(mapping->memory, mapping->bytes);
+        munmap(mapping->memory, addresses_of(mapping));
         if (mapping->fd >= 0)
             close(mapping->fd);
     }
@@ -101,7 +133,7 @@ struct hello {
     uint64_t magic;
     uint32_t rank, n;
     uint8_t secret[DPB_SECRET_BYTES];
-    uint64_t bytes[MAX_MAPPINGS];
+    uint64_t bytes[MAX_MAPPINGS], window[MAX_MAPPINGS];
 };
 
 /* One connection. Outgoing ones know their rank from the start, incoming ones by the hello. */
@@ -149,6 +181,7 @@ static dpb_status send_hello(const struct exchange *exchange, struct link *link)
     memcpy(hello.secret, job_secret, sizeof hello.secret);
     for (uint32_t i = 0; i < exchange->n; i++) {
         hello.bytes[i] = exchange->mine[i].bytes;
+        hello.window[i] = exchange->mine[i].window;
         if (exchange->mine[i].bytes > 0)
             fds[n_fds++] = exchange->mine[i].fd;
     }
@@ -185,9 +218,9 @@ static dpb_status map_peer(struct exchange *exchange, const struct hello *hello,
                 DPB_FAILED,
                 "sharing of %s: descriptor %u has %lld bytes (seals %d), %llu were said", what, i,
                 (long long)info.st_size, seals, (unsigned long long)hello->bytes[i]);
-        DPB_TRY(map_memory(fd, (size_t)hello->bytes[i], what, &peer->memory));
-        peer->bytes = (size_t)hello->bytes[i];
-        peer->fd = -1;
+        *peer = (struct dpb_mapping){
+            .bytes = (size_t)hello->bytes[i], .window = (size_t)hello->window[i], .fd = -1};
+        DPB_TRY(map_memory(fd, what, peer));
     }
     return DPB_OK;
 }

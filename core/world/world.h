@@ -87,10 +87,15 @@ struct dpb_mapping {
     void *memory;
     size_t bytes;
     int fd; /* -1: anonymous, or closed after sharing */
+    /* 0; or the addresses from `memory` on, which show the `bytes` again and again. */
+    size_t window;
 };
 
 /* /proc/PID/maps shows "/memfd:dpbench-NAME": tests read it. */
 dpb_status dpb_mapping_create(const char *name, size_t bytes, struct dpb_mapping *mapping);
+/* The same with a window. `bytes` are whole pages, and fewer than the window. */
+dpb_status dpb_mapping_create_window(const char *name, size_t bytes, size_t window,
+                                     struct dpb_mapping *mapping);
 void dpb_mapping_destroy(struct dpb_mapping *mapping); /* accepts zeroed ones; zeroes it */
 
 /*

@@ -22,10 +22,11 @@ struct ring_tcp_options {
     struct tcp_options tcp;
 };
 
-static const struct dpb_option options[] = {RING_OPTION_ROWS(struct ring_tcp_options),
-                                            SHARD_OPTION_ROW(struct ring_tcp_options, ring.shard),
-                                            TCP_OPTION_ROWS(struct ring_tcp_options),
-                                            {0}};
+static const struct dpb_option options[] = {
+    RING_OPTION_ROWS(struct ring_tcp_options),
+    SHARD_SLOTS_OPTION_ROW(struct ring_tcp_options, ring.shard),
+    TCP_OPTION_ROWS(struct ring_tcp_options),
+    {0}};
 
 static dpb_status ring_tcp_open(const void *options_, const struct dpb_comm_args *args, void **comm)
 {

@@ -25,7 +25,7 @@ struct ring_verbs_options {
 
 static const struct dpb_option options[] = {
     RING_OPTION_ROWS(struct ring_verbs_options),
-    SHARD_OPTION_ROW(struct ring_verbs_options, ring.shard),
+    SHARD_SLOTS_OPTION_ROW(struct ring_verbs_options, ring.shard),
     VERBS_OPTION_ROWS(struct ring_verbs_options),
     {"interface", DPB_OPT_STRING, NULL, "", 0, 0, NULL,
      offsetof(struct ring_verbs_options, verbs.interface),

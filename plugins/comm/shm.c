@@ -42,12 +42,15 @@ static dpb_status shm_comm_open(const void *options, const struct dpb_comm_args 
     const struct shard_options *given = options;
     DPB_TRY(strategy_open(host, args, sizeof(struct strategy), comm));
     ((struct strategy *)*comm)->sharded = shard_wanted(args, given->shard);
+    ((struct strategy *)*comm)->slots = given->shard == SHARD_GRADIENTS;
     return DPB_OK;
 }
 
 static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     struct strategy *strategy = comm;
+    if (strategy->sharded && strategy->slots)
+        shard_plan_slots(layout, want);
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     if (strategy->coded)
         return coded_plan(strategy, layout, true, want);
@@ -93,7 +96,7 @@ static const struct dpb_plugin shm = {
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",
-    .options = shard_option_rows,
+    .options = shard_slots_option_rows,
     .options_size = sizeof(struct shard_options),
 };
 

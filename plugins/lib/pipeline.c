@@ -54,6 +54,17 @@ static const struct stage_flight *flight_of(const struct pipeline *pipeline, uin
     return pipeline->flights ? pipeline->flights[s] : NULL;
 }
 
+/* All that the stage did to the bucket happened before. */
+static void leave(struct pipeline *pipeline, uint32_t s)
+{
+    __atomic_store_n(&pipeline->left[s], pipeline->left[s] + 1, __ATOMIC_RELEASE);
+}
+
+uint64_t pipeline_count_done(const struct pipeline *pipeline)
+{
+    return __atomic_load_n(&pipeline->left[pipeline->n_stages - 1], __ATOMIC_ACQUIRE);
+}
+
 /* Does a piece of the stage's next bucket; false: that is not due. */
 static bool work_on(struct pipeline *pipeline, uint32_t s, int64_t until_ns)
 {
@@ -67,7 +78,8 @@ static bool work_on(struct pipeline *pipeline, uint32_t s, int64_t until_ns)
     if (!stage->work || pipeline->at[s] == length) {
         pipeline->at[s] = 0;
         pipeline->next[s]++;
-        pipeline->left[s] += !flight_of(pipeline, s);
+        if (!flight_of(pipeline, s))
+            leave(pipeline, s);
     }
     return true;
 }
@@ -80,7 +92,7 @@ static bool land(struct pipeline *pipeline, uint32_t s)
         !pipeline->flight_ops->done(pipeline->strategy, bucket, flight))
         return false;
     pipeline->flight_ops->land(pipeline->strategy, bucket, flight);
-    pipeline->left[s]++;
+    leave(pipeline, s);
     return true;
 }
 
@@ -127,7 +139,7 @@ static dpb_status work_on_all(struct pipeline *pipeline, int64_t until_ns, bool 
 
 dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns)
 {
-    const uint64_t *last = &pipeline->left[pipeline->n_stages - 1];
+    const uint64_t *last = &pipeline->left[pipeline->n_stages - 1], before = *last;
     int64_t until_ns = budget_ns == DPB_FOREVER ? INT64_MAX : pipeline->host->now_ns() + budget_ns;
     bool worked = true;
     if (*last == pipeline->n_buckets)
@@ -138,7 +150,7 @@ dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns)
             pipeline->host->event->signal(pipeline->done);
             return DPB_OK;
         }
-        if (budget_ns != DPB_FOREVER && pipeline->host->now_ns() >= until_ns)
+        if (budget_ns == DPB_FOREVER ? *last > before : pipeline->host->now_ns() >= until_ns)
             return DPB_OK;
     }
     return budget_ns == DPB_FOREVER ? wait_for_something(pipeline) : DPB_OK;

@@ -69,8 +69,10 @@ dpb_status pipeline_open(struct pipeline *pipeline, const struct dpb_host *host,
 void pipeline_close(struct pipeline *pipeline);
 
 void pipeline_begin(struct pipeline *pipeline); /* a new exchange: no bucket has begun */
-/* The `progress` hook. */
+/* The `progress` hook. Without a budget it returns when a bucket has left the last stage, too. */
 dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns);
+/* Buckets of this exchange that have left the last stage; any thread. */
+uint64_t pipeline_count_done(const struct pipeline *pipeline);
 /* The furthest bucket that has yet to land, and how; NULL: there is none. */
 const struct stage_flight *pipeline_in_flight(const struct pipeline *pipeline, uint64_t *bucket);
 

@@ -181,6 +181,7 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
     comm->options = *options;
     comm->transport = transport;
     comm->base.sharded = shard_wanted(args, options->shard);
+    comm->base.slots = options->shard == SHARD_GRADIENTS;
     status = order_members(comm);
     if (status != DPB_OK) {
         ring_strategy_close(comm);
@@ -225,6 +226,8 @@ dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
     struct ring_strategy *comm = comm_;
+    if (comm->base.sharded && comm->base.slots)
+        shard_plan_slots(layout, want);
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
     if (comm->base.coded)
         return coded_plan(&comm->base, layout, false, want);

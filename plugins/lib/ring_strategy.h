@@ -97,7 +97,7 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
     .memory = ring_strategy_memory, CODED_HOOKS, .plan = ring_strategy_plan,          \
     .bind = ring_strategy_bind, .load = strategy_load, .begin = ring_strategy_begin,  \
     .ready = ring_strategy_ready, .progress = strategy_progress, .end = strategy_end, \
-    .publish = strategy_publish, .close = ring_strategy_close
+    .publish = strategy_publish, .taken = strategy_taken, .close = ring_strategy_close
 
 #define RING_STRATEGY_CAPABILITIES (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE)
 

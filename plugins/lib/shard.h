@@ -1,9 +1,11 @@
 /*
  * shard.h - comm.shard = optimizer: of every bucket each worker owns a slice. A worker keeps the
  * optimizer state of its own slices only, updates these, and gives the new weights to all others.
+ * comm.shard = gradients: the same, with gradients in slots (dpb_comm_plan.gradient_slots). A
+ * bucket leaves its slot once the new weights of all its slices are here.
  *
  * Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory Optimizations Toward Training Trillion Parameter
- * Models. SC 2020: stage 1 (P_os).
+ * Models. SC 2020: stages 1 (P_os) and 2 (P_os+g).
  */
 #ifndef DPB_PLUGINS_LIB_SHARD_H
 #define DPB_PLUGINS_LIB_SHARD_H
@@ -13,14 +15,17 @@
 #include "dpbench/option.h"
 #include "lib/strategy.h"
 
-enum { SHARD_NONE, SHARD_OPTIMIZER };
-extern const char *const shard_choices[];
+enum { SHARD_NONE, SHARD_OPTIMIZER, SHARD_GRADIENTS };
+extern const char *const shard_choices[], *const shard_slots_choices[];
+
+/* Slots beside those of the node under way: buckets that may be on their way meanwhile. */
+enum { SHARD_SPARE_SLOTS = 4 };
 
 /* The options of a strategy that has no other, and their rows. */
 struct shard_options {
     int shard;
 };
-extern const struct dpb_option shard_option_rows[];
+extern const struct dpb_option shard_option_rows[], shard_slots_option_rows[];
 
 /* The option's row, for a struct with this member of type int. */
 #define SHARD_OPTION_ROW(STRUCT, MEMBER)                                                          \
@@ -31,10 +36,29 @@ extern const struct dpb_option shard_option_rows[];
             "all of it and updates all"                                                           \
     }
 
+/* The row of a strategy that has slots, too. */
+#define SHARD_SLOTS_OPTION_ROW(STRUCT, MEMBER)                                                    \
+    {                                                                                             \
+        "shard", DPB_OPT_CHOICE, NULL, "none", 0, 0, shard_slots_choices,                         \
+            offsetof(STRUCT, MEMBER),                                                             \
+            "optimizer: each worker has the optimizer state of its slice of every bucket alone, " \
+            "updates it and gives the new weights to the others (ZeRO stage 1); gradients: the "  \
+            "same, with gradients in a few slots of a bucket each (stage 2); none: each has all " \
+            "of it and updates all"                                                               \
+    }
+
 /* Whether there are shards: one worker has all of the state. Core refuses a codec beside them. */
 static inline bool shard_wanted(const struct dpb_comm_args *args, int shard)
 {
-    return shard == SHARD_OPTIMIZER && args->n_workers > 1;
+    return shard != SHARD_NONE && args->n_workers > 1;
+}
+
+/* In `plan`, before anything that depends on the size of buckets. */
+static inline void shard_plan_slots(const struct dpb_layout *layout, struct dpb_comm_plan *want)
+{
+    const uint64_t page = DPB_SLOT_ALIGNMENT / dpb_dtype_size(layout->gradient_type);
+    want->bucket_elements = (want->bucket_elements + page - 1) / page * page;
+    want->gradient_slots = SHARD_SPARE_SLOTS;
 }
 
 /* At most: elements of one of n owners, a slice of every bucket each. */

@@ -142,6 +142,11 @@ dpb_status strategy_publish(void *comm, struct dpb_view *view)
     return DPB_OK;
 }
 
+uint64_t strategy_taken(void *comm)
+{
+    return pipeline_count_done(&((struct strategy *)comm)->pipeline);
+}
+
 void strategy_close(void *comm)
 {
     struct strategy *strategy = comm;

@@ -24,7 +24,7 @@ struct strategy {
     struct pipeline pipeline;
     struct coded *coded;                 /* coded.h; NULL: without a codec */
     const struct coded_carrier *carrier; /* coded.h: of coded_bind_stages */
-    bool sharded;                        /* shard.h */
+    bool sharded, slots;                 /* shard.h: of gradients, too */
     void *sum; /* room for a piece of one (slices.h, with shards); else NULL */
 };
 
@@ -94,12 +94,13 @@ dpb_status strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event);
 dpb_status strategy_progress(void *comm, int64_t budget_ns);
 dpb_status strategy_end(void *comm, struct dpb_event **done);
 dpb_status strategy_publish(void *comm, struct dpb_view *view);
+uint64_t strategy_taken(void *comm);
 void strategy_close(void *comm);
 
 /* The hooks that no strategy has to change, for its table of ops. */
 #define STRATEGY_HOOKS                                                           \
     .ready = strategy_ready, .progress = strategy_progress, .end = strategy_end, \
-    .publish = strategy_publish
+    .publish = strategy_publish, .taken = strategy_taken
 
 /* ---- for stages ---------------------------------------------------------------------------- */
 

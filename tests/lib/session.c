@@ -104,17 +104,19 @@ void session_open(const struct subject *subject, dpb_precision precision, bool t
     const struct tested_device *device = tested_device();
     const struct dpb_plugin *plugin = load_device();
     check_libraries(plugin);
-    expect_ok(dpb_session_open(&(struct dpb_session_args){.ops = plugin->ops,
-                                                          .options = options_given,
-                                                          .graph = build_graph(subject),
-                                                          .batch = subject->batch,
-                                                          .type = subject->type,
-                                                          .order = subject->order,
-                                                          .precision = precision,
-                                                          .training = training,
-                                                          .rounds_weights = device->rounds_weights,
-                                                          .rounds_sums = device->rounds_sums},
-                               s));
+    expect_ok(dpb_session_open(
+        &(struct dpb_session_args){.ops = plugin->ops,
+                                   .options = options_given,
+                                   .graph = build_graph(subject),
+                                   .batch = subject->batch,
+                                   .type = subject->type,
+                                   .order = subject->order,
+                                   .precision = precision,
+                                   .training = training,
+                                   .node_by_node = plugin->capabilities & DPB_DEVICE_NODE_BY_NODE,
+                                   .rounds_weights = device->rounds_weights,
+                                   .rounds_sums = device->rounds_sums},
+        s));
 }
 
 void *session_compile_with_account(const struct dpb_session *s)

@@ -42,23 +42,14 @@ enum mutation {
     LATE_WEIGHTS,     /* forward computes one bucket's part with the weights of a step before */
     DECAY_DROPPED,    /* no weight decay */
     REPLICA_DIVERGES, /* the last worker's new weights are off by one part in a million */
+    TAKEN_EARLY,      /* slots of gradients are said to be free while others read them */
     AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
-static const char *const mutations[] = {"none",
-                                        "wrong_scale",
-                                        "bucket_left_out",
-                                        "slices_swapped",
-                                        "element_wrong",
-                                        "element_nan",
-                                        "updated_twice",
-                                        "update_skipped",
-                                        "stale_weights",
-                                        "late_weights",
-                                        "decay_dropped",
-                                        "replica_diverges",
-                                        "audited",
-                                        NULL};
+static const char *const mutations[] = {
+    "none",          "wrong_scale",      "bucket_left_out", "slices_swapped", "element_wrong",
+    "element_nan",   "updated_twice",    "update_skipped",  "stale_weights",  "late_weights",
+    "decay_dropped", "replica_diverges", "taken_early",     "audited",        NULL};
 
 struct options {
     int mutation;
@@ -620,6 +611,11 @@ static dpb_status mutant_publish(void *comm, struct dpb_view *view)
     return m.inner->publish(comm, view);
 }
 
+static uint64_t mutant_taken(void *comm)
+{
+    return active(TAKEN_EARLY) ? m.arenas.n_buckets : m.inner->taken(comm);
+}
+
 static dpb_status mutant_serve(void *comm)
 {
     return m.inner->serve(comm);
@@ -751,6 +747,7 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
                                                    .end = mutant_end,                    \
                                                    .publish = mutant_publish,            \
                                                    .serve = mutant_serve,                \
+                                                   .taken = mutant_taken,                \
                                                    .close = mutant_close,                \
                                                    .needs = needs_##NAME};               \
     static struct dpb_plugin plugin_##NAME = {DPB_PLUGIN_HEAD(COMM, ops_##NAME),         \

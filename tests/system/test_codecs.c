@@ -478,6 +478,9 @@ TEST(test_other_places)
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
+#define SLOTS "comm.shard=gradients "
+#define SLOTS_APART "comm.shard = gradients keeps gradients in slots of a few buckets"
+
 TEST(test_refusals)
 {
     static const struct {
@@ -499,6 +502,11 @@ TEST(test_refusals)
         {"comm.codec_feedback=no", {"unknown option 'codec_feedback'"}},
         {"comm.codec=int8 comm.shard=optimizer",
          {"comm.shard = optimizer beside comm.codec = int8", NULL}},
+        {SLOTS "run.accumulate=2", {SLOTS_APART, "run.accumulate: ", NULL}},
+        {SLOTS "comm.gradient=bf16", {SLOTS_APART, "comm.gradient: ", NULL}},
+        {SLOTS "comm.late=1", {SLOTS_APART, "comm.late: ", NULL}},
+        {SLOTS "optimizer.clip_norm=1", {SLOTS_APART, "optimizer.clip_norm: ", NULL}},
+        {SLOTS "comm.codec=int8", {"comm.shard = gradients beside comm.codec = int8", NULL}},
         {"comm.name=replicated comm.shard=optimizer",
          {"unknown option 'shard' for comm 'replicated'; it is an option of ", "ring_tcp", " shm",
           NULL}},

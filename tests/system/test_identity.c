@@ -349,6 +349,30 @@ TEST(test_sharded_norms_agree)
     }
 }
 
+/* Gradients in slots have the bits of those in an arena: the first layer of ResNet-20's last stage
+ * alone fills several buckets, and others share one. */
+TEST(test_slots_agree)
+{
+    static const char *const cells[][2] = {
+        {"comm.name=shm run.workers=3 comm.bucket=20000", "run.comm_cores=1"},
+        {"comm.name=ring_tcp run.workers=2 comm.bucket=8192", ""},
+        {"comm.name=ring_tcp run.workers=3 comm.bucket=12288", "run.comm_cores=1"},
+        {"comm.name=shm run.workers=2 comm.bucket=4096", ""},
+    };
+    for (int i = 0; i < PART_OF(cells, 2); i++) {
+        struct training arena, slots;
+        train(&arena, RESNET " run.steps=2 %s comm.shard=optimizer " TERMS, cells[i][0]);
+        train(&slots, RESNET " run.steps=2 %s %s comm.shard=gradients " TERMS, cells[i][0],
+              cells[i][1]);
+        assert_true(json_number_at(slots.command.json, "ranks.1.memory.gradients_bytes") <
+                    0.4 * json_number_at(arena.command.json, "ranks.1.memory.gradients_bytes"));
+        expect_same_weights(&slots, &arena, NULL, 0.0);
+        expect_same_losses(&slots, &arena, 0.0);
+        training_free(&arena);
+        training_free(&slots);
+    }
+}
+
 /* One step with gradients rounded to bf16 is off by what rounding each of them and their sum costs.
  */
 TEST(test_bf16_gradients)

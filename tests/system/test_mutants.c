@@ -217,6 +217,33 @@ static void test_mutant(void **state)
     }
 }
 
+/* Slots that take a bucket too early, and none that do. */
+TEST(test_slots)
+{
+    static const struct {
+        const char *mutation;
+        int from;
+        enum catcher caught_by;
+    } cases[] = {{"none", IN_PATTERN, NOTHING},
+                 {"taken_early", IN_PATTERN, PATTERN},
+                 {"taken_early", IN_TRAINING, AFTER},
+                 {"bucket_left_out", IN_PATTERN, PATTERN}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct training training;
+        train_anyway(&training,
+                     "model.name=resnet20 model.image=8 run.steps=1 comm.bucket=4096 "
+                     "comm.shard=gradients comm.name=mutant_%s run.workers=2 comm.mutation=%s "
+                     "comm.from=%d",
+                     i % 2 == 0 ? "ring_tcp" : "shm", cases[i].mutation, cases[i].from);
+        const char *check = catcher_names[cases[i].caught_by];
+        if (cases[i].caught_by == NOTHING ? training.command.exit_code != 0
+                                          : !failed(&training, check))
+            fail_msg("%s\nis to be caught by: %s\n%s", training.settings, check,
+                     training.command.err);
+        training_free(&training);
+    }
+}
+
 int main(void)
 {
     static const char *const when[] = {"from the pattern on", "from the proof on", "in training"};

@@ -2,9 +2,10 @@
 /*
  * test_ps_cpu.c - ps_cpu is a parameter server: the optimizer's state is mapped on the shards and
  * nowhere else, nothing goes on without a server, and on several machines it trains to the same
- * bits as on one.
+ * bits as on one. With comm.shard state and gradients are mapped where they should be, too.
  */
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ enum { MOST_RANKS = 16, PAGE = 4096 };
 
 struct process {
     pid_t pid;
-    uint64_t optimizer_bytes; /* mapped: the most that was seen */
+    uint64_t optimizer_bytes, gradients_bytes; /* resident: the most that was seen */
     double cpu_s;
 };
 
@@ -52,21 +53,34 @@ static bool read_stat(pid_t pid, pid_t *parent, double *cpu_s)
     return true;
 }
 
-/* Bytes of the process's mappings of the optimizer's state. */
-static uint64_t optimizer_bytes(pid_t pid)
+/* Bytes of the process's mappings of such memory. What several addresses show counts once: they lie
+ * side by side. */
+static uint64_t mapped_bytes(pid_t pid, const char *name)
 {
     char path[64], line[1024];
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, shown = 0;
+    unsigned long long before = 0;
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
     FILE *file = fopen(path, "r");
     while (file && fgets(line, sizeof line, file)) {
-        unsigned long long begin, end;
-        if (strstr(line, "dpbench-optimizer") && sscanf(line, "%llx-%llx", &begin, &end) == 2)
-            bytes += end - begin;
+        unsigned long long begin, end, offset, inode;
+        if (!strstr(line, name) ||
+            sscanf(line, "%llx-%llx %*s %llx %*s %llu", &begin, &end, &offset, &inode) != 4)
+            continue;
+        const uint64_t last = offset + end - begin;
+        shown = inode == before ? shown : 0;
+        bytes += last > shown ? last - shown : 0;
+        shown = last > shown ? last : shown;
+        before = inode;
     }
     if (file)
         fclose(file);
     return bytes;
+}
+
+static void keep_most(uint64_t *most, uint64_t seen)
+{
+    *most = seen > *most ? seen : *most;
 }
 
 static struct process *process_of(struct job *job, pid_t pid)
@@ -99,9 +113,8 @@ static void look(struct job *job, pid_t launcher)
         if (pid <= 0 || !read_stat(pid, &parent, &cpu_s) || parent != launcher)
             continue;
         struct process *process = process_of(job, pid);
-        uint64_t bytes = optimizer_bytes(pid);
-        process->optimizer_bytes =
-            bytes > process->optimizer_bytes ? bytes : process->optimizer_bytes;
+        keep_most(&process->optimizer_bytes, mapped_bytes(pid, "dpbench-optimizer"));
+        keep_most(&process->gradients_bytes, mapped_bytes(pid, "dpbench-gradients"));
         process->cpu_s = cpu_s;
     }
     closedir(proc);
@@ -126,6 +139,8 @@ static const struct residence residences[] = {
      1.0 / 2},
     /* The look itself: where every worker keeps all of it, it is seen. */
     {"comm.name=shm run.workers=2", 2, 0, 1.0, 0.0},
+    {"comm.name=shm comm.shard=optimizer run.workers=3", 3, 0, 1.0 / 3, 0.0},
+    {"comm.name=ring_tcp comm.shard=gradients run.workers=2", 2, 0, 1.0 / 2, 0.0},
     {"comm.name=replicated run.workers=2", 2, 0, 1.0, 0.0},
 };
 
@@ -174,6 +189,55 @@ static void test_residence(void **state)
         fail_msg("%s\nexit code %d: %s", settings, command.exit_code, command.err);
     expect_residence(residence, &job, command.json, all);
     command_free(&command);
+}
+
+/* ---- where gradients are ------------------------------------------------------------------- */
+
+/* ResNet-20 in buckets of a page: the largest layer, and 4 slots. With shm a worker maps those of
+ * both. */
+TEST(test_slots_resident)
+{
+    enum { WORKERS = 2 };
+    static const struct {
+        const char *settings;
+        int arenas;
+        double most;
+    } cases[] = {{"comm.name=ring_tcp comm.shard=optimizer", 1, 1.0},
+                 {"comm.name=ring_tcp comm.shard=gradients", 1, 0.2},
+                 {"comm.name=shm comm.shard=gradients", WORKERS, 0.2}};
+    double all = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = {.n = 0};
+        struct started started;
+        struct command command;
+        char settings[256];
+        snprintf(settings, sizeof settings,
+                 "model.name=resnet20 model.image=8 run.steps=4 run.batch=1 run.workers=%d "
+                 "comm.bucket=4096 %s",
+                 WORKERS, cases[i].settings);
+        training_start(&started, settings);
+        for (; is_running(started.pid); usleep(10000))
+            look(&job, started.pid);
+        command_finish(&started, &command, 60);
+        assert_int_equal(command.exit_code, 0);
+        const double said = json_number_at(command.json, "ranks.1.memory.gradients_bytes");
+        all = i == 0 ? said : all;
+        for (int rank = 0; rank < WORKERS; rank++)
+            if (fabs((double)job.processes[rank].gradients_bytes - cases[i].arenas * said) >=
+                    PAGE ||
+                said > cases[i].most * all)
+                fail_msg("%s\nrank %d maps %llu bytes of gradients, says %.0f; there are %.0f",
+                         settings, rank, (unsigned long long)job.processes[rank].gradients_bytes,
+                         said, all);
+        command_free(&command);
+        dpbench(&command, 60, "check -c /dev/null device.name=reference run.precision=fp64 %s",
+                settings);
+        const char *at = strstr(command.out, ", gradients ");
+        assert_non_null(at);
+        assert_true(fabs(strtod(at + strlen(", gradients "), NULL) * 0x1p20 - said) <
+                    0.05 * 0x1p20);
+        command_free(&command);
+    }
 }
 
 /* ---- a server that stops ------------------------------------------------------------------- */

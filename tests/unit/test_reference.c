@@ -545,7 +545,8 @@ TEST(test_plugin_says_what_it_is)
 {
     assert_string_equal(plugin->name, "reference");
     assert_int_equal(plugin->kind, DPB_PLUGIN_DEVICE);
-    assert_int_equal(plugin->capabilities, DPB_DEVICE_FP64 | DPB_DEVICE_FP32);
+    assert_int_equal(plugin->capabilities,
+                     DPB_DEVICE_FP64 | DPB_DEVICE_FP32 | DPB_DEVICE_NODE_BY_NODE);
     struct bench *bench = open_bench(&whole, 2, 4, false);
     struct dpb_compile_args training = compile_args(bench, true), forward_only = training;
     forward_only.training = false;

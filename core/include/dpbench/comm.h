@@ -67,6 +67,10 @@ struct dpb_comm_plan {
     /* scratch is the host's, for flags. inbox lies where the gradients lie. */
     dpb_memory scratch, inbox;
     uint64_t scratch_bytes, inbox_bytes;
+    /* 0; or the host's gradients lie in slots of a bucket each, this many beside those that one
+     * node of backward fills. A bucket's slot takes a later bucket once `taken` has counted it. The
+     * addresses stay those of a whole arena. bucket_elements then make whole pages (needs.h). */
+    uint64_t gradient_slots;
     /* The ranges whose optimizer state and update belong to this rank: rising, disjoint. From
      * host->alloc; core frees them. NULL with n_owned = 0: none. */
     struct dpb_range *owned;
@@ -150,6 +154,10 @@ struct dpb_comm_ops {
     dpb_status (*books)(void *comm, struct dpb_books *books);
     double (*applied)(void *comm, uint64_t step, uint64_t element);
     bool (*cancelled)(void *comm);
+    /* with plan.gradient_slots: buckets of this exchange, from the first on, whose gradients no
+     * rank reads here any more. The loop's thread asks beside `progress`, which with DPB_FOREVER
+     * returns when there is one more */
+    uint64_t (*taken)(void *comm);
     /* saved.h: what a checkpoint keeps of the strategy */
     dpb_status (*state)(void *comm, struct dpb_saved *saved);
     /* capture.h: an exchange in the device's graph */

@@ -47,6 +47,10 @@ static inline const char *dpb_precision_name(dpb_precision precision)
 #define DPB_DEVICE_FP64 (UINT64_C(1) << DPB_PRECISION_FP64)
 #define DPB_DEVICE_TF32 (UINT64_C(1) << DPB_PRECISION_TF32)
 #define DPB_DEVICE_FP16 (UINT64_C(1) << DPB_PRECISION_FP16)
+/* Backward writes gradients node by node: after `final` with a frontier, and until the next call,
+ * only those of the one node whose tensors begin there. Gradients may then lie in slots, of which
+ * `final` waits until the next node's are free (dpb_comm_plan.gradient_slots). */
+#define DPB_DEVICE_NODE_BY_NODE (UINT64_C(1) << 33)
 /* Keeps a pool of samples in memory of its own (dpb_compile_args.pool). */
 #define DPB_DEVICE_POOL (UINT64_C(1) << 32)
 

@@ -48,12 +48,17 @@ struct dpb_comm_needs {
     const char *no_codec;
 };
 
+/* Gradients in slots (dpb_comm_plan.gradient_slots): a bucket's elements of the layout, rounded up
+ * to whole pages of memory. */
+enum { DPB_SLOT_ALIGNMENT = 4096 /* bytes */ };
+
 /* Bytes that a rank takes beside weights, gradients and optimizer state, if they grow with the
  * model: scratch, pinned memory, inboxes. */
 struct dpb_comm_memory {
     uint64_t host_bytes, device_bytes;
     uint64_t beside_bytes;   /* where weights and gradients lie: the host or the device */
     uint64_t state_elements; /* of the layout, whose optimizer state the rank has; preset: all */
+    uint64_t gradient_slots; /* as dpb_comm_plan has them */
 };
 
 #endif

@@ -75,7 +75,7 @@ static const char *const thread_variables[] = {"OMP_NUM_THREADS", NULL};
 
 static struct dpb_plugin plugin = {
     DPB_PLUGIN_HEAD(DEVICE, ops),
-    .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16,
+    .capabilities = DPB_DEVICE_FP32 | DPB_DEVICE_BF16 | DPB_DEVICE_NODE_BY_NODE,
     .name = "cpu",
     .version = DPB_VERSION,
     .summary = "processor cores, by oneDNN: fp32 and bf16",

@@ -395,7 +395,7 @@ static const struct dpb_device_ops reference_ops = {
 
 static const struct dpb_plugin reference_plugin = {
     DPB_PLUGIN_HEAD(DEVICE, reference_ops),
-    .capabilities = DPB_DEVICE_FP64 | DPB_DEVICE_FP32,
+    .capabilities = DPB_DEVICE_FP64 | DPB_DEVICE_FP32 | DPB_DEVICE_NODE_BY_NODE,
     .name = "reference",
     .version = DPB_VERSION,
     .summary = "plain C in fp64 or fp32 on one thread: the oracle of the tests",

@@ -1,0 +1,20 @@
+/*
+ * slots.h - gradients in a few slots of a bucket each, in place of an arena: how many there are.
+ * exchange.h has what a step does with them.
+ *
+ * A device writes a gradient at its address in the arena. These addresses show the same slots again
+ * and again: bucket b lies in slot b modulo n. So neither devices nor strategies look for a slot.
+ */
+#ifndef DPB_CORE_TRAIN_SLOTS_H
+#define DPB_CORE_TRAIN_SLOTS_H
+
+#include "dpbench/comm.h"
+
+/* `bucket_elements`, rounded up to whole pages. */
+uint64_t dpb_slots_bucket(const struct dpb_layout *layout, uint64_t bucket_elements);
+/* Elements of gradients that a rank has memory for: in slots for the largest node and `spare`
+ * more; all elements of the layout, where that is no more or `spare` is 0. */
+uint64_t dpb_slots_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
+                            uint64_t spare);
+
+#endif
