@@ -17,7 +17,7 @@ static const struct hint {
     bool machines, shards;
 } hints[] = {
     {"ring_tcp", "comm.chunk=64 comm.inbox=256", false, true},
-    {"hierarchical", "comm.chunk=64 comm.inbox=256", true, false},
+    {"hierarchical", "comm.chunk=64 comm.inbox=256", true, true},
     {"shm", "", false, true},
 };
 

@@ -204,6 +204,16 @@ static const struct change changes[] = {
      FP64 "comm.name=shm comm.shard=optimizer run.workers=3 comm.bucket=1kB run.accumulate=2",
      FP64 "comm.name=ring_tcp comm.shard=optimizer run.workers=2 comm.bucket=2kB run.accumulate=3",
      1e-12},
+    {"a ring's shards to those of two machines",
+     FP64 "comm.name=ring_tcp comm.shard=optimizer run.workers=2 comm.bucket=2kB run.accumulate=2",
+     FP64 "comm.name=hierarchical comm.shard=optimizer run.workers=4 comm.bucket=1kB "
+          "comm.hosts=2x2 comm.interface=lo",
+     1e-12},
+    {"shards of two unequal machines to shm's",
+     FP64 "optimizer.name=adam comm.name=hierarchical comm.shard=optimizer run.workers=3 "
+          "comm.bucket=1kB comm.hosts=1+2 comm.interface=lo",
+     FP64 "optimizer.name=adam comm.name=shm comm.shard=optimizer run.workers=3 comm.bucket=2kB",
+     1e-12},
     {"a ring's shards to one worker",
      FP64 "comm.name=ring_tcp comm.shard=optimizer run.workers=2 comm.bucket=2kB",
      FP64 "comm.name=independent run.accumulate=2", 1e-12},

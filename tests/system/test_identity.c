@@ -229,14 +229,13 @@ static void train_several_buckets(struct training *training, const char *kind, c
 }
 
 /* Of three workers a ring has an order of its own, with shards the same. */
-static void expect_shards_alike(const char *kind, const char *name)
+static void expect_shards_alike(const char *kind, const struct strategy_form *form)
 {
     struct training whole, sharded;
-    char strategy[96];
-    snprintf(strategy, sizeof strategy, "comm.name=%s run.workers=3", name);
-    train_several_buckets(&whole, kind, strategy, 120);
-    snprintf(strategy, sizeof strategy, "comm.name=%s run.workers=3 comm.shard=optimizer", name);
-    train_several_buckets(&sharded, kind, strategy, 120);
+    struct strategy_form whole_form = *form;
+    whole_form.sharded = false;
+    train_several_buckets(&whole, kind, form_settings(&whole_form, "", 3), 120);
+    train_several_buckets(&sharded, kind, form_settings(form, "", 3), 120);
     expect_same_weights(&sharded, &whole, NULL, 0.0);
     expect_same_losses(&sharded, &whole, 0.0);
     training_free(&whole);
@@ -264,7 +263,7 @@ TEST(test_strategies_agree)
             expect_same_losses(&other, same, 0.0);
             training_free(&other);
             if (form->network && form->sharded)
-                expect_shards_alike(kinds[k], form->name);
+                expect_shards_alike(kinds[k], form);
         }
         training_free(&first[0]);
         training_free(&first[1]);

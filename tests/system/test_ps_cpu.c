@@ -141,6 +141,8 @@ static const struct residence residences[] = {
     {"comm.name=shm run.workers=2", 2, 0, 1.0, 0.0},
     {"comm.name=shm comm.shard=optimizer run.workers=3", 3, 0, 1.0 / 3, 0.0},
     {"comm.name=ring_tcp comm.shard=gradients run.workers=2", 2, 0, 1.0 / 2, 0.0},
+    {"comm.name=hierarchical comm.shard=optimizer run.workers=4 comm.hosts=2x2 comm.interface=lo",
+     4, 0, 1.0 / 4, 0.0},
     {"comm.name=replicated run.workers=2", 2, 0, 1.0, 0.0},
 };
 

@@ -53,7 +53,7 @@ static double bytes_of_step(const struct strategy_form *form, int workers, uint6
     double extra = form->machines ? handed_over(elements, workers) * gradient_bytes : 0.0;
     if (strcmp(form->name, "ps_cpu") != 0 && !form->sharded)
         return 2.0 * (workers - 1) * g + extra;
-    return form->servers > 0 ? workers * (g + w) : (workers - 1) * (g + w);
+    return form->servers > 0 ? workers * (g + w) : (workers - 1) * (g + w) + extra;
 }
 
 static void test_bytes_reported(void **state)
@@ -253,30 +253,30 @@ static double state_by_check(const char *settings)
 /* Each has a W-th of the optimizer's state, within a bucket; together they have all of it. */
 static void test_shards_kept(void **state)
 {
-    enum { WORKERS = 3 };
     const struct strategy_form *form = *state;
+    const int workers = form->machines ? 4 : 3; /* as many on each machine */
     struct strategy_form whole_form = *form;
     struct training whole, sharded;
     double sum = 0.0;
     whole_form.sharded = false;
     train(&whole, "model.name=tiny optimizer.name=adam comm.bucket=%d %s", BUCKET * 8,
-          form_settings(&whole_form, "", WORKERS));
+          form_settings(&whole_form, "", workers));
     train(&sharded, "model.name=tiny optimizer.name=adam comm.bucket=%d %s", BUCKET * 8,
-          form_settings(form, "", WORKERS));
+          form_settings(form, "", workers));
     const double all = kept(&whole, 0, "optimizer_state");
     expect_equal(&whole, "bytes of Adam's state", all, 2 * kept(&whole, 0, "weights"));
-    for (int rank = 0; rank < WORKERS; rank++) {
+    for (int rank = 0; rank < workers; rank++) {
         const double own = kept(&sharded, rank, "optimizer_state");
-        if (fabs(own - all / WORKERS) > 2 * 8 * BUCKET)
+        if (fabs(own - all / workers) > 2 * 8 * BUCKET)
             fail_msg("%s: rank %d keeps %g bytes of %g", sharded.settings, rank, own, all);
         expect_equal(&sharded, "bytes of weights", kept(&sharded, rank, "weights"), all / 2);
         expect_equal(&sharded, "bytes of gradients", kept(&sharded, rank, "gradients"), all / 2);
         sum += own;
     }
     expect_equal(&sharded, "bytes of state, of all workers", sum, all);
-    const double mib = state_by_check(form_settings(&whole_form, "", WORKERS));
-    const double shard_mib = state_by_check(form_settings(form, "", WORKERS));
-    if (mib < 1 || fabs(shard_mib - mib / WORKERS) > 0.1)
+    const double mib = state_by_check(form_settings(&whole_form, "", workers));
+    const double shard_mib = state_by_check(form_settings(form, "", workers));
+    if (mib < 1 || fabs(shard_mib - mib / workers) > 0.1)
         fail_msg("%s: check says %g MiB of state, and %g in all", form->label, shard_mib, mib);
     training_free(&whole);
     training_free(&sharded);

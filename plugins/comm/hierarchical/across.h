@@ -33,6 +33,7 @@ struct across_group {
     uint32_t machine, place; /* of this rank */
     uint32_t n_shares;       /* of a bucket: the first places have one each */
     const int *bell;         /* as struct ring_members has it */
+    struct ring_shards shards;
 };
 
 struct across;

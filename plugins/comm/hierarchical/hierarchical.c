@@ -10,6 +10,7 @@
 #include "comm/hierarchical/inside.h"
 #include "dpbench/plugin.h"
 #include "lib/mpi.h"
+#include "lib/shard.h"
 
 static const struct dpb_host *host;
 
@@ -24,6 +25,7 @@ static const struct dpb_option options[] = {
      offsetof(struct hierarchical_options, transport),
      "between machines: tcp, verbs (RDMA: InfiniBand or RoCE), or mpi (under mpirun or srun)"},
     RING_OPTION_ROWS(struct hierarchical_options),
+    SHARD_OPTION_ROW(struct hierarchical_options, ring.shard),
     TCP_OPTION_ROWS(struct hierarchical_options),
     VERBS_OPTION_ROWS(struct hierarchical_options),
     NCCL_OPTION_ROWS(struct hierarchical_options),
@@ -87,6 +89,12 @@ static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs
 {
     const struct hierarchical_options *given = options_;
     bool by_mpi = given->transport == OVER_MPI, by_nccl = given->inside == INSIDE_NCCL;
+    if (given->ring.shard != SHARD_NONE && (by_mpi || by_nccl))
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.shard = %s goes round rings of the host's memory, and not with "
+                          "comm.%s; leave one of them out",
+                          shard_choices[given->ring.shard],
+                          by_nccl ? "inside = nccl" : "transport = mpi");
     versions[0].name = NULL;
     if (given->transport == OVER_VERBS)
         DPB_TRY(verbs_check_built(host));
@@ -137,6 +145,7 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     opened->inside = given->inside;
     opened->nccl_options = given->nccl;
     opened->job = *args;
+    opened->base.sharded = shard_wanted(args, given->ring.shard);
     dpb_status status = hierarchical_find_places(opened);
     DPB_THEN(status, open_across(opened, given));
     if (status != DPB_OK) {
@@ -147,6 +156,20 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     return DPB_OK;
 }
 
+/* Owners are the places that carry a share; on one machine all workers. */
+static void hierarchical_shard_memory(const struct dpb_comm_args *args, int shard,
+                                      const struct dpb_layout *layout, uint64_t bucket_elements,
+                                      struct dpb_comm_memory *memory)
+{
+    struct dpb_comm_args owners = *args;
+    const uint32_t n_shares = hierarchical_shares(args);
+    if (n_shares > 0)
+        owners.n_workers = n_shares * args->n_machines;
+    shard_memory(&owners, shard, layout, bucket_elements, memory);
+    if (shard_wanted(&owners, shard) && n_shares > 0 && strategy_local_rank(args) >= n_shares)
+        memory->state_elements = 0;
+}
+
 static void hierarchical_memory(const void *options_, const struct dpb_comm_args *args,
                                 const struct dpb_layout *layout, uint64_t bucket_elements,
                                 struct dpb_comm_memory *memory)
@@ -154,6 +177,7 @@ static void hierarchical_memory(const void *options_, const struct dpb_comm_args
     const struct hierarchical_options *given = options_;
     if (given->inside == INSIDE_NCCL)
         memory->host_bytes = inside_nccl_pinned_bytes(args, layout, bucket_elements);
+    hierarchical_shard_memory(args, given->ring.shard, layout, bucket_elements, memory);
     struct dpb_comm_args machines = *args;
     machines.n_workers = args->n_machines;
     coded_memory(&machines, layout, bucket_elements, false, memory);

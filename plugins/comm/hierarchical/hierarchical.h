@@ -31,6 +31,7 @@ struct hierarchical {
     struct doorbell *doorbell; /* NULL: nobody here waits for both */
     int bell;                  /* its descriptor */
     struct across *across;     /* NULL: nothing goes across from this place */
+    struct ring_shards shards; /* of this place's share; zeroed: sums go round */
     struct strategy *machines; /* across_open_coded; NULL: without a codec */
     struct coded_share share;  /* with one: the buckets whose residuals are here */
     struct inside_nccl *nccl;  /* NULL: shared memory */

@@ -13,6 +13,11 @@
  * On machines with unequal numbers of workers N is the smallest: the others sum and update. On one
  * machine there is no network to go by, and this is shm.
  *
+ * With comm.shard = optimizer (lib/shard.h) the ring of place l makes the new weights of the slice in
+ * place of the sums: each machine's place l owns a part of it. `gather` then writes weights into all
+ * arenas of the machine, and there is nothing left to update. Bytes are those below, weights in
+ * place of sums on the way back. On unequal machines the further workers own nothing.
+ *
  * Bytes moved per step, M bytes of gradients, H machines: 2 (H - 1) M over the network in all,
  * where one ring of all W workers sends 2 (W - 1)/W M over each of the links between machines,
  * which are H at best. Inside a machine, as shm does: (L - 1) M read and (L - 1) M written by its L
@@ -27,6 +32,8 @@
  *      before REDUCED, and by what goes across and its place before GATHERED, and written by others
  *      before GATHERED: what a rank has seen of all places, for every bucket, before it ends its
  *      step.
+ *   5. with shards weights are written when all of the machine have announced their bucket: before
+ *      a ring gives any, this place has posted its share, behind 1 and 2.
  */
 #include "comm/hierarchical/inside.h"
 #include "lib/slices.h"
@@ -148,14 +155,26 @@ static dpb_status gather_wait(void *strategy, uint64_t bucket)
     return hierarchical_wait(strategy);
 }
 
+/* What goes to all: sums, or with shards new weights. */
+static dpb_dtype given_type(const struct strategy *base)
+{
+    const struct dpb_layout *layout = &base->arenas.layout;
+    return base->sharded ? layout->weight_type : layout->gradient_type;
+}
+
+static void *given_at(const struct strategy *base, uint32_t place, uint64_t at)
+{
+    return base->sharded ? strategy_weights(base, place, at) : strategy_gradients(base, place, at);
+}
+
 static void copy_to_all(const struct strategy *base, uint64_t bucket, struct piece piece)
 {
-    dpb_dtype type = base->arenas.layout.gradient_type;
-    const void *sum = strategy_gradients(base, base->args.rank, piece.begin);
+    dpb_dtype type = given_type(base);
+    const void *own = given_at(base, base->args.rank, piece.begin);
     int64_t began_ns = base->host->now_ns();
     for (uint32_t place = 0; place < base->args.n_workers; place++)
         if (place != base->args.rank)
-            base->host->vec->copy(type, strategy_gradients(base, place, piece.begin), sum, piece.n);
+            base->host->vec->copy(type, given_at(base, place, piece.begin), own, piece.n);
     base->host->count_bytes((base->args.n_workers - 1) * piece.n * dpb_dtype_size(type));
     base->host->span(bucket, DPB_PHASE_TRANSFER, began_ns, base->host->now_ns());
 }
@@ -171,8 +190,7 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
         carried.begin = carried.end; /* it is where it has to be */
     *at = *at == 0 ? carried.begin : *at;
     while (*at < carried.end && base->host->now_ns() < until_ns) {
-        struct piece piece =
-            strategy_piece(base, bucket, carried.end, *at, base->arenas.layout.gradient_type);
+        struct piece piece = strategy_piece(base, bucket, carried.end, *at, given_type(base));
         copy_to_all(base, bucket, piece);
         *at += piece.n;
     }
@@ -203,8 +221,9 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
     if (hierarchical_drives(comm) && !comm->across->ops->idle(comm->across))
         return hierarchical_wait(comm);
     return strategy_wait(&comm->base, SIGNAL_GATHERED, drivers(comm), bucket,
-                         comm->base.arenas.layout.gradient_type,
-                         "the peer's slice of the sum over all machines");
+                         given_type(&comm->base),
+                         comm->base.sharded ? "the peer's slice of the weights"
+                                            : "the peer's slice of the sum over all machines");
 }
 
 static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
@@ -214,7 +233,9 @@ static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
         strategy_span_others(&comm->base,
                              hierarchical_drives(comm) ? SIGNAL_GATHERED : SIGNAL_REDUCED,
                              SIGNAL_GATHERED, drivers(comm), bucket);
-    if (comm->machines)
+    if (comm->base.sharded)
+        *at = length;
+    else if (comm->machines)
         coded_update(strategy, bucket, length, at, until_ns);
     else
         strategy_update_bucket(strategy, bucket, length, at, until_ns);
@@ -224,6 +245,35 @@ static const struct stage stages[] = {{slices_due, reduce, slices_wait},
                                       {post_due, post, post_wait},
                                       {gather_due, gather, gather_wait},
                                       {update_due, update, update_wait}};
+
+/* ---- with shards ---------------------------------------------------------------------------- */
+
+static void make_weights(void *strategy, uint64_t bucket, uint64_t begin, uint64_t n)
+{
+    const struct strategy *base = strategy;
+    strategy_update(base, bucket, (struct piece){begin, n},
+                    strategy_gradients(base, base->args.rank, begin));
+}
+
+/* A strategy_part: of the slice that this place carries, what its ring sums here. */
+static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+{
+    const struct hierarchical *comm = (const struct hierarchical *)strategy;
+    if (!hierarchical_drives(comm))
+        return (struct dpb_range){0, 0};
+    const struct dpb_range carried = carried_by(comm, strategy->args.rank, bucket, length);
+    const struct dpb_range own =
+        ring_owned(carried.end - carried.begin, comm->machine, comm->job.n_machines);
+    return (struct dpb_range){carried.begin + own.begin, carried.begin + own.end};
+}
+
+static dpb_status plan_shards(const struct hierarchical *comm, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want)
+{
+    want->weights = DPB_MEMORY_SHARED;
+    return comm->n_shares == 0 ? slices_plan_shards(&comm->base, layout, want)
+                               : strategy_plan_parts(&comm->base, layout, own_part, want);
+}
 
 /* ---- hooks ---------------------------------------------------------------------------------- */
 
@@ -244,6 +294,8 @@ dpb_status inside_shm_plan(struct hierarchical *comm, const struct dpb_layout *l
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
     if (comm->machines)
         return plan_coded(comm, layout, want);
+    if (comm->base.sharded)
+        DPB_TRY(plan_shards(comm, layout, want));
     if (!hierarchical_drives(comm))
         return DPB_OK;
     return comm->across->ops->plan(comm->across,
@@ -255,8 +307,16 @@ dpb_status inside_shm_bind(void *comm_, const struct dpb_arenas *arenas)
     struct hierarchical *comm = comm_;
     bool alone = comm->n_shares == 0;
     struct dpb_arenas view = hierarchical_view(comm, arenas);
-    DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
-                          alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
+    if (comm->base.sharded && alone)
+        DPB_TRY(slices_bind_shards(&comm->base, &view));
+    else
+        DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
+                              alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
+    if (comm->base.sharded && !alone)
+        comm->shards = (struct ring_shards){.arena = arenas->weights,
+                                            .type = arenas->layout.weight_type,
+                                            .make = make_weights,
+                                            .owner = comm};
     comm->base.signals.ranks = comm->ranks;
     return hierarchical_connect(comm, arenas, arenas);
 }

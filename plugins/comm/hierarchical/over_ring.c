@@ -42,6 +42,7 @@ static dpb_status over_ring_connect(struct across *across, const struct across_g
                                                .bell = group->bell},
                                    .memory = ring_inbox_memory(&over->inbox, arenas),
                                    .type = arenas->layout.gradient_type,
+                                   .shards = group->shards,
                                    .n_buckets = arenas->n_buckets,
                                    .bucket_elements =
                                        arenas->bucket_elements / group->n_shares + 1};

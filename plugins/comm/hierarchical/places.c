@@ -118,7 +118,8 @@ dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_aren
                                        .machine = comm->machine,
                                        .place = comm->base.args.rank,
                                        .n_shares = comm->n_shares,
-                                       .bell = comm->doorbell ? &comm->bell : NULL};
+                                       .bell = comm->doorbell ? &comm->bell : NULL,
+                                       .shards = comm->shards};
     if (hierarchical_drives(comm))
         comm->base.pipeline.move = move;
     return comm->across->ops->connect(comm->across, &group);
