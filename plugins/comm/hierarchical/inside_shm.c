@@ -13,10 +13,10 @@
  * On machines with unequal numbers of workers N is the smallest: the others sum and update. On one
  * machine there is no network to go by, and this is shm.
  *
- * With comm.shard = optimizer (lib/shard.h) the ring of place l makes the new weights of the slice in
- * place of the sums: each machine's place l owns a part of it. `gather` then writes weights into all
- * arenas of the machine, and there is nothing left to update. Bytes are those below, weights in
- * place of sums on the way back. On unequal machines the further workers own nothing.
+ * With comm.shard = optimizer (lib/shard.h) the ring of place l makes new weights of the slice in
+ * place of sums: place l of each machine owns a part of it. `gather` then writes weights into all
+ * arenas of the machine, and nothing is left to update. Bytes are those below, weights in place of
+ * sums on the way back. On unequal machines the further workers own nothing.
  *
  * Bytes moved per step, M bytes of gradients, H machines: 2 (H - 1) M over the network in all,
  * where one ring of all W workers sends 2 (W - 1)/W M over each of the links between machines,
