@@ -36,9 +36,10 @@ static dpb_status make_experiment(struct dpb_config *config, struct dpb_experime
 static dpb_status add_codecs(const struct dpb_experiment *experiment, json_t *document)
 {
     json_t *codecs = json_null();
-    if (experiment->settings.comm_test.codecs &&
-        experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_CODECS)
-        DPB_TRY(dpb_codec_rates_measure(&codecs));
+    const uint64_t carried =
+        experiment->plugins[DPB_PLUGIN_COMM]->capabilities & (DPB_COMM_CODECS | DPB_COMM_ROUNDS);
+    if (experiment->settings.comm_test.codecs && carried)
+        DPB_TRY(dpb_codec_rates_measure(carried, &codecs));
     json_object_set_new(document, "codecs", codecs);
     return DPB_OK;
 }

@@ -144,9 +144,10 @@ static dpb_status measure(const struct dpb_plugin *plugin, const void *options, 
         fill(bucket, ops->bound(options, ELEMENTS), ops->finish ? ops->state(options, &whole) : 0);
     DPB_THEN(status, repeat(plugin, options, seconds, bucket, &n));
     if (status == DPB_OK)
-        *rate =
-            (struct dpb_codec_rate){(double)bucket->bytes / (ELEMENTS * sizeof(float)),
-                                    gb_per_s(bucket->encode_ns, n), gb_per_s(bucket->decode_ns, n)};
+        *rate = (struct dpb_codec_rate){.ratio = (double)bucket->bytes / (ELEMENTS * sizeof(float)),
+                                        .encode_gb_per_s = gb_per_s(bucket->encode_ns, n),
+                                        .decode_gb_per_s = gb_per_s(bucket->decode_ns, n),
+                                        .sums = ops->finish};
     release(bucket);
     free(bucket);
     return status;
@@ -166,8 +167,10 @@ dpb_status dpb_codec_rate(const struct dpb_plugin *plugin, const struct dpb_conf
 
 double dpb_codec_wins_below(const struct dpb_codec_rate *rate, uint32_t n)
 {
-    const double w = n, saved_bytes = 4 * (w - 1) * (2 / w - rate->ratio);
-    const double element_ns = 4 / rate->encode_gb_per_s + w * 4 / rate->decode_gb_per_s;
+    const double w = n, sent = rate->sums ? 2 / w * rate->ratio : rate->ratio;
+    const double saved_bytes = 4 * (w - 1) * (2 / w - sent);
+    const double decode_ns = rate->sums ? 0 : w * 4 / rate->decode_gb_per_s;
+    const double element_ns = 4 / rate->encode_gb_per_s + decode_ns;
     return saved_bytes > 0 ? 8 * saved_bytes / element_ns : 0;
 }
 
@@ -185,7 +188,13 @@ static json_t *rate_to_json(const char *name, const struct dpb_codec_rate *rate)
                      dpb_json_real(rate->decode_gb_per_s), "wins_below", wins);
 }
 
-dpb_status dpb_codec_rates_measure(json_t **codecs)
+static bool is_carried(const struct dpb_plugin *codec, uint64_t capabilities)
+{
+    const struct dpb_codec_ops *ops = codec->ops;
+    return capabilities & (ops->finish ? DPB_COMM_ROUNDS : DPB_COMM_CODECS);
+}
+
+dpb_status dpb_codec_rates_measure(uint64_t capabilities, json_t **codecs)
 {
     struct dpb_plugin_row *rows = NULL;
     struct dpb_config *defaults = dpb_config_create();
@@ -196,7 +205,7 @@ dpb_status dpb_codec_rates_measure(json_t **codecs)
                             : dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
     for (size_t i = 0; i < n && status == DPB_OK; i++) {
         struct dpb_codec_rate rate;
-        if (!rows[i].plugin)
+        if (!rows[i].plugin || !is_carried(rows[i].plugin, capabilities))
             continue;
         status = dpb_codec_rate(rows[i].plugin, defaults, seconds_of_a_codec, &rate);
         if (status == DPB_OK)

@@ -8,7 +8,12 @@
  *
  *     4 (W - 1) (2/W - r) / (encode + W decode)   bytes a second,
  *
- * the times being those of an element. Nothing of them is taken to be hidden behind computing.
+ * the times being those of an element. Messages of two rounds are summed as gradients are, which is
+ * 2 (W - 1)/W x 4 r bytes, and no worker decodes them:
+ *
+ *     4 x 2 (W - 1)/W (1 - r) / encode   bytes a second.
+ *
+ * Nothing of the times is taken to be hidden behind computing.
  */
 #ifndef DPB_CORE_STUDY_CODEC_RATES_H
 #define DPB_CORE_STUDY_CODEC_RATES_H
@@ -22,6 +27,7 @@
 struct dpb_codec_rate {
     double ratio;                            /* bytes of a message to those of fp32 */
     double encode_gb_per_s, decode_gb_per_s; /* of fp32 */
+    bool sums;                               /* of two rounds */
 };
 
 /* Measures with the options of [comm] in `config`, on the calling thread. */
@@ -30,8 +36,9 @@ dpb_status dpb_codec_rate(const struct dpb_plugin *plugin, const struct dpb_conf
 /* The speed of a worker's link, in Gbit/s, below which the codec wins; 0: on none. */
 double dpb_codec_wins_below(const struct dpb_codec_rate *rate, uint32_t workers);
 
-/* *codecs, @owned: an array with an object for each codec that there is, with its defaults. */
-dpb_status dpb_codec_rates_measure(json_t **codecs);
+/* *codecs, @owned: an array with an object for each codec that a strategy of these capabilities
+ * carries, with the codec's defaults. */
+dpb_status dpb_codec_rates_measure(uint64_t capabilities, json_t **codecs);
 void dpb_codec_rates_print(const json_t *codecs, FILE *out);
 
 #endif

@@ -46,15 +46,18 @@ static dpb_status list_comms(uint64_t needed, char comms[NAMES_BYTES])
 static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64_t needed)
 {
     const char *with = experiment->comm_needs.no_codec;
-    const bool rounds = !with && needed & DPB_COMM_ROUNDS;
+    const bool other = !with && experiment->plugins[DPB_PLUGIN_COMM]->capabilities &
+                                    (DPB_COMM_CODECS | DPB_COMM_ROUNDS);
     char carriers[NAMES_BYTES];
     DPB_TRY(list_comms(needed, carriers));
     return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
                            "comm '%s'%s%s carries no codec%s, and comm.codec = %s; leave "
                            "comm.codec out, or take a comm.name that carries %s:%s",
                            experiment->settings.comm.name, with ? " with " : "", with ? with : "",
-                           rounds ? " of two rounds" : "", experiment->codec.name,
-                           rounds ? "these" : "codecs", carriers);
+                           !other                     ? ""
+                           : needed & DPB_COMM_ROUNDS ? " of two rounds"
+                                                      : " whose messages cannot be added",
+                           experiment->codec.name, other ? "these" : "codecs", carriers);
 }
 
 /* The codec's velocity takes the place of the optimizer's. */
@@ -87,7 +90,7 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
     const char *place = dpb_config_origin(experiment->config, "comm", "codec");
     if (!dpb_experiment_codec(experiment))
         return DPB_OK;
-    const uint64_t needed = DPB_COMM_CODECS | (experiment->codec.ops->finish ? DPB_COMM_ROUNDS : 0);
+    const uint64_t needed = experiment->codec.ops->finish ? DPB_COMM_ROUNDS : DPB_COMM_CODECS;
     if (experiment->comm_needs.no_codec ||
         (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & needed) != needed)
         return refuse_carrier(experiment, needed);

@@ -20,6 +20,10 @@
  * shards. Then each worker updates its slices, and MPI_Iallgatherv gives their weights: (W - 1)/W N
  * bytes more a rank, N bytes of weights. MPI writes no weight here before this worker has updated.
  *
+ * Messages of a codec of two rounds are summed in place of gradients, both rounds on the one
+ * communicator (lib/coded_sums.h), m bytes a worker: 2 (W - 1) m in all. MPI gives all workers
+ * identical sums (lib/mpi.h), so all decode the same bits.
+ *
  * Fences: a bucket is given to MPI when this rank's backward is through with it (READY), used and
  * written again when its request is complete here. No device reads a bucket's weights once the
  * bucket is READY, so others' slices of them may come.
@@ -27,6 +31,7 @@
 #include <string.h>
 
 #include "dpbench/plugin.h"
+#include "lib/coded_sums.h"
 #include "lib/mpi.h"
 #include "lib/shard.h"
 #include "lib/slices.h"
@@ -36,7 +41,7 @@ static const struct mpi_library *library;
 
 struct mpi {
     struct strategy strategy;
-    struct mpi_sums *sums;
+    struct mpi_sums *sums;    /* of gradients, or of a codec's messages */
     struct mpi_sums *weights; /* with shards: what is given */
 };
 
@@ -161,6 +166,26 @@ static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
     return DPB_OK;
 }
 
+/* ---- with a codec --------------------------------------------------------------------------- */
+
+static bool post_message(struct strategy *strategy, uint64_t slot, uint64_t n)
+{
+    library->post(((const struct mpi *)strategy)->sums, coded_sums_first(strategy, slot), n);
+    return true;
+}
+
+static bool message_finished(const struct strategy *strategy, uint64_t place)
+{
+    return library->finished(((const struct mpi *)strategy)->sums, place);
+}
+
+static dpb_status message_wait(const struct strategy *strategy)
+{
+    return library->wait(((const struct mpi *)strategy)->sums);
+}
+
+static const struct coded_sums_ops summed_by_mpi = {post_message, message_finished, message_wait};
+
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 static void mpi_memory(const void *options, const struct dpb_comm_args *args,
@@ -169,6 +194,7 @@ static void mpi_memory(const void *options, const struct dpb_comm_args *args,
 {
     const struct shard_options *given = options;
     shard_memory(args, given->shard, layout, bucket_elements, memory);
+    coded_memory(args, layout, bucket_elements, CODED_SUMMED, memory);
 }
 
 static dpb_status mpi_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -182,10 +208,29 @@ static dpb_status mpi_open(const void *options, const struct dpb_comm_args *args
 
 static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    DPB_TRY(library->check_length(strategy_longest_bucket(layout, want->bucket_elements)));
+    struct strategy *strategy = comm;
+    const struct dpb_codec *codec = strategy->args.codec;
+    DPB_TRY(library->check_length(codec ? coded_sums_longest(codec, layout, want->bucket_elements)
+                                        : strategy_longest_bucket(layout, want->bucket_elements)));
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
-    return ((const struct strategy *)comm)->sharded ? slices_plan_shards(comm, layout, want)
-                                                    : DPB_OK;
+    if (codec)
+        return coded_plan(strategy, layout, CODED_SUMMED, want);
+    return strategy->sharded ? slices_plan_shards(comm, layout, want) : DPB_OK;
+}
+
+static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas)
+{
+    uint64_t bytes;
+    DPB_TRY(coded_sums_bind(&mpi->strategy, arenas, &summed_by_mpi));
+    mpi->strategy.pipeline.move = move;
+    const struct mpi_sums_args args = {.kind = MPI_KIND_SUM,
+                                       .arena = coded_memory_of(&mpi->strategy, &bytes),
+                                       .type = DPB_FP32,
+                                       .n_buckets = coded_sums_places(&mpi->strategy),
+                                       .names = coded_sums_buckets(&mpi->strategy),
+                                       .position = mpi->strategy.args.rank,
+                                       .n_members = mpi->strategy.args.n_workers};
+    return library->create(&args, &mpi->sums);
 }
 
 static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
@@ -198,6 +243,8 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
                                  .n_buckets = arenas->n_buckets,
                                  .position = mpi->strategy.args.rank,
                                  .n_members = mpi->strategy.args.n_workers};
+    if (mpi->strategy.coded)
+        return bind_messages(mpi, arenas);
     if (whole)
         DPB_TRY(strategy_bind(&mpi->strategy, arenas, whole_stages,
                               sizeof whole_stages / sizeof *whole_stages));
@@ -241,12 +288,13 @@ static const struct dpb_comm_ops mpi_ops = {.memory = mpi_memory,
                                             .load = strategy_load,
                                             .begin = mpi_begin,
                                             STRATEGY_HOOKS,
+                                            CODED_HOOKS,
                                             .close = mpi_close};
 
 static struct dpb_plugin mpi_plugin = {
     DPB_PLUGIN_HEAD(COMM, mpi_ops),
     .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_LAUNCHER | DPB_COMM_WHOLE |
-                    DPB_COMM_WHOLE_SHARDS,
+                    DPB_COMM_WHOLE_SHARDS | DPB_COMM_ROUNDS,
     .name = "mpi",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by MPI_Iallreduce; under mpirun or srun",

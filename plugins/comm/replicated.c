@@ -118,7 +118,7 @@ static void replicated_memory(const void *options, const struct dpb_comm_args *a
     const struct device_scheme scheme = scheme_of(args);
     (void)options;
     if (args->codec)
-        coded_memory(args, layout, bucket_elements, true, memory);
+        coded_memory(args, layout, bucket_elements, CODED_SHARED, memory);
     else
         memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
 }

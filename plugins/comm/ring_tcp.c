@@ -7,7 +7,8 @@
  * and the kernel's copy in.
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. With a codec
- * messages go round the ring instead (lib/gather.h): (W - 1) m, a rank's messages being m bytes.
+ * messages go round instead, m bytes a rank: to all ranks (lib/gather.h), (W - 1) m; those of a
+ * codec of two rounds are summed as gradients are (lib/coded_sums.h), 2 (W - 1)/W m.
  *
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
  */
@@ -40,8 +41,7 @@ static const struct dpb_comm_ops ring_tcp_ops = {.open = ring_tcp_open, RING_STR
 
 static const struct dpb_plugin ring_tcp = {
     DPB_PLUGIN_HEAD(COMM, ring_tcp_ops),
-    .capabilities =
-        RING_STRATEGY_CAPABILITIES | DPB_COMM_CODECS | DPB_COMM_ROUNDS | DPB_COMM_WHOLE_SHARDS,
+    .capabilities = RING_STRATEGY_CAPABILITIES | DPB_COMM_CODECS | DPB_COMM_WHOLE_SHARDS,
     .name = "ring_tcp",
     .version = DPB_VERSION,
     .summary = "replicated, ring all-reduce over TCP: scatter-reduce, then all-gather",

@@ -7,7 +7,8 @@
  * memory: partial sums into an inbox, sums to where they belong (lib/verbs/mesh_verbs.h). No
  * processor copies them.
  *
- * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
+ * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. Messages of a
+ * codec of two rounds are summed in place of gradients (lib/coded_sums.h): 2 (W - 1)/W m.
  *
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
  */

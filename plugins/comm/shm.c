@@ -53,7 +53,7 @@ static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct d
         shard_plan_slots(layout, want);
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     if (strategy->coded)
-        return coded_plan(strategy, layout, true, want);
+        return coded_plan(strategy, layout, CODED_SHARED, want);
     if (!strategy->sharded)
         return DPB_OK;
     want->weights = DPB_MEMORY_SHARED;
@@ -76,7 +76,7 @@ static void shm_memory(const void *options, const struct dpb_comm_args *args,
 {
     const struct shard_options *given = options;
     shard_memory(args, given->shard, layout, bucket_elements, memory);
-    coded_memory(args, layout, bucket_elements, true, memory);
+    coded_memory(args, layout, bucket_elements, CODED_SHARED, memory);
 }
 
 static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,

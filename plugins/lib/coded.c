@@ -32,13 +32,8 @@ void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes)
 {
     const struct coded *coded = strategy->coded;
     *bytes = coded_messages_bytes(&strategy->args, &strategy->arenas.layout,
-                                  strategy->arenas.bucket_elements, coded->shared);
+                                  strategy->arenas.bucket_elements, coded->way);
     return (char *)strategy->arenas.scratch + coded->at;
-}
-
-uint64_t coded_n_slots(const struct strategy *strategy)
-{
-    return strategy->arenas.n_buckets * coded_rounds(strategy->args.codec);
 }
 
 uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t round)
@@ -50,8 +45,9 @@ uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t r
 static uint64_t slot_at(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
                         uint64_t slot)
 {
-    const uint64_t place = strategy->coded->shared ? 0 : rank;
-    const uint64_t bank = place * CODED_BANKS + exchange % CODED_BANKS;
+    const uint64_t worker = strategy->coded->way == CODED_GATHERED ? rank : 0;
+    const uint32_t n_banks = coded_banks(strategy->coded->way);
+    const uint64_t bank = worker * n_banks + exchange % n_banks;
     const uint64_t *bytes = strategy->coded->slot_bytes, n = strategy->arenas.n_buckets;
     const uint64_t first = slot < n ? slot : n, second = slot - first;
     return (bank * n + first) * bytes[0] + (bank * n + second) * bytes[1];
@@ -67,9 +63,9 @@ struct coded_message *coded_message_of(const struct strategy *strategy, uint64_t
                                        uint32_t rank, uint64_t slot)
 {
     const struct coded *coded = strategy->coded;
-    char *memory = coded->place    ? strategy->arenas.peer_inbox[rank]
-                   : coded->shared ? strategy->arenas.peer_scratch[rank]
-                                   : strategy->arenas.scratch;
+    char *memory = coded->place                 ? strategy->arenas.peer_inbox[rank]
+                   : coded->way == CODED_SHARED ? strategy->arenas.peer_scratch[rank]
+                                                : strategy->arenas.scratch;
     return (struct coded_message *)(void *)(memory + coded->at +
                                             slot_at(strategy, exchange, rank, slot));
 }
@@ -244,14 +240,13 @@ void coded_sum(struct strategy *strategy, uint64_t bucket,
 
 /* Once a bucket, whatever the number of workers: it counts to encoding. */
 static void finish(struct strategy *strategy, const struct dpb_codec_part *part, uint64_t bucket,
-                   float *gradients)
+                   const float *sum, float *gradients)
 {
     const struct dpb_host *host = strategy->host;
     const struct dpb_codec *codec = strategy->args.codec;
     struct dpb_coding coding = {0};
     const int64_t began_ns = host->now_ns();
-    codec->ops->finish(codec->options, part, strategy->coded->sum, gradients,
-                       begin_residual(strategy, part));
+    codec->ops->finish(codec->options, part, sum, gradients, begin_residual(strategy, part));
     const int64_t ended_ns = host->now_ns();
     coding.encode_ns = ended_ns - began_ns;
     if (part->round + 1 == DPB_CODEC_ROUNDS)
@@ -264,11 +259,11 @@ void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
     struct coded *coded = strategy->coded;
     const struct coded_message *messages[STRATEGY_WORKERS];
-    if (coded->shared && round == 0)
+    if (coded->way == CODED_SHARED && round == 0)
         signals_span_late_peer(&strategy->signals, strategy_workers(strategy), bucket);
     for (uint32_t rank = 0; rank < strategy->args.n_workers; rank++) {
         messages[rank] = coded_message(strategy, rank, coded_slot(strategy, bucket, round));
-        if (coded->shared && rank != strategy->args.rank)
+        if (coded->way == CODED_SHARED && rank != strategy->args.rank)
             strategy->host->count_bytes(messages[rank]->bytes);
     }
     const struct dpb_codec_part part =
@@ -284,7 +279,21 @@ void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
     sum_messages(strategy, bucket, round, messages, coded->sum,
                  codec->ops->bytes(codec->options, &part));
     if (coded->status == DPB_OK)
-        finish(strategy, &part, bucket, gradients);
+        finish(strategy, &part, bucket, coded->sum, gradients);
+}
+
+void coded_take_sum(struct strategy *strategy, uint64_t bucket, uint32_t round)
+{
+    const struct dpb_codec_part part = coded_part_of(strategy, strategy->args.rank, bucket, round,
+                                                     (uint64_t)strategy->coded->steps);
+    const struct coded_message *message =
+        coded_message(strategy, strategy->args.rank, coded_slot(strategy, bucket, round));
+    const float *sum = (const void *)message->content;
+    float *gradients = strategy_gradients(strategy, strategy->args.rank, part.first);
+    if (finishes(strategy, &part))
+        finish(strategy, &part, bucket, sum, gradients);
+    else
+        memcpy(gradients, sum, elements_of_round(strategy, &part) * sizeof *gradients);
 }
 
 dpb_status coded_status(const struct strategy *strategy)
@@ -295,5 +304,7 @@ dpb_status coded_status(const struct strategy *strategy)
 dpb_status coded_begin(struct strategy *strategy)
 {
     strategy->coded->steps += 1;
+    memset(strategy->sums.encoded, 0, sizeof strategy->sums.encoded);
+    memset(strategy->sums.posted, 0, sizeof strategy->sums.posted);
     return coded_status(strategy);
 }

@@ -1,19 +1,22 @@
 /*
- * coded.h - carries a codec (dpbench/codec.h): what the strategies with DPB_COMM_CODECS share.
+ * coded.h - carries a codec (dpbench/codec.h): what the strategies with DPB_COMM_CODECS
+ * or DPB_COMM_ROUNDS share.
  *
  *     encode    gradients + residual -> the own message, a new residual
  *     (bring)   the strategy brings all messages of the bucket to all workers
  *     decode    gradients <- the sum of all messages, in the order of the ranks
  *
  * A codec of two rounds has both twice. The sum of the first round goes to the codec, as the second
- * does, which then makes gradients and residuals.
+ * does, which then makes gradients and residuals. Its messages may be added up instead, where they
+ * lie, by an all-reduce (coded_sums.h).
  *
  * The strategy's ranks may be machines (struct signals, `ranks`): a part then has the rank in the
  * job.
  *
  * Messages lie in two banks, of even and of odd exchanges. Exchange s + 2 may overwrite what
  * exchange s has left: a worker begins s + 2 when it has all messages of s + 1, and each worker
- * sends these after it has decoded all messages of s.
+ * sends these after it has decoded all messages of s. Messages that an all-reduce adds up have one
+ * bank: nobody else reads them once a worker has their sum.
  *
  * In the first comm.codec_start_step steps a message is the gradients themselves, and that of
  * another round is empty.
@@ -27,6 +30,13 @@
 
 #include "dpbench/codec.h"
 #include "lib/strategy.h"
+
+/* Where messages lie. */
+enum coded_way {
+    CODED_GATHERED, /* those of all workers in the scratch of each */
+    CODED_SHARED,   /* each worker's in its own scratch, which all ranks can read */
+    CODED_SUMMED    /* the own in the own scratch, where their sum takes their place */
+};
 
 /* A message of one bucket, round and worker, in a slot of the bank. */
 struct coded_message {
@@ -52,21 +62,18 @@ uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layou
 /* `open`: makes strategy->coded where args->codec is set; else leaves it NULL. */
 dpb_status coded_open(struct strategy *strategy);
 /* `plan`, after the plan without a codec: contract and scratch; a worker's gradients become
- * private. `shared`: each worker's scratch has its own messages, and all ranks can read them;
- * otherwise the own scratch has those of all workers. `shared`: the scratch planned before is as
- * large on all ranks. */
-dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout, bool shared,
-                      struct dpb_comm_plan *want);
+ * private. CODED_SHARED: the scratch planned before is as large on all ranks. */
+dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout,
+                      enum coded_way way, struct dpb_comm_plan *want);
 /* What that takes: the hook `memory`; nothing without a codec, and on a server. */
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                  uint64_t bucket_elements, bool shared, struct dpb_comm_memory *memory);
+                  uint64_t bucket_elements, enum coded_way way, struct dpb_comm_memory *memory);
 dpb_status coded_bind(struct strategy *strategy);  /* after strategy_bind */
 dpb_status coded_begin(struct strategy *strategy); /* fails as the exchange before has failed */
 void coded_load(struct strategy *strategy);        /* residuals of another model go */
 void coded_close(struct strategy *strategy);       /* accepts a strategy without a codec */
 
 /* For stages. Slots of a bank: of a codec of one round, a bucket is its slot. */
-uint64_t coded_n_slots(const struct strategy *strategy);
 uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t round);
 /* The message of a worker in the exchange under way; in another. */
 struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot);
@@ -87,6 +94,8 @@ dpb_status coded_status(const struct strategy *strategy); /* DPB_OK without a co
 /* Sums the messages of a round. After the last one the own gradients are the sum. Counts what was
  * read of others. */
 void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round);
+/* The same with CODED_SUMMED, where the own message is the sum already. */
+void coded_take_sum(struct strategy *strategy, uint64_t bucket, uint32_t round);
 
 /* The stage that ends all: strategy_update_bucket, then the gradients are cleared. */
 void coded_update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
@@ -107,12 +116,13 @@ dpb_status coded_books(void *comm, struct dpb_books *books);
 dpb_status coded_state(void *comm, struct dpb_saved *saved);
 #define CODED_HOOKS .books = coded_books, .state = coded_state
 
-/* How a strategy brings the messages of a bucket and round to all workers. */
+/* How a strategy brings the messages of a bucket and round, or their sum, to all workers. */
 struct coded_carrier {
     void (*post)(struct strategy *strategy, uint64_t bucket, uint32_t round); /* the own is there */
     /* Whether those of all workers are here; blocks until they may be. */
     bool (*here)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
     dpb_status (*wait)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
+    void (*take)(struct strategy *strategy, uint64_t bucket, uint32_t round); /* when all are */
 };
 extern const struct coded_carrier coded_shared; /* messages lie in memory that all workers share */
 

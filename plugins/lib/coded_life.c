@@ -29,12 +29,12 @@ static uint64_t longer(const uint64_t slot_bytes[DPB_CODEC_ROUNDS])
 }
 
 uint64_t coded_messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                              uint64_t bucket_elements, bool shared)
+                              uint64_t bucket_elements, enum coded_way way)
 {
-    const uint64_t n = args->role == DPB_SERVER ? 0 : shared ? 1 : args->n_workers;
+    const uint64_t n = args->role == DPB_SERVER ? 0 : way == CODED_GATHERED ? args->n_workers : 1;
     uint64_t bytes[DPB_CODEC_ROUNDS];
     find_slots(args->codec, layout, bucket_elements, bytes);
-    return n * CODED_BANKS * strategy_count_buckets(layout, bucket_elements) *
+    return n * coded_banks(way) * strategy_count_buckets(layout, bucket_elements) *
            (bytes[0] + bytes[1]);
 }
 
@@ -45,12 +45,12 @@ static size_t kept_bytes(const struct dpb_codec *codec, const struct dpb_layout 
 }
 
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
-                  uint64_t bucket_elements, bool shared, struct dpb_comm_memory *memory)
+                  uint64_t bucket_elements, enum coded_way way, struct dpb_comm_memory *memory)
 {
     if (!args->codec || args->role == DPB_SERVER)
         return;
-    memory->beside_bytes += coded_messages_bytes(args, layout, bucket_elements, shared) +
-                            kept_bytes(args->codec, layout);
+    memory->beside_bytes +=
+        coded_messages_bytes(args, layout, bucket_elements, way) + kept_bytes(args->codec, layout);
     if (!args->codec->options->feedback)
         memory->beside_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
     if (!args->codec->ops->finish)
@@ -58,12 +58,12 @@ void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *lay
     uint64_t slot_bytes[DPB_CODEC_ROUNDS];
     find_slots(args->codec, layout, bucket_elements, slot_bytes);
     memory->beside_bytes +=
-        longer(slot_bytes) +
+        (way == CODED_SUMMED ? 0 : longer(slot_bytes)) +
         coded_count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
 }
 
-dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout, bool shared,
-                      struct dpb_comm_plan *want)
+dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout,
+                      enum coded_way way, struct dpb_comm_plan *want)
 {
     struct coded *coded = strategy->coded;
     const struct dpb_comm_args *args = &strategy->args;
@@ -72,9 +72,9 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
                                     "comm.bucket = %llu bytes with comm.codec = %s: a bucket may "
                                     "have 2^32 - 1 elements",
                                     (unsigned long long)args->bucket_bytes, args->codec->name);
-    coded->shared = shared;
+    coded->way = way;
     find_slots(args->codec, layout, want->bucket_elements, coded->slot_bytes);
-    const uint64_t bytes = coded_messages_bytes(args, layout, want->bucket_elements, shared);
+    const uint64_t bytes = coded_messages_bytes(args, layout, want->bucket_elements, way);
     if (coded->place) {
         want->inbox = DPB_MEMORY_SHARED;
         want->inbox_bytes = bytes;
@@ -102,7 +102,7 @@ static size_t state_at_bytes(const struct strategy *strategy)
     return (strategy->arenas.n_buckets + 1) * sizeof(uint64_t);
 }
 
-static uint64_t state_elements(const struct strategy *strategy)
+uint64_t coded_state_elements(const struct strategy *strategy)
 {
     const uint64_t *at = strategy->coded->state_at;
     return at ? at[strategy->arenas.n_buckets] : 0;
@@ -113,9 +113,10 @@ static dpb_status bind_rounds(struct strategy *strategy)
     struct coded *coded = strategy->coded;
     const struct dpb_host *host = strategy->host;
     const struct dpb_arenas *arenas = &strategy->arenas;
-    coded->sum = host->alloc(longer(coded->slot_bytes));
+    if (coded->way != CODED_SUMMED)
+        coded->sum = host->alloc(longer(coded->slot_bytes));
     coded->state_at = host->alloc(state_at_bytes(strategy));
-    if (!coded->sum || !coded->state_at)
+    if ((!coded->sum && coded->way != CODED_SUMMED) || !coded->state_at)
         return DPB_NO_MEMORY;
     const uint64_t n = coded_count_state(strategy->args.codec, &arenas->layout,
                                          arenas->bucket_elements, coded->state_at);
@@ -173,7 +174,7 @@ void coded_load(struct strategy *strategy)
         memset(coded->residual, 0, bytes);
     }
     if (coded->state)
-        memset(coded->state, 0, state_elements(strategy) * sizeof(float));
+        memset(coded->state, 0, coded_state_elements(strategy) * sizeof(float));
     coded->steps = 0;
 }
 
@@ -185,8 +186,10 @@ void coded_close(struct strategy *strategy)
     release(strategy, coded->residual, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
     release(strategy, coded->dropped, dropped_bytes(&strategy->arenas));
     strategy->host->release(coded->sum, longer(coded->slot_bytes));
-    strategy->host->release(coded->state, state_elements(strategy) * sizeof(float));
+    strategy->host->release(coded->state, coded_state_elements(strategy) * sizeof(float));
     strategy->host->release(coded->state_at, state_at_bytes(strategy));
+    strategy->host->release(strategy->sums.buckets, DPB_CODEC_ROUNDS * strategy->arenas.n_buckets *
+                                                        sizeof *strategy->sums.buckets);
     free(coded);
 }
 
@@ -222,6 +225,6 @@ dpb_status coded_state(void *comm, struct dpb_saved *saved)
             "velocity", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->velocity};
     if (coded->state)
         saved->arrays[saved->n++] = (struct dpb_saved_array){
-            "codec", DPB_FP32, true, state_elements(strategy), coded->state};
+            "codec", DPB_FP32, true, coded_state_elements(strategy), coded->state};
     return DPB_OK;
 }

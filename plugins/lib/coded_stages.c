@@ -42,7 +42,7 @@ static dpb_status decode_wait(void *strategy, uint64_t bucket)
 static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     (void)until_ns;
-    coded_decode(strategy, bucket, 0);
+    ((const struct strategy *)strategy)->carrier->take(strategy, bucket, 0);
     *at = length;
 }
 
@@ -67,7 +67,7 @@ static void decode_again(void *strategy, uint64_t bucket, uint64_t length, uint6
                          int64_t until_ns)
 {
     (void)until_ns;
-    coded_decode(strategy, bucket, 1);
+    ((const struct strategy *)strategy)->carrier->take(strategy, bucket, 1);
     *at = length;
 }
 
@@ -132,4 +132,5 @@ static dpb_status wait_messages(const struct strategy *comm, uint64_t bucket, ui
                          "the peer's encoded gradients");
 }
 
-const struct coded_carrier coded_shared = {raise_message, messages_raised, wait_messages};
+const struct coded_carrier coded_shared = {raise_message, messages_raised, wait_messages,
+                                           coded_decode};

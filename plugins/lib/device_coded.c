@@ -200,7 +200,7 @@ dpb_status device_coded_plan(struct device_strategy *comm, const struct dpb_layo
 {
     if (!comm->in_place)
         comm->base.coded->place = comm->base.args.device;
-    return coded_plan(&comm->base, layout, true, want);
+    return coded_plan(&comm->base, layout, CODED_SHARED, want);
 }
 
 dpb_status device_coded_bind(struct device_strategy *comm, const struct dpb_arenas *arenas)

@@ -10,7 +10,7 @@ enum { MESSAGE /* the only kind */ };
 
 struct sending {
     uint32_t origin;
-    uint64_t slot;
+    uint64_t bucket;
 };
 
 struct gather {
@@ -18,9 +18,9 @@ struct gather {
     const struct dpb_host *host;
     struct mesh *mesh; /* NULL: there is one member */
     uint32_t n_members;
-    uint64_t n_slots;
-    bool *here[2];         /* by bank, of a message [origin * n_slots + slot] */
-    uint32_t *n_here;      /* by slot, of this exchange: messages of others */
+    uint64_t n_buckets;
+    bool *here[2];         /* by bank, of a message [origin * n_buckets + bucket] */
+    uint32_t *n_here;      /* by bucket, of this exchange: messages of others */
     uint32_t *n_sent;      /* likewise */
     struct sending *queue; /* of this exchange */
     uint64_t n_queued, n_handed_over, n_gone;
@@ -60,19 +60,14 @@ static uint64_t exchange_of(const struct gather *gather)
     return gather->args.strategy->signals.exchange;
 }
 
-static uint64_t bucket_of(const struct gather *gather, uint64_t slot)
+static bool *here(const struct gather *gather, uint64_t exchange, uint32_t origin, uint64_t bucket)
 {
-    return slot % gather->args.strategy->arenas.n_buckets;
+    return &gather->here[exchange % 2][origin * gather->n_buckets + bucket];
 }
 
-static bool *here(const struct gather *gather, uint64_t exchange, uint32_t origin, uint64_t slot)
+static void queue(struct gather *gather, uint32_t origin, uint64_t bucket)
 {
-    return &gather->here[exchange % 2][origin * gather->n_slots + slot];
-}
-
-static void queue(struct gather *gather, uint32_t origin, uint64_t slot)
-{
-    gather->queue[gather->n_queued++] = (struct sending){origin, slot};
+    gather->queue[gather->n_queued++] = (struct sending){origin, bucket};
 }
 
 /* ---- what the mesh says -------------------------------------------------------------------- */
@@ -84,7 +79,7 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
     const uint64_t now = exchange_of(gather);
     (void)n;
     if (link == PREVIOUS && label->kind == MESSAGE && label->word < gather->n_members &&
-        label->word != own_rank(gather) && label->bucket < gather->n_slots &&
+        label->word != own_rank(gather) && label->bucket < gather->n_buckets &&
         (label->exchange == now + 1 || (label->exchange == now && now != UINT64_MAX)) &&
         label->bytes <= coded_content_bytes(strategy, label->bucket) &&
         label->at_bytes ==
@@ -98,16 +93,16 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
         in_job(gather, link == PREVIOUS ? previous_rank(gather) : next_rank(gather)),
         (unsigned long long)(label->word < gather->n_members ? in_job(gather, (uint32_t)label->word)
                                                              : label->word),
-        (unsigned long long)label->exchange, (unsigned long long)bucket_of(gather, label->bucket),
+        (unsigned long long)label->exchange, (unsigned long long)label->bucket,
         (unsigned long long)label->bytes, (unsigned long long)label->at_bytes,
         in_job(gather, own_rank(gather)));
 }
 
-static void take(struct gather *gather, uint32_t origin, uint64_t slot)
+static void take(struct gather *gather, uint32_t origin, uint64_t bucket)
 {
-    gather->n_here[slot]++;
+    gather->n_here[bucket]++;
     if (origin != next_rank(gather))
-        queue(gather, origin, slot);
+        queue(gather, origin, bucket);
 }
 
 /* A message of the next exchange is taken when that begins. One whose streams disagree may arrive
@@ -133,25 +128,25 @@ void gather_begin(struct gather *gather)
     const uint64_t exchange = exchange_of(gather);
     gather->sent_before += gather->n_handed_over;
     gather->n_queued = gather->n_handed_over = gather->n_gone = 0;
-    memset(gather->n_here, 0, gather->n_slots * sizeof *gather->n_here);
-    memset(gather->n_sent, 0, gather->n_slots * sizeof *gather->n_sent);
-    memset(here(gather, exchange + 1, 0, 0), 0, gather->n_members * gather->n_slots);
+    memset(gather->n_here, 0, gather->n_buckets * sizeof *gather->n_here);
+    memset(gather->n_sent, 0, gather->n_buckets * sizeof *gather->n_sent);
+    memset(here(gather, exchange + 1, 0, 0), 0, gather->n_members * gather->n_buckets);
     for (uint32_t origin = 0; origin < gather->n_members; origin++)
-        for (uint64_t slot = 0; slot < gather->n_slots; slot++)
-            if (*here(gather, exchange, origin, slot))
-                take(gather, origin, slot);
+        for (uint64_t bucket = 0; bucket < gather->n_buckets; bucket++)
+            if (*here(gather, exchange, origin, bucket))
+                take(gather, origin, bucket);
 }
 
-void gather_post(struct gather *gather, uint64_t slot)
+void gather_post(struct gather *gather, uint64_t bucket)
 {
     if (gather->mesh)
-        queue(gather, own_rank(gather), slot);
+        queue(gather, own_rank(gather), bucket);
 }
 
-bool gather_finished(const struct gather *gather, uint64_t slot)
+bool gather_finished(const struct gather *gather, uint64_t bucket)
 {
     const uint32_t others = gather->n_members - 1;
-    return gather->n_here[slot] == others && gather->n_sent[slot] == others;
+    return gather->n_here[bucket] == others && gather->n_sent[bucket] == others;
 }
 
 static void hand_over(struct gather *gather, bool *moved)
@@ -162,12 +157,12 @@ static void hand_over(struct gather *gather, bool *moved)
          gather->n_handed_over++) {
         const struct sending *next = &gather->queue[gather->n_handed_over];
         const struct coded_message *message =
-            coded_message_of(strategy, exchange, next->origin, next->slot);
+            coded_message_of(strategy, exchange, next->origin, next->bucket);
         const struct mesh_label label = {
             .kind = MESSAGE,
-            .bucket = (uint32_t)next->slot,
+            .bucket = (uint32_t)next->bucket,
             .exchange = exchange,
-            .at_bytes = coded_offset(strategy, exchange, next->origin, next->slot),
+            .at_bytes = coded_offset(strategy, exchange, next->origin, next->bucket),
             .bytes = message->bytes,
             .word = next->origin};
         mesh_send(gather->mesh, NEXT, &label, message->content);
@@ -180,7 +175,7 @@ static void note_sent(struct gather *gather)
 {
     const uint64_t n = mesh_sent(gather->mesh, NEXT) - gather->sent_before;
     for (; gather->n_gone < n; gather->n_gone++)
-        gather->n_sent[gather->queue[gather->n_gone].slot]++;
+        gather->n_sent[gather->queue[gather->n_gone].bucket]++;
 }
 
 dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
@@ -198,16 +193,16 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
     return DPB_OK;
 }
 
-dpb_status gather_wait(struct gather *gather, uint64_t slot)
+dpb_status gather_wait(struct gather *gather, uint64_t bucket)
 {
-    const bool receives = gather->n_here[slot] < gather->n_members - 1;
+    const bool receives = gather->n_here[bucket] < gather->n_members - 1;
     const struct dpb_wait what = {
         .step = exchange_of(gather),
-        .bucket = bucket_of(gather, slot),
+        .bucket = bucket,
         .peer = in_job(gather, receives ? previous_rank(gather) : next_rank(gather)),
         .purpose = receives ? "messages from the rank before in the ring"
                             : "the next rank in the ring to take messages"};
-    if (gather_finished(gather, slot))
+    if (gather_finished(gather, bucket))
         return DPB_OK;
     if (mesh_left(gather->mesh, receives ? PREVIOUS : NEXT))
         return gather->host->fail(DPB_PEER,
@@ -227,11 +222,11 @@ dpb_status gather_wait(struct gather *gather, uint64_t slot)
 
 static dpb_status allocate(struct gather *gather)
 {
-    const uint64_t n = gather->n_members * gather->n_slots;
+    const uint64_t n = gather->n_members * gather->n_buckets;
     gather->here[0] = calloc(n, sizeof(bool));
     gather->here[1] = calloc(n, sizeof(bool));
-    gather->n_here = calloc(gather->n_slots, sizeof *gather->n_here);
-    gather->n_sent = calloc(gather->n_slots, sizeof *gather->n_sent);
+    gather->n_here = calloc(gather->n_buckets, sizeof *gather->n_here);
+    gather->n_sent = calloc(gather->n_buckets, sizeof *gather->n_sent);
     gather->queue = calloc(n, sizeof *gather->queue);
     return gather->here[0] && gather->here[1] && gather->n_here && gather->n_sent && gather->queue
                ? DPB_OK
@@ -253,9 +248,9 @@ static dpb_status open_mesh(struct gather *gather)
     char shape[128];
     for (uint32_t link = 0; link < LINKS; link++)
         peers[link].landings[MESSAGE] = (struct mesh_landing){memory, bytes};
-    snprintf(shape, sizeof shape, "messages of up to %llu bytes in %llu slots",
-             (unsigned long long)coded_content_bytes(strategy, gather->n_slots - 1),
-             (unsigned long long)gather->n_slots);
+    snprintf(shape, sizeof shape, "messages of up to %llu bytes of %llu buckets",
+             (unsigned long long)coded_content_bytes(strategy, 0),
+             (unsigned long long)gather->n_buckets);
     const struct mesh_args args = {.host = gather->host,
                                    .transport = gather->args.transport,
                                    .name = gather->args.name,
@@ -287,7 +282,7 @@ dpb_status gather_create(const struct gather_args *args, struct gather **made)
     gather->args = *args;
     gather->host = args->strategy->host;
     gather->n_members = args->strategy->args.n_workers;
-    gather->n_slots = coded_n_slots(args->strategy);
+    gather->n_buckets = args->strategy->arenas.n_buckets;
     dpb_status status = allocate(gather);
     if (status == DPB_OK && gather->n_members > 1)
         status = open_mesh(gather);

@@ -1,10 +1,9 @@
 /*
- * gather.h - all-gather of the messages of a codec around a ring (coded.h), over a mesh with links
- * to the two neighbours.
+ * gather.h - all-gather of the messages of a codec of one round around a ring (coded.h), over a
+ * mesh with links to the two neighbours.
  *
- * Each member sends its own message of a slot (coded.h: a bucket, or a round of it) to the next
- * member, and passes on what comes from the member before, unless the next member has made it. A
- * member sends W - 1 messages a slot.
+ * Each member sends its own message of a bucket to the next member, and passes on what comes from
+ * the member before, unless the next member has made it. A member sends W - 1 messages a bucket.
  *
  * A message lands in its own slot of the receiver, so that none waits for memory. coded.h says
  * why a slot is free when its next message comes.
@@ -35,11 +34,11 @@ void gather_destroy(struct gather *gather); /* accepts NULL */
 
 /* After the strategy's begin. All buckets of the exchange before are finished. */
 void gather_begin(struct gather *gather);
-void gather_post(struct gather *gather, uint64_t slot); /* the own message is encoded */
-/* Whether all messages of a slot are here, and those that this member sends are gone. */
-bool gather_finished(const struct gather *gather, uint64_t slot);
+void gather_post(struct gather *gather, uint64_t bucket); /* the own message is encoded */
+/* Whether all messages of a bucket are here, and those that this member sends are gone. */
+bool gather_finished(const struct gather *gather, uint64_t bucket);
 dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved);
-/* Blocks until gather_move may do something for the slot. */
-dpb_status gather_wait(struct gather *gather, uint64_t slot);
+/* Blocks until gather_move may do something for the bucket. */
+dpb_status gather_wait(struct gather *gather, uint64_t bucket);
 
 #endif

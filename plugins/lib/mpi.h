@@ -43,6 +43,8 @@ struct mpi_sums_args {
     void *arena;        /* of gradients, or what is given; @borrowed until destroy */
     dpb_dtype type;     /* of its elements */
     uint64_t n_buckets; /* that are posted in an exchange */
+    /* What spans and messages call them; NULL: by their numbers. @borrowed until destroy. */
+    const uint64_t *names;
     /* Workers with the same number sum together; MPI_NO_GROUP: this one sums with nobody. Their
      * positions are 0 .. n_members - 1. */
     int32_t group;
@@ -63,8 +65,8 @@ struct mpi_library {
     void (*destroy)(struct mpi_sums *sums);
     void (*begin)(struct mpi_sums *sums, uint64_t step); /* a new exchange; all sums are finished */
     /* The next sum, of as many elements on all members, is of elements [begin, begin + n) of the
-     * arena, which are final here. Slices: of two different n at most. What fails is the result of
-     * the next `move`. */
+     * arena, which are final here; n may be 0. Slices: of two different n at most. What fails is
+     * the result of the next `move`. */
     void (*post)(struct mpi_sums *sums, uint64_t begin, uint64_t n);
     bool (*finished)(const struct mpi_sums *sums, uint64_t bucket);
     bool (*idle)(const struct mpi_sums *sums); /* nothing that was posted is unfinished */

@@ -98,6 +98,9 @@ struct ring_args {
     struct ring_shards shards;
     uint64_t n_buckets;       /* of an exchange; with shards that are given each counts twice */
     uint64_t bucket_elements; /* at most */
+    /* What spans and messages call the buckets, n_buckets; NULL: by their numbers. @borrowed until
+     * ring_destroy. */
+    const uint64_t *names;
 };
 
 /* Connects the members: collective, may block. One member alone connects nothing. */

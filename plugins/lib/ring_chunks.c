@@ -56,7 +56,7 @@ static void report_wait(struct ring *ring, int64_t now_ns)
         return;
     int64_t from_ns = oldest->waits_from_ns > ring->last_ns ? oldest->waits_from_ns : ring->last_ns;
     if (now_ns - from_ns > GAP_NS)
-        ring->args.host->span(oldest->bucket, DPB_PHASE_WAIT_PEER, from_ns, now_ns);
+        ring->args.host->span(bucket_of(ring, oldest), DPB_PHASE_WAIT_PEER, from_ns, now_ns);
 }
 
 static void begin_rounds(const struct ring *ring, struct flight *flight, uint32_t round)
@@ -121,7 +121,7 @@ static void reduce(const struct ring *ring, struct flight *flight, const struct 
     const void *sources[] = {(char *)memory->inbox + label->at_bytes, own};
     int64_t began_ns = host->now_ns();
     host->vec->sum(ring->args.type, &own, 1, sources, 2, label->bytes / size);
-    host->span(flight->bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+    host->span(bucket_of(ring, flight), DPB_PHASE_REDUCE, began_ns, host->now_ns());
     if (ring->gathered.make && !reduces(ring, round + 1))
         make_shard(ring, flight, here.at_bytes / size, label->bytes / size);
 }

@@ -105,6 +105,8 @@ static inline bool is_given(const struct flight *flight)
 /* The bucket for people, who do not count given ones again. */
 static inline uint64_t bucket_of(const struct ring *ring, const struct flight *flight)
 {
+    if (ring->args.names)
+        return ring->args.names[flight->bucket];
     return gives(ring) ? flight->bucket % (ring->args.n_buckets / 2) : flight->bucket;
 }
 

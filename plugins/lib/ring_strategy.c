@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "lib/coded_sums.h"
 #include "lib/gather.h"
 
 /* ---- stages: onto the ring, round it, into the weights -------------------------------------- */
@@ -112,7 +113,7 @@ static const struct stage whole_stages[] = {{post_due, post, post_wait},
                                             {give_due, give, reduce_wait},
                                             {.due = given_due, .wait = reduce_wait}};
 
-/* ---- messages of a codec -------------------------------------------------------------------- */
+/* ---- messages of a codec of one round: all go to all members --------------------------------- */
 
 static struct gather *gather_of(const struct strategy *strategy)
 {
@@ -121,32 +122,70 @@ static struct gather *gather_of(const struct strategy *strategy)
 
 static void post_message(struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    gather_post(gather_of(strategy), coded_slot(strategy, bucket, round));
+    (void)round;
+    gather_post(gather_of(strategy), bucket);
 }
 
 static bool messages_here(const struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    return gather_finished(gather_of(strategy), coded_slot(strategy, bucket, round));
+    (void)round;
+    return gather_finished(gather_of(strategy), bucket);
 }
 
 static dpb_status messages_wait(const struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    return gather_wait(gather_of(strategy), coded_slot(strategy, bucket, round));
+    (void)round;
+    return gather_wait(gather_of(strategy), bucket);
 }
 
-static const struct coded_carrier round_the_ring = {post_message, messages_here, messages_wait};
+static const struct coded_carrier round_the_ring = {post_message, messages_here, messages_wait,
+                                                    coded_decode};
 
 static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 {
     return gather_move(((struct ring_strategy *)strategy)->gather, until_ns, moved);
 }
 
+/* ---- of two rounds: the ring sums them ------------------------------------------------------- */
+
+static struct ring *ring_of(const struct strategy *strategy)
+{
+    return ((const struct ring_strategy *)strategy)->ring;
+}
+
+static bool post_sum(struct strategy *strategy, uint64_t slot, uint64_t n)
+{
+    if (!ring_has_place(ring_of(strategy)))
+        return false;
+    ring_post(ring_of(strategy), coded_sums_first(strategy, slot), n);
+    return true;
+}
+
+static bool sum_finished(const struct strategy *strategy, uint64_t place)
+{
+    return ring_finished(ring_of(strategy), place);
+}
+
+static dpb_status sum_wait(const struct strategy *strategy)
+{
+    return ring_wait(ring_of(strategy));
+}
+
+static const struct coded_sums_ops summed_by_the_ring = {post_sum, sum_finished, sum_wait};
+
+static dpb_status move_sums(void *strategy, int64_t until_ns, bool *moved)
+{
+    DPB_TRY(ring_move(ring_of(strategy), until_ns, moved));
+    *moved = coded_sums_post(strategy) || *moved;
+    return DPB_OK;
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
     return ring_move(((struct ring_strategy *)strategy)->ring, until_ns, moved);
 }
-
-/* ---- hooks --------------------------------------------------------------------------------- */
 
 /* Workers, machine by machine. */
 static dpb_status order_members(struct ring_strategy *comm)
@@ -222,6 +261,11 @@ struct ring_memory ring_inbox_memory(const struct ring_inbox *inbox,
                                 .slot_bytes = inbox->slot_bytes};
 }
 
+static enum coded_way way_of(const struct dpb_codec *codec)
+{
+    return codec->ops->finish ? CODED_SUMMED : CODED_GATHERED;
+}
+
 dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
@@ -229,8 +273,12 @@ dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
     if (comm->base.sharded && comm->base.slots)
         shard_plan_slots(layout, want);
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
-    if (comm->base.coded)
-        return coded_plan(&comm->base, layout, false, want);
+    if (comm->base.coded) {
+        const enum coded_way way = way_of(comm->base.args.codec);
+        DPB_TRY(coded_plan(&comm->base, layout, way, want));
+        if (way == CODED_GATHERED)
+            return DPB_OK;
+    }
     if (comm->base.sharded)
         DPB_TRY(strategy_plan_parts(&comm->base, layout, own_slice, want));
     return ring_inbox_plan(comm->base.host, &comm->options, want, &comm->inbox);
@@ -242,7 +290,8 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
 {
     const struct ring_options *given = options;
     shard_memory(args, given->shard, layout, bucket_elements, memory);
-    coded_memory(args, layout, bucket_elements, false, memory);
+    if (args->codec)
+        coded_memory(args, layout, bucket_elements, way_of(args->codec), memory);
 }
 
 static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arenas *arenas)
@@ -258,22 +307,45 @@ static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arena
     return gather_create(&args, &comm->gather);
 }
 
+/* Without what a codec or shards add. */
+static struct ring_args ring_args_of(const struct ring_strategy *comm,
+                                     const struct dpb_arenas *arenas)
+{
+    return (struct ring_args){.host = comm->base.host,
+                              .transport = comm->transport,
+                              .members = {.name = "ring",
+                                          .members = comm->order,
+                                          .n_members = comm->base.args.n_workers,
+                                          .position = comm->position},
+                              .memory = ring_inbox_memory(&comm->inbox, arenas),
+                              .type = arenas->layout.gradient_type,
+                              .n_buckets = arenas->n_buckets,
+                              .bucket_elements = arenas->bucket_elements};
+}
+
+static dpb_status bind_sums(struct ring_strategy *comm, const struct dpb_arenas *arenas)
+{
+    const struct dpb_codec *codec = comm->base.args.codec;
+    struct ring_args args = ring_args_of(comm, arenas);
+    DPB_TRY(coded_sums_bind(&comm->base, arenas, &summed_by_the_ring));
+    comm->base.pipeline.move = move_sums;
+    args.memory.arena = coded_memory_of(&comm->base, &args.memory.arena_bytes);
+    args.n_buckets = coded_sums_places(&comm->base);
+    args.names = coded_sums_buckets(&comm->base);
+    args.bucket_elements = coded_sums_longest(codec, &arenas->layout, arenas->bucket_elements);
+    comm->transport = NULL; /* the ring's from here on */
+    return ring_create(&args, &comm->ring);
+}
+
 dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
 {
     struct ring_strategy *comm = comm_;
     if (comm->base.coded)
-        return bind_gather(comm, arenas);
+        return way_of(comm->base.args.codec) == CODED_SUMMED ? bind_sums(comm, arenas)
+                                                             : bind_gather(comm, arenas);
     const bool sharded = comm->base.sharded, whole = sharded && comm->base.args.whole;
-    struct ring_args args = {.host = comm->base.host,
-                             .transport = comm->transport,
-                             .members = {.name = "ring",
-                                         .members = comm->order,
-                                         .n_members = comm->base.args.n_workers,
-                                         .position = comm->position},
-                             .memory = ring_inbox_memory(&comm->inbox, arenas),
-                             .type = arenas->layout.gradient_type,
-                             .n_buckets = (whole ? 2 : 1) * arenas->n_buckets,
-                             .bucket_elements = arenas->bucket_elements};
+    struct ring_args args = ring_args_of(comm, arenas);
+    args.n_buckets *= whole ? 2 : 1;
     if (sharded)
         args.shards = (struct ring_shards){.arena = arenas->weights,
                                            .type = arenas->layout.weight_type,

@@ -4,7 +4,8 @@
  * optimizer state; a bucket goes round the ring (ring.h), then every rank updates its weights from
  * the sum.
  *
- * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent.
+ * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. Messages of a
+ * codec of two rounds go round in place of gradients (coded_sums.h): 2 (W - 1)/W m, m bytes a rank.
  *
  * With comm.shard = optimizer (shard.h) a rank owns the slice of each bucket whose sum it
  * completes. It updates each chunk as soon as the chunk is summed. Weights go round in place of
@@ -67,8 +68,8 @@ struct ring_strategy {
     struct strategy base;
     struct ring_options options;
     struct mesh_transport *transport; /* the ring's, once there is one */
-    struct ring *ring;                /* without a codec */
-    struct gather *gather;            /* with one */
+    struct ring *ring;                /* of gradients, or of a codec of two rounds its messages */
+    struct gather *gather;            /* with a codec of one round */
     uint32_t *order;                  /* of the members */
     uint32_t position;
     uint64_t n_given; /* buckets of this exchange, whose weights go round behind all sums */
@@ -99,6 +100,7 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
     .ready = ring_strategy_ready, .progress = strategy_progress, .end = strategy_end, \
     .publish = strategy_publish, .taken = strategy_taken, .close = ring_strategy_close
 
-#define RING_STRATEGY_CAPABILITIES (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE)
+#define RING_STRATEGY_CAPABILITIES \
+    (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_ROUNDS)
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef DPB_PLUGINS_LIB_STRATEGY_H
 #define DPB_PLUGINS_LIB_STRATEGY_H
 
+#include "dpbench/codec.h"
 #include "lib/pipeline.h"
 #include "lib/signals.h"
 
@@ -14,6 +15,13 @@ enum {
 }; /* a piece of work: what several sources of it fit into a cache */
 
 enum { STRATEGY_WORKERS = 1024 }; /* at most */
+
+/* Of coded_sums.h: how far an exchange is, in buckets of each round. */
+struct coded_sums {
+    const struct coded_sums_ops *ops;
+    uint64_t *buckets; /* by place */
+    uint64_t encoded[DPB_CODEC_ROUNDS], posted[DPB_CODEC_ROUNDS];
+};
 
 struct strategy {
     const struct dpb_host *host;
@@ -24,6 +32,7 @@ struct strategy {
     struct pipeline pipeline;
     struct coded *coded;                 /* coded.h; NULL: without a codec */
     const struct coded_carrier *carrier; /* coded.h: of coded_bind_stages */
+    struct coded_sums sums;              /* with CODED_SUMMED */
     bool sharded, slots;                 /* shard.h: of gradients, too */
     void *sum; /* room for a piece of one (slices.h, with shards); else NULL */
 };

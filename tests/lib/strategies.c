@@ -57,7 +57,8 @@ static struct strategy read_row(const json_t *row)
         .library = json_array_size(json_at(row, "libraries")) > 0,
         .small = "",
     };
-    const bool books = has_hook(row, "books") && !(strategy.capabilities & DPB_COMM_CODECS);
+    const bool books =
+        has_hook(row, "books") && !(strategy.capabilities & (DPB_COMM_CODECS | DPB_COMM_ROUNDS));
     strategy.synchronous = !(strategy.capabilities & DPB_COMM_ALONE) && !books &&
                            !has_hook(row, "settle") && !has_hook(row, "applied");
     for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)

@@ -7,11 +7,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "dpbench/types.h"
+#include "dpbench/needs.h"
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
+#include "lib/strategies.h"
 #include "lib/test.h"
 #include "lib/weights.h"
 
@@ -21,23 +22,46 @@ static const double deadline_s = 60.0;
     FAULTS_BASE "run.steps=8 run.warmup_steps=2 eval.every=4 model.name=tiny_dense " \
                 "device.name=reference optimizer.momentum=0.9 optimizer.learning_rate=0.05 "
 
-static const char *const carriers[] = {
+/* The strategies that carry codecs of one round; and of those that sum messages alone, who can be
+ * started here. */
+enum { MOST_CARRIERS = 16 };
+static const char *carriers[MOST_CARRIERS] = {
     "shm", "ring_tcp", "replicated", "ps_cpu", "ps_cpu comm.codec_back=yes", "hierarchical"};
-enum { N_CARRIERS = sizeof carriers / sizeof *carriers };
+static size_t n_carriers = 6;
 
-static bool carries(const char *carrier, const char *codec)
+static void find_carriers(void)
 {
-    if (strstr(carrier, "codec_back") && strstr(codec, "codec_feedback=no"))
-        return false;
-    return strncmp(codec, "powersgd", strlen("powersgd")) != 0 ||
-           (strncmp(carrier, "ps_cpu", strlen("ps_cpu")) != 0 &&
-            strcmp(carrier, "hierarchical") != 0);
+    for (const struct strategy *s = NULL; (s = strategy_after(s));)
+        if (strategy_on_host(s) && (s->capabilities & DPB_COMM_ROUNDS) &&
+            !(s->capabilities & DPB_COMM_CODECS))
+            carriers[n_carriers++] = s->name;
 }
 
 /* Without a codec it is the strategy's name alone. */
 static int name_length(const char *carrier)
 {
     return (int)strcspn(carrier, " ");
+}
+
+static bool has_rounds(const char *codec)
+{
+    return strncmp(codec, "powersgd", strlen("powersgd")) == 0;
+}
+
+static bool carries(const char *carrier, const char *codec)
+{
+    char name[32];
+    if (strstr(carrier, "codec_back") && strstr(codec, "codec_feedback=no"))
+        return false;
+    snprintf(name, sizeof name, "%.*s", name_length(carrier), carrier);
+    return strategy_named(name)->capabilities &
+           (has_rounds(codec) ? DPB_COMM_ROUNDS : DPB_COMM_CODECS);
+}
+
+/* Whether an all-reduce adds the messages up. */
+static bool sums(const char *carrier, const char *codec)
+{
+    return has_rounds(codec) && strcmp(carrier, "shm") != 0 && strcmp(carrier, "replicated") != 0;
 }
 
 /* ---- books --------------------------------------------------------------------------------- */
@@ -81,16 +105,16 @@ static void test_books(void **state)
 {
     static const char *const checks[] = {"pattern", "exchange", "after"};
     const struct row *row = *state;
-    for (unsigned i = 0; i < row->n_worlds * N_CARRIERS; i++) {
-        const struct world *world = &worlds[N_WORLDS - 1 - i / N_CARRIERS];
+    for (size_t i = 0; i < row->n_worlds * n_carriers; i++) {
+        const struct world *world = &worlds[N_WORLDS - 1 - i / n_carriers];
         struct command command;
         char settings[256];
-        if (!carries(carriers[i % N_CARRIERS], row->codec))
+        if (!carries(carriers[i % n_carriers], row->codec))
             continue;
         snprintf(settings, sizeof settings,
                  "comm.name=%s comm.codec=%s run.prove=yes run.workers=%u run.accumulate=%u "
                  "comm.bucket=%s",
-                 carriers[i % N_CARRIERS], row->codec, world->workers, world->accumulate,
+                 carriers[i % n_carriers], row->codec, world->workers, world->accumulate,
                  world->bucket);
         run_well(&command, settings);
         for (size_t check = 0; check < 3; check++) {
@@ -251,19 +275,18 @@ static void test_machines(void **state)
 }
 
 /* All ranks begin at once: until then the losses are those without a codec, then they are not. */
-static void test_start(void **state)
+static void expect_start(const char *carrier, const char *codec)
 {
     enum { START = 4 };
-    const char *carrier = *state;
     struct command with, without;
     char settings[128];
     snprintf(settings, sizeof settings, "comm.name=%.*s run.workers=2 run.warmup_steps=0",
              name_length(carrier), carrier);
     run_well(&without, settings);
     snprintf(settings, sizeof settings,
-             "comm.name=%s run.workers=2 run.warmup_steps=0 comm.codec=onebit "
+             "comm.name=%s run.workers=2 run.warmup_steps=0 comm.codec=%s "
              "comm.codec_start_step=%d",
-             carrier, START);
+             carrier, codec, START);
     run_well(&with, settings);
     const json_t *losses = json_at(with.json, "loss"), *others = json_at(without.json, "loss");
     assert_int_equal(json_array_size(losses), 8);
@@ -271,12 +294,73 @@ static void test_start(void **state)
         /* The loss of a step is that of the weights before it. */
         const bool equal = json_equal(json_array_get(losses, i), json_array_get(others, i));
         if (equal != (i <= START))
-            fail_msg("%s: the loss of step %zu is%s that without a codec", carrier, i,
+            fail_msg("%s, %s: the loss of step %zu is%s that without a codec", carrier, codec, i,
                      equal ? "" : " not");
     }
     assert_true(json_number_at(with.json, "comm.codec.start_step") == START);
     command_free(&with);
     command_free(&without);
+}
+
+static void test_start(void **state)
+{
+    static const char *const codecs[] = {"onebit", "powersgd"};
+    for (size_t i = 0; i < 2; i++)
+        if (carries(*state, codecs[i]))
+            expect_start(*state, codecs[i]);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------- */
+
+static void expect_losses(const struct command *a, const struct command *b, double bound,
+                          const char *settings)
+{
+    const json_t *losses = json_at(a->json, "loss"), *others = json_at(b->json, "loss");
+    assert_true(json_array_size(losses) >= 8);
+    assert_int_equal(json_array_size(losses), json_array_size(others));
+    for (size_t i = 0; i < json_array_size(losses); i++) {
+        const double x = json_number_value(json_array_get(losses, i));
+        const double y = json_number_value(json_array_get(others, i));
+        if (!(fabs(x - y) <= bound * fabs(y)))
+            fail_msg("%s: the loss of step %zu is %.9g, not %.9g", settings, i, x, y);
+    }
+}
+
+/* A sum of two has the same bits in any order: the training is that of shm, which adds messages by
+ * rank. Of more workers it differs by roundings, and so does one of full rank from none. */
+static void test_sums(void **state)
+{
+    static const struct {
+        const char *codec, *settings;
+        double bound;
+    } trainings[] = {
+        {"powersgd comm.codec_start_step=5", "run.workers=2 comm.bucket=1000 run.comm_cores=1", 0},
+        {"powersgd", "run.workers=2 comm.bucket=4 model.name=tiny", 0},
+        {"powersgd", "run.workers=5 comm.bucket=1000", 1e-5},
+        {"powersgd comm.codec_rank=1024", "run.workers=3 comm.bucket=388", 1e-5},
+    };
+    for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++) {
+        struct command summed, other;
+        char settings[256];
+        const char *const codec = trainings[i].codec, *rest = trainings[i].settings;
+        snprintf(settings, sizeof settings, "comm.name=shm comm.codec=%s %s", codec, rest);
+        run_well(&other, settings);
+        snprintf(settings, sizeof settings, "comm.name=%s comm.codec=%s %s", (const char *)*state,
+                 codec, rest);
+        run_well(&summed, settings);
+        expect_losses(&summed, &other, trainings[i].bound, settings);
+        assert_int_equal(strcmp(json_text_at(summed.json, "ranks.0.checksum"),
+                                json_text_at(other.json, "ranks.0.checksum")) != 0,
+                         trainings[i].bound > 0);
+        command_free(&other);
+        if (strstr(codec, "1024")) {
+            snprintf(settings, sizeof settings, "comm.name=%s %s", (const char *)*state, rest);
+            run_well(&other, settings);
+            expect_losses(&summed, &other, trainings[i].bound, settings);
+            command_free(&other);
+        }
+        command_free(&summed);
+    }
 }
 
 /* ---- feedback ------------------------------------------------------------------------------ */
@@ -332,10 +416,13 @@ enum { N_MEASURED = sizeof measured / sizeof *measured };
 
 /* The carriers count by themselves what each of 3 workers has of the 2 others: m bytes of messages,
  * of M encoded. With ps_cpu one has it of each bucket, and the 2 others pull its weights, or an
- * answer. In a machine of `hierarchical` one worker encodes a bucket of 3 M for all: of this each
- * has read a third of the 2 others, and given it to the encoder, which gives the others the sum. */
-static double bytes_moved(const char *carrier, double m, double M)
+ * answer. An all-reduce moves a message 2 (W - 1) times in all. In a machine of `hierarchical` one
+ * worker encodes a bucket of 3 M for all: of this each has read a third of the 2 others, and given
+ * it to the encoder, which gives the others the sum. */
+static double bytes_moved(const char *carrier, const char *codec, double m, double M)
 {
+    if (sums(carrier, codec))
+        return 2 * 2 * m;
     if (strcmp(carrier, "hierarchical") == 0)
         return 3 * M * (2 + 2.0 / 3 + 2);
     if (strncmp(carrier, "ps_cpu", strlen("ps_cpu")) != 0)
@@ -345,15 +432,15 @@ static double bytes_moved(const char *carrier, double m, double M)
 
 TEST(test_result)
 {
-    for (size_t i = 0; i < N_MEASURED * N_CARRIERS; i++) {
-        const struct measured *row = &measured[i / N_CARRIERS];
+    for (size_t i = 0; i < N_MEASURED * n_carriers; i++) {
+        const struct measured *row = &measured[i / n_carriers];
         struct command command;
         char settings[256];
-        if (!carries(carriers[i % N_CARRIERS], row->codec))
+        if (!carries(carriers[i % n_carriers], row->codec))
             continue;
         snprintf(settings, sizeof settings,
                  "comm.name=%s comm.codec=%s run.workers=3 run.steps=40 optimizer.momentum=0",
-                 carriers[i % N_CARRIERS], row->codec);
+                 carriers[i % n_carriers], row->codec);
         run_well(&command, settings);
         const double bytes = json_number_at(command.json, "comm.codec.message_bytes");
         const double residual = json_number_at(command.json, "comm.codec.residual_share");
@@ -363,12 +450,13 @@ TEST(test_result)
         if (!(residual >= row->least_residual && residual <= row->most_residual))
             fail_msg("%s: residual %g, not in %g to %g", settings, residual, row->least_residual,
                      row->most_residual);
-        const double all = bytes_moved(carriers[i % N_CARRIERS], bytes, bytes / ratio);
+        const double all = bytes_moved(carriers[i % n_carriers], row->codec, bytes, bytes / ratio);
         const double counted = json_number_at(command.json, "comm.bytes_per_step");
         if (!(fabs(counted - all) < 0.5))
             fail_msg("%s: %g bytes a step, not %g", settings, counted, all);
         assert_true(json_number_at(command.json, "comm.codec.encode_ns") > 0);
-        assert_true(json_number_at(command.json, "comm.codec.decode_ns") > 0);
+        assert_int_equal(json_number_at(command.json, "comm.codec.decode_ns") == 0,
+                         sums(carriers[i % n_carriers], row->codec));
         command_free(&command);
     }
 }
@@ -484,14 +572,17 @@ TEST(test_other_places)
 TEST(test_refusals)
 {
     static const struct {
-        const char *settings, *words[4];
+        const char *settings, *words[5];
     } refusals[] = {
         {"comm.codec=topk comm.name=local_sgd",
          {"comm 'local_sgd' carries no codec, and comm.codec = topk",
           "carries codecs:", " replicated ring_tcp shm", NULL}},
         {"comm.codec=powersgd comm.name=ps_cpu",
          {"comm 'ps_cpu' carries no codec of two rounds, and comm.codec = powersgd",
-          "carries these:", " replicated ring_tcp shm\n", NULL}},
+          "carries these:", " replicated ring_tcp ", " shm\n", NULL}},
+        {"comm.codec=topk comm.name=mpi",
+         {"comm 'mpi' carries no codec whose messages cannot be added, and comm.codec = topk",
+          "carries these: hierarchical ", " replicated ring_tcp shm\n", NULL}},
         {"comm.codec=topk comm.codec_momentum=0.9 optimizer.momentum=0.9",
          {"comm.codec = topk keeps a velocity on each worker", "optimizer.momentum = 0", NULL}},
         {"comm.codec=tokp", {"unknown codec 'tokp'", "did you mean 'topk'?", NULL}},
@@ -592,12 +683,16 @@ TEST(test_sweep)
 
 int main(void)
 {
+    find_carriers();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         add_case(test_books, (void *)&rows[i], "%s keeps its books", rows[i].codec);
-    for (size_t i = 0; i < N_CARRIERS; i++) {
+    for (size_t i = 0; i < n_carriers; i++) {
         add_case(test_lossless, (void *)carriers[i], "%s: all elements are no codec", carriers[i]);
         add_case(test_start, (void *)carriers[i], "%s: the codec begins later", carriers[i]);
-        add_case(test_refused_message, (void *)carriers[i], "%s: a wrong message", carriers[i]);
+        if (carries(carriers[i], "mutant"))
+            add_case(test_refused_message, (void *)carriers[i], "%s: a wrong message", carriers[i]);
+        if (sums(carriers[i], "powersgd") && carries(carriers[i], "powersgd"))
+            add_case(test_sums, (void *)carriers[i], "%s: sums in another order", carriers[i]);
     }
     for (size_t i = 0; i < N_SERVERS; i++) {
         add_case(test_servers, (void *)servers[i], "%s: the bits of shm", servers[i]);
@@ -617,6 +712,8 @@ int main(void)
              "int8 stochastic: saved and continued");
     add_case(test_goes_on, (void *)"qsgd", "qsgd: saved and continued");
     add_case(test_goes_on, (void *)"powersgd", "powersgd: saved and continued");
+    add_case(test_goes_on, (void *)"powersgd comm.name=ring_tcp comm.bucket=1000",
+             "powersgd round a ring: saved and continued");
     add_case(test_goes_on,
              (void *)"topk comm.codec_momentum=0.9 optimizer.momentum=0 comm.bucket=1000 "
                      "comm.name=hierarchical comm.hosts=2+1 comm.interface=lo",

@@ -22,10 +22,12 @@
 #include "lib/stand_in.h"
 #include "lib/test.h"
 #include "lib/traces.h"
+#include "lib/weights.h"
 
 #define BASE LAUNCH_BASE "eval.every=0 "
 #define MPI "comm.name=mpi "
 #define SHARDS MPI "comm.shard=optimizer "
+#define CODED MPI "comm.codec=powersgd "
 #define ACROSS "comm.name=hierarchical comm.transport=mpi "
 #define INSIDE                                                                      \
     ACROSS "comm.inside=nccl comm.host_ids=rank device.name=cuda device.tuning=no " \
@@ -74,6 +76,10 @@ TEST(test_exchange)
         {2, SHARDS "run.precision=fp32 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
         {3, SHARDS "run.precision=fp64 comm.bucket=8"}, /* most slices are empty */
         {5, SHARDS "run.precision=fp32 comm.bucket=2000"},
+        {1, CODED "comm.bucket=424"},
+        {2, CODED "comm.bucket=4"}, /* nothing but second rounds */
+        {3, CODED "comm.bucket=2000 comm.codec_start_step=2 run.steps=4"},
+        {5, CODED "comm.bucket=1GiB run.comm_cores=1"},
         {2, ACROSS "run.precision=fp32 comm.bucket=212"}, /* one machine: nothing goes across */
         {2, ACROSS "comm.hosts=1+1 run.precision=fp64 comm.bucket=8"},
         {4, ACROSS "comm.hosts=2x2 run.precision=fp32 comm.gradient=bf16 comm.bucket=106 "
@@ -249,6 +255,47 @@ TEST(test_shards_move)
     command_free(&part);
 }
 
+/* A codec whose messages MPI sums: of two workers the bits of shm, which adds messages by rank; of
+ * more the same but for roundings. Saved and continued, the training is the one that never
+ * stopped. */
+TEST(test_codec)
+{
+    static const char terms[] = "model.name=tiny_dense comm.codec=powersgd run.steps=7 "
+                                "run.warmup_steps=0 optimizer.momentum=0.9 comm.bucket=1000";
+    char settings[512];
+    for (int workers = 2; workers <= 4; workers += 2) {
+        struct command by_rank;
+        snprintf(settings, sizeof settings,
+                 MPI "%s checkpoint.save=whole.safetensors "
+                     "checkpoint.at=3",
+                 terms);
+        json_t *result = run(workers, settings);
+        dpbench(&by_rank, deadline_s, FAULTS_BASE "eval.every=0 comm.name=shm run.workers=%d %s",
+                workers, terms);
+        const json_t *a = json_at(result, "loss"), *b = json_at(by_rank.json, "loss");
+        assert_int_equal(json_array_size(a), 7);
+        for (size_t i = 0; i < 7; i++) {
+            const double x = json_number_value(json_array_get(a, i));
+            const double y = json_number_value(json_array_get(b, i));
+            if (!(fabs(x - y) <= (workers == 2 ? 0 : 1e-5 * y)))
+                fail_msg("%d workers: the loss of step %zu is %.9g, not %.9g", workers, i, x, y);
+        }
+        assert_string_equal(json_text_at(result, "strategy.consistency"), "lossy");
+        const double m = json_number_at(result, "comm.codec.message_bytes");
+        const double counted = json_number_at(result, "comm.bytes_per_step");
+        if (!(m > 0 && fabs(counted - 2 * (workers - 1) * m) < 0.5))
+            fail_msg("%d workers: %g bytes a step, of messages of %g", workers, counted, m);
+        json_decref(result);
+        command_free(&by_rank);
+    }
+    snprintf(settings, sizeof settings,
+             MPI "%s run.steps=4 checkpoint.load=whole-step3.safetensors "
+                 "checkpoint.save=part.safetensors",
+             terms);
+    json_decref(run(4, settings));
+    weights_expect_equal("whole.safetensors", "part.safetensors", true);
+}
+
 /* comm.late: the losses of `shm`, which test_late.c proves: of two workers any order of a sum has
  * the same bits. */
 CASE(test_late)
@@ -391,6 +438,8 @@ TEST(test_faults)
     } rows[] = {
         {MPI, SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
         {MPI, SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
+        {CODED, SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
+        {CODED, SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
         {SHARDS, SIGSTOP, 1, {"waited 1", "MPI's ", "is stopped (SIGSTOP)"}},
         {ACROSS "comm.hosts=1+2 ",
          SIGKILL,

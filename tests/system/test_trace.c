@@ -66,6 +66,16 @@ TEST(test_forms)
     }
 }
 
+/* Two all-reduces a bucket, in an order of their own. */
+TEST(test_rounds)
+{
+    const char *const settings = "comm.name=ring_tcp run.workers=2 comm.codec=powersgd";
+    struct command command;
+    trace(&command, settings);
+    read_trace(&command, settings, "all");
+    command_free(&command);
+}
+
 /* Where exchanges cross the ends of steps, and where the exchange has a thread of its own. */
 TEST(test_others)
 {

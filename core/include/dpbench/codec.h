@@ -7,7 +7,8 @@
  * in a residual, which the carrier keeps. With error feedback it is part of the next message.
  *
  * Most codecs exchange one message a bucket. A codec with the hook `finish` exchanges sums, in two
- * rounds. Its messages are fp32 elements, which are added up over the workers:
+ * rounds (DPB_COMM_ROUNDS). Its messages are fp32 elements, which are added up over the workers in
+ * any order, the same for all:
  *
  *     for each round:  encode on each worker -> sum of all messages -> finish on each worker
  *

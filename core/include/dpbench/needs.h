@@ -19,8 +19,8 @@
 #define DPB_COMM_MULTI_NODE UINT64_C(0x008) /* ranks may be on several machines */
 #define DPB_COMM_LAUNCHER UINT64_C(0x010)   /* needs the runtime of mpirun or srun, as MPI does */
 #define DPB_COMM_SERVED UINT64_C(0x020) /* with SERVERS: needs one, for workers have no shards */
-#define DPB_COMM_CODECS UINT64_C(0x040) /* carries codecs: args->codec */
-#define DPB_COMM_ROUNDS UINT64_C(0x080) /* with CODECS: codecs of two rounds, too */
+#define DPB_COMM_CODECS UINT64_C(0x040) /* carries codecs of one round: args->codec */
+#define DPB_COMM_ROUNDS UINT64_C(0x080) /* likewise those of two rounds, whose messages are sums */
 /* On the host every worker updates all weights once a step, by one thread, from its own gradient
  * arena, where the gradients stay until `done`: core may update all weights with the last range. */
 #define DPB_COMM_WHOLE UINT64_C(0x100)
@@ -43,8 +43,8 @@ struct dpb_comm_needs {
      * (dpb_queue_ops.runtime): "cuda", or "any". NULL: the host will do. */
     const char *runtime;
     const char *because; /* which option, for messages: "comm.transport = mpi"; a constant */
-    /* With CODECS: the option with which the strategy carries none, likewise. NULL: it carries
-     * them. */
+    /* With CODECS or ROUNDS: the option with which the strategy carries none, likewise. NULL: it
+     * carries them. */
     const char *no_codec;
 };
 

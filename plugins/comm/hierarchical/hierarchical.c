@@ -180,7 +180,7 @@ static void hierarchical_memory(const void *options_, const struct dpb_comm_args
     hierarchical_shard_memory(args, given->ring.shard, layout, bucket_elements, memory);
     struct dpb_comm_args machines = *args;
     machines.n_workers = args->n_machines;
-    coded_memory(&machines, layout, bucket_elements, false, memory);
+    coded_memory(&machines, layout, bucket_elements, CODED_GATHERED, memory);
 }
 
 static dpb_status hierarchical_plan(void *comm_, const struct dpb_layout *layout,

@@ -281,7 +281,7 @@ static dpb_status plan_shards(const struct hierarchical *comm, const struct dpb_
 static dpb_status plan_coded(struct hierarchical *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
-    DPB_TRY(coded_plan(comm->machines, layout, false, want));
+    DPB_TRY(coded_plan(comm->machines, layout, CODED_GATHERED, want));
     want->gradients = DPB_MEMORY_SHARED;
     want->contract.roundings += comm->job.n_workers - comm->job.n_machines;
     return DPB_OK;

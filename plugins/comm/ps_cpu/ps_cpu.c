@@ -142,7 +142,7 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     if (ps->codes_back)
         want->scratch_bytes += ps_back_bytes(args, layout, want->bucket_elements);
     if (ps->base.coded)
-        DPB_TRY(coded_plan(&ps->base, layout, true, want));
+        DPB_TRY(coded_plan(&ps->base, layout, CODED_SHARED, want));
     ps->inbox_at = strategy_lines(want->scratch_bytes);
     want->scratch_bytes =
         ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, &ps->memory);
@@ -173,7 +173,7 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
         memory->state_elements = !given->codec_back && ps_is_shard(args)
                                      ? ps_most_owned(args, layout, bucket_elements)
                                      : 0;
-    coded_memory(args, layout, bucket_elements, true, memory);
+    coded_memory(args, layout, bucket_elements, CODED_SHARED, memory);
     if (args->codec && ps_is_shard(args))
         memory->host_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
 }

@@ -105,6 +105,11 @@ static int begin_sum(struct mpi_sums *sums, void *data, uint64_t n, MPI_Request 
                            sums->comm, request);
 }
 
+static uint64_t name_of(const struct mpi_sums *sums, uint64_t bucket)
+{
+    return sums->args.names ? sums->args.names[bucket] : bucket;
+}
+
 static void sums_post(struct mpi_sums *sums, uint64_t begin, uint64_t n)
 {
     struct sum *sum = &sums->sums[sums->begun];
@@ -114,7 +119,8 @@ static void sums_post(struct mpi_sums *sums, uint64_t begin, uint64_t n)
         return;
     sum->n = n;
     sum->begun_ns = mpi_host->now_ns();
-    const int code = begin_sum(sums, data, n, &sum->request);
+    sum->request = MPI_REQUEST_NULL; /* complete */
+    const int code = n > 0 ? begin_sum(sums, data, n, &sum->request) : MPI_SUCCESS;
     if (code == MPI_SUCCESS)
         sums->begun++;
     else
@@ -134,7 +140,8 @@ static bool sums_idle(const struct mpi_sums *sums)
 static void report(const struct mpi_sums *sums, const struct sum *sum)
 {
     const struct mpi_sums_args *args = &sums->args;
-    mpi_host->span(sums->ended, DPB_PHASE_TRANSFER, sum->begun_ns, mpi_host->now_ns());
+    mpi_host->span(name_of(sums, sums->ended), DPB_PHASE_TRANSFER, sum->begun_ns,
+                   mpi_host->now_ns());
     mpi_host->count_bytes(slices_share(sum->n, args->position, args->n_members) *
                           dpb_dtype_size(args->type) * (args->kind == MPI_KIND_SUM ? 2 : 1));
 }
@@ -161,7 +168,7 @@ static dpb_status sums_wait(struct mpi_sums *sums)
 {
     const struct sum *oldest = &sums->sums[sums->ended];
     const struct dpb_wait what = {.step = sums->step,
-                                  .bucket = sums->ended,
+                                  .bucket = name_of(sums, sums->ended),
                                   .bytes = oldest->n * dpb_dtype_size(sums->args.type),
                                   .peer = UINT32_MAX,
                                   .purpose = kinds[sums->args.kind].purpose};
