@@ -128,6 +128,13 @@ static const struct row kills[] = {
     {"at a meeting",
      COMM "comm.inner=sma run.workers=3 comm.fault=kill comm.hook=end comm.rank=1 comm.call=16", 1,
      {KILLED, "in phase 'exchange' of step 7"}, 7},
+    {"sums of a codec round a ring", /* of which the proof has had eight */
+     COMM "comm.inner=ring_tcp comm.codec=powersgd comm.fault=kill comm.hook=end comm.rank=1 "
+          "comm.call=16", 1,
+     {KILLED, "in phase 'exchange' of step 7"}, 7},
+    {"sums of a codec by a library",
+     COMM "comm.inner=gloo comm.codec=powersgd comm.fault=kill comm.hook=progress comm.call=60", 0,
+     {KILLED}, -1},
     {"a core for communication", COMM "run.comm_cores=1 comm.fault=kill comm.hook=progress "
                                       "comm.rank=1 comm.call=9", 1,
      {KILLED}, -1},

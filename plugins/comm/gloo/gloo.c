@@ -17,80 +17,30 @@
  * sum and W - 1 times from there: 2 (W - 1) M in all, counted in equal shares. (halving_doubling
  * sends more where W is no power of 2.)
  *
+ * Messages of a codec of two rounds are summed in place of gradients (lib/coded_sums.h), m bytes a
+ * worker: 2 (W - 1) m in all. The loop encodes, and the thread makes one sum after the other.
+ *
  * Fences: a bucket goes to Gloo when this rank's backward is through with it (GIVEN); Gloo takes of
  * a peer what that has given; a bucket is used, and its arena written again, when Gloo's call is
  * over here (ANSWERED), which writes and reads no more of it then.
  */
 #include <pthread.h>
-#include <stdio.h>
 #include <time.h>
 
 #include "dpbench/plugin.h"
-#include "lib/interface.h"
-#include "lib/strategy.h"
+#include "lib/coded_sums.h"
+#include "lib/slices.h"
 #include "shim.h"
-#if DPB_HAVE_VERBS
-#include "lib/verbs/port.h"
-#endif
+#include "way.h"
 
 static const struct dpb_host *host;
 
-/* ---- options ------------------------------------------------------------------------------- */
-
-struct options {
-    int transport, algorithm; /* enum shim_transport, enum shim_algorithm */
-    const char *interface, *device;
-    int64_t gid_index;
-};
-
-static const char *const transports[] = {"tcp", "ibverbs", NULL};
-static const char *const algorithms[] = {"ring", "bcube", "ring_chunked", "halving_doubling", NULL};
-
-static const struct dpb_option option_rows[] = {
-    {.name = "transport",
-     .type = DPB_OPT_CHOICE,
-     .def = "tcp",
-     .choices = transports,
-     .offset = offsetof(struct options, transport),
-     .help = "what Gloo sends by; ibverbs: RDMA, for ring_chunked and halving_doubling alone"},
-    {.name = "algorithm",
-     .type = DPB_OPT_CHOICE,
-     .def = "ring",
-     .choices = algorithms,
-     .offset = offsetof(struct options, algorithm),
-     .help = "Gloo's all-reduce; ring is what gloo::allreduce takes by itself"},
-    {.name = "interface",
-     .type = DPB_OPT_STRING,
-     .def = "",
-     .offset = offsetof(struct options, interface),
-     .help =
-         "network interface: a name, a network (10.0.0.0/8) or an address; default: loopback "
-         "on one machine, else the one that leads out. With ibverbs that of the RDMA device, or a "
-         "list; default: any"},
-    {.name = "device",
-     .type = DPB_OPT_STRING,
-     .def = "",
-     .offset = offsetof(struct options, device),
-     .help =
-         "ibverbs: RDMA device, NAME or NAME:PORT; the ranks of a machine take the entries of a "
-         "list (commas between) in turn; empty: the only one that fits"},
-    {.name = "gid_index",
-     .type = DPB_OPT_INT,
-     .def = "-1",
-     .min = -1,
-     .max = 255,
-     .offset = offsetof(struct options, gid_index),
-     .help = "ibverbs: place of the own address in the port's table of GIDs; -1: that of the "
-             "interface's address, RoCE v2 before v1"},
-    {.name = NULL},
-};
-
 /* ---- state --------------------------------------------------------------------------------- */
 
-/* Which device Gloo is to open. */
-struct rdma {
-    char device[64];
-    int port, gid_index;
+/* An all-reduce of the thread's. */
+struct call {
+    uint64_t prepared; /* the number of what shim_prepare has prepared */
+    uint64_t bucket, n;
 };
 
 /* What the loop and the thread tell each other. */
@@ -98,76 +48,111 @@ enum { FLAG_CONNECTED, FLAG_GIVEN, FLAG_ANSWERED, N_FLAGS };
 
 struct gloo {
     struct strategy strategy;
-    struct options options;
-    char way[160]; /* for messages: "tcp, eth0, 10.9.0.1" */
-    struct interface interface;
-    struct rdma rdma;
-    struct dpb_flag *flags; /* N_FLAGS; buckets are counted over all exchanges, from 1 */
-    struct shim *shim;      /* the thread's, but for shim_break */
+    struct gloo_options options;
+    struct way way;
+    struct dpb_flag *flags; /* N_FLAGS; calls are counted over all exchanges, from 1 */
+    struct call *calls;     /* of an exchange */
+    uint64_t n_calls, n_posted, n_prepared;
+    struct shim *shim; /* the thread's, but for shim_break */
     pthread_t thread;
     bool started;
+    bool ended; /* the exchange under way has all buckets */
     uint32_t stop;
     dpb_status status; /* of the thread, which may be ahead of who looks: status_of */
 };
 
-static uint32_t count_of(const struct gloo *gloo, uint64_t bucket)
+static uint32_t count_of(const struct gloo *gloo, uint64_t call)
 {
-    const struct signals *signals = &gloo->strategy.signals;
-    return (uint32_t)(signals->exchange * signals->n_buckets + bucket + 1);
+    return (uint32_t)(gloo->strategy.signals.exchange * gloo->n_calls + call + 1);
 }
 
-static void *bucket_at(const struct gloo *gloo, uint64_t bucket)
+static uint64_t bytes_of(const struct gloo *gloo, const struct call *call)
 {
-    const struct strategy *comm = &gloo->strategy;
-    return strategy_gradients(comm, comm->args.rank, bucket * comm->arenas.bucket_elements);
+    return call->n * dpb_dtype_size(gloo->strategy.arenas.layout.gradient_type);
 }
 
-static uint64_t bytes_of(const struct gloo *gloo, uint64_t bucket)
+/* Elements of the longest call. */
+static uint64_t longest_call(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                             uint64_t bucket_elements)
 {
-    return pipeline_bucket_length(&gloo->strategy.pipeline, bucket) *
-           dpb_dtype_size(gloo->strategy.arenas.layout.gradient_type);
+    return codec ? coded_sums_longest(codec, layout, bucket_elements)
+                 : strategy_longest_bucket(layout, bucket_elements);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
+/* What Gloo sums without a codec. */
+static dpb_status prepare_buckets(const struct gloo *gloo, char why[SHIM_TEXT_BYTES])
+{
+    const struct strategy *comm = &gloo->strategy;
+    dpb_status status = DPB_OK;
+    for (uint64_t b = 0; status == DPB_OK && b < comm->arenas.n_buckets; b++)
+        status = shim_prepare(
+            gloo->shim, b,
+            strategy_gradients(comm, comm->args.rank, b * comm->arenas.bucket_elements),
+            pipeline_bucket_length(&comm->pipeline, b), why);
+    return status;
+}
+
+/* Messages by slot; then, if the codec begins later, the gradients that go in their place. */
+static dpb_status prepare_messages(const struct gloo *gloo, char why[SHIM_TEXT_BYTES])
+{
+    const struct strategy *comm = &gloo->strategy;
+    const uint64_t n_buckets = comm->arenas.n_buckets, n_slots = coded_sums_places(comm);
+    dpb_status status = DPB_OK;
+    for (uint64_t i = 0; status == DPB_OK && i < gloo->n_prepared; i++) {
+        const uint64_t bucket = i % n_buckets, slot = i < n_slots ? i : i - n_buckets;
+        const uint64_t n = i < n_slots ? coded_sums_length(comm, slot)
+                                       : pipeline_bucket_length(&comm->pipeline, bucket);
+        if (n > 0)
+            status = shim_prepare(gloo->shim, i,
+                                  coded_message(comm, comm->args.rank, slot)->content, n, why);
+    }
+    return status;
+}
+
 static dpb_status connect_workers(struct gloo *gloo)
 {
     const struct strategy *comm = &gloo->strategy;
+    const struct dpb_arenas *arenas = &comm->arenas;
+    const struct dpb_codec *codec = comm->args.codec;
     char why[SHIM_TEXT_BYTES];
-    const struct shim_args args = {.host = host,
-                                   .rank = comm->args.rank,
-                                   .n_workers = comm->args.n_workers,
-                                   .algorithm = (enum shim_algorithm)gloo->options.algorithm,
-                                   .transport = (enum shim_transport)gloo->options.transport,
-                                   .address = gloo->interface.address,
-                                   .device = gloo->rdma.device,
-                                   .port = gloo->rdma.port,
-                                   .gid_index = gloo->rdma.gid_index,
-                                   .type = comm->arenas.layout.gradient_type,
-                                   .n_buckets = comm->arenas.n_buckets,
-                                   .bucket_elements = pipeline_bucket_length(&comm->pipeline, 0)};
+    const struct shim_args args = {
+        .host = host,
+        .rank = comm->args.rank,
+        .n_workers = comm->args.n_workers,
+        .algorithm = (enum shim_algorithm)gloo->options.algorithm,
+        .transport = (enum shim_transport)gloo->options.transport,
+        .address = gloo->way.interface.address,
+        .device = gloo->way.device,
+        .port = gloo->way.port,
+        .gid_index = gloo->way.gid_index,
+        .type = arenas->layout.gradient_type,
+        .n_buckets = gloo->n_prepared,
+        .bucket_elements = longest_call(codec, &arenas->layout, arenas->bucket_elements)};
     dpb_status status = shim_open(&args, &gloo->shim, why);
-    for (uint64_t b = 0; status == DPB_OK && b < comm->arenas.n_buckets; b++)
-        status = shim_prepare(gloo->shim, b, bucket_at(gloo, b),
-                              pipeline_bucket_length(&comm->pipeline, b), why);
+    DPB_THEN(status, codec ? prepare_messages(gloo, why) : prepare_buckets(gloo, why));
     if (status == DPB_OK || why[0] == '\0')
         return status;
-    return host->fail(status, "Gloo cannot connect the workers over %s: %s", gloo->way, why);
+    return host->fail(status, "Gloo cannot connect the workers over %s: %s", gloo->way.text, why);
 }
 
-static dpb_status exchange_bucket(struct gloo *gloo, uint64_t bucket)
+static dpb_status make_call(struct gloo *gloo, const struct call *call)
 {
     const struct strategy *comm = &gloo->strategy;
     char why[SHIM_TEXT_BYTES];
     int64_t began_ns = host->now_ns();
-    dpb_status status = shim_all_reduce(gloo->shim, bucket, why);
+    if (call->n == 0)
+        return DPB_OK;
+    dpb_status status = shim_all_reduce(gloo->shim, call->prepared, why);
     if (status != DPB_OK)
         return host->fail(status,
                           "Gloo's all-reduce failed (exchange %llu, bucket %llu, %llu bytes): %s",
-                          (unsigned long long)comm->step.step, (unsigned long long)bucket,
-                          (unsigned long long)bytes_of(gloo, bucket), why);
-    host->span(bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
-    strategy_count_all_reduce(comm, bucket);
+                          (unsigned long long)comm->step.step, (unsigned long long)call->bucket,
+                          (unsigned long long)bytes_of(gloo, call), why);
+    host->span(call->bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
+    host->count_bytes(2 * slices_share(call->n, comm->args.rank, comm->args.n_workers) *
+                      dpb_dtype_size(comm->arenas.layout.gradient_type));
     return DPB_OK;
 }
 
@@ -192,11 +177,16 @@ static void *thread_main(void *argument)
         if (host->flag->wait(given, (uint32_t)n, &forever) != DPB_OK ||
             __atomic_load_n(&gloo->stop, __ATOMIC_ACQUIRE))
             return NULL;
-        uint64_t bucket = (n - 1) % gloo->strategy.arenas.n_buckets;
-        DPB_THEN(status, exchange_bucket(gloo, bucket));
+        DPB_THEN(status, make_call(gloo, &gloo->calls[(n - 1) % gloo->n_calls]));
         __atomic_store_n(&gloo->status, status, __ATOMIC_RELEASE);
         host->flag->set(&gloo->flags[FLAG_ANSWERED], (uint32_t)n);
     }
+}
+
+/* The calls of this exchange up to this one are the thread's. */
+static void give(struct gloo *gloo, uint64_t call)
+{
+    host->flag->set(&gloo->flags[FLAG_GIVEN], count_of(gloo, call));
 }
 
 /* ---- stage: update, when Gloo is through with a bucket ------------------------------------- */
@@ -214,7 +204,7 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
     const struct gloo *gloo = strategy;
     const struct dpb_wait what = {.step = gloo->strategy.step.step,
                                   .bucket = bucket,
-                                  .bytes = bytes_of(gloo, bucket),
+                                  .bytes = bytes_of(gloo, &gloo->calls[bucket]),
                                   .peer = UINT32_MAX,
                                   .purpose = "Gloo's all-reduce"};
     DPB_TRY(strategy_wait_ready(&gloo->strategy, strategy_self(&gloo->strategy), bucket));
@@ -225,68 +215,60 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 
 static const struct stage stages[] = {{update_due, strategy_update_bucket, update_wait}};
 
-/* ---- hooks --------------------------------------------------------------------------------- */
+/* ---- messages of a codec ------------------------------------------------------------------- */
 
-static bool is_class(int algorithm)
+/* Without communication cores the thread begins when backward is over. */
+static bool post_message(struct strategy *strategy, uint64_t slot, uint64_t n)
 {
-    return algorithm == SHIM_RING_CHUNKED || algorithm == SHIM_HALVING_DOUBLING;
+    struct gloo *gloo = (struct gloo *)strategy;
+    const uint64_t n_buckets = strategy->arenas.n_buckets, bucket = slot % n_buckets;
+    const bool plain = gloo->n_prepared > gloo->n_calls && slot >= n_buckets &&
+                       n == pipeline_bucket_length(&strategy->pipeline, bucket);
+    gloo->calls[gloo->n_posted++] =
+        (struct call){.prepared = plain ? slot + n_buckets : slot, .bucket = bucket, .n = n};
+    if (strategy->args.comm_cores > 0 || gloo->ended)
+        give(gloo, gloo->n_posted - 1);
+    return true;
 }
 
-/* Gloo opens the device by its name: what was looked at is closed again. */
-static dpb_status find_rdma(struct gloo *gloo, const struct dpb_comm_args *args)
+static bool message_finished(const struct strategy *strategy, uint64_t place)
 {
-#if DPB_HAVE_VERBS
-    const struct port_wanted wanted = {.devices = gloo->options.device,
-                                       .interfaces = gloo->options.interface,
-                                       .gid_index = gloo->options.gid_index,
-                                       .local_rank = strategy_local_rank(args)};
-    struct port port = {0};
-    if (shim_has_ibverbs) {
-        DPB_TRY(port_open(host, &wanted, &port));
-        gloo->rdma.port = port.number;
-        gloo->rdma.gid_index = (int)port.gid.gid_index;
-        snprintf(gloo->rdma.device, sizeof gloo->rdma.device, "%s",
-                 ibv_get_device_name(port.context->device));
-        snprintf(gloo->way, sizeof gloo->way, "ibverbs (%s, %s)", port.name, port.address);
-        port_close(&port);
-        return DPB_OK;
+    const struct gloo *gloo = (const struct gloo *)strategy;
+    return host->flag->reached(&gloo->flags[FLAG_ANSWERED], count_of(gloo, place)) &&
+           status_of(gloo) == DPB_OK;
+}
+
+static dpb_status message_wait(const struct strategy *strategy)
+{
+    const struct gloo *gloo = (const struct gloo *)strategy;
+    struct dpb_flag *answered = &gloo->flags[FLAG_ANSWERED];
+    const uint32_t next = host->flag->get(answered) + 1;
+    const uint32_t call = next - count_of(gloo, 0);
+    if (call < gloo->n_posted) {
+        const struct dpb_wait what = {.step = strategy->step.step,
+                                      .bucket = gloo->calls[call].bucket,
+                                      .bytes = bytes_of(gloo, &gloo->calls[call]),
+                                      .peer = UINT32_MAX,
+                                      .purpose = "Gloo's all-reduce"};
+        host->note("wait_peer", what.bucket, UINT32_MAX);
+        DPB_TRY(host->flag->wait(answered, next, &what));
     }
-#endif
-    (void)gloo, (void)args;
-    return host->fail(DPB_UNSUPPORTED,
-                      "comm.transport = ibverbs: %s was built without it; take tcp",
-                      shim_has_ibverbs ? "dpbench" : "Gloo");
+    return status_of(gloo);
 }
 
-/* What Gloo is to send by; the options of the other transport are refused. */
-static dpb_status find_way(struct gloo *gloo, const struct dpb_comm_args *args)
-{
-    const struct options *given = &gloo->options;
-    if (given->transport == SHIM_IBVERBS && !is_class(given->algorithm))
-        return host->fail(DPB_UNSUPPORTED,
-                          "comm.algorithm = %s: Gloo has it for comm.transport = tcp alone; with "
-                          "ibverbs take ring_chunked or halving_doubling",
-                          algorithms[given->algorithm]);
-    if (given->transport == SHIM_IBVERBS)
-        return find_rdma(gloo, args);
-    if (given->device[0] != '\0' || given->gid_index >= 0)
-        return host->fail(DPB_USAGE, "comm.%s is of comm.transport = ibverbs; here it is tcp",
-                          given->device[0] != '\0' ? "device" : "gid_index");
-    DPB_TRY(interface_find(host, given->interface, args->n_machines == 1, &gloo->interface));
-    snprintf(gloo->way, sizeof gloo->way, "tcp (%s, %s)", gloo->interface.name,
-             gloo->interface.address);
-    return DPB_OK;
-}
+static const struct coded_sums_ops summed_by_gloo = {post_message, message_finished, message_wait};
+
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status gloo_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    static const struct options defaults = {SHIM_TCP, SHIM_RING, "", "", -1};
-    const struct options *given = options ? options : &defaults;
+    static const struct gloo_options defaults = {SHIM_TCP, SHIM_RING, "", "", -1};
+    const struct gloo_options *given = options ? options : &defaults;
     void *made;
     DPB_TRY(strategy_open(host, args, sizeof(struct gloo), &made));
     struct gloo *gloo = made;
     gloo->options = *given;
-    dpb_status status = find_way(gloo, args);
+    dpb_status status = way_find(host, given, args, &gloo->way);
     gloo->flags = status == DPB_OK ? host->alloc(N_FLAGS * sizeof *gloo->flags) : NULL;
     if (!gloo->flags) {
         strategy_close(gloo);
@@ -298,16 +280,43 @@ static dpb_status gloo_open(const void *options, const struct dpb_comm_args *arg
 
 static dpb_status gloo_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    const struct gloo *gloo = comm;
-    uint64_t bucket = strategy_longest_bucket(layout, want->bucket_elements);
-    if (is_class(gloo->options.algorithm) &&
-        bucket * dpb_dtype_size(layout->gradient_type) > INT32_MAX)
+    struct gloo *gloo = comm;
+    const struct dpb_codec *codec = gloo->strategy.args.codec;
+    const uint64_t n = longest_call(codec, layout, want->bucket_elements);
+    if (way_is_class(gloo->options.algorithm) &&
+        n * dpb_dtype_size(layout->gradient_type) > INT32_MAX)
         return host->fail(
             DPB_UNSUPPORTED,
             "comm.algorithm = %s: Gloo counts its bytes in 31 bits; take a comm.bucket "
             "of less than 2 GiB",
-            algorithms[gloo->options.algorithm]);
-    return strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want);
+            way_algorithms[gloo->options.algorithm]);
+    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
+    return codec ? coded_plan(comm, layout, CODED_SUMMED, want) : DPB_OK;
+}
+
+static void gloo_memory(const void *options, const struct dpb_comm_args *args,
+                        const struct dpb_layout *layout, uint64_t bucket_elements,
+                        struct dpb_comm_memory *memory)
+{
+    (void)options;
+    coded_memory(args, layout, bucket_elements, CODED_SUMMED, memory);
+}
+
+static dpb_status bind_calls(struct gloo *gloo, const struct dpb_arenas *arenas)
+{
+    struct strategy *comm = &gloo->strategy;
+    const struct dpb_codec *codec = comm->args.codec;
+    if (codec)
+        DPB_TRY(coded_sums_bind(comm, arenas, &summed_by_gloo));
+    else
+        DPB_TRY(strategy_bind(comm, arenas, stages, 1));
+    gloo->n_calls = gloo->n_prepared = codec ? coded_sums_places(comm) : arenas->n_buckets;
+    if (codec && codec->options->start_step > 0)
+        gloo->n_prepared += arenas->n_buckets;
+    gloo->calls = host->alloc(gloo->n_calls * sizeof *gloo->calls);
+    for (uint64_t b = 0; gloo->calls && !codec && b < arenas->n_buckets; b++)
+        gloo->calls[b] = (struct call){b, b, pipeline_bucket_length(&comm->pipeline, b)};
+    return gloo->calls ? DPB_OK : DPB_NO_MEMORY;
 }
 
 static dpb_status gloo_bind(void *comm, const struct dpb_arenas *arenas)
@@ -315,7 +324,7 @@ static dpb_status gloo_bind(void *comm, const struct dpb_arenas *arenas)
     struct gloo *gloo = comm;
     const struct dpb_wait what = {
         .bucket = UINT64_MAX, .peer = UINT32_MAX, .purpose = "Gloo to connect the workers"};
-    DPB_TRY(strategy_bind(&gloo->strategy, arenas, stages, 1));
+    DPB_TRY(bind_calls(gloo, arenas));
     if (pthread_create(&gloo->thread, NULL, thread_main, gloo) != 0)
         return host->fail(DPB_FAILED, "cannot start the thread that calls Gloo");
     pthread_setname_np(gloo->thread, "dpb-gloo");
@@ -324,21 +333,32 @@ static dpb_status gloo_bind(void *comm, const struct dpb_arenas *arenas)
     return status_of(gloo);
 }
 
+static dpb_status gloo_begin(void *comm, const struct dpb_step *step)
+{
+    struct gloo *gloo = comm;
+    gloo->n_posted = 0;
+    gloo->ended = false;
+    return strategy_begin(comm, step);
+}
+
 static dpb_status gloo_ready(void *comm, uint64_t bucket, struct dpb_event *event)
 {
     struct gloo *gloo = comm;
     DPB_TRY(strategy_ready(comm, bucket, event));
-    if (gloo->strategy.args.comm_cores > 0)
-        host->flag->set(&gloo->flags[FLAG_GIVEN], count_of(gloo, bucket));
+    if (gloo->strategy.args.comm_cores > 0 && !gloo->strategy.coded)
+        give(gloo, bucket);
     return DPB_OK;
 }
 
 static dpb_status gloo_end(void *comm, struct dpb_event **done)
 {
     struct gloo *gloo = comm;
-    if (gloo->strategy.args.comm_cores == 0)
-        host->flag->set(&gloo->flags[FLAG_GIVEN],
-                        count_of(gloo, gloo->strategy.arenas.n_buckets - 1));
+    if (gloo->strategy.args.comm_cores == 0) {
+        const uint64_t n_given = gloo->strategy.coded ? gloo->n_posted : gloo->n_calls;
+        gloo->ended = true;
+        if (n_given > 0)
+            give(gloo, n_given - 1);
+    }
     return strategy_end(comm, done);
 }
 
@@ -373,14 +393,17 @@ static void gloo_close(void *comm)
     }
     shim_close(gloo->shim);
     host->release(gloo->flags, N_FLAGS * sizeof *gloo->flags);
+    host->release(gloo->calls, gloo->n_calls * sizeof *gloo->calls);
     strategy_close(gloo);
 }
 
-static const struct dpb_comm_ops gloo_ops = {.open = gloo_open,
+static const struct dpb_comm_ops gloo_ops = {.memory = gloo_memory,
+                                             .open = gloo_open,
                                              .plan = gloo_plan,
                                              .bind = gloo_bind,
                                              .load = strategy_load,
-                                             .begin = strategy_begin,
+                                             CODED_HOOKS,
+                                             .begin = gloo_begin,
                                              .ready = gloo_ready,
                                              .progress = strategy_progress,
                                              .end = gloo_end,
@@ -394,13 +417,13 @@ static const struct dpb_library libraries[] = {
 
 static const struct dpb_plugin gloo_plugin = {
     DPB_PLUGIN_HEAD(COMM, gloo_ops),
-    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE,
+    .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_ROUNDS,
     .name = "gloo",
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by Gloo over TCP or RDMA; overlaps backward with "
                "run.comm_cores alone",
-    .options = option_rows,
-    .options_size = sizeof(struct options),
+    .options = way_option_rows,
+    .options_size = sizeof(struct gloo_options),
     .libraries = libraries,
 };
 

@@ -43,7 +43,8 @@ void shim_loaded_version(char *text, size_t size);
 /* Collective: connects all workers by host->store. On failure there is no shim, and `why` says why;
  * it is empty where the host has written a message already. */
 dpb_status shim_open(const struct shim_args *args, struct shim **shim, char why[SHIM_TEXT_BYTES]);
-/* Bucket `bucket` is `n` elements at `data`, @borrowed until shim_close; in order, on all ranks. By
+/* Bucket `bucket`, below args->n_buckets, is `n` elements at `data`, at least 1 and @borrowed until
+ * shim_close; in order, on all ranks. By
  * ibverbs a connection holds the buffers of one all-reduce alone, so all buckets go through one, of
  * bucket_elements, and are copied there and back. */
 dpb_status shim_prepare(struct shim *shim, uint64_t bucket, void *data, uint64_t n,

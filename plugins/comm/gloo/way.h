@@ -1,0 +1,33 @@
+/*
+ * way.h - what strategy gloo may be asked for, and which interface or RDMA device Gloo sends by.
+ */
+#ifndef DPB_PLUGINS_COMM_GLOO_WAY_H
+#define DPB_PLUGINS_COMM_GLOO_WAY_H
+
+#include "dpbench/comm.h"
+#include "dpbench/option.h"
+#include "lib/interface.h"
+
+struct gloo_options {
+    int transport, algorithm; /* enum shim_transport, enum shim_algorithm */
+    const char *interface, *device;
+    int64_t gid_index;
+};
+
+extern const struct dpb_option way_option_rows[];
+extern const char *const way_algorithms[]; /* their names, by enum shim_algorithm */
+/* Whether Gloo has the algorithm as a class, which knows its buffers beforehand. */
+bool way_is_class(int algorithm);
+
+struct way {
+    char text[160];             /* for messages: "tcp, eth0, 10.9.0.1" */
+    struct interface interface; /* of SHIM_TCP */
+    char device[64];            /* of SHIM_IBVERBS, which Gloo is to open */
+    int port, gid_index;
+};
+
+/* Options of the other transport are refused. */
+dpb_status way_find(const struct dpb_host *host, const struct gloo_options *given,
+                    const struct dpb_comm_args *args, struct way *way);
+
+#endif
