@@ -47,7 +47,7 @@ $(BUILD)/tests/test_rdma_failure: TEST_LIBS += $(VERBS_LIBS)
 # plain loops. Threads of a block have stacks of their own, which sanitizers take for errors.
 STAND_IN     := $(BUILD)/tests/cuda/plugins/device_cuda.so
 STAND_IN_LIB := $(BUILD)/tests/cuda/libstand_in.so
-STAND_IN_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,libraries.o graphs.o graph_checks.o graph_compute.o) \
+STAND_IN_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,libraries.o graphs.o graph_checks.o graph_compute.o graph_text.o) \
 	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
 	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices))
 # comm nccl and hierarchical on it, with a NCCL for tests.

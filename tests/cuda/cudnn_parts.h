@@ -32,8 +32,8 @@ static inline void stand_in_dawdle(const char *call)
 }
 
 /* DPB_STAND_IN_BROKEN: such a list of what fails when executed: forward's first algorithm; `every`
- * one of forward's; all plans of graph; with `stuck` the GPU's context, from the first failure
- * on. */
+ * one of forward's; all plans of graph; plan: the making of a plan but of its text; with `stuck`
+ * the GPU's context, from the first failure on. */
 static inline bool stand_in_broken(const char *call)
 {
     const char *broken = getenv("DPB_STAND_IN_BROKEN");

@@ -331,10 +331,21 @@ cudnnStatus_t check_heuristic(const descriptor &d)
                : CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
 }
 
+/* Of a configuration, or of a plan's text. */
 cudnnStatus_t check_plan(descriptor &d)
 {
+    const bool remade = d.has(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
+    if (remade == d.has(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG))
+        return CUDNN_STATUS_BAD_PARAM;
+    if (remade) {
+        const auto text = d.all<char>(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
+        if (!take_text(d, std::string(text.begin(), text.end())))
+            return CUDNN_STATUS_BAD_PARAM;
+        d.get<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE)->plans++;
+        return CUDNN_STATUS_SUCCESS;
+    }
     const descriptor &config = d.to(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-    if (config.engine == BROKEN)
+    if (config.engine == BROKEN || stand_in_broken("plan"))
         return CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING;
     d.engine = config.engine;
     d.graph = config.graph;

@@ -6,6 +6,8 @@
 #define DPB_TESTS_CUDA_GRAPH_PARTS_H
 
 #include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "cudnn_parts.h"
@@ -16,8 +18,9 @@ struct descriptor {
     cudnnBackendDescriptorType_t type;
     bool final = false;
     std::map<int, std::vector<unsigned char>> attributes;
-    int engine = -1;                   /* of configurations, engines and plans */
-    const descriptor *graph = nullptr; /* of these: what is computed */
+    int engine = -1;                                /* of configurations, engines and plans */
+    const descriptor *graph = nullptr;              /* of these: what is computed */
+    std::vector<std::unique_ptr<descriptor>> owned; /* of a plan made of text: its graph's */
 
     template <typename T> std::vector<T> all(cudnnBackendAttributeName_t name) const
     {
@@ -96,6 +99,15 @@ bool is_gradient(const descriptor &graph);
 gradient read_gradient(const descriptor &graph);
 /* Whether cudnnBackendFinalize takes it; a plan takes its engine and graph over. */
 cudnnStatus_t check(descriptor &d);
+
+/* graphs.cc: an attribute's type; whether all attributes are there that have to be. */
+cudnnBackendAttributeType_t type_of(cudnnBackendDescriptorType_t of,
+                                    cudnnBackendAttributeName_t name);
+bool has_all(const descriptor &d);
+
+/* graph_text.cc: the text of a plan; a plan with nothing but a handle takes it, or false. */
+std::string text_of(const descriptor &plan);
+bool take_text(descriptor &plan, const std::string &text);
 
 /* graph_compute.cc: by the tensors' ids, where they lie. The sums are of what is stored. */
 typedef std::map<int64_t, void *> places;

@@ -84,7 +84,8 @@ const rule rules[] = {
     RULE(ENGINEHEUR, ENGINEHEUR_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, 1),
     RULE(ENGINEHEUR, ENGINEHEUR_MODE, HEUR_MODE, 1, 1),
     RULE(EXECUTION_PLAN, EXECUTION_PLAN_HANDLE, HANDLE, 1, 1),
-    RULE(EXECUTION_PLAN, EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 1, 1),
+    RULE(EXECUTION_PLAN, EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 0, 1),
+    RULE(EXECUTION_PLAN, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, 0, 1 << 20),
     RULE(VARIANT_PACK, VARIANT_PACK_UNIQUE_IDS, INT64, 1, 16),
     RULE(VARIANT_PACK, VARIANT_PACK_DATA_POINTERS, VOID_PTR, 1, 16),
     RULE(VARIANT_PACK, VARIANT_PACK_WORKSPACE, VOID_PTR, 1, 1),
@@ -101,6 +102,7 @@ size_t bytes_of(cudnnBackendAttributeType_t type)
     case CUDNN_TYPE_BACKEND_DESCRIPTOR:
         return 8;
     case CUDNN_TYPE_BOOLEAN:
+    case CUDNN_TYPE_CHAR:
         return 1;
     default:
         return 4;
@@ -122,6 +124,28 @@ const rule *rule_of(cudnnBackendDescriptorType_t of, cudnnBackendAttributeName_t
     return nullptr;
 }
 
+} // namespace
+
+namespace graphs
+{
+cudnnBackendAttributeType_t type_of(cudnnBackendDescriptorType_t of,
+                                    cudnnBackendAttributeName_t name)
+{
+    const rule *r = rule_of(of, name);
+    return r ? r->type : CUDNN_TYPE_CHAR;
+}
+
+bool has_all(const descriptor &d)
+{
+    for (const rule &r : rules)
+        if (r.of == d.type && r.least > 0 && !d.attributes.count(r.name))
+            return false;
+    return true;
+}
+} // namespace graphs
+
+namespace
+{
 /* ---- what attributes say ------------------------------------------------------------------- */
 
 int64_t workspace_of(const descriptor &graph, int engine)
@@ -186,6 +210,16 @@ cudnnStatus_t get(const descriptor &d, cudnnBackendAttributeName_t name,
         *given = 1;
         const int64_t bytes = workspace_of(*d.graph, d.engine);
         memcpy(values, &bytes, sizeof bytes);
+        return CUDNN_STATUS_SUCCESS;
+    }
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION && type == CUDNN_TYPE_CHAR &&
+        d.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+        const std::string text = text_of(d);
+        *given = (int64_t)text.size();
+        if (most > 0 && most < *given)
+            return CUDNN_STATUS_BAD_PARAM;
+        if (most > 0)
+            memcpy(values, text.data(), text.size());
         return CUDNN_STATUS_SUCCESS;
     }
     return CUDNN_STATUS_BAD_PARAM;
@@ -272,9 +306,8 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t desc)
     descriptor *d = static_cast<descriptor *>(desc);
     if (!d || d->final || is_answer(d->type))
         return CUDNN_STATUS_BAD_PARAM;
-    for (const rule &r : rules)
-        if (r.of == d->type && r.least > 0 && !d->attributes.count(r.name))
-            return CUDNN_STATUS_BAD_PARAM;
+    if (!has_all(*d))
+        return CUDNN_STATUS_BAD_PARAM;
     const cudnnStatus_t status = check(*d);
     d->final = status == CUDNN_STATUS_SUCCESS;
     return status;

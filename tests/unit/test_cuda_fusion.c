@@ -6,9 +6,11 @@
  * not as it should be; with DPB_TEST_DEVICE=cuda on a GPU. Op by op against the reference, what the
  * tuning's file keeps, and what is refused.
  */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "lib/command.h"
@@ -255,8 +257,53 @@ static void pass_slowly(const char *slow, struct left *left)
     unsetenv("DPB_STAND_IN_SLOW");
 }
 
-/* What is fastest is taken and kept: by the file the same again, with nothing measured. What it
- * names and cuDNN does not have is measured anew. */
+/* A pass of a process that can make plans of what was kept alone. */
+static void pass_of_kept(struct left *left)
+{
+    setenv("DPB_STAND_IN_BROKEN", "plan", 1);
+    pass_of(&many, left);
+    unsetenv("DPB_STAND_IN_BROKEN");
+}
+
+static bool warned(const char *wanted)
+{
+    const char *code, *text;
+    for (size_t i = 0; dpb_warning_at(i, &code, &text); i++)
+        if (strcmp(code, wanted) == 0)
+            return true;
+    return false;
+}
+
+/* Plans that were kept and do not fit are made anew, which is said, and kept. */
+static void check_cut_plans(const char *path, const struct left *first)
+{
+    static struct left again;
+    char plans[160], plan[512];
+    int n = 0;
+    snprintf(plans, sizeof plans, "%s.plans", path);
+    DIR *directory = opendir(plans);
+    assert_non_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(plan, sizeof plan, "%s/%s", plans, entry->d_name);
+        assert_int_equal(truncate(plan, 300), 0);
+        n++;
+    }
+    closedir(directory);
+    assert_true(n > 0);
+    dpb_warnings_clear();
+    pass_of(&many, &again);
+    assert_true(warned("plan_refused"));
+    assert_memory_equal(first, &again, sizeof again);
+    dpb_warnings_clear();
+    pass_of_kept(&again);
+    assert_false(warned("plan_refused"));
+    assert_memory_equal(first, &again, sizeof again);
+}
+
+/* What is fastest is taken and kept: by the file the same again, with nothing measured or compiled.
+ * What it names and cuDNN does not have is measured anew. */
 static void check_tuning(const struct tuned *t, bool fused, const struct left *off)
 {
     static struct left first, again;
@@ -275,12 +322,13 @@ static void check_tuning(const struct tuned *t, bool fused, const struct left *o
         assert_memory_equal(&first, off, sizeof first);
     if (fused && t->at > 0)
         assert_memory_equal(first.statistics, off->statistics, sizeof first.statistics);
-    pass_of(&many, &again);
+    pass_of_kept(&again);
     assert_int_equal(lines_of(path, t->name, &known), lines);
     assert_int_equal(known, rank);
     assert_memory_equal(&first, &again, sizeof first);
     if (!fused)
         return;
+    check_cut_plans(path, &first);
     damage(path, t->name);
     pass_slowly(slow, &again);
     assert_true(lines_of(path, t->name, &known) > lines);

@@ -10,18 +10,22 @@
  * which cuDNN wants to load a driver, but no GPU: where there is none the test starts itself anew
  * with one of tests/fakes, whose cuInit finds no GPU.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "lib/command.h"
 #include "lib/model.h"
 #include "lib/plugin.h"
 #include "lib/session.h"
 #include "lib/test.h"
 #include "plugins/devices/cuda/plan.h"
+#include "plugins/devices/cuda/plan_file.h"
 #include "plugins/devices/cuda/products.h"
 
 /* An H200, as cuDNN writes one down (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). */
@@ -38,6 +42,8 @@ static const char h200[] =
 #define HANDLE ((cudnnHandle_t)(uintptr_t)4096) /* nobody looks behind it */
 
 static cudnnBackendDescriptor_t gpu;
+static char directory[64];   /* for what is kept */
+static int n_made, n_remade; /* plans of a configuration, and of what was kept */
 
 cudnnStatus_t __real_cudnnBackendSetAttribute(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
                                               cudnnBackendAttributeType_t, int64_t, const void *);
@@ -56,6 +62,8 @@ cudnnStatus_t __wrap_cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc,
         assert_int_equal(n, 1);
         assert_ptr_equal(*(cudnnHandle_t const *)values, HANDLE);
     }
+    n_made += name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG;
+    n_remade += name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
     if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE)
         return CUDNN_STATUS_SUCCESS;
     if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
@@ -222,6 +230,14 @@ TEST(test_masked)
     dpb_graph_destroy(graph);
 }
 
+static const struct dpb_node *last_conv(const struct dpb_graph *graph)
+{
+    const struct dpb_node *node = &graph->nodes[graph->n_nodes - 1];
+    while (node->op != DPB_OP_CONV)
+        node--;
+    return node;
+}
+
 /* Forward where kernels are compiled: all are for tensor cores, which fp32 may not have. */
 TEST(test_compiled)
 {
@@ -232,12 +248,9 @@ TEST(test_compiled)
         skip();
     for (int i = 0; i < 3; i++) {
         struct program p;
-        uint32_t conv = graph->n_nodes - 1;
-        while (graph->nodes[conv].op != DPB_OP_CONV)
-            conv--;
         open_program(graph, precisions[i], &p);
         dpb_first_error_clear();
-        const dpb_status status = cuda_fused_open(&p, &graph->nodes[conv]);
+        const dpb_status status = cuda_fused_open(&p, last_conv(graph));
         if (status != DPB_OK)
             print_message("%s\n", dpb_first_error(NULL));
         assert_int_equal(status, precisions[i] == DPB_PRECISION_FP32 ? DPB_UNSUPPORTED : DPB_OK);
@@ -247,9 +260,166 @@ TEST(test_compiled)
     dpb_graph_destroy(graph);
 }
 
+/* ---- plans that are kept ------------------------------------------------------------------- */
+
+static const struct device *keeping(struct device *copy, const char *tuning)
+{
+    *copy = device;
+    copy->options.tuning = tuning;
+    return copy;
+}
+
+/* As cuDNN writes the only plan of the last convolution; @owned. `key`: by what it is kept. */
+static char *plan_of_last(const struct device *by, const struct dpb_graph *graph, size_t *bytes,
+                          char key[TUNING_KEY_BYTES])
+{
+    const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+    const struct dpb_node *node = last_conv(graph);
+    struct program p;
+    int64_t n = 0;
+    n_made = n_remade = 0;
+    open_program(graph, DPB_PRECISION_BF16, &p);
+    p.device = by;
+    expect_ok(cuda_fused_open(&p, node));
+    const struct fused *fused = cuda_plan(&p, node)->fused[FUSED_FORWARD];
+    assert_int_equal(fused->n, 1);
+    memcpy(key, fused->key, sizeof fused->key);
+    const cudnnBackendDescriptor_t plan = fused->plans[0].plan;
+    assert_int_equal(cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, 0, &n, NULL), 0);
+    char *text = allocate((size_t)n, 1);
+    assert_int_equal(cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, n, &n, text), 0);
+    *bytes = (size_t)n;
+    close_program(&p);
+    return text;
+}
+
+static bool refused(const char *why)
+{
+    const char *code, *text;
+    bool found = false;
+    for (size_t i = 0; dpb_warning_at(i, &code, &text); i++)
+        found = found || (strcmp(code, "plan_refused") == 0 && strstr(text, why));
+    dpb_warnings_clear();
+    return found;
+}
+
+/* A plan is compiled once, and is the same when it was remade. One that cuDNN does not take is
+ * compiled again. */
+TEST(test_kept)
+{
+    struct dpb_graph *graph = resnet50();
+    char tuning[128], key[TUNING_KEY_BYTES], line[TUNING_KEY_BYTES + 8];
+    size_t bytes, again;
+    struct device by;
+    if (!gpu)
+        skip();
+    snprintf(tuning, sizeof tuning, "%s/kept", directory);
+    char *first = plan_of_last(keeping(&by, "no"), graph, &bytes, key);
+    assert_int_equal(n_made, 1);
+    write_file(tuning, line, (size_t)snprintf(line, sizeof line, "%s\t0\t0\n", key));
+    cuda_plan_file_write(keeping(&by, tuning), key, 0, first, bytes);
+    char *second = plan_of_last(&by, graph, &again, key);
+    assert_int_equal(n_made, 0);
+    assert_int_equal(n_remade, 1);
+    assert_int_equal(again, bytes);
+    assert_memory_equal(first, second, bytes);
+    free(second);
+    dpb_warnings_clear();
+    first[bytes / 2] = '"';
+    cuda_plan_file_write(&by, key, 0, first, bytes);
+    for (int start = 0; start < 2; start++) {
+        second = plan_of_last(&by, graph, &again, key);
+        assert_int_equal(refused("is not taken by cuDNN"), start == 0);
+        assert_int_equal(n_made, start == 0);
+        free(second);
+    }
+    free(first);
+    dpb_graph_destroy(graph);
+}
+
+/* The plan's file in the directory. */
+static void only_file(const char *in, char path[512])
+{
+    DIR *opened = opendir(in);
+    assert_non_null(opened);
+    path[0] = 0;
+    for (struct dirent *entry; (entry = readdir(opened));)
+        if (entry->d_name[0] != '.' && !strstr(entry->d_name, "-other"))
+            snprintf(path, 512, "%s/%s", in, entry->d_name);
+    closedir(opened);
+    assert_true(path[0]);
+}
+
+static void flip_last(const char *path)
+{
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -1, SEEK_END), 0);
+    fputc('N', file);
+    fclose(file);
+}
+
+/* Files that do not fit are refused, and only these. */
+TEST(test_files)
+{
+    static char large[PLAN_FILE_MOST];
+    char tuning[128], plans[160], path[512], other[600];
+    size_t bytes;
+    struct device by;
+    snprintf(tuning, sizeof tuning, "%s/files", directory);
+    snprintf(plans, sizeof plans, "%s.plans", tuning);
+    keeping(&by, tuning);
+    dpb_warnings_clear();
+    assert_null(cuda_plan_file_read(&by, "key", 1, &bytes));
+    cuda_plan_file_write(&by, "key", 1, "text\nof a plan", 14);
+    only_file(plans, path);
+    for (int what = 0; what < 8; what++) {
+        static const char *const why[] = {
+            NULL,         "is damaged", "is damaged",     "may be written by another user",
+            "is no file", "is damaged", "cannot be read", "is too large"};
+        unlink(path);
+        rmdir(path);
+        cuda_plan_file_write(&by, "key", 1, "text\nof a plan", 14);
+        snprintf(other, sizeof other, "%s-other", path);
+        if (what == 1)
+            assert_int_equal(truncate(path, 40), 0);
+        if (what == 2)
+            flip_last(path);
+        if (what == 3)
+            assert_int_equal(chmod(path, 0620), 0);
+        if (what == 4 || what == 6)
+            assert_int_equal(rename(path, other), 0);
+        if (what == 4)
+            assert_int_equal(mkfifo(path, 0600), 0);
+        if (what == 5)
+            write_file(path, "", 0);
+        if (what == 6)
+            assert_int_equal(symlink(other, path), 0);
+        if (what == 7)
+            assert_int_equal(truncate(path, PLAN_FILE_MOST + 1), 0);
+        char *text = cuda_plan_file_read(&by, "key", 1, &bytes);
+        if (what == 0)
+            assert_memory_equal(text, "text\nof a plan", 15);
+        else
+            assert_null(text);
+        free(text);
+        assert_int_equal(refused(why[what] ? why[what] : ""), what > 0);
+    }
+    /* Another's file by this name: of a key with the same hash. */
+    cuda_plan_file_write(&by, "other", 1, "text", 4);
+    unlink(path);
+    only_file(plans, other);
+    assert_int_equal(rename(other, path), 0);
+    assert_null(cuda_plan_file_read(&by, "key", 1, &bytes));
+    assert_true(refused("is damaged"));
+    cuda_plan_file_write(&by, "large", 0, large, sizeof large); /* and a head */
+    assert_null(cuda_plan_file_read(&by, "large", 0, &bytes));
+}
+
 static int setup(void **unused)
 {
     (void)unused;
+    temporary_directory(directory);
     cuda_host = &plugin_host;
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &gpu) !=
             CUDNN_STATUS_SUCCESS ||
@@ -260,6 +430,13 @@ static int setup(void **unused)
         print_message("cuDNN %zu does not take that description of a GPU\n", cudnnGetVersion());
         gpu = NULL;
     }
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    remove_directory(directory);
     return 0;
 }
 
@@ -282,5 +459,5 @@ int main(int argc, char **argv)
 {
     (void)argc;
     start_with_driver(argv);
-    return test_main(setup, NULL);
+    return test_main(setup, teardown);
 }

@@ -4,12 +4,14 @@
  *
  * Of cuDNN's engines only those are taken that give equal bits for equal inputs, add in fp32, and
  * multiply as run.precision says. A plan is finalised, which may compile its kernel, when the
- * program is planned: how much it needs to work with is known then.
+ * program is planned: how much it needs to work with is known then. It is kept (plan_file.h), and
+ * the next process makes it of what was kept.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "conv_graph.h"
+#include "plan_file.h"
 
 enum { RESULTS = 16 };
 /* Bytes. Core's own weights, where they are not packed, lie so as well (DPB_TENSOR_ALIGN). */
@@ -320,14 +322,18 @@ static bool takes(struct making *m, cudnnBackendDescriptor_t config)
     return m->status == CUDNN_STATUS_SUCCESS;
 }
 
-static void add_plan(struct making *m, cudnnBackendDescriptor_t config)
+static cudnnBackendDescriptor_t new_plan(struct making *m)
+{
+    cudnnBackendDescriptor_t plan = make(m, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    set(m, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &m->p->device->cudnn);
+    return plan;
+}
+
+/* One that is finalised, unless it wants more than it may have. */
+static void add_plan(struct making *m, cudnnBackendDescriptor_t plan, int rank)
 {
     struct fused *fused = m->fused;
     int64_t bytes = 0, n = 0;
-    cudnnBackendDescriptor_t plan = make(m, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    set(m, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &m->p->device->cudnn);
-    set_one(m, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    finalise(m, plan, "a plan of a convolution with sums");
     if (m->status == CUDNN_STATUS_SUCCESS)
         note(m,
              cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
@@ -335,7 +341,54 @@ static void add_plan(struct making *m, cudnnBackendDescriptor_t config)
              "a plan's workspace");
     if (m->status == CUDNN_STATUS_SUCCESS && (uint64_t)bytes <= m->p->device->options.workspace)
         fused->plans[fused->n++] =
-            (struct fused_plan){.plan = plan, .rank = m->n_seen - 1, .workspace = (size_t)bytes};
+            (struct fused_plan){.plan = plan, .rank = rank, .workspace = (size_t)bytes};
+}
+
+/* For the next process: compiling takes seconds. */
+static void keep_plan(const struct making *m, cudnnBackendDescriptor_t plan, int rank)
+{
+    const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+    int64_t bytes = 0, n = 0;
+    if (cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, 0, &bytes, NULL) !=
+            CUDNN_STATUS_SUCCESS ||
+        bytes < 1)
+        return;
+    char *text = malloc((size_t)bytes);
+    if (text && cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, bytes, &n, text) ==
+                    CUDNN_STATUS_SUCCESS)
+        cuda_plan_file_write(m->p->device, m->fused->key, rank, text, (size_t)bytes);
+    free(text);
+}
+
+/* The plan of that rank as it was kept. False: it was not, or cuDNN does not take it. */
+static bool add_kept(struct making *m, int rank)
+{
+    size_t bytes = 0;
+    char *text = cuda_plan_file_read(m->p->device, m->fused->key, rank, &bytes);
+    if (!text)
+        return false;
+    struct making trial = *m;
+    trial.status = CUDNN_STATUS_SUCCESS;
+    cudnnBackendDescriptor_t plan = new_plan(&trial);
+    set(&trial, plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+        (int64_t)bytes, text);
+    finalise(&trial, plan, "a plan that was kept");
+    free(text);
+    if (trial.status == CUDNN_STATUS_SUCCESS)
+        add_plan(m, plan, rank);
+    else
+        cuda_plan_file_refuse(m->p->device, "is not taken by cuDNN");
+    return trial.status == CUDNN_STATUS_SUCCESS;
+}
+
+static void make_plan(struct making *m, cudnnBackendDescriptor_t config, int rank)
+{
+    cudnnBackendDescriptor_t plan = new_plan(m);
+    set_one(m, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    finalise(m, plan, "a plan of a convolution with sums");
+    if (m->status == CUDNN_STATUS_SUCCESS)
+        keep_plan(m, plan, rank);
+    add_plan(m, plan, rank);
 }
 
 /* What a heuristic answers for the graph, best first. */
@@ -359,8 +412,11 @@ static void add_answers(struct making *m, cudnnBackendDescriptor_t of, cudnnBack
         return;
     for (int64_t i = 0; i < n && i < RESULTS && m->fused->n < m->most; i++) {
         m->status = CUDNN_STATUS_SUCCESS;
-        if (takes(m, configs[i]) && (m->n_seen++ == m->only || m->only < 0))
-            add_plan(m, configs[i]);
+        if (!takes(m, configs[i]))
+            continue;
+        const int rank = m->n_seen++;
+        if ((rank == m->only || m->only < 0) && !add_kept(m, rank))
+            make_plan(m, configs[i], rank);
     }
 }
 
@@ -424,7 +480,8 @@ dpb_status cuda_fused_plan(const struct program *p, const struct dpb_node *node,
             return DPB_OK;
         }
         m.only = rank < 0 ? INT32_MAX : rank;
-        add_plans(&m);
+        if (!add_kept(&m, m.only))
+            add_plans(&m);
         fused->tuned = fused->n > 0;
         if (fused->tuned)
             fused->taken = 0;

@@ -28,9 +28,9 @@ static const struct dpb_option option_table[] = {
     {"graphs", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, offsetof(struct options, graphs),
      "Whether passes are captured as CUDA graphs and launched as a whole."},
     {"tuning", DPB_OPT_STRING, NULL, "auto", 0, 0, NULL, offsetof(struct options, tuning),
-     "File in which the fastest algorithm of every convolution and product is kept; auto: "
-     "dpbench-cuda-tuning in the user's cache directory; no: nothing is tried, cuDNN's and "
-     "cuBLASLt's own estimates are taken."},
+     "File in which the fastest algorithm of every convolution and product is kept, and beside it, "
+     "in FILE.plans, what cuDNN has compiled; auto: dpbench-cuda-tuning in the user's cache "
+     "directory; no: nothing is tried or kept, cuDNN's and cuBLASLt's own estimates are taken."},
     {"fusion", DPB_OPT_CHOICE, NULL, "auto", 0, 0, fusions, offsetof(struct options, fusion),
      "Whether a convolution adds up the statistics of the batch-norm behind it, and its gradient "
      "by "

@@ -10,8 +10,7 @@
 
 enum { LINE_BYTES = 512, FILE_MOST = 16 << 20 };
 
-/* option "auto": below the user's cache directory. */
-static void find_path(const struct options *options, char path[TUNING_PATH_BYTES])
+void cuda_tuning_path(const struct options *options, char path[TUNING_PATH_BYTES])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     path[0] = 0;
@@ -119,7 +118,7 @@ static bool look_up(const char *text, const char *key, int *algorithm, int *math
 void cuda_tuning_open(const struct device *device, struct tuning_file *file)
 {
     *file = (struct tuning_file){.device = device, .lock = -1};
-    find_path(&device->options, file->path);
+    cuda_tuning_path(&device->options, file->path);
     if (file->path[0])
         file->known = read_file(file->path);
 }

@@ -30,7 +30,10 @@ struct tuning_file {
     bool trying; /* it has been asked for */
 };
 
-/* Reads the file that device.tuning names. */
+/* The file that device.tuning names, which is not "no"; "auto": below the user's cache directory.
+ * "": there is none. */
+void cuda_tuning_path(const struct options *options, char path[TUNING_PATH_BYTES]);
+/* Reads that file. */
 void cuda_tuning_open(const struct device *device, struct tuning_file *file);
 /* Before the first trial: blocks until it is this process's turn. True: others may have written
  * since the file was read. */

@@ -1,0 +1,200 @@
+/* plan_file.c - see plan_file.h. */
+#include "plan_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tuning_file.h"
+
+enum { HEAD_BYTES = TUNING_KEY_BYTES + 128, PATH_BYTES = TUNING_PATH_BYTES + 64 };
+
+static uint64_t hash_of(const char *bytes, size_t n)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u;
+    return hash;
+}
+
+/* False: no plans are kept. */
+static bool find_directory(const struct device *device, char path[PATH_BYTES])
+{
+    char tuning[TUNING_PATH_BYTES];
+    if (!cuda_tunes(&device->options))
+        return false;
+    cuda_tuning_path(&device->options, tuning);
+    return tuning[0] && snprintf(path, PATH_BYTES, "%s.plans", tuning) < TUNING_PATH_BYTES;
+}
+
+static void add_name(char path[PATH_BYTES], const char *key, int rank)
+{
+    char text[TUNING_KEY_BYTES + 16];
+    const size_t at = strlen(path);
+    const int n = snprintf(text, sizeof text, "%s\t%d", key, rank);
+    snprintf(path + at, PATH_BYTES - at, "/%016llx", (unsigned long long)hash_of(text, (size_t)n));
+}
+
+/* What a file of that plan and text begins with. */
+static size_t write_head(const char *key, int rank, const char *text, size_t bytes,
+                         char head[HEAD_BYTES])
+{
+    return (size_t)snprintf(head, HEAD_BYTES, "dpbench plan 1 %016llx %zu\n%s\t%d\n",
+                            (unsigned long long)hash_of(text, bytes), bytes, key, rank);
+}
+
+void cuda_plan_file_refuse(const struct device *device, const char *why)
+{
+    char path[PATH_BYTES];
+    if (find_directory(device, path))
+        cuda_host->warn("plan_refused",
+                        "device cuda: a plan of cuDNN's in %s %s: it is made anew and kept there",
+                        path, why);
+}
+
+/* ---- read ---------------------------------------------------------------------------------- */
+
+/* NULL: it may be read. */
+static const char *fault_of(const struct stat *about)
+{
+    if (!S_ISREG(about->st_mode))
+        return "is no file";
+    if (about->st_uid != geteuid() || (about->st_mode & (S_IWGRP | S_IWOTH)))
+        return "may be written by another user";
+    return about->st_size > PLAN_FILE_MOST ? "is too large" : NULL;
+}
+
+/* The whole file, with a 0 behind it. */
+static char *read_whole(int fd, size_t n)
+{
+    size_t have = 0;
+    char *all = malloc(n + 1);
+    while (all && have < n) {
+        const ssize_t got = read(fd, all + have, n - have);
+        if (got <= 0)
+            break;
+        have += (size_t)got;
+    }
+    if (all)
+        memset(all + have, 0, n + 1 - have);
+    return all;
+}
+
+/* Takes the head away from the text; false: this is not the plan's head. */
+static bool cut_head(char *all, size_t *n, const char *key, int rank)
+{
+    char head[HEAD_BYTES];
+    const char *line = memchr(all, '\n', *n);
+    const char *end = line ? memchr(line + 1, '\n', *n - (size_t)(line + 1 - all)) : NULL;
+    if (!end)
+        return false;
+    const char *text = end + 1;
+    const size_t at = (size_t)(text - all), bytes = *n - at;
+    if (write_head(key, rank, text, bytes, head) != at || memcmp(all, head, at) != 0)
+        return false;
+    memmove(all, text, bytes + 1);
+    *n = bytes;
+    return true;
+}
+
+char *cuda_plan_file_read(const struct device *device, const char *key, int rank, size_t *bytes)
+{
+    char path[PATH_BYTES], *all = NULL;
+    struct stat about;
+    if (!find_directory(device, path))
+        return NULL;
+    add_name(path, key, rank);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT)
+        return NULL;
+    const char *fault = fd < 0 || fstat(fd, &about) != 0 ? "cannot be read" : fault_of(&about);
+    if (!fault) {
+        *bytes = (size_t)about.st_size;
+        all = read_whole(fd, *bytes);
+        fault = !all || cut_head(all, bytes, key, rank) ? NULL : "is damaged";
+    }
+    if (fd >= 0)
+        close(fd);
+    if (!fault)
+        return all;
+    free(all);
+    cuda_plan_file_refuse(device, fault);
+    return NULL;
+}
+
+/* ---- write --------------------------------------------------------------------------------- */
+
+static uint64_t bytes_in(const char *path)
+{
+    uint64_t bytes = 0;
+    struct stat about;
+    DIR *directory = opendir(path);
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        if (fstatat(dirfd(directory), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(about.st_mode))
+            bytes += (uint64_t)about.st_size;
+    if (directory)
+        closedir(directory);
+    return bytes;
+}
+
+static bool write_whole(int fd, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        const ssize_t written = write(fd, bytes, n);
+        if (written <= 0)
+            return false;
+        bytes += written;
+        n -= (size_t)written;
+    }
+    return true;
+}
+
+/* mkstemp: for this user alone. */
+static bool replace(const char *path, const char *head, size_t head_bytes, const char *text,
+                    size_t bytes)
+{
+    char temporary[PATH_BYTES + 8];
+    snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    const int fd = mkstemp(temporary);
+    if (fd < 0)
+        return false;
+    bool done = write_whole(fd, head, head_bytes) && write_whole(fd, text, bytes);
+    done = close(fd) == 0 && done && rename(temporary, path) == 0;
+    const int failed = errno;
+    if (!done)
+        unlink(temporary);
+    errno = failed;
+    return done;
+}
+
+void cuda_plan_file_write(const struct device *device, const char *key, int rank, const char *text,
+                          size_t bytes)
+{
+    char path[PATH_BYTES], head[HEAD_BYTES];
+    if (!find_directory(device, path))
+        return;
+    char *const end = path + strlen(path);
+    bool kept = mkdir(path, 0700) == 0 || errno == EEXIST;
+    const size_t head_bytes = write_head(key, rank, text, bytes, head);
+    if (kept && (head_bytes + bytes > PLAN_FILE_MOST ||
+                 bytes_in(path) + head_bytes + bytes > PLAN_FILES_MOST)) {
+        errno = EFBIG;
+        kept = false;
+    }
+    if (kept) {
+        add_name(path, key, rank);
+        kept = replace(path, head, head_bytes, text, bytes);
+        *end = 0;
+    }
+    if (!kept)
+        cuda_host->warn("plan_not_kept",
+                        "device cuda: plans of cuDNN's cannot be kept in %s (%s; %llu MiB are the "
+                        "most): every run makes them; remove what is old there, or set "
+                        "device.tuning",
+                        path, strerror(errno), (unsigned long long)(PLAN_FILES_MOST >> 20));
+}
