@@ -1,8 +1,7 @@
 /*
  * graph_checks.cc - what the stand-in's graph API takes: tensors, operations and graphs that are as
- * they should be, and for which there is an engine. Of what cuDNN's documentation has no engine for
- * there is none here: statistics of bf16, and channels that do not fill 4 bytes. Nor is there one
- * for sums that are not deterministic.
+ * they should be, and for which there is an engine. There is none for channels that do not fill 4
+ * bytes, as in cuDNN, nor for sums that are not deterministic.
  */
 #include <set>
 
@@ -41,17 +40,16 @@ cudnnStatus_t check_tensor(const descriptor &d)
 pattern read_pattern(const descriptor &graph)
 {
     const auto ops = graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    const descriptor &conv = *ops[0], &stats = *ops.back();
+    const descriptor &conv = *ops[0];
     const descriptor &how = conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC);
     return {read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X)),
             read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W)),
             read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y)),
-            read(stats.to(CUDNN_ATTR_OPERATION_GENSTATS_XDESC)),
-            read(stats.to(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC)),
-            read(stats.to(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC)),
+            read(ops[2]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
+            read(ops[1]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
+            read(ops[3]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
             how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
-            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES),
-            ops.size() == 3};
+            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)};
 }
 
 bool is_gradient(const descriptor &graph)
@@ -137,8 +135,7 @@ cudnnStatus_t check_convolution_data(const descriptor &d)
 
 cudnnStatus_t check_pointwise(const descriptor &d)
 {
-    static const std::set<cudnnPointwiseMode_t> modes = {CUDNN_POINTWISE_IDENTITY,
-                                                         CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
+    static const std::set<cudnnPointwiseMode_t> modes = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
                                                          CUDNN_POINTWISE_RELU_BWD};
     return modes.count(d.get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE)) &&
                    d.get<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) == CUDNN_DATA_FLOAT
@@ -155,12 +152,11 @@ cudnnPointwiseMode_t mode_of(const descriptor &d)
 /* A mode's operands are there, and no others; b may be one value a channel. */
 cudnnStatus_t check_pointwise_operation(const descriptor &d)
 {
-    const bool masks = mode_of(d) == CUDNN_POINTWISE_RELU_BWD,
-               alone = mode_of(d) == CUDNN_POINTWISE_IDENTITY;
+    const bool masks = mode_of(d) == CUDNN_POINTWISE_RELU_BWD;
     if (d.has(CUDNN_ATTR_OPERATION_POINTWISE_YDESC) == masks ||
         d.has(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC) != masks ||
         d.has(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC) != masks ||
-        d.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC) != (!masks && !alone))
+        d.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC) == masks)
         return CUDNN_STATUS_BAD_PARAM;
     const auto dims = read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)).dims;
     bool same = read(d.to(masks ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC
@@ -168,7 +164,7 @@ cudnnStatus_t check_pointwise_operation(const descriptor &d)
                     .dims == dims;
     if (masks)
         same = same && read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC)).dims == dims;
-    else if (!alone) {
+    else {
         const auto b = read(d.to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)).dims;
         same = same && (b == dims || b == std::vector<int64_t>{1, dims[1], 1, 1});
     }
@@ -190,24 +186,6 @@ cudnnStatus_t check_reduction_operation(const descriptor &d)
     const tensor x = read(d.to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC)),
                  y = read(d.to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
     return y.dims == std::vector<int64_t>{1, x.dims[1], 1, 1} && y.type == CUDNN_DATA_FLOAT
-               ? CUDNN_STATUS_SUCCESS
-               : CUDNN_STATUS_BAD_PARAM;
-}
-
-cudnnStatus_t check_statistics(const descriptor &d)
-{
-    const tensor x = read(d.to(CUDNN_ATTR_OPERATION_GENSTATS_XDESC));
-    const std::vector<int64_t> channels = {1, x.dims[1], 1, 1};
-    for (auto name :
-         {CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC}) {
-        const tensor t = read(d.to(name));
-        if (t.dims != channels || t.type != CUDNN_DATA_FLOAT)
-            return CUDNN_STATUS_BAD_PARAM;
-    }
-    return d.get<cudnnGenStatsMode_t>(CUDNN_ATTR_OPERATION_GENSTATS_MODE) ==
-                       CUDNN_GENSTATS_SUM_SQSUM &&
-                   d.get<cudnnDataType_t>(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC) ==
-                       CUDNN_DATA_FLOAT
                ? CUDNN_STATUS_SUCCESS
                : CUDNN_STATUS_BAD_PARAM;
 }
@@ -267,36 +245,35 @@ cudnnStatus_t check_gradient(const descriptor &d)
 }
 
 /* One descriptor a tensor: that is what connects operations. */
-cudnnStatus_t check_graph(const descriptor &d)
+cudnnStatus_t check_sums(const descriptor &d)
 {
+    static const cudnnBackendDescriptorType_t P = CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+                                              R = CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR;
     const auto ops = d.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    if (!d.get<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE))
-        return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
-    if (is_gradient(d))
-        return check_gradient(d);
-    if (ops.size() < 2 || ops.size() > 3 ||
-        ops[0]->type != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
-        ops.back()->type != CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
+    if (ops.size() != 4 || ops[1]->type != R || ops[2]->type != P || ops[3]->type != R ||
+        ops[0]->type != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     const pattern p = read_pattern(d);
-    const descriptor *from = p.y.desc;
-    if (p.widened) {
-        if (ops[1]->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
-            mode_of(*ops[1]) != CUDNN_POINTWISE_IDENTITY ||
-            &ops[1]->to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC) != from)
-            return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
-        from = &ops[1]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
-    }
-    std::map<int64_t, const descriptor *> seen;
-    for (const tensor *t : {&p.x, &p.w, &p.y, &p.wide, &p.sum, &p.squares}) {
-        if (t->is_virtual != (p.widened && t == &p.wide))
+    if (&ops[1]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != p.y.desc ||
+        !is_operation(*ops[2], CUDNN_POINTWISE_MUL, p.y.desc, p.y.desc) ||
+        &ops[3]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != p.square.desc)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    if (!p.square.is_virtual || p.square.type != CUDNN_DATA_FLOAT)
+        return CUDNN_STATUS_BAD_PARAM;
+    std::set<int64_t> ids = {p.square.id};
+    for (const tensor *t : p.stored()) {
+        if (t->is_virtual)
             return CUDNN_STATUS_BAD_PARAM;
-        if (seen.count(t->id) && seen[t->id] != t->desc)
-            return CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
-        seen[t->id] = t->desc;
+        ids.insert(t->id);
     }
-    return p.wide.desc == from && seen.size() == (p.widened ? 6 : 5) ? CUDNN_STATUS_SUCCESS
-                                                                     : CUDNN_STATUS_BAD_PARAM;
+    return ids.size() == 6 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
+}
+
+cudnnStatus_t check_graph(const descriptor &d)
+{
+    if (!d.get<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE))
+        return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
+    return is_gradient(d) ? check_gradient(d) : check_sums(d);
 }
 
 bool has_engines_of_gradient(const gradient &g)
@@ -317,11 +294,8 @@ bool has_engines(const descriptor &graph)
         return has_engines_of_gradient(read_gradient(graph));
     const pattern p = read_pattern(graph);
     const size_t element = p.x.type == CUDNN_DATA_FLOAT ? 4 : 2;
-    const bool types = p.x.type == p.w.type && p.x.type == p.y.type &&
-                       p.wide.type != CUDNN_DATA_BFLOAT16 &&
-                       (!p.widened || p.wide.type == CUDNN_DATA_FLOAT);
-    return types && p.x.dims[1] * element % 4 == 0 && p.y.dims[1] * element % 4 == 0 &&
-           p.x.align >= 4 && p.w.align >= 4 && p.y.align >= 4;
+    return p.x.type == p.w.type && p.x.type == p.y.type && p.x.dims[1] * element % 4 == 0 &&
+           p.y.dims[1] * element % 4 == 0 && p.x.align >= 4 && p.w.align >= 4 && p.y.align >= 4;
 }
 
 cudnnStatus_t check_heuristic(const descriptor &d)
@@ -381,8 +355,6 @@ cudnnStatus_t check(descriptor &d)
         return check_reduction(d);
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
         return check_reduction_operation(d);
-    case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
-        return check_statistics(d);
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
         return check_graph(d);
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:

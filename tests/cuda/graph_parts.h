@@ -57,11 +57,15 @@ struct tensor {
     }
 };
 
-/* A convolution and the statistics of its result, by way of `wide` where that has another type. */
+/* A convolution, and the sums of its result and of its squares. */
 struct pattern {
-    tensor x, w, y, wide, sum, squares;
+    tensor x, w, y, square, sum, squares;
     std::vector<int64_t> pads, strides;
-    bool widened;
+
+    std::vector<const tensor *> stored() const
+    {
+        return {&x, &w, &y, &sum, &squares};
+    }
 };
 
 /* A convolution by its input, whose result is masked by y and stored as dz; the sums of dz, and of

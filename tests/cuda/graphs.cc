@@ -1,6 +1,6 @@
 /*
  * graphs.cc - cuDNN's graph API without a GPU, for tests of the cuda device, by plain loops: a
- * convolution forward whose result's statistics are made by GenStats; and one by its input, masked
+ * convolution forward with the sums of its result and of its squares; and one by its input, masked
  * by a ReLU's result, with the sums of the batch-norm's backward before it. Strict: descriptors
  * take the attributes that they have, in their types and numbers, before they are finalised and
  * never after; what they refer to is finalised (graph_checks.cc); a plan gets exactly the tensors
@@ -74,11 +74,6 @@ const rule rules[] = {
     RULE(OPERATION_REDUCTION, OPERATION_REDUCTION_DESC, BACKEND_DESCRIPTOR, 1, 1),
     RULE(OPERATION_REDUCTION, OPERATION_REDUCTION_XDESC, BACKEND_DESCRIPTOR, 1, 1),
     RULE(OPERATION_REDUCTION, OPERATION_REDUCTION_YDESC, BACKEND_DESCRIPTOR, 1, 1),
-    RULE(OPERATION_GEN_STATS, OPERATION_GENSTATS_MODE, GENSTATS_MODE, 1, 1),
-    RULE(OPERATION_GEN_STATS, OPERATION_GENSTATS_MATH_PREC, DATA_TYPE, 1, 1),
-    RULE(OPERATION_GEN_STATS, OPERATION_GENSTATS_XDESC, BACKEND_DESCRIPTOR, 1, 1),
-    RULE(OPERATION_GEN_STATS, OPERATION_GENSTATS_SUMDESC, BACKEND_DESCRIPTOR, 1, 1),
-    RULE(OPERATION_GEN_STATS, OPERATION_GENSTATS_SQSUMDESC, BACKEND_DESCRIPTOR, 1, 1),
     RULE(OPERATIONGRAPH, OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, 1, 8),
     RULE(OPERATIONGRAPH, OPERATIONGRAPH_HANDLE, HANDLE, 1, 1),
     RULE(ENGINEHEUR, ENGINEHEUR_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, 1),

@@ -4,11 +4,8 @@
  * them.
  *
  * Forward, for the batch-norm behind: each channel's sum and sum of squares of the result. The
- * graph is ConvolutionFwd -> y -> GenStats. cuDNN's documentation has GenStats on fp16 and fp32
- * (Graphs: ConvBNfprop; generic runtime fusion engines, support surface 70), and 9.19 has engines
- * for bf16, too; where it has none, y is widened to a tensor of fp32 that is stored nowhere, and
- * the statistics are made of that. So they are always of y as it is stored, as our own kernel's
- * are.
+ * graph is ConvolutionFwd -> y -> an addition of all pixels, and one of their squares. y is the
+ * tensor that is stored, so the sums are of y as it is stored, as our own kernel's are.
  *
  * cuDNN adds in fp32 and from zero, where our kernel goes on in fp64 and takes deviations from the
  * first row: the variance, E[y^2] - E[y]^2, loses as many bits as E[y]^2 is larger than it.
@@ -16,10 +13,13 @@
  * By the input, where that is a ReLU's result y of a batch-norm of x, and nobody else reads it: dz,
  * the gradient where y > 0, and each channel's sums of dz and of dz times the normalised x, with
  * which the batch-norm's backward begins. The graph is ConvolutionBwdData -> ReLU's backward by y
- * -> dz -> two additions of all pixels. These are said to be deterministic: else cuDNN 9.19 adds
- * without a workspace, of which no numerical note warns. The mask is by y as it is stored, as our
- * own kernel's is; cuDNN's own pattern for this (DgradDreluBNBwdWeight) makes y anew from x, and
- * has engines for fp16 only.
+ * -> dz -> two additions of all pixels. The mask is by y as it is stored, as our own kernel's is;
+ * cuDNN's own pattern for this (DgradDreluBNBwdWeight) makes y anew from x, and has engines for
+ * fp16 only.
+ *
+ * All additions ask to be deterministic (CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC). Others, GenStats
+ * among them, cuDNN 9.19 mostly makes without a workspace, so by atomic additions in any order, of
+ * which no numerical note warns.
  *
  * Convolutions of several groups stay without: no GPU has shown that such graphs are right.
  */

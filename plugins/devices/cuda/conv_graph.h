@@ -6,7 +6,7 @@
 
 #include "products.h"
 
-/* Of tensors. Those from UID_WIDE on are stored nowhere. */
+/* Of tensors. */
 enum uid {
     UID_X = 1,
     UID_W,
@@ -17,8 +17,7 @@ enum uid {
     UID_DZ,
     UID_MEAN,
     UID_INVERSE,
-    UID_WIDE,
-    UID_DX,
+    UID_DX, /* from here on: stored nowhere */
     UID_CENTERED,
     UID_NORMAL,
     UID_PRODUCT

@@ -154,7 +154,7 @@ static cudnnBackendDescriptor_t convolution(struct making *m, cudnnBackendDescri
     return op;
 }
 
-/* a, and b (NULL: none), to `to`. */
+/* a and b, to `to`. */
 static cudnnBackendDescriptor_t pointwise(struct making *m, cudnnPointwiseMode_t mode,
                                           cudnnBackendDescriptor_t a, cudnnBackendDescriptor_t b,
                                           cudnnBackendDescriptor_t to)
@@ -168,76 +168,13 @@ static cudnnBackendDescriptor_t pointwise(struct making *m, cudnnPointwiseMode_t
     cudnnBackendDescriptor_t op = make(m, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_one(m, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
     set_one(m, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a);
-    if (b)
-        set_one(m, op,
-                masks ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
-                      : CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
-                b);
+    set_one(m, op,
+            masks ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC : CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+            b);
     set_one(m, op,
             masks ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC : CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
             to);
     finalise(m, op, "the graph API's pointwise operation");
-    return op;
-}
-
-static cudnnBackendDescriptor_t statistics(struct making *m, cudnnBackendDescriptor_t of)
-{
-    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = m->node->shape.c};
-    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t op = make(m, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
-    set(m, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
-    set(m, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-    set_one(m, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, of);
-    set_one(m, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC,
-            tensor(m, UID_SUM, CUDNN_DATA_FLOAT, channels, PLAN_ALIGN, true));
-    set_one(m, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC,
-            tensor(m, UID_PRODUCTS, CUDNN_DATA_FLOAT, channels, PLAN_ALIGN, true));
-    finalise(m, op, "the graph API's statistics");
-    return op;
-}
-
-static cudnnBackendDescriptor_t graph_of(struct making *m, int64_t n,
-                                         const cudnnBackendDescriptor_t *ops)
-{
-    cudnnBackendDescriptor_t made = make(m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(m, made, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, ops);
-    set(m, made, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &m->p->device->cudnn);
-    finalise(m, made, "the graph of a convolution and its sums");
-    return made;
-}
-
-static cudnnBackendDescriptor_t forward_graph(struct making *m, bool widened)
-{
-    const struct grid grid = cuda_grid(m->p, m->node->shape);
-    cudnnBackendDescriptor_t ops[3];
-    int64_t n = 0;
-    cudnnBackendDescriptor_t y = tensor(m, UID_Y, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
-    cudnnBackendDescriptor_t of = y;
-    ops[n++] = convolution(m, y);
-    if (widened) {
-        of = tensor(m, UID_WIDE, CUDNN_DATA_FLOAT, grid, PLAN_ALIGN, false);
-        ops[n++] = pointwise(m, CUDNN_POINTWISE_IDENTITY, y, NULL, of);
-    }
-    ops[n++] = statistics(m, of);
-    return graph_of(m, n, ops);
-}
-
-static cudnnBackendDescriptor_t convolution_data(struct making *m, cudnnBackendDescriptor_t dx)
-{
-    const struct grid grid = cuda_grid(m->p, m->node->shape);
-    const float one = 1.0f, zero = 0.0f;
-    cudnnBackendDescriptor_t how = convolution_how(m);
-    cudnnBackendDescriptor_t op =
-        make(m, CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
-    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, how);
-    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-            tensor(m, UID_DY, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true));
-    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, filter(m));
-    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, dx);
-    set(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_TYPE_FLOAT, 1, &one);
-    set(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_TYPE_FLOAT, 1, &zero);
-    finalise(m, op, "the graph API's convolution by its input");
     return op;
 }
 
@@ -258,6 +195,49 @@ static cudnnBackendDescriptor_t addition(struct making *m, cudnnBackendDescripto
     set_one(m, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, of);
     set_one(m, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to);
     finalise(m, op, "the graph API's reduction");
+    return op;
+}
+
+static cudnnBackendDescriptor_t graph_of(struct making *m, int64_t n,
+                                         const cudnnBackendDescriptor_t *ops)
+{
+    cudnnBackendDescriptor_t made = make(m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    set(m, made, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, ops);
+    set(m, made, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &m->p->device->cudnn);
+    finalise(m, made, "the graph of a convolution and its sums");
+    return made;
+}
+
+static cudnnBackendDescriptor_t forward_graph(struct making *m)
+{
+    const struct grid grid = cuda_grid(m->p, m->node->shape);
+    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = grid.c};
+    const cudnnDataType_t wide = CUDNN_DATA_FLOAT;
+    cudnnBackendDescriptor_t y = tensor(m, UID_Y, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t product = tensor(m, UID_PRODUCT, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t sum = tensor(m, UID_SUM, wide, channels, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t products = tensor(m, UID_PRODUCTS, wide, channels, PLAN_ALIGN, true);
+    const cudnnBackendDescriptor_t ops[] = {convolution(m, y), addition(m, y, sum),
+                                            pointwise(m, CUDNN_POINTWISE_MUL, y, y, product),
+                                            addition(m, product, products)};
+    return graph_of(m, sizeof ops / sizeof ops[0], ops);
+}
+
+static cudnnBackendDescriptor_t convolution_data(struct making *m, cudnnBackendDescriptor_t dx)
+{
+    const struct grid grid = cuda_grid(m->p, m->node->shape);
+    const float one = 1.0f, zero = 0.0f;
+    cudnnBackendDescriptor_t how = convolution_how(m);
+    cudnnBackendDescriptor_t op =
+        make(m, CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
+    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, how);
+    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+            tensor(m, UID_DY, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true));
+    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, filter(m));
+    set_one(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, dx);
+    set(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_TYPE_FLOAT, 1, &one);
+    set(m, op, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_TYPE_FLOAT, 1, &zero);
+    finalise(m, op, "the graph API's convolution by its input");
     return op;
 }
 
@@ -423,17 +403,13 @@ static void add_answers(struct making *m, cudnnBackendDescriptor_t of, cudnnBack
 /* Of the order alone it depends which rank a configuration has. */
 static void add_plans(struct making *m)
 {
-    const int n_graphs = m->call == FUSED_FORWARD && m->p->type == TYPE_BF16 ? 2 : 1;
     m->n_seen = 0;
-    for (int i = 0; i < n_graphs; i++) {
-        m->status = CUDNN_STATUS_SUCCESS;
-        cudnnBackendDescriptor_t of =
-            m->call == FUSED_FORWARD ? forward_graph(m, i > 0) : data_graph(m);
-        if (m->status != CUDNN_STATUS_SUCCESS)
-            continue;
-        add_answers(m, of, CUDNN_HEUR_MODE_A);
-        add_answers(m, of, CUDNN_HEUR_MODE_FALLBACK);
-    }
+    m->status = CUDNN_STATUS_SUCCESS;
+    cudnnBackendDescriptor_t of = m->call == FUSED_FORWARD ? forward_graph(m) : data_graph(m);
+    if (m->status != CUDNN_STATUS_SUCCESS)
+        return;
+    add_answers(m, of, CUDNN_HEUR_MODE_A);
+    add_answers(m, of, CUDNN_HEUR_MODE_FALLBACK);
 }
 
 static dpb_status say_none(const struct making *m)
