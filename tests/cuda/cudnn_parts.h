@@ -21,8 +21,8 @@ struct cudnnContext {
     std::atomic<int> plans; /* of the graph API, that live */
 };
 
-/* DPB_STAND_IN_SLOW: a list, by commas, of what takes long: the calls forward, data, graph and
- * graph_data; product: those but the fourth that cuBLASLt offers. */
+/* DPB_STAND_IN_SLOW: a list, by commas, of what takes long: the calls forward, data, weights, graph
+ * and graph_data; product: those but the fourth that cuBLASLt offers. */
 static inline void stand_in_dawdle(const char *call)
 {
     const char *slow = getenv("DPB_STAND_IN_SLOW");
@@ -31,9 +31,9 @@ static inline void stand_in_dawdle(const char *call)
         stand_in_take(int64_t(1000000000) * 1000);
 }
 
-/* DPB_STAND_IN_BROKEN: such a list of what fails when executed: forward's first algorithm; `every`
- * one of forward's; all plans of graph; plan: the making of a plan but of its text; with `stuck`
- * the GPU's context, from the first failure on. */
+/* DPB_STAND_IN_BROKEN: such a list of what fails when executed: forward: that call's engine without
+ * tensor cores; every: all of that call's; graph: all plans with sums; and when made: plan: what is
+ * compiled, but of its text. With `stuck` the GPU's context fails from the first failure on. */
 static inline bool stand_in_broken(const char *call)
 {
     const char *broken = getenv("DPB_STAND_IN_BROKEN");

@@ -19,53 +19,93 @@ tensor read(const descriptor &d)
             d.get<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT),
             d.attributes.count(CUDNN_ATTR_TENSOR_IS_VIRTUAL) &&
                 d.get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL),
-            d.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS)};
+            d.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS),
+            d.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES)};
 }
 
 cudnnStatus_t check_tensor(const descriptor &d)
 {
     const tensor t = read(d);
-    const std::vector<int64_t> n = t.dims, s = d.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    const std::vector<int64_t> n = t.dims;
     for (int64_t dim : n)
         if (dim < 1)
             return CUDNN_STATUS_BAD_PARAM;
     if (t.align < 1 || (t.align & (t.align - 1)) != 0)
         return CUDNN_STATUS_BAD_PARAM;
-    if (s != std::vector<int64_t>{n[1] * n[2] * n[3], 1, n[3] * n[1], n[1]})
+    if (t.strides != std::vector<int64_t>{n[1] * n[2] * n[3], 1, n[3] * n[1], n[1]} &&
+        t.strides != std::vector<int64_t>{n[1] * n[2] * n[3], n[2] * n[3], n[3], 1})
         return CUDNN_STATUS_NOT_SUPPORTED_LAYOUT;
     return CUDNN_STATUS_SUCCESS;
 }
 } // namespace
 
-pattern read_pattern(const descriptor &graph)
+/* The attributes of the three operations. */
+static const struct names {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t how, x, w, y, alpha, beta;
+} operations[] = {
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}};
+
+static std::vector<const descriptor *> ops_of(const descriptor &graph)
 {
-    const auto ops = graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    const descriptor &conv = *ops[0];
-    const descriptor &how = conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC);
-    return {read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X)),
-            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W)),
-            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y)),
-            read(ops[2]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
-            read(ops[1]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
-            read(ops[3]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
+    return graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+}
+
+/* -1: it is another operation. */
+static int call_of(const descriptor &operation)
+{
+    for (int i = FORWARD; i <= WEIGHTS; i++)
+        if (operations[i].type == operation.type)
+            return i;
+    return -1;
+}
+
+convolution read_convolution(const descriptor &graph)
+{
+    const descriptor &conv = *ops_of(graph)[0];
+    const names &by = operations[call_of(conv)];
+    const descriptor &how = conv.to(by.how);
+    return {(call)call_of(conv),
+            read(conv.to(by.x)),
+            read(conv.to(by.w)),
+            read(conv.to(by.y)),
             how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
             how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)};
 }
 
-bool is_gradient(const descriptor &graph)
+kind kind_of(const descriptor &graph)
 {
-    return graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS)[0]->type ==
-           CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
+    const size_t n = ops_of(graph).size();
+    return n == 1 ? ALONE : n == 4 ? SUMS : GRADIENT;
+}
+
+pattern read_pattern(const descriptor &graph)
+{
+    const auto ops = ops_of(graph);
+    return {read_convolution(graph), read(ops[2]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
+            read(ops[1]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
+            read(ops[3]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC))};
 }
 
 gradient read_gradient(const descriptor &graph)
 {
-    const auto ops = graph.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    const descriptor &conv = *ops[0], &mask = *ops[1];
-    const descriptor &how = conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC);
-    return {read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY)),
-            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W)),
-            read(conv.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX)),
+    const auto ops = ops_of(graph);
+    const descriptor &mask = *ops[1];
+    return {read_convolution(graph),
             read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
             read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC)),
             read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
@@ -75,9 +115,7 @@ gradient read_gradient(const descriptor &graph)
             read(ops[4]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
             read(ops[5]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
             read(ops[2]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
-            read(ops[6]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
-            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
-            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)};
+            read(ops[6]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC))};
 }
 
 namespace
@@ -96,14 +134,15 @@ cudnnStatus_t check_how(const descriptor &d)
                : CUDNN_STATUS_BAD_PARAM;
 }
 
-/* x, y: of the side that is padded, and of the other. */
-cudnnStatus_t check_shapes(const tensor &x, const tensor &w, const tensor &y, const descriptor &how,
-                           float alpha, float beta)
+cudnnStatus_t check_convolution(const descriptor &d)
 {
-    const auto pads = how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
-               strides = how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
-    if (x.dims[0] != y.dims[0] || x.dims[1] != w.dims[1] || y.dims[1] != w.dims[0] ||
-        alpha != 1.0f || beta != 0.0f)
+    const names &by = operations[call_of(d)];
+    const tensor x = read(d.to(by.x)), w = read(d.to(by.w)), y = read(d.to(by.y));
+    const auto pads = d.to(by.how).all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
+               strides = d.to(by.how).all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
+    if (x.dims[0] != y.dims[0] || x.dims[1] % w.dims[1] != 0 || y.dims[1] != w.dims[0] ||
+        w.dims[0] % (x.dims[1] / w.dims[1]) != 0 || d.get<float>(by.alpha) != 1.0f ||
+        d.get<float>(by.beta) != 0.0f)
         return CUDNN_STATUS_BAD_PARAM;
     for (int i = 0; i < 2; i++) {
         const int64_t room = x.dims[2 + i] + 2 * pads[i] - w.dims[2 + i];
@@ -111,26 +150,6 @@ cudnnStatus_t check_shapes(const tensor &x, const tensor &w, const tensor &y, co
             return CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH;
     }
     return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t check_convolution(const descriptor &d)
-{
-    return check_shapes(read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X)),
-                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W)),
-                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y)),
-                        d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC),
-                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA),
-                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA));
-}
-
-cudnnStatus_t check_convolution_data(const descriptor &d)
-{
-    return check_shapes(read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX)),
-                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W)),
-                        read(d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY)),
-                        d.to(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC),
-                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA),
-                        d.get<float>(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA));
 }
 
 cudnnStatus_t check_pointwise(const descriptor &d)
@@ -204,8 +223,8 @@ cudnnStatus_t check_gradient(const descriptor &d)
     static const cudnnBackendDescriptorType_t P = CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
                                               R = CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR;
     static const cudnnBackendDescriptorType_t types[] = {P, R, P, P, P, R};
-    const auto ops = d.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    if (ops.size() != 7)
+    const auto ops = ops_of(d);
+    if (ops.size() != 7 || call_of(*ops[0]) != DATA)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     for (size_t i = 1; i < 7; i++)
         if (ops[i]->type != types[i - 1])
@@ -214,7 +233,7 @@ cudnnStatus_t check_gradient(const descriptor &d)
         mode_of(*ops[4]) != CUDNN_POINTWISE_MUL || mode_of(*ops[5]) != CUDNN_POINTWISE_MUL)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     const gradient g = read_gradient(d);
-    if (!is_operation(*ops[1], CUDNN_POINTWISE_RELU_BWD, nullptr, g.dx.desc) ||
+    if (!is_operation(*ops[1], CUDNN_POINTWISE_RELU_BWD, nullptr, g.conv.x.desc) ||
         &ops[2]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != g.dz.desc ||
         !is_operation(*ops[4], CUDNN_POINTWISE_MUL, g.centered.desc, nullptr) ||
         !is_operation(*ops[5], CUDNN_POINTWISE_MUL, g.dz.desc, g.normal.desc) ||
@@ -235,10 +254,11 @@ cudnnStatus_t check_gradient(const descriptor &d)
         all.insert(t->desc);
     }
     for (const tensor *t : g.large())
-        if (t->dims != g.dx.dims)
+        if (t->dims != g.conv.x.dims)
             return CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH;
     for (const tensor *t : g.channels())
-        if (t->type != CUDNN_DATA_FLOAT || t->dims != std::vector<int64_t>{1, g.dx.dims[1], 1, 1})
+        if (t->type != CUDNN_DATA_FLOAT ||
+            t->dims != std::vector<int64_t>{1, g.conv.x.dims[1], 1, 1})
             return CUDNN_STATUS_BAD_PARAM;
     return ids.size() == 13 && all.size() == 13 ? CUDNN_STATUS_SUCCESS
                                                 : CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
@@ -249,13 +269,13 @@ cudnnStatus_t check_sums(const descriptor &d)
 {
     static const cudnnBackendDescriptorType_t P = CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
                                               R = CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR;
-    const auto ops = d.all<const descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const auto ops = ops_of(d);
     if (ops.size() != 4 || ops[1]->type != R || ops[2]->type != P || ops[3]->type != R ||
-        ops[0]->type != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
+        call_of(*ops[0]) != FORWARD)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     const pattern p = read_pattern(d);
-    if (&ops[1]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != p.y.desc ||
-        !is_operation(*ops[2], CUDNN_POINTWISE_MUL, p.y.desc, p.y.desc) ||
+    if (&ops[1]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != p.conv.y.desc ||
+        !is_operation(*ops[2], CUDNN_POINTWISE_MUL, p.conv.y.desc, p.conv.y.desc) ||
         &ops[3]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != p.square.desc)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     if (!p.square.is_virtual || p.square.type != CUDNN_DATA_FLOAT)
@@ -269,33 +289,61 @@ cudnnStatus_t check_sums(const descriptor &d)
     return ids.size() == 6 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
 }
 
+cudnnStatus_t check_alone(const descriptor &d)
+{
+    std::set<int64_t> ids;
+    if (call_of(*ops_of(d)[0]) < 0)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    const convolution c = read_convolution(d);
+    for (const tensor *t : c.stored()) {
+        if (t->is_virtual)
+            return CUDNN_STATUS_BAD_PARAM;
+        ids.insert(t->id);
+    }
+    return ids.size() == 3 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
+}
+
 cudnnStatus_t check_graph(const descriptor &d)
 {
     if (!d.get<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE))
         return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
-    return is_gradient(d) ? check_gradient(d) : check_sums(d);
+    const kind is = kind_of(d);
+    return is == ALONE ? check_alone(d) : is == SUMS ? check_sums(d) : check_gradient(d);
 }
 
-bool has_engines_of_gradient(const gradient &g)
+/* Of more than a convolution: channels last, that fill 4 bytes, and one group. */
+bool has_engines_with_sums(const convolution &c, const std::vector<const tensor *> &stored)
 {
-    const size_t element = g.dy.type == CUDNN_DATA_FLOAT ? 4 : 2;
-    for (const tensor *t : {&g.w, &g.y, &g.dz, &g.x})
-        if (t->type != g.dy.type)
-            return false;
-    for (const tensor *t : g.stored())
+    const int64_t element = c.y.type == CUDNN_DATA_FLOAT ? 4 : 2;
+    for (const tensor *t : stored)
         if (t->align < 4)
             return false;
-    return g.dy.dims[1] * element % 4 == 0 && g.dx.dims[1] * element % 4 == 0;
+    return c.groups() == 1 && c.x.strides[1] == 1 && c.y.strides[1] == 1 &&
+           c.x.dims[1] * element % 4 == 0 && c.y.dims[1] * element % 4 == 0;
+}
+
+bool same_types(const tensor &a, const std::vector<const tensor *> &others)
+{
+    for (const tensor *t : others)
+        if (t->type != a.type)
+            return false;
+    return true;
 }
 
 bool has_engines(const descriptor &graph)
 {
-    if (is_gradient(graph))
-        return has_engines_of_gradient(read_gradient(graph));
-    const pattern p = read_pattern(graph);
-    const size_t element = p.x.type == CUDNN_DATA_FLOAT ? 4 : 2;
-    return p.x.type == p.w.type && p.x.type == p.y.type && p.x.dims[1] * element % 4 == 0 &&
-           p.y.dims[1] * element % 4 == 0 && p.x.align >= 4 && p.w.align >= 4 && p.y.align >= 4;
+    if (kind_of(graph) == ALONE) {
+        const convolution c = read_convolution(graph);
+        return same_types(c.x, {&c.w, &c.y});
+    }
+    if (kind_of(graph) == SUMS) {
+        const pattern p = read_pattern(graph);
+        return same_types(p.conv.x, {&p.conv.w, &p.conv.y}) &&
+               has_engines_with_sums(p.conv, p.stored());
+    }
+    const gradient g = read_gradient(graph);
+    return same_types(g.conv.y, {&g.conv.w, &g.y, &g.dz, &g.x}) &&
+           has_engines_with_sums(g.conv, g.stored());
 }
 
 cudnnStatus_t check_heuristic(const descriptor &d)
@@ -319,7 +367,9 @@ cudnnStatus_t check_plan(descriptor &d)
         return CUDNN_STATUS_SUCCESS;
     }
     const descriptor &config = d.to(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-    if (config.engine == BROKEN || stand_in_broken("plan"))
+    const bool compiles = kind_of(*config.graph) != ALONE || config.engine == COMPILED;
+    if (config.engine == BROKEN || (config.engine == COMPILED && kind_of(*config.graph) != ALONE) ||
+        (compiles && stand_in_broken("plan")))
         return CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING;
     d.engine = config.engine;
     d.graph = config.graph;
@@ -344,13 +394,13 @@ cudnnStatus_t check(descriptor &d)
     case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR:
         return check_how(d);
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
         return check_convolution(d);
     case CUDNN_BACKEND_POINTWISE_DESCRIPTOR:
         return check_pointwise(d);
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
         return check_pointwise_operation(d);
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
-        return check_convolution_data(d);
     case CUDNN_BACKEND_REDUCTION_DESCRIPTOR:
         return check_reduction(d);
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:

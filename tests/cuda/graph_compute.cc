@@ -1,6 +1,8 @@
 /*
  * graph_compute.cc - the plans of the stand-in's graph API, by plain loops.
  */
+#include <cmath>
+
 #include "graph_parts.h"
 
 namespace graphs
@@ -18,65 +20,83 @@ std::vector<float> values_of(const tensor &t, const void *data, bool cut)
     return values;
 }
 
-double pixel(const pattern &p, const std::vector<float> &x, const std::vector<float> &w,
-             const int64_t at[4])
+size_t at_of(const tensor &t, int64_t n, int64_t c, int64_t h, int64_t w)
 {
-    const std::vector<int64_t> &xd = p.x.dims, &wd = p.w.dims;
-    double sum = 0;
-    for (int64_t r = 0; r < wd[2]; r++) {
-        const int64_t h = at[2] * p.strides[0] + r - p.pads[0];
-        for (int64_t s = 0; s < wd[3] && h >= 0 && h < xd[2]; s++) {
-            const int64_t v = at[3] * p.strides[1] + s - p.pads[1];
-            if (v < 0 || v >= xd[3])
-                continue;
-            const float *from = &x[(size_t)(((at[0] * xd[2] + h) * xd[3] + v) * xd[1])];
-            const float *by = &w[(size_t)(((at[1] * wd[2] + r) * wd[3] + s) * wd[1])];
-            for (int64_t c = 0; c < xd[1]; c++)
-                sum += (double)from[c] * by[c];
-        }
-    }
-    return sum;
+    return (size_t)(n * t.strides[0] + c * t.strides[1] + h * t.strides[2] + w * t.strides[3]);
 }
 
-/* The gradient by one element of the input. */
-double gradient_of_pixel(const gradient &g, const std::vector<float> &dy,
-                         const std::vector<float> &w, const int64_t at[4])
+/* each(x, w, y): of the group's channels that are multiplied the first element of x, of a filter
+ * and of y. */
+template <typename Each> void for_all(const convolution &by, Each each)
 {
-    const std::vector<int64_t> &yd = g.dy.dims, &wd = g.w.dims;
-    double sum = 0;
-    for (int64_t r = 0; r < wd[2]; r++) {
-        const int64_t h = at[2] + g.pads[0] - r;
-        if (h < 0 || h % g.strides[0] != 0 || h / g.strides[0] >= yd[2])
-            continue;
-        for (int64_t s = 0; s < wd[3]; s++) {
-            const int64_t v = at[3] + g.pads[1] - s;
-            if (v < 0 || v % g.strides[1] != 0 || v / g.strides[1] >= yd[3])
-                continue;
-            const float *from = &dy[(
-                size_t)(((at[0] * yd[2] + h / g.strides[0]) * yd[3] + v / g.strides[1]) * yd[1])];
-            for (int64_t k = 0; k < yd[1]; k++)
-                sum += (double)from[k] * w[(size_t)(((k * wd[2] + r) * wd[3] + s) * wd[1] + at[1])];
-        }
-    }
-    return sum;
+    const std::vector<int64_t> &x = by.x.dims, &w = by.w.dims, &y = by.y.dims;
+    const int64_t outputs = w[0] / by.groups();
+    for (int64_t n = 0; n < y[0]; n++)
+        for (int64_t h = 0; h < y[2]; h++)
+            for (int64_t v = 0; v < y[3]; v++)
+                for (int64_t r = 0; r < w[2]; r++)
+                    for (int64_t s = 0; s < w[3]; s++) {
+                        const int64_t ih = h * by.strides[0] + r - by.pads[0];
+                        const int64_t iv = v * by.strides[1] + s - by.pads[1];
+                        if (ih < 0 || ih >= x[2] || iv < 0 || iv >= x[3])
+                            continue;
+                        for (int64_t k = 0; k < w[0]; k++)
+                            each(at_of(by.x, n, k / outputs * w[1], ih, iv),
+                                 at_of(by.w, k, 0, r, s), at_of(by.y, n, k, h, v));
+                    }
+}
+
+/* What the call gives: of x, w and y the two others' values. */
+std::vector<double> multiply(const convolution &by, int engine, const places &at)
+{
+    const tensor &to = by.which == FORWARD ? by.y : by.which == DATA ? by.x : by.w;
+    const bool cut = engine == TENSOR;
+    const int64_t n = by.w.dims[1], xs = by.x.strides[1], ws = by.w.strides[1];
+    std::vector<float> x, w, y;
+    if (by.which != DATA)
+        x = values_of(by.x, at.at(by.x.id), cut);
+    if (by.which != WEIGHTS)
+        w = values_of(by.w, at.at(by.w.id), cut);
+    if (by.which != FORWARD)
+        y = values_of(by.y, at.at(by.y.id), cut);
+    std::vector<double> sums(to.count());
+    double *sum = sums.data();
+    if (by.which == FORWARD)
+        for_all(by, [&](size_t xi, size_t wi, size_t yi) {
+            double part[4] = {0, 0, 0, 0};
+            for (int64_t c = 0; c < n; c++)
+                part[c % 4] += (double)x[xi + (size_t)(c * xs)] * w[wi + (size_t)(c * ws)];
+            sum[yi] += part[0] + part[1] + part[2] + part[3];
+        });
+    else if (by.which == DATA)
+        for_all(by, [&](size_t xi, size_t wi, size_t yi) {
+            for (int64_t c = 0; c < n; c++)
+                sum[xi + (size_t)(c * xs)] += (double)y[yi] * w[wi + (size_t)(c * ws)];
+        });
+    else
+        for_all(by, [&](size_t xi, size_t wi, size_t yi) {
+            for (int64_t c = 0; c < n; c++)
+                sum[wi + (size_t)(c * ws)] += (double)y[yi] * x[xi + (size_t)(c * xs)];
+        });
+    return sums;
 }
 
 /* Stores each value of `out` and adds up, by channels, the values as they are stored and what
  * `second` makes of them; in fp32, a few values at a time. */
 template <typename Value, typename Second>
-void store_and_sum(const tensor &out, void *data, float *sums, float *seconds, Value value_at,
-                   Second second)
+void store_and_sum(const tensor &out, const places &at, const tensor &sum, const tensor &seconds,
+                   Value value_at, Second second)
 {
     const std::vector<int64_t> &d = out.dims;
+    void *data = at.at(out.id);
     for (int64_t c = 0; c < d[1]; c++) {
         float total[2] = {0, 0};
         for (int64_t n = 0; n < d[0]; n++)
             for (int64_t h = 0; h < d[2]; h++) {
                 float row[2] = {0, 0};
                 for (int64_t v = 0; v < d[3]; v++) {
-                    const int64_t place[4] = {n, c, h, v};
-                    const size_t i = (size_t)(((n * d[2] + h) * d[3] + v) * d[1] + c);
-                    store(out.type, data, i, value_at(place, i));
+                    const size_t i = at_of(out, n, c, h, v);
+                    store(out.type, data, i, value_at(i));
                     const float value = load(out.type, data, i);
                     row[0] += value;
                     row[1] += second(value, i, c);
@@ -84,37 +104,39 @@ void store_and_sum(const tensor &out, void *data, float *sums, float *seconds, V
                 total[0] += row[0];
                 total[1] += row[1];
             }
-        sums[c] = total[0];
-        seconds[c] = total[1];
+        static_cast<float *>(at.at(sum.id))[c] = total[0];
+        static_cast<float *>(at.at(seconds.id))[c] = total[1];
     }
 }
 } // namespace
 
+void compute(const convolution &c, int engine, const places &at, bool infinite)
+{
+    const tensor &to = c.which == FORWARD ? c.y : c.which == DATA ? c.x : c.w;
+    std::vector<double> values = multiply(c, engine, at);
+    if (infinite)
+        values[0] = INFINITY;
+    for (size_t i = 0; i < values.size(); i++)
+        store(to.type, at.at(to.id), i, values[i]);
+}
+
 void compute(const pattern &p, int engine, const places &at)
 {
-    const std::vector<float> x = values_of(p.x, at.at(p.x.id), engine == TENSOR);
-    const std::vector<float> w = values_of(p.w, at.at(p.w.id), engine == TENSOR);
+    const std::vector<double> y = multiply(p.conv, engine, at);
     store_and_sum(
-        p.y, at.at(p.y.id), static_cast<float *>(at.at(p.sum.id)),
-        static_cast<float *>(at.at(p.squares.id)),
-        [&](const int64_t place[4], size_t) { return pixel(p, x, w, place); },
+        p.conv.y, at, p.sum, p.squares, [&](size_t i) { return y[i]; },
         [](float value, size_t, int64_t) { return value * value; });
 }
 
 void compute(const gradient &g, int engine, const places &at)
 {
-    const std::vector<float> dy = values_of(g.dy, at.at(g.dy.id), engine == TENSOR);
-    const std::vector<float> w = values_of(g.w, at.at(g.w.id), engine == TENSOR);
+    const std::vector<double> dx = multiply(g.conv, engine, at);
     const std::vector<float> y = values_of(g.y, at.at(g.y.id), false);
     const std::vector<float> x = values_of(g.x, at.at(g.x.id), false);
     const float *mean = static_cast<float *>(at.at(g.mean.id));
     const float *inverse = static_cast<float *>(at.at(g.inverse.id));
     store_and_sum(
-        g.dz, at.at(g.dz.id), static_cast<float *>(at.at(g.sum.id)),
-        static_cast<float *>(at.at(g.products.id)),
-        [&](const int64_t place[4], size_t i) {
-            return y[i] > 0 ? gradient_of_pixel(g, dy, w, place) : 0.0;
-        },
+        g.dz, at, g.sum, g.products, [&](size_t i) { return y[i] > 0 ? dx[i] : 0.0; },
         [&](float value, size_t i, int64_t c) { return value * ((x[i] - mean[c]) * inverse[c]); });
 }
 } // namespace graphs

@@ -1,5 +1,5 @@
 /*
- * graph_parts.h - what the files of the stand-in's graph API share: descriptors, and the two graphs
+ * graph_parts.h - what the files of the stand-in's graph API share: descriptors, and the graphs
  * that there are, read from them.
  */
 #ifndef DPB_TESTS_CUDA_GRAPH_PARTS_H
@@ -50,37 +50,55 @@ struct tensor {
     cudnnDataType_t type;
     int64_t id, align;
     bool is_virtual;
-    std::vector<int64_t> dims;
+    std::vector<int64_t> dims, strides; /* n, c, h, w */
     size_t count() const
     {
         return (size_t)(dims[0] * dims[1] * dims[2] * dims[3]);
     }
 };
 
-/* A convolution, and the sums of its result and of its squares. */
-struct pattern {
-    tensor x, w, y, square, sum, squares;
+enum call { FORWARD, DATA, WEIGHTS };
+
+/* One of the three calls; x: of the side that is padded. */
+struct convolution {
+    call which;
+    tensor x, w, y;
     std::vector<int64_t> pads, strides;
 
+    int64_t groups() const
+    {
+        return x.dims[1] / w.dims[1];
+    }
     std::vector<const tensor *> stored() const
     {
-        return {&x, &w, &y, &sum, &squares};
+        return {&x, &w, &y};
     }
 };
 
-/* A convolution by its input, whose result is masked by y and stored as dz; the sums of dz, and of
- * dz times x less the mean times the inverse. */
+/* A convolution forward, and the sums of its result and of its squares. */
+struct pattern {
+    convolution conv;
+    tensor square, sum, squares;
+
+    std::vector<const tensor *> stored() const
+    {
+        return {&conv.x, &conv.w, &conv.y, &sum, &squares};
+    }
+};
+
+/* A convolution by its input, dx, whose result is masked by y and stored as dz; the sums of dz, and
+ * of dz times x less the mean times the inverse. */
 struct gradient {
-    tensor dy, w, dx, y, dz, x, mean, centered, inverse, normal, product, sum, products;
-    std::vector<int64_t> pads, strides;
+    convolution conv;
+    tensor y, dz, x, mean, centered, inverse, normal, product, sum, products;
 
     std::vector<const tensor *> virtuals() const
     {
-        return {&dx, &centered, &normal, &product};
+        return {&conv.x, &centered, &normal, &product};
     }
     std::vector<const tensor *> large() const
     {
-        return {&y, &dz, &x, &dx, &centered, &normal, &product};
+        return {&y, &dz, &x, &centered, &normal, &product};
     }
     std::vector<const tensor *> channels() const
     {
@@ -88,18 +106,30 @@ struct gradient {
     }
     std::vector<const tensor *> stored() const
     {
-        return {&dy, &w, &y, &dz, &x, &mean, &inverse, &sum, &products};
+        return {&conv.y, &conv.w, &y, &dz, &x, &mean, &inverse, &sum, &products};
     }
 };
 
-/* In the order of heuristic A: not deterministic; of which no plan can be made; tensor cores;
- * adding in the narrow type; without tensor cores. Then the fallback: likewise, with more to
- * work with. */
-enum { RANDOM, BROKEN, TENSOR, ROUGH, PLAIN, ENGINES_OF_A, LARGE = ENGINES_OF_A, ENGINES };
+/* In the order of heuristic A: not deterministic; of which no plan can be made; compiled when a
+ * plan is made, of a convolution alone; tensor cores; adding in the narrow type; without tensor
+ * cores. Then the fallback: likewise, with more to work with. */
+enum {
+    RANDOM,
+    BROKEN,
+    COMPILED,
+    TENSOR,
+    ROUGH,
+    PLAIN,
+    ENGINES_OF_A,
+    LARGE = ENGINES_OF_A,
+    ENGINES
+};
 
 /* graph_checks.cc: of descriptors that have all their attributes. */
+enum kind { ALONE, SUMS, GRADIENT };
+kind kind_of(const descriptor &graph);
+convolution read_convolution(const descriptor &graph);
 pattern read_pattern(const descriptor &graph);
-bool is_gradient(const descriptor &graph);
 gradient read_gradient(const descriptor &graph);
 /* Whether cudnnBackendFinalize takes it; a plan takes its engine and graph over. */
 cudnnStatus_t check(descriptor &d);
@@ -115,6 +145,7 @@ bool take_text(descriptor &plan, const std::string &text);
 
 /* graph_compute.cc: by the tensors' ids, where they lie. The sums are of what is stored. */
 typedef std::map<int64_t, void *> places;
+void compute(const convolution &c, int engine, const places &at, bool infinite);
 void compute(const pattern &p, int engine, const places &at);
 void compute(const gradient &g, int engine, const places &at);
 } // namespace graphs

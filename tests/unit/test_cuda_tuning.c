@@ -88,7 +88,6 @@ static size_t count_lines(const char *path, size_t *repeated)
     *repeated = 0;
     while (n < MOST && fgets(lines[n], BYTES, file)) {
         *strrchr(lines[n], '\t') = '\0';
-        *strrchr(lines[n], '\t') = '\0';
         bool again = false;
         for (size_t i = 0; i < n; i++)
             again = again || strcmp(lines[i], lines[n]) == 0;
@@ -122,7 +121,7 @@ static void expect_products(const char *path, uint32_t n, int rank)
     struct dpb_session s;
     unsigned products = 0;
     tune_by(path);
-    tuned.workspace = 2000; /* few algorithms of convolutions to try */
+    tuned.workspace = 2000; /* few plans of convolutions to try */
     session_open(&subject, DPB_PRECISION_FP32, true, &s);
     const struct program *p = s.program;
     for (uint32_t i = 0; i < s.graph->n_nodes; i++) {
@@ -191,7 +190,7 @@ TEST(test_shared_gpu)
     assert_int_equal(repeated, 0);
 }
 
-/* An algorithm that wants more than it may have is not taken; where none is left, that is said. */
+/* A plan that wants more than it may have is not taken; where none is left, that is said. */
 TEST(test_workspace)
 {
     const struct subject subject = {"lenet", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};

@@ -1,125 +1,12 @@
 /* needs: cuda cells */
 /*
- * test_cudnn_plans.c - what the cuda device asks of cuDNN's graph API (conv_graph.c), asked of the
- * real library without a GPU: cuDNN plans for a GPU that is described to it. So its attributes,
- * types and layouts are what cuDNN takes, and there are plans.
- *
- * The device names the GPU by its handle, which cannot be made here: a wrapped
- * cudnnBackendSetAttribute puts the description in its place. Kernels with sums are compiled when a
- * plan is made, for which cuDNN wants to load a driver, but no GPU: where there is none the test
- * starts itself anew with one of tests/fakes, whose cuInit finds no GPU.
+ * test_cudnn_plans.c - the plans that the cuda device has cuDNN make for an H200, and how they are
+ * kept.
  */
 #include <dirent.h>
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/log.h"
-#include "lib/command.h"
-#include "lib/model.h"
-#include "lib/plugin.h"
-#include "lib/session.h"
-#include "lib/test.h"
-#include "plugins/devices/cuda/plan.h"
-#include "plugins/devices/cuda/plan_file.h"
-#include "plugins/devices/cuda/products.h"
-
-/* An H200, as cuDNN writes one down (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). */
-static const char h200[] =
-    "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,"
-    "\"multiProcessorCount\":132,\"warpSize\":32,\"totalGlobalMem\":150000000000,"
-    "\"l2CacheSize\":62914560,\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,"
-    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
-    "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxSharedMemoryPerBlock\":49152,"
-    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
-    "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,"
-    "\"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1}";
-
-#define HANDLE ((cudnnHandle_t)(uintptr_t)4096) /* nobody looks behind it */
-
-static cudnnBackendDescriptor_t gpu;
-static char directory[64];   /* for what is kept */
-static int n_made, n_remade; /* plans of a configuration, and of what was kept */
-static bool counts;          /* no plan is made: a kernel takes seconds to compile */
-
-cudnnStatus_t __real_cudnnBackendSetAttribute(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
-                                              cudnnBackendAttributeType_t, int64_t, const void *);
-cudnnStatus_t __wrap_cudnnBackendSetAttribute(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
-                                              cudnnBackendAttributeType_t, int64_t, const void *);
-
-cudnnStatus_t __wrap_cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc,
-                                              cudnnBackendAttributeName_t name,
-                                              cudnnBackendAttributeType_t type, int64_t n,
-                                              const void *values)
-{
-    const bool of_handle =
-        name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE || name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE;
-    if (of_handle) {
-        assert_int_equal(type, CUDNN_TYPE_HANDLE);
-        assert_int_equal(n, 1);
-        assert_ptr_equal(*(cudnnHandle_t const *)values, HANDLE);
-    }
-    n_made += name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG;
-    n_remade += name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
-    if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE)
-        return CUDNN_STATUS_SUCCESS;
-    if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
-        return __real_cudnnBackendSetAttribute(desc, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
-    if (counts && name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
-        return CUDNN_STATUS_NOT_SUPPORTED;
-    const cudnnStatus_t status = __real_cudnnBackendSetAttribute(desc, name, type, n, values);
-    if (name != CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH || status != CUDNN_STATUS_SUCCESS)
-        return status;
-    return __real_cudnnBackendSetAttribute(desc, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
-                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
-}
-
-/* ---- a program that is planned as far as that ------------------------------------------------ */
-
-static struct device device = {
-    .name = "NVIDIA H200",
-    .options = {.tuning = "no", .fusion = FUSION_ON, .workspace = UINT64_C(1) << 30},
-    .cudnn = HANDLE};
-
-static void open_program(const struct dpb_graph *graph, dpb_precision precision, struct program *p)
-{
-    *p = (struct program){.device = &device, .graph = graph};
-    p->args = (struct dpb_compile_args){
-        .graph = graph, .batch = 256, .precision = precision, .training = true};
-    p->type = precision == DPB_PRECISION_BF16   ? TYPE_BF16
-              : precision == DPB_PRECISION_FP16 ? TYPE_FP16
-                                                : TYPE_FP32;
-    p->nodes = allocate(graph->n_nodes, sizeof *p->nodes);
-    p->groups = dpb_groups_find(graph);
-    assert_non_null(p->groups);
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        const struct dpb_node *node = &graph->nodes[i];
-        p->nodes[i].group = &p->groups[i];
-        if (node->op != DPB_OP_CONV)
-            continue;
-        p->nodes[i].conv = allocate(1, sizeof *p->nodes[i].conv);
-        p->nodes[i].conv->frame = cuda_conv_frame(p, node);
-        expect_ok(cuda_pack_weights_of(p, node));
-    }
-}
-
-static void close_program(struct program *p)
-{
-    for (uint32_t i = 0; i < p->graph->n_nodes; i++)
-        free(p->nodes[i].conv);
-    while (p->tensors) {
-        struct tensor *next = p->tensors->next;
-        free(p->tensors);
-        p->tensors = next;
-    }
-    cuda_fused_close(p->fused);
-    free(p->groups);
-    free(p->nodes);
-}
+#include "cudnn_gpu.h"
 
 /* As cuDNN writes it down; @owned. */
 static char *text_of(cudnnBackendDescriptor_t plan, size_t *bytes)
@@ -133,22 +20,12 @@ static char *text_of(cudnnBackendDescriptor_t plan, size_t *bytes)
     return text;
 }
 
-/* Both sums are asked to be deterministic and have a workspace, without which they would be added
- * up by atomic additions, in any order; and the engine's notes say nothing else. */
-static void expect_deterministic(const struct fused_plan *plan)
+/* Its notes say nothing that a program of the precision may not have. */
+static void expect_engine(const struct conv_plan *plan, dpb_precision precision)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t config, engine;
     int64_t n = 0;
-    size_t bytes;
-    int n_asked = 0;
-    char *text = text_of(plan->plan, &bytes);
-    for (const char *at = text; (at = strstr(at, "\"isDeterministic\":true")); at++)
-        n_asked++;
-    assert_int_equal(n_asked, 2);
-    assert_null(strstr(text, "\"isDeterministic\":false"));
-    assert_true(plan->workspace > 0);
-    free(text);
     assert_int_equal(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config), 0);
     assert_int_equal(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine), 0);
     assert_int_equal(cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
@@ -161,35 +38,73 @@ static void expect_deterministic(const struct fused_plan *plan)
                                               CUDNN_TYPE_NUMERICAL_NOTE,
                                               CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, notes),
                      0);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         assert_int_not_equal(notes[i], CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+        if (precision == DPB_PRECISION_FP32)
+            assert_int_not_equal(notes[i], CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    }
     cudnnBackendDestroyDescriptor(engine);
     cudnnBackendDestroyDescriptor(config);
 }
 
-static struct dpb_graph *resnet50(void)
+/* Both sums are asked to be deterministic and have a workspace, without which they would be added
+ * up by atomic additions, in any order. */
+static void expect_deterministic(const struct conv_plan *plan)
 {
-    const struct dpb_plugin *model = model_find("resnet50");
-    return model_graph(model, "v1.5", model_info(model).input, 1000);
+    size_t bytes;
+    int n_asked = 0;
+    char *text = text_of(plan->plan, &bytes);
+    for (const char *at = text; (at = strstr(at, "\"isDeterministic\":true")); at++)
+        n_asked++;
+    assert_int_equal(n_asked, 2);
+    assert_null(strstr(text, "\"isDeterministic\":false"));
+    assert_true(plan->workspace > 0);
+    free(text);
+    expect_engine(plan, DPB_PRECISION_TF32);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static bool same_shapes(const struct dpb_graph *graph, const struct dpb_node *a,
-                        const struct dpb_node *b)
+static const struct dpb_node *last_conv(const struct dpb_graph *graph)
 {
-    return memcmp(&a->window, &b->window, sizeof a->window) == 0 &&
-           memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 &&
-           memcmp(&graph->nodes[a->inputs[0]].shape, &graph->nodes[b->inputs[0]].shape,
-                  sizeof a->shape) == 0;
+    const struct dpb_node *node = &graph->nodes[graph->n_nodes - 1];
+    while (node->op != DPB_OP_CONV)
+        node--;
+    return node;
 }
 
-static bool is_first(const struct dpb_graph *graph, const struct dpb_node *node)
+/* Convolutions alone have plans that are compiled already: none is compiled here. In fp32 they do
+ * without tensor cores; NCHW. */
+TEST(test_alone)
 {
-    for (const struct dpb_node *other = graph->nodes; other < node; other++)
-        if (other->op == DPB_OP_CONV && same_shapes(graph, other, node))
-            return false;
-    return true;
+    static const struct {
+        dpb_precision precision;
+        int layout;
+    } rows[] = {{DPB_PRECISION_BF16, LAYOUT_NHWC}, {DPB_PRECISION_FP32, LAYOUT_NCHW}};
+    struct dpb_graph *graph = resnet50();
+    const struct device before = device;
+    if (!gpu)
+        skip();
+    for (int i = 0; i < 2; i++) {
+        struct program p;
+        struct conv *conv = NULL;
+        device.options.layout = rows[i].layout;
+        open_program(graph, rows[i].precision, &p);
+        expect_ok(cuda_conv_open(&p, last_conv(graph), &conv));
+        for (int call = 0; call < CONV_CALLS; call++) {
+            const struct conv_plan *plan = conv->call[call]->plans;
+            size_t bytes;
+            assert_int_equal(conv->call[call]->n, 1);
+            char *text = text_of(plan->plan, &bytes);
+            assert_true(bytes < 10000); /* a kernel is larger */
+            free(text);
+            expect_engine(plan, rows[i].precision);
+        }
+        free(conv);
+        close_program(&p);
+    }
+    device = before;
+    dpb_graph_destroy(graph);
 }
 
 /* Every convolution of ResNet-50 has plans with sums but the first, of three channels. In make
@@ -265,7 +180,7 @@ TEST(test_masked)
         }
         if (status != DPB_OK)
             fail_msg("%s", dpb_first_error(NULL));
-        const struct fused *fused = cuda_plan(&p, node)->fused[FUSED_DATA];
+        const struct conv_plans *fused = cuda_plan(&p, node)->fused[FUSED_DATA];
         assert_non_null(fused);
         assert_ptr_equal(cuda_plan(&p, cuda_masked_norm(&p, node))->fused[FUSED_DATA], fused);
         print_message("'%s': %u, workspace %zu\n", node->name, fused->n, fused->plans[0].workspace);
@@ -275,14 +190,6 @@ TEST(test_masked)
     }
     close_program(&p);
     dpb_graph_destroy(graph);
-}
-
-static const struct dpb_node *last_conv(const struct dpb_graph *graph)
-{
-    const struct dpb_node *node = &graph->nodes[graph->n_nodes - 1];
-    while (node->op != DPB_OP_CONV)
-        node--;
-    return node;
 }
 
 /* Forward in types that are multiplied as fp32 is stored: all kernels are for tensor cores, which
@@ -330,11 +237,11 @@ static char *plan_of_last(const struct device *by, const struct dpb_graph *graph
     p.device = by;
     char *text = NULL;
     const dpb_status status = cuda_fused_open(&p, node);
-    memcpy(key, p.fused->key, sizeof p.fused->key);
-    assert_int_equal(status, p.fused->n == 1 ? DPB_OK : DPB_UNSUPPORTED);
+    memcpy(key, p.plans->key, sizeof p.plans->key);
+    assert_int_equal(status, p.plans->n == 1 ? DPB_OK : DPB_UNSUPPORTED);
     if (status == DPB_OK) {
-        expect_deterministic(&p.fused->plans[0]);
-        text = text_of(p.fused->plans[0].plan, bytes);
+        expect_deterministic(&p.plans->plans[0]);
+        text = text_of(p.plans->plans[0].plan, bytes);
     }
     dpb_first_error_clear();
     close_program(&p);
@@ -364,7 +271,7 @@ TEST(test_kept)
     snprintf(tuning, sizeof tuning, "%s/kept", directory);
     char *first = plan_of_last(keeping(&by, "no"), graph, &bytes, key);
     assert_int_equal(n_made, 1);
-    write_file(tuning, line, (size_t)snprintf(line, sizeof line, "%s\t0\t0\n", key));
+    write_file(tuning, line, (size_t)snprintf(line, sizeof line, "%s\t0\n", key));
     cuda_plan_file_write(keeping(&by, tuning), key, 0, first, bytes);
     char *second = plan_of_last(&by, graph, &again, key);
     assert_int_equal(n_made, 0);
@@ -461,45 +368,6 @@ TEST(test_files)
     assert_true(refused("is damaged"));
     cuda_plan_file_write(&by, "large", 0, large, sizeof large); /* and a head */
     assert_null(cuda_plan_file_read(&by, "large", 0, &bytes));
-}
-
-static int setup(void **unused)
-{
-    (void)unused;
-    temporary_directory(directory);
-    cuda_host = &plugin_host;
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &gpu) !=
-            CUDNN_STATUS_SUCCESS ||
-        __real_cudnnBackendSetAttribute(gpu, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                        CUDNN_TYPE_CHAR, sizeof h200,
-                                        h200) != CUDNN_STATUS_SUCCESS ||
-        cudnnBackendFinalize(gpu) != CUDNN_STATUS_SUCCESS) {
-        print_message("cuDNN %zu does not take that description of a GPU\n", cudnnGetVersion());
-        gpu = NULL;
-    }
-    return 0;
-}
-
-static int teardown(void **unused)
-{
-    (void)unused;
-    remove_directory(directory);
-    return 0;
-}
-
-/* The loader reads LD_LIBRARY_PATH when a process starts. */
-static void start_with_driver(char **argv)
-{
-    const char *build = getenv("DPB_BUILD"), *there = getenv("LD_LIBRARY_PATH");
-    char path[8192];
-    if (getenv("FAKE_CUDA_INIT") || dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
-        return;
-    snprintf(path, sizeof path, "%s/tests/fakes/cuda%s%s", build ? build : "build",
-             there ? ":" : "", there ? there : "");
-    setenv("LD_LIBRARY_PATH", path, 1);
-    setenv("FAKE_CUDA_INIT", "100", 1); /* CUDA_ERROR_NO_DEVICE */
-    execv("/proc/self/exe", argv);
-    perror("execv");
 }
 
 int main(int argc, char **argv)

@@ -135,7 +135,7 @@ struct node_plan {
     struct conv *conv;
     /* Of a convolution, by call, and FUSED_DATA of the batch-norm before it, too. NULL: it cannot
      * be fused, or is not to be; @borrowed. The sums, the second ones at cuda_fused_stride. */
-    struct fused *fused[FUSED_CALLS];
+    struct conv_plans *fused[FUSED_CALLS];
     struct tensor *sums[FUSED_CALLS];
     struct gemm *gemm[3]; /* forward, data, weights */
     struct dpb_group *group;
@@ -181,7 +181,7 @@ struct program {
     struct tensor *tensors;
     struct dpb_place *places; /* of tensors */
     struct dpb_group *groups; /* of all nodes */
-    struct fused *fused;
+    struct conv_plans *plans;
 
     /* Core's memory, mirrored. */
     struct mirror weights, gradients, state, statistics;

@@ -101,24 +101,13 @@ static dpb_status run_fused_conv(const struct program *p, const struct step *ste
                           step->t[TO]->data, step->t[FOURTH]->data);
 }
 
-/* Room for the largest workspace of a call's choices, of which tuning takes one. */
-static dpb_status workspace(struct program *p, const struct conv *conv, enum conv_call call)
-{
-    struct tensor *unused;
-    size_t most = 0;
-    for (uint32_t i = 0; i < conv->call[call].n; i++)
-        most = conv->call[call].choices[i].workspace > most ? conv->call[call].choices[i].workspace
-                                                            : most;
-    return cuda_scratch(p, most, &unused);
-}
-
 dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
 {
     struct node_plan *plan = cuda_plan(p, node);
     struct tensor *y;
     DPB_TRY(cuda_conv_open(p, node, &plan->conv));
     DPB_TRY(cuda_pack_weights_of(p, node));
-    DPB_TRY(workspace(p, plan->conv, CONV_FORWARD));
+    DPB_TRY(cuda_plans_scratch(p, plan->conv->call[CONV_FORWARD]));
     if (cuda_conv_framed(plan->conv)) {
         DPB_TRY(framed(p, plan->conv, &plan->conv->padded));
         DPB_TRY(cuda_step(
@@ -190,7 +179,7 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
     if (!dx)
         return DPB_OK;
-    DPB_TRY(workspace(p, plan->conv, CONV_DATA));
+    DPB_TRY(cuda_plans_scratch(p, plan->conv->call[CONV_DATA]));
     DPB_TRY(cuda_masked_open(p, node));
     if (plan->fused[FUSED_DATA])
         return masked_data(p, node, dx);
@@ -212,7 +201,7 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
 dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);
-    DPB_TRY(workspace(p, plan->conv, CONV_WEIGHTS));
+    DPB_TRY(cuda_plans_scratch(p, plan->conv->call[CONV_WEIGHTS]));
     DPB_TRY(cuda_weight_gradient(p, node, p->type));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_conv_weights,
                       TENSORS(conv_input(p, node), plan->packed_gradient, plan->gradient)));

@@ -1,6 +1,6 @@
 /*
- * products.h - convolutions by cuDNN (conv.c), those with sums by its graph API (conv_graph.c),
- * products of matrices by cuBLASLt (gemm.c), and which of their algorithms is taken (tuning.c).
+ * products.h - convolutions by cuDNN (conv.c), those with sums (conv_fused.c), products of matrices
+ * by cuBLASLt (gemm.c), and which of their plans and algorithms is taken (tuning.c).
  */
 #ifndef DPB_CUDA_PRODUCTS_H
 #define DPB_CUDA_PRODUCTS_H
@@ -12,22 +12,33 @@ enum { TUNING_KEY_BYTES = 256 };
 /* A convolution's three calls. */
 enum conv_call { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_CALLS };
 
-struct conv_choice {
-    int algorithm;
-    cudnnMathType_t math;
+/* Of a call that adds up sums, too (conv_fused.c), plans that are timed; steps that take the sums;
+ * and that a kernel of ours makes the sums. */
+enum { PLAN_CHOICES = 64, FUSED_CHOICES = 3, FUSED_TAKERS = 2, SEPARATE = -1 };
+
+struct conv_plan {
+    cudnnBackendDescriptor_t plan;
+    int rank; /* among all that cuDNN offers and that would do, best first by its own estimate */
     size_t workspace;
+    bool kept; /* in a file (plan_file.h) */
 };
-enum { CONV_CHOICES = 8 };
+/* The plans of a call, for all nodes of equal shapes (conv_plans.c). */
+struct conv_plans {
+    struct conv_plans *next; /* of the program's list */
+    char key[TUNING_KEY_BYTES];
+    struct conv_plan plans[PLAN_CHOICES];
+    uint32_t n;
+    int first;                      /* that may be taken: 0, or SEPARATE */
+    int taken;                      /* of plans; or SEPARATE */
+    bool tuned;                     /* that was measured, or stood in the file */
+    char why[160];                  /* of the first call that failed; "" */
+    bool failed;                    /* there is none, since a call failed that should not */
+    cudnnBackendDescriptor_t *made; /* @owned: what the plans refer to */
+    size_t n_made;
+};
 
 struct conv {
-    cudnnTensorDescriptor_t x, y;
-    cudnnFilterDescriptor_t w;
-    struct {
-        cudnnConvolutionDescriptor_t conv;
-        struct conv_choice choices[CONV_CHOICES];
-        uint32_t n; /* 0: this call is not made */
-        int taken;  /* of choices */
-    } call[CONV_CALLS];
+    struct conv_plans *call[CONV_CALLS];     /* @borrowed; NULL: this call is not made */
     struct frame frame;                      /* where the padding is not the same on both sides */
     struct tensor *padded, *padded_gradient; /* likewise; else NULL */
 };
@@ -49,26 +60,6 @@ static inline bool cuda_conv_framed(const struct conv *conv)
     return conv->frame.outer.h != conv->frame.inner.h || conv->frame.outer.w != conv->frame.inner.w;
 }
 
-/* A convolution's call that also gives each channel's sums, for all nodes of equal shapes
- * (conv_graph.c): forward, of the result and its squares; by the input, of the gradient that the
- * ReLU before lets pass and of that times the normalised input of the batch-norm before that. */
-enum { FUSED_CHOICES = 3, FUSED_TAKERS = 2, SEPARATE = -1 };
-struct fused_plan {
-    cudnnBackendDescriptor_t plan;
-    int rank; /* among all that cuDNN offers, best first by its own estimate */
-    size_t workspace;
-};
-struct fused {
-    struct fused *next; /* of the program's list */
-    char key[TUNING_KEY_BYTES];
-    struct fused_plan plans[FUSED_CHOICES];
-    uint32_t n;
-    int taken;                      /* of plans; or SEPARATE: a kernel of ours makes the sums */
-    bool tuned;                     /* that was measured, or stood in the file */
-    cudnnBackendDescriptor_t *made; /* @owned: what the plans refer to */
-    size_t n_made;
-};
-
 /* A product of matrices by cuBLASLt (gemm.c), column-major: C (m x n) = op(A) (m x k) op(B) (k x
  * n). */
 enum { GEMM_CHOICES = 8 };
@@ -86,14 +77,19 @@ struct gemm {
     char key[TUNING_KEY_BYTES];
 };
 
-/* ---- conv.c, gemm.c, tuning.c ---------------------------------------------------------------- */
+/* ---- conv.c, conv_plans.c, gemm.c, tuning.c -------------------------------------------------- */
 
-/* Descriptions of a node's convolution, and for each call the algorithms that may be taken. */
+/* The plans of a node's convolution, for each call. @owned: free(). */
 dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct conv **conv);
-void cuda_conv_close(struct conv *conv);                  /* accepts NULL */
 cudnnDataType_t cuda_cudnn_type(const struct program *p); /* of activations */
+/* forward: a is x, b the weights; data: a is dy, b the weights; weights: a is x, b is dy. */
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
                          const void *a, const void *b, void *to);
+/* Room for the largest workspace of the plans, of which tuning takes one. */
+dpb_status cuda_plans_scratch(struct program *p, const struct conv_plans *plans);
+/* The plan that is taken, for the next process. */
+void cuda_plans_keep(const struct program *p, struct conv_plans *plans);
+void cuda_plans_close(struct conv_plans *all); /* a list; accepts NULL */
 
 /* Sizes and which of the operands are transposed; c_type: of C. */
 struct gemm_shape {
@@ -127,20 +123,19 @@ static inline bool cuda_tunes(const struct options *options)
 /* Takes the fastest choice of every convolution's calls and of every product: by the cache file
  * where it is there, else by trying. After the arena is there, before its content is. */
 dpb_status cuda_tune(struct program *p);
-/* By what the file knows a node's call, whose name is `call`; and the two numbers that stand there
- * for it. */
+/* By what the file knows a node's call, whose name is `call`; and the rank that stands there for
+ * it. */
 void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const char *call,
                      char key[TUNING_KEY_BYTES]);
-bool cuda_tuning_known(const struct device *device, const char *key, int *first, int *second);
+bool cuda_tuning_known(const struct device *device, const char *key, int *rank);
 
-/* ---- conv_graph.c: convolutions with a batch-norm's sums, by cuDNN's graph API --------------- */
+/* ---- conv_fused.c: convolutions with a batch-norm's sums --------------- */
 
 /* Of a node whose convolution is planned, and its weights' packing: sets node_plan.fused and .sums
  * of the call where it may be fused with the batch-norm behind it; and where its input is a ReLU's
  * whose batch-norm may be, those of the batch-norm as well. */
 dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node);
 dpb_status cuda_masked_open(struct program *p, const struct dpb_node *node);
-void cuda_fused_close(struct fused *all); /* a list; accepts NULL */
 /* Elements from the first sums, of a node's channels, to the second. */
 static inline size_t cuda_fused_stride(const struct dpb_node *node)
 {
@@ -151,7 +146,7 @@ const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dp
 /* Whether the gradient that comes to this batch-norm is its ReLU's masked one, with its sums. */
 static inline bool cuda_is_masked(const struct program *p, const struct dpb_node *norm)
 {
-    const struct fused *fused = cuda_plan(p, norm)->fused[FUSED_DATA];
+    const struct conv_plans *fused = cuda_plan(p, norm)->fused[FUSED_DATA];
     return fused && fused->taken != SEPARATE;
 }
 /* The steps that take the sums that step `at` may make, in their order; NULL: none further. */

@@ -287,11 +287,11 @@ static dpb_status bind_program(struct program *p)
 static void release_nodes(struct program *p)
 {
     for (uint32_t i = 0; p->nodes && i < p->graph->n_nodes; i++) {
-        cuda_conv_close(p->nodes[i].conv);
+        free(p->nodes[i].conv);
         for (int k = 0; k < 3; k++)
             cuda_gemm_close(p->nodes[i].gemm[k]);
     }
-    cuda_fused_close(p->fused);
+    cuda_plans_close(p->plans);
     free(p->nodes);
     free(p->groups);
 }

@@ -35,8 +35,12 @@ dpb_status cuda_times_open(struct times **times);
 void cuda_times_close(struct times *times);      /* accepts NULL */
 bool cuda_times_run(const struct times *times);  /* a step is under way */
 bool cuda_times_idle(const struct times *times); /* ... and its last mark is MARK_IDLE */
-/* Milliseconds of the fastest of `tries` runs of `work` on the main stream, behind one that is not
- * timed. It waits for them. `node` (may be NULL) and `what` are for messages. */
+/* Milliseconds of `work` on the main stream, between these events of the caller's. It waits for it.
+ * `node` (may be NULL) and `what` are for messages. */
+dpb_status cuda_time_once(const struct program *p, const struct dpb_node *node, const char *what,
+                          dpb_status (*work)(const void *context), const void *context,
+                          const cudaEvent_t ends[2], float *ms);
+/* The fastest of `tries` runs, behind one that is not timed. */
 dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, const char *what,
                           dpb_status (*work)(const void *context), const void *context, int tries,
                           float *best_ms);

@@ -169,10 +169,9 @@ bool cuda_times(void *program, struct dpb_device_times *told)
 
 /* ---- one piece of work by itself ------------------------------------------------------------- */
 
-/* Between two events. */
-static dpb_status time_once(const struct program *p, const struct dpb_node *node, const char *what,
-                            dpb_status (*work)(const void *context), const void *context,
-                            const cudaEvent_t ends[2], float *ms)
+dpb_status cuda_time_once(const struct program *p, const struct dpb_node *node, const char *what,
+                          dpb_status (*work)(const void *context), const void *context,
+                          const cudaEvent_t ends[2], float *ms)
 {
     cudaStream_t stream = p->device->stream;
     DPB_TRY(cuda_check(p, node, "cudaEventRecord", cudaEventRecord(ends[0], stream)));
@@ -193,7 +192,7 @@ dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, 
         status = cuda_check(p, node, "cudaEventCreate", cudaEventCreate(&ends[i]));
     for (int i = 0; i < tries && status == DPB_OK; i++) {
         float ms = 0.0f;
-        status = time_once(p, node, what, work, context, ends, &ms);
+        status = cuda_time_once(p, node, what, work, context, ends, &ms);
         *best_ms = status == DPB_OK && ms < *best_ms ? ms : *best_ms;
     }
     for (int i = 0; i < 2; i++) {

@@ -1,49 +1,65 @@
 /*
- * tuning.c - which algorithm is the fastest for a convolution, of cuDNN's, and for a product of
- * matrices, of cuBLASLt's: tried once, and kept in a file.
+ * tuning.c - which plan of cuDNN's is the fastest for a convolution, and which algorithm of
+ * cuBLASLt's for a product of matrices: timed once, and kept in a file.
+ *
+ * A GPU's clocks take a moment to rise. So the first trials of a program come after WARM_MS of
+ * work. Then the candidates run by turns, TRIES times each, and the least median wins.
  *
  * Processes that share a GPU take turns at trials, and read what the others have found
  * (tuning_file.h).
  */
 #include <assert.h>
+#include <stdlib.h>
 
 #include "streams.h"
 #include "tuning_file.h"
 
-enum { TRIES = 3 };
+enum { TRIES = 11, WARM_MS = 200, MOST = 1 + PLAN_CHOICES };
+static_assert((int)GEMM_CHOICES <= PLAN_CHOICES, "room");
 
 struct tuning {
     struct program *p;
     struct tuning_file file;
+    cudaEvent_t ends[2]; /* of what is timed; NULL: nothing has been yet */
 };
 
 /* ---- trying -------------------------------------------------------------------------------- */
 
-/* A step as it stands, and what comes behind it; NULL: nothing. */
+/* What may be taken for a step: numbers [first, end), and how the file writes them. */
+struct candidates {
+    const struct step *step;
+    struct step *const *next; /* timed with it: FUSED_TAKERS, of which some may be NULL; or NULL */
+    int *taken;
+    int first, end;
+    int rank[MOST];
+};
+
 struct trial {
     const struct program *p;
-    const struct step *step;
-    struct step *const *next; /* FUSED_TAKERS, of which some may be NULL */
+    const struct candidates *from;
 };
 
 static dpb_status run_trial(const void *trial_)
 {
     const struct trial *trial = trial_;
-    DPB_TRY(trial->step->run(trial->p, trial->step));
-    for (int i = 0; trial->next && i < FUSED_TAKERS && trial->next[i]; i++)
-        DPB_TRY(trial->next[i]->run(trial->p, trial->next[i]));
+    const struct candidates *from = trial->from;
+    DPB_TRY(from->step->run(trial->p, from->step));
+    for (int i = 0; from->next && i < FUSED_TAKERS && from->next[i]; i++)
+        DPB_TRY(from->next[i]->run(trial->p, from->next[i]));
     return DPB_OK;
 }
 
-/* *ran: false where the candidate failed and the GPU goes on. Of an error that stays with the GPU's
- * context every later call fails, too. */
-static dpb_status time_steps(const struct tuning *tuning, const struct step *step,
-                             struct step *const *next, bool *ran, float *best_ms)
+/* Times number i of the candidates. *ran: false where it failed and the GPU goes on. Of an error
+ * that stays with the GPU's context every later call fails, too. */
+static dpb_status time_candidate(const struct tuning *tuning, const struct candidates *from, int i,
+                                 bool *ran, float *ms)
 {
-    const struct trial trial = {tuning->p, step, next};
     struct program *p = tuning->p;
+    const struct step *step = from->step;
+    const struct trial trial = {p, from};
+    *from->taken = i;
     p->on_trial = true;
-    *ran = cuda_time_best(p, step->node, step->what, run_trial, &trial, TRIES, best_ms) == DPB_OK;
+    *ran = cuda_time_once(p, step->node, step->what, run_trial, &trial, tuning->ends, ms) == DPB_OK;
     p->on_trial = false;
     if (*ran)
         return DPB_OK;
@@ -51,27 +67,70 @@ static dpb_status time_steps(const struct tuning *tuning, const struct step *ste
     return cuda_check(p, step->node, step->what, cudaStreamSynchronize(p->device->stream));
 }
 
-/* What may be taken for a step: numbers [first, end), and how the file writes them. */
-struct candidates {
-    const struct step *step;
-    struct step *const *next; /* timed with it, as in struct trial; NULL: nothing is */
-    int *taken;
-    int first, end;
-    struct written {
-        int algorithm, math;
-    } written[1 + CONV_CHOICES];
-};
-static_assert((int)GEMM_CHOICES <= CONV_CHOICES && (int)FUSED_CHOICES <= CONV_CHOICES, "room");
+/* Each once, so that libraries load their kernels: ran[] of each. The first time the clocks rise,
+ * too. */
+static dpb_status warm_up(struct tuning *tuning, const struct candidates *from, bool ran[MOST])
+{
+    float ms, sum_ms = 0.0f;
+    bool any = true;
+    const bool clocks = !tuning->ends[0];
+    for (int i = 0; i < 2 && clocks; i++)
+        DPB_TRY(cuda_check(tuning->p, NULL, "cudaEventCreate", cudaEventCreate(&tuning->ends[i])));
+    for (int i = from->first; i < from->end; i++)
+        DPB_TRY(time_candidate(tuning, from, i, &ran[i - from->first], &ms));
+    while (clocks && any && sum_ms < WARM_MS) {
+        any = false;
+        for (int i = from->first; i < from->end; i++) {
+            bool *runs = &ran[i - from->first];
+            if (!*runs)
+                continue;
+            DPB_TRY(time_candidate(tuning, from, i, runs, &ms));
+            sum_ms += *runs ? ms : 0.0f;
+            any = any || *runs;
+        }
+    }
+    return DPB_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* *best: from->end where none runs. */
+static dpb_status find_fastest(struct tuning *tuning, const struct candidates *from, int *best)
+{
+    bool ran[MOST] = {false};
+    float ms[MOST][TRIES], best_ms = 1e30f;
+    const int n = from->end - from->first;
+    *best = from->end;
+    DPB_TRY(warm_up(tuning, from, ran));
+    for (int try = 0; try < TRIES; try++) {
+        for (int i = 0; i < n; i++)
+            if (ran[i])
+                DPB_TRY(time_candidate(tuning, from, from->first + i, &ran[i], &ms[i][try]));
+    }
+    for (int i = 0; i < n; i++) {
+        if (!ran[i])
+            continue;
+        qsort(ms[i], TRIES, sizeof ms[i][0], by_size);
+        if (ms[i][TRIES / 2] < best_ms) {
+            best_ms = ms[i][TRIES / 2];
+            *best = from->first + i;
+        }
+    }
+    return DPB_OK;
+}
 
 /* Of an earlier step of the same shape here, or else of the file. */
 static bool take_known(const struct tuning *tuning, const char *key, const struct candidates *from)
 {
-    int algorithm, math;
-    if (!cuda_tuning_look_up(&tuning->file, key, &algorithm, &math))
+    int rank;
+    if (!cuda_tuning_look_up(&tuning->file, key, &rank))
         return false;
     for (int i = from->first; i < from->end; i++) {
-        const struct written *written = &from->written[i - from->first];
-        if (written->algorithm == algorithm && written->math == math) {
+        if (from->rank[i - from->first] == rank) {
             *from->taken = i;
             return true;
         }
@@ -82,76 +141,64 @@ static bool take_known(const struct tuning *tuning, const char *key, const struc
 static dpb_status take_fastest(struct tuning *tuning, const char *key,
                                const struct candidates *from)
 {
-    float best_ms = 1e30f;
-    int best = from->end;
+    int best;
     if (take_known(tuning, key, from) ||
         (cuda_tuning_first_trial(&tuning->file) && take_known(tuning, key, from)))
         return DPB_OK;
-    for (int i = from->first; i < from->end; i++) {
-        float ms;
-        bool ran;
-        *from->taken = i;
-        DPB_TRY(time_steps(tuning, from->step, from->next, &ran, &ms));
-        if (ran && ms < best_ms) {
-            best_ms = ms;
-            best = i;
-        }
-    }
+    DPB_TRY(find_fastest(tuning, from, &best));
     if (best == from->end)
         return cuda_host->fail(DPB_FAILED,
                                "device cuda: none of %d algorithms for the %s of '%s' runs; the "
                                "warnings say why; device.tuning = no takes the library's choice",
                                from->end - from->first, from->step->what, from->step->node->name);
     *from->taken = best;
-    const struct written *written = &from->written[best - from->first];
-    return cuda_tuning_add(&tuning->file, key, written->algorithm, written->math);
+    return cuda_tuning_add(&tuning->file, key, from->rank[best - from->first]);
+}
+
+/* ---- what is tuned ------------------------------------------------------------------------- */
+
+/* Of a convolution's call with sums, each plan, and the call by its fastest plan, with the steps
+ * that take what it leaves. */
+static dpb_status tune_plans(struct tuning *tuning, const struct step *step,
+                             struct conv_plans *plans, struct step *const *next)
+{
+    struct candidates from = {.step = step,
+                              .next = next,
+                              .taken = &plans->taken,
+                              .first = plans->first,
+                              .end = (int)plans->n};
+    if (plans->tuned)
+        return DPB_OK;
+    for (int i = from.first; i < from.end; i++)
+        from.rank[i - from.first] = i == SEPARATE ? SEPARATE : plans->plans[i].rank;
+    DPB_TRY(take_fastest(tuning, plans->key, &from));
+    plans->tuned = true;
+    cuda_plans_keep(tuning->p, plans);
+    return DPB_OK;
 }
 
 static dpb_status tune_conv(struct tuning *tuning, const struct step *step, enum conv_call call)
 {
-    static const char *const calls[CONV_CALLS] = {"forward", "data", "weights"};
-    struct conv *conv = cuda_plan(tuning->p, step->node)->conv;
-    struct candidates from = {
-        .step = step, .taken = &conv->call[call].taken, .end = (int)conv->call[call].n};
-    char key[TUNING_KEY_BYTES];
-    cuda_tuning_key(tuning->p, step->node, calls[call], key);
-    for (int i = 0; i < from.end; i++) {
-        const struct conv_choice *choice = &conv->call[call].choices[i];
-        from.written[i] = (struct written){choice->algorithm, (int)choice->math};
-    }
-    return from.end < 2 ? DPB_OK : take_fastest(tuning, key, &from);
+    return tune_plans(tuning, step, cuda_plan(tuning->p, step->node)->conv->call[call], NULL);
+}
+
+static dpb_status tune_fused(struct tuning *tuning, const struct step *step, enum fused_call call,
+                             size_t at)
+{
+    struct conv_plans *plans = cuda_plan(tuning->p, step->node)->fused[call];
+    struct step *takers[FUSED_TAKERS];
+    if (call == FUSED_DATA && plans->taken == SEPARATE) /* forward has a step of its own for it */
+        DPB_TRY(tune_conv(tuning, step, CONV_DATA));
+    cuda_fused_takers(tuning->p, call, at, takers);
+    return tune_plans(tuning, step, plans, takers);
 }
 
 static dpb_status tune_gemm(struct tuning *tuning, const struct step *step, struct gemm *gemm)
 {
     struct candidates from = {.step = step, .taken = &gemm->taken, .end = (int)gemm->n};
     for (int i = 0; i < from.end; i++)
-        from.written[i] = (struct written){gemm->choices[i].rank, 0};
+        from.rank[i] = gemm->choices[i].rank;
     return from.end < 2 ? DPB_OK : take_fastest(tuning, gemm->key, &from);
-}
-
-/* The plans of a convolution's call with sums and, unless device.fusion = on, the call by its
- * fastest algorithm: each with the steps that take what it leaves. */
-static dpb_status tune_fused(struct tuning *tuning, const struct step *step, enum fused_call call,
-                             size_t at)
-{
-    const struct program *p = tuning->p;
-    struct fused *fused = cuda_plan(p, step->node)->fused[call];
-    const int first = p->device->options.fusion == FUSION_ON ? 0 : SEPARATE;
-    struct step *takers[FUSED_TAKERS];
-    struct candidates from = {
-        .step = step, .next = takers, .taken = &fused->taken, .first = first, .end = (int)fused->n};
-    if (call == FUSED_DATA && fused->taken == SEPARATE) /* forward has a step of its own for it */
-        DPB_TRY(tune_conv(tuning, step, CONV_DATA));
-    if (fused->tuned)
-        return DPB_OK;
-    cuda_fused_takers(p, call, at, takers);
-    for (int which = first; which < from.end; which++)
-        from.written[which - first] =
-            (struct written){which == SEPARATE ? SEPARATE : fused->plans[which].rank, 0};
-    DPB_TRY(take_fastest(tuning, fused->key, &from));
-    fused->tuned = true;
-    return DPB_OK;
 }
 
 static dpb_status tune_list(struct tuning *tuning, const struct step_list *list)
@@ -180,5 +227,9 @@ dpb_status cuda_tune(struct program *p)
     dpb_status status = tune_list(&tuning, &p->forward);
     DPB_THEN(status, tune_list(&tuning, &p->backward));
     cuda_tuning_close(&tuning.file, status == DPB_OK);
+    for (int i = 0; i < 2; i++) {
+        if (tuning.ends[i])
+            cudaEventDestroy(tuning.ends[i]);
+    }
     return status;
 }

@@ -97,18 +97,14 @@ bool cuda_tuning_first_trial(struct tuning_file *file)
     return true;
 }
 
-/* The last line of that key: its algorithm and arithmetic. */
-static bool look_up(const char *text, const char *key, int *algorithm, int *math)
+/* The last line of that key. */
+static bool look_up(const char *text, const char *key, int *rank)
 {
     bool found = false;
     size_t n = strlen(key);
     for (const char *line = text; line && *line;) {
-        int a, m;
-        if (strncmp(line, key, n) == 0 && sscanf(line + n, "\t%d\t%d", &a, &m) == 2) {
-            *algorithm = a;
-            *math = m;
+        if (strncmp(line, key, n) == 0 && line[n] == '\t' && sscanf(line + n, "%d", rank) == 1)
             found = true;
-        }
         line = strchr(line, '\n');
         line = line ? line + 1 : NULL;
     }
@@ -133,26 +129,26 @@ void cuda_tuning_close(struct tuning_file *file, bool keep)
     free(file->found);
 }
 
-bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *first, int *second)
+bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *rank)
 {
-    return look_up(file->found, key, first, second) || look_up(file->known, key, first, second);
+    return look_up(file->found, key, rank) || look_up(file->known, key, rank);
 }
 
-bool cuda_tuning_known(const struct device *device, const char *key, int *first, int *second)
+bool cuda_tuning_known(const struct device *device, const char *key, int *rank)
 {
     struct tuning_file file;
     if (!cuda_tunes(&device->options))
         return false;
     cuda_tuning_open(device, &file);
-    bool found = cuda_tuning_look_up(&file, key, first, second);
+    bool found = cuda_tuning_look_up(&file, key, rank);
     cuda_tuning_close(&file, false);
     return found;
 }
 
-dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int algorithm, int math)
+dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank)
 {
     char line[LINE_BYTES];
-    int n = snprintf(line, sizeof line, "%s\t%d\t%d\n", key, algorithm, math);
+    int n = snprintf(line, sizeof line, "%s\t%d\n", key, rank);
     if (file->found_bytes + (size_t)n >= file->found_capacity) {
         size_t capacity = 2 * file->found_capacity + LINE_BYTES;
         char *more = realloc(file->found, capacity);

@@ -3,12 +3,12 @@
  *
  * A line of the file is
  *
- *     GPU <tab> library's version <tab> call, type, shapes <tab> algorithm <tab> kind of arithmetic
+ *     GPU <tab> library's version <tab> call, type, shapes <tab> rank
  *
- * and of a product the rank among what cuBLASLt offers, and 0; of a convolution with sums
- * (conv_graph.c) the rank of its plan, or -1: alone is faster, and 0. Lines are appended by one
- * write each time a program was tuned, so several processes may share the file; of equal keys the
- * last counts. What the file names and the library does not offer is tried anew.
+ * The rank is that of a plan or algorithm among what the library offers, best first by its own
+ * estimate; of a convolution with sums (conv_fused.c) -1: alone is faster. Lines are appended by
+ * one write each time a program was tuned, so several processes may share the file; of equal keys
+ * the last counts. What the file names and the library does not offer is tried anew.
  *
  * Processes that share a GPU take turns: before its first trial one locks a byte of the file, whose
  * number is made of the GPU's address, and reads again what the others have found meanwhile.
@@ -38,9 +38,9 @@ void cuda_tuning_open(const struct device *device, struct tuning_file *file);
 /* Before the first trial: blocks until it is this process's turn. True: others may have written
  * since the file was read. */
 bool cuda_tuning_first_trial(struct tuning_file *file);
-/* The two numbers of the key: those that were added, or else of its last line. */
-bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *first, int *second);
-dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int first, int second);
+/* The rank of the key: the one that was added, or else of its last line. */
+bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *rank);
+dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank);
 /* keep: appends what was added, or warns that it cannot. */
 void cuda_tuning_close(struct tuning_file *file, bool keep);
 

@@ -1,0 +1,309 @@
+/*
+ * conv_fused.c - convolutions that add up what a batch-norm needs, by cuDNN's graph API: the sums
+ * come out of the kernel that makes what they are of, which then need not be read once more for
+ * them.
+ *
+ * Forward, for the batch-norm behind: each channel's sum and sum of squares of the result. The
+ * graph is ConvolutionFwd -> y -> an addition of all pixels, and one of their squares. y is the
+ * tensor that is stored, so the sums are of y as it is stored, as our own kernel's are.
+ *
+ * cuDNN adds in fp32 and from zero, where our kernel goes on in fp64 and takes deviations from the
+ * first row: the variance, E[y^2] - E[y]^2, loses as many bits as E[y]^2 is larger than it.
+ *
+ * By the input, where that is a ReLU's result y of a batch-norm of x, and nobody else reads it: dz,
+ * the gradient where y > 0, and each channel's sums of dz and of dz times the normalised x, with
+ * which the batch-norm's backward begins. The graph is ConvolutionBwdData -> ReLU's backward by y
+ * -> dz -> two additions of all pixels. The mask is by y as it is stored, as our own kernel's is;
+ * cuDNN's own pattern for this (DgradDreluBNBwdWeight) makes y anew from x, and has engines for
+ * fp16 only.
+ *
+ * All additions ask to be deterministic (CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC). Others, GenStats
+ * among them, cuDNN 9.19 mostly makes without a workspace, so by atomic additions in any order, of
+ * which no numerical note warns.
+ *
+ * Convolutions of several groups stay without: no GPU has shown that such graphs are right.
+ */
+#include <stdlib.h>
+
+#include "conv_plans.h"
+#include "plan.h"
+
+/* Bytes of a result that takes longer to read than a kernel takes to start: of a smaller one `auto`
+ * makes no plans, which may take seconds. */
+enum { WORTH_PLANNING = 1 << 18 };
+
+/* ---- graphs ------------------------------------------------------------------------------ */
+
+/* a and b, to `to`. */
+static cudnnBackendDescriptor_t pointwise(struct making *m, cudnnPointwiseMode_t mode,
+                                          cudnnBackendDescriptor_t a, cudnnBackendDescriptor_t b,
+                                          cudnnBackendDescriptor_t to)
+{
+    const bool masks = mode == CUDNN_POINTWISE_RELU_BWD; /* b by a */
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    cudnnBackendDescriptor_t how = cuda_desc_make(m, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    cuda_desc_set(m, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    cuda_desc_set(m, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    cuda_desc_finalise(m, how, "the graph API's pointwise mode");
+    cudnnBackendDescriptor_t op = cuda_desc_make(m, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    cuda_desc_set_one(m, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+    cuda_desc_set_one(m, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a);
+    cuda_desc_set_one(
+        m, op, masks ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC : CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+        b);
+    cuda_desc_set_one(
+        m, op, masks ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC : CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
+        to);
+    cuda_desc_finalise(m, op, "the graph API's pointwise operation");
+    return op;
+}
+
+/* Of all pixels of a channel. */
+static cudnnBackendDescriptor_t addition(struct making *m, cudnnBackendDescriptor_t of,
+                                         cudnnBackendDescriptor_t to)
+{
+    const cudnnReduceTensorOp_t mode = CUDNN_REDUCE_TENSOR_ADD;
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const bool deterministic = true;
+    cudnnBackendDescriptor_t how = cuda_desc_make(m, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    cuda_desc_set(m, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
+                  &mode);
+    cuda_desc_set(m, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    cuda_desc_set(m, how, CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC, CUDNN_TYPE_BOOLEAN, 1,
+                  &deterministic);
+    cuda_desc_finalise(m, how, "the graph API's deterministic addition");
+    cudnnBackendDescriptor_t op = cuda_desc_make(m, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    cuda_desc_set_one(m, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
+    cuda_desc_set_one(m, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, of);
+    cuda_desc_set_one(m, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to);
+    cuda_desc_finalise(m, op, "the graph API's reduction");
+    return op;
+}
+
+static cudnnBackendDescriptor_t forward_graph(struct making *m)
+{
+    const struct grid grid = cuda_grid(m->p, m->node->shape);
+    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = grid.c};
+    const cudnnDataType_t wide = CUDNN_DATA_FLOAT;
+    cudnnBackendDescriptor_t y =
+        cuda_graph_tensor(m, UID_Y, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t product =
+        cuda_graph_tensor(m, UID_PRODUCT, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t sum = cuda_graph_tensor(m, UID_SUM, wide, channels, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t products =
+        cuda_graph_tensor(m, UID_PRODUCTS, wide, channels, PLAN_ALIGN, true);
+    const cudnnBackendDescriptor_t ops[] = {
+        cuda_graph_conv(m, CONV_FORWARD, y), addition(m, y, sum),
+        pointwise(m, CUDNN_POINTWISE_MUL, y, y, product), addition(m, product, products)};
+    return cuda_graph_of(m, sizeof ops / sizeof ops[0], ops);
+}
+
+static cudnnBackendDescriptor_t data_graph(struct making *m)
+{
+    const struct grid grid = cuda_grid(m->p, cuda_input(m->p, m->node, 0)->shape);
+    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = grid.c};
+    const cudnnDataType_t type = cuda_cudnn_type(m->p), wide = CUDNN_DATA_FLOAT;
+    /* The inverse lies behind the mean. */
+    const int64_t align = grid.c % 4 == 0 ? PLAN_ALIGN : (int64_t)sizeof(float);
+    cudnnBackendDescriptor_t dx = cuda_graph_tensor(m, UID_DX, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t y = cuda_graph_tensor(m, UID_Y, type, grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t x = cuda_graph_tensor(m, UID_X, type, grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t dz = cuda_graph_tensor(m, UID_DZ, type, grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t mean = cuda_graph_tensor(m, UID_MEAN, wide, channels, align, true);
+    cudnnBackendDescriptor_t inverse =
+        cuda_graph_tensor(m, UID_INVERSE, wide, channels, align, true);
+    cudnnBackendDescriptor_t centered =
+        cuda_graph_tensor(m, UID_CENTERED, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t normal =
+        cuda_graph_tensor(m, UID_NORMAL, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t product =
+        cuda_graph_tensor(m, UID_PRODUCT, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t sum = cuda_graph_tensor(m, UID_SUM, wide, channels, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t products =
+        cuda_graph_tensor(m, UID_PRODUCTS, wide, channels, PLAN_ALIGN, true);
+    const cudnnBackendDescriptor_t ops[] = {
+        cuda_graph_conv(m, CONV_DATA, dx),
+        pointwise(m, CUDNN_POINTWISE_RELU_BWD, y, dx, dz),
+        addition(m, dz, sum),
+        pointwise(m, CUDNN_POINTWISE_SUB, x, mean, centered),
+        pointwise(m, CUDNN_POINTWISE_MUL, centered, inverse, normal),
+        pointwise(m, CUDNN_POINTWISE_MUL, dz, normal, product),
+        addition(m, product, products)};
+    return cuda_graph_of(m, sizeof ops / sizeof ops[0], ops);
+}
+
+/* By call, and whether device.fusion = on: then there is no choice but among plans. */
+static const struct conv_kind kinds[FUSED_CALLS][2] = {
+    [FUSED_FORWARD] = {{"forward with statistics", forward_graph, true, FUSED_CHOICES, SEPARATE},
+                       {"forward with statistics, on", forward_graph, true, FUSED_CHOICES, 0}},
+    [FUSED_DATA] = {{"data with sums", data_graph, true, FUSED_CHOICES, SEPARATE},
+                    {"data with sums, on", data_graph, true, FUSED_CHOICES, 0}}};
+
+/* ---- open ---------------------------------------------------------------------------------- */
+
+/* A batch-norm that is all that reads the node's result. */
+static bool feeds_norm(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_group *group = cuda_plan(p, node)->group;
+    if (node->bias != DPB_NONE || group->into || group->n_consumers != 1)
+        return false;
+    for (uint32_t i = cuda_index(p, node) + 1; i < p->graph->n_nodes; i++) {
+        const struct dpb_node *other = &p->graph->nodes[i];
+        for (uint32_t k = 0; k < other->n_inputs; k++) {
+            if (other->inputs[k] == cuda_index(p, node))
+                return other->op == DPB_OP_BATCH_NORM;
+        }
+    }
+    return false;
+}
+
+const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *relu = cuda_input(p, node, 0);
+    const struct dpb_group *group = cuda_plan(p, relu)->group;
+    const bool alone = group->from && !group->residual && group->n_consumers == 1;
+    return alone && group->from->op == DPB_OP_BATCH_NORM ? group->from : NULL;
+}
+
+/* shape: of what need not be read again. */
+static bool wanted(const struct program *p, struct dpb_shape shape)
+{
+    const struct options *options = &p->device->options;
+    if (!p->args.training || options->layout != LAYOUT_NHWC || options->fusion == FUSION_OFF)
+        return false;
+    return options->fusion == FUSION_ON ||
+           (strcmp(options->tuning, "no") != 0 &&
+            cuda_elements(p, shape) * cuda_type_size(p->type) >= WORTH_PLANNING);
+}
+
+/* device.fusion = on fails rather than leave one out. */
+static dpb_status leave_groups(const struct program *p, const struct dpb_node *node)
+{
+    if (p->device->options.fusion != FUSION_ON)
+        return DPB_OK;
+    return cuda_host->fail(
+        DPB_UNSUPPORTED,
+        "device cuda: device.fusion = on, but the convolution '%s' has %u groups, and only those "
+        "of "
+        "one group add up a batch-norm's sums; auto leaves such ones as they are",
+        node->name, node->groups);
+}
+
+static dpb_status say_none(const struct program *p, const struct dpb_node *node,
+                           enum fused_call call, struct conv_plans *plans)
+{
+    const char *why = plans->why[0] ? plans->why : "it offered none";
+    const char *with = call == FUSED_FORWARD
+                           ? "with the statistics of its result"
+                           : "by its input, with the sums of the batch-norm before it,";
+    if (p->device->options.fusion == FUSION_ON)
+        return cuda_host->fail(
+            DPB_UNSUPPORTED,
+            "device cuda: device.fusion = on, but cuDNN has no plan for '%s' (%u to %u channels, "
+            "%ux%u, %s) %s on GPU %d (%s) that gives equal bits for equal inputs with at most "
+            "device.workspace = %llu bytes: %s; auto leaves such ones as they are",
+            node->name, cuda_input(p, node, 0)->shape.c, node->shape.c, node->window.kernel_h,
+            node->window.kernel_w, dpb_precision_name(p->args.precision), with, p->device->id,
+            p->device->name, (unsigned long long)p->device->options.workspace, why);
+    if (plans->failed)
+        cuda_host->warn("fusion_failed",
+                        "device cuda: cuDNN's graph API failed for the convolution '%s' %s, which "
+                        "stays without fusion: %s",
+                        node->name, with, why);
+    plans->failed = false; /* it is said */
+    return DPB_OK;
+}
+
+/* Of a node's call, with sums for `norm`'s channels. */
+static dpb_status open_call(struct program *p, const struct dpb_node *node, enum fused_call call,
+                            const struct dpb_node *norm)
+{
+    const bool on = p->device->options.fusion == FUSION_ON;
+    struct node_plan *plan = cuda_plan(p, node);
+    struct conv_plans *plans;
+    if (node->groups > 1)
+        return leave_groups(p, node);
+    DPB_TRY(cuda_plans_find(p, node, &kinds[call][on], &plans));
+    if (plans->n == 0)
+        return plans->tuned ? DPB_OK : say_none(p, node, call, plans);
+    plan->fused[call] = plans;
+    DPB_TRY(cuda_plans_scratch(p, plans));
+    return cuda_tensor(p, 2 * cuda_fused_stride(norm) * sizeof(float), &plan->sums[call]);
+}
+
+dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node)
+{
+    if (!wanted(p, node->shape) || !feeds_norm(p, node))
+        return DPB_OK;
+    return open_call(p, node, FUSED_FORWARD, node);
+}
+
+/* With a stride cuDNN 9.19's heuristics offer kernels that it then cannot compile; each takes
+ * seconds. */
+static bool can_be_masked(const struct dpb_node *node)
+{
+    return node->window.stride_h == 1 && node->window.stride_w == 1;
+}
+
+dpb_status cuda_masked_open(struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *norm = cuda_masked_norm(p, node);
+    struct node_plan *plan = cuda_plan(p, node);
+    if (!norm || !wanted(p, norm->shape) || cuda_conv_framed(plan->conv))
+        return DPB_OK;
+    if (!can_be_masked(node) && p->device->options.fusion != FUSION_ON)
+        return DPB_OK;
+    DPB_TRY(open_call(p, node, FUSED_DATA, norm));
+    cuda_plan(p, norm)->fused[FUSED_DATA] = plan->fused[FUSED_DATA];
+    cuda_plan(p, norm)->sums[FUSED_DATA] = plan->sums[FUSED_DATA];
+    return DPB_OK;
+}
+
+/* ---- the steps --------------------------------------------------------------------------- */
+
+void cuda_fused_takers(const struct program *p, enum fused_call call, size_t at,
+                       struct step *takers[FUSED_TAKERS])
+{
+    const struct step_list *list = call == FUSED_DATA ? &p->backward : &p->forward;
+    const struct step *step = &list->steps[at];
+    const struct dpb_node *norm = call == FUSED_DATA ? cuda_masked_norm(p, step->node) : NULL;
+    int n = 0;
+    takers[0] = takers[1] = NULL;
+    for (size_t i = at + 1; i < list->n && n < (call == FUSED_DATA ? 2 : 1); i++) {
+        struct step *other = &list->steps[i];
+        if (norm ? other->node == norm : other->t[FIFTH] == step->t[FOURTH])
+            takers[n++] = other;
+    }
+}
+
+const struct tensor *cuda_shown_gradient(const struct program *p, const struct dpb_node *node)
+{
+    const struct node_plan *plan = cuda_plan(p, node);
+    const struct dpb_node *norm = plan->group->from ? plan->group->from : node;
+    if (norm->op != DPB_OP_BATCH_NORM || !cuda_is_masked(p, norm))
+        return plan->gradient;
+    return node == norm ? cuda_plan(p, plan->group->into)->gradient : NULL;
+}
+
+/* ---- run ----------------------------------------------------------------------------------- */
+
+dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
+                          const void *w, void *y, void *sums)
+{
+    static const int64_t uids[] = {UID_X, UID_W, UID_Y, UID_SUM, UID_PRODUCTS};
+    const void *pointers[] = {x, w, y, sums, (float *)sums + cuda_fused_stride(node)};
+    return cuda_plans_run(p, node, cuda_plan(p, node)->fused[FUSED_FORWARD],
+                          sizeof uids / sizeof uids[0], uids, pointers);
+}
+
+dpb_status cuda_masked_run(const struct program *p, const struct dpb_node *node,
+                           const struct masked_tensors *t)
+{
+    static const int64_t uids[] = {UID_DY,   UID_W,       UID_Y,   UID_X,       UID_DZ,
+                                   UID_MEAN, UID_INVERSE, UID_SUM, UID_PRODUCTS};
+    const size_t stride = cuda_fused_stride(cuda_masked_norm(p, node));
+    const void *pointers[] = {
+        t->dy, t->w, t->y, t->x, t->dz, t->mean, t->inverse, t->sums, t->sums + stride};
+    return cuda_plans_run(p, node, cuda_plan(p, node)->fused[FUSED_DATA],
+                          sizeof uids / sizeof uids[0], uids, pointers);
+}

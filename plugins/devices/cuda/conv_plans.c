@@ -1,0 +1,287 @@
+/*
+ * conv_plans.c - the plans that cuDNN's engines offer for a convolution's call: of the call alone,
+ * and of the call with a batch-norm's sums (conv_fused.c).
+ *
+ * Only those are taken that give equal bits for equal inputs, add in fp32, and multiply as
+ * run.precision says; of a call alone only those whose kernels cuDNN brings compiled. A plan is
+ * finalised, which may compile its kernel, when the program is planned: how much it needs to work
+ * with is known then. A plan that was compiled is kept (plan_file.h), and so is the fastest: the
+ * next process makes it of what was kept, and asks no heuristic.
+ */
+#include <stdlib.h>
+
+#include "conv_plans.h"
+#include "plan.h"
+#include "plan_file.h"
+
+enum { RESULTS = 64 };
+
+/* ---- engines ------------------------------------------------------------------------------- */
+
+/* An engine says of itself up to `most` values of an attribute; -1: it does not. */
+static int64_t ask(struct making *m, cudnnBackendDescriptor_t engine,
+                   cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
+                   void *values)
+{
+    int64_t n = 0;
+    cuda_making_note(m, cudnnBackendGetAttribute(engine, name, type, most, &n, values),
+                     "an engine of the graph API");
+    return m->status == CUDNN_STATUS_SUCCESS ? (n < most ? n : most) : -1;
+}
+
+/* Of fp32 the tensor cores read 10 bits of a mantissa. */
+static bool is_exact(const struct making *m, cudnnBackendNumericalNote_t note)
+{
+    return note != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC &&
+           note != CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION &&
+           note != CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS &&
+           (note != CUDNN_NUMERICAL_NOTE_TENSOR_CORE || m->p->args.precision != DPB_PRECISION_FP32);
+}
+
+/* Whether the configuration's engine computes as the program is to. */
+static bool takes(struct making *m, cudnnBackendDescriptor_t config)
+{
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendBehaviorNote_t behaviours[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    cudnnBackendDescriptor_t engine = cuda_desc_make(m, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (!engine ||
+        ask(m, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine) < 0)
+        return false;
+    const int64_t n = ask(m, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
+    for (int64_t i = 0; i < n; i++)
+        if (!is_exact(m, notes[i]))
+            return false;
+    const int64_t n_behaviours =
+        ask(m, engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+            CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, behaviours);
+    for (int64_t i = 0; i < n_behaviours && !m->kind->compiles; i++)
+        if (behaviours[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
+            return false;
+    return m->status == CUDNN_STATUS_SUCCESS;
+}
+
+/* ---- plans that are kept ------------------------------------------------------------------- */
+
+static void keep(const struct program *p, const struct conv_plans *plans,
+                 const struct conv_plan *plan)
+{
+    const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+    int64_t bytes = 0, n = 0;
+    if (cudnnBackendGetAttribute(plan->plan, name, CUDNN_TYPE_CHAR, 0, &bytes, NULL) !=
+            CUDNN_STATUS_SUCCESS ||
+        bytes < 1)
+        return;
+    char *text = malloc((size_t)bytes);
+    if (text && cudnnBackendGetAttribute(plan->plan, name, CUDNN_TYPE_CHAR, bytes, &n, text) ==
+                    CUDNN_STATUS_SUCCESS)
+        cuda_plan_file_write(p->device, plans->key, plan->rank, text, (size_t)bytes);
+    free(text);
+}
+
+void cuda_plans_keep(const struct program *p, struct conv_plans *plans)
+{
+    struct conv_plan *plan = plans->taken < 0 ? NULL : &plans->plans[plans->taken];
+    if (!plan || plan->kept)
+        return;
+    plan->kept = true;
+    keep(p, plans, plan);
+}
+
+/* ---- making -------------------------------------------------------------------------------- */
+
+static cudnnBackendDescriptor_t new_plan(struct making *m)
+{
+    cudnnBackendDescriptor_t plan = cuda_desc_make(m, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    cuda_desc_set(m, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                  &m->p->device->cudnn);
+    return plan;
+}
+
+/* One that is finalised, unless it wants more than it may have. */
+static void add_plan(struct making *m, struct conv_plan plan)
+{
+    int64_t bytes = 0, n = 0;
+    cuda_making_note(m,
+                     cudnnBackendGetAttribute(plan.plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                              CUDNN_TYPE_INT64, 1, &n, &bytes),
+                     "a plan's workspace");
+    plan.workspace = (size_t)bytes;
+    if (m->status == CUDNN_STATUS_SUCCESS && plan.workspace <= m->p->device->options.workspace)
+        m->plans->plans[m->plans->n++] = plan;
+}
+
+/* The plan of that rank as it was kept. False: it was not, or cuDNN does not take it. */
+static bool add_kept(struct making *m, int rank)
+{
+    size_t bytes = 0;
+    char *text = cuda_plan_file_read(m->p->device, m->plans->key, rank, &bytes);
+    cudnnBackendDescriptor_t plan = text ? new_plan(m) : NULL;
+    bool done = plan && m->status == CUDNN_STATUS_SUCCESS;
+    if (done) {
+        done = cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                        CUDNN_TYPE_CHAR, (int64_t)bytes,
+                                        text) == CUDNN_STATUS_SUCCESS &&
+               cudnnBackendFinalize(plan) == CUDNN_STATUS_SUCCESS;
+        if (done)
+            add_plan(m, (struct conv_plan){.plan = plan, .rank = rank, .kept = true});
+        else
+            cuda_plan_file_refuse(m->p->device, "is not taken by cuDNN");
+    }
+    free(text);
+    return done;
+}
+
+static void make_plan(struct making *m, cudnnBackendDescriptor_t config, int rank)
+{
+    struct conv_plan plan = {.plan = new_plan(m), .rank = rank, .kept = m->kind->compiles};
+    cuda_desc_set_one(m, plan.plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    cuda_desc_finalise(m, plan.plan, "a plan of a convolution");
+    if (m->status != CUDNN_STATUS_SUCCESS)
+        return;
+    if (plan.kept)
+        keep(m->p, m->plans, &plan);
+    add_plan(m, plan);
+}
+
+/* What a heuristic answers for the graph, best first. */
+static void add_answers(struct making *m, cudnnBackendDescriptor_t of, cudnnBackendHeurMode_t mode)
+{
+    cudnnBackendDescriptor_t configs[RESULTS];
+    m->status = CUDNN_STATUS_SUCCESS;
+    cudnnBackendDescriptor_t heuristic = cuda_desc_make(m, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    cuda_desc_set_one(m, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, of);
+    cuda_desc_set(m, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    cuda_desc_finalise(m, heuristic, "the graph API's heuristic");
+    for (int i = 0; i < RESULTS; i++)
+        configs[i] = cuda_desc_make(m, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (m->status != CUDNN_STATUS_SUCCESS)
+        return;
+    const int64_t n = ask(m, heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                          CUDNN_TYPE_BACKEND_DESCRIPTOR, RESULTS, configs);
+    for (int64_t i = 0; i < n && m->plans->n < m->most; i++) {
+        m->status = CUDNN_STATUS_SUCCESS;
+        if (!takes(m, configs[i]))
+            continue;
+        const int rank = m->n_seen++;
+        if ((rank == m->only || m->only < 0) && !add_kept(m, rank))
+            make_plan(m, configs[i], rank);
+    }
+}
+
+/* Of the order alone it depends which rank a configuration has. */
+static void add_plans(struct making *m)
+{
+    m->n_seen = 0;
+    m->status = CUDNN_STATUS_SUCCESS;
+    cudnnBackendDescriptor_t of = m->kind->graph(m);
+    if (m->status != CUDNN_STATUS_SUCCESS)
+        return;
+    add_answers(m, of, CUDNN_HEUR_MODE_A);
+    add_answers(m, of, CUDNN_HEUR_MODE_FALLBACK);
+}
+
+/* What the file names is made alone; where it cannot be, all is tried anew. */
+static void make_plans(struct making *m)
+{
+    struct conv_plans *plans = m->plans;
+    int rank;
+    plans->first = plans->taken = m->kind->else_taken;
+    if (cuda_tuning_known(m->p->device, plans->key, &rank)) {
+        plans->tuned = rank == SEPARATE && plans->first == SEPARATE;
+        if (plans->tuned)
+            return;
+        m->only = rank < 0 ? INT32_MAX : rank;
+        if (!add_kept(m, m->only))
+            add_plans(m);
+        plans->tuned = plans->n > 0;
+        if (plans->tuned) {
+            plans->taken = 0;
+            cuda_plans_keep(m->p, plans);
+        }
+    }
+    m->only = -1;
+    if (plans->n == 0)
+        add_plans(m);
+    plans->failed = m->unexpected && plans->n == 0;
+}
+
+dpb_status cuda_plans_find(struct program *p, const struct dpb_node *node,
+                           const struct conv_kind *kind, struct conv_plans **plans)
+{
+    char key[TUNING_KEY_BYTES];
+    cuda_tuning_key(p, node, kind->name, key);
+    for (struct conv_plans *known = p->plans; known; known = known->next) {
+        if (strcmp(known->key, key) == 0) {
+            *plans = known;
+            return DPB_OK;
+        }
+    }
+    struct conv_plans *made = calloc(1, sizeof *made);
+    if (!made)
+        return cuda_no_memory();
+    memcpy(made->key, key, sizeof key);
+    made->next = p->plans;
+    *plans = p->plans = made;
+    if (cuda_is_counted(p)) {
+        made->n = 1;
+        return DPB_OK;
+    }
+    struct making m = {.p = p,
+                       .node = node,
+                       .kind = kind,
+                       .plans = made,
+                       .only = -1,
+                       .most = cuda_tunes(&p->device->options) ? kind->most : 1};
+    make_plans(&m);
+    return DPB_OK;
+}
+
+dpb_status cuda_plans_scratch(struct program *p, const struct conv_plans *plans)
+{
+    struct tensor *unused;
+    size_t most = 0;
+    for (uint32_t i = 0; i < plans->n; i++)
+        most = plans->plans[i].workspace > most ? plans->plans[i].workspace : most;
+    return cuda_scratch(p, most, &unused);
+}
+
+void cuda_plans_close(struct conv_plans *all)
+{
+    while (all) {
+        struct conv_plans *next = all->next;
+        while (all->n_made > 0)
+            cudnnBackendDestroyDescriptor(all->made[--all->n_made]);
+        free(all->made);
+        free(all);
+        all = next;
+    }
+}
+
+/* ---- run ----------------------------------------------------------------------------------- */
+
+dpb_status cuda_plans_run(const struct program *p, const struct dpb_node *node,
+                          const struct conv_plans *plans, int64_t n, const int64_t uids[],
+                          const void *const pointers[])
+{
+    void *workspace = p->scratch.data;
+    cudnnBackendDescriptor_t pack = NULL;
+    cudnnStatus_t status =
+        cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                          CUDNN_TYPE_INT64, n, uids);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                          CUDNN_TYPE_VOID_PTR, n, pointers);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                          CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendFinalize(pack);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendExecute(p->device->cudnn, plans->plans[plans->taken].plan, pack);
+    if (pack)
+        cudnnBackendDestroyDescriptor(pack);
+    return cuda_check_cudnn(p, node, "cudnnBackendExecute", status);
+}
