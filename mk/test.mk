@@ -62,7 +62,7 @@ $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB
 $(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
 $(BUILD)/tests/test_cuda_memory: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 # The device as it is, with cuDNN as it is.
-CUDNN_TESTS := $(BUILD)/tests/test_cudnn_plans
+CUDNN_TESTS := $(BUILD)/tests/test_cudnn_plans $(BUILD)/tests/test_cudnn_table
 $(CUDNN_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices) $(lib_cuda)) \
 	$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.cu))
 $(CUDNN_TESTS): TEST_LIBS += -Wl,--wrap=cudnnBackendSetAttribute,--wrap=cudnnBackendGetAttribute \
