@@ -1,6 +1,6 @@
 /*
- * libraries.cc - cuDNN's handles and cuBLASLt without a GPU, for tests of the cuda device: as much of
- * them as the device calls, by plain loops. They hold the device to what the libraries want: an
+ * libraries.cc - cuDNN's handles and cuBLASLt without a GPU, for tests of the cuda device: as much
+ * of them as the device calls, by plain loops. They hold the device to what the libraries want: an
  * algorithm that was offered, enough workspace, layouts that fit. What a call may use of its
  * workspace is written over with NaN. Convolutions: graphs.cc.
  */

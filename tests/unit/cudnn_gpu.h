@@ -1,6 +1,7 @@
 /*
  * cudnn_gpu.h - what the cuda device asks of cuDNN's graph API (conv_plans.c), asked of the real
- * library without a GPU: cuDNN plans for a GPU that is described to it. For one program's only file.
+ * library without a GPU: cuDNN plans for a GPU that is described to it. For one program's only
+ * file.
  *
  * The device names the GPU by its handle, which cannot be made here: a wrapped
  * cudnnBackendSetAttribute puts the description in its place. Kernels with sums are compiled when a

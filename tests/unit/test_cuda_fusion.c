@@ -328,7 +328,8 @@ static void check_tuning(const struct tuned *t, bool fused, const struct left *o
     assert_memory_equal(&first, &again, sizeof first);
     if (!fused)
         return;
-    check_cut_plans(path, &first);
+    if (t == tuned)
+        check_cut_plans(path, &first);
     damage(path, t->name);
     pass_slowly(slow, &again);
     assert_true(lines_of(path, t->name, &known) > lines);

@@ -21,6 +21,7 @@ struct tuning {
     struct program *p;
     struct tuning_file file;
     cudaEvent_t ends[2]; /* of what is timed; NULL: nothing has been yet */
+    bool warm;           /* the GPU's clocks are up */
 };
 
 /* ---- trying -------------------------------------------------------------------------------- */
@@ -67,28 +68,37 @@ static dpb_status time_candidate(const struct tuning *tuning, const struct candi
     return cuda_check(p, step->node, step->what, cudaStreamSynchronize(p->device->stream));
 }
 
-/* Each once, so that libraries load their kernels: ran[] of each. The first time the clocks rise,
- * too. */
-static dpb_status warm_up(struct tuning *tuning, const struct candidates *from, bool ran[MOST])
+/* Each once, so that libraries load their kernels. Sets ran[] of each; *n: how many have. */
+static dpb_status run_each(struct tuning *tuning, const struct candidates *from, bool ran[MOST],
+                           int *n)
+{
+    float ms;
+    *n = 0;
+    for (int i = 0; i < 2 && !tuning->ends[i]; i++)
+        DPB_TRY(cuda_check(tuning->p, NULL, "cudaEventCreate", cudaEventCreate(&tuning->ends[i])));
+    for (int i = from->first; i < from->end; i++) {
+        bool *runs = &ran[i - from->first];
+        DPB_TRY(time_candidate(tuning, from, i, runs, &ms));
+        *n += *runs;
+    }
+    return DPB_OK;
+}
+
+static dpb_status raise_clocks(struct tuning *tuning, const struct candidates *from, bool ran[MOST])
 {
     float ms, sum_ms = 0.0f;
     bool any = true;
-    const bool clocks = !tuning->ends[0];
-    for (int i = 0; i < 2 && clocks; i++)
-        DPB_TRY(cuda_check(tuning->p, NULL, "cudaEventCreate", cudaEventCreate(&tuning->ends[i])));
-    for (int i = from->first; i < from->end; i++)
-        DPB_TRY(time_candidate(tuning, from, i, &ran[i - from->first], &ms));
-    while (clocks && any && sum_ms < WARM_MS) {
+    while (any && sum_ms < WARM_MS) {
         any = false;
-        for (int i = from->first; i < from->end; i++) {
-            bool *runs = &ran[i - from->first];
-            if (!*runs)
+        for (int i = 0; i < from->end - from->first; i++) {
+            if (!ran[i])
                 continue;
-            DPB_TRY(time_candidate(tuning, from, i, runs, &ms));
-            sum_ms += *runs ? ms : 0.0f;
-            any = any || *runs;
+            DPB_TRY(time_candidate(tuning, from, from->first + i, &ran[i], &ms));
+            sum_ms += ran[i] ? ms : 0.0f;
+            any = any || ran[i];
         }
     }
+    tuning->warm = true;
     return DPB_OK;
 }
 
@@ -98,15 +108,18 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* *best: from->end where none runs. */
+/* *best: from->end where none runs. One alone is not timed. */
 static dpb_status find_fastest(struct tuning *tuning, const struct candidates *from, int *best)
 {
     bool ran[MOST] = {false};
-    float ms[MOST][TRIES], best_ms = 1e30f;
+    float ms[MOST][TRIES] = {{0}}, best_ms = 1e30f;
     const int n = from->end - from->first;
+    int n_ran;
     *best = from->end;
-    DPB_TRY(warm_up(tuning, from, ran));
-    for (int try = 0; try < TRIES; try++) {
+    DPB_TRY(run_each(tuning, from, ran, &n_ran));
+    if (n_ran > 1 && !tuning->warm)
+        DPB_TRY(raise_clocks(tuning, from, ran));
+    for (int try = 0; try < TRIES && n_ran > 1; try++) {
         for (int i = 0; i < n; i++)
             if (ran[i])
                 DPB_TRY(time_candidate(tuning, from, from->first + i, &ran[i], &ms[i][try]));
