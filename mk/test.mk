@@ -121,11 +121,14 @@ check-%: all $(TESTS_TAKE) $$(call named,$$*,$$(TESTS) $$(LONG_TESTS))
 
 # What needs a GPU, in minutes: `make check-gpu`; on a machine that cannot build what `make gpu-pack` packs,
 # and then `tests/gpu/run build` (docs/gpu-status.md).
-.PHONY: check-gpu gpu-pack gpu-first gpu-first-pack
+.PHONY: check-gpu gpu-pack gpu-plans gpu-first gpu-first-pack
 check-gpu: tests-long
 	$(Q)tests/gpu/run $(BUILD)
 gpu-pack: tests-long
 	$(Q)tests/gpu/pack $(BUILD) $(BUILD)/gpu-pack.tar.gz
+# cuDNN's fused plans for an H200, compiled here (minutes): packs take them along.
+gpu-plans: $(BUILD)/tests/test_cudnn_table
+	$(Q)DPB_BUILD=$(BUILD) PLANS=$(BUILD)/gpu-plans DPB_TEST_CASE=test_keep $<
 # The first ten minutes with a GPU, by tests/gpu/first, from such a pack without data; GPU_OUT: where the
 # files go. Without make: tests/gpu/first PACK OUT.
 GPU_OUT ?= $(BUILD)/gpu-first

@@ -97,6 +97,30 @@ TEST(test_table)
     device = before;
 }
 
+/* For `make gpu-plans`: compiles what `device.fusion = auto` times of ResNet-50 in bf16 at 256, and
+ * keeps it beside the file that PLANS names. */
+TEST(test_keep)
+{
+    struct dpb_graph *graph = resnet50();
+    const struct device before = device;
+    struct program p;
+    if (!gpu || !getenv("PLANS"))
+        skip();
+    device.options.tuning = getenv("PLANS");
+    device.options.fusion = FUSION_AUTO;
+    open_program(graph, DPB_PRECISION_BF16, &p);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        const struct dpb_node *node = &graph->nodes[i];
+        if (node->op != DPB_OP_CONV || !is_first(graph, node))
+            continue;
+        expect_ok(cuda_fused_open(&p, node));
+        expect_ok(cuda_masked_open(&p, node));
+    }
+    close_program(&p);
+    device = before;
+    dpb_graph_destroy(graph);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
