@@ -241,7 +241,7 @@ dpb_status cuda_plans_scratch(struct program *p, const struct conv_plans *plans)
 {
     struct tensor *unused;
     size_t most = 0;
-    for (uint32_t i = 0; i < plans->n; i++)
+    for (uint32_t i = 0; plans && i < plans->n; i++)
         most = plans->plans[i].workspace > most ? plans->plans[i].workspace : most;
     return cuda_scratch(p, most, &unused);
 }

@@ -85,7 +85,7 @@ cudnnDataType_t cuda_cudnn_type(const struct program *p); /* of activations */
 /* forward: a is x, b the weights; data: a is dy, b the weights; weights: a is x, b is dy. */
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
                          const void *a, const void *b, void *to);
-/* Room for the largest workspace of the plans, of which tuning takes one. */
+/* Room for the largest workspace of the plans (NULL: none), of which tuning takes one. */
 dpb_status cuda_plans_scratch(struct program *p, const struct conv_plans *plans);
 /* The plan that is taken, for the next process. */
 void cuda_plans_keep(const struct program *p, struct conv_plans *plans);
