@@ -124,6 +124,14 @@ struct dpb_execution {
     json_t *result; /* @owned; NULL when the job could not be started */
 };
 
+/* A command of one experiment, with --json and --output, that joins no other part of a job: reads
+ * the arguments, makes the experiment, and runs `run`, which returns the exit code. */
+int dpb_command_alone(const struct dpb_command *self, int argc, char **argv,
+                      dpb_status (*make)(struct dpb_config *config,
+                                         struct dpb_experiment **experiment),
+                      int (*run)(struct dpb_experiment *experiment,
+                                 const struct dpb_arguments *arguments));
+
 /* What people who look at a running job are told of it. */
 struct dpb_live_place {
     const char *label;

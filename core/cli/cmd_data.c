@@ -49,8 +49,7 @@ static dpb_status settle_length(struct dpb_config *config)
     return given ? DPB_OK : dpb_config_set(config, "run", "seconds", WINDOW_SECONDS, "derived");
 }
 
-static dpb_status make_experiment(const struct dpb_config *given,
-                                  struct dpb_experiment **experiment)
+static dpb_status make_experiment(struct dpb_config *given, struct dpb_experiment **experiment)
 {
     struct dpb_config *config = NULL;
     if (dpb_sweep_wanted(given)) {
@@ -100,16 +99,5 @@ static int measure(struct dpb_experiment *experiment, const struct dpb_arguments
 
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv)
 {
-    struct dpb_arguments arguments;
-    struct dpb_experiment *experiment = NULL;
-    dpb_status status =
-        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
-    if (status != DPB_OK)
-        return dpb_status_exit_code(status);
-    status = make_experiment(arguments.config, &experiment);
-    DPB_THEN(status, dpb_result_probe(arguments.output, ""));
-    int code = status == DPB_OK ? measure(experiment, &arguments) : dpb_status_exit_code(status);
-    dpb_experiment_destroy(experiment);
-    dpb_arguments_release(&arguments);
-    return code;
+    return dpb_command_alone(self, argc, argv, make_experiment, measure);
 }

@@ -96,7 +96,7 @@ static void print_evaluation(const json_t *document, FILE *out)
     }
 }
 
-static int evaluate(const struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
+static int evaluate(struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
 {
     struct dpb_execution execution;
     dpb_execute(experiment, NULL, &(struct dpb_live_place){.label = "eval"}, &execution);
@@ -111,16 +111,5 @@ static int evaluate(const struct dpb_experiment *experiment, const struct dpb_ar
 
 int dpb_command_eval(const struct dpb_command *self, int argc, char **argv)
 {
-    struct dpb_arguments arguments;
-    struct dpb_experiment *experiment = NULL;
-    dpb_status status =
-        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
-    if (status != DPB_OK)
-        return dpb_status_exit_code(status);
-    status = make_experiment(arguments.config, &experiment);
-    DPB_THEN(status, dpb_result_probe(arguments.output, ""));
-    int code = status == DPB_OK ? evaluate(experiment, &arguments) : dpb_status_exit_code(status);
-    dpb_experiment_destroy(experiment);
-    dpb_arguments_release(&arguments);
-    return code;
+    return dpb_command_alone(self, argc, argv, make_experiment, evaluate);
 }

@@ -217,3 +217,23 @@ const char *dpb_stop_error(dpb_status status)
              strsignal((int)dpb_stop_signal));
     return reason;
 }
+
+int dpb_command_alone(const struct dpb_command *self, int argc, char **argv,
+                      dpb_status (*make)(struct dpb_config *config,
+                                         struct dpb_experiment **experiment),
+                      int (*run)(struct dpb_experiment *experiment,
+                                 const struct dpb_arguments *arguments))
+{
+    struct dpb_arguments arguments;
+    struct dpb_experiment *experiment = NULL;
+    dpb_status status =
+        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    status = make(arguments.config, &experiment);
+    DPB_THEN(status, dpb_result_probe(arguments.output, ""));
+    const int code = status == DPB_OK ? run(experiment, &arguments) : dpb_status_exit_code(status);
+    dpb_experiment_destroy(experiment);
+    dpb_arguments_release(&arguments);
+    return code;
+}
