@@ -98,7 +98,7 @@ static void open_seat_with(struct seat *seat, const char *name, uint32_t rank, u
     seat->plan.ops = seat->ops;
     assert_int_equal(seat->ops->plan(seat->comm, &layout, &seat->plan), DPB_OK);
     seat->ops = seat->plan.ops;
-    assert_int_equal(memory.device_bytes + memory.inbox_bytes, seat->plan.inbox_bytes);
+    assert_int_equal(memory.device_bytes + memory.beside_bytes, seat->plan.inbox_bytes);
 }
 
 static void open_seat(struct seat *seat, const char *name, uint32_t rank, uint32_t n_workers,

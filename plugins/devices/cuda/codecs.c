@@ -12,6 +12,7 @@ struct work {
     cudaStream_t stream;
     const void *options;
     const struct dpb_codec_part *part;
+    uint32_t *refused; /* on the device; NULL in `encode` */
 };
 
 struct kernels {
@@ -19,7 +20,7 @@ struct kernels {
     uint64_t (*room)(uint64_t n);
     uint64_t (*encode)(const struct work *work, const float *gradients, float *residual,
                        void *message, void *room); /* returns the message's bytes */
-    void (*decode)(const struct work *work, const void *message, float *sum, uint32_t *refused);
+    void (*decode)(const struct work *work, const void *message, float *sum);
 };
 
 static uint64_t int8_room(uint64_t n)
@@ -38,9 +39,9 @@ static uint64_t int8_encode(const struct work *work, const float *gradients, flo
     return int8_bytes(work->part->n);
 }
 
-static void int8_decode(const struct work *work, const void *message, float *sum, uint32_t *refused)
+/* All integers are possible. */
+static void int8_decode(const struct work *work, const void *message, float *sum)
 {
-    (void)refused; /* all integers are possible */
     cuda_decode_int8(work->stream, message, sum, work->part->n);
 }
 
@@ -54,10 +55,10 @@ static uint64_t topk_encode(const struct work *work, const float *gradients, flo
     return topk_bytes(k);
 }
 
-static void topk_decode(const struct work *work, const void *message, float *sum, uint32_t *refused)
+static void topk_decode(const struct work *work, const void *message, float *sum)
 {
     cuda_decode_topk(work->stream, work->part, message,
-                     (uint32_t)topk_count(work->options, work->part), sum, refused);
+                     (uint32_t)topk_count(work->options, work->part), sum, work->refused);
 }
 
 static const struct kernels all[] = {{"int8", int8_room, int8_encode, int8_decode},
@@ -87,7 +88,7 @@ dpb_status cuda_encode(cudaStream_t stream, const struct dpb_codec *codec,
                        void *message, void *room, uint64_t *bytes)
 {
     const struct kernels *kernels = find(codec);
-    const struct work work = {stream, codec->options, part};
+    const struct work work = {stream, codec->options, part, NULL};
     if (!kernels)
         return refuse(codec);
     *bytes = kernels->encode(&work, gradients, residual, message, room);
@@ -99,9 +100,9 @@ dpb_status cuda_decode(cudaStream_t stream, const struct dpb_codec *codec,
                        uint32_t *refused)
 {
     const struct kernels *kernels = find(codec);
-    const struct work work = {stream, codec->options, part};
+    const struct work work = {stream, codec->options, part, refused};
     if (!kernels)
         return refuse(codec);
-    kernels->decode(&work, message, sum, refused);
+    kernels->decode(&work, message, sum);
     return cuda_check(NULL, NULL, "a codec's decoding", cudaPeekAtLastError());
 }
