@@ -313,7 +313,8 @@ TEST(test_codecs)
     expect_line(command.out, "^ +onebit ");
     assert_null(strstr(command.out, "powersgd")); /* not carried */
     command_free(&command);
-    run(&command, 0, "-c x.ini --json comm_test.sizes=8 comm_test.codecs=yes comm.name=fault");
+    run(&command, 0,
+        "-c x.ini --json comm_test.sizes=8 comm_test.codecs=yes run.workers=1 comm.name=timed");
     assert_true(json_is_null(json_at(command.json, "codecs")));
     command_free(&command);
 }
