@@ -22,7 +22,8 @@ struct comm {
     enum { IDLE, FILLING, SUMMING, READ_BY_ALL } state;
 };
 
-/* At the beginning of each worker's scratch memory; the sum follows it. */
+/* At the beginning of each worker's scratch memory; the sum follows it. Put arrays of wider types
+ * before those of narrower ones: each must be aligned to its type. */
 static struct dpb_flag *flag_of(const struct comm *comm, uint32_t rank)
 {
     return comm->arenas.peer_scratch[rank];

@@ -219,6 +219,22 @@ TEST(test_axpby)
     }
 }
 
+/* x may be y, which counts with b = 0, too. */
+TEST(test_axpby_in_place)
+{
+    const double y[] = {2.0, -8.0, 0.0, NAN, INFINITY}, becomes[] = {1.0, -4.0, 0.0, NAN, NAN};
+    for (size_t t = 0; t < TYPES; t++) {
+        void *in = at(types[t], 0, 0);
+        for (uint64_t i = 0; i < 5; i++)
+            put(types[t], in, i, y[i]);
+        dpb_vec.axpby(types[t], 0.5, in, 0.0, in, 5);
+        for (uint64_t i = 0; i < 5; i++) {
+            const double is = get(types[t], in, i);
+            assert_true(isnan(becomes[i]) ? isnan(is) : is == becomes[i]);
+        }
+    }
+}
+
 TEST(test_bf16_rounding)
 {
     static const struct {

@@ -63,14 +63,10 @@ typedef enum dpb_memory {
  * and contract of a synchronous mean. */
 struct dpb_comm_plan {
     uint64_t bucket_elements; /* the same on all ranks; the last bucket may be shorter */
-    dpb_memory weights, gradients;
     /* scratch is the host's, for flags. inbox lies where the gradients lie. */
-    dpb_memory scratch, inbox;
+    dpb_memory weights, gradients, scratch, inbox;
     uint64_t scratch_bytes, inbox_bytes;
-    /* 0; or the host's gradients lie in slots of a bucket each, this many beside those that one
-     * node of backward fills. A bucket's slot takes a later bucket once `taken` has counted it. The
-     * addresses stay those of a whole arena. bucket_elements then make whole pages (needs.h). */
-    uint64_t gradient_slots;
+    uint64_t gradient_slots; /* needs.h; 0: the gradients are a whole arena */
     /* The ranges whose optimizer state and update belong to this rank: rising, disjoint. From
      * host->alloc; core frees them. NULL with n_owned = 0: none. */
     struct dpb_range *owned;
@@ -82,11 +78,10 @@ struct dpb_comm_plan {
 };
 
 /* The arenas of this rank and, where they are shared, of its machine's other ranks. @borrowed until
- * close. The own entry is the own arena; entries that cannot be reached are NULL. */
+ * close. peer_* are by rank: the own entry is the own arena, entries out of reach are NULL. */
 struct dpb_arenas {
     void *weights, *gradients, *scratch, *inbox;
-    void *const *peer_weights, *const *peer_gradients; /* by rank */
-    void *const *peer_scratch, *const *peer_inbox;     /* likewise */
+    void *const *peer_weights, *const *peer_gradients, *const *peer_scratch, *const *peer_inbox;
     const bool *direct; /* by rank: arithmetic may read the peer's memory, not `copy` alone */
     struct dpb_optimizer *optimizer; /* host.h: of the owned ranges; NULL where none is owned */
     uint64_t n_buckets, bucket_elements;
@@ -99,7 +94,9 @@ struct dpb_step {
     uint64_t step; /* rises by one with every begin */
     double learning_rate;
     /* Gradients are means over a micro-batch. Communicators sum them over the workers, and the
-     * optimizer multiplies by this: 1 / (contract.divisor x accumulate x loss scale). */
+     * optimizer multiplies by this: 1 / (contract.divisor x accumulate x loss scale). With fp16
+     * the loss scale changes. Multiply a gradient kept from an earlier step by the scale of that
+     * step over this one. */
     double scale;
     uint64_t seal; /* the optimizer's: says which rule applies, and that core made this step */
 };
@@ -114,7 +111,6 @@ struct dpb_view {
 /* Hooks that may be NULL say so. A hook that fails has called host->fail. */
 struct dpb_comm_ops {
     /* ---- life: collective, in this order, but for close ---- */
-
     /* Refuses by name what it cannot do. Sets *comm (@owned until close) on success only. A process
      * may open again after close. It then uses new keys in the store. */
     dpb_status (*open)(const void *options, const struct dpb_comm_args *args, void **comm);
@@ -125,25 +121,24 @@ struct dpb_comm_ops {
     void (*close)(void *comm); /* accepts NULL; waits for no peer, or a second at most */
 
     /* ---- step ---- */
-
     dpb_status (*begin)(void *comm, const struct dpb_step *step);
     /* In bucket order, the same on every rank. The bucket is final once `event` fires (NULL: at
-     * once). In this step the device touches neither it nor its weights again. Never blocks. */
+     * once). From then until *done fires the device touches neither the bucket nor its weights, and
+     * the strategy may write both. Never blocks. */
     dpb_status (*ready)(void *comm, uint64_t bucket, struct dpb_event *event);
     /* Does what can be done now and returns after about budget_ns. With DPB_FOREVER it may block
      * until something could be done. One thread at a time. */
     dpb_status (*progress)(void *comm, int64_t budget_ns);
     /* All buckets were given. When *done fires, the weight arena holds what the next forward uses,
-     * the gradient arena may be written, and the step's spans and bytes are reported. Never
-     * blocks. */
+     * the device may write gradients, and the step's spans and bytes are reported. Never blocks. */
     dpb_status (*end)(void *comm, struct dpb_event **done);
-    /* Workers, between steps, collective: which weights are the model. May block. */
+    /* Workers, between steps, collective: which weights are the model. May block, and may exchange
+     * by the flags of `progress`: no step is under way. */
     dpb_status (*publish)(void *comm, struct dpb_view *view);
     /* Servers, with DPB_COMM_SERVERS: works until the workers have closed. */
     dpb_status (*serve)(void *comm);
 
     /* ---- what few need, in headers of their own; may be NULL ---- */
-
     /* needs.h: what the launcher asks, without `open` */
     dpb_status (*needs)(const void *options, struct dpb_comm_needs *needs);
     void (*memory)(const void *options, const struct dpb_comm_args *args,
@@ -154,10 +149,7 @@ struct dpb_comm_ops {
     dpb_status (*books)(void *comm, struct dpb_books *books);
     double (*applied)(void *comm, uint64_t step, uint64_t element);
     bool (*cancelled)(void *comm);
-    /* with plan.gradient_slots: buckets of this exchange, from the first on, whose gradients no
-     * rank reads here any more. The loop's thread asks beside `progress`, which with DPB_FOREVER
-     * returns when there is one more */
-    uint64_t (*taken)(void *comm);
+    uint64_t (*taken)(void *comm); /* needs.h: with plan.gradient_slots */
     /* saved.h: what a checkpoint keeps of the strategy */
     dpb_status (*state)(void *comm, struct dpb_saved *saved);
     /* capture.h: an exchange in the device's graph */

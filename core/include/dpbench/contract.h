@@ -19,7 +19,7 @@
  *
  *     settle     Applies what is on its way; until its next step nobody waits for this worker. Not
  *                collective: core calls it, too, when a worker's training ends, or waits for a
- *                pause of all. NULL: nothing is on its way.
+ *                pause of all. NULL: the steps of zero gradients suffice.
  *     books      With DPB_PROOF_BOOKS; *books is zeroed. Collective.
  *     applied    The part of an element of this worker's mean gradient of `step`, one of the last
  *                64, that was applied, in place of contract.share, which NULL stands for. 0:

@@ -49,7 +49,8 @@ struct dpb_vec_ops {
      * sources. Blocks are written while they are in the first cache: memory is gone over once. */
     void (*sum)(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
                 uint32_t k, uint64_t n);
-    /* y[i] = a * x[i] + b * y[i] */
+    /* y[i] = a * x[i] + b * y[i]. x may be y; else no overlap. Also with b = 0 a NaN or infinity in
+     * y gives NaN. */
     void (*axpby)(dpb_dtype type, double a, const void *x, double b, void *y, uint64_t n);
     /* From or to fp64 or fp32, round to nearest even; equal types copy. No overlap. */
     void (*cast)(dpb_dtype to, void *dst, dpb_dtype from, const void *src, uint64_t n);

@@ -48,8 +48,13 @@ struct dpb_comm_needs {
     const char *no_codec;
 };
 
-/* Gradients in slots (dpb_comm_plan.gradient_slots): a bucket's elements of the layout, rounded up
- * to whole pages of memory. */
+/* Gradients in slots: with dpb_comm_plan.gradient_slots the host's gradients lie in slots of a
+ * bucket each, this many beside those that one node of backward fills. The addresses stay those of
+ * a whole arena. A bucket's elements of the layout are then rounded up to whole pages of memory.
+ *
+ * The hook `taken` counts the buckets of this exchange, from the first on, whose gradients no rank
+ * reads here any more. A counted bucket's slot takes a later bucket. The loop's thread asks beside
+ * `progress`, which with DPB_FOREVER returns when there is one more. */
 enum { DPB_SLOT_ALIGNMENT = 4096 /* bytes */ };
 
 /* Bytes that a rank takes beside weights, gradients and optimizer state, if they grow with the

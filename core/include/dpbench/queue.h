@@ -129,7 +129,7 @@ struct dpb_queue_ops {
     dpb_status (*sum)(struct dpb_queue *queue, dpb_dtype type, void *dst,
                       const void *const *sources, uint32_t k, uint64_t n);
     dpb_status (*axpby)(struct dpb_queue *queue, dpb_dtype type, double a, const void *x, double b,
-                        void *y, uint64_t n);
+                        void *y, uint64_t n); /* as host->vec */
     dpb_status (*cast)(struct dpb_queue *queue, dpb_dtype to, void *dst, dpb_dtype from,
                        const void *src, uint64_t n);
     dpb_status (*update)(struct dpb_queue *queue, const struct dpb_update *update);

@@ -3,8 +3,8 @@
  * that a training goes on from it bit for bit.
  *
  * The hook `state` names the same arrays on all workers; *saved is zeroed. Core reads the arrays
- * after `publish`. To continue, core writes them after `load` and before the first step. NULL:
- * nothing.
+ * after `publish`. To continue, core writes them after `load` and before the first step. No hook
+ * announces the writing: look at the arrays in `begin`. NULL: nothing.
  */
 #ifndef DPBENCH_SAVED_H
 #define DPBENCH_SAVED_H
@@ -15,11 +15,12 @@
  * differs from the model, a clock. */
 struct dpb_saved_array {
     const char *name; /* a snake_case word; a checkpoint has it as comm.STRATEGY.NAME */
-    dpb_dtype type;   /* fp32 or fp64; counts below 2^53 as fp64 */
+    dpb_dtype type;   /* fp32 or fp64. Keep bf16 and fp16 as fp32, counts below 2^53 as fp64 */
     bool common;      /* one for all workers, rank 0's; else each worker has one of its own */
     uint64_t n_elements;
-    /* Of the host, or in the memory where the weights lie; there at most an arena long. @borrowed
-     * until the next hook. NULL: common, and rank 0 has it. */
+    /* Any memory of the host, as arenas.weights or a member of your struct, or in the memory where
+     * the weights lie; there at most an arena long. @borrowed until the next hook. NULL: common,
+     * and rank 0 has it. */
     void *memory;
 };
 
