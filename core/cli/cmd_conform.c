@@ -166,8 +166,8 @@ static dpb_status conform_comm(struct dpb_conform *conform, const struct dpb_plu
         "and, unannounced, after it;\n"
         "  random gradients, if it exchanges, against their float64 sum; equal replicas or the "
         "books, as the contract says\n"
-        "not shown: speed, codecs, death of a peer, memory of GPUs, capture; what the plugin "
-        "declares no capability for\n",
+        "not shown: speed, checkpoints, codecs, death of a peer, memory of GPUs, capture; what the "
+        "plugin declares no capability for\n",
         contract);
     return status == DPB_INTERRUPTED ? status : DPB_OK;
 }
