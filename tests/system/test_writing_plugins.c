@@ -209,6 +209,22 @@ TEST(test_all_train)
     }
 }
 
+/* Trains on from the middle of a period, after 4 of 9 steps, with the same bits. */
+static void expect_continued(const struct command *whole, int workers)
+{
+    struct command part;
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "run.workers=%d run.batch=6 comm.name=local_sgd comm.period=3 run.steps=5 "
+             "run.warmup_steps=0 checkpoint.load=local-step4.safetensors",
+             workers);
+    train(&part, arguments);
+    assert_int_equal(json_array_size(json_at(part.json, "loss")), 5);
+    for (size_t step = 0; step < 5; step++)
+        assert_true(loss_at(&part, step) == loss_at(whole, 4 + step));
+    command_free(&part);
+}
+
 /* Local SGD keeps its contract; meeting after every step it is the synchronous mean. */
 TEST(test_local_sgd)
 {
@@ -220,8 +236,10 @@ TEST(test_local_sgd)
         train(&mean, arguments);
         snprintf(arguments, sizeof arguments, format, workers, "local_sgd comm.period=1");
         train(&every, arguments);
-        snprintf(arguments, sizeof arguments, format, workers, "local_sgd comm.period=3");
+        snprintf(arguments, sizeof arguments, format, workers,
+                 "local_sgd comm.period=3 checkpoint.save=local.safetensors checkpoint.at=4");
         train(&third, arguments);
+        expect_continued(&third, workers);
         assert_true(same_losses(&every, &mean));
         assert_true(same_losses(&third, &mean) == (workers == 1));
         assert_string_equal(json_text_at(third.json, "strategy.consistency"), "periodic(3)");
@@ -241,9 +259,9 @@ TEST(test_local_sgd_must_keep_its_contract)
 {
     static const struct own broken = {"comm", "broken"};
     static const char *const lies[][2] = {
-        {"1.0 / c->args.n_workers, sum", "1.0, sum"},
+        {"1.0 / c->args.n_workers, mean", "1.0, mean"},
         {"settle_steps = c->period - 1", "settle_steps = 0"},
-        {"contract.share = 1.0 /", "contract.share = 0.5 /"},
+        {"contract.divisor = 1;", "contract.divisor = 1, want->contract.share /= 2;"},
     };
     char *good = read_text("comm_local_sgd.c");
     char *named = replaced(good, ".name = \"local_sgd\"", ".name = \"broken\"");
