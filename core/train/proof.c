@@ -239,6 +239,7 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
         .rate = proof_rate(rate),
         .scale = 1.0 / ((double)contract->divisor * exchange->experiment->accumulate),
         .n_steps = contract->settle_steps ? contract->settle_steps + 2 : 1,
+        .n_zero_steps = contract->settle_steps,
         .stride = 1};
     dpb_status status;
     *verdict = DPB_VERDICT_FAIL;
@@ -251,6 +252,8 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
     } else {
         status = settle_and_check(&proof);
     }
+    if (fresh && gradients == pattern)
+        DPB_THEN(status, dpb_proof_check_load(&proof));
     free(proof.before);
     DPB_TRY(status);
     *verdict = !proof.finite                        ? DPB_VERDICT_SKIPPED

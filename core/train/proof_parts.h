@@ -1,5 +1,6 @@
 /*
- * proof_parts.h - a proof under way: private to proof.c, proof_books.c and proof_steps.c.
+ * proof_parts.h - a proof under way: private to proof.c, proof_books.c, proof_load.c and
+ * proof_steps.c.
  */
 #ifndef DPB_CORE_TRAIN_PROOF_PARTS_H
 #define DPB_CORE_TRAIN_PROOF_PARTS_H
@@ -20,7 +21,8 @@ struct dpb_proving {
     bool exact, fresh; /* from zero weights */
     bool finite;       /* all numbers that were looked at; run.nan = continue lets others be */
     double rate, scale;
-    uint32_t n_steps;        /* with gradients; settle_steps with zeros come behind them */
+    uint32_t n_steps;        /* with gradients */
+    uint32_t n_zero_steps;   /* behind them */
     uint64_t first_exchange; /* step number of the first */
     uint64_t phase, stride;  /* blocks looked at: phase, phase + stride, ... */
     double *before;          /* of those blocks, one behind the other; NULL: zeros */
@@ -51,6 +53,15 @@ static inline double dpb_proof_number_at(dpb_dtype type, const void *array, uint
  * have brought all that it handed over into them. */
 dpb_status dpb_proof_make_start(const struct dpb_proving *proof);
 dpb_status dpb_proof_take_steps(struct dpb_proving *proof);
+
+/* Between steps. Collective; DPB_FAILED if the strategy publishes nothing. */
+dpb_status dpb_proof_publish(const struct dpb_proving *proof, const void **weights);
+
+/* ---- proof_load.c -------------------------------------------------------------------------- */
+
+/* `load` begins anew: behind it a step of zero gradients moves neither the weights nor what is
+ * published. Collective. */
+dpb_status dpb_proof_check_load(struct dpb_proving *proof);
 
 /* ---- proof_books.c ------------------------------------------------------------------------- */
 

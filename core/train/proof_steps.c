@@ -1,6 +1,7 @@
 /* proof_steps.c - the steps of a proof, with known gradients; see proof_parts.h. */
 #include <string.h>
 
+#include "base/log.h"
 #include "base/vec.h"
 #include "train/proof_parts.h"
 
@@ -90,9 +91,8 @@ static dpb_status start_from_zero(struct dpb_exchange *exchange)
 dpb_status dpb_proof_take_steps(struct dpb_proving *proof)
 {
     struct dpb_exchange *exchange = proof->exchange;
-    const struct dpb_contract *contract = &exchange->plan.contract;
     proof->first_exchange = exchange->n_begun;
-    for (uint32_t step = 0; step < proof->n_steps + contract->settle_steps; step++)
+    for (uint32_t step = 0; step < proof->n_steps + proof->n_zero_steps; step++)
         DPB_TRY(take_step(proof, step));
     return dpb_exchange_settle(exchange);
 }
@@ -107,6 +107,17 @@ dpb_status dpb_proof_make_start(const struct dpb_proving *proof)
     DPB_TRY(dpb_exchange_drain(exchange));
     return exchange->plan.contract.settle_steps > 0 ? dpb_verify_replicas(exchange, proof->journal)
                                                     : DPB_OK;
+}
+
+dpb_status dpb_proof_publish(const struct dpb_proving *proof, const void **weights)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    struct dpb_view view = {.weights = NULL};
+    DPB_TRY(exchange->ops->publish(exchange->comm, &view));
+    *weights = view.weights;
+    return view.weights ? DPB_OK
+                        : dpb_fail(DPB_FAILED, "comm '%s' publishes no weights",
+                                   exchange->experiment->settings.comm.name);
 }
 
 double dpb_proof_roundoff(dpb_dtype type)

@@ -23,9 +23,9 @@
 enum kind { LATE, PERIODIC, PARTIAL, LOSSY, ASYNC, AVERAGING };
 static const char *const kinds[] = {"late",  "periodic",  "partial", "lossy",
                                     "async", "averaging", NULL};
-enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, FORGOTTEN, LIE };
+enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, FORGOTTEN, LIE, KEPT };
 static const char *const mistakes[] = {"none",      "lost", "doubled", "coefficient",
-                                       "forgotten", "lie",  NULL};
+                                       "forgotten", "lie",  "kept",    NULL};
 
 struct options {
     int kind, mistake;
@@ -38,7 +38,8 @@ static const struct dpb_option option_table[] = {
     {"kind", DPB_OPT_CHOICE, NULL, "late", 0, 0, kinds, AT(kind), "which strategy"},
     {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake),
      "lost: a worker's gradients of bucket 0; doubled: the same; coefficient: times 1.001; "
-     "forgotten: what is on its way or kept; lie: the contract or the books say otherwise"},
+     "forgotten: what is on its way or kept; lie: the contract or the books say otherwise; "
+     "kept: by load"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books), "lossy: prove by books"},
@@ -397,6 +398,8 @@ static dpb_status toy_load(void *comm)
 {
     struct toy *toy = comm;
     const size_t bytes = toy->base.arenas.layout.n_elements * sizeof(float);
+    if (wrong(toy, KEPT))
+        return DPB_OK;
     memset(toy->sums[1], 0, bytes);
     memset(toy->residual, 0, bytes);
     toy->steps = 0;

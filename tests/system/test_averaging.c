@@ -241,7 +241,7 @@ TEST(test_mistakes)
         {"sma", {"lost", "doubled", "coefficient", "left_out", "undrawn", "centre"}},
         {"sma comm.local_centers=yes", {"undrawn", "centre", "place"}},
     };
-    static const char *const froms[] = {"", "comm.from=24"};
+    static const char *const froms[] = {"", "comm.from=26"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; rows[i].mistakes[k]; k++)
             for (int late = 0; late < 2; late++) {

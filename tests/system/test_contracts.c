@@ -18,8 +18,8 @@ static const double deadline_s = 60.0;
     "run.steps=8 run.warmup_steps=2 eval.every=4 model.name=tiny_dense device.name=reference " \
     "optimizer.momentum=0.9 optimizer.learning_rate=0.05 "
 
-/* Training begins between the 5th and the 17th exchange, and takes 10. */
-#define IN_TRAINING " comm.from=10"
+/* Training begins between the 7th and the 12th exchange, and takes 10. */
+#define IN_TRAINING " comm.from=12"
 
 static const struct toy {
     const char *settings, *label; /* with 3 workers */
@@ -105,6 +105,21 @@ static void test_wrong_contract(void **state)
 {
     const struct toy *toy = *state;
     expect_found(toy, "lie", "", "pattern");
+}
+
+/* From the first step on what is kept goes on into other weights. */
+static void test_kept(void **state)
+{
+    const struct toy *toy = *state;
+    struct command command;
+    dpbench(&command, deadline_s, FAULTS_BASE TRAINING "%s comm.mistake=kept comm.from=1",
+            toy->settings);
+    assert_int_equal(command.exit_code, 3);
+    expect_verdict(&command, "pattern", "fail");
+    expect_words(toy->settings, command.err,
+                 (const char *const[]){"element ", "after `load` and a step of zero gradients",
+                                       "still applies gradients from before `load`", NULL});
+    command_free(&command);
 }
 
 /* ---- checkpoints --------------------------------------------------------------------------- */
@@ -218,6 +233,8 @@ int main(void)
         add_case(test_mistakes, &toys[i], "%s: mistakes", toys[i].settings);
         if (!strstr(toys[i].settings, "partial"))
             add_case(test_wrong_contract, &toys[i], "%s: a wrong contract", toys[i].settings);
+        if (!strstr(toys[i].settings, "partial") && !strstr(toys[i].settings, "periodic"))
+            add_case(test_kept, &toys[i], "%s: kept by load", toys[i].settings);
         if (!strstr(toys[i].settings, "partial"))
             add_case(test_goes_on, &toys[i], "%s: saved and continued", toys[i].settings);
     }

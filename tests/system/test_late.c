@@ -263,8 +263,9 @@ TEST(test_rounded_scale)
 
 /* ---- mistakes ------------------------------------------------------------------------------ */
 
-/* A proof makes three steps with gradients and one without, so training begins with exchange 8. */
-#define IN_TRAINING " comm.from=8"
+/* A proof makes three steps with gradients and one without, that of `load` one and one; so training
+ * begins with exchange 10. */
+#define IN_TRAINING " comm.from=10"
 
 static const char *const mistakes[] = {"updated_twice", "update_skipped", "bucket_left_out",
                                        "wrong_scale"};
