@@ -122,22 +122,23 @@ static void expect_block(const struct dpb_proving *proof, uint64_t at, uint64_t 
         expected->bound[i] = moved * magnitude[i] + rested * (before ? fabs(before[i]) : 0.0);
 }
 
-static dpb_status wrong(const struct dpb_proving *proof, uint64_t element, double is,
-                        double expected, double bound)
+static dpb_status wrong(const struct dpb_proving *proof, const char *where, uint64_t element,
+                        double is, double expected, double bound)
 {
     const struct dpb_exchange *exchange = proof->exchange;
     const struct dpb_contract *contract = &exchange->plan.contract;
     char label[DPB_LABEL_BYTES];
     dpb_contract_label(contract, exchange->experiment->n_workers, label);
-    return dpb_fail(
-        DPB_VERIFICATION,
-        "%s check of comm '%s': element %llu (bucket %llu) is %.9g after the exchange, "
-        "not %.9g (within %.3g); the strategy does not %s%s",
-        proof->name, exchange->experiment->settings.comm.name, (unsigned long long)element,
-        (unsigned long long)(element / exchange->arenas.bucket_elements), is, expected, bound,
-        contract->consistency == DPB_SYNCHRONOUS ? "compute the mean gradient"
-                                                 : "keep its contract, ",
-        contract->consistency == DPB_SYNCHRONOUS ? "" : label);
+    return dpb_fail(DPB_VERIFICATION,
+                    "%s check of comm '%s': element %llu (bucket %llu) is %.9g %s, "
+                    "not %.9g (within %.3g); the strategy does not %s%s",
+                    proof->name, exchange->experiment->settings.comm.name,
+                    (unsigned long long)element,
+                    (unsigned long long)(element / exchange->arenas.bucket_elements), is, where,
+                    expected, bound,
+                    contract->consistency == DPB_SYNCHRONOUS ? "compute the mean gradient"
+                                                             : "keep its contract, ",
+                    contract->consistency == DPB_SYNCHRONOUS ? "" : label);
 }
 
 /* The first element of a block that is not as expected; `count`: there is none. */
@@ -152,7 +153,8 @@ DPB_CLONES static uint64_t find_wrong(const struct expected *expected, const dou
     return n_wrong > 0 ? i : count;
 }
 
-static dpb_status check_weights(const struct dpb_proving *proof)
+static dpb_status check_weights(const struct dpb_proving *proof, const void *array,
+                                const char *where)
 {
     struct dpb_exchange *exchange = proof->exchange;
     dpb_dtype type = exchange->layout.weight_type;
@@ -160,7 +162,7 @@ static dpb_status check_weights(const struct dpb_proving *proof)
     const void *weights;
     double is[DPB_PROOF_BLOCK];
     uint64_t at = 0;
-    DPB_TRY(dpb_arena_look(exchange, exchange->weights, dpb_arena_bytes(exchange, type), &weights));
+    DPB_TRY(dpb_arena_look(exchange, array, dpb_arena_bytes(exchange, type), &weights));
     for (uint64_t begin = proof->phase * DPB_PROOF_BLOCK; begin < exchange->layout.n_elements;
          begin += proof->stride * DPB_PROOF_BLOCK) {
         const uint64_t count = dpb_proof_block_length(exchange, begin);
@@ -169,7 +171,7 @@ static dpb_status check_weights(const struct dpb_proving *proof)
                      count);
         const uint64_t i = find_wrong(&expected, is, count);
         if (i < count)
-            return wrong(proof, begin + i, is[i], expected.value[i], expected.bound[i]);
+            return wrong(proof, where, begin + i, is[i], expected.value[i], expected.bound[i]);
     }
     return DPB_OK;
 }
@@ -209,11 +211,19 @@ static dpb_status keep_weights(struct dpb_proving *proof)
 
 static dpb_status settle_and_check(struct dpb_proving *proof)
 {
+    const void *published;
     DPB_TRY(dpb_proof_make_start(proof));
     if (!proof->fresh)
         DPB_TRY(keep_weights(proof));
     DPB_TRY(dpb_proof_take_steps(proof));
-    return proof->finite ? check_weights(proof) : DPB_OK;
+    if (!proof->finite)
+        return DPB_OK;
+    DPB_TRY(check_weights(proof, proof->exchange->weights, "after the exchange"));
+    DPB_TRY(dpb_workers_meet()); /* all have settled */
+    DPB_TRY(dpb_proof_publish(proof, &published));
+    return published == proof->exchange->weights
+               ? DPB_OK
+               : check_weights(proof, published, "in what it publishes");
 }
 
 /* As a power of two, so that products with it are exact. */

@@ -42,14 +42,16 @@ enum mutation {
     LATE_WEIGHTS,     /* forward computes one bucket's part with the weights of a step before */
     DECAY_DROPPED,    /* no weight decay */
     REPLICA_DIVERGES, /* the last worker's new weights are off by one part in a million */
+    PUBLISHED,        /* what is published as the model is the array of gradients */
     TAKEN_EARLY,      /* slots of gradients are said to be free while others read them */
     AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
 static const char *const mutations[] = {
-    "none",          "wrong_scale",      "bucket_left_out", "slices_swapped", "element_wrong",
-    "element_nan",   "updated_twice",    "update_skipped",  "stale_weights",  "late_weights",
-    "decay_dropped", "replica_diverges", "taken_early",     "audited",        NULL};
+    "none",          "wrong_scale",  "bucket_left_out", "slices_swapped",
+    "element_wrong", "element_nan",  "updated_twice",   "update_skipped",
+    "stale_weights", "late_weights", "decay_dropped",   "replica_diverges",
+    "published",     "taken_early",  "audited",         NULL};
 
 struct options {
     int mutation;
@@ -608,7 +610,10 @@ static dpb_status mutant_end(void *comm, struct dpb_event **done)
 
 static dpb_status mutant_publish(void *comm, struct dpb_view *view)
 {
-    return m.inner->publish(comm, view);
+    DPB_TRY(m.inner->publish(comm, view));
+    if (active(PUBLISHED))
+        view->weights = m.arenas.gradients;
+    return DPB_OK;
 }
 
 static uint64_t mutant_taken(void *comm)

@@ -23,9 +23,9 @@
 enum kind { LATE, PERIODIC, PARTIAL, LOSSY, ASYNC, AVERAGING };
 static const char *const kinds[] = {"late",  "periodic",  "partial", "lossy",
                                     "async", "averaging", NULL};
-enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, FORGOTTEN, LIE, KEPT };
-static const char *const mistakes[] = {"none",      "lost", "doubled", "coefficient",
-                                       "forgotten", "lie",  "kept",    NULL};
+enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, FORGOTTEN, LIE, KEPT, PUBLISHED };
+static const char *const mistakes[] = {"none", "lost", "doubled",   "coefficient", "forgotten",
+                                       "lie",  "kept", "published", NULL};
 
 struct options {
     int kind, mistake;
@@ -39,7 +39,7 @@ static const struct dpb_option option_table[] = {
     {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake),
      "lost: a worker's gradients of bucket 0; doubled: the same; coefficient: times 1.001; "
      "forgotten: what is on its way or kept; lie: the contract or the books say otherwise; "
-     "kept: by load"},
+     "kept: by load; published: twice the model"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books), "lossy: prove by books"},
@@ -436,7 +436,13 @@ static dpb_status toy_state(void *comm, struct dpb_saved *saved)
 static dpb_status toy_publish(void *comm, struct dpb_view *view)
 {
     const struct toy *toy = comm;
-    view->weights = waits(toy) ? toy->base.arenas.weights : (void *)model_of(toy);
+    const float *weights = waits(toy) ? toy->base.arenas.weights : (void *)model_of(toy);
+    view->weights = weights;
+    if (!wrong(toy, PUBLISHED))
+        return DPB_OK;
+    view->weights = toy->sums[0];
+    for (uint64_t i = 0; i < toy->base.arenas.layout.n_elements; i++)
+        toy->sums[0][i] = 2.0F * weights[i];
     return DPB_OK;
 }
 

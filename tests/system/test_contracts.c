@@ -122,6 +122,18 @@ static void test_kept(void **state)
     command_free(&command);
 }
 
+static void test_published(void **state)
+{
+    const struct toy *toy = *state;
+    struct command command;
+    dpbench(&command, deadline_s, FAULTS_BASE TRAINING "%s comm.mistake=published", toy->settings);
+    assert_int_equal(command.exit_code, 3);
+    expect_verdict(&command, "pattern", "fail");
+    expect_words(toy->settings, command.err,
+                 (const char *const[]){"element ", "in what it publishes", NULL});
+    command_free(&command);
+}
+
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
 #define SAVED TRAINING "eval.every=0 run.warmup_steps=0 data.samples=60 "
@@ -231,6 +243,7 @@ int main(void)
     for (size_t i = 0; i < sizeof toys / sizeof *toys; i++) {
         add_case(test_keeps, &toys[i], "%s keeps its contract", toys[i].settings);
         add_case(test_mistakes, &toys[i], "%s: mistakes", toys[i].settings);
+        add_case(test_published, &toys[i], "%s: another model published", toys[i].settings);
         if (!strstr(toys[i].settings, "partial"))
             add_case(test_wrong_contract, &toys[i], "%s: a wrong contract", toys[i].settings);
         if (!strstr(toys[i].settings, "partial") && !strstr(toys[i].settings, "periodic"))

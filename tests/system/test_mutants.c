@@ -70,6 +70,8 @@ static const struct mutant mutants[] = {
     {"replica_diverges", IN_PATTERN, PATTERN, NULL},
     {"replica_diverges", IN_PROOF, EXCHANGE, NULL},
     {"replica_diverges", IN_TRAINING, REPLICAS, NULL},
+    {"published", IN_PATTERN, PATTERN, NULL},
+    {"published", IN_TRAINING, AFTER, NULL},
     {"late_weights", IN_PATTERN, MEANING, NULL},
     {"decay_dropped", IN_PATTERN, MEANING, "optimizer.weight_decay=0"},
     {"none" CLIPPED, IN_PATTERN, MEANING, CLIPPED},
