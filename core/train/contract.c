@@ -37,6 +37,9 @@ static const char *contradiction(const struct dpb_contract *contract,
     if (alone != (contract->consistency == DPB_ALONE) ||
         alone != (contract->proof == DPB_PROOF_ALONE))
         return "DPB_COMM_ALONE, DPB_ALONE and DPB_PROOF_ALONE go together";
+    if ((contract->consistency == DPB_LATE || contract->consistency == DPB_PERIODIC) &&
+        contract->parameter < 1)
+        return "late(0) and periodic(0) are none; say in parameter how many steps";
     if (contract->consistency == DPB_PARTIAL &&
         (contract->parameter < 1 || contract->parameter > n_workers))
         return "of a step's gradients more count than there are workers, or none";

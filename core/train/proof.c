@@ -13,6 +13,7 @@
  * at about a million elements, so that it takes little memory.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,48 +79,75 @@ DPB_CLONES static void add_up(const double *gradients, uint64_t count, double *s
 }
 
 /* What the elements of a block should be, and by how much each may differ. */
-struct expected {
+struct dpb_proof_expected {
     double value[DPB_PROOF_BLOCK], bound[DPB_PROOF_BLOCK];
+    double magnitude[DPB_PROOF_BLOCK]; /* of the gradients */
 };
 
 /* `at` counts the blocks looked at. */
-static void expect_block(const struct dpb_proving *proof, uint64_t at, uint64_t begin,
-                         uint64_t count, struct expected *expected)
+static const double *before_block(const struct dpb_proving *proof, uint64_t at)
 {
-    const struct dpb_exchange *exchange = proof->exchange;
-    const struct dpb_contract *contract = &exchange->plan.contract;
-    const bool alone = contract->proof == DPB_PROOF_ALONE;
-    const uint32_t n_workers = exchange->experiment->n_workers;
-    const double coefficient = proof->rate * contract->share / exchange->experiment->accumulate;
-    const double *before = proof->before ? proof->before + at * DPB_PROOF_BLOCK : NULL;
-    double block[DPB_PROOF_BLOCK], sum[DPB_PROOF_BLOCK], magnitude[DPB_PROOF_BLOCK] = {0};
+    return proof->before ? proof->before + at * DPB_PROOF_BLOCK : NULL;
+}
+
+static double coefficient_of(const struct dpb_proving *proof)
+{
+    return proof->rate * proof->exchange->plan.contract.share /
+           proof->exchange->experiment->accumulate;
+}
+
+static void expect_start(const double *before, uint64_t count, struct dpb_proof_expected *expected)
+{
     memset(expected, 0, sizeof *expected);
     if (before)
         memcpy(expected->value, before, count * sizeof *before);
-    for (uint32_t step = 0; step < proof->n_steps; step++) {
-        memset(sum, 0, sizeof sum);
-        for (uint32_t rank = 0; rank < n_workers; rank++) {
-            if (alone && rank != dpb_world.rank)
-                continue;
-            dpb_proof_generate(proof, rank, step, begin, count, block);
-            add_up(block, count, sum, magnitude);
-        }
-        if (proof->exact)
-            take_plain_steps(proof, sum, count, expected->value);
-        else
-            subtract(coefficient, sum, count, expected->value);
+}
+
+static void expect_step(const struct dpb_proving *proof, uint32_t step, uint64_t begin,
+                        uint64_t count, struct dpb_proof_expected *expected)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const bool alone = exchange->plan.contract.proof == DPB_PROOF_ALONE;
+    double block[DPB_PROOF_BLOCK], sum[DPB_PROOF_BLOCK] = {0};
+    for (uint32_t rank = 0; rank < exchange->experiment->n_workers; rank++) {
+        if (alone && rank != dpb_world.rank)
+            continue;
+        dpb_proof_generate(proof, rank, step, begin, count, block);
+        add_up(block, count, sum, expected->magnitude);
     }
+    if (proof->exact)
+        take_plain_steps(proof, sum, count, expected->value);
+    else
+        subtract(coefficient_of(proof), sum, count, expected->value);
+}
+
+/* Of n_steps steps from `before`. */
+static void set_bounds(const struct dpb_proving *proof, uint32_t n_steps, const double *before,
+                       uint64_t count, struct dpb_proof_expected *expected)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const struct dpb_contract *contract = &exchange->plan.contract;
     if (proof->exact)
         return;
     const double weight_unit = dpb_proof_roundoff(exchange->layout.weight_type);
     const double unit = fmax(dpb_proof_roundoff(exchange->layout.gradient_type), weight_unit);
     /* Rate and scale are rounded, too, and in each step a weight that has moved. */
-    const double moved =
-        ((n_workers + 1.0 + contract->roundings) * unit + (proof->n_steps + 2.0) * weight_unit) *
-        coefficient;
-    const double rested = (proof->n_steps + contract->roundings) * weight_unit;
+    const double moved = ((exchange->experiment->n_workers + 1.0 + contract->roundings) * unit +
+                          (n_steps + 2.0) * weight_unit) *
+                         coefficient_of(proof);
+    const double rested = (n_steps + contract->roundings) * weight_unit;
     for (uint64_t i = 0; i < count; i++)
-        expected->bound[i] = moved * magnitude[i] + rested * (before ? fabs(before[i]) : 0.0);
+        expected->bound[i] =
+            moved * expected->magnitude[i] + rested * (before ? fabs(before[i]) : 0.0);
+}
+
+static void expect_block(const struct dpb_proving *proof, uint32_t n_steps, uint64_t at,
+                         uint64_t begin, uint64_t count, struct dpb_proof_expected *expected)
+{
+    expect_start(before_block(proof, at), count, expected);
+    for (uint32_t step = 0; step < n_steps; step++)
+        expect_step(proof, step, begin, count, expected);
+    set_bounds(proof, n_steps, before_block(proof, at), count, expected);
 }
 
 static dpb_status wrong(const struct dpb_proving *proof, const char *where, uint64_t element,
@@ -142,7 +170,7 @@ static dpb_status wrong(const struct dpb_proving *proof, const char *where, uint
 }
 
 /* The first element of a block that is not as expected; `count`: there is none. */
-DPB_CLONES static uint64_t find_wrong(const struct expected *expected, const double *is,
+DPB_CLONES static uint64_t find_wrong(const struct dpb_proof_expected *expected, const double *is,
                                       uint64_t count)
 {
     uint64_t n_wrong = 0, i = 0;
@@ -153,12 +181,13 @@ DPB_CLONES static uint64_t find_wrong(const struct expected *expected, const dou
     return n_wrong > 0 ? i : count;
 }
 
-static dpb_status check_weights(const struct dpb_proving *proof, const void *array,
-                                const char *where)
+/* `array` holds the weights after n_steps steps of gradients. */
+static dpb_status check_weights(const struct dpb_proving *proof, uint32_t n_steps,
+                                const void *array, const char *where)
 {
     struct dpb_exchange *exchange = proof->exchange;
     dpb_dtype type = exchange->layout.weight_type;
-    struct expected expected;
+    struct dpb_proof_expected expected;
     const void *weights;
     double is[DPB_PROOF_BLOCK];
     uint64_t at = 0;
@@ -166,7 +195,7 @@ static dpb_status check_weights(const struct dpb_proving *proof, const void *arr
     for (uint64_t begin = proof->phase * DPB_PROOF_BLOCK; begin < exchange->layout.n_elements;
          begin += proof->stride * DPB_PROOF_BLOCK) {
         const uint64_t count = dpb_proof_block_length(exchange, begin);
-        expect_block(proof, at++, begin, count, &expected);
+        expect_block(proof, n_steps, at++, begin, count, &expected);
         dpb_vec.cast(DPB_FP64, is, type, (const char *)weights + begin * dpb_dtype_size(type),
                      count);
         const uint64_t i = find_wrong(&expected, is, count);
@@ -174,6 +203,54 @@ static dpb_status check_weights(const struct dpb_proving *proof, const void *arr
             return wrong(proof, where, begin + i, is[i], expected.value[i], expected.bound[i]);
     }
     return DPB_OK;
+}
+
+/* ---- settling: when gradients show --------------------------------------------------------- */
+
+enum { WHERE_BYTES = 48 };
+
+/* The first step's gradients show in the weights as many steps later as promised, no sooner. */
+static dpb_status look_for_late(struct dpb_proving *proof, uint32_t n_taken)
+{
+    const uint32_t late = proof->exchange->plan.contract.parameter;
+    char where[WHERE_BYTES];
+    if ((n_taken != late && n_taken != late + 1) || !proof->finite)
+        return DPB_OK;
+    snprintf(where, sizeof where, "after %u steps", n_taken);
+    return check_weights(proof, n_taken - late, proof->exchange->weights, where);
+}
+
+/* In as many steps as promised, whenever they begin, there is one after which the weights hold all
+ * gradients. */
+static dpb_status look_for_meeting(struct dpb_proving *proof, uint32_t n_taken)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    struct dpb_proof_expected *expected = proof->together;
+    const dpb_dtype type = exchange->layout.weight_type;
+    const uint64_t begin = proof->phase * DPB_PROOF_BLOCK, size = dpb_dtype_size(type);
+    const uint64_t count = dpb_proof_block_length(exchange, begin);
+    const uint32_t n_steps = n_taken < proof->n_steps ? n_taken : proof->n_steps;
+    const void *weights;
+    double is[DPB_PROOF_BLOCK];
+    char where[WHERE_BYTES];
+    if (!proof->finite)
+        return DPB_OK;
+    if (n_taken == 1)
+        expect_start(before_block(proof, 0), count, expected);
+    if (n_taken <= proof->n_steps)
+        expect_step(proof, n_taken - 1, begin, count, expected);
+    set_bounds(proof, n_steps, before_block(proof, 0), count, expected);
+    DPB_TRY(dpb_arena_look(exchange, (const char *)exchange->weights + begin * size, count * size,
+                           &weights));
+    dpb_vec.cast(DPB_FP64, is, type, weights, count);
+    const uint64_t i = find_wrong(expected, is, count);
+    if (i == count)
+        proof->met_at = n_taken;
+    const uint32_t apart = n_taken - proof->met_at;
+    if (apart < exchange->plan.contract.parameter)
+        return DPB_OK;
+    snprintf(where, sizeof where, "%u steps after the workers met", apart);
+    return wrong(proof, where, begin + i, is[i], expected->value[i], expected->bound[i]);
 }
 
 /* ---- the run of a proof -------------------------------------------------------------------- */
@@ -211,19 +288,25 @@ static dpb_status keep_weights(struct dpb_proving *proof)
 
 static dpb_status settle_and_check(struct dpb_proving *proof)
 {
+    const dpb_consistency consistency = proof->exchange->plan.contract.consistency;
+    struct dpb_proof_expected together;
     const void *published;
+    proof->together = &together;
+    proof->look = consistency == DPB_LATE       ? look_for_late
+                  : consistency == DPB_PERIODIC ? look_for_meeting
+                                                : NULL;
     DPB_TRY(dpb_proof_make_start(proof));
     if (!proof->fresh)
         DPB_TRY(keep_weights(proof));
     DPB_TRY(dpb_proof_take_steps(proof));
     if (!proof->finite)
         return DPB_OK;
-    DPB_TRY(check_weights(proof, proof->exchange->weights, "after the exchange"));
+    DPB_TRY(check_weights(proof, proof->n_steps, proof->exchange->weights, "after the exchange"));
     DPB_TRY(dpb_workers_meet()); /* all have settled */
     DPB_TRY(dpb_proof_publish(proof, &published));
     return published == proof->exchange->weights
                ? DPB_OK
-               : check_weights(proof, published, "in what it publishes");
+               : check_weights(proof, proof->n_steps, published, "in what it publishes");
 }
 
 /* As a power of two, so that products with it are exact. */

@@ -62,6 +62,7 @@ dpb_status dpb_proof_check_load(struct dpb_proving *proof)
     if (exchange->plan.contract.consistency == DPB_SYNCHRONOUS ||
         exchange->plan.contract.consistency == DPB_ALONE)
         return DPB_OK;
+    proof->look = NULL;
     if (proof->n_zero_steps > 0) { /* have brought what was kept into the weights */
         proof->n_steps = 1;
         proof->n_zero_steps = 0;

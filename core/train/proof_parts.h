@@ -13,6 +13,8 @@ enum { DPB_PROOF_BLOCK = 1024, DPB_PROOF_SAMPLED_BLOCKS = 1024, DPB_PROOF_BOOK_S
 typedef void (*dpb_proof_generator)(uint64_t seed, uint32_t rank, uint32_t step, uint64_t begin,
                                     uint64_t count, double *gradients);
 
+struct dpb_proof_expected;
+
 struct dpb_proving {
     struct dpb_exchange *exchange;
     struct dpb_journal *journal;
@@ -26,6 +28,10 @@ struct dpb_proving {
     uint64_t first_exchange; /* step number of the first */
     uint64_t phase, stride;  /* blocks looked at: phase, phase + stride, ... */
     double *before;          /* of those blocks, one behind the other; NULL: zeros */
+    /* Between steps, n_taken of them; NULL: nothing is looked at before the last. */
+    dpb_status (*look)(struct dpb_proving *proof, uint32_t n_taken);
+    struct dpb_proof_expected *together; /* periodic: the first block, as if workers met now */
+    uint32_t met_at;                     /* steps taken when they last had */
 };
 
 static inline uint64_t dpb_proof_seed(const struct dpb_exchange *exchange)

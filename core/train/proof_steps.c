@@ -92,8 +92,11 @@ dpb_status dpb_proof_take_steps(struct dpb_proving *proof)
 {
     struct dpb_exchange *exchange = proof->exchange;
     proof->first_exchange = exchange->n_begun;
-    for (uint32_t step = 0; step < proof->n_steps + proof->n_zero_steps; step++)
+    for (uint32_t step = 0; step < proof->n_steps + proof->n_zero_steps; step++) {
         DPB_TRY(take_step(proof, step));
+        if (proof->look)
+            DPB_TRY(proof->look(proof, step + 1));
+    }
     return dpb_exchange_settle(exchange);
 }
 

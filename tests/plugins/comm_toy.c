@@ -23,9 +23,10 @@
 enum kind { LATE, PERIODIC, PARTIAL, LOSSY, ASYNC, AVERAGING };
 static const char *const kinds[] = {"late",  "periodic",  "partial", "lossy",
                                     "async", "averaging", NULL};
-enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, FORGOTTEN, LIE, KEPT, PUBLISHED };
-static const char *const mistakes[] = {"none", "lost", "doubled",   "coefficient", "forgotten",
-                                       "lie",  "kept", "published", NULL};
+enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, FORGOTTEN, LIE, KEPT, PUBLISHED, TIMING, UNSAID };
+static const char *const mistakes[] = {"none",      "lost",   "doubled", "coefficient",
+                                       "forgotten", "lie",    "kept",    "published",
+                                       "timing",    "unsaid", NULL};
 
 struct options {
     int kind, mistake;
@@ -39,7 +40,8 @@ static const struct dpb_option option_table[] = {
     {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake),
      "lost: a worker's gradients of bucket 0; doubled: the same; coefficient: times 1.001; "
      "forgotten: what is on its way or kept; lie: the contract or the books say otherwise; "
-     "kept: by load; published: twice the model"},
+     "kept: by load; published: twice the model; timing: late at once, "
+     "periodic a step after its period; unsaid: the contract's parameter"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books), "lossy: prove by books"},
@@ -180,6 +182,7 @@ static void work_together(struct toy *toy, uint64_t bucket, struct piece piece)
         return;
     }
     sum(toy, bucket, piece, now);
+    const bool late = toy->options.kind == LATE && !wrong(toy, TIMING);
     const bool forgets = wrong(toy, FORGOTTEN) && toy->base.step.step % 2 == 0;
     struct dpb_step *step = &toy->base.step;
     const double scale = step->scale;
@@ -187,8 +190,7 @@ static void work_together(struct toy *toy, uint64_t bucket, struct piece piece)
     if (!(toy->options.kind == LATE && forgets))
         host->optimizer->update(toy->base.arenas.optimizer, NULL,
                                 (struct dpb_range){piece.begin, piece.begin + piece.n},
-                                own + piece.begin, toy->options.kind == LATE ? before : now, bucket,
-                                step);
+                                own + piece.begin, late ? before : now, bucket, step);
     step->scale = scale;
     memcpy(before, now, piece.n * sizeof *now);
 }
@@ -255,7 +257,7 @@ static void apply_work(void *strategy, uint64_t bucket, uint64_t length, uint64_
 static bool meets(const struct toy *toy)
 {
     return toy->options.kind == PERIODIC && !wrong(toy, FORGOTTEN) &&
-           (int64_t)toy->steps % toy->options.period == 0;
+           (int64_t)toy->steps % (toy->options.period + wrong(toy, TIMING)) == 0;
 }
 
 static bool average_due(void *strategy, uint64_t bucket)
@@ -367,6 +369,8 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
     }
     if (toy->options.mistake == LIE && toy->options.kind > LATE && toy->options.kind != PARTIAL)
         contract.share *= 0.5;
+    if (toy->options.mistake == UNSAID)
+        contract.parameter = 0;
     return contract;
 }
 

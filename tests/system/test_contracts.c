@@ -25,10 +25,12 @@ static const struct toy {
     const char *settings, *label; /* with 3 workers */
     const char *mistakes[8];
 } toys[] = {
-    {"comm.name=toy comm.kind=late", "late(1)", {"lost", "doubled", "coefficient", "forgotten"}},
+    {"comm.name=toy comm.kind=late",
+     "late(1)",
+     {"lost", "doubled", "coefficient", "forgotten", "timing"}},
     {"comm.name=toy comm.kind=periodic",
      "periodic(3)",
-     {"lost", "doubled", "coefficient", "forgotten"}},
+     {"lost", "doubled", "coefficient", "forgotten", "timing"}},
     {"comm.name=toy_partial comm.kind=partial",
      "partial(2 of 3)",
      {"lost", "doubled", "coefficient", "lie"}},
@@ -227,6 +229,9 @@ TEST(test_refusals)
         const char *settings, *words;
     } rows[] = {
         {"comm.name=toy comm.kind=partial", "says by the hook `applied` which gradients count"},
+        {"comm.name=toy comm.kind=late comm.mistake=unsaid", "late(0) and periodic(0) are none"},
+        {"comm.name=toy comm.kind=periodic comm.mistake=unsaid", "late(0) and periodic(0)"},
+        {"comm.name=toy_partial comm.kind=partial comm.mistake=unsaid", "or none"},
         {"comm.name=toy_partial comm.kind=late", "`applied` goes with DPB_PROOF_BOOKS"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
