@@ -1,6 +1,6 @@
 /*
- * proof_load.c - `load` begins anew, and what is published is the model (dpbench/comm.h). Strategies
- * that keep nothing between steps need no such proof: each step's weights are checked.
+ * proof_load.c - `load` begins anew, and what is published is the model (dpbench/comm.h).
+ * Strategies that keep nothing between steps need no such proof: each step's weights are checked.
  */
 #include <math.h>
 
