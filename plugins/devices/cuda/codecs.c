@@ -100,9 +100,10 @@ dpb_status cuda_decode(cudaStream_t stream, const struct dpb_codec *codec,
                        uint32_t *refused)
 {
     const struct kernels *kernels = find(codec);
-    const struct work work = {stream, codec->options, part, refused};
+    struct work work = {stream, codec->options, part, NULL};
     if (!kernels)
         return refuse(codec);
+    work.refused = refused;
     kernels->decode(&work, message, sum);
     return cuda_check(NULL, NULL, "a codec's decoding", cudaPeekAtLastError());
 }

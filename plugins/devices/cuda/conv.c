@@ -8,14 +8,6 @@
 
 #include "conv_plans.h"
 
-cudnnDataType_t cuda_cudnn_type(const struct program *p)
-{
-    static const cudnnDataType_t types[] = {[TYPE_FP32] = CUDNN_DATA_FLOAT,
-                                            [TYPE_BF16] = CUDNN_DATA_BFLOAT16,
-                                            [TYPE_FP16] = CUDNN_DATA_HALF};
-    return types[p->type];
-}
-
 static dpb_status find_plans(struct program *p, const struct dpb_node *node, struct conv *conv,
                              enum conv_call call)
 {

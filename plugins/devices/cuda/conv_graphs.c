@@ -12,6 +12,14 @@
 
 /* ---- descriptors --------------------------------------------------------------------------- */
 
+cudnnDataType_t cuda_cudnn_type(const struct program *p)
+{
+    static const cudnnDataType_t types[] = {[TYPE_FP32] = CUDNN_DATA_FLOAT,
+                                            [TYPE_BF16] = CUDNN_DATA_BFLOAT16,
+                                            [TYPE_FP16] = CUDNN_DATA_HALF};
+    return types[p->type];
+}
+
 void cuda_making_note(struct making *m, cudnnStatus_t status, const char *call)
 {
     if (status == CUDNN_STATUS_SUCCESS || m->status != CUDNN_STATUS_SUCCESS)

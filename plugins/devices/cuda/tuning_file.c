@@ -103,10 +103,11 @@ static bool look_up(const char *text, const char *key, int *rank)
     bool found = false;
     size_t n = strlen(key);
     for (const char *line = text; line && *line;) {
-        if (strncmp(line, key, n) == 0 && line[n] == '\t' && sscanf(line + n, "%d", rank) == 1)
+        const char *end = strchr(line, '\n'); /* NULL: another process is at it */
+        if (end && strncmp(line, key, n) == 0 && line[n] == '\t' &&
+            sscanf(line + n, "%d", rank) == 1)
             found = true;
-        line = strchr(line, '\n');
-        line = line ? line + 1 : NULL;
+        line = end ? end + 1 : NULL;
     }
     return found;
 }
