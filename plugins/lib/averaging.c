@@ -1,4 +1,6 @@
 /* averaging.c - see averaging.h. */
+#include <stdio.h>
+
 #include "lib/averaging_parts.h"
 #include "lib/slices.h"
 
@@ -352,8 +354,10 @@ dpb_status averaging_state(void *comm, struct dpb_saved *saved)
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "velocity", type, true, n,
             self->comm.base.args.rank == 0 ? averaging_velocity(self, 0) : NULL};
-    if (self->rule.learners > 0)
+    if (self->rule.learners > 0) { /* other learners have other places */
+        snprintf(self->place_name, sizeof self->place_name, "place_%u", self->rule.learners);
         saved->arrays[saved->n++] = (struct dpb_saved_array){
-            "place", type, false, n, averaging_place(self, self->comm.base.args.rank, 0)};
+            self->place_name, type, false, n, averaging_place(self, self->comm.base.args.rank, 0)};
+    }
     return DPB_OK;
 }

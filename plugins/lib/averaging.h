@@ -76,6 +76,7 @@ struct averaging {
     double steps;         /* since `load`, with the one under way */
     double rate;          /* of the step under way; 0 before the first */
     uint32_t published;   /* means that were published */
+    char place_name[24];  /* of y in a checkpoint */
     struct rank_set peers;
     bool meets;    /* this step, with `peers`: all workers, or the partner */
     bool restarts; /* in this step */

@@ -486,6 +486,22 @@ static void test_refused(void **state)
     command_free(&command);
 }
 
+/* The centres of two places are not those of four, though four workers train in both. */
+TEST(test_other_places)
+{
+#define CENTRES "comm.name=sma comm.local_centers=yes run.precision=fp64 device.name=reference "
+    struct command command;
+    run(&command, CENTRES "run.workers=2 run.learners=2 device.threads=2 run.steps=3 "
+                          "checkpoint.save=places.safetensors");
+    command_free(&command);
+    dpbench(&command, 60,
+            "%s" CENTRES "run.workers=4 run.steps=3 checkpoint.load=places.safetensors", base);
+    if (command.exit_code != 2 || !strstr(command.err, "'comm.sma.place_2.0'") ||
+        !strstr(command.err, "cannot keep"))
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    command_free(&command);
+}
+
 /* ---- target -------------------------------------------------------------------------------- */
 
 static const char easy[] =
