@@ -150,7 +150,8 @@ dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns)
             pipeline->host->event->signal(pipeline->done);
             return DPB_OK;
         }
-        if (budget_ns == DPB_FOREVER ? *last > before : pipeline->host->now_ns() >= until_ns)
+        if (budget_ns == DPB_FOREVER ? pipeline->tells_each && *last > before
+                                     : pipeline->host->now_ns() >= until_ns)
             return DPB_OK;
     }
     return budget_ns == DPB_FOREVER ? wait_for_something(pipeline) : DPB_OK;

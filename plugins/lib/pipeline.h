@@ -60,6 +60,9 @@ struct pipeline {
      * with the strategy again and again while the pipeline works: does a piece of what can be done
      * now, without waiting. *moved: something was, so that a stage may be due. */
     dpb_status (*move)(void *strategy, int64_t until_ns, bool *moved);
+    /* Set after pipeline_open: without a budget `pipeline_progress` returns when a bucket has left
+     * the last stage, too. */
+    bool tells_each;
 };
 
 /* Sets up for the arenas; the event is @owned: pipeline_close. */
@@ -69,7 +72,7 @@ dpb_status pipeline_open(struct pipeline *pipeline, const struct dpb_host *host,
 void pipeline_close(struct pipeline *pipeline);
 
 void pipeline_begin(struct pipeline *pipeline); /* a new exchange: no bucket has begun */
-/* The `progress` hook. Without a budget it returns when a bucket has left the last stage, too. */
+/* The `progress` hook. */
 dpb_status pipeline_progress(struct pipeline *pipeline, int64_t budget_ns);
 /* Buckets of this exchange that have left the last stage; any thread. */
 uint64_t pipeline_count_done(const struct pipeline *pipeline);

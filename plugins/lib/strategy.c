@@ -37,7 +37,10 @@ dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *are
                          .n_buckets = arenas->n_buckets,
                          .exchange = UINT64_MAX, /* the first begin makes it 0 */
                          .pages = (struct signal_page *const *)arenas->peer_scratch};
-    return pipeline_open(&strategy->pipeline, strategy->host, strategy, stages, n_stages, arenas);
+    DPB_TRY(pipeline_open(&strategy->pipeline, strategy->host, strategy, stages, n_stages, arenas));
+    /* Core waits for a slot by `progress` where it has no helper. */
+    strategy->pipeline.tells_each = strategy->slots && strategy->args.comm_cores == 0;
+    return DPB_OK;
 }
 
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
