@@ -15,8 +15,9 @@
 static bool matters(const char *section, const char *key)
 {
     static const char *const sections[] = {"model", "data", "device"};
-    static const char *const keys[] = {"run.name",   "run.batch",     "run.precision",  "run.seed",
-                                       "run.memory", "run.timeout_s", "checkpoint.load"};
+    static const char *const keys[] = {"run.name", "run.batch",      "run.precision",
+                                       "run.seed", "run.memory",     "run.timeout_s",
+                                       "run.nan",  "checkpoint.load"};
     char path[256];
     snprintf(path, sizeof path, "%s.%s", section, key);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
@@ -70,7 +71,8 @@ static dpb_status make_experiment(struct dpb_config *config, struct dpb_experime
         {"run", "warmup_steps", "0"},    {"run", "steady_limit_s", "0"},
         {"comm", "name", "independent"}, {"eval", "final", "yes"}};
     DPB_TRY(drop_training(config));
-    if (!dpb_config_get(config, "checkpoint", "load"))
+    const struct dpb_setting *load = dpb_config_get(config, "checkpoint", "load");
+    if (!load || load->value[0] == '\0')
         return dpb_fail(DPB_USAGE, "which model? give its file as checkpoint.load=FILE");
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         DPB_TRY(dpb_config_set(config, settings[i][0], settings[i][1], settings[i][2],

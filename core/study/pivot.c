@@ -126,12 +126,13 @@ static dpb_status add_row(const struct table *table, const json_t *row,
                        : json_array_size(values) == 1
                            ? json_incref(of)
                            : json_sprintf("%s %s", json_string_value(of), value);
-        const bool failed = !dpb_json_is(row, "status", "ok") && json_is_null(value_of(row, value));
+        const char *state = dpb_json_text(row, "status", "failed"); /* "interrupted", "not timed" */
+        const bool has_none = strcmp(state, "ok") != 0 && json_is_null(value_of(row, value));
         DPB_THEN(status, dpb_allocated(name));
         if (status == DPB_OK) {
             const char *head = json_string_value(name);
             status = put(line, column_of(table, json_array_size(keys), head),
-                         failed ? json_string("failed") : text_of(table, row, value), head);
+                         has_none ? json_string(state) : text_of(table, row, value), head);
         }
         json_decref(name);
         json_decref(of);

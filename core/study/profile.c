@@ -1,6 +1,7 @@
 /* profile.c - see profile.h. */
 #include "study/profile.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "study/json.h"
@@ -157,6 +158,7 @@ void dpb_profile_print(const json_t *profile, FILE *out)
     }
     print_kinds(rows, total_ns, out);
     print_limits(json_object_get(profile, "limits"), out);
-    fprintf(out, "    moved: %.1f MB a sample\n",
-            dpb_json_number(profile, "bytes_per_sample") / 1e6);
+    const double moved = dpb_json_number(profile, "bytes_per_sample");
+    if (isfinite(moved)) /* a result of an earlier dpbench has none */
+        fprintf(out, "    moved: %.1f MB a sample\n", moved / 1e6);
 }

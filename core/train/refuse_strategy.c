@@ -230,7 +230,7 @@ static dpb_status check_shard(const struct dpb_experiment *experiment)
     const struct dpb_setting *shard = dpb_config_get(experiment->config, "comm", "shard");
     if (!shard || strcmp(shard->value, "none") == 0)
         return DPB_OK;
-    if (strcmp(shard->value, "gradients") == 0)
+    if (strcmp(shard->value, "gradients") == 0 && experiment->n_workers > 1)
         DPB_TRY(check_slots(experiment, shard));
     if (!dpb_experiment_codec(experiment))
         return DPB_OK;

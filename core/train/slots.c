@@ -66,6 +66,12 @@ dpb_status dpb_slots_plan(struct dpb_exchange *exchange)
                         "comm '%s': its plan has gradient_slots; it needs the hook taken, and "
                         "bucket_elements that make whole pages",
                         exchange->experiment->settings.comm.name);
+    if (exchange->memory.on_device || exchange->staging.held_back || exchange->is_late ||
+        exchange->experiment->accumulate > 1)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "comm '%s': gradients in slots lie on the host, without run.accumulate, "
+                        "comm.late and fp16",
+                        exchange->experiment->settings.comm.name);
     if (n < exchange->layout.n_elements)
         exchange->slots.n = n / plan->bucket_elements;
     return DPB_OK;
