@@ -117,10 +117,12 @@ static void replicated_memory(const void *options, const struct dpb_comm_args *a
 {
     const struct device_scheme scheme = scheme_of(args);
     (void)options;
-    if (args->codec)
+    if (args->codec) {
         coded_memory(args, layout, bucket_elements, CODED_SHARED, memory);
-    else
+        memory->device_bytes = coded_slot_bytes(args->codec, layout, bucket_elements, 0);
+    } else {
         memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
+    }
 }
 
 static dpb_status replicated_open(const void *options, const struct dpb_comm_args *args,

@@ -34,7 +34,7 @@
 /* Where messages lie. */
 enum coded_way {
     CODED_GATHERED, /* those of all workers in the scratch of each */
-    CODED_SHARED,   /* each worker's in its own scratch, which all ranks can read */
+    CODED_SHARED,   /* each worker's in its own scratch (on a device: inbox), which all can read */
     CODED_SUMMED    /* the own in the own scratch, where their sum takes their place */
 };
 

@@ -13,7 +13,7 @@ struct coded {
     /* Whose memory has messages, residual and velocity, and a queue of it; NULL: the host's. */
     const struct dpb_device_arenas *place;
     struct dpb_queue *queue;
-    uint64_t at; /* of the messages in a scratch */
+    uint64_t at; /* of the messages in a scratch, or on a device in an inbox */
     uint64_t slot_bytes[DPB_CODEC_ROUNDS];
     enum coded_way way;
     float *residual; /* of the own gradients; without feedback the sum of what was dropped */

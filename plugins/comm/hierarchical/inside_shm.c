@@ -1,7 +1,7 @@
 /*
  * inside_shm.c - `hierarchical` through shared memory inside a machine.
  *
- * Every worker keeps weights and optimizer state. With N places a machine, place l of each machine
+ * Every worker keeps weights and, unless sharded, optimizer state. With N places a machine, place l of each machine
  * carries the l-th of N slices of every bucket across, together with place l of the others
  * (across.h). A bucket goes four ways:
  *   reduce: each rank sums its part straight out of the arenas of its machine (lib/slices.h), into
