@@ -105,9 +105,9 @@ static bool find_checkpoint(const char *save, char found[PATH_MAX])
 }
 
 static dpb_status check_checkpoint(const struct dpb_arguments *arguments,
-                                   const struct dpb_experiment *x)
+                                   const struct dpb_experiment *experiment)
 {
-    const char *save = x->settings.checkpoint.save;
+    const char *save = experiment->settings.checkpoint.save;
     char found[PATH_MAX];
     DPB_TRY(check_place(arguments, "checkpoint", "save", save));
     if (save[0] == '\0' || !is_sent(arguments, "checkpoint", "save") ||
@@ -119,9 +119,10 @@ static dpb_status check_checkpoint(const struct dpb_arguments *arguments,
                     arguments->file, save, found);
 }
 
-static dpb_status check_trace(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
+static dpb_status check_trace(const struct dpb_arguments *arguments,
+                              const struct dpb_experiment *experiment)
 {
-    const char *trace = x->settings.run.trace;
+    const char *trace = experiment->settings.run.trace;
     struct stat info;
     DPB_TRY(check_place(arguments, "run", "trace", trace));
     if (trace[0] == '\0' || !is_sent(arguments, "run", "trace") || lstat(trace, &info) != 0)
@@ -133,10 +134,10 @@ static dpb_status check_trace(const struct dpb_arguments *arguments, const struc
 }
 
 static dpb_status check_plugins(const struct dpb_arguments *arguments,
-                                const struct dpb_experiment *x)
+                                const struct dpb_experiment *experiment)
 {
-    for (size_t i = 0; i < x->n_tables; i++) {
-        const struct dpb_option_table *table = &x->tables[i];
+    for (size_t i = 0; i < experiment->n_tables; i++) {
+        const struct dpb_option_table *table = &experiment->tables[i];
         for (const struct dpb_option *row = table->rows; row->name; row++) {
             if (!table->owner || row->type != DPB_OPT_STRING || dpb_result_is_input(table, row))
                 continue;
@@ -147,13 +148,14 @@ static dpb_status check_plugins(const struct dpb_arguments *arguments,
     return DPB_OK;
 }
 
-static dpb_status check_one(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
+static dpb_status check_one(const struct dpb_arguments *arguments,
+                            const struct dpb_experiment *experiment)
 {
     if (!arguments->output)
-        DPB_TRY(check_place(arguments, "run", "results", x->settings.run.results));
-    DPB_TRY(check_checkpoint(arguments, x));
-    DPB_TRY(check_trace(arguments, x));
-    return check_plugins(arguments, x);
+        DPB_TRY(check_place(arguments, "run", "results", experiment->settings.run.results));
+    DPB_TRY(check_checkpoint(arguments, experiment));
+    DPB_TRY(check_trace(arguments, experiment));
+    return check_plugins(arguments, experiment);
 }
 
 /* A cell that cannot be made is a refused one of its sweep, and writes nothing. */
@@ -212,14 +214,15 @@ static dpb_status check_trust(const struct dpb_arguments *arguments)
 }
 
 /* Says what a rerun will run, read and write; `x`: of a sweep, its first cell. */
-static void announce(const struct dpb_arguments *arguments, const struct dpb_experiment *x)
+static void announce(const struct dpb_arguments *arguments, const struct dpb_experiment *experiment)
 {
-    const struct dpb_settings *settings = &x->settings;
-    json_t *inputs = dpb_result_inputs(x);
+    const struct dpb_settings *settings = &experiment->settings;
+    json_t *inputs = dpb_result_inputs(experiment);
     dpb_log(DPB_LOG_INFO, "%s runs: %s on %s, %s, %s%s; %u worker%s, %u server%s", arguments->file,
             settings->model.name, settings->data.name, settings->device.name, settings->comm.name,
             dpb_sweep_wanted(arguments->config) ? ", and the other cells of its sweep" : "",
-            x->n_workers, x->n_workers == 1 ? "" : "s", x->n_servers, x->n_servers == 1 ? "" : "s");
+            experiment->n_workers, experiment->n_workers == 1 ? "" : "s", experiment->n_servers,
+            experiment->n_servers == 1 ? "" : "s");
     const char *launch = dpb_tune_wanted(arguments->config) ? "tune" : "sweep";
     const struct dpb_setting *by = dpb_config_get(arguments->config, launch, "launch");
     if (by && by->value[0] != '\0')

@@ -74,27 +74,29 @@ static json_t *times_to_json(const double *times_us, size_t n)
 static json_t *point_to_json(const struct maker *maker, uint32_t at,
                              const struct dpb_comm_point *point)
 {
-    const struct dpb_experiment *x = maker->experiment;
+    const struct dpb_experiment *experiment = maker->experiment;
     const struct dpb_comm_record *first = &maker->journals[0]->records[at];
     uint64_t n_wrong = 0, n_exchanges = first->n_exchanges;
-    for (uint32_t rank = 0; rank < x->n_workers; rank++)
+    for (uint32_t rank = 0; rank < experiment->n_workers; rank++)
         n_wrong += maker->journals[rank]->records[at].n_wrong;
     size_t n = sort_times(maker, at);
     double median_us = n > 0 ? dpb_quantile_of_sorted(maker->times_us, n, 0.5) : NAN;
     double algorithm = (double)point->bytes / (median_us * 1e3);
-    double bus = x->n_workers > 1 ? algorithm * 2 * (x->n_workers - 1) / x->n_workers : NAN;
+    double bus = experiment->n_workers > 1
+                     ? algorithm * 2 * (experiment->n_workers - 1) / experiment->n_workers
+                     : NAN;
     return json_pack("{s:o, s:I, s:I, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:b}", "model",
-                     point->model ? json_string(x->settings.model.name) : json_null(), //
-                     "bytes", (json_int_t)point->bytes,                                //
-                     "count", (json_int_t)point->n_elements,                           //
-                     "type", dpb_dtype_name(x->gradient_type),                         //
-                     "buckets", (json_int_t)first->n_buckets,                          //
-                     "iterations", (json_int_t)n,                                      //
-                     "checked", (json_int_t)n_exchanges,                               //
-                     "time_us", times_to_json(maker->times_us, n),                     //
-                     "algorithm_gb_per_s", dpb_json_real(algorithm),                   //
-                     "bus_gb_per_s", dpb_json_real(bus),                               //
-                     "wrong", (json_int_t)n_wrong,                                     //
+                     point->model ? json_string(experiment->settings.model.name) : json_null(), //
+                     "bytes", (json_int_t)point->bytes,                                         //
+                     "count", (json_int_t)point->n_elements,                                    //
+                     "type", dpb_dtype_name(experiment->gradient_type),                         //
+                     "buckets", (json_int_t)first->n_buckets,                                   //
+                     "iterations", (json_int_t)n,                                               //
+                     "checked", (json_int_t)n_exchanges,                                        //
+                     "time_us", times_to_json(maker->times_us, n),                              //
+                     "algorithm_gb_per_s", dpb_json_real(algorithm),                            //
+                     "bus_gb_per_s", dpb_json_real(bus),                                        //
+                     "wrong", (json_int_t)n_wrong,                                              //
                      "in_place", first->in_place);
 }
 
@@ -115,7 +117,7 @@ static json_t *points_to_json(const struct maker *maker)
 static json_t *make_document(const struct maker *maker, struct dpb_board *board, dpb_status status,
                              const char *error)
 {
-    const struct dpb_experiment *x = maker->experiment;
+    const struct dpb_experiment *experiment = maker->experiment;
     const struct dpb_comm_journal *first = maker->journals[0];
     const struct dpb_load *load = first->load.known ? &first->load : NULL;
     json_t *warnings = dpb_warnings_collect(board);
@@ -123,22 +125,23 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
         first->opened ? json_string(first->by_memory ? "memory" : "exchange") : json_null();
     dpb_load_warn(load, warnings);
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                     "s:o}",                                                            //
-                     "schema", "dpbench.comm/1",                                        //
-                     "status", dpb_result_status(status),                               //
-                     "name", x->settings.run.name,                                      //
-                     "error", error ? dpb_json_string(error) : json_null(),             //
-                     "warnings", warnings,                                              //
-                     "world", dpb_result_world(x, x->n_workers, first->oversubscribed), //
-                     "strategy", dpb_result_strategy(x, "synchronous"),                 //
-                     "bucket_bytes", (json_int_t)x->settings.comm.bucket,               //
-                     "barrier", barrier,                                                //
-                     "points", points_to_json(maker),                                   //
-                     "ranks", dpb_facts_of_ranks(board),                                //
-                     "load", dpb_load_to_json(load),                                    //
-                     "config", dpb_experiment_effective(x),                             //
-                     "versions", dpb_result_versions(x),                                //
-                     "machine", dpb_machine_describe(),                                 //
+                     "s:o}",                                                //
+                     "schema", "dpbench.comm/1",                            //
+                     "status", dpb_result_status(status),                   //
+                     "name", experiment->settings.run.name,                 //
+                     "error", error ? dpb_json_string(error) : json_null(), //
+                     "warnings", warnings,                                  //
+                     "world",
+                     dpb_result_world(experiment, experiment->n_workers, first->oversubscribed), //
+                     "strategy", dpb_result_strategy(experiment, "synchronous"),                 //
+                     "bucket_bytes", (json_int_t)experiment->settings.comm.bucket,               //
+                     "barrier", barrier,                                                         //
+                     "points", points_to_json(maker),                                            //
+                     "ranks", dpb_facts_of_ranks(board),                                         //
+                     "load", dpb_load_to_json(load),                                             //
+                     "config", dpb_experiment_effective(experiment),                             //
+                     "versions", dpb_result_versions(experiment),                                //
+                     "machine", dpb_machine_describe(),                                          //
                      "invocation", dpb_result_invocation());
 }
 

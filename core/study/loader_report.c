@@ -73,26 +73,27 @@ static json_t *point_to_json(const struct dpb_loader *loader, const struct dpb_l
     return json;
 }
 
-static json_t *source_to_json(const struct dpb_experiment *x, int64_t open_ns)
+static json_t *source_to_json(const struct dpb_experiment *experiment, int64_t open_ns)
 {
-    const struct dpb_sample_format *format = &x->data_info.format;
+    const struct dpb_sample_format *format = &experiment->data_info.format;
     return json_pack("{s:s, s:[I, I, I], s:s, s:I, s:I, s:I, s:I, s:o}", //
-                     "name", x->settings.data.name,                      //
+                     "name", experiment->settings.data.name,             //
                      "shape", (json_int_t)format->shape.c, (json_int_t)format->shape.h,
-                     (json_int_t)format->shape.w,                                    //
-                     "type", dpb_dtype_name(format->type),                           //
-                     "sample_bytes", (json_int_t)dpb_sample_bytes(format),           //
-                     "classes", (json_int_t)x->data_info.nclass,                     //
-                     "train_samples", (json_int_t)x->data_info.n_samples[DPB_TRAIN], //
-                     "test_samples", (json_int_t)x->data_info.n_samples[DPB_TEST],   //
+                     (json_int_t)format->shape.w,                                             //
+                     "type", dpb_dtype_name(format->type),                                    //
+                     "sample_bytes", (json_int_t)dpb_sample_bytes(format),                    //
+                     "classes", (json_int_t)experiment->data_info.nclass,                     //
+                     "train_samples", (json_int_t)experiment->data_info.n_samples[DPB_TRAIN], //
+                     "test_samples", (json_int_t)experiment->data_info.n_samples[DPB_TEST],   //
                      "open_s", dpb_json_real((double)open_ns * 1e-9));
 }
 
 json_t *dpb_loader_report_make(const struct dpb_loader *loader, int64_t open_ns, dpb_status status,
                                const char *error)
 {
-    const struct dpb_experiment *x = loader->experiment;
-    bool counted = ((const struct dpb_data_ops *)x->plugins[DPB_PLUGIN_DATA]->ops)->count != NULL;
+    const struct dpb_experiment *experiment = loader->experiment;
+    bool counted =
+        ((const struct dpb_data_ops *)experiment->plugins[DPB_PLUGIN_DATA]->ops)->count != NULL;
     uint32_t n_cores = 0;
     json_t *points = json_array();
     for (uint32_t i = 0; i < loader->n_points; i++)
@@ -102,15 +103,15 @@ json_t *dpb_loader_report_make(const struct dpb_loader *loader, int64_t open_ns,
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", //
                      "schema", "dpbench.data/1",                                     //
                      "status", dpb_result_status(status),                            //
-                     "name", x->settings.run.name,                                   //
+                     "name", experiment->settings.run.name,                          //
                      "error", error ? dpb_json_string(error) : json_null(),          //
                      "warnings", dpb_warnings_collect(NULL),                         //
-                     "data", source_to_json(x, open_ns),                             //
-                     "batch", (json_int_t)x->batch,                                  //
+                     "data", source_to_json(experiment, open_ns),                    //
+                     "batch", (json_int_t)experiment->batch,                         //
                      "cores", (json_int_t)n_cores,                                   //
                      "points", points,                                               //
-                     "config", dpb_experiment_effective(x),                          //
-                     "versions", dpb_result_versions(x),                             //
+                     "config", dpb_experiment_effective(experiment),                 //
+                     "versions", dpb_result_versions(experiment),                    //
                      "machine", dpb_machine_describe());
 }
 

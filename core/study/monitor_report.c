@@ -202,16 +202,17 @@ static double sum_of(const json_t *list, const char *name)
 }
 
 /* Of the workers. `timed`: of their timed steps, else of all. */
-static double samples_trained(const struct dpb_experiment *x, struct dpb_board *board, bool timed)
+static double samples_trained(const struct dpb_experiment *experiment, struct dpb_board *board,
+                              bool timed)
 {
     uint64_t steps = 0;
-    for (uint32_t rank = 0; rank < x->n_workers; rank++) {
+    for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
         size_t bytes = 0;
         const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
         const uint64_t n = dpb_journal_records(journal), from = timed ? journal->timed_from : 0;
         steps += n > from ? n - from : 0;
     }
-    return (double)steps * (double)x->global_batch / x->n_workers;
+    return (double)steps * (double)experiment->global_batch / experiment->n_workers;
 }
 
 static const struct dpb_gpu_use *gpu_of(struct dpb_board *board, uint32_t rank)
@@ -234,11 +235,11 @@ static bool lower_rank_shares_gpu(struct dpb_board *board, uint32_t rank)
 
 /* Around the timed steps, each GPU once: its counter includes all workers on it. NaN where a GPU
  * does not tell, or there is none. */
-static double energy_of_gpus(const struct dpb_experiment *x, struct dpb_board *board)
+static double energy_of_gpus(const struct dpb_experiment *experiment, struct dpb_board *board)
 {
     double energy_j = 0;
     bool any = false;
-    for (uint32_t rank = 0; rank < x->n_workers; rank++) {
+    for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
         const struct dpb_gpu_use *use = gpu_of(board, rank);
         if (use->pci_address[0] == '\0' || lower_rank_shares_gpu(board, rank))
             continue;

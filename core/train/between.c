@@ -165,10 +165,10 @@ static dpb_status end_account_if_paid(const struct dpb_trainer *trainer)
 /* Evaluation and checkpoint, where this step begins with one. */
 static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
 {
-    const struct dpb_experiment *x = trainer->experiment;
-    uint64_t every = (uint64_t)x->settings.eval.every;
+    const struct dpb_experiment *experiment = trainer->experiment;
+    uint64_t every = (uint64_t)experiment->settings.eval.every;
     bool evaluates = every > 0 && trainer->course.step % every == 0;
-    bool saves = dpb_save_points_due(&x->save_points, trainer->course.step);
+    bool saves = dpb_save_points_due(&experiment->save_points, trainer->course.step);
     if (trainer->course.step == trainer->course.first_step || (!evaluates && !saves))
         return DPB_OK;
     if (*stop)

@@ -321,20 +321,21 @@ static dpb_status run_point(struct comm_test *test, bool *more)
 /* The flags of all workers, if all of them can be seen here. */
 static dpb_status share_flags(struct comm_test *test)
 {
-    const struct dpb_experiment *x = test->exchange.experiment;
+    const struct dpb_experiment *experiment = test->exchange.experiment;
     bool worker = dpb_world.role == DPB_WORKER, seen = true;
     DPB_TRY(dpb_mapping_create("meeting", worker ? sizeof(struct dpb_flag) : 0, &test->flag));
     test->flags = calloc(dpb_world.n_ranks, sizeof *test->flags);
     if (!test->flags)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the flags of %u ranks", dpb_world.n_ranks);
     DPB_TRY(dpb_world_share("meeting", &test->flag, 1, test->flags));
-    for (uint32_t rank = 0; rank < x->n_workers; rank++)
+    for (uint32_t rank = 0; rank < experiment->n_workers; rank++)
         seen = seen && test->flags[rank].memory;
-    if (!seen && x->settings.comm_test.barrier == DPB_BARRIER_MEMORY)
+    if (!seen && experiment->settings.comm_test.barrier == DPB_BARRIER_MEMORY)
         return dpb_fail(DPB_UNSUPPORTED,
                         "comm_test.barrier = memory: the workers are on several machines; leave it "
                         "out");
-    test->journal->by_memory = seen && x->settings.comm_test.barrier != DPB_BARRIER_EXCHANGE;
+    test->journal->by_memory =
+        seen && experiment->settings.comm_test.barrier != DPB_BARRIER_EXCHANGE;
     return DPB_OK;
 }
 

@@ -19,11 +19,11 @@ enum { MAX_BUCKETS = 1 << 20 };
 /* ---- the device ---------------------------------------------------------------------------- */
 
 /* Among the workers of its machine. */
-static uint32_t local_index(const struct dpb_experiment *x)
+static uint32_t local_index(const struct dpb_experiment *experiment)
 {
     uint32_t index = 0;
     for (uint32_t rank = 0; rank < dpb_world.rank; rank++)
-        index += x->machines[rank] == x->machines[dpb_world.rank];
+        index += experiment->machines[rank] == experiment->machines[dpb_world.rank];
     return index;
 }
 
@@ -46,15 +46,15 @@ static const char *capture_refusal(const struct dpb_exchange *exchange)
 
 dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads)
 {
-    const struct dpb_experiment *x = exchange->experiment;
+    const struct dpb_experiment *experiment = exchange->experiment;
     struct dpb_engine *engine = &exchange->engine;
     const struct dpb_device_args args = {.rank = dpb_world.rank,
                                          .threads = threads,
-                                         .seed = (uint64_t)x->settings.run.seed,
-                                         .index =
-                                             local_index(x) / (uint32_t)x->settings.run.learners};
-    engine->ops = x->plugins[DPB_PLUGIN_DEVICE]->ops;
-    DPB_TRY(engine->ops->open(x->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
+                                         .seed = (uint64_t)experiment->settings.run.seed,
+                                         .index = local_index(experiment) /
+                                                  (uint32_t)experiment->settings.run.learners};
+    engine->ops = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    DPB_TRY(engine->ops->open(experiment->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
     if (engine->ops->queues)
         exchange->memory.device = (struct dpb_device_arenas){engine->ops->queues, engine->device,
                                                              capture_refusal(exchange)};
@@ -85,9 +85,9 @@ static dpb_status agree_on(const char *what, const char *format, ...)
 }
 
 /* dpbench of one version may find plugins of another on another machine. */
-static dpb_status agree_on_plugins(const struct dpb_experiment *x)
+static dpb_status agree_on_plugins(const struct dpb_experiment *experiment)
 {
-    const struct dpb_plugin *const *plugins = x->plugins;
+    const struct dpb_plugin *const *plugins = experiment->plugins;
     const struct dpb_plugin *model = plugins[DPB_PLUGIN_MODEL], *data = plugins[DPB_PLUGIN_DATA];
     const struct dpb_plugin *device = plugins[DPB_PLUGIN_DEVICE], *comm = plugins[DPB_PLUGIN_COMM];
     const struct dpb_plugin *codec = plugins[DPB_PLUGIN_CODEC];
@@ -123,9 +123,10 @@ static dpb_status check_form(const struct dpb_plugin *comm, const struct dpb_com
 
 /* Replicas that are averaged keep one array of state each. A checkpoint tells Adam's updates from
  * the steps, and servers that do not wait for each worker in each step make another number. */
-static dpb_status check_adam(const struct dpb_experiment *x, const struct dpb_contract *contract)
+static dpb_status check_adam(const struct dpb_experiment *experiment,
+                             const struct dpb_contract *contract)
 {
-    const struct dpb_settings *settings = &x->settings;
+    const struct dpb_settings *settings = &experiment->settings;
     const dpb_consistency kind = contract->consistency;
     if (settings->optimizer.kind != DPB_ADAM)
         return DPB_OK;
@@ -147,42 +148,42 @@ static dpb_status check_adam(const struct dpb_experiment *x, const struct dpb_co
 
 static dpb_status plan(struct dpb_exchange *exchange)
 {
-    const struct dpb_experiment *x = exchange->experiment;
-    const struct dpb_plugin *comm = x->plugins[DPB_PLUGIN_COMM];
-    uint64_t bucket_bytes = x->settings.comm.bucket;
+    const struct dpb_experiment *experiment = exchange->experiment;
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    uint64_t bucket_bytes = experiment->settings.comm.bucket;
     const struct dpb_comm_args args = {.rank = dpb_world.rank,
-                                       .n_workers = x->n_workers,
-                                       .n_servers = x->n_servers,
-                                       .learners = (uint32_t)x->settings.run.learners,
+                                       .n_workers = experiment->n_workers,
+                                       .n_servers = experiment->n_servers,
+                                       .learners = (uint32_t)experiment->settings.run.learners,
                                        .role = dpb_world.role,
                                        .bucket_bytes = bucket_bytes,
-                                       .comm_cores = (uint32_t)x->settings.run.comm_cores,
-                                       .machines = x->machines,
-                                       .n_machines = x->n_machines,
-                                       .codec = dpb_experiment_codec(x),
-                                       .survives = x->settings.run.survive,
+                                       .comm_cores = (uint32_t)experiment->settings.run.comm_cores,
+                                       .machines = experiment->machines,
+                                       .n_machines = experiment->n_machines,
+                                       .codec = dpb_experiment_codec(experiment),
+                                       .survives = experiment->settings.run.survive,
                                        .device = &exchange->memory.device,
-                                       .whole = dpb_norms_needed(&x->settings.optimizer)};
+                                       .whole = dpb_norms_needed(&experiment->settings.optimizer)};
     exchange->ops = exchange->plan.ops = comm->ops;
-    DPB_TRY(exchange->ops->open(x->options[DPB_PLUGIN_COMM], &args, &exchange->comm));
+    DPB_TRY(exchange->ops->open(experiment->options[DPB_PLUGIN_COMM], &args, &exchange->comm));
 
     exchange->layout = (struct dpb_layout){.n_elements = exchange->graph->n_elements,
-                                           .weight_type = x->weight_type,
-                                           .gradient_type = x->gradient_type,
+                                           .weight_type = experiment->weight_type,
+                                           .gradient_type = experiment->gradient_type,
                                            .tensors = exchange->graph->tensors,
                                            .n_tensors = exchange->graph->n_tensors};
-    exchange->plan.bucket_elements = dpb_experiment_bucket_elements(x);
+    exchange->plan.bucket_elements = dpb_experiment_bucket_elements(experiment);
     exchange->plan.contract =
-        dpb_contract_default(x->n_workers, comm->capabilities & DPB_COMM_ALONE);
+        dpb_contract_default(experiment->n_workers, comm->capabilities & DPB_COMM_ALONE);
     dpb_status status = exchange->ops->plan(exchange->comm, &exchange->layout, &exchange->plan);
     dpb_status formed = check_form(comm, exchange->plan.ops);
     if (formed == DPB_OK) /* also where the plan failed: what it chose closes what it opened */
         exchange->ops = exchange->plan.ops;
     DPB_TRY(status);
     DPB_TRY(formed);
-    DPB_TRY(dpb_contract_check(&exchange->plan.contract, comm, x->n_workers));
-    DPB_TRY(check_adam(x, &exchange->plan.contract));
-    DPB_TRY(dpb_late_contract(x, &exchange->plan.contract));
+    DPB_TRY(dpb_contract_check(&exchange->plan.contract, comm, experiment->n_workers));
+    DPB_TRY(check_adam(experiment, &exchange->plan.contract));
+    DPB_TRY(dpb_late_contract(experiment, &exchange->plan.contract));
 
     uint64_t n_buckets = (exchange->layout.n_elements + exchange->plan.bucket_elements - 1) /
                          exchange->plan.bucket_elements;
@@ -214,22 +215,22 @@ static dpb_status share_state(struct dpb_exchange *exchange)
 /* Of the owned ranges; a communicator alone has none. */
 static dpb_status make_optimizer(struct dpb_exchange *exchange)
 {
-    const struct dpb_experiment *x = exchange->experiment;
+    const struct dpb_experiment *experiment = exchange->experiment;
     const struct dpb_optimizer_args args = {
         .graph = exchange->graph,
-        .settings = &x->settings.optimizer,
-        .weight_type = x->weight_type,
-        .gradient_type = x->gradient_type,
+        .settings = &experiment->settings.optimizer,
+        .weight_type = experiment->weight_type,
+        .gradient_type = experiment->gradient_type,
         .owned = exchange->plan.owned,
         .n_owned = exchange->plan.n_owned,
         .weights = exchange->arenas.weights,
         .gradients = exchange->arenas.gradients,
-        .parts = x->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS,
+        .parts = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS,
         .device = exchange->memory.on_device ? &exchange->memory.device : NULL,
         .queue = exchange->memory.queue,
-        .saved = x->settings.checkpoint.save[0] != '\0',
+        .saved = experiment->settings.checkpoint.save[0] != '\0',
         .not_finite = &dpb_board_page(dpb_world.board, dpb_world.rank)->not_finite};
-    if (x->settings.run.mode == DPB_MODE_COMM)
+    if (experiment->settings.run.mode == DPB_MODE_COMM)
         return DPB_OK;
     DPB_TRY(dpb_optimizer_create(&args, &exchange->optimizer));
     return share_state(exchange);
@@ -237,11 +238,12 @@ static dpb_status make_optimizer(struct dpb_exchange *exchange)
 
 static dpb_status bind_arenas(struct dpb_exchange *exchange)
 {
-    const struct dpb_experiment *x = exchange->experiment;
-    const bool on_device = dpb_experiment_arenas_on_device(x) && dpb_world.role == DPB_WORKER;
+    const struct dpb_experiment *experiment = exchange->experiment;
+    const bool on_device =
+        dpb_experiment_arenas_on_device(experiment) && dpb_world.role == DPB_WORKER;
     if (on_device && exchange->layout.weight_type != DPB_FP32)
         return dpb_fail(DPB_UNSUPPORTED, "comm '%s': arenas in a device's memory are fp32 only",
-                        x->settings.comm.name);
+                        experiment->settings.comm.name);
     DPB_TRY(dpb_arenas_make(&exchange->memory, &exchange->plan, &exchange->layout, on_device,
                             &exchange->arenas));
     DPB_TRY(dpb_late_open(exchange));
@@ -286,19 +288,19 @@ static dpb_status make_gradients(struct dpb_exchange *exchange, void **memory)
 
 dpb_status dpb_staging_open(struct dpb_exchange *exchange)
 {
-    const struct dpb_experiment *x = exchange->experiment;
+    const struct dpb_experiment *experiment = exchange->experiment;
     struct dpb_staging *staging = &exchange->staging;
     staging->summed = exchange->gradients;
-    if (x->settings.run.mode != DPB_MODE_TRAIN)
+    if (experiment->settings.run.mode != DPB_MODE_TRAIN)
         return DPB_OK;
-    staging->held_back = x->settings.run.precision == DPB_PRECISION_FP16;
+    staging->held_back = experiment->settings.run.precision == DPB_PRECISION_FP16;
     exchange->takes_events =
-        exchange->memory.on_device && x->comm_needs.takes_events && !staging->held_back;
+        exchange->memory.on_device && experiment->comm_needs.takes_events && !staging->held_back;
     exchange->captures = exchange->takes_events && exchange->plan.captures;
-    if (x->gradient_type != x->weight_type)
+    if (experiment->gradient_type != experiment->weight_type)
         DPB_TRY(make_gradients(exchange, &staging->summed));
     staging->device = staging->summed;
-    return x->accumulate > 1 ? make_gradients(exchange, &staging->device) : DPB_OK;
+    return experiment->accumulate > 1 ? make_gradients(exchange, &staging->device) : DPB_OK;
 }
 
 static void close_staging(struct dpb_exchange *exchange)

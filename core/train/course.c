@@ -5,29 +5,30 @@
  * skipped. */
 static void open_loss_scale(struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = trainer->experiment;
-    const struct dpb_run_settings *run = &x->settings.run;
+    const struct dpb_experiment *experiment = trainer->experiment;
+    const struct dpb_run_settings *run = &experiment->settings.run;
     struct dpb_loss_scale *scale = &trainer->loss_scale;
     dpb_loss_scale_init(scale, run->loss_scale);
-    scale->skipped = x->start.skipped_steps;
-    trainer->course.rate_shift -= (int64_t)x->start.skipped_steps;
-    if (!scale->fixed && x->start.loss_scale != 0) {
-        scale->scale = (double)x->start.loss_scale;
-        scale->clean = x->start.clean_steps;
+    scale->skipped = experiment->start.skipped_steps;
+    trainer->course.rate_shift -= (int64_t)experiment->start.skipped_steps;
+    if (!scale->fixed && experiment->start.loss_scale != 0) {
+        scale->scale = (double)experiment->start.loss_scale;
+        scale->clean = experiment->start.clean_steps;
     }
     trainer->journal->loss_scale = scale->scale;
 }
 
 dpb_status dpb_course_open(struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = trainer->experiment;
-    const struct dpb_run_settings *run = &x->settings.run;
+    const struct dpb_experiment *experiment = trainer->experiment;
+    const struct dpb_run_settings *run = &experiment->settings.run;
     /* The schedule goes by samples: by the steps that a training of this batch would have done. */
-    uint64_t done = x->start.epoch * x->steps_per_epoch + x->start.position / x->global_batch;
-    uint64_t total = run->epochs ? (uint64_t)run->epochs * x->steps_per_epoch : 0;
+    uint64_t done = experiment->start.epoch * experiment->steps_per_epoch +
+                    experiment->start.position / experiment->global_batch;
+    uint64_t total = run->epochs ? (uint64_t)run->epochs * experiment->steps_per_epoch : 0;
     trainer->course.gated = run->steady_limit_ns > 0;
-    trainer->course.first_step = trainer->course.step = x->start.step;
-    trainer->course.rate_shift = (int64_t)done - (int64_t)x->start.step;
+    trainer->course.first_step = trainer->course.step = experiment->start.step;
+    trainer->course.rate_shift = (int64_t)done - (int64_t)experiment->start.step;
     open_loss_scale(trainer);
     trainer->course.stop_at =
         run->epochs ? dpb_shards_epochs_end(dpb_feed_shards(trainer->feed), (uint64_t)run->epochs)
@@ -35,7 +36,8 @@ dpb_status dpb_course_open(struct dpb_trainer *trainer)
     trainer->course.evaluated_at = UINT64_MAX;
     if (!trainer->course.gated && run->steps)
         total = done + (uint64_t)(run->warmup_steps + run->steps);
-    dpb_control_join(&trainer->control, x->n_workers, trainer->exchange.plan.contract.lead > 0);
+    dpb_control_join(&trainer->control, experiment->n_workers,
+                     trainer->exchange.plan.contract.lead > 0);
     if (trainer->exchange.is_late) {
         trainer->control.meanwhile = dpb_exchange_move;
         trainer->control.owner = &trainer->exchange;
@@ -49,8 +51,8 @@ dpb_status dpb_course_open(struct dpb_trainer *trainer)
         if (!trainer->course.gate)
             return DPB_NO_MEMORY;
     }
-    return dpb_schedule_make(&x->settings.optimizer, x->global_batch, x->steps_per_epoch, total,
-                             &trainer->schedule);
+    return dpb_schedule_make(&experiment->settings.optimizer, experiment->global_batch,
+                             experiment->steps_per_epoch, total, &trainer->schedule);
 }
 
 int64_t dpb_trained_ns(const struct dpb_trainer *trainer)

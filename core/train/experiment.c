@@ -325,23 +325,23 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
     return status;
 }
 
-struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *x)
+struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment)
 {
-    const struct dpb_settings *settings = &x->settings;
-    return (struct dpb_feed_args){.ops = x->plugins[DPB_PLUGIN_DATA]->ops,
-                                  .source = x->data,
+    const struct dpb_settings *settings = &experiment->settings;
+    return (struct dpb_feed_args){.ops = experiment->plugins[DPB_PLUGIN_DATA]->ops,
+                                  .source = experiment->data,
                                   .name = settings->data.name,
-                                  .info = x->data_info,
+                                  .info = experiment->data_info,
                                   .split = DPB_TRAIN,
-                                  .batch = x->batch,
-                                  .n_workers = x->n_workers,
+                                  .batch = experiment->batch,
+                                  .n_workers = experiment->n_workers,
                                   .threads = (uint32_t)settings->data.threads,
                                   .timeout_ns = settings->run.timeout_ns,
-                                  .accumulate = x->accumulate,
+                                  .accumulate = experiment->accumulate,
                                   .shuffle = settings->data.shuffle,
                                   .sharded = settings->data.shard,
                                   .seed = (uint64_t)settings->run.seed,
-                                  .start = x->start};
+                                  .start = experiment->start};
 }
 
 /* ---- what others ask ----------------------------------------------------------------------- */

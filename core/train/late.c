@@ -26,17 +26,17 @@
 #include "train/exchange.h"
 #include "train/trace.h"
 
-dpb_status dpb_late_contract(const struct dpb_experiment *x, struct dpb_contract *contract)
+dpb_status dpb_late_contract(const struct dpb_experiment *experiment, struct dpb_contract *contract)
 {
     char label[DPB_LABEL_BYTES];
-    if (x->settings.comm.late == 0)
+    if (experiment->settings.comm.late == 0)
         return DPB_OK;
     if (contract->consistency != DPB_SYNCHRONOUS) {
-        dpb_contract_label(contract, x->n_workers, label);
+        dpb_contract_label(contract, experiment->n_workers, label);
         return dpb_fail(DPB_UNSUPPORTED,
                         "comm.late = 1 makes a synchronous strategy one step late, and comm '%s' "
                         "is %s; leave comm.late out, or take another comm.name",
-                        x->settings.comm.name, label);
+                        experiment->settings.comm.name, label);
     }
     contract->consistency = DPB_LATE;
     contract->parameter = contract->settle_steps = 1;

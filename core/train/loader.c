@@ -48,53 +48,54 @@ static dpb_status take(const struct dpb_loader *loader, struct dpb_feed *feed,
     return DPB_OK;
 }
 
-static struct dpb_data_counts count(const struct dpb_experiment *x)
+static struct dpb_data_counts count(const struct dpb_experiment *experiment)
 {
-    const struct dpb_data_ops *ops = x->plugins[DPB_PLUGIN_DATA]->ops;
+    const struct dpb_data_ops *ops = experiment->plugins[DPB_PLUGIN_DATA]->ops;
     struct dpb_data_counts counts = {0};
     if (ops->count)
-        ops->count(x->data, &counts);
+        ops->count(experiment->data, &counts);
     return counts;
 }
 
 /* Helpers that run side by side finish their batches in bursts: over the clock a window is made of
  * whole bursts, and of two at least. */
-static struct length window_length(const struct dpb_experiment *x, uint32_t threads)
+static struct length window_length(const struct dpb_experiment *experiment, uint32_t threads)
 {
-    const struct dpb_run_settings *run = &x->settings.run;
+    const struct dpb_run_settings *run = &experiment->settings.run;
     uint64_t group = threads > 0 ? threads : 1;
     if (run->epochs > 0)
-        return (struct length){0, (uint64_t)run->epochs * x->steps_per_epoch * x->accumulate, 1};
+        return (struct length){
+            0, (uint64_t)run->epochs * experiment->steps_per_epoch * experiment->accumulate, 1};
     if (run->steps > 0)
-        return (struct length){0, (uint64_t)run->steps * x->accumulate, 1};
+        return (struct length){0, (uint64_t)run->steps * experiment->accumulate, 1};
     return (struct length){run->seconds_ns, 2 * group, group};
 }
 
 static dpb_status measure_window(struct dpb_loader *loader, struct dpb_feed *feed, uint32_t threads,
                                  struct dpb_loader_window *window)
 {
-    const struct dpb_experiment *x = loader->experiment;
-    const struct length length = window_length(x, threads);
+    const struct dpb_experiment *experiment = loader->experiment;
+    const struct length length = window_length(experiment, threads);
     const struct length warmup = {length.ns / 10, threads > 0 ? threads : 1, 1};
     struct dpb_loader_window warm = {0}, timed = {0};
     DPB_TRY(take(loader, feed, &warmup, &warm));
-    struct dpb_data_counts before = count(x);
+    struct dpb_data_counts before = count(experiment);
     DPB_TRY(take(loader, feed, &length, &timed));
-    struct dpb_data_counts after = count(x);
+    struct dpb_data_counts after = count(experiment);
     timed.counts.bytes_read = after.bytes_read - before.bytes_read;
     timed.counts.bytes_decoded = after.bytes_decoded - before.bytes_decoded;
     timed.counts.skipped = after.skipped - before.skipped;
     loader->place = dpb_feed_progress(
-        feed,
-        loader->place.step + (warm.batches + timed.batches + x->accumulate - 1) / x->accumulate);
+        feed, loader->place.step + (warm.batches + timed.batches + experiment->accumulate - 1) /
+                                       experiment->accumulate);
     *window = timed;
     return DPB_OK;
 }
 
 static dpb_status measure_point(struct dpb_loader *loader, struct dpb_loader_point *point)
 {
-    const struct dpb_experiment *x = loader->experiment;
-    struct dpb_feed_args args = dpb_experiment_feed(x);
+    const struct dpb_experiment *experiment = loader->experiment;
+    struct dpb_feed_args args = dpb_experiment_feed(experiment);
     args.threads = point->threads;
     args.start = loader->place;
     struct dpb_feed *feed;

@@ -10,15 +10,15 @@
 static struct dpb_pass pass_of(const struct dpb_trainer *trainer, uint32_t micro_batch,
                                bool training)
 {
-    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_experiment *experiment = trainer->experiment;
     return (struct dpb_pass){
         .training = training,
         .weights_changed = trainer->exchange.engine.weights_changed,
         .step = trainer->course.step,
-        .first_sample = (dpb_world.rank * x->accumulate + micro_batch) * x->batch,
-        .valid = x->batch,
+        .first_sample = (dpb_world.rank * experiment->accumulate + micro_batch) * experiment->batch,
+        .valid = experiment->batch,
         .loss_scale = trainer->loss_scale.scale,
-        .captures = trainer->exchange.captures && micro_batch + 1 == x->accumulate};
+        .captures = trainer->exchange.captures && micro_batch + 1 == experiment->accumulate};
 }
 
 /* run.delay, before the backward of the last micro-batch: no bucket has been handed over yet. */
@@ -77,13 +77,13 @@ static dpb_status end_given_up(struct dpb_trainer *trainer, uint32_t n_forward, 
 
 dpb_status dpb_train(struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_experiment *experiment = trainer->experiment;
     struct dpb_exchange *exchange = &trainer->exchange;
     struct dpb_engine *engine = &exchange->engine;
     const struct dpb_hooks hooks = dpb_exchange_hooks(exchange);
-    const bool training = x->settings.run.mode == DPB_MODE_TRAIN;
+    const bool training = experiment->settings.run.mode == DPB_MODE_TRAIN;
     const bool held_back = exchange->staging.held_back;
-    const double scale = 1.0 / ((double)exchange->plan.contract.divisor * x->accumulate);
+    const double scale = 1.0 / ((double)exchange->plan.contract.divisor * experiment->accumulate);
 
     for (trainer->course.step = trainer->course.first_step;; trainer->course.step++) {
         bool stop, overflow = false;
@@ -98,7 +98,7 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
         if (training && !held_back)
             DPB_TRY(dpb_exchange_begin(exchange, rate, scale, false));
 
-        for (uint32_t i = 0; i < x->accumulate; i++) {
+        for (uint32_t i = 0; i < experiment->accumulate; i++) {
             const struct dpb_pass pass = pass_of(trainer, i, training);
             struct dpb_feed_batch input;
             double of_batch;
@@ -109,7 +109,7 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
 
             DPB_TRY(go_forward(trainer, &pass, &input.batch, &hooks, &of_batch));
             dpb_account_mark(DPB_PART_FORWARD);
-            loss += of_batch / x->accumulate;
+            loss += of_batch / experiment->accumulate;
             n_forward += !exchange->given_up;
             if (!training || exchange->given_up)
                 continue;
@@ -119,8 +119,8 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
             if (held_back)
                 DPB_TRY(dpb_look_for_overflow(engine, &overflow));
             if (!exchange->given_up)
-                dpb_statistics_add(&trainer->statistics, i, x->accumulate);
-            if (!exchange->given_up && i + 1 == x->accumulate && !held_back)
+                dpb_statistics_add(&trainer->statistics, i, experiment->accumulate);
+            if (!exchange->given_up && i + 1 == experiment->accumulate && !held_back)
                 dpb_statistics_move(&trainer->statistics);
             dpb_account_mark(DPB_PART_BACKWARD);
         }

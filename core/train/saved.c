@@ -22,9 +22,9 @@ struct dpb_saved_source {
     const char *next;
 };
 
-static const char *comm_of(const struct dpb_experiment *x)
+static const char *comm_of(const struct dpb_experiment *experiment)
 {
-    return x->settings.comm.name;
+    return experiment->settings.comm.name;
 }
 
 static bool continues(const struct dpb_settings *settings)
@@ -80,11 +80,12 @@ static dpb_status list_arrays(struct dpb_exchange *exchange, struct dpb_saved *s
     return DPB_OK;
 }
 
-static struct dpb_safetensor tensor_of(const struct dpb_experiment *x,
+static struct dpb_safetensor tensor_of(const struct dpb_experiment *experiment,
                                        const struct dpb_saved_array *array, uint32_t rank,
                                        char name[NAME_BYTES])
 {
-    int n = snprintf(name, NAME_BYTES, DPB_CHECKPOINT_COMM "%s.%s", comm_of(x), array->name);
+    int n =
+        snprintf(name, NAME_BYTES, DPB_CHECKPOINT_COMM "%s.%s", comm_of(experiment), array->name);
     if (!array->common && n < NAME_BYTES)
         snprintf(name + n, NAME_BYTES - (size_t)n, ".%u", rank);
     return (struct dpb_safetensor){.name = name,
@@ -210,7 +211,7 @@ static bool parse(const char *name, struct parts *parts)
 
 /* What of a file's state is not kept: `keeps` decides. */
 struct lost {
-    const struct dpb_experiment *x;
+    const struct dpb_experiment *experiment;
     const struct dpb_safetensors *file;
     const struct dpb_saved *saved; /* NULL: the strategy has not been asked */
     uint32_t n_ranks;              /* in the file */
@@ -222,7 +223,7 @@ static void count_ranks(void *context, const char *name)
 {
     struct lost *lost = context;
     struct parts parts;
-    if (!parse(name, &parts) || strcmp(parts.comm, comm_of(lost->x)) != 0)
+    if (!parse(name, &parts) || strcmp(parts.comm, comm_of(lost->experiment)) != 0)
         return;
     lost->n_own++;
     if (!parts.common && parts.rank >= lost->n_ranks)
@@ -231,14 +232,14 @@ static void count_ranks(void *context, const char *name)
 
 static bool keeps(const struct lost *lost, const struct parts *parts)
 {
-    if (strcmp(parts->comm, comm_of(lost->x)) != 0 ||
-        (!parts->common && lost->n_ranks != lost->x->n_workers))
+    if (strcmp(parts->comm, comm_of(lost->experiment)) != 0 ||
+        (!parts->common && lost->n_ranks != lost->experiment->n_workers))
         return false;
     bool listed = !lost->saved;
     for (uint32_t i = 0; lost->saved && i < lost->saved->n; i++) {
         const struct dpb_saved_array *array = &lost->saved->arrays[i];
         char name[NAME_BYTES];
-        const struct dpb_safetensor tensor = tensor_of(lost->x, array, parts->rank, name);
+        const struct dpb_safetensor tensor = tensor_of(lost->experiment, array, parts->rank, name);
         listed =
             listed || (strcmp(array->name, parts->array) == 0 && array->common == parts->common &&
                        dpb_safetensors_fits(lost->file, &tensor));
@@ -263,32 +264,32 @@ static void look_for_lost(struct lost *lost)
 /* An error, or with checkpoint.partial = yes a warning of rank 0. */
 static dpb_status tell_lost(const struct lost *lost, const char *what)
 {
-    const struct dpb_settings *settings = &lost->x->settings;
+    const struct dpb_settings *settings = &lost->experiment->settings;
     if (!settings->checkpoint.partial)
         return dpb_fail(DPB_USAGE,
                         "%s: %s '%s' and %u more of a strategy's state, which comm '%s' with %u "
                         "workers cannot keep: continue with the strategy, options and workers it "
                         "was saved with, or without this state by checkpoint.partial=yes",
-                        settings->checkpoint.load, what, lost->first, lost->n - 1, comm_of(lost->x),
-                        lost->x->n_workers);
+                        settings->checkpoint.load, what, lost->first, lost->n - 1,
+                        comm_of(lost->experiment), lost->experiment->n_workers);
     if (dpb_world.rank == 0)
         dpb_warn("state_not_kept",
                  "%s: %s '%s' and %u more of a strategy's state, which comm '%s' with %u workers "
                  "cannot keep; they begin anew from the model (checkpoint.partial=yes)",
-                 settings->checkpoint.load, what, lost->first, lost->n - 1, comm_of(lost->x),
-                 lost->x->n_workers);
+                 settings->checkpoint.load, what, lost->first, lost->n - 1,
+                 comm_of(lost->experiment), lost->experiment->n_workers);
     return DPB_OK;
 }
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-dpb_status dpb_saved_check(const struct dpb_experiment *x)
+dpb_status dpb_saved_check(const struct dpb_experiment *experiment)
 {
-    struct lost lost = {.x = x};
+    struct lost lost = {.experiment = experiment};
     struct dpb_safetensors *file;
-    if (!continues(&x->settings) || x->settings.checkpoint.partial)
+    if (!continues(&experiment->settings) || experiment->settings.checkpoint.partial)
         return DPB_OK;
-    DPB_TRY(dpb_safetensors_open(x->settings.checkpoint.load, &file));
+    DPB_TRY(dpb_safetensors_open(experiment->settings.checkpoint.load, &file));
     lost.file = file;
     look_for_lost(&lost);
     dpb_safetensors_close(file);
@@ -312,7 +313,7 @@ static dpb_status read_arrays(struct dpb_exchange *exchange, const struct dpb_sa
         char name[NAME_BYTES];
         const struct dpb_safetensor tensor =
             tensor_of(exchange->experiment, array, dpb_world.rank, name);
-        if (!array->common && missing->n_ranks != missing->x->n_workers)
+        if (!array->common && missing->n_ranks != missing->experiment->n_workers)
             continue; /* told as lost */
         if (!dpb_safetensors_has(file, name) && missing->n++ == 0)
             snprintf(missing->first, sizeof missing->first, "%s", name);
@@ -324,16 +325,16 @@ static dpb_status read_arrays(struct dpb_exchange *exchange, const struct dpb_sa
 
 dpb_status dpb_saved_load(struct dpb_exchange *exchange)
 {
-    const struct dpb_experiment *x = exchange->experiment;
+    const struct dpb_experiment *experiment = exchange->experiment;
     struct dpb_saved saved;
     struct dpb_safetensors *file;
-    if (!continues(&x->settings))
+    if (!continues(&experiment->settings))
         return DPB_OK;
     DPB_TRY(list_arrays(exchange, &saved));
-    DPB_TRY(dpb_safetensors_open(x->settings.checkpoint.load, &file));
-    struct lost lost = {.x = x, .file = file, .saved = &saved};
+    DPB_TRY(dpb_safetensors_open(experiment->settings.checkpoint.load, &file));
+    struct lost lost = {.experiment = experiment, .file = file, .saved = &saved};
     look_for_lost(&lost);
-    struct lost missing = {.x = x, .n_ranks = lost.n_ranks};
+    struct lost missing = {.experiment = experiment, .n_ranks = lost.n_ranks};
     dpb_status status = lost.n > 0 ? tell_lost(&lost, "it has") : DPB_OK;
     if (status == DPB_OK && lost.n_own > 0)
         status = read_arrays(exchange, file, &saved, &missing);

@@ -34,26 +34,27 @@ static dpb_status open_engine(struct dpb_trainer *trainer)
 
 static dpb_status compile(struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_experiment *experiment = trainer->experiment;
     struct dpb_exchange *exchange = &trainer->exchange;
     struct dpb_engine *engine = &exchange->engine;
     const bool on_device = exchange->memory.on_device;
-    DPB_TRY(dpb_statistics_open(x->graph, x->weight_type, &trainer->statistics));
+    DPB_TRY(dpb_statistics_open(experiment->graph, experiment->weight_type, &trainer->statistics));
     DPB_TRY(dpb_staging_open(exchange));
     if (exchange->takes_events)
-        dpb_account_by_device(x->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE);
-    if (x->settings.data.place == DPB_PLACE_DEVICE) {
-        const struct dpb_data_ops *data_ops = x->plugins[DPB_PLUGIN_DATA]->ops;
-        DPB_TRY(data_ops->pool(x->data, DPB_TRAIN, &trainer->pool));
+        dpb_account_by_device(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE);
+    if (experiment->settings.data.place == DPB_PLACE_DEVICE) {
+        const struct dpb_data_ops *data_ops = experiment->plugins[DPB_PLUGIN_DATA]->ops;
+        DPB_TRY(data_ops->pool(experiment->data, DPB_TRAIN, &trainer->pool));
     }
-    const struct dpb_compile_args compile = {.graph = x->graph,
-                                             .batch = x->batch,
-                                             .precision = (dpb_precision)x->settings.run.precision,
-                                             .training = x->settings.run.mode == DPB_MODE_TRAIN,
-                                             .format = &x->data_info.format,
-                                             .profile = x->settings.run.profile,
-                                             .on_device = on_device,
-                                             .pool = trainer->pool};
+    const struct dpb_compile_args compile = {
+        .graph = experiment->graph,
+        .batch = experiment->batch,
+        .precision = (dpb_precision)experiment->settings.run.precision,
+        .training = experiment->settings.run.mode == DPB_MODE_TRAIN,
+        .format = &experiment->data_info.format,
+        .profile = experiment->settings.run.profile,
+        .on_device = on_device,
+        .pool = trainer->pool};
     const struct dpb_device_memory memory = {.weights = exchange->weights,
                                              .gradients = exchange->staging.device,
                                              .state = trainer->statistics.running,
@@ -67,14 +68,14 @@ static dpb_status compile(struct dpb_trainer *trainer)
 
 static dpb_status open_feeds(struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = trainer->experiment;
-    struct dpb_feed_args args = dpb_experiment_feed(x);
+    const struct dpb_experiment *experiment = trainer->experiment;
+    struct dpb_feed_args args = dpb_experiment_feed(experiment);
     args.rank = dpb_world.rank;
     args.board = dpb_world.board;
     args.pool = trainer->pool;
     DPB_TRY(dpb_feed_create(&args, &trainer->feed));
     args.pool = (struct dpb_sample_pool){0};
-    if (x->settings.eval.every == 0 && !x->settings.eval.final)
+    if (experiment->settings.eval.every == 0 && !experiment->settings.eval.final)
         return DPB_OK;
     args.split = DPB_TEST;
     if (trainer->replicas == 1 && dpb_world.rank != 0) /* rank 0's model alone is tested */
@@ -84,31 +85,32 @@ static dpb_status open_feeds(struct dpb_trainer *trainer)
 
 static dpb_status open_journal(struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_experiment *experiment = trainer->experiment;
     size_t bytes;
     struct dpb_journal *journal = dpb_board_journal(dpb_world.board, dpb_world.rank, &bytes);
-    const size_t trace_bytes = dpb_trace_bytes(&x->settings);
-    const size_t monitor_bytes = dpb_monitor_bytes(&x->settings);
+    const size_t trace_bytes = dpb_trace_bytes(&experiment->settings);
+    const size_t monitor_bytes = dpb_monitor_bytes(&experiment->settings);
     if (trace_bytes > 0)
         dpb_trace_open((void *)((uint8_t *)journal + bytes - trace_bytes),
-                       dpb_trace_capacity(&x->settings));
+                       dpb_trace_capacity(&experiment->settings));
     if (monitor_bytes > 0)
         trainer->monitor = (void *)((uint8_t *)journal + bytes - trace_bytes - monitor_bytes);
     journal->capacity =
         (bytes - trace_bytes - monitor_bytes - sizeof *journal) / sizeof journal->records[0];
     journal->timed_from = UINT64_MAX;
-    journal->gated = x->settings.run.steady_limit_ns > 0;
-    journal->parameters = x->graph->n_parameters;
-    journal->macs_per_sample = x->graph->macs;
-    journal->classes = x->graph->nclass;
-    journal->steps_per_epoch = x->steps_per_epoch;
-    journal->dropped_samples = x->data_info.n_samples[DPB_TRAIN] % x->global_batch;
+    journal->gated = experiment->settings.run.steady_limit_ns > 0;
+    journal->parameters = experiment->graph->n_parameters;
+    journal->macs_per_sample = experiment->graph->macs;
+    journal->classes = experiment->graph->nclass;
+    journal->steps_per_epoch = experiment->steps_per_epoch;
+    journal->dropped_samples =
+        experiment->data_info.n_samples[DPB_TRAIN] % experiment->global_batch;
     journal->threads = trainer->binding.threads;
     journal->place_threads = trainer->binding.place_threads;
-    const struct dpb_cores_job job = dpb_binding_job(x, &dpb_world.place);
+    const struct dpb_cores_job job = dpb_binding_job(experiment, &dpb_world.place);
     journal->n_cores = dpb_cores_of(&job, dpb_world.place.index, journal->cores, DPB_JOURNAL_CORES);
     journal->oversubscribed = trainer->binding.oversubscribed;
-    journal->first_step = x->start.step;
+    journal->first_step = experiment->start.step;
     trainer->journal = journal;
     return dpb_account_open(journal, SPANS_A_STEP);
 }
@@ -127,16 +129,16 @@ static dpb_status share_seal_key(void)
 }
 
 /* What a strategy's contract excludes is known only when it has planned. */
-static dpb_status refuse_contract(const struct dpb_experiment *x,
+static dpb_status refuse_contract(const struct dpb_experiment *experiment,
                                   const struct dpb_contract *contract)
 {
     if (contract->consistency != DPB_ALONE && contract->lead > 0 &&
-        x->settings.run.precision == DPB_PRECISION_FP16)
+        experiment->settings.run.precision == DPB_PRECISION_FP16)
         return dpb_fail(
             DPB_UNSUPPORTED,
             "comm '%s' lets workers be steps apart, and run.precision = fp16 has them "
             "agree in each step on whether gradients are finite; take another precision",
-            x->settings.comm.name);
+            experiment->settings.comm.name);
     return DPB_OK;
 }
 

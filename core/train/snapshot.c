@@ -74,10 +74,11 @@ static uint32_t resumed_state(const struct dpb_settings *settings,
                    : 0;
 }
 
-dpb_status dpb_snapshot_check(const struct dpb_experiment *x, struct dpb_progress *start)
+dpb_status dpb_snapshot_check(const struct dpb_experiment *experiment, struct dpb_progress *start)
 {
-    const struct dpb_settings *settings = &x->settings;
-    struct dpb_checkpoint checkpoint = {.graph = x->graph, .type = x->weight_type};
+    const struct dpb_settings *settings = &experiment->settings;
+    struct dpb_checkpoint checkpoint = {.graph = experiment->graph,
+                                        .type = experiment->weight_type};
     struct dpb_progress found;
     (void)resumed_state(settings, &checkpoint);
     memset(start, 0, sizeof *start);
@@ -92,14 +93,14 @@ dpb_status dpb_snapshot_check(const struct dpb_experiment *x, struct dpb_progres
                         " epochs already, and run.epochs = %lld: give more, or begin anew with its "
                         "weights by checkpoint.resume=no",
                         settings->checkpoint.load, found.epoch, (long long)settings->run.epochs);
-    if (found.position > x->data_info.n_samples[DPB_TRAIN])
+    if (found.position > experiment->data_info.n_samples[DPB_TRAIN])
         return dpb_fail(DPB_USAGE,
                         "%s: its training has taken %" PRIu64
                         " samples of its epoch, but data '%s' has %" PRIu64
                         " only: take the data it was trained on, or its weights alone by "
                         "checkpoint.resume=no",
                         settings->checkpoint.load, found.position, settings->data.name,
-                        x->data_info.n_samples[DPB_TRAIN]);
+                        experiment->data_info.n_samples[DPB_TRAIN]);
     if (found.loss_scale > UINT64_C(1) << 32 || (found.loss_scale & (found.loss_scale - 1)) != 0 ||
         found.skipped_steps > found.step)
         return dpb_fail(
@@ -107,25 +108,26 @@ dpb_status dpb_snapshot_check(const struct dpb_experiment *x, struct dpb_progres
             "%s: dpbench.loss_scale = %" PRIu64 " is no power of two up to 2^32, or more "
             "steps were skipped (%" PRIu64 ") than done (%" PRIu64 ")",
             settings->checkpoint.load, found.loss_scale, found.skipped_steps, found.step);
-    DPB_TRY(dpb_saved_check(x));
+    DPB_TRY(dpb_saved_check(experiment));
     *start = found;
     return DPB_OK;
 }
 
 /* A device may compute a finite loss from weights that are none. */
-static dpb_status check_finite(const struct dpb_experiment *x,
+static dpb_status check_finite(const struct dpb_experiment *experiment,
                                const struct dpb_checkpoint *checkpoint)
 {
-    const struct dpb_graph *graph = x->graph;
+    const struct dpb_graph *graph = experiment->graph;
     const char *weights = checkpoint->weights;
-    size_t size = dpb_dtype_size(x->weight_type);
+    size_t size = dpb_dtype_size(experiment->weight_type);
     for (uint32_t i = 0; weights && i < graph->n_tensors; i++) {
         const struct dpb_tensor *tensor = &graph->tensors[i];
-        if (!dpb_vec_finite(x->weight_type, weights + tensor->offset * size, tensor->n_elements))
+        if (!dpb_vec_finite(experiment->weight_type, weights + tensor->offset * size,
+                            tensor->n_elements))
             return dpb_fail(DPB_DATA,
                             "%s: '%s' has elements that are infinite or no numbers: take a "
                             "checkpoint from before, or run.nan = continue to go on from this one",
-                            x->settings.checkpoint.load, tensor->name);
+                            experiment->settings.checkpoint.load, tensor->name);
     }
     return DPB_OK;
 }
@@ -134,57 +136,60 @@ static dpb_status check_finite(const struct dpb_experiment *x,
  * `load`. */
 static dpb_status load_file(struct dpb_trainer *trainer, void *weights)
 {
-    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_experiment *experiment = trainer->experiment;
     bool worker = dpb_world.role == DPB_WORKER;
-    size_t bytes = x->graph->n_elements * dpb_dtype_size(x->weight_type);
-    struct dpb_checkpoint checkpoint = {.graph = x->graph,
-                                        .type = x->weight_type,
+    size_t bytes = experiment->graph->n_elements * dpb_dtype_size(experiment->weight_type);
+    struct dpb_checkpoint checkpoint = {.graph = experiment->graph,
+                                        .type = experiment->weight_type,
                                         .weights = weights,
                                         .state = worker ? trainer->statistics.running : NULL};
-    bytes *= resumed_state(&x->settings, &checkpoint);
+    bytes *= resumed_state(&experiment->settings, &checkpoint);
     if (bytes > 0 && trainer->exchange.optimizer) {
         checkpoint.optimizer = dpb_alloc(bytes);
         if (!checkpoint.optimizer)
             return DPB_NO_MEMORY;
     }
-    dpb_status status = dpb_checkpoint_load(x->settings.checkpoint.load, &checkpoint);
-    if (status == DPB_OK && x->settings.run.nan == DPB_NAN_STOP)
-        status = check_finite(x, &checkpoint);
+    dpb_status status = dpb_checkpoint_load(experiment->settings.checkpoint.load, &checkpoint);
+    if (status == DPB_OK && experiment->settings.run.nan == DPB_NAN_STOP)
+        status = check_finite(experiment, &checkpoint);
     if (status == DPB_OK && checkpoint.optimizer)
         status = dpb_optimizer_load(trainer->exchange.optimizer, checkpoint.optimizer,
-                                    x->start.step - x->start.skipped_steps);
+                                    experiment->start.step - experiment->start.skipped_steps);
     dpb_release(checkpoint.optimizer, bytes);
     return status;
 }
 
-static void warn_of_seed(const struct dpb_experiment *x)
+static void warn_of_seed(const struct dpb_experiment *experiment)
 {
-    const struct dpb_settings *settings = &x->settings;
-    if (dpb_world.rank == 0 && x->start.step > 0 && x->start.seed != (uint64_t)settings->run.seed)
+    const struct dpb_settings *settings = &experiment->settings;
+    if (dpb_world.rank == 0 && experiment->start.step > 0 &&
+        experiment->start.seed != (uint64_t)settings->run.seed)
         dpb_warn("other_seed",
                  "%s was trained with run.seed = %" PRIu64
                  ", here it is %lld: samples come in another order, and some of this epoch twice "
                  "or not at all",
-                 settings->checkpoint.load, x->start.seed, (long long)settings->run.seed);
+                 settings->checkpoint.load, experiment->start.seed, (long long)settings->run.seed);
 }
 
 dpb_status dpb_snapshot_load(struct dpb_trainer *trainer)
 {
-    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_experiment *experiment = trainer->experiment;
     bool worker = dpb_world.role == DPB_WORKER;
     void *weights = NULL;
     dpb_world_note("load", UINT64_MAX, UINT32_MAX);
     if (worker)
         DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.arenas.weights, &weights));
-    if (x->settings.checkpoint.load[0]) {
+    if (experiment->settings.checkpoint.load[0]) {
         DPB_TRY(load_file(trainer, weights));
-        warn_of_seed(x);
+        warn_of_seed(experiment);
     } else if (worker) {
-        dpb_graph_initialise(x->graph, (uint64_t)x->settings.run.seed, x->weight_type, weights);
-        dpb_graph_initialise_state(x->graph, x->weight_type, trainer->statistics.running);
+        dpb_graph_initialise(experiment->graph, (uint64_t)experiment->settings.run.seed,
+                             experiment->weight_type, weights);
+        dpb_graph_initialise_state(experiment->graph, experiment->weight_type,
+                                   trainer->statistics.running);
     }
     return worker ? dpb_arena_commit(&trainer->exchange, trainer->exchange.arenas.weights,
-                                     dpb_arena_bytes(&trainer->exchange, x->weight_type))
+                                     dpb_arena_bytes(&trainer->exchange, experiment->weight_type))
                   : DPB_OK;
 }
 
@@ -194,18 +199,18 @@ dpb_status dpb_snapshot_load(struct dpb_trainer *trainer)
 static dpb_status write_snapshot(struct dpb_trainer *trainer, const char *path, const void *weights,
                                  void *state)
 {
-    const struct dpb_experiment *x = trainer->experiment;
-    size_t bytes = x->graph->n_elements * dpb_dtype_size(x->weight_type);
-    const char *const metadata[] = {"dpbench.version", DPB_VERSION, "dpbench.model", x->graph->name,
-                                    NULL};
-    struct dpb_checkpoint checkpoint = {.graph = x->graph,
-                                        .type = x->weight_type,
+    const struct dpb_experiment *experiment = trainer->experiment;
+    size_t bytes = experiment->graph->n_elements * dpb_dtype_size(experiment->weight_type);
+    const char *const metadata[] = {"dpbench.version", DPB_VERSION, "dpbench.model",
+                                    experiment->graph->name, NULL};
+    struct dpb_checkpoint checkpoint = {.graph = experiment->graph,
+                                        .type = experiment->weight_type,
                                         .weights = (void *)(uintptr_t)weights,
                                         .state = state};
-    bytes *= dpb_optimizer_state_names(&x->settings.optimizer, checkpoint.optimizer_names);
+    bytes *= dpb_optimizer_state_names(&experiment->settings.optimizer, checkpoint.optimizer_names);
     struct dpb_progress progress = dpb_feed_progress(trainer->feed, trainer->course.step);
     progress.trained_ns = dpb_trained_ns(trainer);
-    progress.seed = (uint64_t)x->settings.run.seed;
+    progress.seed = (uint64_t)experiment->settings.run.seed;
     if (trainer->exchange.staging.held_back) {
         progress.loss_scale = trainer->loss_scale.fixed ? 0 : (uint64_t)trainer->loss_scale.scale;
         progress.clean_steps = trainer->loss_scale.clean;
@@ -240,7 +245,7 @@ static dpb_status fetch_state(struct dpb_trainer *trainer)
 
 static dpb_status take_and_write(struct dpb_trainer *trainer, const char *path)
 {
-    const struct dpb_experiment *x = trainer->experiment;
+    const struct dpb_experiment *experiment = trainer->experiment;
     struct dpb_view view;
     char name[48];
     dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX);
@@ -249,8 +254,10 @@ static dpb_status take_and_write(struct dpb_trainer *trainer, const char *path)
     const void *weights = NULL;
     if (dpb_world.rank == 0)
         DPB_TRY(dpb_arena_look(&trainer->exchange, view.weights,
-                               dpb_arena_bytes(&trainer->exchange, x->weight_type), &weights));
-    void *average = malloc(x->graph->n_state_elements * dpb_dtype_size(x->weight_type) + 1);
+                               dpb_arena_bytes(&trainer->exchange, experiment->weight_type),
+                               &weights));
+    void *average =
+        malloc(experiment->graph->n_state_elements * dpb_dtype_size(experiment->weight_type) + 1);
     if (!average)
         return dpb_fail(DPB_NO_MEMORY, "no memory for the checkpoint's statistics");
     snprintf(name, sizeof name, "checkpoint/%u", trainer->course.snapshots++);

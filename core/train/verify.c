@@ -31,7 +31,7 @@ dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb
 
 dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
-    const struct dpb_experiment *x = exchange->experiment;
+    const struct dpb_experiment *experiment = exchange->experiment;
     struct dpb_view view;
     dpb_world_note("replicas", UINT64_MAX, UINT32_MAX);
     const void *weights;
@@ -50,7 +50,7 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
     snprintf(key, sizeof key, "replica/%u", dpb_world.rank);
     DPB_TRY(dpb_store.put(key, &journal->checksum, sizeof journal->checksum));
     uint64_t first = 0;
-    for (uint32_t rank = 0; rank < x->n_workers; rank++) {
+    for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
         uint64_t checksum;
         size_t bytes = sizeof checksum;
         snprintf(key, sizeof key, "replica/%u", rank);
@@ -64,7 +64,7 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
             "replicas differ after step %llu: the weights of rank 0 have checksum %016llx, "
             "those of rank %u %016llx; comm '%s' promises equal bits",
             (unsigned long long)dpb_world_step(), (unsigned long long)first, rank,
-            (unsigned long long)checksum, x->settings.comm.name);
+            (unsigned long long)checksum, experiment->settings.comm.name);
     }
     journal->verdict_replicas = DPB_VERDICT_PASS;
     return DPB_OK;
