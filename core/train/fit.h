@@ -16,8 +16,8 @@ struct dpb_fit {
     uint64_t device_bytes; /* of the strategy, on the worker's device that needs most */
 };
 
-/* A built experiment's; `machine` as in experiment->machines, UINT32_MAX: all of them are one. Plans the
- * device's program: some tenths of a second for large networks. */
+/* A built experiment's; `machine` as in experiment->machines, UINT32_MAX: all of them are one.
+ * Plans the device's program: some tenths of a second for large networks. */
 void dpb_fit_of(const struct dpb_experiment *experiment, uint32_t machine, struct dpb_fit *fit);
 
 /* run.memory = refuse: DPB_UNSUPPORTED where it cannot fit; warn: `memory`. A warning, too, where

@@ -17,7 +17,14 @@
 #include "lib/test.h"
 #include "lib/training.h"
 
-enum { WORKERS = 3, MOST_SERVERS = 3, STEPS = 15, MOST_PUSHES = 256, PROOF_STEPS = 8 };
+enum {
+    WORKERS = 3,
+    MOST_SERVERS = 3,
+    STEPS = 15,
+    MOST_PUSHES = 256,
+    PROOF_STEPS = 8,
+    LOAD_STEPS = 1
+};
 
 #define RATE 0.02
 #define MOMENTUM 0.9
@@ -135,7 +142,7 @@ static bool takes_distinct(const struct replay *r, const struct shard *shard)
 static void read_log(struct replay *r, unsigned server, unsigned long long proofs)
 {
     struct shard *shard = &r->shards[server];
-    const unsigned long long from = proofs * PROOF_STEPS;
+    const unsigned long long from = proofs * PROOF_STEPS + LOAD_STEPS;
     char path[160], line[128];
     unsigned long long first = 0;
     struct push p;
@@ -409,8 +416,8 @@ static void test_order(void **state)
 
 /* ---- a death ------------------------------------------------------------------------------- */
 
-/* Worker 1, in its fourth or fifth step: a proof has eight. */
-#define DIES " run.survive=yes comm.fault=kill comm.rank=1 comm.call=13 comm.hook="
+/* Worker 1, in its fourth or fifth step: the proofs have nine. */
+#define DIES " run.survive=yes comm.fault=kill comm.rank=1 comm.call=14 comm.hook="
 
 /* All that it gave before counts, once, and nothing else does. */
 static void test_order_after_death(void **state)
@@ -431,7 +438,7 @@ static void test_order_after_death(void **state)
 
 /* ---- mutants ------------------------------------------------------------------------------- */
 
-/* With forms[0] (one server, one bucket) training begins with push 25 and about pull 40. */
+/* With forms[0] (one server, one bucket) training begins with push 28 and about pull 44. */
 #define IN_TRAINING "comm.name=mutant_async comm.from=55 comm.mutation="
 
 static void expect_found(const struct form *form, const char *mutant)

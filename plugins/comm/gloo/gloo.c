@@ -10,9 +10,9 @@
  *
  * Gloo blocks, and its own deadlines know nothing of a job that is suspended or ends. So all calls
  * of it are made by a thread of this plugin's, and core waits for that. It is no second thread that
- * computes: with run.comm_cores the buckets are handed to it as they become ready (messages of a codec: when
- * the sum before them is there); without, when
- * backward is over and the loop has nothing to do but wait. Then nothing is hidden behind backward.
+ * computes: with run.comm_cores the buckets are handed to it as they become ready, and a codec's
+ * messages once the sum before them is there; without, when backward is over and the loop has
+ * nothing to do but wait. Then nothing is hidden behind backward.
  *
  * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times on its way to the
  * sum and W - 1 times from there: 2 (W - 1) M in all, counted in equal shares. (halving_doubling

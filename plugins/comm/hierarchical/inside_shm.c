@@ -1,9 +1,9 @@
 /*
  * inside_shm.c - `hierarchical` through shared memory inside a machine.
  *
- * Every worker keeps weights and, unless sharded, optimizer state. With N places a machine, place l of each machine
- * carries the l-th of N slices of every bucket across, together with place l of the others
- * (across.h). A bucket goes four ways:
+ * Every worker keeps weights and, unless sharded, optimizer state. With N places a machine, place l
+ * of each machine carries the l-th of N slices of every bucket across, together with place l of the
+ * others (across.h). A bucket goes four ways:
  *   reduce: each rank sums its part straight out of the arenas of its machine (lib/slices.h), into
  *           the arena of the place that carries it;
  *   post:   that place sends the slice across, once all of it is summed, where it is summed over
