@@ -289,9 +289,7 @@ static dpb_status keep_weights(struct dpb_proving *proof)
 static dpb_status settle_and_check(struct dpb_proving *proof)
 {
     const dpb_consistency consistency = proof->exchange->plan.contract.consistency;
-    struct dpb_proof_expected together;
     const void *published;
-    proof->together = &together;
     proof->look = consistency == DPB_LATE       ? look_for_late
                   : consistency == DPB_PERIODIC ? look_for_meeting
                                                 : NULL;
@@ -321,8 +319,10 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
                         uint32_t *verdict)
 {
     const struct dpb_contract *contract = &exchange->plan.contract;
+    struct dpb_proof_expected together;
     struct dpb_proving proof = {
         .exchange = exchange,
+        .together = &together,
         .journal = journal,
         .name = name,
         .generate = gradients,
