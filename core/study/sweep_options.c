@@ -47,7 +47,7 @@ static const struct dpb_option tune_rows[] = {
      "what the best setting has: the most samples/s, or the least seconds to eval.target"},
     {"threshold", DPB_OPT_REAL, "percent", "10", 0, 1000, NULL,
      offsetof(struct dpb_sweep, threshold),
-     "the gain above which the next value of an ordered axis is taken"},
+     "the gain above which a later value of an ordered axis is taken"},
     {"repeats", DPB_OPT_INT, NULL, "1", 1, 1000, NULL, offsetof(struct dpb_sweep, repeats),
      "runs of a trial; with several, a gain also has to be shown by its 95 % interval"},
     {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL,

@@ -20,6 +20,7 @@ struct search {
     size_t *at;                /* @owned: by axis, the present value's number */
     const json_t **rows;       /* @owned: by cell; NULL: it has no run */
     size_t *trial;             /* @owned: by cell, its number, from 1; 0: not tried */
+    size_t top;                /* the best cell that walk() has seen of its axis */
     size_t missing;            /* the cell whose value the search needs next */
     size_t rounds;
 };
@@ -138,7 +139,7 @@ static bool takes(const struct search *s, size_t now, size_t next, enum directio
     if (isnan(value_of(s, now)))
         return direction == UP || !isnan(value_of(s, next));
     if (direction == DOWN)
-        return value_of(s, now) / value_of(s, next) <= most;
+        return value_of(s, s->top) / value_of(s, next) <= most;
     return is_better(gain, direction == UP ? most : 1);
 }
 
@@ -182,20 +183,34 @@ static bool try_value(struct search *s, size_t axis, size_t index, enum directio
     return true;
 }
 
-/* Up while it gains; if it did not, down while nothing is lost. */
+/* Notes a cell as the axis' best if it is. False: it is not better than the best so far. */
+static bool raises_top(struct search *s, size_t cell)
+{
+    const bool raises = value_of(s, cell) > value_of(s, s->top) || isnan(value_of(s, s->top));
+    if (raises)
+        s->top = cell;
+    return raises;
+}
+
+/* Up while values rise; if none was taken, down while less than the threshold is lost. */
 static bool walk(struct search *s, size_t axis)
 {
-    const size_t first = s->at[axis], last = s->sweep->axes[axis].n_values - 1;
-    bool taken = true;
-    while (taken && s->at[axis] < last)
-        if (!try_value(s, axis, s->at[axis] + 1, UP, &taken))
+    const size_t first = s->at[axis], n = s->sweep->axes[axis].n_values;
+    bool taken, rises = true;
+    s->top = present_cell(s);
+    for (size_t i = first + 1; rises && i < n; i++) {
+        if (!try_value(s, axis, i, UP, &taken))
             return false;
+        rises = raises_top(s, cell_beside(s, axis, i)) || taken;
+    }
     if (isnan(value_of(s, present_cell(s)))) /* it went to the end, and found nothing */
         s->at[axis] = first;
     taken = s->at[axis] == first;
-    while (taken && s->at[axis] > 0)
+    while (taken && s->at[axis] > 0) {
         if (!try_value(s, axis, s->at[axis] - 1, DOWN, &taken))
             return false;
+        raises_top(s, present_cell(s));
+    }
     return true;
 }
 
@@ -221,7 +236,7 @@ static bool go(struct search *s)
             if (!(is_ordered(&s->sweep->axes[axis]) ? walk : try_all)(s, axis))
                 return false;
         s->rounds++;
-    } while (present_cell(s) != before);
+    } while (present_cell(s) != before && s->rounds < s->sweep->n_cells);
     return true;
 }
 
@@ -427,8 +442,8 @@ void dpb_tune_print_best(const json_t *document, FILE *out)
             for_target(document) ? "s to the target" : "samples/s");
     print_setting(json_object_get(best, "cell"), out);
     fprintf(out,
-            "\nTaken: the search went on from there. The next value of an ordered axis is taken\n"
-            "while it gains more than %g %%, one before while no more than that is lost; of other\n"
+            "\nTaken: the search went on from there. A later value of an ordered axis is taken\n"
+            "where it gains more than %g %%, one before while no more than that is lost; of other\n"
             "axes the best value.\n",
             100 * dpb_json_number(tune, "threshold"));
 }

@@ -9,19 +9,20 @@
  *
  * Begins with the first value of each axis and goes through the axes in their order, round by
  * round, until a round changes nothing. An axis whose values are numbers that rise or fall all
- * along is ordered: the next value is taken while its gain over the present one is above the
- * threshold; where it is not, the values before are looked at, and one is taken while the present
- * value's gain over it is no more than the threshold. Of another axis all values are tried, and the
- * best is taken. Each cell is tried once: its value is that of all its repeats. A cell without a
- * value (refused, out of memory, failed, target missed) is never taken from one that has a value,
- * so it ends its direction.
+ * along is ordered: the values after the present one are tried while each is better than all before
+ * it, and one is taken where its gain over the present one is above the threshold. So gains that
+ * are small one by one add up. If none is taken, the values before are tried, and one is taken
+ * while the best of the axis gains no more than the threshold over it. Of another axis all values
+ * are tried, and the best is taken. Each cell is tried once: its value is that of all its repeats.
+ * A cell without a value (refused, out of memory, failed, target missed) is never taken from one
+ * that has a value, so it ends its direction.
  *
- * The search ends: around a circle of steps there would be as many steps up each ordered axis as
- * down, each of the former gains more than the threshold, each of the latter loses no more, and
- * those along other axes gain.
+ * The search ends: there are no more rounds than cells. (A round depends on nothing but the cell
+ * where it begins, so more would repeat some.)
  *
- * The rule for learners: Koliousis et al.: Crossbow, section 4.4. PVLDB 12(11), 2019. There a trial
- * is a window of running training; here a trial is a run of its own that was timed when steady.
+ * The threshold: Koliousis et al.: Crossbow, section 4.4. PVLDB 12(11), 2019, which stops at the
+ * first gain below it. There a trial is a window of running training; here a trial is a run of its
+ * own that was timed when steady.
  *
  * The search keeps no state: each call goes through it again with the values that the document has,
  * until one is missing. So a search continues from the runs of an interrupted one.

@@ -23,7 +23,7 @@ static const char base[] = "[run]\nresults =\nwarmup_steps = 1\nsteady_limit_s =
 
 /* [tune] is line 16, its first key line 17. */
 #define PLANTED \
-    "[tune]\ndevice.forward = 400, 200, 100, 95, 5\nthreshold = 40\nretry_disturbed = 0\n"
+    "[tune]\ndevice.forward = 400, 200, 100, 95, 90\nthreshold = 40\nretry_disturbed = 0\n"
 
 static void write_base(const char *tune)
 {
@@ -62,7 +62,7 @@ TEST(test_finds_the_planted_best)
     run(&command, 0, "tune -c tune.ini --output found.json");
     expect_words("tune", command.out,
                  (const char *const[]){"trial  device.forward     samples/s  taken      gain",
-                                       "4 trials of 5 cells; the best setting: trial 3, ",
+                                       "5 trials of 5 cells; the best setting: trial 3, ",
                                        "\n\n[device]\nforward = 100\n", NULL});
     expect_words("tune", command.out,
                  (const char *const[]){"\n    1  400  ", "\n    4  95  ", NULL});
@@ -73,14 +73,14 @@ TEST(test_finds_the_planted_best)
     json_t *document = json_load_file("found.json", 0, NULL);
     assert_string_equal(json_text_at(document, "schema"), "dpbench.sweep/1");
     assert_string_equal(json_text_at(document, "status"), "ok");
-    expect_trials(document, "device.forward", "400 200 100 95");
-    assert_int_equal(json_array_size(json_at(document, "runs")), 4);
+    expect_trials(document, "device.forward", "400 200 100 95 90");
+    assert_int_equal(json_array_size(json_at(document, "runs")), 5);
     json_decref(document);
     /* The file and the directory of the runs say the same. */
     run(&command, 0, "report --each found.json found.json.runs");
     const char *second = strstr(command.out, "found.json.runs\n");
     assert_non_null(second);
-    assert_non_null(strstr(second, "4 trials of 5 cells; the best setting: trial 3, "));
+    assert_non_null(strstr(second, "5 trials of 5 cells; the best setting: trial 3, "));
     command_free(&command);
 }
 
@@ -130,8 +130,8 @@ TEST(test_interrupted)
     command_free(&command);
     run(&command, 0, "rerun cut.json.runs --resume --json --output whole.json");
     expect_line(command.err, "^[12] runs are there, from cut.json.runs$");
-    expect_trials(command.json, "device.forward", "400 200 100 95");
-    assert_int_equal(json_array_size(json_at(command.json, "runs")), 4);
+    expect_trials(command.json, "device.forward", "400 200 100 95 90");
+    assert_int_equal(json_array_size(json_at(command.json, "runs")), 5);
     command_free(&command);
 }
 

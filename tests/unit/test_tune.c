@@ -138,10 +138,13 @@ TEST(threshold_decides)
         double factor;
         const char *best;
         size_t n_trials;
-    } rows[] = {{"tune.threshold=10", 1.099, "run.batch=1", 2},
+    } rows[] = {{"tune.threshold=10", 1.03, "run.batch=1", 4},
+                {"tune.threshold=10", 1.04, "run.batch=2", 4},
+                {"tune.threshold=10", 1.099, "run.batch=4", 4},
                 {"tune.threshold=10", 1.101, "run.batch=8", 4},
+                {"tune.threshold=10", 0.999, "run.batch=1", 2},
                 {"tune.threshold=0", 1.001, "run.batch=8", 4},
-                {"tune.threshold=60", 1.5, "run.batch=1", 2}};
+                {"tune.threshold=60", 1.5, "run.batch=4", 4}};
     peak = 3;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct study s = STUDY("tune.run.batch=1..8 x2", rows[i].threshold);
@@ -331,7 +334,7 @@ TEST(repeats_have_to_show_a_gain)
         struct study s = STUDY("tune.run.batch=1,2,4", "tune.repeats=3");
         spread = i == 0 ? 1.01 : 1.5;
         search(&s, noisy, FOREVER);
-        expect(&s, i == 0 ? "run.batch=4" : "run.batch=1", i == 0 ? 3 : 2);
+        expect(&s, i == 0 ? "run.batch=4" : "run.batch=1", 3);
         assert_int_equal(s.n_runs, 3 * s.n_trials);
         study_end(&s);
     }
