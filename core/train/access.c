@@ -2,6 +2,8 @@
  * access.c - core's own reading and writing of weights and gradients, between steps: a pointer on
  * the host, a copy by core's queue on a device.
  */
+#include <stdio.h>
+
 #include "base/log.h"
 #include "train/exchange.h"
 
@@ -63,4 +65,23 @@ dpb_status dpb_arena_clear(struct dpb_exchange *exchange, void *arena, uint64_t 
 uint64_t dpb_arena_bytes(const struct dpb_exchange *exchange, dpb_dtype type)
 {
     return exchange->layout.n_elements * dpb_dtype_size(type);
+}
+
+static const char *name_of_tensor(const struct dpb_layout *layout, uint64_t element)
+{
+    for (uint32_t i = 0; i < layout->n_tensors; i++)
+        if (element - layout->tensors[i].offset < layout->tensors[i].n_elements)
+            return layout->tensors[i].name;
+    return NULL; /* a gap, or no model */
+}
+
+const char *dpb_element_name(const struct dpb_exchange *exchange, uint64_t element,
+                             char name[DPB_ELEMENT_NAME])
+{
+    const char *tensor = name_of_tensor(&exchange->layout, element);
+    snprintf(name, DPB_ELEMENT_NAME, "element %llu (bucket %llu)%s%s%s",
+             (unsigned long long)element,
+             (unsigned long long)(element / exchange->arenas.bucket_elements),
+             tensor ? " of '" : "", tensor ? tensor : "", tensor ? "'" : "");
+    return name;
 }

@@ -118,7 +118,7 @@ static dpb_status check(struct comm_test *test)
     struct dpb_exchange *exchange = &test->exchange;
     struct dpb_comm_record *record = &test->journal->records[test->point];
     struct dpb_pattern_wrong first = {0};
-    char what[128];
+    char what[128], name[DPB_ELEMENT_NAME];
     const void *sums;
     dpb_dtype type =
         record->in_place ? exchange->layout.gradient_type : exchange->layout.weight_type;
@@ -132,12 +132,12 @@ static dpb_status check(struct comm_test *test)
     if (n_wrong > 0 && record->n_wrong == 0) {
         name_point(test, what, sizeof what);
         dpb_fail(DPB_VERIFICATION,
-                 "comm '%s', %s, exchange %llu: element %llu (bucket %llu) is %.9g on rank %u, "
+                 "comm '%s', %s, exchange %llu: %s is %.9g on rank %u, "
                  "wanted %.9g; the strategy does not compute the sum",
                  exchange->experiment->settings.comm.name, what,
-                 (unsigned long long)exchange->n_begun - 1, (unsigned long long)first.element,
-                 (unsigned long long)(first.element / exchange->arenas.bucket_elements), first.got,
-                 dpb_world.rank, first.wanted);
+                 (unsigned long long)exchange->n_begun - 1,
+                 dpb_element_name(exchange, first.element, name), first.got, dpb_world.rank,
+                 first.wanted);
     }
     record->n_wrong += n_wrong;
     return DPB_OK;

@@ -209,5 +209,9 @@ dpb_status dpb_arena_clear(struct dpb_exchange *exchange, void *arena,
                            uint64_t bytes); /* accepts NULL */
 /* Of an arena of elements of `type`. */
 uint64_t dpb_arena_bytes(const struct dpb_exchange *exchange, dpb_dtype type);
+enum { DPB_ELEMENT_NAME = 160 }; /* bytes */
+/* For messages: "element 300 (bucket 4) of 'dense1.weight'". Returns `name`. */
+const char *dpb_element_name(const struct dpb_exchange *exchange, uint64_t element,
+                             char name[DPB_ELEMENT_NAME]);
 
 #endif

@@ -155,15 +155,13 @@ static dpb_status wrong(const struct dpb_proving *proof, const char *where, uint
 {
     const struct dpb_exchange *exchange = proof->exchange;
     const struct dpb_contract *contract = &exchange->plan.contract;
-    char label[DPB_LABEL_BYTES];
+    char label[DPB_LABEL_BYTES], name[DPB_ELEMENT_NAME];
     dpb_contract_label(contract, exchange->experiment->n_workers, label);
     return dpb_fail(DPB_VERIFICATION,
-                    "%s check of comm '%s': element %llu (bucket %llu) is %.9g %s, "
+                    "%s check of comm '%s': %s is %.9g %s, "
                     "not %.9g (within %.3g); the strategy does not %s%s",
                     proof->name, exchange->experiment->settings.comm.name,
-                    (unsigned long long)element,
-                    (unsigned long long)(element / exchange->arenas.bucket_elements), is, where,
-                    expected, bound,
+                    dpb_element_name(exchange, element, name), is, where, expected, bound,
                     contract->consistency == DPB_SYNCHRONOUS ? "compute the mean gradient"
                                                              : "keep its contract, ",
                     contract->consistency == DPB_SYNCHRONOUS ? "" : label);

@@ -129,6 +129,7 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
                           exchange->experiment->n_workers * proof->n_steps * DPB_PATTERN_LARGEST;
     const double shared = contract->consistency == DPB_LOSSY ? handed : 0.0;
     const uint32_t left = count_left(exchange);
+    char name[DPB_ELEMENT_NAME];
     const uint32_t counting = contract->parameter < left ? contract->parameter : left;
     for (uint32_t step = 0; step < proof->n_steps; step++)
         if (contract->consistency == DPB_PARTIAL && balance->counted[step] != counting)
@@ -147,11 +148,10 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
         }
         if (!(fabs(balance->is[i]) <= bound))
             return dpb_fail(DPB_VERIFICATION,
-                            "%s check of comm '%s': the books of element %llu (bucket %llu) are "
+                            "%s check of comm '%s': the books of %s are "
                             "off by %.9g (within %.3g): a gradient was lost, applied twice or "
                             "with another coefficient than the strategy says",
-                            proof->name, comm, (unsigned long long)element,
-                            (unsigned long long)(element / exchange->arenas.bucket_elements),
+                            proof->name, comm, dpb_element_name(exchange, element, name),
                             balance->is[i], bound);
     }
     return DPB_OK;

@@ -34,6 +34,7 @@ static dpb_status expect_model(const struct dpb_proving *proof, const void *arra
     const double unit = exchange->plan.contract.roundings * dpb_proof_roundoff(type);
     const void *weights;
     double block[DPB_PROOF_BLOCK];
+    char name[DPB_ELEMENT_NAME];
     DPB_TRY(dpb_arena_look(exchange, array, dpb_arena_bytes(exchange, type), &weights));
     for (uint64_t begin = 0; begin < exchange->layout.n_elements; begin += DPB_PROOF_BLOCK) {
         const uint64_t count = dpb_proof_block_length(exchange, begin);
@@ -42,14 +43,12 @@ static dpb_status expect_model(const struct dpb_proving *proof, const void *arra
             const double is = dpb_proof_number_at(type, weights, begin + i);
             if (fabs(is - block[i]) <= unit * fabs(block[i]))
                 continue;
-            const uint64_t element = begin + i;
-            return dpb_fail(
-                DPB_VERIFICATION,
-                "%s check of comm '%s': element %llu (bucket %llu) is %.9g%s after `load` and a "
-                "step of zero gradients, not %.9g as loaded; the strategy %s",
-                proof->name, exchange->experiment->settings.comm.name, (unsigned long long)element,
-                (unsigned long long)(element / exchange->arenas.bucket_elements), is, where,
-                block[i], mistake);
+            return dpb_fail(DPB_VERIFICATION,
+                            "%s check of comm '%s': %s is %.9g%s after `load` and a "
+                            "step of zero gradients, not %.9g as loaded; the strategy %s",
+                            proof->name, exchange->experiment->settings.comm.name,
+                            dpb_element_name(exchange, begin + i, name), is, where, block[i],
+                            mistake);
         }
     }
     return DPB_OK;

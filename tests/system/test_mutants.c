@@ -136,10 +136,10 @@ static enum catcher caught_by(const struct training *training)
 static void expect_message(const struct training *training, enum catcher check)
 {
     static const char *const words[][3] = {
-        [PATTERN] = {"pattern check of comm 'mutant_", "element ", "bucket "},
-        [EXCHANGE] = {"exchange check of comm 'mutant_", "element ", "bucket "},
+        [PATTERN] = {"pattern check of comm 'mutant_", "element ", ") of '"},
+        [EXCHANGE] = {"exchange check of comm 'mutant_", "element ", ") of '"},
         [REPLICAS] = {"replicas differ after step ", "rank ", "comm 'mutant_"},
-        [AFTER] = {"pattern (after training) check of comm 'mutant_", "element ", "bucket "},
+        [AFTER] = {"pattern (after training) check of comm 'mutant_", "element ", ") of '"},
     };
     for (int i = 0; i < 3; i++)
         if (!strstr(json_text_at(training->command.json, "error"), words[check][i]) &&
