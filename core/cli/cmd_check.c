@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "study/gpus_report.h"
 #include "study/result.h"
 #include "study/sweep.h"
 #include "train/estimate.h"
@@ -51,6 +52,18 @@ static void print_memory(const struct dpb_experiment *experiment, const struct d
         printf(", of %.1f MiB here", (double)memory->total_bytes / mib);
     putchar('\n');
     print_arenas(experiment);
+}
+
+/* As far as this process can tell: each worker asks for itself. */
+static dpb_status print_sharing(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
+    struct dpb_sharing sharing;
+    DPB_TRY(dpb_experiment_sharing(experiment, 0, &sharing));
+    const char *name = dpb_sharing_name(&sharing);
+    if (((const struct dpb_device_ops *)device->ops)->sharing)
+        printf("  workers on one device: %s\n", name ? name : "how they share it is not known");
+    return DPB_OK;
 }
 
 static dpb_status print_moved(const struct dpb_experiment *experiment)
@@ -145,7 +158,8 @@ static dpb_status check_config(const struct dpb_config *config, const struct dpb
             dpb_fit_of(experiment, UINT32_MAX, &fit);
             print_run(experiment);
             print_memory(experiment, &fit, &memory);
-            status = print_moved(experiment);
+            status = print_sharing(experiment);
+            DPB_THEN(status, print_moved(experiment));
             DPB_THEN(status, dpb_fit_check(experiment, &fit, &memory));
         }
     }

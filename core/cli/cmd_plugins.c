@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "dpbench/comm.h"
 #include "plugin/plugins.h"
+#include "study/gpus_report.h"
 
 static json_t *libraries_to_json(const struct dpb_library *library)
 {
@@ -58,6 +59,16 @@ static dpb_status add_strategy(const struct dpb_plugin *plugin, json_t *row)
     return status;
 }
 
+/* How processes share the first device of that plugin, with its options' defaults; NULL: it has no
+ * such hook, cannot run here, or nobody knows. */
+static const char *sharing_of(const struct dpb_plugin *plugin, struct dpb_sharing *sharing)
+{
+    const struct dpb_device_ops *ops = plugin->ops;
+    if (plugin->missing || !ops->sharing || ops->sharing(NULL, 0, sharing) != DPB_OK)
+        return NULL;
+    return dpb_sharing_name(sharing);
+}
+
 /* The next plugin after `row` (NULL: the first) that was not built and was not found elsewhere; or
  * NULL. */
 static const struct dpb_plugin_not_built *absent_from(const struct dpb_plugin_row *rows, size_t n,
@@ -91,6 +102,9 @@ static json_t *rows_to_json(const struct dpb_plugin_row *rows, size_t n)
                                "libraries", libraries_to_json(plugin->libraries)));
         if (plugin && rows[i].kind == DPB_PLUGIN_COMM && add_strategy(plugin, row) != DPB_OK)
             json_object_set_new(row, "refuses", json_string(dpb_first_error(NULL)));
+        struct dpb_sharing sharing;
+        if (plugin && rows[i].kind == DPB_PLUGIN_DEVICE)
+            json_object_set_new(row, "sharing", json_pack("s?", sharing_of(plugin, &sharing)));
         json_array_append_new(list, row);
     }
     json_t *absent = json_array();
@@ -118,6 +132,11 @@ static void print_rows(const struct dpb_plugin_row *rows, size_t n)
         for (const struct dpb_library *l = plugin->libraries; l && l->name; l++)
             printf("%-8s %-18s %-8s with %s %s (built against %s)\n", "", "", "", l->name,
                    l->loaded ? l->loaded : "?", l->built ? l->built : "?");
+        struct dpb_sharing sharing;
+        const char *shared =
+            rows[i].kind == DPB_PLUGIN_DEVICE ? sharing_of(plugin, &sharing) : NULL;
+        if (shared)
+            printf("%-8s %-18s %-8s workers on one device: %s\n", "", "", "", shared);
         if (plugin->missing)
             printf("%-8s %-18s %-8s cannot run here: %s\n", "", "", "", plugin->missing);
     }

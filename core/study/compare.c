@@ -51,6 +51,7 @@ static json_t *differences_of(const json_t *a, const json_t *b)
         {"timing.steady", "timing.steady", true},
         {"load.disturbed", "load.disturbed", true},
         {"throttled", "throttled", true},
+        {"gpus", "gpus", true},
         {"inputs", "inputs", false},
         {"machine", "machine", false},
         {"versions", "versions", false},

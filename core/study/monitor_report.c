@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "study/gpus_report.h"
 #include "study/json.h"
 #include "study/summary.h"
 #include "train/journal.h"
@@ -224,11 +225,8 @@ static const struct dpb_gpu_use *gpu_of(struct dpb_board *board, uint32_t rank)
 
 static bool lower_rank_shares_gpu(struct dpb_board *board, uint32_t rank)
 {
-    const char *address = gpu_of(board, rank)->pci_address;
-    const char *host = dpb_board_page(board, rank)->host;
     for (uint32_t r = 0; r < rank; r++)
-        if (strcmp(gpu_of(board, r)->pci_address, address) == 0 &&
-            strcmp(dpb_board_page(board, r)->host, host) == 0)
+        if (dpb_gpus_same(board, r, rank))
             return true;
     return false;
 }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "study/json.h"
 
@@ -80,7 +81,8 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
     } marks[] = {{"timed too shortly", "timing.too_short", "too_short"},
                  {"oversubscribed", "world.oversubscribed", "oversubscribed"},
                  {"disturbed", "load.disturbed", "disturbed"},
-                 {"throttled", "throttled", "throttled"}};
+                 {"throttled", "throttled", "throttled"},
+                 {"time-sliced", "gpus.time_sliced", "time_sliced"}};
     enum { MARKS = sizeof marks / sizeof marks[0] };
     _Static_assert((int)MARKS == DPB_DOUBT_NOT_STEADY, "the reasons in their order");
     bool is_row = json_object_get(of, "failed_runs") != NULL;
@@ -99,6 +101,14 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
                    : NULL;
     return i == DPB_DOUBT_ONCE && is_row && dpb_json_number(of, "runs") < 2 ? "timed only once"
                                                                             : NULL;
+}
+
+const char *dpb_rates_apart(const json_t *a, const json_t *b)
+{
+    const char *of_a = dpb_json_text(a, "gpu_sharing", NULL),
+               *of_b = dpb_json_text(b, "gpu_sharing", NULL);
+    const bool apart = of_a && of_b && (strcmp(of_a, of_b) != 0 || strcmp(of_a, "mixed") == 0);
+    return apart ? "GPUs shared in different ways" : NULL;
 }
 
 void dpb_rates_ratio(const struct dpb_comparison *comparison, char *text, size_t capacity)

@@ -20,8 +20,11 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
 /* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
  * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last is of rows alone:
  * "timed only once". */
-enum { DPB_DOUBTS = 7, DPB_DOUBT_NOT_STEADY = 4, DPB_DOUBT_LEFT = 5, DPB_DOUBT_ONCE = 6 };
+enum { DPB_DOUBTS = 8, DPB_DOUBT_NOT_STEADY = 5, DPB_DOUBT_LEFT = 6, DPB_DOUBT_ONCE = 7 };
 const char *dpb_rates_doubt(const json_t *of, size_t i);
+
+/* Why two rows of a sweep allow no conclusion, although each might; NULL: there is no reason. */
+const char *dpb_rates_apart(const json_t *a, const json_t *b);
 
 /* "0.990 [0.970..1.010]"; "-" where nothing was measured. */
 void dpb_rates_ratio(const struct dpb_comparison *comparison, char *text, size_t capacity);

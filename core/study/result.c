@@ -2,6 +2,7 @@
  * result.c - the document of one run. Its numbers come from summary.c, its names are those that
  * scripts count on: see docs/ and tests/system/test_cli_run.c, which walks the list.
  */
+#include "study/gpus_report.h"
 #include "study/result_parts.h"
 
 #include <math.h>
@@ -413,6 +414,8 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
         json_decref(warnings);
         return NULL;
     }
+    json_object_set_new(document, "gpus", dpb_gpus_to_json(maker->board));
+    dpb_gpus_warn(json_object_get(document, "gpus"), warnings);
     json_object_set_new(document, "warnings", warnings);
     json_object_set_new(document, "monitor", dpb_monitor_to_json(experiment, maker->board));
     if (experiment->settings.run.precision == DPB_PRECISION_FP16 && maker->journals[0])

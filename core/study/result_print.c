@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "study/facts.h"
+#include "study/gpus_report.h"
 #include "study/json.h"
 #include "study/monitor_report.h"
 #include "study/profile.h"
@@ -59,6 +60,7 @@ static void print_head(const json_t *document, FILE *out)
     if (dpb_json_number(document, "batch.accumulate") > 1)
         fprintf(out, ", %.0f micro-batches a step", dpb_json_number(document, "batch.accumulate"));
     fputc('\n', out);
+    dpb_gpus_print(json_object_get(document, "gpus"), out);
     dpb_facts_print(json_object_get(document, "ranks"), "  ", out);
 }
 

@@ -55,6 +55,23 @@ static bool is_bound(const json_t *row)
     return dpb_json_is(row, "consistency", "none");
 }
 
+/* Why the rows of one group and number of workers cannot be compared with the first of them. */
+static void add_apart(struct dpb_text *note, const struct notes *notes, double workers,
+                      const char *group)
+{
+    const json_t *first = NULL;
+    const char *reason = NULL;
+    for (size_t i = 0; i < notes->table->n && !reason; i++) {
+        const struct dpb_table_line *line = &notes->table->lines[i];
+        if (!is_candidate(line, workers, group))
+            continue;
+        first = first ? first : line->row;
+        reason = dpb_rates_apart(first, line->row);
+    }
+    if (reason)
+        dpb_text_item(note, "; ", "%s", reason);
+}
+
 /* Whether a rate among the rows of one group and number of workers allows no conclusion: then says
  * whose, and why. */
 static bool note_doubts(const struct notes *notes, double workers, const char *group)
@@ -75,6 +92,7 @@ static bool note_doubts(const struct notes *notes, double workers, const char *g
         if (reason)
             dpb_text_add(&note, " %s", reason);
     }
+    add_apart(&note, notes, workers, group);
     if (note.length == 0)
         return false;
     struct dpb_text at = dpb_text_in(place, sizeof place);
@@ -221,6 +239,7 @@ static void add_effect(struct dpb_text *note, const json_t *document, const json
         doubt = dpb_rates_doubt(a, i);
         doubt = doubt ? doubt : dpb_rates_doubt(b, i);
     }
+    doubt = doubt ? doubt : dpb_rates_apart(a, b);
     if (!doubt) {
         add_ratio(note, document, a, b);
         return;
@@ -327,6 +346,9 @@ static void note_marks(const struct notes *notes)
     } marks[] = {
         {WORKERS, "x", "places x learners of each"},
         {WORKERS, "!", "more processes or data threads than cores; these rates say little"},
+        {WORKERS, "&",
+         "workers on one GPU took turns in some runs, as far as the driver tells; these rates say "
+         "little of workers that run at once"},
         {INTERVAL, "<", "some runs timed less than 10 steps or 0.5 s: too short to conclude"},
         {INTERVAL, "~", "some runs were timed before their steps were steady"},
         {INTERVAL, "?",

@@ -287,6 +287,17 @@ static bool any_true(const struct cell_runs *runs, const char *path, bool value)
     return any;
 }
 
+/* That of all runs, or "mixed"; null: no run was on a GPU whose driver tells. */
+static json_t *sharing_to_json(const struct cell_runs *runs)
+{
+    const char *all = NULL;
+    for (size_t i = 0; i < runs->n_ok; i++) {
+        const char *one = dpb_json_text(runs->ok[i], "gpus.sharing", NULL);
+        all = i == 0 || (all && one && strcmp(all, one) == 0) ? one : all || one ? "mixed" : NULL;
+    }
+    return all ? json_string(all) : json_null();
+}
+
 static const char *text_of_any(const json_t *run, const char *path, const char *in_config)
 {
     return dpb_json_text(run, path, dpb_json_text(run, in_config, "?"));
@@ -358,7 +369,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     set_rate(runs, document, row);
     json_t *numbers = json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:b, s:b, "
-        "s:b}",                                                        //
+        "s:b, s:b}",                                                   //
         "step_ns", median_to_json(runs, by_step, "timing.elapsed_ns"), //
         "comm_exposed_share",
         median_to_json(runs, share_of_step, "timing.breakdown_ns.comm_exposed"), //
@@ -375,6 +386,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
         "proved", proved(runs),                                                            //
         "oversubscribed", any_true(runs, "world.oversubscribed", true),                    //
         "throttled", any_true(runs, "throttled", true),                                    //
+        "time_sliced", any_true(runs, "gpus.time_sliced", true),                           //
         "disturbed", any_true(runs, "load.disturbed", true),                               //
         "too_short", any_true(runs, "timing.too_short", true),                             //
         "gated", any_true(runs, "timing.gated", true),                                     //
@@ -386,6 +398,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     json_decref(numbers);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
     json_object_set_new(row, "codec", codec_to_json(runs));
+    json_object_set_new(row, "gpu_sharing", sharing_to_json(runs));
     return row;
 }
 

@@ -199,7 +199,8 @@ static bool fill_line(struct dpb_table_line *line)
     snprintf(line->text[STRATEGY], CELL, "%.20s", dpb_json_text(row, "strategy", "?"));
     snprintf(line->text[LABEL], CELL, "%.20s", dpb_json_text(row, "consistency", "?"));
     dpb_sweep_workers(row, places, sizeof places);
-    print_if(line->text[WORKERS], workers, "%s%s", places, mark(row, "oversubscribed", "!"));
+    print_if(line->text[WORKERS], workers, "%s%s%s", places, mark(row, "oversubscribed", "!"),
+             mark(row, "time_sliced", "&"));
     snprintf(line->text[RATE], CELL, rate < 1000 ? "%.1f" : "%.0f", rate);
     print_interval(line->text[INTERVAL], row);
     print_if(line->text[SPEEDUP], speedup, "%.2f%s", speedup,

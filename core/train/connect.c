@@ -55,6 +55,7 @@ dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads)
                                                   (uint32_t)experiment->settings.run.learners};
     engine->ops = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     DPB_TRY(engine->ops->open(experiment->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
+    DPB_TRY(dpb_experiment_sharing(experiment, args.index, &engine->sharing));
     if (engine->ops->queues)
         exchange->memory.device = (struct dpb_device_arenas){engine->ops->queues, engine->device,
                                                              capture_refusal(exchange)};

@@ -262,6 +262,16 @@ static dpb_status probe_file(const struct dpb_experiment *experiment, const char
     return DPB_OK;
 }
 
+dpb_status dpb_experiment_sharing(const struct dpb_experiment *experiment, uint32_t index,
+                                  struct dpb_sharing *sharing)
+{
+    const struct dpb_device_ops *ops = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    *sharing = (struct dpb_sharing){0};
+    if (!ops->sharing)
+        return DPB_OK;
+    return ops->sharing(experiment->options[DPB_PLUGIN_DEVICE], index, sharing);
+}
+
 dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
 {
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
@@ -272,6 +282,8 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment)
                                    "%s '%s' cannot run here: %s", dpb_plugin_kind_name[kind],
                                    plugin->name, plugin->missing);
     }
+    struct dpb_sharing sharing;
+    DPB_TRY(dpb_experiment_sharing(experiment, 0, &sharing));
     DPB_TRY(probe_file(experiment, "run", "trace", experiment->settings.run.trace));
     return probe_file(experiment, "checkpoint", "save", experiment->settings.checkpoint.save);
 }

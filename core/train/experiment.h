@@ -65,8 +65,12 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
  * more than the configuration. In run.mode = comm without data: samples and classes are the
  * model's. */
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank);
-/* Whether the files that the run will write at its end, the result aside, can be written:
- * DPB_USAGE. */
+/* How processes share the device of place `index` of this machine; zeros where the plugin has no
+ * such hook. Fails where the plugin's options want it otherwise. */
+dpb_status dpb_experiment_sharing(const struct dpb_experiment *experiment, uint32_t index,
+                                  struct dpb_sharing *sharing);
+/* Whether the run can begin here: plugins, the device of the first place, and the files that the
+ * run will write at its end, the result aside. */
 dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
 /* How rank 0 is fed with the training set from the experiment's start on, by helper threads as
  * data.threads says; built experiments only. What it points to is @borrowed from the experiment. */

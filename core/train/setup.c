@@ -19,16 +19,11 @@ _Static_assert(2 * DPB_DELAY_LOOKS <= SPANS_A_STEP, "the looks of a delay leave 
 static dpb_status open_engine(struct dpb_trainer *trainer)
 {
     struct dpb_engine *engine = &trainer->exchange.engine;
-    const unsigned learners = (unsigned)trainer->experiment->settings.run.learners;
     DPB_TRY(dpb_engine_open(&trainer->exchange, trainer->binding.threads));
     const char *gpu = engine->ops->pci_address ? engine->ops->pci_address(engine->device) : NULL;
     if (gpu)
         dpb_gpu_open(engine->ops->monitor, gpu, &trainer->journal->gpu);
-    if (gpu && learners > 1 && dpb_world.rank == 0)
-        dpb_warn("gpu_shared",
-                 "%u learners share a GPU: unless its driver runs several processes at once, they "
-                 "take turns, and the rate says little of learners that do not (docs/measuring.md)",
-                 learners);
+    trainer->journal->sharing = engine->sharing;
     return DPB_OK;
 }
 

@@ -1,9 +1,14 @@
 /*
  * devices.cc - the GPUs that the stand-in's runtime says there are, and its errors.
  *
- * DPB_STAND_IN_DEVICES: how many GPUs there are (2).
+ * DPB_STAND_IN_DEVICES: how many GPUs there are (2). CUDA_MPS_PIPE_DIRECTORY: where a `control`
+ * is, MPS serves all GPUs. DPB_STAND_IN_MPS=0: an older driver, which does not know MPS's
+ * attribute.
  */
 #include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <unistd.h>
 
 #include "stand_in.h"
 
@@ -54,6 +59,17 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *about, int id)
 cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int id)
 {
     snprintf(text, (size_t)bytes, "0000:%02x:00.0", id);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int id)
+{
+    if (attribute != cudaDevAttrMpsEnabled || !setting("DPB_STAND_IN_MPS", 1))
+        return last_error = cudaErrorInvalidValue;
+    if (id >= setting("DPB_STAND_IN_DEVICES", 2))
+        return last_error = cudaErrorInvalidDevice;
+    const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    *value = pipes && access((std::string(pipes) + "/control").c_str(), F_OK) == 0;
     return cudaSuccess;
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "lib/link_rows.h"
 #include "lib/stand_in.h"
@@ -20,6 +21,7 @@
 
 static const double deadline_s = 60.0;
 static char cache[64]; /* for the tuning's file */
+static char pipes[80]; /* of an MPS daemon, for the stand-in */
 
 /* Two workers are one that goes through two micro-batches, whatever carries the gradients. */
 TEST(test_same_training)
@@ -40,7 +42,7 @@ TEST(test_same_training)
     training_free(&start);
 }
 
-/* The learners of a place have its GPU, and the run says that they may take turns. */
+/* The learners of a place have its GPU. */
 TEST(test_learners)
 {
     struct training workers, learners, start;
@@ -49,11 +51,61 @@ TEST(test_learners)
     train(&workers, CUDA TWO "run.steps=4 comm.name=shm");
     train(&learners, CUDA "run.learners=2 device.threads=2 device.ids=0 run.steps=4 comm.name=shm");
     expect_same_weights(&workers, &learners, &start, 0);
-    assert_non_null(strstr(learners.command.err, "2 learners share a GPU"));
-    assert_null(strstr(workers.command.err, "share a GPU"));
     training_free(&workers);
     training_free(&learners);
     training_free(&start);
+}
+
+/* The number of warnings of that code. */
+static int count_warnings(const json_t *document, const char *code)
+{
+    size_t i;
+    const json_t *warning;
+    int n = 0;
+    json_array_foreach(json_at(document, "warnings"), i, warning)
+    {
+        n += strcmp(json_text_at(warning, "code"), code) == 0;
+    }
+    return n;
+}
+
+/* Workers on one GPU take turns, or an MPS daemon serves them: the result says which, whether they
+ * are learners of a place or places that `ids` puts on one GPU. */
+CASE(test_sharing)
+{
+    static const struct {
+        const char *settings;
+        bool served, known;
+        int most;
+    } rows[] = {{"run.learners=2 device.threads=2 device.ids=0 comm.name=sma", false, true, 2},
+                {"run.learners=4 device.threads=4 device.ids=0 comm.name=sma", true, true, 4},
+                {"run.learners=2 device.threads=2 device.ids=0 comm.name=shm", false, false, 2},
+                {TWO "comm.name=shm", false, true, 2},
+                {"run.workers=2 comm.name=shm", false, true, 1}};
+    use_stand_in(true);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct training training;
+        setenv("CUDA_MPS_PIPE_DIRECTORY", rows[i].served ? pipes : cache, 1);
+        if (!rows[i].known)
+            setenv("DPB_STAND_IN_MPS", "0", 1);
+        train(&training, CUDA "run.steps=2 %s", rows[i].settings);
+        unsetenv("DPB_STAND_IN_MPS");
+        const json_t *result = training.command.json;
+        const char *word = rows[i].served ? "MPS" : "time slices";
+        const bool sliced = rows[i].most > 1 && !rows[i].served;
+        if (rows[i].known) {
+            assert_string_equal(json_text_at(result, "ranks.1.gpu.sharing"), word);
+            assert_string_equal(json_text_at(result, "gpus.sharing"), word);
+        } else {
+            assert_true(json_is_null(json_at(result, "ranks.1.gpu.sharing")));
+            assert_true(json_is_null(json_at(result, "gpus.sharing")));
+        }
+        assert_int_equal(json_number_at(result, "gpus.most_workers"), rows[i].most);
+        assert_int_equal(json_is_true(json_at(result, "gpus.time_sliced")), sliced);
+        assert_int_equal(count_warnings(result, "gpu_shared"), sliced);
+        training_free(&training);
+    }
+    unsetenv("CUDA_MPS_PIPE_DIRECTORY");
 }
 
 /* The layout is no part of the training: in NCHW it is, within rounding, the same. */
@@ -106,6 +158,54 @@ static void expect_failure(const char *settings, int exit_code, const char *cons
             fail_msg("%s: no '%s' in: %s", settings, words[i], failed.command.err);
     }
     training_free(&failed);
+}
+
+/* device.mps is refused before anything has begun, and `check` and `plugins` say what is there. */
+CASE(test_mps_refused)
+{
+    static const struct {
+        const char *option, *words;
+        bool served, known;
+    } rows[] = {{"auto", NULL, true, true},
+                {"require", NULL, true, true},
+                {"require",
+                 "device.mps = require: CUDA's Multi-Process Service does not serve GPU 0", false,
+                 true},
+                {"require", "device.mps = require: this driver does not tell", true, false},
+                {"no", NULL, false, true},
+                {"no", "device.mps = no: CUDA's Multi-Process Service serves GPU 0", true, true}};
+    char ini[80], said[64];
+    struct command command;
+    use_stand_in(true);
+    snprintf(ini, sizeof ini, "%s/empty.ini", cache);
+    write_file(ini, "", 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        setenv("CUDA_MPS_PIPE_DIRECTORY", rows[i].served ? pipes : cache, 1);
+        if (!rows[i].known)
+            setenv("DPB_STAND_IN_MPS", "0", 1);
+        dpbench(&command, deadline_s,
+                "check -c %s " CUDA "run.steps=1 comm.name=independent device.mps=%s", ini,
+                rows[i].option);
+        snprintf(said, sizeof said, "workers on one device: %s\n",
+                 rows[i].served ? "MPS" : "time slices");
+        if (command.exit_code != (rows[i].words ? 2 : 0) ||
+            !strstr(rows[i].words ? command.err : command.out,
+                    rows[i].words ? rows[i].words : said))
+            fail_msg("check, device.mps=%s: exit %d: %s%s", rows[i].option, command.exit_code,
+                     command.out, command.err);
+        command_free(&command);
+        if (rows[i].words) {
+            char text[256];
+            snprintf(text, sizeof text, CUDA "comm.name=independent device.mps=%s", rows[i].option);
+            expect_failure(text, 2, (const char *const[]){rows[i].words, NULL});
+        } else {
+            dpbench(&command, deadline_s, "plugins");
+            assert_non_null(strstr(command.out, said));
+            command_free(&command);
+        }
+        unsetenv("DPB_STAND_IN_MPS");
+    }
+    unsetenv("CUDA_MPS_PIPE_DIRECTORY");
 }
 
 /* A kernel that fails ends the run with CUDA's word for it; too large a batch with one that
@@ -343,6 +443,11 @@ static int setup(void **state)
 {
     temporary_directory(cache);
     setenv("XDG_CACHE_HOME", cache, 1);
+    char control[96];
+    snprintf(pipes, sizeof pipes, "%s/mps", cache);
+    snprintf(control, sizeof control, "%s/control", pipes);
+    assert_int_equal(mkdir(pipes, 0700), 0);
+    assert_int_equal(mkfifo(control, 0600), 0);
     return training_setup(state);
 }
 
@@ -357,6 +462,8 @@ int main(void)
     if (on_gpu() && have_cpu_device())
         add_case(test_follows_cpu, NULL, "LeNet follows the cpu device");
     if (!on_gpu()) {
+        add_case(test_sharing, NULL, "workers on one GPU, with MPS and without");
+        add_case(test_mps_refused, NULL, "device.mps that cannot be had");
         add_case(test_skipped_step, NULL, "fp16: an overflow skips the step everywhere");
         add_case(test_loss_scale, NULL, "fp16: the scale of the loss");
         add_case(test_failures, NULL, "a kernel that fails, a batch that is too large");

@@ -226,6 +226,7 @@ static const struct {
     {"device.graphs", "test_cuda"},
     {"device.ids", "test_cuda"},
     {"device.layout", "test_cuda_layouts"},
+    {"device.mps", "test_cuda_runs"},
     {"device.tuning", "test_cuda_tuning"},
     {"device.workspace", "test_cuda_tuning"},
     {"eval.criterion", "test_continue"},

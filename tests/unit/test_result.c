@@ -307,6 +307,45 @@ static char *printed(const json_t *document)
     return printed_as(document, dpb_result_print);
 }
 
+/* Two workers on GPUs: of one host or two, served by a service or not, or unlike each other. */
+TEST_WITH(workers_that_share_a_gpu_are_said_to, bench_create, bench_destroy)
+{
+    static const struct {
+        struct dpb_sharing sharing[2];
+        const char *hosts, *wanted, *line;
+        bool sliced;
+    } rows[] = {
+        {{{true, ""}, {true, ""}},
+         "aa",
+         "time slices",
+         "GPUs          2 workers on one: time slices; TIME-SLICED: workers take turns\n",
+         true},
+        {{{true, "MPS"}, {true, "MPS"}}, "aa", "MPS", "2 workers on one: MPS\n", false},
+        {{{false, ""}, {false, ""}}, "aa", "", "how they share it is not known; TIME", true},
+        {{{true, ""}, {true, "MPS"}}, "aa", "mixed", "2 workers on one: mixed; TIME", true},
+        {{{true, ""}, {true, ""}}, "ab", "time slices", NULL, false}};
+    struct bench *bench = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            struct dpb_journal *journal = journal_of(bench, rank);
+            strcpy(journal->gpu.pci_address, "0000:1b:00.0");
+            journal->sharing = rows[i].sharing[rank];
+            snprintf(dpb_board_page(bench->board, rank)->host, 2, "%c", rows[i].hosts[rank]);
+        }
+        json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+        char *text = printed(document);
+        const char *is = dpb_json_text(document, "gpus.sharing", "");
+        if (strcmp(is, rows[i].wanted) != 0 ||
+            (strstr(text, rows[i].line ? rows[i].line : "workers on one") != NULL) !=
+                (rows[i].line != NULL))
+            fail_msg("%zu: '%s':\n%s", i, is, text);
+        assert_int_equal(dpb_json_true(document, "gpus.time_sliced"), rows[i].sliced);
+        assert_int_equal(has_warning(document, "gpu_shared"), rows[i].sliced);
+        free(text);
+        json_decref(document);
+    }
+}
+
 TEST_WITH(table_closes_with_the_rate, bench_create, bench_destroy)
 {
     struct bench *bench = *state;

@@ -154,6 +154,7 @@ TEST(doubtful_rates_conclude_nothing)
         {"load", "disturbed", "shm timed only once", "1534..2556 ",
          true}, /* the other one remains */
         {NULL, "throttled", "shm throttled", "1761..2271^", true},
+        {"gpus", "time_sliced", "shm time-sliced", "2&", true},
         {"timing", "steady", "shm not steady", "1761..2271~", false},
         {"timing", "gated", "", "1761..2271 ", false},
     };
@@ -173,6 +174,33 @@ TEST(doubtful_rates_conclude_nothing)
             (strstr(text, "shm is fastest; replicated / shm 0.50") != NULL) != concludes ||
             strstr(text, doubts[i].marked) == NULL)
             fail_msg("%s:\n%s", doubts[i].key, text);
+        free(text);
+        study_end(&s);
+    }
+}
+
+/* Rows whose GPUs run several processes in different ways are not compared, nor are rows whose own
+ * runs differ; a row that is on no GPU is compared with each. */
+TEST(rows_that_share_gpus_differently_are_not_compared)
+{
+    static const struct {
+        const char *sharing[4]; /* of each run: replicated's and shm's in turn */
+        bool concludes;
+    } rows[] = {{{"MPS", "MPS", "MPS", "MPS"}, true},
+                {{NULL, "MPS", NULL, "MPS"}, true},
+                {{"MPS", "time slices", "MPS", "time slices"}, false},
+                {{"MPS", "time slices", "time slices", "MPS"}, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct study s = race("replicated,shm", 2, (const double[]){980, 1020, 1980, 2020});
+        for (size_t k = 0; k < 4; k++)
+            if (rows[i].sharing[k])
+                json_object_set_new(json_array_get(json_object_get(s.document, "runs"), k), "gpus",
+                                    json_pack("{s:s}", "sharing", rows[i].sharing[k]));
+        char *text = table_of(&s);
+        if ((strstr(text, "shm is fastest; replicated / shm 0.50") != NULL) != rows[i].concludes ||
+            (strstr(text, "- 2 workers: no conclusion (GPUs shared in different ways).\n") !=
+             NULL) == rows[i].concludes)
+            fail_msg("%zu:\n%s", i, text);
         free(text);
         study_end(&s);
     }

@@ -152,6 +152,12 @@ struct dpb_device_times {
     int64_t idle_ns; /* of the step, in which it had nothing to do: waiting for the host */
 };
 
+/* How the work of several processes on one device is run. */
+struct dpb_sharing {
+    bool known;       /* the driver tells */
+    char service[16]; /* that runs the work at once, by its usual name; "": processes take turns */
+};
+
 struct dpb_device_ops {
     /* Sets *device (@owned until close) on success only. */
     dpb_status (*open)(const void *options, const struct dpb_device_args *args, void **device);
@@ -211,6 +217,10 @@ struct dpb_device_ops {
     const char *(*no_capture)(void *device);
     /* May be NULL: nobody tells clocks and power. */
     const struct dpb_monitor_ops *monitor;
+    /* May be NULL: nobody asks. Of the device of place `index`, for this process; fails where
+     * `options` (NULL: their defaults) want it otherwise. Needs no `open`, and asks the driver
+     * alone. */
+    dpb_status (*sharing)(const void *options, uint32_t index, struct dpb_sharing *sharing);
 };
 
 #endif

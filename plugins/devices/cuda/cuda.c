@@ -20,6 +20,8 @@ enum { LEAST_MAJOR = 8 };
 static const char *const fusions[] = {
     [FUSION_AUTO] = "auto", [FUSION_OFF] = "off", [FUSION_ON] = "on", NULL};
 static const char *const layouts[] = {[LAYOUT_NHWC] = "nhwc", [LAYOUT_NCHW] = "nchw", NULL};
+static const char *const services[] = {
+    [MPS_AUTO] = "auto", [MPS_REQUIRE] = "require", [MPS_NO] = "no", NULL};
 
 static const struct dpb_option option_table[] = {
     {"ids", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct options, ids),
@@ -41,6 +43,10 @@ static const struct dpb_option option_table[] = {
      "Device memory that an algorithm of a convolution may take to work with."},
     {"layout", DPB_OPT_CHOICE, NULL, "nhwc", 0, 0, layouts, offsetof(struct options, layout),
      "How activations lie in memory: nhwc, which tensor cores want, or nchw, to compare."},
+    {"mps", DPB_OPT_CHOICE, NULL, "auto", 0, 0, services, offsetof(struct options, mps),
+     "Whether workers that share a GPU are to run at once, by CUDA's Multi-Process Service: "
+     "require, or the run is refused; no: refused where the service is there; auto: either, and "
+     "the result says which. dpbench starts no service."},
     {NULL, DPB_OPT_INT, NULL, NULL, 0, 0, NULL, 0, NULL}};
 
 static const char *missing;
@@ -64,11 +70,17 @@ static int listed_id(const char *ids, uint32_t index)
     }
 }
 
+/* As listed_id. */
+static int wanted_id(const struct options *options, uint32_t index)
+{
+    return options->ids[0] ? listed_id(options->ids, index) : (int)index;
+}
+
 static dpb_status choose_device(const struct options *options, uint32_t index, int *id)
 {
     int n = 0;
     DPB_TRY(cuda_check(NULL, NULL, "cudaGetDeviceCount", cudaGetDeviceCount(&n)));
-    *id = options->ids[0] ? listed_id(options->ids, index) : (int)index;
+    *id = wanted_id(options, index);
     if (*id == -2)
         return cuda_host->fail(DPB_USAGE,
                                "device.ids = '%s' is no list of numbers with commas between them",
@@ -86,6 +98,31 @@ static dpb_status choose_device(const struct options *options, uint32_t index, i
             "there are %d; take fewer workers, or let some share one by device.ids",
             index, *id, n);
     return DPB_OK;
+}
+
+/* The driver's answer is for this process, which has met the service's daemon, or none, when it
+ * initialised CUDA. */
+static dpb_status check_service(const struct options *options, int id, bool known, bool served)
+{
+    if (options->mps == MPS_AUTO || (known && served == (options->mps == MPS_REQUIRE)))
+        return DPB_OK;
+    if (!known)
+        return cuda_host->fail(DPB_UNSUPPORTED,
+                               "device.mps = %s: this driver does not tell whether CUDA's "
+                               "Multi-Process Service serves GPU %d; take a driver for CUDA 12.8 "
+                               "or later, or device.mps = auto",
+                               services[options->mps], id);
+    if (options->mps == MPS_REQUIRE)
+        return cuda_host->fail(DPB_UNSUPPORTED,
+                               "device.mps = require: CUDA's Multi-Process Service does not serve "
+                               "GPU %d; start it by `nvidia-cuda-mps-control -d`, with the "
+                               "CUDA_MPS_PIPE_DIRECTORY of this process",
+                               id);
+    return cuda_host->fail(DPB_UNSUPPORTED,
+                           "device.mps = no: CUDA's Multi-Process Service serves GPU %d; set "
+                           "CUDA_MPS_PIPE_DIRECTORY to an empty directory, where CUDA finds no "
+                           "daemon, or end the service by `echo quit | nvidia-cuda-mps-control`",
+                           id);
 }
 
 static dpb_status look_at(struct device *d)
@@ -185,6 +222,23 @@ static const char *pci_address(void *device)
     return d->pci;
 }
 
+static dpb_status look_at_sharing(const void *options, uint32_t index, struct dpb_sharing *sharing)
+{
+    const struct options given = options_of(options);
+    const int id = wanted_id(&given, index);
+    int served = 0;
+    const cudaError_t error = id < 0 ? cudaErrorInvalidDevice
+                                     : cudaDeviceGetAttribute(&served, cudaDevAttrMpsEnabled, id);
+    *sharing = (struct dpb_sharing){.known = error == cudaSuccess};
+    if (!sharing->known)
+        cudaGetLastError();
+    if (error == cudaErrorInvalidDevice) /* `open` refuses it, on the machine that has the place */
+        return DPB_OK;
+    if (sharing->known && served)
+        snprintf(sharing->service, sizeof sharing->service, "MPS");
+    return check_service(&given, id, sharing->known, served);
+}
+
 static const char *no_capture(void *device)
 {
     const struct device *d = device;
@@ -211,6 +265,7 @@ static const struct dpb_device_ops ops = {
     .finite = cuda_finite,
     .no_capture = no_capture,
     .monitor = &cuda_monitor,
+    .sharing = look_at_sharing,
 };
 
 /* ---- plugin -------------------------------------------------------------------------------- */

@@ -33,6 +33,9 @@ enum fusion { FUSION_AUTO, FUSION_OFF, FUSION_ON };
 /* Of activations, their gradients, and what cuDNN is given as weights. */
 enum layout { LAYOUT_NHWC, LAYOUT_NCHW };
 
+/* Whether CUDA's Multi-Process Service may, has to, or must not serve the GPU. */
+enum mps { MPS_AUTO, MPS_REQUIRE, MPS_NO };
+
 struct options {
     const char *ids;
     const char *tuning;
@@ -40,6 +43,7 @@ struct options {
     int fusion; /* enum fusion */
     uint64_t workspace;
     int layout;
+    int mps; /* enum mps */
 };
 
 /* Memory of another process, and the GPU that has mapped it. */
