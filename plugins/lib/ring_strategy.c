@@ -51,13 +51,6 @@ static const struct stage stages[STAGES] = {[POST] = {post_due, post, post_wait}
 
 /* ---- with shards ---------------------------------------------------------------------------- */
 
-static void make_weights(void *strategy_, uint64_t bucket, uint64_t begin, uint64_t n)
-{
-    const struct strategy *strategy = strategy_;
-    strategy_update(strategy, bucket, (struct piece){begin, n},
-                    strategy_gradients(strategy, strategy->args.rank, begin));
-}
-
 static struct dpb_range own_slice(const struct strategy *strategy, uint64_t bucket, uint64_t length)
 {
     const struct ring_strategy *comm = (const struct ring_strategy *)strategy;
@@ -349,7 +342,7 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
     if (sharded)
         args.shards = (struct ring_shards){.arena = arenas->weights,
                                            .type = arenas->layout.weight_type,
-                                           .make = whole ? NULL : make_weights,
+                                           .make = whole ? NULL : strategy_make_weights,
                                            .owner = comm};
     if (whole)
         DPB_TRY(strategy_bind(&comm->base, arenas, whole_stages,

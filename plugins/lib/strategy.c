@@ -273,6 +273,13 @@ void strategy_update(const struct strategy *strategy, uint64_t bucket, struct pi
                                       gradients, bucket, &strategy->step);
 }
 
+void strategy_make_weights(void *strategy_, uint64_t bucket, uint64_t begin, uint64_t n)
+{
+    const struct strategy *strategy = strategy_;
+    strategy_update(strategy, bucket, (struct piece){begin, n},
+                    strategy_gradients(strategy, strategy->args.rank, begin));
+}
+
 void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
                           enum signal_kind theirs, struct rank_set ranks, uint64_t bucket)
 {
@@ -289,8 +296,7 @@ void strategy_update_bucket(void *strategy_, uint64_t bucket, uint64_t length, u
     dpb_dtype type = strategy->arenas.layout.weight_type;
     do {
         struct piece piece = strategy_piece(strategy, bucket, length, *at, type);
-        strategy_update(strategy, bucket, piece,
-                        strategy_gradients(strategy, strategy->args.rank, piece.begin));
+        strategy_make_weights(strategy_, bucket, piece.begin, piece.n);
         *at += piece.n;
     } while (*at < length && strategy->host->now_ns() < until_ns);
 }

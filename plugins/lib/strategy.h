@@ -147,6 +147,8 @@ void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
 /* Updates [begin, begin + n) of the own weights from `gradients`, which points at element begin. */
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients);
+/* The same from the own gradients, as ring_shards.make (ring.h). */
+void strategy_make_weights(void *strategy, uint64_t bucket, uint64_t begin, uint64_t n);
 
 /* Reports that others worked for this rank, between its own signal `own` and the last `theirs` of
  * `ranks`. */

@@ -248,13 +248,6 @@ static const struct stage stages[] = {{slices_due, reduce, slices_wait},
 
 /* ---- with shards ---------------------------------------------------------------------------- */
 
-static void make_weights(void *strategy, uint64_t bucket, uint64_t begin, uint64_t n)
-{
-    const struct strategy *base = strategy;
-    strategy_update(base, bucket, (struct piece){begin, n},
-                    strategy_gradients(base, base->args.rank, begin));
-}
-
 /* A strategy_part: of the slice that this place carries, what its ring sums here. */
 static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucket, uint64_t length)
 {
@@ -315,7 +308,7 @@ dpb_status inside_shm_bind(void *comm_, const struct dpb_arenas *arenas)
     if (comm->base.sharded && !alone)
         comm->shards = (struct ring_shards){.arena = arenas->weights,
                                             .type = arenas->layout.weight_type,
-                                            .make = make_weights,
+                                            .make = strategy_make_weights,
                                             .owner = comm};
     comm->base.signals.ranks = comm->ranks;
     return hierarchical_connect(comm, arenas, arenas);
