@@ -229,9 +229,7 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
         return DPB_OK;
     dpb_slots_clear_gaps(exchange, frontier);
     DPB_TRY(dpb_exchange_ready(exchange, frontier, event));
-    if (exchange->slots.n == 0)
-        return DPB_OK;
-    return dpb_slots_await(exchange, dpb_slots_reach(&exchange->layout, frontier));
+    return dpb_slots_await_node(exchange, frontier);
 }
 
 static dpb_status on_capture(void *context, const struct dpb_capture *capture)

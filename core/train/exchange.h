@@ -126,14 +126,15 @@ dpb_status dpb_staging_give(struct dpb_exchange *exchange, uint64_t frontier,
 
 /* After `plan`: refuses a plan of slots that cannot work. */
 dpb_status dpb_slots_plan(struct dpb_exchange *exchange);
-/* Waits until all elements below `end` may be written. Their slots may hold earlier buckets, which
- * have been handed over. These three do nothing where there is an arena. */
+/* With slots: waits until all elements below `end` may be written. Their slots may hold earlier
+ * buckets, which have been handed over. */
 dpb_status dpb_slots_await(struct dpb_exchange *exchange, uint64_t end);
+/* The same for what the device writes before it announces the frontier after this one. This and the
+ * next do nothing where there is an arena. */
+dpb_status dpb_slots_await_node(struct dpb_exchange *exchange, uint64_t frontier);
 /* The device's elements below `frontier` are final: clears the gaps between their tensors, where
  * earlier buckets have left theirs. */
 void dpb_slots_clear_gaps(struct dpb_exchange *exchange, uint64_t frontier);
-/* Elements below this are written before the device announces the frontier after this one. */
-uint64_t dpb_slots_reach(const struct dpb_layout *layout, uint64_t frontier);
 
 /* ---- exchange.c ---------------------------------------------------------------------------- */
 

@@ -18,8 +18,8 @@ uint64_t dpb_slots_bucket(const struct dpb_layout *layout, uint64_t bucket_eleme
     return (bucket_elements + page - 1) / page * page;
 }
 
-/* Tensors of a node are neighbours. */
-uint64_t dpb_slots_reach(const struct dpb_layout *layout, uint64_t frontier)
+/* The end of the node behind `frontier`: tensors of a node are neighbours. */
+static uint64_t end_of_node(const struct dpb_layout *layout, uint64_t frontier)
 {
     uint32_t t = 0;
     while (t < layout->n_tensors && layout->tensors[t].offset < frontier)
@@ -35,7 +35,7 @@ static uint64_t largest_node(const struct dpb_layout *layout, uint64_t bucket_el
 {
     uint64_t most = 1, end;
     for (uint64_t at = 0; at < layout->n_elements; at = end) {
-        end = dpb_slots_reach(layout, at);
+        end = end_of_node(layout, at);
         const uint64_t n = (end - 1) / bucket_elements - at / bucket_elements + 1;
         most = n > most ? n : most;
     }
@@ -93,7 +93,7 @@ static dpb_status move_on(struct dpb_exchange *exchange)
 dpb_status dpb_slots_await(struct dpb_exchange *exchange, uint64_t end)
 {
     const uint64_t bucket = exchange->arenas.bucket_elements, n = exchange->slots.n;
-    if (n == 0 || end <= n * bucket)
+    if (end <= n * bucket)
         return DPB_OK;
     const uint64_t needed = (end - 1) / bucket + 1 - n;
     const int64_t entered_ns = dpb_account_enter();
@@ -102,6 +102,13 @@ dpb_status dpb_slots_await(struct dpb_exchange *exchange, uint64_t end)
         status = move_on(exchange);
     dpb_account_leave(entered_ns);
     return status;
+}
+
+dpb_status dpb_slots_await_node(struct dpb_exchange *exchange, uint64_t frontier)
+{
+    return exchange->slots.n == 0
+               ? DPB_OK
+               : dpb_slots_await(exchange, end_of_node(&exchange->layout, frontier));
 }
 
 void dpb_slots_clear_gaps(struct dpb_exchange *exchange, uint64_t frontier)
