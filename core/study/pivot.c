@@ -45,6 +45,10 @@ static dpb_status check_keys(const json_t *rows, const json_t *keys)
 {
     dpb_each_item(keys, i, key) {
         bool found = false;
+        for (size_t k = 0; k < i; k++)
+            if (json_equal(json_array_get(keys, k), key))
+                return dpb_fail(DPB_USAGE, "'%s' stands twice in one list: name it once",
+                                json_string_value(key));
         dpb_each_item(rows, k, row) {
             const json_t *value = value_of(row, json_string_value(key));
             found = found || (value && !json_is_object(value) && !json_is_array(value));
@@ -60,7 +64,8 @@ static dpb_status check_keys(const json_t *rows, const json_t *keys)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-static json_t *text_of(const struct table *table, const json_t *row, const char *key)
+/* `exact`: other numbers have other texts. */
+static json_t *text_of(const struct table *table, const json_t *row, const char *key, bool exact)
 {
     char text[64];
     const json_t *value = value_of(row, key);
@@ -70,8 +75,10 @@ static json_t *text_of(const struct table *table, const json_t *row, const char 
         return json_string(json_is_true(value) ? "yes" : "no");
     if (!json_is_number(value))
         return json_string("");
-    snprintf(text, sizeof text, table->form == DPB_PIVOT_CSV ? "%.17g" : "%.6g",
-             json_number_value(value));
+    const double number = json_number_value(value);
+    snprintf(text, sizeof text, table->form == DPB_PIVOT_CSV ? "%.17g" : "%.6g", number);
+    if (exact && strtod(text, NULL) != number)
+        snprintf(text, sizeof text, "%.17g", number);
     return json_string(text);
 }
 
@@ -90,7 +97,7 @@ static json_t *line_of(const struct table *table, const json_t *row, const json_
 {
     json_t *line = json_array();
     dpb_each_item(keys, i, key)
-        json_array_append_new(line, text_of(table, row, json_string_value(key)));
+        json_array_append_new(line, text_of(table, row, json_string_value(key), true));
     char *name = json_dumps(line, JSON_COMPACT);
     if (name && !json_object_get(table->lines, name))
         json_object_set(table->lines, name, line);
@@ -121,7 +128,7 @@ static dpb_status add_row(const struct table *table, const json_t *row,
     dpb_status status = dpb_allocated(line);
     dpb_each_item(values, i, item) {
         const char *value = json_string_value(item);
-        json_t *of = pivot->columns ? text_of(table, row, pivot->columns) : NULL;
+        json_t *of = pivot->columns ? text_of(table, row, pivot->columns, true) : NULL;
         json_t *name = !of ? json_string(value)
                        : json_array_size(values) == 1
                            ? json_incref(of)
@@ -132,7 +139,7 @@ static dpb_status add_row(const struct table *table, const json_t *row,
         if (status == DPB_OK) {
             const char *head = json_string_value(name);
             status = put(line, column_of(table, json_array_size(keys), head),
-                         has_none ? json_string(state) : text_of(table, row, value), head);
+                         has_none ? json_string(state) : text_of(table, row, value, false), head);
         }
         json_decref(name);
         json_decref(of);

@@ -286,7 +286,15 @@ class OfSeveral(unittest.TestCase):
         marked = report("--markdown", "--rows", "comm.name,run.batch", "--cols", "comm.bucket",
                         *self.files).stdout
         self.assertEqual(marked.splitlines()[1], "|---|---|---:|---:|")
+        near = copy.deepcopy(self.sweep)
+        for number, row in enumerate(near["rows"]):
+            row["bytes_per_step"] = 1000001 + number
+        text = report("--rows", "bytes_per_step", save(near, "near.json")).stdout
+        self.assertEqual([line.split()[0] for line in text.splitlines()[1:]],
+                         [str(row["bytes_per_step"]) for row in near["rows"]])
         for arguments, words in ((("--rows", "comm.name"), "two rows have the same place"),
+                                 (("--rows", "comm.name,run.batch,comm.bucket", "--values", "loss,loss"),
+                                  "'loss' stands twice in one list"),
                                  (("--rows", "comm.nmae"), "no row has 'comm.nmae'"),
                                  (("--cols", "comm.name"), "--cols and --values need --rows"),
                                  (("--rows",), "--rows needs one list"),
