@@ -1,5 +1,5 @@
 /*
- * store_parts.h - the job's store: private to store_server.c and store_requests.c.
+ * store_parts.h - the job's store: private to store_server.c, store_requests.c and store_entries.c.
  */
 #ifndef DPB_CORE_LAUNCH_STORE_PARTS_H
 #define DPB_CORE_LAUNCH_STORE_PARTS_H
@@ -53,6 +53,16 @@ struct dpb_store_server {
     dpb_store_on_post on_post;
     void *on_post_context;
 };
+
+/* NULL: there is none. */
+struct store_entry *store_entry_find(struct dpb_store_server *server, const char *key,
+                                     enum store_entry_kind kind);
+/* A copy of the value, not counted in total_bytes yet. NULL: out of memory. */
+struct store_entry *store_entry_create(struct dpb_store_server *server, const char *key,
+                                       enum store_entry_kind kind, const void *value,
+                                       uint32_t bytes);
+/* Also from total_bytes. */
+void store_entry_remove(struct dpb_store_server *server, struct store_entry *entry);
 
 void store_close(struct store_connection *connection);
 /* Keeps the first fault of a connection; the launcher ends the job for it. */

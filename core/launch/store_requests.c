@@ -36,63 +36,7 @@ void store_fault(struct store_connection *connection, const char *why)
         snprintf(connection->fault, sizeof connection->fault, "%s", why);
 }
 
-/* ---- entries and waiters ------------------------------------------------------------------- */
-
-static struct store_entry **chain_of(struct dpb_store_server *server, const char *key)
-{
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    for (const char *c = key; *c != '\0'; c++)
-        hash = (hash ^ (uint8_t)*c) * 16777619u;
-    return &server->chains[hash % STORE_CHAINS];
-}
-
-static struct store_entry *entry_find(struct dpb_store_server *server, const char *key,
-                                      enum store_entry_kind kind)
-{
-    struct store_entry *entry = *chain_of(server, key);
-    while (entry && (entry->kind != kind || strcmp(entry->key, key) != 0))
-        entry = entry->next;
-    return entry;
-}
-
-/* NULL: out of memory. */
-static struct store_entry *entry_create(struct dpb_store_server *server, const char *key,
-                                        enum store_entry_kind kind, const void *value,
-                                        uint32_t bytes)
-{
-    struct store_entry *entry = calloc(1, sizeof *entry);
-    if (!entry)
-        return NULL;
-    entry->value = malloc(bytes > 0 ? bytes : 1);
-    entry->arrived = kind == STORE_BARRIER ? calloc(server->n_ranks, 1) : NULL;
-    if (!entry->value || (kind == STORE_BARRIER && !entry->arrived)) {
-        free(entry->value);
-        free(entry->arrived);
-        free(entry);
-        return NULL;
-    }
-    entry->kind = kind;
-    memcpy(entry->key, key, strlen(key) + 1);
-    if (bytes > 0)
-        memcpy(entry->value, value, bytes);
-    entry->bytes = bytes;
-    struct store_entry **chain = chain_of(server, key);
-    entry->next = *chain;
-    *chain = entry;
-    return entry;
-}
-
-static void entry_remove(struct dpb_store_server *server, struct store_entry *entry)
-{
-    struct store_entry **link = chain_of(server, entry->key);
-    while (*link != entry)
-        link = &(*link)->next;
-    *link = entry->next;
-    server->total_bytes -= entry->bytes;
-    free(entry->value);
-    free(entry->arrived);
-    free(entry);
-}
+/* ---- answers and waiters -------------------------------------------------------------------- */
 
 static void answer_about(struct dpb_store_server *server, uint32_t rank, uint32_t serial,
                          dpb_status status, uint32_t peer, const void *value, uint32_t bytes)
@@ -216,8 +160,8 @@ static struct store_entry *keep(const struct request *request, enum store_entry_
 {
     if (!has_space(request))
         return NULL;
-    struct store_entry *entry = entry_create(request->server, request->key, kind, request->value,
-                                             request->frame->value_bytes);
+    struct store_entry *entry = store_entry_create(request->server, request->key, kind,
+                                                   request->value, request->frame->value_bytes);
     if (entry)
         request->server->total_bytes += request->frame->value_bytes;
     else
@@ -227,7 +171,7 @@ static struct store_entry *keep(const struct request *request, enum store_entry_
 
 static void request_put(const struct request *request)
 {
-    struct store_entry *entry = entry_find(request->server, request->key, STORE_VALUE);
+    struct store_entry *entry = store_entry_find(request->server, request->key, STORE_VALUE);
     if (entry) {
         refuse(request, DPB_FAILED, "key '%s' was put before, by rank %u: a key is put once a job",
                request->key, entry->rank);
@@ -243,7 +187,7 @@ static void request_put(const struct request *request)
 
 static void request_get(const struct request *request)
 {
-    const struct store_entry *entry = entry_find(request->server, request->key, STORE_VALUE);
+    const struct store_entry *entry = store_entry_find(request->server, request->key, STORE_VALUE);
     const uint32_t from = request->frame->peer;
     if (entry)
         accept(request, entry);
@@ -267,7 +211,7 @@ static void request_give(const struct request *request)
 {
     struct dpb_store_server *server = request->server;
     size_t taker = find_waiter(server, DPB_STORE_TAKE, request->key);
-    if (entry_find(server, request->key, STORE_GIFT)) {
+    if (store_entry_find(server, request->key, STORE_GIFT)) {
         refuse(request, DPB_FAILED, "key '%s' is given already, and was not taken yet",
                request->key);
     } else if (taker < server->n_waiters) {
@@ -283,14 +227,14 @@ static void request_give(const struct request *request)
 static void request_take(const struct request *request)
 {
     struct dpb_store_server *server = request->server;
-    struct store_entry *gift = entry_find(server, request->key, STORE_GIFT);
+    struct store_entry *gift = store_entry_find(server, request->key, STORE_GIFT);
     if (!gift) {
         wait_for(request);
         return;
     }
     size_t giver = find_waiter(server, DPB_STORE_GIVE, request->key);
     accept(request, gift);
-    entry_remove(server, gift);
+    store_entry_remove(server, gift);
     if (giver < server->n_waiters) {
         struct store_waiter waiter = take_waiter(server, giver);
         answer(server, waiter.rank, waiter.serial, DPB_OK, NULL, 0);
@@ -319,9 +263,9 @@ static void request_barrier(const struct request *request)
     struct dpb_store_server *server = request->server;
     const uint32_t end = request->frame->peer;
     const uint32_t n_coming = end < server->n_ranks ? end : server->n_ranks;
-    struct store_entry *entry = entry_find(server, request->key, STORE_BARRIER);
+    struct store_entry *entry = store_entry_find(server, request->key, STORE_BARRIER);
     if (!entry) {
-        entry = entry_create(server, request->key, STORE_BARRIER, NULL, 0);
+        entry = store_entry_create(server, request->key, STORE_BARRIER, NULL, 0);
         if (!entry) {
             refuse(request, DPB_NO_MEMORY, "%s", no_memory);
             return;
@@ -392,9 +336,9 @@ void store_handle(struct dpb_store_server *server, uint32_t rank, const struct d
 static void forget(struct dpb_store_server *server, const struct store_waiter *waiter)
 {
     struct store_entry *gift =
-        waiter->op == DPB_STORE_GIVE ? entry_find(server, waiter->key, STORE_GIFT) : NULL;
+        waiter->op == DPB_STORE_GIVE ? store_entry_find(server, waiter->key, STORE_GIFT) : NULL;
     if (gift)
-        entry_remove(server, gift);
+        store_entry_remove(server, gift);
 }
 
 static void expire_waiter(struct dpb_store_server *server, const struct store_waiter *waiter)
@@ -410,8 +354,9 @@ static void expire_waiter(struct dpb_store_server *server, const struct store_wa
     dpb_text_add(&text, "%s%s'%s", missing[waiter->op], waiter->key,
                  waiter->op == DPB_STORE_BARRIER ? ": not there yet: rank" : "");
     forget(server, waiter);
-    const struct store_entry *barrier =
-        waiter->op == DPB_STORE_BARRIER ? entry_find(server, waiter->key, STORE_BARRIER) : NULL;
+    const struct store_entry *barrier = waiter->op == DPB_STORE_BARRIER
+                                            ? store_entry_find(server, waiter->key, STORE_BARRIER)
+                                            : NULL;
     for (uint32_t rank = 0; barrier && rank < barrier->n_coming; rank++) {
         if (barrier->arrived[rank])
             continue;
@@ -465,7 +410,8 @@ void store_drop(struct dpb_store_server *server, uint32_t rank)
     for (size_t i = server->n_waiters; i-- > 0;) {
         const struct store_waiter *waiter = &server->waiters[i];
         const struct store_entry *barrier =
-            waiter->op == DPB_STORE_BARRIER ? entry_find(server, waiter->key, STORE_BARRIER) : NULL;
+            waiter->op == DPB_STORE_BARRIER ? store_entry_find(server, waiter->key, STORE_BARRIER)
+                                            : NULL;
         bool own = waiter->rank == rank;
         bool hopeless = barrier && rank < barrier->n_coming && !barrier->arrived[rank];
         if (!own && !hopeless)
@@ -491,8 +437,9 @@ void store_lose(struct dpb_store_server *server, uint32_t rank)
     }
     for (size_t i = 0; i < server->n_waiters;) {
         const struct store_waiter *waiter = &server->waiters[i];
-        const struct store_entry *entry =
-            waiter->op == DPB_STORE_BARRIER ? entry_find(server, waiter->key, STORE_BARRIER) : NULL;
+        const struct store_entry *entry = waiter->op == DPB_STORE_BARRIER
+                                              ? store_entry_find(server, waiter->key, STORE_BARRIER)
+                                              : NULL;
         const bool is_over = entry && all_arrived(server, entry);
         if (is_over)
             answer_waiters(server, DPB_STORE_BARRIER, entry);
