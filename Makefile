@@ -68,6 +68,8 @@ include $(OPTIONAL)
 # Code that several plugins of a kind share is linked into each.
 lib_comm   := $(wildcard plugins/lib/*.c)
 lib_devices := $(wildcard plugins/lib/device/*.c)
+# Authors of strategies link the code of ours, and include <dpbench-comm/*.h> (mk/install.mk).
+COMM_LIB   := $(BUILD)/libdpbench-comm.a
 
 define plugin_rule
 ifeq ($(filter $(1)/$(2),$(SKIPPED)),)
@@ -78,7 +80,7 @@ endef
 $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_rule,$(k),$(n)))))
 
 .PHONY: all core plugins run help clean
-all: $(BUILD)/dpbench plugins
+all: $(BUILD)/dpbench plugins $(COMM_LIB) $(BUILD)/include/dpbench-comm
 	$(Q)tools/summary $(BUILD) $(NOT_BUILT)
 core: $(BUILD)/dpbench
 plugins: $(PLUGINS)
@@ -88,8 +90,15 @@ $(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a $(TCP_OBJ)
 	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $^ $(CORE_LIBS)
 
 $(BUILD)/libcore.a: $(LIB_OBJ) $(ORACLE_OBJ)
+$(COMM_LIB): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
+$(BUILD)/libcore.a $(COMM_LIB):
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
+
+# For plugins that are built beside the tree, without an installed dpbench.
+$(BUILD)/include/dpbench-comm:
+	@mkdir -p $(@D)
+	$(Q)ln -s $(CURDIR)/plugins/lib $@
 
 $(BUILD)/plugins/%.so:
 	@echo "  LD    $@"

@@ -32,6 +32,11 @@ IN_share/dpbench/schemas  := $(sort $(wildcard schemas/*.json))
 IN_bin                    := $(BUILD)/dpbench
 IN_lib/dpbench            := $(PLUGINS)
 IN_include/dpbench        := $(sort $(wildcard core/include/dpbench/*.h))
+# For strategies: the library, and each header with all that it includes.
+INSTALL_DIRS += lib include/dpbench-comm
+IN_lib                    := $(COMM_LIB)
+IN_include/dpbench-comm   := $(patsubst %,plugins/lib/%.h,strategy pipeline signals doorbell slices shard \
+	coded gather mesh mesh_transport mesh_tcp tcp_connect ring ring_strategy)
 IN_share/dpbench/conf     := $(sort $(wildcard conf/*.ini))
 IN_share/doc/dpbench      := README.md CONTRIBUTING.md LICENSE
 IN_share/doc/dpbench/docs := $(sort $(wildcard docs/*.md))
@@ -54,17 +59,18 @@ endif
 # $(call install_into,DIRECTORY): its files
 install_into = install -d '$(INSTALL_ROOT)/$(1)' && \
 	install -m $(if $(filter bin,$(1)),755,644) $(IN_$(1)) '$(INSTALL_ROOT)/$(1)'
+PACKAGES_PC := dpbench.pc dpbench-comm.pc
 define newline
 
 
 endef
 
 .PHONY: install uninstall
-install: $(BUILD)/dpbench plugins $(PAGES)
+install: $(BUILD)/dpbench plugins $(COMM_LIB) $(PAGES)
 	$(foreach d,$(INSTALL_DIRS),$(Q)$(call install_into,$(d))$(newline)	)
 	$(Q)install -d '$(INSTALL_ROOT)/lib/pkgconfig'
-	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(cat VERSION)|" mk/dpbench.pc.in | \
-		install -m 644 /dev/stdin '$(INSTALL_ROOT)/lib/pkgconfig/dpbench.pc'
+	$(foreach package,$(PACKAGES_PC),$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(cat VERSION)|" \
+		mk/$(package).in | install -m 644 /dev/stdin '$(INSTALL_ROOT)/lib/pkgconfig/$(package)'$(newline)	)
 	@echo "installed $(INSTALL_ROOT)/bin/dpbench"
 
 # Debian packages; apt install ./build/deb/dpbench*.deb
@@ -76,8 +82,8 @@ deb: all
 
 # Directories that are dpbench's alone go when nobody else has left anything in them.
 uninstall:
-	$(Q)rm -f '$(INSTALL_ROOT)/lib/pkgconfig/dpbench.pc' \
+	$(Q)rm -f $(PACKAGES_PC:%='$(INSTALL_ROOT)/lib/pkgconfig/%') \
 		$(foreach d,$(INSTALL_DIRS),$(foreach f,$(IN_$(d)),'$(INSTALL_ROOT)/$(d)/$(notdir $(f))'))
-	$(Q)find $(foreach d,lib include share share/doc,'$(INSTALL_ROOT)/$(d)/dpbench') \
+	$(Q)find $(foreach d,lib include share share/doc,'$(INSTALL_ROOT)/$(d)/dpbench') '$(INSTALL_ROOT)/include/dpbench-comm' \
 		-depth -type d -empty -delete 2>/dev/null || true
 	@echo "uninstalled $(INSTALL_ROOT)/bin/dpbench"

@@ -29,7 +29,7 @@
 #define DPB_PLUGINS_LIB_CODED_H
 
 #include "dpbench/codec.h"
-#include "lib/strategy.h"
+#include "strategy.h"
 
 /* Where messages lie. */
 enum coded_way {

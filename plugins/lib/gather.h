@@ -13,8 +13,8 @@
 #ifndef DPB_PLUGINS_LIB_GATHER_H
 #define DPB_PLUGINS_LIB_GATHER_H
 
-#include "lib/coded.h"
-#include "lib/mesh_transport.h"
+#include "coded.h"
+#include "mesh_transport.h"
 
 struct gather;
 

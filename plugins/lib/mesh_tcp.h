@@ -7,8 +7,8 @@
 #ifndef DPB_PLUGINS_LIB_MESH_TCP_H
 #define DPB_PLUGINS_LIB_MESH_TCP_H
 
-#include "lib/mesh_transport.h"
-#include "lib/tcp_connect.h"
+#include "mesh_transport.h"
+#include "tcp_connect.h"
 
 /* @owned: its `close`. The options are copied; their strings stay until then. */
 dpb_status mesh_tcp_create(const struct dpb_host *host, const struct tcp_options *options,

@@ -5,7 +5,7 @@
 #ifndef DPB_PLUGINS_LIB_MESH_TRANSPORT_H
 #define DPB_PLUGINS_LIB_MESH_TRANSPORT_H
 
-#include "lib/mesh.h"
+#include "mesh.h"
 
 struct mesh_transport_ops {
     /* Collective over all that have links. `args` is @borrowed until it returns, but for what

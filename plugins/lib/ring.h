@@ -45,7 +45,7 @@
 #ifndef DPB_PLUGINS_LIB_RING_H
 #define DPB_PLUGINS_LIB_RING_H
 
-#include "lib/mesh.h"
+#include "mesh.h"
 
 enum { RING_WINDOW = 16 /* buckets under way at once */ };
 

@@ -20,11 +20,11 @@
 #include <stddef.h>
 
 #include "dpbench/option.h"
-#include "lib/coded.h"
-#include "lib/mesh_transport.h"
-#include "lib/ring.h"
-#include "lib/shard.h"
-#include "lib/strategy.h"
+#include "coded.h"
+#include "mesh_transport.h"
+#include "ring.h"
+#include "shard.h"
+#include "strategy.h"
 
 /* Options that every ring has: the first member of a plugin's options. */
 struct ring_options {

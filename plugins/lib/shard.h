@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 #include "dpbench/option.h"
-#include "lib/strategy.h"
+#include "strategy.h"
 
 enum { SHARD_NONE, SHARD_OPTIMIZER, SHARD_GRADIENTS };
 extern const char *const shard_choices[], *const shard_slots_choices[];

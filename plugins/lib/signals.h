@@ -8,7 +8,7 @@
 #ifndef DPB_PLUGINS_LIB_SIGNALS_H
 #define DPB_PLUGINS_LIB_SIGNALS_H
 
-#include "lib/doorbell.h"
+#include "doorbell.h"
 
 enum signal_kind {
     SIGNAL_READY,    /* the rank's gradients of the bucket are final */

@@ -6,7 +6,7 @@
 #ifndef DPB_PLUGINS_LIB_SLICES_H
 #define DPB_PLUGINS_LIB_SLICES_H
 
-#include "lib/strategy.h"
+#include "strategy.h"
 
 /* The i-th of n slices of `length` elements; all of them together are the whole. */
 static inline struct dpb_range slice_of(uint64_t length, uint64_t i, uint64_t n)

@@ -7,8 +7,8 @@
 #define DPB_PLUGINS_LIB_STRATEGY_H
 
 #include "dpbench/codec.h"
-#include "lib/pipeline.h"
-#include "lib/signals.h"
+#include "pipeline.h"
+#include "signals.h"
 
 enum {
     CHUNK_BYTES = 128 * 1024

@@ -52,6 +52,27 @@ verdict $? "the installed experiments can be run"
 diff -r schemas "$prefix/share/dpbench/schemas" >"$work/log" 2>&1
 verdict $? "the schemas of the documents"
 
+# compiles COMPILER TEXT FLAG...: a header in a text, as C or C++ that needs nothing but what is installed
+compiles() {
+    printf '%b' "$2" | outside "$1" -Wall -Wextra -Werror -I"$prefix/include" -fsyntax-only "$3" -x "$4" -
+}
+
+: >"$work/log"
+n=0
+for header in "$prefix"/include/dpbench-comm/*.h; do
+    name=$(basename "$header")
+    (compiles cc "#include <dpbench-comm/$name>\n" -std=c11 c &&
+        compiles c++ "extern \"C\" {\n#include <dpbench-comm/$name>\n}\n" -std=c++17 c++) \
+        >>"$work/log" 2>&1 && n=$((n + 1))
+done
+[ $n -gt 10 ] && [ $n -eq "$(ls "$prefix/include/dpbench-comm" | wc -l)" ]
+verdict $? "headers of the strategies' library that are complete by themselves: $n"
+libs=$(outside pkg-config --libs dpbench-comm)
+(outside cc -shared -o probe.so -Wl,-z,defs -Wl,--whole-archive $libs -Wl,--no-whole-archive -lm &&
+    [ -z "$(nm -D --defined-only "$work/outside/probe.so" | grep ' [TDBR] ' | grep -vE ' _(init|fini)$')" ]) \
+    >"$work/log" 2>&1
+verdict $? "all of the strategies' library can be linked into a plugin, which exports none of it"
+
 # A file of somebody else's stays.
 touch "$prefix/lib/dpbench/comm_mine.so"
 make uninstall BUILD="$build" PREFIX="$prefix" DESTDIR= V=0 >"$work/log" 2>&1
