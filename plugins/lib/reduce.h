@@ -1,0 +1,95 @@
+/*
+ * reduce.h - a strategy that is one function of a bucket: how all workers' gradients of the bucket
+ * become their sum. Everything else is here: open, plan, begin, ready, progress, end, the transport
+ * (memory that the workers of one machine share), the update, the books, the checkpoint.
+ *
+ * The function is called once a step for each bucket, when the own gradients are final. It fills
+ * bucket->message, calls reduce_gather or reduce_sum with another function, and returns. The other
+ * function is called when the messages of all workers are here. It leaves the sum of all workers'
+ * gradients in bucket->gradients, or begins the next exchange in the same way:
+ *
+ *     static dpb_status take(struct reduce_bucket *bucket)
+ *     {
+ *         memcpy(bucket->gradients, bucket->message, bucket->n * sizeof(float));
+ *         return DPB_OK;
+ *     }
+ *
+ *     static dpb_status exact(struct reduce_bucket *bucket)
+ *     {
+ *         memcpy(bucket->message, bucket->gradients, bucket->n * sizeof(float));
+ *         return reduce_sum(bucket, bucket->n, take);
+ *     }
+ *
+ * All workers must leave the same bits, so they take the messages in the order of the ranks. All of
+ * them exchange equally often. A function never waits, and may be called by any thread, but by one
+ * at a time. Other buckets are exchanged, and backward goes on, between two functions of a bucket.
+ *
+ * A function that sends less than it was given adds the rest to bucket->residual: core proves by
+ * the books (dpbench/contract.h) that sums and residuals together have each gradient exactly once.
+ *
+ * Bytes moved per step and rank: those of the other workers' messages, read out of their memory.
+ */
+#ifndef DPB_PLUGINS_LIB_REDUCE_H
+#define DPB_PLUGINS_LIB_REDUCE_H
+
+#include "dpbench/plugin.h"
+
+/* One worker's message. Another process may write it: load once what must be checked. */
+struct reduce_message {
+    const void *content; /* aligned to a cache line */
+    uint64_t bytes;      /* at most reduce_strategy.message_bytes */
+};
+
+struct reduce_bucket {
+    const struct dpb_host *host;
+    const void *options;       /* the plugin's */
+    uint64_t step;             /* from 1, where weights were loaded; a checkpoint has it */
+    uint64_t number, first, n; /* of the bucket; its elements [first, first + n) of the arena */
+    uint32_t rank, n_workers;
+    float *gradients; /* n: first the own, in the end the sum over all workers */
+    float *residual;  /* n, of this worker, zeros where weights were loaded; NULL: none wanted */
+    float *state;     /* likewise, reduce_strategy.state_elements of them */
+    void *message;    /* room for the own next one; behind a reduce_sum it holds the sums */
+    /* By rank, until the function returns: those that a reduce_gather brought. */
+    const struct reduce_message *messages;
+};
+
+typedef dpb_status (*reduce_function)(struct reduce_bucket *bucket);
+
+/* Sends the first `bytes` of bucket->message to all workers. Return what this returns. */
+dpb_status reduce_gather(struct reduce_bucket *bucket, uint64_t bytes, reduce_function then);
+/* The same for n floats, the same number on all workers, of which `then` finds the sums, made in
+ * fp32 in the order of the ranks. */
+dpb_status reduce_sum(struct reduce_bucket *bucket, uint64_t n, reduce_function then);
+
+struct reduce_strategy {
+    reduce_function reduce;
+    /* Bytes of the longest message of a bucket of n elements. NULL: n floats and a cache line. */
+    uint64_t (*message_bytes)(const void *options, uint64_t n);
+    bool residual;
+    /* Of a bucket of n elements; NULL: none. */
+    uint64_t (*state_elements)(const void *options, uint64_t n);
+    /* As in struct dpb_contract: roundings between a gradient and the weights, beside those of the
+     * sum and the residual. One to bf16 is 1 << 16 of fp32. With 0 and without a residual small
+     * integers must come out exactly. */
+    uint32_t roundings;
+};
+
+/* ---- the plugin ---------------------------------------------------------------------------- */
+
+extern const struct dpb_comm_ops reduce_ops;
+const struct dpb_plugin *reduce_entry(const struct dpb_host *host, const struct dpb_plugin *plugin,
+                                      const struct reduce_strategy *strategy);
+
+/* All of a plugin that is the struct reduce_strategy STRATEGY. Behind it members of struct
+ * dpb_plugin: .name, .version, .summary; .options and .options_size if there are options. */
+#define REDUCE_PLUGIN(STRATEGY, ...)                                                       \
+    static const struct dpb_plugin reduce_plugin = {                                       \
+        DPB_PLUGIN_HEAD(COMM, reduce_ops), .capabilities = DPB_COMM_OVERLAP, __VA_ARGS__}; \
+    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                \
+    {                                                                                      \
+        return reduce_entry(given, &reduce_plugin, &(STRATEGY));                           \
+    }                                                                                      \
+    extern const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+
+#endif
