@@ -1,179 +1,125 @@
 /*
- * comm_sum_all.c - every worker sums the gradients of all workers straight out of their memory,
- * then updates its own copy of the weights.
+ * comm_sum_all.c - every worker sums each bucket straight out of the memory of all workers, then
+ * updates its own copy of the weights.
  *
- * Each worker has one flag that all can read. In the n-th exchange, from 1, it says
- *     2 n - 1   my gradients are final: read them
- *     2 n       I have read those of all others: they may be written again
+ * A bucket passes three stages, in order, while backward makes the next buckets:
+ *
+ *     sum       when all workers' gradients of the bucket are final (READY); then TAKEN
+ *     (fence)   until all workers have read the bucket (TAKEN): only now may gradients be written
+ *     update    from the sum
  *
  * Bytes moved per step, W workers, M bytes of gradients: W (W - 1) M. All sum in the same order, so
  * their weights are equal bit for bit.
  */
 #include <dpbench/plugin.h>
+#include <dpbench-comm/strategy.h>
 
 static const struct dpb_host *host;
 
+/* Who takes part, the arenas, the signals and the stages are in struct strategy. */
 struct comm {
-    struct dpb_comm_args args;
-    struct dpb_arenas arenas;
-    struct dpb_step step;
-    struct dpb_event *done;
-    uint32_t exchange; /* its number, from 1 */
-    enum { IDLE, FILLING, SUMMING, READ_BY_ALL } state;
+    struct strategy base;
+    uint64_t sum_at; /* in the scratch memory, behind the worker's signals */
 };
 
-/* At the beginning of each worker's scratch memory; the sum follows it. Put arrays of wider types
- * before those of narrower ones: each must be aligned to its type. */
-static struct dpb_flag *flag_of(const struct comm *comm, uint32_t rank)
+/* The sum, from an element of the gradient arena on. */
+static void *sum_from(const struct comm *comm, uint64_t element)
 {
-    return comm->arenas.peer_scratch[rank];
+    const struct dpb_arenas *arenas = &comm->base.arenas;
+    return (char *)arenas->scratch + comm->sum_at +
+           element * dpb_dtype_size(arenas->layout.gradient_type);
 }
 
-static void *sum_of(const struct comm *comm)
+/* ---- stages -------------------------------------------------------------------------------- */
+
+static bool sum_due(void *comm, uint64_t bucket)
 {
-    return (char *)comm->arenas.scratch + sizeof(struct dpb_flag);
+    const struct strategy *base = comm;
+    return signals_reached(&base->signals, SIGNAL_READY, strategy_workers(base), bucket);
 }
 
-/* ---- hooks, in the order in which they are called ------------------------------------------ */
+/* Called only if nothing else can be done. Each wait has a purpose: if its deadline passes, the
+ * purpose is in the message. */
+static dpb_status sum_wait(void *comm, uint64_t bucket)
+{
+    return strategy_wait_ready(comm, strategy_workers(comm), bucket);
+}
+
+/* Works on elements [*at, length) of the bucket, piece by piece, until it is time to return. */
+static void sum(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct strategy *base = comm;
+    if (*at == 0)
+        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+    do {
+        const dpb_dtype type = base->arenas.layout.gradient_type;
+        const struct piece piece = strategy_piece(base, bucket, length, *at, type);
+        void *to = sum_from(comm, piece.begin);
+        strategy_sum(base, bucket, piece, &to, 1);
+        *at += piece.n;
+    } while (*at < length && host->now_ns() < until_ns);
+    if (*at == length)
+        signals_raise(&base->signals, SIGNAL_TAKEN, bucket);
+}
+
+static bool all_taken(void *comm, uint64_t bucket)
+{
+    const struct strategy *base = comm;
+    return signals_reached(&base->signals, SIGNAL_TAKEN, strategy_workers(base), bucket);
+}
+
+static dpb_status wait_taken(void *comm, uint64_t bucket)
+{
+    const struct strategy *base = comm;
+    return strategy_wait(base, SIGNAL_TAKEN, strategy_workers(base), bucket,
+                         base->arenas.layout.gradient_type, "the peer to read the gradients");
+}
+
+static void update(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+{
+    const struct strategy *base = comm;
+    do {
+        const dpb_dtype type = base->arenas.layout.weight_type;
+        const struct piece piece = strategy_piece(base, bucket, length, *at, type);
+        strategy_update(base, bucket, piece, sum_from(comm, piece.begin));
+        *at += piece.n;
+    } while (*at < length && host->now_ns() < until_ns);
+}
+
+static const struct stage stages[] = {
+    {sum_due, sum, sum_wait}, {.due = all_taken, .wait = wait_taken}, {.work = update}};
+
+/* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status open_comm(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     (void)options;
-    struct comm *made = host->alloc(sizeof *made);
-    if (!made)
-        return DPB_NO_MEMORY;
-    made->args = *args;
-    made->done = host->event->create();
-    if (!made->done) {
-        host->release(made, sizeof *made);
-        return DPB_NO_MEMORY;
-    }
-    *comm = made;
-    return DPB_OK;
+    return strategy_open(host, args, sizeof(struct comm), comm);
 }
 
-/* Which memory is whose, before there is any. */
+/* Which memory is whose, before there is any: each worker has all weights and updates them; all
+ * workers of the machine can read its gradients and its signals. */
 static dpb_status plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    (void)comm;
-    want->weights = DPB_MEMORY_PRIVATE;
-    want->gradients = DPB_MEMORY_SHARED; /* the others read them */
-    want->scratch = DPB_MEMORY_SHARED;
-    want->scratch_bytes =
-        sizeof(struct dpb_flag) + layout->n_elements * dpb_dtype_size(layout->gradient_type);
-    /* Every worker updates all weights, so it has the optimizer's state for all. */
-    want->owned = host->alloc(sizeof *want->owned);
-    if (!want->owned)
-        return DPB_NO_MEMORY;
-    want->owned[0] = (struct dpb_range){0, layout->n_elements};
-    want->n_owned = 1;
+    struct comm *c = comm;
+    DPB_TRY(strategy_plan_replica(&c->base, layout, DPB_MEMORY_SHARED, want));
+    c->sum_at = strategy_lines(want->scratch_bytes);
+    want->scratch_bytes = c->sum_at + layout->n_elements * dpb_dtype_size(layout->gradient_type);
     return DPB_OK;
 }
 
 static dpb_status bind_arenas(void *comm, const struct dpb_arenas *arenas)
 {
-    ((struct comm *)comm)->arenas = *arenas;
-    return DPB_OK;
+    return strategy_bind(comm, arenas, stages, sizeof stages / sizeof *stages);
 }
 
-static dpb_status load(void *comm)
+/* For `dpbench check`: the sum takes memory that grows with the model. */
+static void memory(const void *options, const struct dpb_comm_args *args,
+                   const struct dpb_layout *layout, uint64_t bucket_elements,
+                   struct dpb_comm_memory *memory)
 {
-    (void)comm; /* all workers hold the same weights already, and they are the model */
-    return DPB_OK;
-}
-
-static dpb_status begin(void *comm, const struct dpb_step *step)
-{
-    struct comm *c = comm;
-    c->step = *step;
-    c->exchange++;
-    c->state = FILLING;
-    host->event->reset(c->done);
-    return DPB_OK;
-}
-
-static dpb_status ready(void *comm, uint64_t bucket, struct dpb_event *event)
-{
-    struct comm *c = comm;
-    (void)event;
-    if (bucket + 1 < c->arenas.n_buckets)
-        return DPB_OK; /* a strategy that overlaps would begin with this bucket now */
-    host->flag->set(flag_of(c, c->args.rank), 2 * c->exchange - 1);
-    c->state = SUMMING;
-    return DPB_OK;
-}
-
-/* Whether all workers' flags have reached `value`; with DPB_FOREVER waits for the first that has
- * not. Every wait says what it is for: that is the message when its deadline passes. */
-static dpb_status all_reached(const struct comm *c, uint32_t value, int64_t budget_ns, bool *all)
-{
-    const struct dpb_wait what = {.step = c->step.step, .purpose = "the others' gradients"};
-    *all = false;
-    for (uint32_t rank = 0; rank < c->args.n_workers; rank++) {
-        struct dpb_wait wait = what;
-        wait.peer = rank;
-        if (host->flag->reached(flag_of(c, rank), value))
-            continue;
-        if (budget_ns != DPB_FOREVER)
-            return DPB_OK;
-        int64_t began_ns = host->now_ns();
-        DPB_TRY(host->flag->wait(flag_of(c, rank), value, &wait));
-        host->span(0, DPB_PHASE_WAIT_PEER, began_ns, host->now_ns());
-    }
-    *all = true;
-    return DPB_OK;
-}
-
-/* Moves on as far as it can: called by core whenever there is time. */
-static dpb_status progress(void *comm, int64_t budget_ns)
-{
-    struct comm *c = comm;
-    const struct dpb_layout *layout = &c->arenas.layout;
-    uint64_t n = layout->n_elements;
-    bool all;
-    if (c->state == SUMMING) {
-        DPB_TRY(all_reached(c, 2 * c->exchange - 1, budget_ns, &all));
-        if (!all)
-            return DPB_OK;
-        int64_t began_ns = host->now_ns();
-        void *sum = sum_of(c);
-        host->vec->sum(layout->gradient_type, &sum, 1,
-                       (const void *const *)c->arenas.peer_gradients, c->args.n_workers, n);
-        host->span(0, DPB_PHASE_REDUCE, began_ns, host->now_ns());
-        host->count_bytes((c->args.n_workers - 1) * n * dpb_dtype_size(layout->gradient_type));
-        host->flag->set(flag_of(c, c->args.rank), 2 * c->exchange);
-        c->state = READ_BY_ALL;
-    }
-    if (c->state == READ_BY_ALL) {
-        DPB_TRY(all_reached(c, 2 * c->exchange, budget_ns, &all));
-        if (!all)
-            return DPB_OK;
-        host->optimizer->update(c->arenas.optimizer, NULL, (struct dpb_range){0, n},
-                                c->arenas.weights, sum_of(c), 0, &c->step);
-        c->state = IDLE;
-        host->event->signal(c->done);
-    }
-    return DPB_OK;
-}
-
-static dpb_status end(void *comm, struct dpb_event **done)
-{
-    *done = ((struct comm *)comm)->done;
-    return DPB_OK;
-}
-
-static dpb_status publish(void *comm, struct dpb_view *view)
-{
-    view->weights = ((struct comm *)comm)->arenas.weights;
-    return DPB_OK;
-}
-
-static void close_comm(void *comm)
-{
-    struct comm *c = comm;
-    if (c)
-        host->event->destroy(c->done);
-    host->release(c, sizeof *c);
+    (void)options, (void)args, (void)bucket_elements;
+    memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);
 }
 
 /* ---- entry --------------------------------------------------------------------------------- */
@@ -182,17 +128,16 @@ static const struct dpb_comm_ops ops = {
     .open = open_comm,
     .plan = plan,
     .bind = bind_arenas,
-    .load = load,
-    .begin = begin,
-    .ready = ready,
-    .progress = progress,
-    .end = end,
-    .publish = publish,
-    .close = close_comm,
+    .load = strategy_load,
+    .begin = strategy_begin,
+    STRATEGY_HOOKS, /* ready, progress, end, publish, taken */
+    .memory = memory,
+    .close = strategy_close,
 };
 
 static const struct dpb_plugin plugin = {
     DPB_PLUGIN_HEAD(COMM, ops),
+    .capabilities = DPB_COMM_OVERLAP,
     .name = "sum_all",
     .version = "1",
     .summary = "every worker sums the gradients of all",

@@ -73,6 +73,11 @@ libs=$(outside pkg-config --libs dpbench-comm)
     >"$work/log" 2>&1
 verdict $? "all of the strategies' library can be linked into a plugin, which exports none of it"
 
+(outside sh -c 'for kind in model data comm codec; do
+    dpbench new $kind own_$kind && make -C own_$kind || exit
+done') >"$work/log" 2>&1
+verdict $? "a new plugin of each kind is built with what is installed"
+
 # A file of somebody else's stays.
 touch "$prefix/lib/dpbench/comm_mine.so"
 make uninstall BUILD="$build" PREFIX="$prefix" DESTDIR= V=0 >"$work/log" 2>&1

@@ -1,7 +1,7 @@
 /*
  * test_writing_plugins.c - plugins from outside the tree, those of docs/writing-plugins.md: built
- * from the public headers alone, by no more than a compiler, they load, train and change what is
- * computed. One that does not fit is refused.
+ * from the public headers and the strategies' library alone, by no more than a compiler, they load,
+ * train and change what is computed. One that does not fit is refused.
  */
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ static const double deadline_s = 60.0;
 static const struct own {
     const char *kind, *name;
 } own[] = {{"model", "perceptron"}, {"data", "csv"},       {"device", "one_layer"},
-           {"comm", "sum_all"},     {"comm", "local_sgd"}, {"codec", "upper_half"}};
+           {"comm", "sum_all"},     {"comm", "local_sgd"}, {"codec", "upper_half"},
+           {"comm", "peaks"}};
 enum { PLUGINS = sizeof own / sizeof *own };
 
 /* ---- files and compiling ------------------------------------------------------------------- */
@@ -68,8 +69,8 @@ static void shell(struct command *command, const char *format, ...)
 static void build_plugin(const struct own *plugin, const char *directory, const char *flags)
 {
     struct command command;
-    shell(&command, BUILD_PLUGIN " %s -o %s/%s_%s.so %s_%s.c -lm", flags, directory, plugin->kind,
-          plugin->name, plugin->kind, plugin->name);
+    shell(&command, BUILD_PLUGIN " %s -o %s/%s_%s.so %s_%s.c '%s/libdpbench-comm.a' -lm", flags,
+          directory, plugin->kind, plugin->name, plugin->kind, plugin->name, build_directory());
     if (command.exit_code != 0 || command.out[0] || command.err[0])
         fail_msg("%s_%s.c: exit %d\n%s%s", plugin->kind, plugin->name, command.exit_code,
                  command.out, command.err);
@@ -95,17 +96,18 @@ static void write_rows(const char *path, unsigned shift)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The headers and the document's files lie here, and nothing else of dpbench. */
+/* The headers and the document's files lie here, and nothing else of dpbench. Of the strategies'
+ * library all headers do; tests/system/install.sh has those that are installed. */
 static int set_up(void **state)
 {
     char *root = realpath(".", NULL);
     int result = sandbox_setup(state);
     struct command command;
     shell(&command,
-          "mkdir include && cp -R '%s/core/include/dpbench' include/ && "
-          "cp '%s'/templates/*/*.c . && "
+          "mkdir -p include/dpbench-comm && cp -R '%s/core/include/dpbench' include/ && "
+          "cp '%s'/plugins/lib/*.h include/dpbench-comm && cp '%s'/templates/*/*.c . && "
           "'%s/tests/document/run' '%s/docs/writing-plugins.md' files",
-          root, root, root, root);
+          root, root, root, root, root);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s%s", command.exit_code, command.out, command.err);
     command_free(&command);
@@ -180,6 +182,22 @@ TEST(test_listed)
     command_free(&command);
 }
 
+/* A run that was saved after 4 of 9 steps goes on with the same bits. */
+static void expect_continued(const struct command *whole, int workers, const char *comm)
+{
+    struct command part;
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "run.workers=%d run.batch=6 comm.name=%s run.steps=5 run.warmup_steps=0 "
+             "checkpoint.load=saved-step4.safetensors",
+             workers, comm);
+    train(&part, arguments);
+    assert_int_equal(json_array_size(json_at(part.json, "loss")), 5);
+    for (size_t step = 0; step < 5; step++)
+        assert_true(loss_at(&part, step) == loss_at(whole, 4 + step));
+    command_free(&part);
+}
+
 /* One of each kind at once, with any number of workers, are the training that the real ones do. */
 TEST(test_all_train)
 {
@@ -188,9 +206,10 @@ TEST(test_all_train)
         char arguments[256];
         snprintf(arguments, sizeof arguments,
                  "run.workers=%d run.batch=6 run.prove=yes comm.bucket=64 comm.name=sum_all "
-                 "device.name=one_layer",
+                 "device.name=one_layer checkpoint.save=saved.safetensors checkpoint.at=4",
                  workers);
         train(&own_run, arguments);
+        expect_continued(&own_run, workers, "sum_all device.name=one_layer comm.bucket=64");
         snprintf(arguments, sizeof arguments, "run.workers=%d run.batch=6 comm.name=shm", workers);
         train(&real, arguments);
         assert_true(same_losses(&own_run, &real));
@@ -209,20 +228,14 @@ TEST(test_all_train)
     }
 }
 
-/* Trains on from the middle of a period, after 4 of 9 steps, with the same bits. */
-static void expect_continued(const struct command *whole, int workers)
+static void expect_verified(const struct command *run)
 {
-    struct command part;
-    char arguments[256];
-    snprintf(arguments, sizeof arguments,
-             "run.workers=%d run.batch=6 comm.name=local_sgd comm.period=3 run.steps=5 "
-             "run.warmup_steps=0 checkpoint.load=local-step4.safetensors",
-             workers);
-    train(&part, arguments);
-    assert_int_equal(json_array_size(json_at(part.json, "loss")), 5);
-    for (size_t step = 0; step < 5; step++)
-        assert_true(loss_at(&part, step) == loss_at(whole, 4 + step));
-    command_free(&part);
+    static const char *const checks[] = {"pattern", "exchange", "replicas", "after"};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "verification.%s", checks[i]);
+        assert_string_equal(json_text_at(run->json, path), "pass");
+    }
 }
 
 /* Local SGD keeps its contract; meeting after every step it is the synchronous mean. */
@@ -237,49 +250,85 @@ TEST(test_local_sgd)
         snprintf(arguments, sizeof arguments, format, workers, "local_sgd comm.period=1");
         train(&every, arguments);
         snprintf(arguments, sizeof arguments, format, workers,
-                 "local_sgd comm.period=3 checkpoint.save=local.safetensors checkpoint.at=4");
+                 "local_sgd comm.period=3 checkpoint.save=saved.safetensors checkpoint.at=4");
         train(&third, arguments);
-        expect_continued(&third, workers);
+        expect_continued(&third, workers, "local_sgd comm.period=3");
         assert_true(same_losses(&every, &mean));
         assert_true(same_losses(&third, &mean) == (workers == 1));
         assert_string_equal(json_text_at(third.json, "strategy.consistency"), "periodic(3)");
-        static const char *const checks[] = {"pattern", "exchange", "replicas", "after"};
-        for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
-            snprintf(arguments, sizeof arguments, "verification.%s", checks[i]);
-            assert_string_equal(json_text_at(third.json, arguments), "pass");
-        }
+        expect_verified(&third);
         command_free(&every);
         command_free(&third);
         command_free(&mean);
     }
 }
 
-/* Each claim of local SGD's contract that is changed is found by the first check. */
-TEST(test_local_sgd_must_keep_its_contract)
+#define PEAKS "peaks run.precision=fp32 comm.bucket=128"
+
+/* The reduction keeps its books. In a bucket of 32 elements one is sent. */
+TEST(test_reduction)
+{
+    for (int workers = 1; workers <= 3; workers++) {
+        struct command run;
+        char arguments[256];
+        snprintf(arguments, sizeof arguments,
+                 "run.workers=%d run.batch=6 run.prove=yes comm.name=" PEAKS
+                 " checkpoint.save=saved.safetensors checkpoint.at=4",
+                 workers);
+        train(&run, arguments);
+        expect_continued(&run, workers, PEAKS);
+        expect_verified(&run);
+        assert_true(loss_at(&run, 8) < loss_at(&run, 0));
+        assert_string_equal(json_text_at(run.json, "strategy.consistency"), "lossy");
+        assert_int_equal(json_number_at(run.json, "comm.bytes_per_step"),
+                         workers * (workers - 1) * 64 / 32 * 8);
+        command_free(&run);
+    }
+    expect_refused("comm.name=peaks",
+                   (const char *const[]){"comm 'peaks'", "another run.precision than fp64", NULL});
+    expect_refused("run.workers=4 comm.hosts=2x2 comm.name=" PEAKS,
+                   (const char *const[]){"'peaks'", "machine", NULL});
+}
+
+/* Each claim of a contract that is changed, and each part of a gradient that is lost, is found by
+ * the first check. */
+TEST(test_contracts_must_be_kept)
 {
     static const struct own broken = {"comm", "broken"};
-    static const char *const lies[][2] = {
-        {"1.0 / c->args.n_workers, mean", "1.0, mean"},
-        {"settle_steps = c->period - 1", "settle_steps = 0"},
-        {"contract.divisor = 1;", "contract.divisor = 1, want->contract.share /= 2;"},
+    static const struct {
+        const char *name, *settings, *from, *to, *found;
+    } lies[] = {
+        {"local_sgd", "comm.period=3", "1.0 / c->args.n_workers, mean", "1.0, mean",
+         "does not keep its contract, periodic(3)"},
+        {"local_sgd", "comm.period=3", "settle_steps = c->period - 1", "settle_steps = 0",
+         "does not keep its contract, periodic(3)"},
+        {"local_sgd", "comm.period=3", "contract.divisor = 1;",
+         "contract.divisor = 1, want->contract.share /= 2;",
+         "does not keep its contract, periodic(3)"},
+        {"peaks", "run.precision=fp32", "b->residual[i] += ", "b->residual[i] = ", "the books of"},
+        {"peaks", "run.precision=fp32", "b->residual[top] = 0.0F;", "", "the books of"},
+        {"peaks", "run.precision=fp32", "rank = 0;", "rank = 1;", "the books of"},
     };
-    char *good = read_text("comm_local_sgd.c");
-    char *named = replaced(good, ".name = \"local_sgd\"", ".name = \"broken\"");
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         struct command command;
-        char *text = replaced(named, lies[i][0], lies[i][1]);
+        char name[64];
+        snprintf(name, sizeof name, "comm_%s.c", lies[i].name);
+        char *good = read_text(name);
+        snprintf(name, sizeof name, ".name = \"%s\"", lies[i].name);
+        char *named = replaced(good, name, ".name = \"broken\"");
+        char *text = replaced(named, lies[i].from, lies[i].to);
         write_file("comm_broken.c", text, strlen(text));
         build_plugin(&broken, ".", "");
-        dpbench(&command, deadline_s, "-c base.ini run.workers=2 comm.name=broken comm.period=3");
+        dpbench(&command, deadline_s, "-c base.ini run.workers=2 comm.name=broken %s",
+                lies[i].settings);
         assert_int_equal(command.exit_code, 3);
-        expect_words(lies[i][1], command.err,
-                     (const char *const[]){"pattern check of comm 'broken'",
-                                           "does not keep its contract, periodic(3)", NULL});
+        expect_words(lies[i].to, command.err,
+                     (const char *const[]){"pattern check of comm 'broken'", lies[i].found, NULL});
         command_free(&command);
         free(text);
+        free(named);
+        free(good);
     }
-    free(named);
-    free(good);
 }
 
 TEST(test_change_what_is_computed)
@@ -350,7 +399,7 @@ static const struct misfit {
     {0, NULL, ".build = build,", "", {"hook build", "'perceptron'", "missing"}},
     {1, NULL, ".fetch = fetch,", "", {"hook fetch", "'csv'", "missing"}},
     {2, NULL, ".forward = forward,", "", {"hook forward", "'one_layer'", "missing"}},
-    {3, NULL, ".end = end,", "", {"hook end", "'sum_all'", "missing"}},
+    {3, NULL, ".load = strategy_load,", "", {"hook load", "'sum_all'", "missing"}},
     {3, NULL, "HEAD(COMM", "HEAD(DATA", {"kind is 1 (data)", "3 (comm)"}},
     {0,
      "include/dpbench/plugin.h",
@@ -417,8 +466,8 @@ TEST(test_new)
         command_free(&command);
         shell(&command,
               "make -s -C %s check CFLAGS=-Werror CPPFLAGS=-I../include DPBENCH='%s/dpbench' "
-              "SETTINGS='%s' && ! grep -rE '@(KIND|NAME)@' %s",
-              rows[i].name, build_directory(), rows[i].settings, rows[i].name);
+              "LDLIBS='-L%s -ldpbench-comm -lm' SETTINGS='%s' && ! grep -rE '@(KIND|NAME)@' %s",
+              rows[i].name, build_directory(), build_directory(), rows[i].settings, rows[i].name);
         if (command.exit_code != 0)
             fail_msg("%s: exit %d\n%s%s", rows[i].name, command.exit_code, command.out,
                      command.err);
@@ -516,8 +565,8 @@ static const struct mistake {
      "",
      {"FAILED   dense", "is nan, should be"}},
     {3,
-     "c->args.n_workers, n);",
-     "c->args.n_workers, n - 1);",
+     "piece, &to, 1);",
+     "(struct piece){piece.begin, piece.n - 1}, &to, 1);",
      "run.workers=2 comm.bucket=1",
      {"FAILED   2 workers, buckets of one element", "pattern check of comm 'sum_all': element"}},
     {5, "value - float_of(halves[i]);", "0;", "", {"FAILED   books", "is sent and"}},

@@ -1,0 +1,2 @@
+# The library of dpbench's own strategies.
+PACKAGE = dpbench-comm
