@@ -346,6 +346,13 @@ CASE(test_loss_scale)
     expect_failure(FP16 "run.workers=2 device.ids=0,1 comm.name=shm comm.gradient=fp16", 2,
                    (const char *const[]){"comm.gradient = fp16 beside run.precision = fp16",
                                          "take comm.gradient = fp32 or bf16", NULL});
+    /* Residuals of lib/reduce.h would change with the scale. */
+    char path[1024];
+    snprintf(path, sizeof path, "%s:%s/tests/plugins", getenv("DPBENCH_PLUGIN_PATH"),
+             build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    expect_failure(FP16 "run.workers=2 device.ids=0,1 comm.name=toy_reduce", 2,
+                   (const char *const[]){"keeps residuals", "run.precision than fp16", NULL});
 }
 
 /* ---- links --------------------------------------------------------------------------------- */
