@@ -77,7 +77,7 @@ TEST(test_exchange)
         {3, SHARDS "run.precision=fp64 comm.bucket=8"}, /* most slices are empty */
         {5, SHARDS "run.precision=fp32 comm.bucket=2000"},
         {1, CODED "comm.bucket=424"},
-        {2, CODED "comm.bucket=4"}, /* nothing but second rounds */
+        {2, CODED "comm.bucket=12"}, /* nothing but second rounds; some messages of one element */
         {3, CODED "comm.bucket=2000 comm.codec_start_step=2 run.steps=4"},
         {5, CODED "comm.bucket=1GiB run.comm_cores=1"},
         {2, ACROSS "run.precision=fp32 comm.bucket=212"}, /* one machine: nothing goes across */
