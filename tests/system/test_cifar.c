@@ -1,3 +1,4 @@
+/* needs: plain */
 /*
  * test_cifar.c - training on a set in CIFAR-10's files: a network learns it, and what it learns
  * does not depend on the threads that fetch. The set is made here: ten classes, each a pattern of
