@@ -371,6 +371,8 @@ cudnnStatus_t check_plan(descriptor &d)
     if (config.engine == BROKEN || (config.engine == COMPILED && kind_of(*config.graph) != ALONE) ||
         (compiles && stand_in_broken("plan")))
         return CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING;
+    if (compiles)
+        stand_in_compile();
     d.engine = config.engine;
     d.graph = config.graph;
     d.get<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE)->plans++;

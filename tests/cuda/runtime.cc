@@ -16,6 +16,7 @@
  * DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
  * DPB_STAND_IN_LONG=1: kernels are launched as for arrays of more than 2^31 elements.
  */
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -305,6 +306,23 @@ void stand_in_take(int64_t ns)
 {
     ONE_AT_A_TIME;
     dawdled_ns += ns;
+}
+
+/* Plans compiled, and the most of them at once. */
+extern "C" {
+std::atomic<uint64_t> stand_in_compiled, stand_in_compiled_at_once;
+}
+
+void stand_in_compile()
+{
+    static std::atomic<uint64_t> running;
+    const uint64_t n = ++running;
+    for (uint64_t most = stand_in_compiled_at_once;
+         most < n && !stand_in_compiled_at_once.compare_exchange_weak(most, n);)
+        ;
+    usleep((useconds_t)setting("DPB_STAND_IN_COMPILE_MS", 0) * 1000);
+    --running;
+    ++stand_in_compiled;
 }
 
 void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,

@@ -231,13 +231,6 @@ static dpb_status open_call(struct program *p, const struct dpb_node *node, enum
     return cuda_tensor(p, 2 * cuda_fused_stride(norm) * sizeof(float), &plan->sums[call]);
 }
 
-dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node)
-{
-    if (!wanted(p, node->shape) || !feeds_norm(p, node))
-        return DPB_OK;
-    return open_call(p, node, FUSED_FORWARD, node);
-}
-
 /* With a stride cuDNN 9.19's heuristics offer kernels that it then cannot compile; each takes
  * seconds. */
 static bool can_be_masked(const struct dpb_node *node)
@@ -245,13 +238,41 @@ static bool can_be_masked(const struct dpb_node *node)
     return node->window.stride_h == 1 && node->window.stride_w == 1;
 }
 
+static bool may_be_fused(const struct program *p, const struct dpb_node *node, enum fused_call call)
+{
+    if (call == FUSED_FORWARD)
+        return wanted(p, node->shape) && feeds_norm(p, node);
+    const struct dpb_node *norm = cuda_masked_norm(p, node);
+    const struct frame frame = cuda_conv_frame(p, node);
+    return norm && wanted(p, norm->shape) && !cuda_is_framed(&frame) &&
+           (can_be_masked(node) || p->device->options.fusion == FUSION_ON);
+}
+
+dpb_status cuda_fused_compile(struct program *p)
+{
+    const bool on = p->device->options.fusion == FUSION_ON;
+    for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
+        const struct dpb_node *node = &p->graph->nodes[i];
+        struct conv_plans *plans;
+        if (node->op != DPB_OP_CONV || node->groups > 1)
+            continue;
+        for (int call = 0; call < FUSED_CALLS; call++)
+            if (may_be_fused(p, node, call))
+                DPB_TRY(cuda_plans_begin(p, node, &kinds[call][on], &plans));
+    }
+    return cuda_plans_compile(p);
+}
+
+dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node)
+{
+    return may_be_fused(p, node, FUSED_FORWARD) ? open_call(p, node, FUSED_FORWARD, node) : DPB_OK;
+}
+
 dpb_status cuda_masked_open(struct program *p, const struct dpb_node *node)
 {
     const struct dpb_node *norm = cuda_masked_norm(p, node);
     struct node_plan *plan = cuda_plan(p, node);
-    if (!norm || !wanted(p, norm->shape) || cuda_conv_framed(plan->conv))
-        return DPB_OK;
-    if (!can_be_masked(node) && p->device->options.fusion != FUSION_ON)
+    if (!may_be_fused(p, node, FUSED_DATA))
         return DPB_OK;
     DPB_TRY(open_call(p, node, FUSED_DATA, norm));
     cuda_plan(p, norm)->fused[FUSED_DATA] = plan->fused[FUSED_DATA];

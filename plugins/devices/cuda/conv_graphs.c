@@ -97,7 +97,8 @@ cudnnBackendDescriptor_t cuda_graph_tensor(struct making *m, enum uid uid, cudnn
 static cudnnBackendDescriptor_t how_of(struct making *m)
 {
     const struct dpb_window *w = &m->node->window;
-    const bool framed = cuda_conv_framed(cuda_plan(m->p, m->node)->conv);
+    const struct frame frame = cuda_conv_frame(m->p, m->node);
+    const bool framed = cuda_is_framed(&frame);
     const int64_t spatial = 2, ones[] = {1, 1}, strides[] = {w->stride_h, w->stride_w};
     const int64_t pads[] = {framed ? 0 : w->pad_top, framed ? 0 : w->pad_left};
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
@@ -118,8 +119,8 @@ static cudnnBackendDescriptor_t how_of(struct making *m)
 /* The side that is padded. */
 static cudnnBackendDescriptor_t input(struct making *m, enum uid uid)
 {
-    const struct grid outer = cuda_plan(m->p, m->node)->conv->frame.outer;
-    return cuda_graph_tensor(m, uid, cuda_cudnn_type(m->p), outer, PLAN_ALIGN, true);
+    const struct frame frame = cuda_conv_frame(m->p, m->node);
+    return cuda_graph_tensor(m, uid, cuda_cudnn_type(m->p), frame.outer, PLAN_ALIGN, true);
 }
 
 static cudnnBackendDescriptor_t output(struct making *m, enum uid uid)
@@ -192,8 +193,7 @@ cudnnBackendDescriptor_t cuda_graph_of(struct making *m, int64_t n,
 {
     cudnnBackendDescriptor_t made = cuda_desc_make(m, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     cuda_desc_set(m, made, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, ops);
-    cuda_desc_set(m, made, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                  &m->p->device->cudnn);
+    cuda_desc_set(m, made, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &m->cudnn);
     cuda_desc_finalise(m, made, "the graph of a convolution");
     return made;
 }

@@ -7,6 +7,9 @@
  * finalised, which may compile its kernel, when the program is planned: how much it needs to work
  * with is known then. A plan that was compiled is kept (plan_file.h), and so is the fastest: the
  * next process makes it of what was kept, and asks no heuristic.
+ *
+ * Threads of their own compile (conv_compile.c). A plan belongs to the handle by which it was made.
+ * So a thread leaves the plan's text, and the plan is remade of the text by the device's handle.
  */
 #include <stdlib.h>
 
@@ -63,43 +66,62 @@ static bool takes(struct making *m, cudnnBackendDescriptor_t config)
 
 /* ---- plans that are kept ------------------------------------------------------------------- */
 
-static void keep(const struct program *p, const struct conv_plans *plans,
-                 const struct conv_plan *plan)
+/* As cuDNN writes the plan down, @owned; NULL: cuDNN cannot, or no memory. */
+static char *text_of(cudnnBackendDescriptor_t plan, size_t *bytes)
 {
     const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
-    int64_t bytes = 0, n = 0;
-    if (cudnnBackendGetAttribute(plan->plan, name, CUDNN_TYPE_CHAR, 0, &bytes, NULL) !=
+    int64_t most = 0, n = 0;
+    if (cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, 0, &most, NULL) !=
             CUDNN_STATUS_SUCCESS ||
-        bytes < 1)
-        return;
-    char *text = malloc((size_t)bytes);
-    if (text && cudnnBackendGetAttribute(plan->plan, name, CUDNN_TYPE_CHAR, bytes, &n, text) ==
-                    CUDNN_STATUS_SUCCESS)
-        cuda_plan_file_write(p->device, plans->key, plan->rank, text, (size_t)bytes);
-    free(text);
+        most < 1)
+        return NULL;
+    char *text = malloc((size_t)most);
+    if (text && cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, most, &n, text) !=
+                    CUDNN_STATUS_SUCCESS) {
+        free(text);
+        return NULL;
+    }
+    *bytes = (size_t)most;
+    return text;
 }
 
 void cuda_plans_keep(const struct program *p, struct conv_plans *plans)
 {
     struct conv_plan *plan = plans->taken < 0 ? NULL : &plans->plans[plans->taken];
+    size_t bytes;
     if (!plan || plan->kept)
         return;
     plan->kept = true;
-    keep(p, plans, plan);
+    char *text = text_of(plan->plan, &bytes);
+    if (text)
+        cuda_plan_file_write(p->device, plans->key, plan->rank, text, bytes);
+    free(text);
 }
 
 /* ---- making -------------------------------------------------------------------------------- */
 
+static struct making making_of(const struct program *p, struct conv_plans *plans,
+                               cudnnHandle_t cudnn)
+{
+    return (struct making){.p = p,
+                           .node = plans->node,
+                           .kind = plans->kind,
+                           .plans = plans,
+                           .cudnn = cudnn,
+                           .most =
+                               cuda_tunes(&p->device->options) ? plans->kind->most : 1};
+}
+
 static cudnnBackendDescriptor_t new_plan(struct making *m)
 {
     cudnnBackendDescriptor_t plan = cuda_desc_make(m, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    cuda_desc_set(m, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                  &m->p->device->cudnn);
+    cuda_desc_set(m, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &m->cudnn);
     return plan;
 }
 
-/* One that is finalised, unless it wants more than it may have. */
-static void add_plan(struct making *m, struct conv_plan plan)
+/* One that is finalised, unless it wants more than it may have. True: it was added, and `text` with
+ * it. */
+static bool add_plan(struct making *m, struct conv_plan plan)
 {
     int64_t bytes = 0, n = 0;
     cuda_making_note(m,
@@ -107,8 +129,22 @@ static void add_plan(struct making *m, struct conv_plan plan)
                                               CUDNN_TYPE_INT64, 1, &n, &bytes),
                      "a plan's workspace");
     plan.workspace = (size_t)bytes;
-    if (m->status == CUDNN_STATUS_SUCCESS && plan.workspace <= m->p->device->options.workspace)
-        m->plans->plans[m->plans->n++] = plan;
+    if (m->status != CUDNN_STATUS_SUCCESS || plan.workspace > m->p->device->options.workspace)
+        return false;
+    m->plans->plans[m->plans->n++] = plan;
+    return true;
+}
+
+/* NULL: cuDNN does not take the text. */
+static cudnnBackendDescriptor_t plan_of(struct making *m, const char *text, size_t bytes)
+{
+    cudnnBackendDescriptor_t plan = new_plan(m);
+    const bool taken = m->status == CUDNN_STATUS_SUCCESS &&
+                       cudnnBackendSetAttribute(
+                           plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                           (int64_t)bytes, text) == CUDNN_STATUS_SUCCESS &&
+                       cudnnBackendFinalize(plan) == CUDNN_STATUS_SUCCESS;
+    return taken ? plan : NULL;
 }
 
 /* The plan of that rank as it was kept. False: it was not, or cuDNN does not take it. */
@@ -116,20 +152,16 @@ static bool add_kept(struct making *m, int rank)
 {
     size_t bytes = 0;
     char *text = cuda_plan_file_read(m->p->device, m->plans->key, rank, &bytes);
-    cudnnBackendDescriptor_t plan = text ? new_plan(m) : NULL;
-    bool done = plan && m->status == CUDNN_STATUS_SUCCESS;
-    if (done) {
-        done = cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                        CUDNN_TYPE_CHAR, (int64_t)bytes,
-                                        text) == CUDNN_STATUS_SUCCESS &&
-               cudnnBackendFinalize(plan) == CUDNN_STATUS_SUCCESS;
-        if (done)
-            add_plan(m, (struct conv_plan){.plan = plan, .rank = rank, .kept = true});
-        else
-            cuda_plan_file_refuse(m->p->device, "is not taken by cuDNN");
-    }
-    free(text);
-    return done;
+    if (!text)
+        return false;
+    cudnnBackendDescriptor_t plan = plan_of(m, text, bytes);
+    const struct conv_plan kept = {
+        .plan = plan, .rank = rank, .kept = true, .text = text, .text_bytes = bytes};
+    if (!plan)
+        cuda_plan_file_refuse(m->p->device, m->plans->key, rank, "is not taken by cuDNN");
+    if (!plan || !add_plan(m, kept))
+        free(text);
+    return plan != NULL;
 }
 
 static void make_plan(struct making *m, cudnnBackendDescriptor_t config, int rank)
@@ -137,11 +169,17 @@ static void make_plan(struct making *m, cudnnBackendDescriptor_t config, int ran
     struct conv_plan plan = {.plan = new_plan(m), .rank = rank, .kept = m->kind->compiles};
     cuda_desc_set_one(m, plan.plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
     cuda_desc_finalise(m, plan.plan, "a plan of a convolution");
+    if (m->status == CUDNN_STATUS_SUCCESS && plan.kept) {
+        plan.text = text_of(plan.plan, &plan.text_bytes);
+        if (!plan.text)
+            cuda_making_note(m, CUDNN_STATUS_INTERNAL_ERROR, "the text of a plan");
+    }
     if (m->status != CUDNN_STATUS_SUCCESS)
         return;
     if (plan.kept)
-        keep(m->p, m->plans, &plan);
-    add_plan(m, plan);
+        cuda_plan_file_write(m->p->device, m->plans->key, rank, plan.text, plan.text_bytes);
+    if (!add_plan(m, plan))
+        free(plan.text);
 }
 
 /* What a heuristic answers for the graph, best first. */
@@ -164,7 +202,7 @@ static void add_answers(struct making *m, cudnnBackendDescriptor_t of, cudnnBack
         if (!takes(m, configs[i]))
             continue;
         const int rank = m->n_seen++;
-        if ((rank == m->only || m->only < 0) && !add_kept(m, rank))
+        if ((rank == m->plans->only || m->plans->only < 0) && !add_kept(m, rank))
             make_plan(m, configs[i], rank);
     }
 }
@@ -181,33 +219,83 @@ static void add_plans(struct making *m)
     add_answers(m, of, CUDNN_HEUR_MODE_FALLBACK);
 }
 
-/* What the file names is made alone; where it cannot be, all is tried anew. */
-static void make_plans(struct making *m)
+/* What the tuning's file names, where it was kept, too. True: nothing else is to be made. */
+static bool take_kept(struct making *m)
 {
     struct conv_plans *plans = m->plans;
     int rank;
+    plans->only = -1;
     plans->first = plans->taken = m->kind->else_taken;
-    if (cuda_tuning_known(m->p->device, plans->key, &rank)) {
-        plans->tuned = rank == SEPARATE && plans->first == SEPARATE;
-        if (plans->tuned)
-            return;
-        m->only = rank < 0 ? INT32_MAX : rank;
-        if (!add_kept(m, m->only))
-            add_plans(m);
+    if (!cuda_tuning_known(m->p->device, plans->key, &rank))
+        return false;
+    plans->tuned = rank == SEPARATE && plans->first == SEPARATE;
+    if (plans->tuned)
+        return true;
+    plans->only = rank < 0 ? INT32_MAX : rank;
+    add_kept(m, plans->only);
+    plans->tuned = plans->n > 0;
+    if (plans->tuned)
+        plans->taken = 0;
+    return plans->tuned;
+}
+
+/* What the tuning's file names is made alone; where it cannot be, all is tried anew. */
+static void make_plans(struct making *m)
+{
+    struct conv_plans *plans = m->plans;
+    if (plans->only >= 0) {
+        add_plans(m);
         plans->tuned = plans->n > 0;
         if (plans->tuned) {
             plans->taken = 0;
             cuda_plans_keep(m->p, plans);
         }
     }
-    m->only = -1;
+    plans->only = -1;
     if (plans->n == 0)
         add_plans(m);
     plans->failed = m->unexpected && plans->n == 0;
 }
 
-dpb_status cuda_plans_find(struct program *p, const struct dpb_node *node,
-                           const struct conv_kind *kind, struct conv_plans **plans)
+static void destroy_made(struct conv_plans *plans)
+{
+    while (plans->n_made > 0)
+        cudnnBackendDestroyDescriptor(plans->made[--plans->n_made]);
+}
+
+void cuda_plans_write(const struct program *p, struct conv_plans *plans, cudnnHandle_t cudnn)
+{
+    struct making m = making_of(p, plans, cudnn);
+    make_plans(&m);
+    for (uint32_t i = 0; i < plans->n; i++)
+        plans->plans[i].plan = NULL;
+    destroy_made(plans);
+}
+
+void cuda_plans_remake(const struct program *p, struct conv_plans *plans)
+{
+    struct making m = making_of(p, plans, p->device->cudnn);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < plans->n; i++) {
+        struct conv_plan plan = plans->plans[i];
+        m.status = CUDNN_STATUS_SUCCESS;
+        if (!plan.plan)
+            plan.plan = plan_of(&m, plan.text, plan.text_bytes);
+        if (!plan.plan)
+            cuda_making_note(&m, CUDNN_STATUS_INTERNAL_ERROR, "a plan of its text");
+        free(plan.text);
+        plan.text = NULL;
+        if (plan.plan)
+            plans->plans[n++] = plan;
+    }
+    plans->failed = plans->failed || (n == 0 && m.unexpected);
+    plans->tuned = plans->tuned && (n > 0 || plans->n == 0);
+    plans->n = n;
+    plans->found = true;
+}
+
+dpb_status cuda_plans_begin(struct program *p, const struct dpb_node *node,
+                            const struct conv_kind *kind, struct conv_plans **plans)
 {
     char key[TUNING_KEY_BYTES];
     cuda_tuning_key(p, node, kind->name, key);
@@ -221,20 +309,29 @@ dpb_status cuda_plans_find(struct program *p, const struct dpb_node *node,
     if (!made)
         return cuda_no_memory();
     memcpy(made->key, key, sizeof key);
+    made->node = node;
+    made->kind = kind;
     made->next = p->plans;
     *plans = p->plans = made;
     if (cuda_is_counted(p)) {
         made->n = 1;
+        made->found = true;
         return DPB_OK;
     }
-    struct making m = {.p = p,
-                       .node = node,
-                       .kind = kind,
-                       .plans = made,
-                       .only = -1,
-                       .most = cuda_tunes(&p->device->options) ? kind->most : 1};
-    make_plans(&m);
+    struct making m = making_of(p, made, p->device->cudnn);
+    const bool all = take_kept(&m);
+    if (!all && !kind->compiles)
+        make_plans(&m);
+    if (all || !kind->compiles)
+        cuda_plans_remake(p, made);
     return DPB_OK;
+}
+
+dpb_status cuda_plans_find(struct program *p, const struct dpb_node *node,
+                           const struct conv_kind *kind, struct conv_plans **plans)
+{
+    DPB_TRY(cuda_plans_begin(p, node, kind, plans));
+    return (*plans)->found ? DPB_OK : cuda_plans_compile(p);
 }
 
 dpb_status cuda_plans_scratch(struct program *p, const struct conv_plans *plans)
@@ -250,8 +347,9 @@ void cuda_plans_close(struct conv_plans *all)
 {
     while (all) {
         struct conv_plans *next = all->next;
-        while (all->n_made > 0)
-            cudnnBackendDestroyDescriptor(all->made[--all->n_made]);
+        destroy_made(all);
+        for (uint32_t i = 0; i < all->n; i++)
+            free(all->plans[i].text);
         free(all->made);
         free(all);
         all = next;

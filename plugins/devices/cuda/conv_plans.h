@@ -46,10 +46,10 @@ struct making {
     const struct dpb_node *node;
     const struct conv_kind *kind;
     struct conv_plans *plans;
+    cudnnHandle_t cudnn; /* the device's, or a compiling thread's own */
     cudnnStatus_t status;
     bool unexpected; /* plans->why is of a call that did not just say that it has nothing */
     int n_seen;      /* engines' configurations that would do */
-    int only;        /* the one of them that is wanted; -1: the best */
     uint32_t most;   /* plans */
 };
 
@@ -78,12 +78,26 @@ extern const struct conv_kind cuda_conv_kinds[CONV_CALLS];
 /* ---- conv_plans.c ---------------------------------------------------------------------------- */
 
 /* The plans of a node's call, @borrowed from the program: those of another node of equal shapes, or
- * as device.tuning and its file want them. There may be none. */
+ * as device.tuning and its file want them. There may be none. Without `found`: kernels have to be
+ * compiled first. */
+dpb_status cuda_plans_begin(struct program *p, const struct dpb_node *node,
+                            const struct conv_kind *kind, struct conv_plans **plans);
+/* On any thread, with a handle that no other thread uses: compiles, and leaves texts. */
+void cuda_plans_write(const struct program *p, struct conv_plans *plans, cudnnHandle_t cudnn);
+/* On the program's thread: makes the plans of these texts, by the device's handle. */
+void cuda_plans_remake(const struct program *p, struct conv_plans *plans);
+/* Likewise, with all that has to be compiled. */
 dpb_status cuda_plans_find(struct program *p, const struct dpb_node *node,
                            const struct conv_kind *kind, struct conv_plans **plans);
 /* By the plan that is taken. Tensors by enum uid. */
 dpb_status cuda_plans_run(const struct program *p, const struct dpb_node *node,
                           const struct conv_plans *plans, int64_t n, const int64_t uids[],
                           const void *const pointers[]);
+
+/* ---- conv_compile.c -------------------------------------------------------------------------- */
+
+/* Compiles on as many threads as the rank has cores what the program's plans lack. All threads are
+ * joined on return. Plans do not depend on the number of threads. */
+dpb_status cuda_plans_compile(struct program *p);
 
 #endif

@@ -204,6 +204,7 @@ static dpb_status open_device(const void *options, const struct dpb_device_args 
     if (!d)
         return cuda_no_memory();
     d->seed = args->seed;
+    d->threads = args->threads;
     d->options = given;
     dpb_status status = choose_device(&d->options, args->index, &d->id);
     DPB_THEN(status, look_at(d));

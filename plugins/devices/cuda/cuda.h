@@ -57,6 +57,7 @@ struct device {
     int id;
     char name[64], pci[32];
     uint64_t seed;
+    uint32_t threads; /* that may compile: the rank's cores */
     struct options options;
     cudaStream_t stream, copies;
     cudaEvent_t behind;       /* each launch of backward that is captured with the exchange */

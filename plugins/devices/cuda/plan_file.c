@@ -47,13 +47,22 @@ static size_t write_head(const char *key, int rank, const char *text, size_t byt
                             (unsigned long long)hash_of(text, bytes), bytes, key, rank);
 }
 
-void cuda_plan_file_refuse(const struct device *device, const char *why)
+/* The file goes: no later reader, in this process or another, finds it and warns again. */
+static void refuse(const char *path, const char *why)
+{
+    if (unlink(path) == 0 || errno != ENOENT)
+        cuda_host->warn("plan_refused",
+                        "device cuda: the plan of cuDNN's %s %s: it is made anew and kept there",
+                        path, why);
+}
+
+void cuda_plan_file_refuse(const struct device *device, const char *key, int rank, const char *why)
 {
     char path[PATH_BYTES];
-    if (find_directory(device, path))
-        cuda_host->warn("plan_refused",
-                        "device cuda: a plan of cuDNN's in %s %s: it is made anew and kept there",
-                        path, why);
+    if (!find_directory(device, path))
+        return;
+    add_name(path, key, rank);
+    refuse(path, why);
 }
 
 /* ---- read ---------------------------------------------------------------------------------- */
@@ -122,7 +131,7 @@ char *cuda_plan_file_read(const struct device *device, const char *key, int rank
     if (!fault)
         return all;
     free(all);
-    cuda_plan_file_refuse(device, fault);
+    refuse(path, fault);
     return NULL;
 }
 

@@ -18,13 +18,15 @@ enum { PLAN_FILE_MOST = 4 << 20 /* bytes */ };
 /* Of all files of a directory; beyond them no plan is kept. */
 #define PLAN_FILES_MOST ((uint64_t)512 << 20)
 
-/* The text that was kept for the plan, @owned: free(). NULL: there is none, or a file that does not
- * fit, which a warning says. */
+/* Any thread may call these functions.
+ *
+ * The text that was kept for the plan, @owned: free(). NULL: there is none, or a file that does not
+ * fit: a warning says so, and the file is removed. */
 char *cuda_plan_file_read(const struct device *device, const char *key, int rank, size_t *bytes);
 /* Warns where it cannot be kept. Without device.tuning it does nothing. */
 void cuda_plan_file_write(const struct device *device, const char *key, int rank, const char *text,
                           size_t bytes);
-/* The warning that a file does not fit: why is "is damaged". */
-void cuda_plan_file_refuse(const struct device *device, const char *why);
+/* Removes the plan's file, which does not fit, and warns: why is "is damaged". */
+void cuda_plan_file_refuse(const struct device *device, const char *key, int rank, const char *why);
 
 #endif

@@ -20,14 +20,20 @@ struct conv_plan {
     cudnnBackendDescriptor_t plan;
     int rank; /* among all that cuDNN offers and that would do, best first by its own estimate */
     size_t workspace;
-    bool kept; /* in a file (plan_file.h) */
+    bool kept;  /* in a file (plan_file.h) */
+    char *text; /* @owned: of a plan whose kernel was compiled, until it is remade of the text */
+    size_t text_bytes;
 };
 /* The plans of a call, for all nodes of equal shapes (conv_plans.c). */
 struct conv_plans {
     struct conv_plans *next; /* of the program's list */
+    const struct dpb_node *node;
+    const struct conv_kind *kind;
     char key[TUNING_KEY_BYTES];
     struct conv_plan plans[PLAN_CHOICES];
     uint32_t n;
+    bool found;                     /* n is known */
+    int only;                       /* the rank that is wanted; -1: the best */
     int first;                      /* that may be taken: 0, or SEPARATE */
     int taken;                      /* of plans; or SEPARATE */
     bool tuned;                     /* that was measured, or stood in the file */
@@ -55,9 +61,14 @@ static inline struct frame cuda_conv_frame(const struct program *p, const struct
     return frame;
 }
 
+static inline bool cuda_is_framed(const struct frame *frame)
+{
+    return frame->outer.h != frame->inner.h || frame->outer.w != frame->inner.w;
+}
+
 static inline bool cuda_conv_framed(const struct conv *conv)
 {
-    return conv->frame.outer.h != conv->frame.inner.h || conv->frame.outer.w != conv->frame.inner.w;
+    return cuda_is_framed(&conv->frame);
 }
 
 /* A product of matrices by cuBLASLt (gemm.c), column-major: C (m x n) = op(A) (m x k) op(B) (k x
@@ -131,6 +142,9 @@ bool cuda_tuning_known(const struct device *device, const char *key, int *rank);
 
 /* ---- conv_fused.c: convolutions with a batch-norm's sums --------------- */
 
+/* Compiles the plans of all convolutions that may be fused, before their nodes are planned: several
+ * threads have work then. */
+dpb_status cuda_fused_compile(struct program *p);
 /* Of a node whose convolution is planned, and its weights' packing: sets node_plan.fused and .sums
  * of the call where it may be fused with the batch-norm behind it; and where its input is a ReLU's
  * whose batch-norm may be, those of the batch-norm as well. */

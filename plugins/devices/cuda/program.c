@@ -133,6 +133,7 @@ static dpb_status plan_program(struct program *p, const struct dpb_device_memory
                                                         : TYPE_FP32;
     DPB_TRY(allocate_plans(p));
     DPB_TRY(plan_mirrors(p, core));
+    DPB_TRY(cuda_fused_compile(p));
     DPB_TRY(plan_forward(p));
     if (p->args.training)
         DPB_TRY(plan_backward(p));
