@@ -65,7 +65,8 @@ $(BUILD)/tests/test_cuda_memory: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 CUDNN_TESTS := $(BUILD)/tests/test_cudnn_plans $(BUILD)/tests/test_cudnn_table
 $(CUDNN_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices) $(lib_cuda)) \
 	$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.cu))
-$(CUDNN_TESTS): TEST_LIBS += -Wl,--wrap=cudnnBackendSetAttribute,--wrap=cudnnBackendGetAttribute \
+$(CUDNN_TESTS): TEST_LIBS += -Wl,--wrap=cudnnBackendSetAttribute,--wrap=cudnnBackendGetAttribute,--wrap=cudnnCreate \
+	-Wl,--wrap=cudnnDestroy,--wrap=cudaSetDevice \
 	$(filter-out -Wl$(cuda_comma)--version-script=%,$(call cuda_links,$(CUDA_NEEDS_devices/cuda))) -ldl
 
 # These test a library of the plugins'.

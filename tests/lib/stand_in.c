@@ -1,6 +1,7 @@
 /* stand_in.c - see stand_in.h. */
 #include "lib/stand_in.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,20 @@ int stand_in_count(const char *trace, const char *wanted)
     }
     fclose(file);
     return n;
+}
+
+uint64_t stand_in_counted(const char *what)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/cuda/libstand_in.so", build_directory());
+    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (!library)
+        fail_msg("%s", dlerror());
+    const uint64_t *count = dlsym(library, what);
+    assert_non_null(count);
+    uint64_t now = *count;
+    dlclose(library);
+    return now;
 }
 
 bool have_stand_in(const char *kind_name)

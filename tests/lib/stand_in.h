@@ -6,6 +6,7 @@
 #define DPB_TESTS_LIB_STAND_IN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 bool on_gpu(void);
 /* Whether dpbench finds the plugins of tests/cuda before those that are linked to NVIDIA's
@@ -13,6 +14,8 @@ bool on_gpu(void);
 void use_stand_in(bool yes);
 /* How often a line stands in a trace of the stand-in's (DPB_STAND_IN_TRACE). */
 int stand_in_count(const char *trace, const char *line);
+/* That counter of the stand-in that this process has loaded. */
+uint64_t stand_in_counted(const char *what);
 /* Whether tests/cuda has it: "comm_nccl". */
 bool have_stand_in(const char *kind_name);
 

@@ -108,14 +108,9 @@ TEST(test_keep)
         skip();
     device.options.tuning = getenv("PLANS");
     device.options.fusion = FUSION_AUTO;
+    device.threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     open_program(graph, DPB_PRECISION_BF16, &p);
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        const struct dpb_node *node = &graph->nodes[i];
-        if (node->op != DPB_OP_CONV || !is_first(graph, node))
-            continue;
-        expect_ok(cuda_fused_open(&p, node));
-        expect_ok(cuda_masked_open(&p, node));
-    }
+    expect_ok(cuda_fused_compile(&p));
     close_program(&p);
     device = before;
     dpb_graph_destroy(graph);

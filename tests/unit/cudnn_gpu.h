@@ -12,6 +12,7 @@
 #define DPB_TESTS_UNIT_CUDNN_GPU_H
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +42,34 @@ static const char h200[] =
 #define HANDLE ((cudnnHandle_t)(uintptr_t)4096) /* nobody looks behind it */
 
 static cudnnBackendDescriptor_t gpu;
-static char directory[64];   /* for what is kept */
-static int n_made, n_remade; /* plans of a configuration, and of what was kept */
-static bool counts;          /* no plan is made: a kernel takes seconds to compile */
-static int n_random;         /* configurations whose engine says that it is not deterministic */
+static char directory[64];          /* for what is kept */
+static atomic_int n_made, n_remade; /* plans of a configuration, and of what was kept */
+static bool counts;                 /* no plan is made: a kernel takes seconds to compile */
+static atomic_int n_random;   /* configurations whose engine says that it is not deterministic */
+static atomic_uint n_handles; /* of threads that compile */
+
+/* Threads that compile have handles of their own, behind which nobody looks, and a GPU. */
+cudnnStatus_t __wrap_cudnnCreate(cudnnHandle_t *handle);
+cudnnStatus_t __wrap_cudnnDestroy(cudnnHandle_t handle);
+cudaError_t __wrap_cudaSetDevice(int id);
+
+cudnnStatus_t __wrap_cudnnCreate(cudnnHandle_t *handle)
+{
+    *handle = (cudnnHandle_t)((uintptr_t)HANDLE + ++n_handles);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t __wrap_cudnnDestroy(cudnnHandle_t handle)
+{
+    (void)handle;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudaError_t __wrap_cudaSetDevice(int id)
+{
+    (void)id;
+    return cudaSuccess;
+}
 
 cudnnStatus_t __real_cudnnBackendSetAttribute(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
                                               cudnnBackendAttributeType_t, int64_t, const void *);
@@ -61,7 +86,8 @@ cudnnStatus_t __wrap_cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc,
     if (of_handle) {
         assert_int_equal(type, CUDNN_TYPE_HANDLE);
         assert_int_equal(n, 1);
-        assert_ptr_equal(*(cudnnHandle_t const *)values, HANDLE);
+        assert_in_range((uintptr_t) * (cudnnHandle_t const *)values, (uintptr_t)HANDLE,
+                        (uintptr_t)HANDLE + n_handles);
     }
     n_made += name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG;
     n_remade += name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;

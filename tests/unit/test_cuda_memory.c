@@ -3,13 +3,13 @@
  * test_cuda_memory.c - the memory of the cuda device on a CUDA for tests: the plan of places, what
  * is too large, samples that come from pinned memory or from a pool on the device.
  */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "cuda_options.h"
+#include "lib/stand_in.h"
 #include "plugins/devices/cuda/plan.h"
 
 /* Places of a few hundred things with lives drawn at random: those that meet lie apart, and sharing
@@ -77,25 +77,10 @@ TEST(test_too_large)
 
 enum { POOLED = 6 };
 
-/* What the CUDA for tests has counted so far. */
-static uint64_t counted(const char *what)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/tests/cuda/libstand_in.so", build_directory());
-    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    if (!library)
-        fail_msg("%s", dlerror());
-    const uint64_t *count = dlsym(library, what);
-    assert_non_null(count);
-    uint64_t now = *count;
-    dlclose(library);
-    return now;
-}
-
 /* Bytes that have gone up. */
 static uint64_t uploaded(void)
 {
-    return counted("stand_in_uploaded");
+    return stand_in_counted("stand_in_uploaded");
 }
 
 /* Passes copy nothing from or to pageable memory, which the host would have to wait for; more than
@@ -109,12 +94,12 @@ TEST(test_pinned)
         session_open(&subjects[i], DPB_PRECISION_FP32, true, &s);
         const size_t bytes = s.batch.n * dpb_sample_bytes(&s.format);
         assert_true((bytes > 4 << 20) == (i == 1));
-        const uint64_t before = counted("stand_in_pageable");
+        const uint64_t before = stand_in_counted("stand_in_pageable");
         for (int pass = 0; pass < 3; pass++) {
             session_forward(&s);
             session_backward(&s);
         }
-        assert_true(counted("stand_in_pageable") == before);
+        assert_true(stand_in_counted("stand_in_pageable") == before);
         const struct program *p = s.program;
         assert_memory_equal(p->samples->data, s.batch.samples, bytes);
         session_close(&s);

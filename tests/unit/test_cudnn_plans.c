@@ -358,6 +358,10 @@ TEST(test_files)
             assert_null(text);
         free(text);
         assert_int_equal(refused(why[what] ? why[what] : ""), what > 0);
+        if (what > 0) { /* it is gone: the next that looks for it has nothing to warn of */
+            assert_null(cuda_plan_file_read(&by, "key", 1, &bytes));
+            assert_false(refused(""));
+        }
     }
     /* Another's file by this name: of a key with the same hash. */
     cuda_plan_file_write(&by, "other", 1, "text", 4);

@@ -4,13 +4,16 @@
  *
  * A thread takes the plans of one call at a time, in the order of its heuristic, and has a handle
  * of its own: threads may not share one. So neither the candidates nor their order depend on how
- * many threads there are.
+ * many threads there are. Workers of one machine that lack the same plans wait for the one that
+ * compiles them, and then find them kept (plan_file.h).
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "conv_plans.h"
+#include "plan_file.h"
 
 enum { MOST_THREADS = 256 };
 
@@ -56,6 +59,7 @@ static void run_pool(struct pool *pool)
 dpb_status cuda_plans_compile(struct program *p)
 {
     struct pool pool = {.p = p};
+    uint64_t keys = 0;
     size_t n = 0;
     for (const struct conv_plans *plans = p->plans; plans; plans = plans->next)
         n += !plans->found;
@@ -67,7 +71,12 @@ dpb_status cuda_plans_compile(struct program *p)
     for (struct conv_plans *plans = p->plans; plans; plans = plans->next)
         if (!plans->found)
             pool.all[pool.n++] = plans;
+    for (size_t i = 0; i < n; i++)
+        keys = cuda_plan_file_hash(keys, pool.all[i]->key);
+    const int turn = cuda_plan_file_turn(p->device, keys);
     run_pool(&pool);
+    if (turn >= 0)
+        close(turn);
     for (size_t i = 0; i < n; i++)
         cuda_plans_remake(p, pool.all[i]);
     free(pool.all);

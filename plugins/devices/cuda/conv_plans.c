@@ -108,8 +108,7 @@ static struct making making_of(const struct program *p, struct conv_plans *plans
                            .kind = plans->kind,
                            .plans = plans,
                            .cudnn = cudnn,
-                           .most =
-                               cuda_tunes(&p->device->options) ? plans->kind->most : 1};
+                           .most = cuda_tunes(&p->device->options) ? plans->kind->most : 1};
 }
 
 static cudnnBackendDescriptor_t new_plan(struct making *m)
@@ -139,11 +138,11 @@ static bool add_plan(struct making *m, struct conv_plan plan)
 static cudnnBackendDescriptor_t plan_of(struct making *m, const char *text, size_t bytes)
 {
     cudnnBackendDescriptor_t plan = new_plan(m);
-    const bool taken = m->status == CUDNN_STATUS_SUCCESS &&
-                       cudnnBackendSetAttribute(
-                           plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                           (int64_t)bytes, text) == CUDNN_STATUS_SUCCESS &&
-                       cudnnBackendFinalize(plan) == CUDNN_STATUS_SUCCESS;
+    const bool taken =
+        m->status == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                 CUDNN_TYPE_CHAR, (int64_t)bytes, text) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendFinalize(plan) == CUDNN_STATUS_SUCCESS;
     return taken ? plan : NULL;
 }
 

@@ -7,18 +7,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tuning_file.h"
 
 enum { HEAD_BYTES = TUNING_KEY_BYTES + 128, PATH_BYTES = TUNING_PATH_BYTES + 64 };
 
-static uint64_t hash_of(const char *bytes, size_t n)
+/* FNV-1a, of bytes behind those that gave `hash`. */
+static uint64_t hash_on(uint64_t hash, const char *bytes, size_t n)
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (size_t i = 0; i < n; i++)
         hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u;
     return hash;
+}
+
+static uint64_t hash_of(const char *bytes, size_t n)
+{
+    return hash_on(14695981039346656037u, bytes, n);
+}
+
+uint64_t cuda_plan_file_hash(uint64_t hash, const char *key)
+{
+    return hash_on(hash, key, strlen(key));
 }
 
 /* False: no plans are kept. */
@@ -206,4 +217,46 @@ void cuda_plan_file_write(const struct device *device, const char *key, int rank
                         "most): every run makes them; remove what is old there, or set "
                         "device.tuning",
                         path, strerror(errno), (unsigned long long)(PLAN_FILES_MOST >> 20));
+}
+
+/* ---- turns --------------------------------------------------------------------------------- */
+
+/* A lock for reading: all that wait go on at once. */
+static void wait_for_other(int fd, struct flock byte, const char *path)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    const int64_t until_ns = cuda_host->now_ns() + PLAN_WAIT_S * INT64_C(1000000000);
+    byte.l_type = F_RDLCK;
+    cuda_host->log(DPB_LOG_INFO,
+                   "device cuda: another process compiles cuDNN's plans and keeps them in %s: "
+                   "waits for it, %d s at most",
+                   path, PLAN_WAIT_S);
+    while (fcntl(fd, F_OFD_SETLK, &byte) != 0 && (errno == EAGAIN || errno == EACCES)) {
+        if (cuda_host->now_ns() > until_ns) {
+            cuda_host->warn("plans_awaited",
+                            "device cuda: another process has compiled cuDNN's plans for %d s and "
+                            "still holds %s: this one compiles them, too",
+                            PLAN_WAIT_S, path);
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+int cuda_plan_file_turn(const struct device *device, uint64_t keys)
+{
+    char path[PATH_BYTES];
+    struct flock byte = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(keys >> 2), .l_len = 1};
+    if (!find_directory(device, path))
+        return -1;
+    mkdir(path, 0700);
+    strcat(path, "/turn");
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fcntl(fd, F_OFD_SETLK, &byte) == 0)
+        return fd;
+    if (errno == EAGAIN || errno == EACCES)
+        wait_for_other(fd, byte, path);
+    close(fd);
+    return -1;
 }

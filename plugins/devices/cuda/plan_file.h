@@ -29,4 +29,11 @@ void cuda_plan_file_write(const struct device *device, const char *key, int rank
 /* Removes the plan's file, which does not fit, and warns: why is "is damaged". */
 void cuda_plan_file_refuse(const struct device *device, const char *key, int rank, const char *why);
 
+/* Of processes that are about to compile the same plans, `keys` being a hash of their keys, one has
+ * its turn: it compiles, and closes the file when all plans are kept. The others wait here until
+ * then, at most PLAN_WAIT_S. -1: waited, or no plan can be kept here. */
+enum { PLAN_WAIT_S = 600 };
+int cuda_plan_file_turn(const struct device *device, uint64_t keys);
+uint64_t cuda_plan_file_hash(uint64_t hash, const char *key);
+
 #endif
