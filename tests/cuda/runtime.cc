@@ -14,9 +14,11 @@
  * DPB_STAND_IN_TRACE=FILE: launches of graphs, copies between GPUs, NCCL's collectives as they are
  * called, and calls that wait or look, one a line.
  * DPB_STAND_IN_FAIL=N: the N-th piece of work of a stream fails, and all after it.
+ * DPB_STAND_IN_KILL=N: the N-th piece of work, of those that stand_in_worked counts, kills.
  * DPB_STAND_IN_LONG=1: kernels are launched as for arrays of more than 2^31 elements.
  */
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -97,6 +99,11 @@ long setting(const char *name, long otherwise)
     return text ? atol(text) : otherwise;
 }
 
+/* Pieces of work done, and those of them that took long because they were told to. */
+extern "C" {
+uint64_t stand_in_worked, stand_in_taken;
+}
+
 namespace
 {
 std::vector<cudaStream_t> streams;
@@ -119,6 +126,8 @@ void fire(cudaEvent_t event, uint64_t generation)
 
 void do_work(const op &one)
 {
+    if (++stand_in_worked == (uint64_t)setting("DPB_STAND_IN_KILL", 0))
+        raise(SIGKILL);
     static long left = setting("DPB_STAND_IN_FAIL", -1);
     if (left > 0 && --left == 0)
         sticky = cudaErrorIllegalAddress;
@@ -306,6 +315,7 @@ void stand_in_take(int64_t ns)
 {
     ONE_AT_A_TIME;
     dawdled_ns += ns;
+    stand_in_taken++;
 }
 
 /* Plans compiled, and the most of them at once. */

@@ -35,12 +35,13 @@ dpb_status cuda_times_open(struct times **times);
 void cuda_times_close(struct times *times);      /* accepts NULL */
 bool cuda_times_run(const struct times *times);  /* a step is under way */
 bool cuda_times_idle(const struct times *times); /* ... and its last mark is MARK_IDLE */
-/* Milliseconds of `work` on the main stream, between these events of the caller's. It waits for it.
- * `node` (may be NULL) and `what` are for messages. */
-dpb_status cuda_time_once(const struct program *p, const struct dpb_node *node, const char *what,
-                          dpb_status (*work)(const void *context), const void *context,
+/* Milliseconds of one `work` on the main stream, of `runs` between these events of the caller's.
+ * Blocks until they are done. One more run goes before: on an idle stream the time of the host,
+ * which enqueues, would count. `node` (may be NULL) and `what` are for messages. */
+dpb_status cuda_time_runs(const struct program *p, const struct dpb_node *node, const char *what,
+                          dpb_status (*work)(const void *context), const void *context, int runs,
                           const cudaEvent_t ends[2], float *ms);
-/* The fastest of `tries` runs, behind one that is not timed. */
+/* The fastest of `tries` runs. */
 dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, const char *what,
                           dpb_status (*work)(const void *context), const void *context, int tries,
                           float *best_ms);

@@ -169,16 +169,21 @@ bool cuda_times(void *program, struct dpb_device_times *told)
 
 /* ---- one piece of work by itself ------------------------------------------------------------- */
 
-dpb_status cuda_time_once(const struct program *p, const struct dpb_node *node, const char *what,
-                          dpb_status (*work)(const void *context), const void *context,
+dpb_status cuda_time_runs(const struct program *p, const struct dpb_node *node, const char *what,
+                          dpb_status (*work)(const void *context), const void *context, int runs,
                           const cudaEvent_t ends[2], float *ms)
 {
     cudaStream_t stream = p->device->stream;
-    DPB_TRY(cuda_check(p, node, "cudaEventRecord", cudaEventRecord(ends[0], stream)));
     DPB_TRY(work(context));
+    DPB_TRY(cuda_check(p, node, "cudaEventRecord", cudaEventRecord(ends[0], stream)));
+    for (int i = 0; i < runs; i++)
+        DPB_TRY(work(context));
     DPB_TRY(cuda_check(p, node, "cudaEventRecord", cudaEventRecord(ends[1], stream)));
     DPB_TRY(cuda_check(p, node, what, cudaEventSynchronize(ends[1])));
-    return cuda_check(p, node, "cudaEventElapsedTime", cudaEventElapsedTime(ms, ends[0], ends[1]));
+    DPB_TRY(
+        cuda_check(p, node, "cudaEventElapsedTime", cudaEventElapsedTime(ms, ends[0], ends[1])));
+    *ms /= (float)runs;
+    return DPB_OK;
 }
 
 dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, const char *what,
@@ -186,13 +191,13 @@ dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, 
                           float *best_ms)
 {
     cudaEvent_t ends[2] = {NULL, NULL};
-    dpb_status status = work(context);
+    dpb_status status = DPB_OK;
     *best_ms = 1e30f;
     for (int i = 0; i < 2 && status == DPB_OK; i++)
         status = cuda_check(p, node, "cudaEventCreate", cudaEventCreate(&ends[i]));
     for (int i = 0; i < tries && status == DPB_OK; i++) {
         float ms = 0.0f;
-        status = cuda_time_once(p, node, what, work, context, ends, &ms);
+        status = cuda_time_runs(p, node, what, work, context, 1, ends, &ms);
         *best_ms = status == DPB_OK && ms < *best_ms ? ms : *best_ms;
     }
     for (int i = 0; i < 2; i++) {

@@ -3,7 +3,8 @@
  * cuBLASLt's for a product of matrices: timed once, and kept in a file.
  *
  * A GPU's clocks take a moment to rise. So the first trials of a program come after WARM_MS of
- * work. Then the candidates run by turns, TRIES times each, and the least median wins.
+ * work. Then the candidates run by turns, TRIES times each, and the least median wins. After
+ * FIRST_TRIES the clearly slower ones are dropped. A try of a short one is SHORT_RUNS runs.
  *
  * Processes that share a GPU take turns at trials, and read what the others have found
  * (tuning_file.h).
@@ -14,7 +15,8 @@
 #include "streams.h"
 #include "tuning_file.h"
 
-enum { TRIES = 11, WARM_MS = 200, MOST = 1 + PLAN_CHOICES };
+enum { TRIES = 11, FIRST_TRIES = 3, WARM_MS = 200, SHORT_RUNS = 8, MOST = 1 + PLAN_CHOICES };
+static const float SHORT_MS = 0.1f, SLOW = 1.5f;
 static_assert((int)GEMM_CHOICES <= PLAN_CHOICES, "room");
 
 struct tuning {
@@ -53,14 +55,15 @@ static dpb_status run_trial(const void *trial_)
 /* Times number i of the candidates. *ran: false where it failed and the GPU goes on. Of an error
  * that stays with the GPU's context every later call fails, too. */
 static dpb_status time_candidate(const struct tuning *tuning, const struct candidates *from, int i,
-                                 bool *ran, float *ms)
+                                 int runs, bool *ran, float *ms)
 {
     struct program *p = tuning->p;
     const struct step *step = from->step;
     const struct trial trial = {p, from};
     *from->taken = i;
     p->on_trial = true;
-    *ran = cuda_time_once(p, step->node, step->what, run_trial, &trial, tuning->ends, ms) == DPB_OK;
+    *ran = cuda_time_runs(p, step->node, step->what, run_trial, &trial, runs, tuning->ends, ms) ==
+           DPB_OK;
     p->on_trial = false;
     if (*ran)
         return DPB_OK;
@@ -68,34 +71,54 @@ static dpb_status time_candidate(const struct tuning *tuning, const struct candi
     return cuda_check(p, step->node, step->what, cudaStreamSynchronize(p->device->stream));
 }
 
-/* Each once, so that libraries load their kernels. Sets ran[] of each; *n: how many have. */
-static dpb_status run_each(struct tuning *tuning, const struct candidates *from, bool ran[MOST],
+/* Whether each candidate runs, how often between two events, and what its tries took. */
+struct trials {
+    bool ran[MOST];
+    int runs[MOST];
+    float ms[MOST][TRIES];
+};
+
+static dpb_status time_turn(struct tuning *tuning, const struct candidates *from, struct trials *t,
+                            int try)
+{
+    for (int i = 0; i < from->end - from->first; i++)
+        if (t->ran[i])
+            DPB_TRY(time_candidate(tuning, from, from->first + i, t->runs[i], &t->ran[i],
+                                   &t->ms[i][try]));
+    return DPB_OK;
+}
+
+/* Each once, so that libraries load their kernels. Sets `ran` and `runs` of each; *n: how many have
+ * run. */
+static dpb_status run_each(struct tuning *tuning, const struct candidates *from, struct trials *t,
                            int *n)
 {
-    float ms;
     *n = 0;
     for (int i = 0; i < 2 && !tuning->ends[i]; i++)
         DPB_TRY(cuda_check(tuning->p, NULL, "cudaEventCreate", cudaEventCreate(&tuning->ends[i])));
-    for (int i = from->first; i < from->end; i++) {
-        bool *runs = &ran[i - from->first];
-        DPB_TRY(time_candidate(tuning, from, i, runs, &ms));
-        *n += *runs;
+    for (int i = 0; i < from->end - from->first; i++) {
+        t->ran[i] = true;
+        t->runs[i] = 1;
+    }
+    DPB_TRY(time_turn(tuning, from, t, 0));
+    for (int i = 0; i < from->end - from->first; i++) {
+        t->runs[i] = t->ms[i][0] < SHORT_MS ? SHORT_RUNS : 1;
+        *n += t->ran[i];
     }
     return DPB_OK;
 }
 
-static dpb_status raise_clocks(struct tuning *tuning, const struct candidates *from, bool ran[MOST])
+static dpb_status raise_clocks(struct tuning *tuning, const struct candidates *from,
+                               struct trials *t)
 {
-    float ms, sum_ms = 0.0f;
+    float sum_ms = 0.0f;
     bool any = true;
     while (any && sum_ms < WARM_MS) {
         any = false;
+        DPB_TRY(time_turn(tuning, from, t, 0));
         for (int i = 0; i < from->end - from->first; i++) {
-            if (!ran[i])
-                continue;
-            DPB_TRY(time_candidate(tuning, from, from->first + i, &ran[i], &ms));
-            sum_ms += ran[i] ? ms : 0.0f;
-            any = any || ran[i];
+            sum_ms += t->ran[i] ? t->ms[i][0] * (float)t->runs[i] : 0.0f;
+            any = any || t->ran[i];
         }
     }
     tuning->warm = true;
@@ -108,31 +131,56 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Of n tries, which it sorts: the median. */
+static float median(float ms[], int n)
+{
+    qsort(ms, (size_t)n, sizeof ms[0], by_size);
+    return ms[n / 2];
+}
+
+/* The place of the least median of n tries; -1: none runs. */
+static int least(struct trials *t, int n_candidates, int n, float *best_ms)
+{
+    int best = -1;
+    for (int i = 0; i < n_candidates; i++) {
+        if (!t->ran[i])
+            continue;
+        const float ms = median(t->ms[i], n);
+        if (best < 0 || ms < *best_ms) {
+            *best_ms = ms;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Those whose fastest try is slower than SLOW times the best's median. */
+static void drop_slow(struct trials *t, int n_candidates)
+{
+    float best_ms;
+    if (least(t, n_candidates, FIRST_TRIES, &best_ms) < 0)
+        return;
+    for (int i = 0; i < n_candidates; i++)
+        t->ran[i] = t->ran[i] && t->ms[i][0] <= SLOW * best_ms;
+}
+
 /* *best: from->end where none runs. One alone is not timed. */
 static dpb_status find_fastest(struct tuning *tuning, const struct candidates *from, int *best)
 {
-    bool ran[MOST] = {false};
-    float ms[MOST][TRIES] = {{0}}, best_ms = 1e30f;
+    struct trials t = {.ran = {false}};
     const int n = from->end - from->first;
+    float best_ms;
     int n_ran;
-    *best = from->end;
-    DPB_TRY(run_each(tuning, from, ran, &n_ran));
+    DPB_TRY(run_each(tuning, from, &t, &n_ran));
     if (n_ran > 1 && !tuning->warm)
-        DPB_TRY(raise_clocks(tuning, from, ran));
+        DPB_TRY(raise_clocks(tuning, from, &t));
     for (int try = 0; try < TRIES && n_ran > 1; try++) {
-        for (int i = 0; i < n; i++)
-            if (ran[i])
-                DPB_TRY(time_candidate(tuning, from, from->first + i, &ran[i], &ms[i][try]));
+        DPB_TRY(time_turn(tuning, from, &t, try));
+        if (try + 1 == FIRST_TRIES)
+            drop_slow(&t, n);
     }
-    for (int i = 0; i < n; i++) {
-        if (!ran[i])
-            continue;
-        qsort(ms[i], TRIES, sizeof ms[i][0], by_size);
-        if (ms[i][TRIES / 2] < best_ms) {
-            best_ms = ms[i][TRIES / 2];
-            *best = from->first + i;
-        }
-    }
+    const int place = least(&t, n, TRIES, &best_ms);
+    *best = place < 0 ? from->end : from->first + place;
     return DPB_OK;
 }
 
@@ -239,7 +287,7 @@ dpb_status cuda_tune(struct program *p)
     cuda_tuning_open(p->device, &tuning.file);
     dpb_status status = tune_list(&tuning, &p->forward);
     DPB_THEN(status, tune_list(&tuning, &p->backward));
-    cuda_tuning_close(&tuning.file, status == DPB_OK);
+    cuda_tuning_close(&tuning.file);
     for (int i = 0; i < 2; i++) {
         if (tuning.ends[i])
             cudaEventDestroy(tuning.ends[i]);

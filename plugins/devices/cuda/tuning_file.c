@@ -45,20 +45,19 @@ static char *read_file(const char *path)
     return text;
 }
 
-static void append(const struct tuning_file *file)
+/* `lock` is the file, opened to append; without it the reason is that of opening it anew. */
+static void append(struct tuning_file *file, const char *line, size_t n)
 {
-    if (file->found_bytes == 0 || !file->path[0])
+    if (!file->path[0] || file->full)
         return;
-    int fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    ssize_t written = -1;
-    if (fd >= 0)
-        written = write(fd, file->found, file->found_bytes);
-    if (written != (ssize_t)file->found_bytes)
+    const int fd = file->lock >= 0 ? file->lock : open(file->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    file->full = fd < 0 || write(fd, line, n) != (ssize_t)n;
+    if (file->full)
         cuda_host->warn("tuning_not_kept",
                         "device cuda: the algorithms that were tried could not be kept in %s (%s): "
                         "every run tries them; set device.tuning",
                         file->path, strerror(errno));
-    if (fd >= 0)
+    if (fd >= 0 && fd != file->lock)
         close(fd);
 }
 
@@ -79,7 +78,7 @@ bool cuda_tuning_first_trial(struct tuning_file *file)
     if (file->trying || !file->path[0])
         return false;
     file->trying = true;
-    file->lock = open(file->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    file->lock = open(file->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (file->lock < 0)
         return false;
     int failed;
@@ -120,10 +119,8 @@ void cuda_tuning_open(const struct device *device, struct tuning_file *file)
         file->known = read_file(file->path);
 }
 
-void cuda_tuning_close(struct tuning_file *file, bool keep)
+void cuda_tuning_close(struct tuning_file *file)
 {
-    if (keep)
-        append(file);
     if (file->lock >= 0)
         close(file->lock);
     free(file->known);
@@ -142,7 +139,7 @@ bool cuda_tuning_known(const struct device *device, const char *key, int *rank)
         return false;
     cuda_tuning_open(device, &file);
     bool found = cuda_tuning_look_up(&file, key, rank);
-    cuda_tuning_close(&file, false);
+    cuda_tuning_close(&file);
     return found;
 }
 
@@ -160,6 +157,7 @@ dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank)
     }
     memcpy(file->found + file->found_bytes, line, (size_t)n + 1);
     file->found_bytes += (size_t)n;
+    append(file, line, (size_t)n);
     return DPB_OK;
 }
 

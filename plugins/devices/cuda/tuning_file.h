@@ -6,9 +6,10 @@
  *     GPU <tab> library's version <tab> call, type, shapes <tab> rank
  *
  * The rank is that of a plan or algorithm among what the library offers, best first by its own
- * estimate; of a convolution with sums (conv_fused.c) -1: alone is faster. Lines are appended by
- * one write each time a program was tuned, so several processes may share the file; of equal keys
- * the last counts. What the file names and the library does not offer is tried anew.
+ * estimate; of a convolution with sums (conv_fused.c) -1: alone is faster. A line is appended by
+ * one write as soon as its choice is made, so a run that is cut off keeps what it has found, and
+ * several processes may share the file; of equal keys the last counts. What the file names and the
+ * library does not offer is tried anew.
  *
  * Processes that share a GPU take turns: before its first trial one locks a byte of the file, whose
  * number is made of the GPU's address, and reads again what the others have found meanwhile.
@@ -24,10 +25,11 @@ struct tuning_file {
     const struct device *device;
     char path[TUNING_PATH_BYTES]; /* "": none */
     char *known;                  /* the file's content */
-    char *found;                  /* lines to append; NULL: none yet */
+    char *found;                  /* lines that were added; NULL: none yet */
     size_t found_bytes, found_capacity;
     int lock;    /* the file, of which a byte is locked; -1: not yet, or it cannot be opened */
     bool trying; /* it has been asked for */
+    bool full;   /* a line could not be appended, which was said */
 };
 
 /* The file that device.tuning names, which is not "no"; "auto": below the user's cache directory.
@@ -40,8 +42,8 @@ void cuda_tuning_open(const struct device *device, struct tuning_file *file);
 bool cuda_tuning_first_trial(struct tuning_file *file);
 /* The rank of the key: the one that was added, or else of its last line. */
 bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *rank);
+/* Appends it to the file, or warns, once, that it cannot. After cuda_tuning_first_trial. */
 dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank);
-/* keep: appends what was added, or warns that it cannot. */
-void cuda_tuning_close(struct tuning_file *file, bool keep);
+void cuda_tuning_close(struct tuning_file *file);
 
 #endif
