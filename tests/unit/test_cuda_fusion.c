@@ -375,8 +375,9 @@ TEST(test_tuning)
 
 enum { PLANS_TEXT = 4096 };
 
-/* Compiles the block on so many threads. The plans that it has for sums, in words; "": refused. */
-static void plans_of(uint32_t threads, char words[PLANS_TEXT])
+/* Compiles the block on so many threads. The plans that it has for sums, in words; "": refused.
+ * Returns how many gradients by the input have plans without sums. */
+static int plans_of(uint32_t threads, char words[PLANS_TEXT])
 {
     const struct options off = {
         .ids = "", .tuning = "no", .fusion = FUSION_OFF, .workspace = 60000};
@@ -391,20 +392,24 @@ static void plans_of(uint32_t threads, char words[PLANS_TEXT])
                                           .precision = DPB_PRECISION_BF16,
                                           .training = true,
                                           .format = &s.format};
+    int n_alone = 0;
     words[0] = 0;
     expect_ok(s.ops->open(&options, &device_args, &device));
     dpb_first_error_clear();
     const dpb_status status = s.ops->compile(device, &args, &memory, &made);
     const struct program *p = made;
-    for (const struct conv_plans *plans = p ? p->plans : NULL; plans; plans = plans->next)
+    for (const struct conv_plans *plans = p ? p->plans : NULL; plans; plans = plans->next) {
+        n_alone += strstr(plans->key, "\tdata bf16") != NULL;
         for (uint32_t i = 0; strstr(plans->key, "with s") && i < plans->n; i++)
             snprintf(words + strlen(words), PLANS_TEXT - strlen(words), "%s %d %zu\n", plans->key,
                      plans->plans[i].rank, plans->plans[i].workspace);
+    }
     assert_int_equal(status, p ? DPB_OK : DPB_UNSUPPORTED);
     dpb_first_error_clear();
     s.ops->release(made);
     s.ops->close(device);
     session_close(&s);
+    return n_alone;
 }
 
 /* Six calls with sums are compiled, at once where the rank has several cores: the plans are the
@@ -418,7 +423,7 @@ TEST(test_threads)
         skip();
     set_options(FUSION_ON, "no");
     setenv("DPB_STAND_IN_COMPILE_MS", "20", 1);
-    plans_of(1, one);
+    assert_int_equal(plans_of(1, one), 3); /* with sums there are two */
     assert_int_equal(stand_in_counted("stand_in_compiled_at_once"), 1);
     before = stand_in_counted("stand_in_compiled");
     plans_of(4, four);
@@ -444,7 +449,8 @@ TEST(test_compiled_once)
         skip();
     snprintf(path, sizeof path, "%s/once", cache);
     set_options(FUSION_AUTO, "no");
-    plans_of(1, ours); /* the stand-in is loaded, and fusion = auto, untuned, compiles nothing */
+    assert_int_equal(plans_of(1, ours),
+                     5); /* the stand-in is loaded, and fusion = auto, untuned, compiles nothing */
     const uint64_t before = stand_in_counted("stand_in_compiled");
     set_options(FUSION_ON, path);
     options.workspace = FEW_PLANS;

@@ -89,6 +89,7 @@ TEST(test_alone)
         struct program p;
         struct conv *conv = NULL;
         device.options.layout = rows[i].layout;
+        device.options.fusion = FUSION_OFF;
         open_program(graph, rows[i].precision, &p);
         expect_ok(cuda_conv_open(&p, last_conv(graph), &conv));
         for (int call = 0; call < CONV_CALLS; call++) {

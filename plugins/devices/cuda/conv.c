@@ -41,7 +41,7 @@ dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct
     DPB_TRY(find_plans(p, node, made, CONV_FORWARD));
     if (!p->args.training)
         return DPB_OK;
-    if (node->inputs[0] != 0)
+    if (node->inputs[0] != 0 && !cuda_is_masked_always(p, node))
         DPB_TRY(find_plans(p, node, made, CONV_DATA));
     return find_plans(p, node, made, CONV_WEIGHTS);
 }

@@ -248,6 +248,11 @@ static bool may_be_fused(const struct program *p, const struct dpb_node *node, e
            (can_be_masked(node) || p->device->options.fusion == FUSION_ON);
 }
 
+bool cuda_is_masked_always(const struct program *p, const struct dpb_node *node)
+{
+    return p->device->options.fusion == FUSION_ON && may_be_fused(p, node, FUSED_DATA);
+}
+
 dpb_status cuda_fused_compile(struct program *p)
 {
     const bool on = p->device->options.fusion == FUSION_ON;

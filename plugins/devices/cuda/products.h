@@ -44,7 +44,7 @@ struct conv_plans {
 };
 
 struct conv {
-    struct conv_plans *call[CONV_CALLS];     /* @borrowed; NULL: this call is not made */
+    struct conv_plans *call[CONV_CALLS];     /* @borrowed; NULL: this call is not made alone */
     struct frame frame;                      /* where the padding is not the same on both sides */
     struct tensor *padded, *padded_gradient; /* likewise; else NULL */
 };
@@ -163,6 +163,8 @@ static inline bool cuda_is_masked(const struct program *p, const struct dpb_node
     const struct conv_plans *fused = cuda_plan(p, norm)->fused[FUSED_DATA];
     return fused && fused->taken != SEPARATE;
 }
+/* Whether a node's gradient by its input is made with sums or its program refused. */
+bool cuda_is_masked_always(const struct program *p, const struct dpb_node *node);
 /* The steps that take the sums that step `at` may make, in their order; NULL: none further. */
 void cuda_fused_takers(const struct program *p, enum fused_call call, size_t at,
                        struct step *takers[FUSED_TAKERS]);
