@@ -178,6 +178,27 @@ TEST(test_bytes_moved)
     }
 }
 
+/* `dpbench check` refuses, without a GPU, the options that no GPU takes. */
+TEST(test_checked_options)
+{
+    static const char *const rows[][2] = {
+        {"device.fusion=on device.layout=nchw", "device.fusion = on wants device.layout = nhwc"},
+        {"device.ids=0,x", "device.ids = '0,x' is no list of numbers"}};
+    use_stand_in(true);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct command command;
+        char arguments[256];
+        snprintf(arguments, sizeof arguments,
+                 "-c empty.ini device.name=cuda data.name=synthetic run.steps=1 model.name=tiny "
+                 "run.results= comm.name=independent %s",
+                 rows[i][0]);
+        dpbench_verb(&command, 60.0, 2, "check", arguments);
+        if (!strstr(command.err, rows[i][1]))
+            fail_msg("%s", command.err);
+        command_free(&command);
+    }
+}
+
 /* The account has the timed steps and no others, though the host does not wait for the last of the
  * warm-up; nor is anything captured for it. Evaluations come behind it. */
 TEST(test_profile)

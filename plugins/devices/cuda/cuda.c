@@ -53,7 +53,8 @@ static const char *missing;
 
 /* ---- which GPU ----------------------------------------------------------------------------- */
 
-/* The number at place `index` of a list like "0,2"; -1: there is none, -2: that is no list. */
+/* The number at place `index` of a list like "0,2"; -1: there is none, -2: up to there that is no
+ * list. */
 static int listed_id(const char *ids, uint32_t index)
 {
     const char *at = ids;
@@ -81,10 +82,6 @@ static dpb_status choose_device(const struct options *options, uint32_t index, i
     int n = 0;
     DPB_TRY(cuda_check(NULL, NULL, "cudaGetDeviceCount", cudaGetDeviceCount(&n)));
     *id = wanted_id(options, index);
-    if (*id == -2)
-        return cuda_host->fail(DPB_USAGE,
-                               "device.ids = '%s' is no list of numbers with commas between them",
-                               options->ids);
     if (*id == -1)
         return cuda_host->fail(
             DPB_USAGE,
@@ -184,10 +181,24 @@ static struct options options_of(const void *options)
     return options ? *(const struct options *)options : defaults;
 }
 
+/* What is wrong whichever GPU there is. */
+static dpb_status check_options(const struct options *options)
+{
+    if (options->ids[0] && listed_id(options->ids, UINT32_MAX) == -2)
+        return cuda_host->fail(DPB_USAGE,
+                               "device.ids = '%s' is no list of numbers with commas between them",
+                               options->ids);
+    if (options->fusion == FUSION_ON && options->layout != LAYOUT_NHWC)
+        return cuda_host->fail(DPB_USAGE, "device cuda: device.fusion = on wants device.layout = "
+                                          "nhwc; with nchw it is off or auto, which is off then");
+    return DPB_OK;
+}
+
 static dpb_status bytes_moved(const void *options, const struct dpb_compile_args *args,
                               double *bytes)
 {
     const struct device device = {.options = options_of(options)};
+    DPB_TRY(check_options(&device.options));
     return cuda_count(&device, args, bytes);
 }
 
@@ -197,9 +208,7 @@ static dpb_status open_device(const void *options, const struct dpb_device_args 
     if (missing)
         return cuda_host->fail(DPB_UNSUPPORTED, "device cuda cannot run here: %s", missing);
     const struct options given = options_of(options);
-    if (given.fusion == FUSION_ON && given.layout != LAYOUT_NHWC)
-        return cuda_host->fail(DPB_USAGE, "device cuda: device.fusion = on wants device.layout = "
-                                          "nhwc; with nchw it is off or auto, which is off then");
+    DPB_TRY(check_options(&given));
     struct device *d = calloc(1, sizeof *d);
     if (!d)
         return cuda_no_memory();
