@@ -1,8 +1,11 @@
 /*
  * blocks.cc - the threads of a block, one after the other: the launches of kernel_host.h.
  */
+#include <numeric>
+#include <random>
 #include <setjmp.h>
 #include <ucontext.h>
+#include <unistd.h>
 #include <vector>
 
 #include "kernel_host.h"
@@ -55,14 +58,17 @@ void resume()
     setcontext(&running->context);
 }
 
-/* Blocks may come in any order: every other launch has them backwards. */
+/* Blocks may come in any order: each launch draws where it begins and how far it steps, of its own
+ * process, so neither two passes nor two processes have the same orders. */
 void for_blocks(dim3 grid, const std::function<void()> &one)
 {
-    static bool backwards;
-    const uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
-    backwards = !backwards;
+    static std::mt19937_64 generator((uint64_t)getpid());
+    const uint64_t n = (uint64_t)grid.x * grid.y * grid.z, first = generator() % n;
+    uint64_t step = 1 + generator() % n;
+    while (std::gcd(step, n) != 1)
+        step = step % n + 1;
     for (uint64_t i = 0; i < n; i++) {
-        const uint64_t k = backwards ? n - 1 - i : i;
+        const uint64_t k = (first + i * step) % n;
         blockIdx = {(unsigned)(k % grid.x), (unsigned)(k / grid.x % grid.y),
                     (unsigned)(k / grid.x / grid.y)};
         one();
