@@ -10,66 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "lib/command.h"
+#include "cuda_block.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
-#include "lib/stand_in.h"
 #include "lib/test.h"
-#include "plugins/devices/cuda/products.h"
-
-static char cache[64]; /* a directory for the tuning's file */
-static struct options options;
-
-static void set_options(int fusion, const char *tuning)
-{
-    options = (struct options){
-        .ids = "", .tuning = tuning, .graphs = 1, .fusion = fusion, .workspace = UINT64_C(1) << 30};
-    session_options(&options);
-}
-
-/* ---- the model: convolutions with statistics by all ways that there are ---------------------- */
-
-/* Channels fill 16 bytes but for the samples', whose convolution has a bias. */
-static dpb_status build_block(const void *unused, const struct dpb_graph_ops *g,
-                              struct dpb_graph_builder *b, uint32_t nclass)
-{
-    (void)unused;
-    const struct dpb_conv_args stem = {.channels = 8, .kernel_h = 3, .bias = true};
-    const struct dpb_conv_args wide = {.channels = 16, .kernel_h = 3};
-    const struct dpb_conv_args point = {.channels = 16, .kernel_h = 1};
-    const struct dpb_conv_args down = {.channels = 8, .kernel_h = 5, .stride = 2}; /* pads 1, 2 */
-    const struct dpb_conv_args last = {
-        .channels = 8, .kernel_h = 3, .stride = 2, .bias = true}; /* not fused forward */
-    const struct dpb_batch_norm_args bn = {0};
-    uint32_t x = g->relu(b, "relu0", g->conv(b, "stem", g->input(b), &stem)); /* 8 x 10 x 10 */
-    uint32_t left =
-        g->relu(b, "relu1", g->batch_norm(b, "bn1", g->conv(b, "conv1", x, &wide), &bn));
-    /* Between the gradient that leaves sums and what takes them there is another branch. */
-    uint32_t right = g->batch_norm(b, "bn3", g->conv(b, "conv3", x, &point), &bn);
-    left = g->batch_norm(b, "bn2", g->conv(b, "conv2", left, &wide), &bn);
-    x = g->relu(b, "relu2", g->add(b, "add", left, right));
-    x = g->batch_norm(b, "bn4", g->conv(b, "conv4", x, &down), &bn); /* 8 x 5 x 5 */
-    x = g->relu(b, "relu3", x);
-    x = g->batch_norm(b, "bn5", g->conv(b, "conv5", x, &last), &bn);
-    g->softmax_loss(b, "loss", g->dense(b, "fc", g->global_mean(b, "mean", x), nclass, true));
-    return DPB_OK;
-}
-
-static void describe_block(const void *unused, struct dpb_model_info *info)
-{
-    (void)unused;
-    *info = (struct dpb_model_info){.input = {3, 10, 10}, .nclass = 10, .batch = 4};
-}
-
-static const struct dpb_model_ops block_ops = {.describe = describe_block, .build = build_block};
-static const struct dpb_plugin block_model = {.name = "block", .ops = &block_ops};
-static const struct subject block = {"block", NULL, 0, 4, DPB_FP32, DPB_CHW, &block_model};
-/* So many that results of 16 x 10 x 10 are worth planning for. */
-static const struct subject many = {"block", NULL, 0, 84, DPB_FP32, DPB_CHW, &block_model};
 
 /* Whether cuDNN has plans for all of it; the stand-in does. */
 static bool offered(dpb_precision precision)
@@ -248,9 +195,6 @@ static void damage(const char *path, const char *name)
     assert_int_equal(rename(damaged, path), 0);
 }
 
-/* Bytes of workspace: one algorithm a call, and two plans. */
-enum { FEW_PLANS = 60000 };
-
 static void pass_slowly(const char *slow, struct left *left)
 {
     setenv("DPB_STAND_IN_SLOW", slow, 1);
@@ -371,114 +315,6 @@ TEST(test_tuning)
     }
 }
 
-/* ---- compiling ------------------------------------------------------------------------------- */
-
-enum { PLANS_TEXT = 4096 };
-
-/* Compiles the block on so many threads. The plans that it has for sums, in words; "": refused.
- * Returns how many gradients by the input have plans without sums. */
-static int plans_of(uint32_t threads, char words[PLANS_TEXT])
-{
-    const struct options off = {
-        .ids = "", .tuning = "no", .fusion = FUSION_OFF, .workspace = 60000};
-    struct dpb_session s;
-    void *device, *made = NULL;
-    session_options(&off);
-    session_open(&block, DPB_PRECISION_BF16, true, &s);
-    const struct dpb_device_args device_args = {.threads = threads, .seed = SEED};
-    const struct dpb_device_memory memory = dpb_session_memory(&s);
-    const struct dpb_compile_args args = {.graph = s.graph,
-                                          .batch = s.batch.n,
-                                          .precision = DPB_PRECISION_BF16,
-                                          .training = true,
-                                          .format = &s.format};
-    int n_alone = 0;
-    words[0] = 0;
-    expect_ok(s.ops->open(&options, &device_args, &device));
-    dpb_first_error_clear();
-    const dpb_status status = s.ops->compile(device, &args, &memory, &made);
-    const struct program *p = made;
-    for (const struct conv_plans *plans = p ? p->plans : NULL; plans; plans = plans->next) {
-        n_alone += strstr(plans->key, "\tdata bf16") != NULL;
-        for (uint32_t i = 0; strstr(plans->key, "with s") && i < plans->n; i++)
-            snprintf(words + strlen(words), PLANS_TEXT - strlen(words), "%s %d %zu\n", plans->key,
-                     plans->plans[i].rank, plans->plans[i].workspace);
-    }
-    assert_int_equal(status, p ? DPB_OK : DPB_UNSUPPORTED);
-    dpb_first_error_clear();
-    s.ops->release(made);
-    s.ops->close(device);
-    session_close(&s);
-    return n_alone;
-}
-
-/* Six calls with sums are compiled, at once where the rank has several cores: the plans are the
- * same. A plan that fails is its own call's alone; where all fail, no thread and no plan is left,
- * which the stand-in would abort for. */
-TEST(test_threads)
-{
-    static char one[PLANS_TEXT], four[PLANS_TEXT];
-    uint64_t before, compiled;
-    if (on_gpu())
-        skip();
-    set_options(FUSION_ON, "no");
-    setenv("DPB_STAND_IN_COMPILE_MS", "20", 1);
-    assert_int_equal(plans_of(1, one), 3); /* with sums there are two */
-    assert_int_equal(stand_in_counted("stand_in_compiled_at_once"), 1);
-    before = stand_in_counted("stand_in_compiled");
-    plans_of(4, four);
-    compiled = stand_in_counted("stand_in_compiled") - before;
-    assert_in_range(stand_in_counted("stand_in_compiled_at_once"), 2, 4);
-    assert_int_equal(compiled, 6);
-    assert_non_null(strchr(one, '\n'));
-    assert_string_equal(one, four);
-    setenv("DPB_STAND_IN_BROKEN", "plan", 1);
-    plans_of(4, four);
-    assert_string_equal(four, "");
-    unsetenv("DPB_STAND_IN_BROKEN");
-    unsetenv("DPB_STAND_IN_COMPILE_MS");
-}
-
-/* Of two processes that start at once one compiles; the other takes what it has kept. */
-TEST(test_compiled_once)
-{
-    static char ours[PLANS_TEXT], theirs[PLANS_TEXT];
-    char path[128];
-    int go[2], status;
-    if (on_gpu())
-        skip();
-    snprintf(path, sizeof path, "%s/once", cache);
-    set_options(FUSION_AUTO, "no");
-    assert_int_equal(plans_of(1, ours),
-                     5); /* the stand-in is loaded, and fusion = auto, untuned, compiles nothing */
-    const uint64_t before = stand_in_counted("stand_in_compiled");
-    set_options(FUSION_ON, path);
-    options.workspace = FEW_PLANS;
-    setenv("DPB_STAND_IN_COMPILE_MS", "100", 1);
-    assert_int_equal(pipe(go), 0);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        char byte;
-        alarm(120);
-        if (read(go[0], &byte, 1) != 1)
-            _exit(99);
-        plans_of(2, theirs);
-        _exit((int)(stand_in_counted("stand_in_compiled") - before));
-    }
-    assert_int_equal(write(go[1], "", 1), 1);
-    plans_of(2, ours);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    close(go[0]);
-    close(go[1]);
-    unsetenv("DPB_STAND_IN_COMPILE_MS");
-    const uint64_t mine = stand_in_counted("stand_in_compiled") - before;
-    assert_true(WIFEXITED(status));
-    print_message("compiled: %d and %d\n", (int)mine, WEXITSTATUS(status));
-    assert_true(mine == 0 || WEXITSTATUS(status) == 0);
-    assert_true(mine + (uint64_t)WEXITSTATUS(status) >= 6);
-}
-
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 /* The program of a subject by these options is refused with these words. */
@@ -581,23 +417,6 @@ TEST(test_workspace)
     options.workspace = 2400;
     expect_refusal(&block, DPB_PRECISION_FP16, "'conv1' (8 to 16 channels, 3x3, fp16)",
                    "device.workspace = 2400");
-}
-
-/* ---- setup ----------------------------------------------------------------------------------- */
-
-static int setup(void **unused)
-{
-    (void)unused;
-    temporary_directory(cache);
-    setenv("XDG_CACHE_HOME", cache, 1);
-    return 0;
-}
-
-static int teardown(void **unused)
-{
-    (void)unused;
-    remove_directory(cache);
-    return 0;
 }
 
 int main(void)
