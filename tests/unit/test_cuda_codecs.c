@@ -13,15 +13,15 @@
 #include "base/options.h"
 #include "dpbench/plugin.h"
 #include "dpbench/random.h"
+#include "lib/cuda_queue.h"
 #include "lib/plugin.h"
 #include "lib/session.h"
 #include "lib/stand_in.h"
 #include "lib/test.h"
-#include "world/world.h"
 
 enum { MOST = 9000, STEPS = 3 };
 
-static const struct dpb_device_ops *device_ops;
+static struct cuda_queue opened;
 static const struct dpb_queue_ops *ops;
 static void *device;
 static struct dpb_queue *queue;
@@ -213,26 +213,18 @@ TEST(test_no_kernels)
 
 static int setup(void **state)
 {
-    static struct dpb_host host;
-    host = plugin_host;
-    host.event = &dpb_events;
-    const struct dpb_plugin *plugin =
-        on_gpu() ? plugin_load(DPB_PLUGIN_DEVICE, "cuda", &host)
-                 : plugin_load_from("tests/cuda/plugins", DPB_PLUGIN_DEVICE, "cuda", &host);
-    const struct dpb_device_args args = {.threads = 1};
     (void)state;
-    device_ops = plugin->ops;
-    ops = device_ops->queues;
-    expect_ok(device_ops->open(NULL, &args, &device));
-    expect_ok(ops->open(device, &queue));
+    cuda_queue_open(0, &opened);
+    ops = opened.arenas.ops;
+    device = opened.arenas.device;
+    queue = opened.queue;
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    ops->close(queue);
-    device_ops->close(device);
+    cuda_queue_close(&opened);
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "dpbench/plugin.h"
 #include "dpbench/random.h"
 #include "lib/command.h"
+#include "lib/cuda_queue.h"
 #include "lib/plugin.h"
 #include "lib/session.h"
 #include "lib/stand_in.h"
@@ -24,33 +25,17 @@
 
 enum { N = 30011, SOURCES = 5, SEED_VALUES = 5 };
 
-/* As plugins/devices/cuda/cuda.h has them; the defaults try algorithms, which no queue needs. */
-static const struct dpb_device_ops *device_ops;
+static struct cuda_queue opened;
 static const struct dpb_queue_ops *ops;
 static void *device;
 static struct dpb_queue *queue;
-static struct dpb_device_arenas arenas;
 
 static void open_device(uint32_t index)
 {
-    static struct dpb_host host;
-    host = plugin_host;
-    host.event = &dpb_events;
-    const struct dpb_plugin *plugin =
-        on_gpu() ? plugin_load(DPB_PLUGIN_DEVICE, "cuda", &host)
-                 : plugin_load_from("tests/cuda/plugins", DPB_PLUGIN_DEVICE, "cuda", &host);
-    const struct dpb_device_args args = {.threads = 1, .index = index};
-    device_ops = plugin->ops;
-    ops = device_ops->queues;
-    expect_ok(device_ops->open(NULL, &args, &device));
-    expect_ok(ops->open(device, &queue));
-    arenas = (struct dpb_device_arenas){.ops = ops, .device = device};
-}
-
-static void close_device(void)
-{
-    ops->close(queue);
-    device_ops->close(device);
+    cuda_queue_open(index, &opened);
+    ops = opened.arenas.ops;
+    device = opened.arenas.device;
+    queue = opened.queue;
 }
 
 /* ---- arrays -------------------------------------------------------------------------------- */
@@ -239,7 +224,7 @@ static struct dpb_optimizer *make_optimizer(const struct rule_case *rule, bool o
                                             .gradient_type = rule->gradients,
                                             .owned = owned,
                                             .n_owned = 2,
-                                            .device = on_device ? &arenas : NULL,
+                                            .device = on_device ? &opened.arenas : NULL,
                                             .queue = queue,
                                             .saved = true,
                                             .not_finite = not_finite};
@@ -448,7 +433,7 @@ static int other_process(const char *hex, const char *gpu, const char *expect_di
         return 5;
     ops->unmap(device, mapped);
     ops->unmap(device, NULL);
-    close_device();
+    cuda_queue_close(&opened);
     return 0;
 }
 
@@ -509,7 +494,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    close_device();
+    cuda_queue_close(&opened);
     return 0;
 }
 
