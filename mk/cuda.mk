@@ -57,7 +57,7 @@ NVCC_FLAGS  := -std=c++17 -O3 -lineinfo -Icore/include -Iplugins $(CUDA_CFLAGS) 
 	-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-function $(if $(WERROR),-Werror all-warnings -Xcompiler -Werror)
 
 # Sums, updates and codecs on arenas are the host's bit for bit: no product is fused with a sum.
-$(BUILD)/obj/plugins/devices/cuda/kernels_arena.o $(BUILD)/obj/plugins/devices/cuda/kernels_codec.o: NVCC_FLAGS += -fmad=false
+$(patsubst %,$(BUILD)/obj/plugins/devices/cuda/kernels_%.o,arena codec powersgd): NVCC_FLAGS += -fmad=false
 
 # By their files' names, so that two libraries of one name in several places are no question. Those of
 # PyPI have no .so without a number.

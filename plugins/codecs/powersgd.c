@@ -24,16 +24,12 @@
 #include <string.h>
 
 #include "codecs/message.h"
+#include "codecs/powersgd.h"
 #include "dpbench/random.h"
 
-enum { CHUNK = 1024, LANES = 32 };
+enum { CHUNK = POWERSGD_CHUNK, LANES = POWERSGD_LANES };
 
 static const struct dpb_host *host;
-
-struct powersgd_options {
-    struct dpb_codec_options base;
-    int64_t rank;
-};
 
 static const struct dpb_option option_rows[] = {
     DPB_CODEC_OPTION_ROWS,
@@ -41,51 +37,7 @@ static const struct dpb_option option_rows[] = {
      "r: columns of the two factors that stand for a matrix"},
     {0}};
 
-/* ---- the matrices of a part ---------------------------------------------------------------- */
-
-struct matrix {
-    uint64_t at, n; /* elements [at, at + n) of the part */
-    uint64_t lacks; /* elements of the first row, before the part */
-    uint64_t rows, columns;
-    uint64_t rank; /* of the factors; 0: it goes raw */
-    /* Where it begins, in elements: in the messages of both rounds, and in the state: Q, then P. */
-    uint64_t in_message[DPB_CODEC_ROUNDS], in_state;
-};
-
-static uint64_t elements_of(const struct matrix *m, uint32_t round)
-{
-    if (round == 0)
-        return m->rows * m->rank;
-    return m->rank > 0 ? m->columns * m->rank : m->n;
-}
-
-static uint64_t state_of(const struct matrix *m)
-{
-    return (m->rows + m->columns) * m->rank;
-}
-
-/* Matrix i of the part, behind matrix i - 1, which is in *m; it is zeroed before the first. */
-static void next_matrix(const void *options, const struct dpb_codec_part *part, uint32_t i,
-                        struct matrix *m)
-{
-    const struct dpb_tensor *tensor = &part->tensors[i];
-    const uint64_t limit = (uint64_t)((const struct powersgd_options *)options)->rank;
-    const uint64_t tensor_end = tensor->offset + tensor->n_elements, end = part->first + part->n;
-    const uint64_t from = tensor->offset > part->first ? tensor->offset : part->first;
-    const uint64_t to = tensor_end < end ? tensor_end : end;
-    for (uint32_t round = 0; round < DPB_CODEC_ROUNDS; round++)
-        m->in_message[round] += elements_of(m, round);
-    m->in_state += state_of(m);
-    m->at = from - part->first;
-    m->n = to - from;
-    m->columns = tensor->n_elements / tensor->dims[0];
-    m->lacks = (from - tensor->offset) % m->columns;
-    m->rows = (m->lacks + m->n + m->columns - 1) / m->columns;
-    m->rank = limit < m->rows ? limit : m->rows;
-    m->rank = m->rank < m->columns ? m->rank : m->columns;
-    if (state_of(m) >= m->n)
-        m->rank = 0;
-}
+/* ---- the rows of a matrix ------------------------------------------------------------------- */
 
 /* A row, or a piece of a long one. */
 struct run {
@@ -94,7 +46,7 @@ struct run {
 };
 
 /* *run: the piece behind it, from m->at on. False: there is none. */
-static bool next_run(const struct matrix *m, struct run *run)
+static bool next_run(const struct powersgd_matrix *m, struct run *run)
 {
     run->at += run->n;
     const uint64_t place = m->lacks + run->at - m->at, left = m->at + m->n - run->at;
@@ -108,7 +60,7 @@ static bool next_run(const struct matrix *m, struct run *run)
 
 /* ---- arithmetic ---------------------------------------------------------------------------- */
 
-/* Lane l sums elements l, l + LANES, ...: the order does not depend on the instruction set. */
+/* In an order that does not depend on the instruction set (powersgd.h). */
 DPB_CLONES static float dot(const float *restrict a, const float *restrict b, uint64_t n)
 {
     float sums[LANES] = {0}, sum = 0;
@@ -183,7 +135,8 @@ static void orthogonalise(float *columns, uint64_t n, uint64_t rank)
 }
 
 /* Q as the step before has left it, or at random: the same on all workers. */
-static void begin_q(const struct dpb_codec_part *part, const struct matrix *m, float *columns)
+static void begin_q(const struct dpb_codec_part *part, const struct powersgd_matrix *m,
+                    float *columns)
 {
     for (uint64_t k = 0; k < m->rank; k++) {
         float *q = columns + k * m->columns;
@@ -201,12 +154,12 @@ static void begin_q(const struct dpb_codec_part *part, const struct matrix *m, f
 /* ---- a matrix ------------------------------------------------------------------------------ */
 
 /* P = M Q, or Q = M^T P, into the message. */
-static void multiply(const struct dpb_codec_part *part, const struct matrix *m,
+static void multiply(const struct dpb_codec_part *part, const struct powersgd_matrix *m,
                      const float *gradients, const float *residual, float *message)
 {
     const float *q = part->state + m->in_state, *p = q + m->columns * m->rank;
     struct run run = {.at = m->at};
-    memset(message, 0, elements_of(m, part->round) * sizeof *message);
+    memset(message, 0, powersgd_elements(m, part->round) * sizeof *message);
     while (next_run(m, &run)) {
         float values[CHUNK];
         add(gradients + run.at, residual + run.at, values, run.n);
@@ -219,16 +172,17 @@ static void multiply(const struct dpb_codec_part *part, const struct matrix *m,
 }
 
 /* The sum of P, orthogonalised, or of Q becomes state. */
-static void take_factor(const struct dpb_codec_part *part, const struct matrix *m, const float *sum)
+static void take_factor(const struct dpb_codec_part *part, const struct powersgd_matrix *m,
+                        const float *sum)
 {
     float *q = part->state + m->in_state, *p = q + m->columns * m->rank;
-    memcpy(part->round == 0 ? p : q, sum, elements_of(m, part->round) * sizeof *sum);
+    memcpy(part->round == 0 ? p : q, sum, powersgd_elements(m, part->round) * sizeof *sum);
     if (part->round == 0)
         orthogonalise(p, m->rows, m->rank);
 }
 
 /* D = P Q^T, with the sum of Q. */
-static void decode_matrix(const struct dpb_codec_part *part, const struct matrix *m,
+static void decode_matrix(const struct dpb_codec_part *part, const struct powersgd_matrix *m,
                           const float *sum, float *gradients, float *residual)
 {
     const float share = 1.0F / (float)part->n_workers;
@@ -252,27 +206,23 @@ static uint64_t powersgd_bound(const void *options, uint64_t n)
 
 static uint64_t powersgd_state(const void *options, const struct dpb_codec_part *part)
 {
-    struct matrix m = {0};
-    for (uint32_t i = 0; i < part->n_tensors; i++)
-        next_matrix(options, part, i, &m);
-    return m.in_state + state_of(&m);
+    struct powersgd_matrix m;
+    powersgd_end(options, part, &m);
+    return m.in_state;
 }
 
 static uint64_t powersgd_bytes(const void *options, const struct dpb_codec_part *part)
 {
-    struct matrix m = {0};
-    for (uint32_t i = 0; i < part->n_tensors; i++)
-        next_matrix(options, part, i, &m);
-    return (m.in_message[part->round] + elements_of(&m, part->round)) * sizeof(float);
+    return powersgd_message_bytes(options, part);
 }
 
 static uint64_t powersgd_encode(const void *options, const struct dpb_codec_part *part,
                                 const float *gradients, float *residual, void *message_)
 {
     float *message = message_;
-    struct matrix m = {0};
+    struct powersgd_matrix m = {0};
     for (uint32_t i = 0; i < part->n_tensors; i++) {
-        next_matrix(options, part, i, &m);
+        powersgd_next(options, part, i, &m);
         float *to = message + m.in_message[part->round];
         if (m.rank > 0 && part->round == 0)
             begin_q(part, &m, part->state + m.in_state);
@@ -306,10 +256,10 @@ static void keep(float *gradients, float *residual, uint64_t from, uint64_t to)
 static void powersgd_finish(const void *options, const struct dpb_codec_part *part,
                             const float *sum, float *gradients, float *residual)
 {
-    struct matrix m = {0};
+    struct powersgd_matrix m = {0};
     uint64_t at = 0;
     for (uint32_t i = 0; i < part->n_tensors; i++) {
-        next_matrix(options, part, i, &m);
+        powersgd_next(options, part, i, &m);
         const float *factor = sum + m.in_message[part->round];
         if (m.rank > 0)
             take_factor(part, &m, factor);

@@ -119,7 +119,7 @@ static void replicated_memory(const void *options, const struct dpb_comm_args *a
     (void)options;
     if (args->codec) {
         coded_memory(args, layout, bucket_elements, CODED_SHARED, memory);
-        memory->device_bytes = coded_slot_bytes(args->codec, layout, bucket_elements, 0);
+        memory->device_bytes = coded_longest_slot_bytes(args->codec, layout, bucket_elements);
     } else {
         memory->device_bytes = device_strategy_inbox(&scheme, args, layout, bucket_elements);
     }

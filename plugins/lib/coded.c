@@ -97,15 +97,12 @@ bool coded_is_plain(const struct strategy *strategy, uint64_t step)
     return step <= (uint64_t)strategy->args.codec->options->start_step;
 }
 
-/* Whether `finish` makes gradients and residuals, in place of decode and encode. */
-static bool finishes(const struct strategy *strategy, const struct dpb_codec_part *part)
+bool coded_finishes(const struct strategy *strategy, const struct dpb_codec_part *part)
 {
     return strategy->args.codec->ops->finish && !coded_is_plain(strategy, part->step);
 }
 
-/* Where it does not: all elements go in the last round. */
-static uint64_t elements_of_round(const struct strategy *strategy,
-                                  const struct dpb_codec_part *part)
+uint64_t coded_elements_of_round(const struct strategy *strategy, const struct dpb_codec_part *part)
 {
     return part->round + 1 == coded_rounds(strategy->args.codec) ? part->n : 0;
 }
@@ -114,7 +111,7 @@ static dpb_status add_plain(const struct strategy *strategy, const struct dpb_co
                             const struct coded_message *message, uint64_t bytes, float *sum)
 {
     const float *gradients = (const void *)message->content;
-    const uint64_t n = elements_of_round(strategy, part);
+    const uint64_t n = coded_elements_of_round(strategy, part);
     if (bytes != n * sizeof *gradients)
         return strategy->host->fail(DPB_FAILED,
                                     "rank %u sent %llu bytes for %llu elements of step %llu, which "
@@ -171,7 +168,7 @@ static uint64_t fill_message(const struct strategy *strategy, const struct dpb_c
     const struct dpb_codec *codec = strategy->args.codec;
     if (!coded_is_plain(strategy, part->step))
         return codec->ops->encode(codec->options, part, gradients, residual, content);
-    const uint64_t bytes = elements_of_round(strategy, part) * sizeof *gradients;
+    const uint64_t bytes = coded_elements_of_round(strategy, part) * sizeof *gradients;
     memcpy(content, gradients, bytes);
     return bytes;
 }
@@ -193,7 +190,7 @@ void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round)
     coding.encode_ns = ended_ns - began_ns;
     if (round == 0)
         coding.gradients = sample_squares(gradients, &part);
-    if (!finishes(strategy, &part))
+    if (!coded_finishes(strategy, &part))
         end_residual(strategy, &part, &coding);
     host->coding(&coding);
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
@@ -270,8 +267,8 @@ void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
         coded_part_of(strategy, strategy->args.rank, bucket, round, (uint64_t)coded->steps);
     const struct dpb_codec *codec = strategy->args.codec;
     float *gradients = strategy_gradients(strategy, strategy->args.rank, part.first);
-    if (!finishes(strategy, &part)) {
-        const uint64_t n = elements_of_round(strategy, &part);
+    if (!coded_finishes(strategy, &part)) {
+        const uint64_t n = coded_elements_of_round(strategy, &part);
         sum_messages(strategy, bucket, round, messages, n > 0 ? gradients : coded->sum,
                      n * sizeof *gradients);
         return;
@@ -290,10 +287,10 @@ void coded_take_sum(struct strategy *strategy, uint64_t bucket, uint32_t round)
         coded_message(strategy, strategy->args.rank, coded_slot(strategy, bucket, round));
     const float *sum = (const void *)message->content;
     float *gradients = strategy_gradients(strategy, strategy->args.rank, part.first);
-    if (finishes(strategy, &part))
+    if (coded_finishes(strategy, &part))
         finish(strategy, &part, bucket, sum, gradients);
     else
-        memcpy(gradients, sum, elements_of_round(strategy, &part) * sizeof *gradients);
+        memcpy(gradients, sum, coded_elements_of_round(strategy, &part) * sizeof *gradients);
 }
 
 dpb_status coded_status(const struct strategy *strategy)

@@ -54,6 +54,9 @@ struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucke
 /* A slot for any of the messages of a round. */
 uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
                           uint64_t bucket_elements, uint32_t round);
+/* For a message of any round. */
+uint64_t coded_longest_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                                  uint64_t bucket_elements);
 /* Elements of the state of all buckets. `at`, NULL or of a place for each bucket and one more:
  * where each begins. */
 uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,

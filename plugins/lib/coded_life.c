@@ -23,11 +23,6 @@ static void find_slots(const struct dpb_codec *codec, const struct dpb_layout *l
                                 : 0;
 }
 
-static uint64_t longer(const uint64_t slot_bytes[DPB_CODEC_ROUNDS])
-{
-    return slot_bytes[0] > slot_bytes[1] ? slot_bytes[0] : slot_bytes[1];
-}
-
 uint64_t coded_messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                               uint64_t bucket_elements, enum coded_way way)
 {
@@ -55,10 +50,8 @@ void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *lay
         memory->beside_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
     if (!args->codec->ops->finish)
         return;
-    uint64_t slot_bytes[DPB_CODEC_ROUNDS];
-    find_slots(args->codec, layout, bucket_elements, slot_bytes);
     memory->beside_bytes +=
-        (way == CODED_SUMMED ? 0 : longer(slot_bytes)) +
+        (way == CODED_SUMMED ? 0 : coded_longest_slot_bytes(args->codec, layout, bucket_elements)) +
         coded_count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
 }
 
@@ -97,6 +90,12 @@ static size_t dropped_bytes(const struct dpb_arenas *arenas)
     return strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float);
 }
 
+static uint64_t longest_bytes(const struct strategy *strategy)
+{
+    return coded_longest_slot_bytes(strategy->args.codec, &strategy->arenas.layout,
+                                    strategy->arenas.bucket_elements);
+}
+
 static size_t state_at_bytes(const struct strategy *strategy)
 {
     return (strategy->arenas.n_buckets + 1) * sizeof(uint64_t);
@@ -106,22 +105,6 @@ uint64_t coded_state_elements(const struct strategy *strategy)
 {
     const uint64_t *at = strategy->coded->state_at;
     return at ? at[strategy->arenas.n_buckets] : 0;
-}
-
-static dpb_status bind_rounds(struct strategy *strategy)
-{
-    struct coded *coded = strategy->coded;
-    const struct dpb_host *host = strategy->host;
-    const struct dpb_arenas *arenas = &strategy->arenas;
-    if (coded->way != CODED_SUMMED)
-        coded->sum = host->alloc(longer(coded->slot_bytes));
-    coded->state_at = host->alloc(state_at_bytes(strategy));
-    if ((!coded->sum && coded->way != CODED_SUMMED) || !coded->state_at)
-        return DPB_NO_MEMORY;
-    const uint64_t n = coded_count_state(strategy->args.codec, &arenas->layout,
-                                         arenas->bucket_elements, coded->state_at);
-    coded->state = n > 0 ? host->alloc(n * sizeof(float)) : NULL;
-    return coded->state || n == 0 ? DPB_OK : DPB_NO_MEMORY;
 }
 
 static dpb_status allocate(const struct strategy *strategy, const char *name, uint64_t bytes,
@@ -135,6 +118,21 @@ static dpb_status allocate(const struct strategy *strategy, const char *name, ui
         made = strategy->host->alloc(bytes);
     *memory = made;
     return made ? DPB_OK : DPB_NO_MEMORY;
+}
+
+static dpb_status bind_rounds(struct strategy *strategy)
+{
+    struct coded *coded = strategy->coded;
+    const struct dpb_arenas *arenas = &strategy->arenas;
+    if (coded->way != CODED_SUMMED)
+        DPB_TRY(allocate(strategy, "a sum of messages", longest_bytes(strategy), &coded->sum));
+    coded->state_at = strategy->host->alloc(state_at_bytes(strategy));
+    if (!coded->state_at)
+        return DPB_NO_MEMORY;
+    const uint64_t n = coded_count_state(strategy->args.codec, &arenas->layout,
+                                         arenas->bucket_elements, coded->state_at);
+    return n > 0 ? allocate(strategy, "state of a codec", n * sizeof(float), &coded->state)
+                 : DPB_OK;
 }
 
 static void release(const struct strategy *strategy, float *memory, uint64_t bytes)
@@ -163,18 +161,23 @@ dpb_status coded_bind(struct strategy *strategy)
     return allocate(strategy, "a residual", dropped_bytes(arenas), &coded->dropped);
 }
 
+static void clear(struct strategy *strategy, float *memory, uint64_t bytes)
+{
+    struct coded *coded = strategy->coded;
+    if (coded->place)
+        DPB_THEN(coded->status, coded->place->ops->clear(coded->queue, memory, bytes));
+    else
+        memset(memory, 0, bytes);
+}
+
 void coded_load(struct strategy *strategy)
 {
     struct coded *coded = strategy->coded;
-    const uint64_t bytes = kept_bytes(strategy->args.codec, &strategy->arenas.layout);
-    if (coded->place) {
-        coded->status = coded->place->ops->clear(coded->queue, coded->residual, bytes);
-        DPB_THEN(coded->status, coded->place->ops->drain(coded->queue));
-    } else {
-        memset(coded->residual, 0, bytes);
-    }
+    clear(strategy, coded->residual, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
     if (coded->state)
-        memset(coded->state, 0, coded_state_elements(strategy) * sizeof(float));
+        clear(strategy, coded->state, coded_state_elements(strategy) * sizeof(float));
+    if (coded->place)
+        DPB_THEN(coded->status, coded->place->ops->drain(coded->queue));
     coded->steps = 0;
 }
 
@@ -185,8 +188,8 @@ void coded_close(struct strategy *strategy)
         return;
     release(strategy, coded->residual, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
     release(strategy, coded->dropped, dropped_bytes(&strategy->arenas));
-    strategy->host->release(coded->sum, longer(coded->slot_bytes));
-    strategy->host->release(coded->state, coded_state_elements(strategy) * sizeof(float));
+    release(strategy, coded->sum, coded->sum ? longest_bytes(strategy) : 0);
+    release(strategy, coded->state, coded_state_elements(strategy) * sizeof(float));
     strategy->host->release(coded->state_at, state_at_bytes(strategy));
     strategy->host->release(strategy->sums.buckets, DPB_CODEC_ROUNDS * strategy->arenas.n_buckets *
                                                         sizeof *strategy->sums.buckets);

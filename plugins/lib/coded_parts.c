@@ -51,6 +51,17 @@ uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout
     return sizeof(struct coded_message) + strategy_lines(plain && whole > bound ? whole : bound);
 }
 
+uint64_t coded_longest_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                                  uint64_t bucket_elements)
+{
+    uint64_t longest = 0;
+    for (uint32_t round = 0; round < coded_rounds(codec); round++) {
+        const uint64_t bytes = coded_slot_bytes(codec, layout, bucket_elements, round);
+        longest = bytes > longest ? bytes : longest;
+    }
+    return longest;
+}
+
 uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
                            uint64_t bucket_elements, uint64_t *at)
 {

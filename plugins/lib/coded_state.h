@@ -21,7 +21,7 @@ struct coded {
     float *dropped;  /* without feedback: of the bucket at hand; else NULL */
     double steps;    /* since `load` */
     /* Of a codec of two rounds: */
-    float *sum; /* NULL with CODED_SUMMED */
+    float *sum; /* NULL with CODED_SUMMED; else with `place` in its memory, as the state */
     float *state;
     uint64_t *state_at; /* by bucket: its first element; then their number */
     dpb_status status;
@@ -43,6 +43,11 @@ struct dpb_codec_part coded_part_of(const struct strategy *strategy, uint32_t ra
                                     uint32_t round, uint64_t step);
 /* Whether the codec has not begun in this step. */
 bool coded_is_plain(const struct strategy *strategy, uint64_t step);
+/* Whether `finish` makes gradients and residuals, in place of decode and encode. */
+bool coded_finishes(const struct strategy *strategy, const struct dpb_codec_part *part);
+/* Where it does not: all elements go in the last round. */
+uint64_t coded_elements_of_round(const struct strategy *strategy,
+                                 const struct dpb_codec_part *part);
 /* Elements of the part whose norms are measured: others in each step. */
 struct dpb_range coded_sample(const struct dpb_codec_part *part);
 double coded_sum_squares(const float *values, uint64_t n);

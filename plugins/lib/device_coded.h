@@ -4,10 +4,11 @@
  * decode each where it was copied to.
  *
  *     encode    gradients + residual -> the own message, a new residual;  PUSHED
+ *     answer    of two rounds: the sum of all first messages -> the own second message;  ANSWERED
  *     decode    gradients <- the sum of all messages, in the order of the ranks; then the update
  *
- * A device has kernels for codecs of one round alone, whose messages of a bucket have the same
- * length on all workers. Norms are those of a sample that is copied to the host.
+ * A device has kernels for codecs whose messages of a bucket have the same length on all workers.
+ * Norms are those of a sample that is copied to the host.
  *
  * Where the device is the host, the stages are those of strategies in shared memory (coded.h).
  */

@@ -199,7 +199,9 @@ CASE(test_codecs)
     static const char *const rows[] = {
         "int8 comm.codec_rounding=stochastic run.workers=3 device.ids=0,1,1",
         "topk comm.codec_ratio=0.1 comm.codec_start_step=2 run.workers=2 device.ids=0,0",
-        "topk comm.codec_feedback=no comm.codec_momentum=0.9 optimizer.momentum=0 run.workers=1"};
+        "topk comm.codec_feedback=no comm.codec_momentum=0.9 optimizer.momentum=0 run.workers=1",
+        "powersgd comm.codec_rank=1 run.workers=4 device.ids=0,1,1,0",
+        "powersgd comm.codec_feedback=no comm.codec_start_step=2 run.workers=1"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct training device, host;
         train(&device, TERMS "run.prove=yes comm.name=replicated comm.bucket=1000 comm.codec=%s",

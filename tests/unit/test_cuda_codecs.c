@@ -1,8 +1,8 @@
 /* needs: cuda stand-in */
 /*
- * test_cuda_codecs.c - the cuda device's kernels of codecs: messages, residuals and sums have the
- * bits of the codec on the host, and a hostile message is refused. On a CUDA for tests, or on a GPU
- * (lib/stand_in.h).
+ * test_cuda_codecs.c - the cuda device's kernels of codecs: messages, residuals, sums and state
+ * have the bits of the codec on the host, and a hostile message is refused. On a CUDA for tests, or
+ * on a GPU (lib/stand_in.h).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #include "lib/stand_in.h"
 #include "lib/test.h"
 
-enum { MOST = 9000, STEPS = 3 };
+enum { MOST = 9000, STEPS = 3, FIRST = 3 * MOST, WORKERS = 2 };
 
 static struct cuda_queue opened;
 static const struct dpb_queue_ops *ops;
@@ -38,12 +38,26 @@ static const struct row {
     {"topk", {"comm.codec_ratio=0.4"}, 1025},
     {"topk", {"comm.codec_ratio=1"}, 1024},
     {"topk", {"comm.codec_momentum=0.9", "comm.codec_warmup_steps=2"}, 5000},
+    {"powersgd", {NULL}, MOST},
+    {"powersgd", {"comm.codec_rank=1"}, 2604},
+    {"powersgd", {"comm.codec_rank=16"}, MOST},
+    {"powersgd", {NULL}, 1},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
+/* The part begins within a row of the first tensor, and ends within a row of the last or, of 2604
+ * elements, between two. Between tensors gradients are not 0: that they are kept shows. */
+static const struct dpb_tensor tensors[] = {
+    {.n_dims = 2, .dims = {40, 37}, .n_elements = 1480, .offset = FIRST - 100},
+    {.n_dims = 1, .dims = {61}, .n_elements = 61, .offset = FIRST + 1384},
+    {.n_dims = 4, .dims = {16, 8, 3, 3}, .n_elements = 1152, .offset = FIRST + 1448},
+    {.n_dims = 2, .dims = {3, 1100}, .n_elements = 3300, .offset = FIRST + 2608},
+    {.n_dims = 2, .dims = {60, 64}, .n_elements = 3840, .offset = FIRST + 6000}};
+
 /* The arrays of a part, on the host and on the device. */
-enum { GRADIENTS, RESIDUAL, VELOCITY, ADDED, MESSAGE, SUM, ARRAYS };
-static const char *const names[] = {"gradients", "residual", "velocity", "added", "message", "sum"};
+enum { GRADIENTS, RESIDUAL, VELOCITY, ADDED, STATE, MESSAGE, SUM, ARRAYS };
+static const char *const names[] = {"gradients", "residual", "velocity", "added",
+                                    "state",     "message",  "sum"};
 
 struct trial {
     struct dpb_config *config;
@@ -96,13 +110,20 @@ static void trial_close(struct trial *trial)
 static struct dpb_codec_part part_of(const struct row *row, void *const *arrays, uint64_t step)
 {
     const bool velocity = row->options[0] && strstr(row->options[0], "momentum");
-    return (struct dpb_codec_part){.first = 3 * MOST,
-                                   .n = row->n,
-                                   .seed = 5,
-                                   .step = step,
-                                   .rank = 2,
-                                   .velocity = velocity ? arrays[VELOCITY] : NULL,
-                                   .added = velocity ? arrays[ADDED] : NULL};
+    struct dpb_codec_part part = {.first = FIRST,
+                                  .n = row->n,
+                                  .seed = 5,
+                                  .step = step,
+                                  .rank = 2,
+                                  .n_workers = WORKERS,
+                                  .state = arrays[STATE],
+                                  .velocity = velocity ? arrays[VELOCITY] : NULL,
+                                  .added = velocity ? arrays[ADDED] : NULL,
+                                  .tensors = tensors};
+    while (part.n_tensors < sizeof tensors / sizeof *tensors &&
+           tensors[part.n_tensors].offset < part.first + part.n)
+        part.n_tensors++;
+    return part;
 }
 
 /* Every third number is one of a few: many magnitudes are equal. A block is 0, one is too small for
@@ -133,7 +154,43 @@ static void expect_equal(const struct row *row, const struct trial *trial, int a
     plugin_host.release(found, bytes + 1);
 }
 
-/* Encodes and decodes in both places. `spoilt`: a block of gradients is not finite. */
+/* Encodes and decodes in both places; returns the bytes of the message. */
+static uint64_t run_round(const struct trial *trial, const struct dpb_codec_part *host,
+                          const struct dpb_codec_part *there)
+{
+    void *const *const at = trial->device;
+    const struct dpb_codec_ops *codec = trial->codec.ops;
+    uint64_t bytes = 0;
+    expect_ok(ops->encode(queue, &trial->codec, there, at[GRADIENTS], at[RESIDUAL], at[MESSAGE],
+                          trial->room, &bytes));
+    expect_ok(ops->decode(queue, &trial->codec, there, at[MESSAGE], at[SUM], trial->refused));
+    assert_true(bytes == codec->encode(trial->options, host, trial->host[GRADIENTS],
+                                       trial->host[RESIDUAL], trial->host[MESSAGE]));
+    expect_ok(codec->decode(trial->options, host, trial->host[MESSAGE], bytes, trial->host[SUM]));
+    return bytes;
+}
+
+/* Both rounds of a codec of sums. As if the other workers had sent zeros. */
+static void finish_rounds(const struct row *row, const struct trial *trial, uint64_t step,
+                          bool spoilt)
+{
+    for (uint32_t round = 0; round < DPB_CODEC_ROUNDS; round++) {
+        struct dpb_codec_part host = part_of(row, trial->host, step);
+        struct dpb_codec_part there = part_of(row, trial->device, step);
+        host.round = there.round = round;
+        memset(trial->host[SUM], 0, bytes_of(SUM));
+        expect_ok(ops->clear(queue, trial->device[SUM], bytes_of(SUM)));
+        const uint64_t bytes = run_round(trial, &host, &there);
+        if (!spoilt)
+            expect_equal(row, trial, MESSAGE, bytes);
+        expect_ok(ops->finish(queue, &trial->codec, &there, trial->device[SUM],
+                              trial->device[GRADIENTS], trial->device[RESIDUAL]));
+        trial->codec.ops->finish(trial->options, &host, trial->host[SUM], trial->host[GRADIENTS],
+                                 trial->host[RESIDUAL]);
+    }
+}
+
+/* A step in both places. `spoilt`: a block of gradients is not finite. */
 static uint64_t pass(const struct row *row, struct trial *trial, uint64_t step, bool spoilt)
 {
     const struct dpb_codec_part host = part_of(row, trial->host, step);
@@ -145,20 +202,25 @@ static uint64_t pass(const struct row *row, struct trial *trial, uint64_t step, 
         gradients[i] = number(step, i);
     gradients[0] = spoilt ? INFINITY : gradients[0];
     expect_ok(ops->copy(queue, trial->device[GRADIENTS], gradients, size));
-    expect_ok(ops->encode(queue, &trial->codec, &there, trial->device[GRADIENTS],
-                          trial->device[RESIDUAL], trial->device[MESSAGE], trial->room, &bytes));
-    expect_ok(ops->decode(queue, &trial->codec, &there, trial->device[MESSAGE], trial->device[SUM],
-                          trial->refused));
-    assert_true(bytes == trial->codec.ops->encode(trial->options, &host, gradients,
-                                                  trial->host[RESIDUAL], trial->host[MESSAGE]));
-    expect_ok(trial->codec.ops->decode(trial->options, &host, trial->host[MESSAGE], bytes,
-                                       trial->host[SUM]));
-    expect_equal(row, trial, MESSAGE, bytes);
-    for (int array = RESIDUAL; array < ARRAYS; array++)
+    if (trial->codec.ops->finish) {
+        finish_rounds(row, trial, step, spoilt);
+    } else {
+        bytes = run_round(trial, &host, &there);
+        expect_equal(row, trial, MESSAGE, bytes);
+    }
+    for (int array = 0; array < ARRAYS; array++)
         if (array != MESSAGE && !spoilt)
             expect_equal(row, trial, array, size);
     assert_int_equal(*trial->refused, 0);
     return bytes;
+}
+
+/* Factors that are not finite begin anew. */
+static void pass_anew(const struct row *row, struct trial *trial, uint64_t step)
+{
+    memset(trial->host[RESIDUAL], 0, bytes_of(RESIDUAL));
+    expect_ok(ops->clear(queue, trial->device[RESIDUAL], bytes_of(RESIDUAL)));
+    pass(row, trial, step, false);
 }
 
 static void test_bits(void **state)
@@ -168,8 +230,10 @@ static void test_bits(void **state)
     trial_open(&trial, row);
     for (uint64_t step = 1; step <= STEPS; step++)
         pass(row, &trial, step, false);
-    if (!on_gpu()) /* whose NaN has other bits */
+    if (!on_gpu() || trial.codec.ops->finish) /* a GPU's NaN has other bits */
         pass(row, &trial, STEPS + 1, true);
+    if (trial.codec.ops->finish)
+        pass_anew(row, &trial, STEPS + 2);
     trial_close(&trial);
 }
 

@@ -149,6 +149,10 @@ struct dpb_queue_ops {
     dpb_status (*decode)(struct dpb_queue *queue, const struct dpb_codec *codec,
                          const struct dpb_codec_part *part, const void *message, float *sum,
                          uint32_t *refused);
+    /* Of a codec with this hook; part->state is memory of the device, too. */
+    dpb_status (*finish)(struct dpb_queue *queue, const struct dpb_codec *codec,
+                         const struct dpb_codec_part *part, const float *sum, float *gradients,
+                         float *residual);
 };
 
 enum { DPB_SUM_SOURCES = 64 };

@@ -10,6 +10,9 @@
 
 #include "dpbench/codec.h"
 
+struct dpb_queue;
+struct powersgd_matrix;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -17,12 +20,15 @@ extern "C" {
 /* ---- codecs.c: as in dpbench/queue.h -------------------------------------------------------- */
 
 uint64_t cuda_coding_bytes(const struct dpb_codec *codec, uint64_t n);
-dpb_status cuda_encode(cudaStream_t stream, const struct dpb_codec *codec,
+dpb_status cuda_encode(struct dpb_queue *queue, const struct dpb_codec *codec,
                        const struct dpb_codec_part *part, const float *gradients, float *residual,
                        void *message, void *room, uint64_t *bytes);
-dpb_status cuda_decode(cudaStream_t stream, const struct dpb_codec *codec,
+dpb_status cuda_decode(struct dpb_queue *queue, const struct dpb_codec *codec,
                        const struct dpb_codec_part *part, const void *message, float *sum,
                        uint32_t *refused);
+dpb_status cuda_finish(struct dpb_queue *queue, const struct dpb_codec *codec,
+                       const struct dpb_codec_part *part, const float *sum, float *gradients,
+                       float *residual);
 
 /* ---- kernels -------------------------------------------------------------------------------- */
 
@@ -38,6 +44,18 @@ void cuda_encode_topk(cudaStream_t stream, const struct dpb_codec_part *part,
                       float momentum, void *room);
 void cuda_decode_topk(cudaStream_t stream, const struct dpb_codec_part *part, const void *message,
                       uint32_t k, float *sum, uint32_t *refused);
+
+/* powersgd, of one matrix: its factor of a round; the state by the sum of the factors; gradients
+ * and residual by the last sum, from element `from` of the part to the matrix' end. */
+void cuda_powersgd_multiply(cudaStream_t stream, const struct dpb_codec_part *part,
+                            const struct powersgd_matrix *m, const float *gradients,
+                            const float *residual, float *factor);
+void cuda_powersgd_take(cudaStream_t stream, const struct dpb_codec_part *part,
+                        const struct powersgd_matrix *m, const float *sum);
+void cuda_powersgd_settle(cudaStream_t stream, const struct dpb_codec_part *part,
+                          const struct powersgd_matrix *m, uint64_t from, const float *sum,
+                          float *gradients, float *residual);
+void cuda_add(cudaStream_t stream, const float *a, const float *b, float *to, uint64_t n);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 /*
- * kernel.h - what the .cu files share: launching, element types, and sums within a block.
+ * kernel.h - what the .cu files share: launching, element types, places in a grid, and the largest
+ * of a block.
  *
  * A kernel is written so that it can also be run on a processor, thread after thread, which tests
  * do where there is no GPU (tests/cuda/kernel_host.h takes this file's place at the launching): it
@@ -90,6 +91,13 @@ static inline dim3 blocks_for(index_t n)
     const index_t most = 1 << 16;
     index_t blocks = (n + THREADS - 1) / THREADS;
     return dim3((unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most));
+}
+
+/* For blocks of elements, each a block of threads' at a time. */
+static inline dim3 grid_of(index_t n, index_t block)
+{
+    const index_t most = 1 << 16, blocks = (n + block - 1) / block;
+    return dim3((unsigned)(blocks < most ? blocks : most));
 }
 
 /* for (EACH(i, n)): the elements of a thread. EACH_OF(I, i, n): by indices of type I. */
@@ -259,6 +267,23 @@ static inline index_t elements(const grid &shape)
 static inline index_t most_of(const grid &a, const grid &b)
 {
     return elements(a) > elements(b) ? elements(a) : elements(b);
+}
+
+/* Of the magnitudes of a block's threads, as bits; their number is a multiple of 32. Every thread
+ * gets it. It is larger than those of infinity where one is NaN. */
+static __device__ inline uint32_t largest_of_block(uint32_t own, uint32_t *room)
+{
+    const uint32_t t = threadIdx.x, columns = 16;
+    room[t] = own;
+    __syncthreads();
+    for (uint32_t i = t + columns; t < columns && i < blockDim.x; i += columns)
+        room[t] = room[t] > room[i] ? room[t] : room[i];
+    __syncthreads();
+    uint32_t largest = room[0];
+    for (uint32_t i = 1; i < columns; i++)
+        largest = largest > room[i] ? largest : room[i];
+    __syncthreads();
+    return largest;
 }
 
 #endif

@@ -8,19 +8,12 @@
 #include "codecs/topk.h"
 #include "kernel.h"
 
-/* For blocks of elements, each a block of threads' at a time. */
-static dim3 grid_of(index_t n, index_t block)
-{
-    const index_t most = 1 << 16, blocks = (n + block - 1) / block;
-    return dim3((unsigned)(blocks < most ? blocks : most));
-}
-
 /* ----------------------------------------------------------------------------------------- int8 */
 
 __global__ void encode_int8(const float *gradients, float *residual, float *scales,
                             int8_t *integers, index_t n, bool stochastic, uint32_t key)
 {
-    __shared__ uint32_t largest[THREADS];
+    __shared__ uint32_t room[THREADS];
     const uint32_t t = threadIdx.x;
     for (index_t block = blockIdx.x; block * INT8_BLOCK < n; block += gridDim.x) {
         const index_t begin = block * INT8_BLOCK;
@@ -32,15 +25,9 @@ __global__ void encode_int8(const float *gradients, float *residual, float *scal
             residual[i] = value;
             magnitude = bits > magnitude ? bits : magnitude;
         }
-        largest[t] = magnitude;
-        for (uint32_t apart = THREADS / 2; apart > 0; apart /= 2) {
-            __syncthreads();
-            if (t < apart && largest[t + apart] > largest[t])
-                largest[t] = largest[t + apart];
-        }
-        __syncthreads();
+        const uint32_t largest = largest_of_block(magnitude, room);
         float most;
-        memcpy(&most, &largest[0], sizeof most);
+        memcpy(&most, &largest, sizeof most);
         const float scale = scaled_scale(most, INT8_LARGEST), per_scale = 1.0F / scale;
         for (index_t i = begin + t; i < end; i += THREADS) {
             int32_t integer = 0;
@@ -57,7 +44,6 @@ __global__ void encode_int8(const float *gradients, float *residual, float *scal
         }
         if (t == 0)
             scales[block] = scale;
-        __syncthreads(); /* all have read `largest` */
     }
 }
 

@@ -6,8 +6,6 @@
  * read it, and copies go directly. Where they are not it is mapped by its own GPU, which this
  * process then has a context on, and the driver takes copies through the host's memory.
  */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,57 +25,6 @@ static cudaStream_t stream_of(struct dpb_queue *queue)
     return (cudaStream_t)queue;
 }
 
-/* The GPUs of open queues. A stream would tell its own (cudaStreamGetDevice), but only where the
- * driver is of CUDA 12.8 or later, and older ones run what is built with that as well. Several
- * threads may look while one opens or closes. */
-enum { MOST_QUEUES = 64 };
-static struct home {
-    _Atomic(cudaStream_t) stream; /* NULL: free */
-    int id;
-} homes[MOST_QUEUES];
-static pthread_mutex_t homes_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* NULL: there is none. */
-static struct home *home_of(cudaStream_t stream)
-{
-    for (int i = 0; i < MOST_QUEUES; i++) {
-        if (atomic_load_explicit(&homes[i].stream, memory_order_acquire) == stream)
-            return &homes[i];
-    }
-    return NULL;
-}
-
-static dpb_status remember(cudaStream_t stream, int id)
-{
-    pthread_mutex_lock(&homes_lock);
-    struct home *home = home_of(NULL);
-    if (home) {
-        home->id = id;
-        atomic_store_explicit(&home->stream, stream, memory_order_release);
-    }
-    pthread_mutex_unlock(&homes_lock);
-    return home ? DPB_OK
-                : cuda_host->fail(DPB_UNSUPPORTED, "device cuda: %d queues at most are possible",
-                                  MOST_QUEUES);
-}
-
-static void forget(cudaStream_t stream)
-{
-    struct home *home = home_of(stream);
-    if (home)
-        atomic_store_explicit(&home->stream, NULL, memory_order_release);
-}
-
-/* Makes the queue's GPU that of this thread, as launches want it. */
-static dpb_status turn_to(struct dpb_queue *queue)
-{
-    const struct home *home = home_of(stream_of(queue));
-    if (!home)
-        return cuda_host->fail(DPB_USAGE, "device cuda: work for a queue that is not open");
-    CHECK(cudaSetDevice(home->id));
-    return DPB_OK;
-}
-
 /* What goes on beside passes is short and awaited by others: its blocks come before theirs. */
 static dpb_status open_queue(void *device, struct dpb_queue **queue)
 {
@@ -87,7 +34,7 @@ static dpb_status open_queue(void *device, struct dpb_queue **queue)
     CHECK(cudaSetDevice(d->id));
     CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
-    dpb_status status = remember(stream, d->id);
+    dpb_status status = cuda_home_remember(stream, d->id);
     if (status != DPB_OK) {
         cudaStreamDestroy(stream);
         return status;
@@ -100,7 +47,7 @@ static void close_queue(struct dpb_queue *queue)
 {
     if (!queue)
         return;
-    forget(stream_of(queue));
+    cuda_home_forget(stream_of(queue));
     cudaStreamDestroy(stream_of(queue));
 }
 
@@ -169,7 +116,7 @@ static dpb_status record_as(struct dpb_queue *queue, struct dpb_event *event, cu
     const unsigned flags = behind ? cudaEventRecordExternal : cudaEventRecordDefault;
     if (!to)
         return cuda_host->fail(DPB_USAGE, "device cuda: an event that it has not made is recorded");
-    DPB_TRY(turn_to(queue));
+    DPB_TRY(cuda_turn_to(queue));
     to->behind = behind;
     CHECK(cudaEventRecordWithFlags(to->native, stream_of(queue), flags));
     return DPB_OK;
@@ -208,7 +155,7 @@ dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event)
 
 static dpb_status await_event(struct dpb_queue *queue, struct dpb_event *event)
 {
-    DPB_TRY(turn_to(queue));
+    DPB_TRY(cuda_turn_to(queue));
     return cuda_await(stream_of(queue), event);
 }
 
@@ -378,7 +325,7 @@ static void unpin(void *device, void *memory)
 
 static dpb_status copy(struct dpb_queue *queue, void *dst, const void *src, uint64_t bytes)
 {
-    DPB_TRY(turn_to(queue));
+    DPB_TRY(cuda_turn_to(queue));
     if (bytes > 0)
         CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_of(queue)));
     return DPB_OK;
@@ -386,7 +333,7 @@ static dpb_status copy(struct dpb_queue *queue, void *dst, const void *src, uint
 
 static dpb_status clear(struct dpb_queue *queue, void *dst, uint64_t bytes)
 {
-    DPB_TRY(turn_to(queue));
+    DPB_TRY(cuda_turn_to(queue));
     if (bytes > 0)
         CHECK(cudaMemsetAsync(dst, 0, bytes, stream_of(queue)));
     return DPB_OK;
@@ -420,7 +367,7 @@ static dpb_status sum(struct dpb_queue *queue, dpb_dtype type, void *dst,
     if (k == 1)
         return dst == sources[0] ? DPB_OK : copy(queue, dst, sources[0], n * dpb_dtype_size(type));
     memcpy(from.at, sources, k * sizeof *sources);
-    DPB_TRY(turn_to(queue));
+    DPB_TRY(cuda_turn_to(queue));
     cuda_sum_arenas(stream_of(queue), type, &from, dst, n);
     return launched("a sum");
 }
@@ -429,7 +376,7 @@ static dpb_status axpby(struct dpb_queue *queue, dpb_dtype type, double a, const
                         void *y, uint64_t n)
 {
     DPB_TRY(check_type("a scaled sum", type));
-    DPB_TRY(turn_to(queue));
+    DPB_TRY(cuda_turn_to(queue));
     cuda_axpby(stream_of(queue), type, (float)a, x, (float)b, y, n);
     return launched("a scaled sum");
 }
@@ -444,7 +391,7 @@ static dpb_status cast(struct dpb_queue *queue, dpb_dtype to, void *dst, dpb_dty
     if (to != DPB_FP32 && from != DPB_FP32)
         return cuda_host->fail(DPB_UNSUPPORTED, "device cuda: a cast from %s to %s",
                                dpb_dtype_name(from), dpb_dtype_name(to));
-    DPB_TRY(turn_to(queue));
+    DPB_TRY(cuda_turn_to(queue));
     cuda_cast(stream_of(queue), to, dst, from, src, n);
     return launched("a cast");
 }
@@ -452,25 +399,9 @@ static dpb_status cast(struct dpb_queue *queue, dpb_dtype to, void *dst, dpb_dty
 static dpb_status update(struct dpb_queue *queue, const struct dpb_update *update)
 {
     DPB_TRY(check_type("gradients of an update", update->gradient_type));
-    DPB_TRY(turn_to(queue));
+    DPB_TRY(cuda_turn_to(queue));
     cuda_update(stream_of(queue), update);
     return launched("the optimizer");
-}
-
-static dpb_status encode(struct dpb_queue *queue, const struct dpb_codec *codec,
-                         const struct dpb_codec_part *part, const float *gradients, float *residual,
-                         void *message, void *room, uint64_t *bytes)
-{
-    DPB_TRY(turn_to(queue));
-    return cuda_encode(stream_of(queue), codec, part, gradients, residual, message, room, bytes);
-}
-
-static dpb_status decode(struct dpb_queue *queue, const struct dpb_codec *codec,
-                         const struct dpb_codec_part *part, const void *message, float *sum,
-                         uint32_t *refused)
-{
-    DPB_TRY(turn_to(queue));
-    return cuda_decode(stream_of(queue), codec, part, message, sum, refused);
 }
 
 const struct dpb_queue_ops cuda_queues = {.runtime = "cuda",
@@ -496,5 +427,6 @@ const struct dpb_queue_ops cuda_queues = {.runtime = "cuda",
                                           .cast = cast,
                                           .update = update,
                                           .coding_bytes = cuda_coding_bytes,
-                                          .encode = encode,
-                                          .decode = decode};
+                                          .encode = cuda_encode,
+                                          .decode = cuda_decode,
+                                          .finish = cuda_finish};

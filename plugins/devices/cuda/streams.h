@@ -1,6 +1,7 @@
 /*
  * streams.h - what goes on around a pass on the device's streams: queues and events for strategies
- * (queues.c), times of steps (times.c), and the account of run.profile (profile.c, limits.c).
+ * (queues.c, homes.c), times of steps (times.c), and the account of run.profile (profile.c,
+ * limits.c).
  */
 #ifndef DPB_CUDA_STREAMS_H
 #define DPB_CUDA_STREAMS_H
@@ -24,6 +25,13 @@ struct dpb_event *cuda_event_adopt(cudaEvent_t native);
 void cuda_capturing(cudaEvent_t behind);
 /* What the stream is given from now on begins when `event` has fired as it was last recorded. */
 dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event);
+
+/* ---- homes.c: the GPUs of open queues ------------------------------------------------------- */
+
+dpb_status cuda_home_remember(cudaStream_t stream, int id);
+void cuda_home_forget(cudaStream_t stream);
+/* Makes the queue's GPU that of this thread, as launches want it. */
+dpb_status cuda_turn_to(struct dpb_queue *queue);
 
 /* ---- times.c: where a step's time goes, by events of the main stream ------------------------- */
 
