@@ -30,6 +30,16 @@ static struct dpb_layout layout_of(const struct dpb_experiment *experiment)
                                .n_tensors = experiment->graph->n_tensors};
 }
 
+/* In which a device encodes messages of a bucket. */
+static uint64_t coding_room(const struct dpb_experiment *experiment)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    const struct dpb_codec *codec = dpb_experiment_codec(experiment);
+    const uint64_t elements = dpb_experiment_bucket_elements(experiment);
+    const uint64_t n = experiment->graph->n_elements;
+    return codec ? device->queues->coding_bytes(codec, elements < n ? elements : n) : 0;
+}
+
 struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
                                                       uint32_t rank)
 {
@@ -51,7 +61,8 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
         ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
                     dpb_experiment_bucket_elements(experiment), &memory);
     const bool on_device = worker && dpb_experiment_arenas_on_device(experiment);
-    memory.device_bytes = on_device ? memory.device_bytes + memory.beside_bytes : 0;
+    memory.device_bytes =
+        on_device ? memory.device_bytes + memory.beside_bytes + coding_room(experiment) : 0;
     memory.host_bytes += on_device ? 0 : memory.beside_bytes;
     return memory;
 }

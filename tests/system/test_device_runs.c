@@ -287,6 +287,28 @@ static void test_checked(void **state)
     command_free(&check);
 }
 
+/* With a codec: the residual, two banks of messages and one more, what `encode` works in, and a sum
+ * and the state of two rounds. */
+CASE(test_codec_checked)
+{
+    static const char *const rows[][2] = {{"topk", "up to 250.5 MiB of scratch"},
+                                          {"powersgd", "up to 237.4 MiB of scratch"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command check;
+        char ini[128];
+        snprintf(ini, sizeof ini, "%s/check.ini", checked);
+        write_file(ini, "", 0);
+        dpbench(&check, 60.0,
+                "check -c %s " CUDA "model.name=alexnet data.name=synthetic data.samples=4 "
+                "run.batch=1 run.workers=2 run.steps=1 comm.bucket=1GB comm.name=replicated "
+                "comm.codec=%s",
+                ini, rows[i][0]);
+        if (check.exit_code != 0 || !strstr(check.out, rows[i][1]))
+            fail_msg("%s: exit code %d: %s%s", rows[i][0], check.exit_code, check.out, check.err);
+        command_free(&check);
+    }
+}
+
 /* Between machines a place's share of the gradients is pinned in the host's memory, and `check`
  * says so: half of them for two workers to a machine, all for one, none on one machine. */
 CASE(test_pinned)
@@ -701,6 +723,7 @@ int main(void)
         add_case(test_pinned, NULL, "pinned memory that check says");
     }
     add_case(test_codecs, NULL, "codecs by kernels");
+    add_case(test_codec_checked, NULL, "codecs by kernels: check knows their memory");
     for (size_t i = 0; !on_gpu() && i < sizeof averaging / sizeof *averaging; i++)
         add_case(test_meetings, &averaging[i], "as on the host, %s", averaging[i].label);
     if (!on_gpu()) {
