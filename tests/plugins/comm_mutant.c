@@ -3,8 +3,9 @@
  * mutant_ps_gpu, mutant_ring_tcp, mutant_hierarchical and mutant_gloo (and mutant_nccl:
  * comm_mutant_nccl.c) are the real ones, with their options, loaded from DPBENCH_PLUGIN_PATH or
  * beside dpbench, with this plugin between them and core. It changes what core tells them (begin),
- * what the host's functions and, on arenas of a device, its queues do for them (sum, copy, update),
- * and nothing of theirs. Every check of sameness has to catch what it is there for.
+ * what the host's functions and, on arenas of a device, its queues do for them (sum, copy, update,
+ * encode and so on), and nothing of theirs. Every check of sameness has to catch what it is there
+ * for.
  *
  * With shards (comm.shard) a worker's weights are mostly written by others. Mistakes in the last
  * worker's weights are made by who writes them there.
@@ -44,14 +45,27 @@ enum mutation {
     REPLICA_DIVERGES, /* the last worker's new weights are off by one part in a million */
     PUBLISHED,        /* what is published as the model is the array of gradients */
     TAKEN_EARLY,      /* slots of gradients are said to be free while others read them */
+    FORGOTTEN,        /* on a device: what the last worker's messages lack is not kept */
     AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
-static const char *const mutations[] = {
-    "none",          "wrong_scale",  "bucket_left_out", "slices_swapped",
-    "element_wrong", "element_nan",  "updated_twice",   "update_skipped",
-    "stale_weights", "late_weights", "decay_dropped",   "replica_diverges",
-    "published",     "taken_early",  "audited",         NULL};
+static const char *const mutations[] = {"none",
+                                        "wrong_scale",
+                                        "bucket_left_out",
+                                        "slices_swapped",
+                                        "element_wrong",
+                                        "element_nan",
+                                        "updated_twice",
+                                        "update_skipped",
+                                        "stale_weights",
+                                        "late_weights",
+                                        "decay_dropped",
+                                        "replica_diverges",
+                                        "published",
+                                        "taken_early",
+                                        "forgotten",
+                                        "audited",
+                                        NULL};
 
 struct options {
     int mutation;
@@ -389,6 +403,40 @@ static dpb_status mutant_queue_copy(struct dpb_queue *queue, void *dst, const vo
     return pull ? perturb_on_device(queue, dst) : DPB_OK;
 }
 
+static dpb_status forget(struct dpb_queue *queue, const struct dpb_codec_part *part,
+                         float *residual)
+{
+    return is_last_worker() && active(FORGOTTEN)
+               ? m.queues->clear(queue, residual, part->n * sizeof *residual)
+               : DPB_OK;
+}
+
+static dpb_status mutant_encode(struct dpb_queue *queue, const struct dpb_codec *codec,
+                                const struct dpb_codec_part *part, const float *gradients,
+                                float *residual, void *message, void *room, uint64_t *bytes)
+{
+    DPB_TRY(m.queues->encode(queue, codec, part, gradients, residual, message, room, bytes));
+    return codec->ops->finish ? DPB_OK : forget(queue, part, residual);
+}
+
+static dpb_status mutant_decode(struct dpb_queue *queue, const struct dpb_codec *codec,
+                                const struct dpb_codec_part *part, const void *message, float *sum,
+                                uint32_t *refused)
+{
+    const bool left_out = part->rank + 1 == m.args.n_workers && active(BUCKET_LEFT_OUT);
+    if (left_out && part->first == meant_bucket().begin)
+        return DPB_OK;
+    return m.queues->decode(queue, codec, part, message, sum, refused);
+}
+
+static dpb_status mutant_finish(struct dpb_queue *queue, const struct dpb_codec *codec,
+                                const struct dpb_codec_part *part, const float *sum,
+                                float *gradients, float *residual)
+{
+    DPB_TRY(m.queues->finish(queue, codec, part, sum, gradients, residual));
+    return part->round == 0 ? DPB_OK : forget(queue, part, residual);
+}
+
 static uint64_t clamp(uint64_t value, struct dpb_range range)
 {
     return value < range.begin ? range.begin : value > range.end ? range.end : value;
@@ -616,6 +664,11 @@ static dpb_status mutant_publish(void *comm, struct dpb_view *view)
     return DPB_OK;
 }
 
+static dpb_status mutant_books(void *comm, struct dpb_books *books)
+{
+    return m.inner->books(comm, books);
+}
+
 static uint64_t mutant_taken(void *comm)
 {
     return active(TAKEN_EARLY) ? m.arenas.n_buckets : m.inner->taken(comm);
@@ -696,6 +749,11 @@ static dpb_status mutant_open(const struct dpb_plugin *inner, const void *option
     m.queue_ops = *args->device->ops;
     m.queue_ops.sum = on_device ? mutant_queue_sum : mutant_host_queue_sum;
     m.queue_ops.copy = on_device ? mutant_queue_copy : mutant_host_queue_copy;
+    if (m.queue_ops.coding_bytes) {
+        m.queue_ops.encode = mutant_encode;
+        m.queue_ops.decode = mutant_decode;
+        m.queue_ops.finish = mutant_finish;
+    }
     m.device = *args->device;
     m.device.ops = &m.queue_ops;
     m.args.device = &m.device;
@@ -751,6 +809,7 @@ static const struct dpb_option *join_rows(const struct dpb_option *inner)
                                                    .progress = mutant_progress,          \
                                                    .end = mutant_end,                    \
                                                    .publish = mutant_publish,            \
+                                                   .books = mutant_books,                \
                                                    .serve = mutant_serve,                \
                                                    .taken = mutant_taken,                \
                                                    .close = mutant_close,                \

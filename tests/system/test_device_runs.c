@@ -536,6 +536,34 @@ CASE(test_mutants)
     }
 }
 
+/* Mistakes of a device that encodes, before, in and, unannounced, after training. A sum of powersgd
+ * that lacks a message loses nothing: residuals keep it. */
+CASE(test_codec_mutants)
+{
+    static const struct mutant rows[] = {
+        {"forgotten comm.codec=topk", "pattern"},
+        {"forgotten comm.codec=powersgd", "pattern"},
+        {"bucket_left_out comm.codec=int8 comm.from=9", "exchange"},
+        {"forgotten comm.codec=powersgd comm.codec_rank=1 comm.from=17", "after"},
+        {"none comm.codec=powersgd", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct training training;
+        char path[64];
+        train_anyway(&training,
+                     TERMS "comm.bucket=1000 run.prove=yes run.workers=2 device.ids=0,0 "
+                           "comm.name=mutant_replicated comm.mutation=%s",
+                     rows[i].mutation);
+        snprintf(path, sizeof path, "verification.%s", rows[i].caught_by ? rows[i].caught_by : "");
+        if (training.command.exit_code != (rows[i].caught_by ? EXIT_VERIFICATION : 0) ||
+            (rows[i].caught_by && (!strstr(training.command.err, "the books of") ||
+                                   strcmp(json_text_at(training.command.json, path), "fail") != 0)))
+            fail_msg("%s: exit code %d: %s", training.settings, training.command.exit_code,
+                     training.command.err);
+        training_free(&training);
+    }
+}
+
 /* ---- numbers that are none ------------------------------------------------------------------ */
 
 /* From the pattern (exchange 0) on, training's steps 0 and 1 are right. A ReLU follows fc1. */
@@ -731,6 +759,7 @@ int main(void)
         add_case(test_apart, NULL, "workers that do not meet");
         add_case(test_mistakes, NULL, "mistakes of strategies that average");
         add_case(test_mutants, NULL, "mutants");
+        add_case(test_codec_mutants, NULL, "mutants with a codec");
     }
     return test_main(setup, teardown);
 }
