@@ -157,6 +157,68 @@ TEST(test_layout)
     untuned.layout = LAYOUT_NHWC;
 }
 
+/* The bits of a pass of one layout: of the first convolution the result, and the gradient by the
+ * weights. */
+struct pass_bits {
+    double *first;
+    float *gradient;
+    size_t n_first, n_gradient;
+};
+
+static struct pass_bits pass_in(const struct subject *subject, dpb_precision precision, int layout,
+                                uint32_t wanted_channels)
+{
+    struct dpb_session s;
+    struct pass_bits bits;
+    uint32_t first = 1;
+    untuned.layout = layout;
+    session_open(subject, precision, true, &s);
+    const struct program *p = s.program;
+    const struct dpb_shape samples = s.graph->nodes[0].shape;
+    assert_true(p->nodes[0].activation->bytes ==
+                (double)(s.batch.n * samples.h * samples.w * wanted_channels) *
+                    (double)cuda_type_size(p->type));
+    while (!p->nodes[first].activation) /* behind it there is a ReLU */
+        first++;
+    bits.n_first = s.batch.n * dpb_shape_elements(s.graph->nodes[first].shape);
+    const struct dpb_tensor *weight = &s.graph->tensors[s.graph->nodes[1].weight];
+    bits.n_gradient = weight->n_elements;
+    bits.first = allocate(bits.n_first, sizeof *bits.first);
+    bits.gradient = allocate(bits.n_gradient, sizeof *bits.gradient);
+    session_forward(&s);
+    session_backward(&s);
+    expect_ok(s.ops->inspect(s.program, first, bits.first, NULL));
+    for (size_t i = 0; i < bits.n_gradient; i++)
+        bits.gradient[i] = (float)dpb_session_value(&s, s.gradients, weight->offset + i);
+    session_close(&s);
+    untuned.layout = LAYOUT_NHWC;
+    return bits;
+}
+
+/* Samples in 16 bits have 8 channels in NHWC. The further ones change no bit: in NCHW there are
+ * none, and both are added up in the same order here. */
+TEST(test_samples_of_8_channels)
+{
+    static const struct {
+        struct subject subject;
+        uint32_t channels;
+    } rows[] = {{{"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL}, 1},
+                {{"alexnet_cifar10", NULL, 0, 2, DPB_FP32, DPB_HWC, NULL}, 3}};
+    for (int i = 0; i < 2; i++) {
+        const struct subject *subject = &rows[i].subject;
+        struct pass_bits padded = pass_in(subject, DPB_PRECISION_BF16, LAYOUT_NHWC, 8);
+        struct pass_bits plain =
+            pass_in(subject, DPB_PRECISION_BF16, LAYOUT_NCHW, rows[i].channels);
+        assert_memory_equal(padded.first, plain.first, plain.n_first * sizeof *plain.first);
+        assert_memory_equal(padded.gradient, plain.gradient,
+                            plain.n_gradient * sizeof *plain.gradient);
+        free(padded.first);
+        free(padded.gradient);
+        free(plain.first);
+        free(plain.gradient);
+    }
+}
+
 /* A first layer that is part of a group has no step of its own left when its turn comes. */
 static dpb_status build_first(const void *options, const struct dpb_graph_ops *g,
                               struct dpb_graph_builder *b, uint32_t nclass)

@@ -30,11 +30,12 @@ static void expect_same_pass(struct dpb_session *s, void *counted)
 static void expect_convolution(const struct dpb_session *s, const struct dpb_profile_row *row)
 {
     const struct dpb_node *node = &s->graph->nodes[row->node];
-    const struct dpb_shape in = s->graph->nodes[node->inputs[0]].shape;
+    struct dpb_shape in = s->graph->nodes[node->inputs[0]].shape;
     const size_t type = s->precision == DPB_PRECISION_FP32 ? 4 : 2;
+    const uint64_t weights = s->graph->tensors[node->weight].n_elements / in.c;
+    in.c = node->inputs[0] == 0 && type == 2 ? 8 : in.c; /* samples are padded */
     const uint64_t elements =
-        s->batch.n * (dpb_shape_elements(in) + dpb_shape_elements(node->shape)) +
-        s->graph->tensors[node->weight].n_elements;
+        s->batch.n * (dpb_shape_elements(in) + dpb_shape_elements(node->shape)) + weights * in.c;
     assert_true(row->bytes == (double)(elements * type * row->calls));
     assert_true(row->flops == 2.0 * (double)node->macs * s->batch.n * (double)row->calls);
 }

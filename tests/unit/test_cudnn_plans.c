@@ -108,8 +108,8 @@ TEST(test_alone)
     dpb_graph_destroy(graph);
 }
 
-/* Every convolution of ResNet-50 has plans with sums but the first, of three channels. In make
- * check four of 23 shapes. */
+/* Every convolution of ResNet-50 has plans with sums, the first one for its samples' padded
+ * channels. In make check four of 23 shapes. */
 TEST(test_plans)
 {
     struct dpb_graph *graph = resnet50();
@@ -127,7 +127,7 @@ TEST(test_plans)
         n_made = 0;
         assert_int_equal(cuda_fused_open(&p, node), DPB_UNSUPPORTED);
         dpb_first_error_clear();
-        assert_int_equal(n_made > 0, n > 0);
+        assert_true(n_made > 0);
         n++;
     }
     counts = false;

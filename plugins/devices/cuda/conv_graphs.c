@@ -136,7 +136,8 @@ static cudnnBackendDescriptor_t filter(struct making *m, enum uid uid)
     const struct grid grid = {.n = m->node->shape.c,
                               .h = w->kernel_h,
                               .w = w->kernel_w,
-                              .c = cuda_input(m->p, m->node, 0)->shape.c / m->node->groups};
+                              .c = cuda_stored_shape(m->p, cuda_input(m->p, m->node, 0)).c /
+                                   m->node->groups};
     return cuda_graph_tensor(m, uid, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
 }
 

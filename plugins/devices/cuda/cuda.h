@@ -312,6 +312,11 @@ static inline uint64_t cuda_elements(const struct program *p, struct dpb_shape s
     return p->args.batch * dpb_shape_elements(shape);
 }
 
+/* Of a node's activation as it lies in memory (plan.c). Samples in 16 bits and NHWC that
+ * convolutions alone read have channels for a pack of 16 bytes: cuDNN would pad them in every call.
+ * The channels that the samples do not have are 0. */
+struct dpb_shape cuda_stored_shape(const struct program *p, const struct dpb_node *node);
+
 /* In which passes, by enum when, samples are the pool's. */
 static inline unsigned cuda_pool_passes(const struct program *p)
 {

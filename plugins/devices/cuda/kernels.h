@@ -49,25 +49,28 @@ static inline uint64_t cuda_grid_pixels(const struct grid *grid)
 /* ---- kernels_simple.cu ------------------------------------------------------------------- */
 
 /* Between a weight as core has it (OIHW, fp32) and as the device does (OHWI; with hw = 1, where i
- * counts inputs and pixels, OIHW). */
+ * counts inputs and pixels, OIHW). The device's inputs from i on are 0. */
 struct packing {
     uint64_t from; /* first element in the weight arena */
     void *to;
     uint32_t o, i, hw;
-    struct divisor by_i, by_hw;
+    uint32_t wide; /* inputs as the device has them: i at least */
+    struct divisor by_wide, by_hw;
 };
 
 /* All of `table` (n entries in device memory) from `weights`, converted to `type`. */
 void cuda_pack_weights(cudaStream_t stream, enum cuda_type type, const struct packing *table,
                        uint32_t n, const float *weights);
-/* from: OHWI in `type`; to: OIHW in fp32. */
+/* from: OHWI in `type`, of by->wide inputs; to: OIHW in fp32, of by->i. */
 void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *from, float *to,
-                          uint32_t o, uint32_t i, uint32_t hw);
+                          const struct packing *by);
 
-/* y = sample * scale[c] + offset[c]; samples are uint8 or fp32, CHW or HWC. */
+/* y = sample * scale[c] + offset[c]; samples are uint8 or fp32, CHW or HWC. Channels of y that the
+ * samples do not have are 0. */
 struct samples {
     const void *data;
     const uint32_t *numbers; /* which of them; NULL: one after the other */
+    uint32_t channels;
     bool bytes, chw;
     float scale[4], offset[4];
 };

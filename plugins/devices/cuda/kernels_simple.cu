@@ -13,8 +13,8 @@ static __device__ inline void pack_entry(const packing &entry, const float *from
     T *to = static_cast<T *>(entry.to);
     for (EACH_OF(I, k, n)) {
         I o = k;
-        const uint32_t i = part(&o, entry.by_i), hw = part(&o, entry.by_hw);
-        to[k] = from_fp32<T>(from[(o * entry.i + i) * entry.hw + hw]);
+        const uint32_t i = part(&o, entry.by_wide), hw = part(&o, entry.by_hw);
+        to[k] = from_fp32<T>(i < entry.i ? from[(o * entry.i + i) * entry.hw + hw] : 0.0f);
     }
 }
 
@@ -22,7 +22,7 @@ template <typename T>
 __global__ void pack_weights(const packing *table, const float *weights, bool long_indices)
 {
     const packing entry = table[blockIdx.y];
-    const index_t n = (index_t)entry.o * entry.i * entry.hw;
+    const index_t n = (index_t)entry.o * entry.wide * entry.hw;
     if (n <= DIVISOR_MOST && !long_indices)
         pack_entry<T, uint32_t>(entry, weights + entry.from, (uint32_t)n);
     else
@@ -39,51 +39,70 @@ void cuda_pack_weights(cudaStream_t stream, enum cuda_type type, const struct pa
 }
 
 template <typename T, typename I>
-__global__ void unpack_gradient(const T *from, float *to, divisor channels, divisor hw, I n)
+__global__ void unpack_gradient(const T *from, float *to, divisor channels, divisor hw,
+                                uint32_t wide, I n)
 {
     for (EACH_OF(I, k, n)) {
         I o = k;
         const uint32_t pixel = part(&o, hw), i = part(&o, channels);
-        to[k] = to_fp32(from[(o * hw.by + pixel) * channels.by + i]);
+        to[k] = to_fp32(from[(o * hw.by + pixel) * wide + i]);
     }
 }
 
 void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *from, float *to,
-                          uint32_t o, uint32_t i, uint32_t hw)
+                          const struct packing *by)
 {
-    const index_t n = (index_t)o * i * hw;
-    const divisor by_i = cuda_divisor(i), by_hw = cuda_divisor(hw);
-    BY_TYPE(type, BY_INDEX(n, LAUNCH((unpack_gradient<T, I>), blocks_for(n), THREADS, stream,
-                                     static_cast<const T *>(from), to, by_i, by_hw, (I)n)));
+    const index_t n = (index_t)by->o * by->i * by->hw, most = (index_t)by->o * by->wide * by->hw;
+    const divisor by_i = cuda_divisor(by->i), by_hw = cuda_divisor(by->hw);
+    BY_TYPE(type,
+            BY_INDEX(most, LAUNCH((unpack_gradient<T, I>), blocks_for(n), THREADS, stream,
+                                  static_cast<const T *>(from), to, by_i, by_hw, by->wide, (I)n)));
 }
 
 /* -------------------------------------------------------------------------------------- samples */
 
 /* A pool may have more samples than the batch: it is indexed by 64 bits. Of arguments that are
  * indexed, as scale and offset are, a kernel would make itself a copy in local memory. */
-template <typename T, typename I>
+template <typename T>
+static __device__ inline T normalised(const samples &from, index_t at, uint32_t c)
+{
+    const float value = from.bytes ? (float)static_cast<const uint8_t *>(from.data)[at]
+                                   : static_cast<const float *>(from.data)[at];
+    return from_fp32<T>(value * from.scale[c] + from.offset[c]);
+}
+
+/* places: of packs. */
+template <typename T, typename I, int N>
 __global__ void normalise_samples(const __grid_constant__ samples from, T *y, parted places, I n)
 {
     grid as_sent = places.shape;
+    as_sent.c = from.channels;
     as_sent.planes = from.chw;
     for (EACH_OF(I, k, n)) {
         const place to = place_of(k, places);
-        const uint32_t c = to.c;
         const uint32_t sample = from.numbers ? from.numbers[to.n] : to.n;
-        const index_t at = element_of<index_t>(as_sent, sample, to.h, to.w, c);
-        const float value = from.bytes ? (float)static_cast<const uint8_t *>(from.data)[at]
-                                       : static_cast<const float *>(from.data)[at];
-        y[k] = from_fp32<T>(value * from.scale[c] + from.offset[c]);
+        pack<T, N> out;
+        UNROLLED
+        for (int i = 0; i < N; i++) {
+            const uint32_t c = to.c * N + i;
+            out.at[i] =
+                c < from.channels
+                    ? normalised<T>(from, element_of<index_t>(as_sent, sample, to.h, to.w, c), c)
+                    : from_fp32<T>(0.0f);
+        }
+        store_pack(y, k, out);
     }
 }
 
 void cuda_normalise_samples(cudaStream_t stream, enum cuda_type type, const struct samples *from,
                             void *y, struct grid grid)
 {
-    const index_t n = elements(grid);
-    const parted places = parted_of(grid);
-    BY_TYPE(type, BY_INDEX(n, LAUNCH((normalise_samples<T, I>), blocks_for(n), THREADS, stream,
-                                     *from, static_cast<T *>(y), places, (I)n)));
+    const index_t most = elements(grid);
+    BY_TYPE(type,
+            BY_PACK(grid.planes ? 1 : grid.c, struct grid packs = grid; packs.c /= N;
+                    const index_t n = elements(packs); const parted places = parted_of(packs);
+                    BY_INDEX(most, LAUNCH((normalise_samples<T, I, N>), blocks_for(n), THREADS,
+                                          stream, *from, static_cast<T *>(y), places, (I)n))));
 }
 
 /* ------------------------------------------------------------------------------ bias, ReLU, sum */

@@ -45,6 +45,7 @@ static dpb_status normalise(const struct program *p, const struct step *step, co
     const struct dpb_sample_format *format = p->args.format;
     struct samples from = {.data = samples,
                            .numbers = numbers,
+                           .channels = format->shape.c,
                            .bytes = format->type == DPB_UINT8,
                            .chw = format->order == DPB_CHW};
     for (uint32_t c = 0; c < format->shape.c; c++) {
@@ -52,7 +53,7 @@ static dpb_status normalise(const struct program *p, const struct step *step, co
         from.offset[c] = format->offset[c];
     }
     cuda_normalise_samples(stream_of(p), p->type, &from, step->t[TO]->data,
-                           cuda_grid(p, format->shape));
+                           cuda_grid(p, cuda_stored_shape(p, step->node)));
     return DPB_OK;
 }
 

@@ -54,9 +54,28 @@ dpb_status cuda_activation_like(struct program *p, struct dpb_shape shape, struc
     return cuda_tensor(p, cuda_elements(p, shape) * cuda_type_size(p->type), tensor);
 }
 
+struct dpb_shape cuda_stored_shape(const struct program *p, const struct dpb_node *node)
+{
+    enum { PACKED_CHANNELS = 8 };
+    struct dpb_shape shape = node->shape;
+    if (node->op != DPB_OP_INPUT || shape.c >= PACKED_CHANNELS || cuda_type_size(p->type) != 2 ||
+        p->device->options.layout != LAYOUT_NHWC)
+        return shape;
+    for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
+        const struct dpb_node *reader = &p->graph->nodes[i];
+        for (uint32_t k = 0; k < reader->n_inputs; k++) {
+            if (reader->inputs[k] == cuda_index(p, node) &&
+                (reader->op != DPB_OP_CONV || reader->groups > 1))
+                return shape;
+        }
+    }
+    shape.c = PACKED_CHANNELS;
+    return shape;
+}
+
 dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor)
 {
-    DPB_TRY(cuda_activation_like(p, node->shape, tensor));
+    DPB_TRY(cuda_activation_like(p, cuda_stored_shape(p, node), tensor));
     cuda_plan(p, node)->activation = *tensor;
     return DPB_OK;
 }
@@ -203,10 +222,15 @@ static struct packing packing_of(const struct program *p, const struct dpb_node 
     uint32_t hw = node->op == DPB_OP_DENSE ? in.h * in.w : w->kernel_h * w->kernel_w;
     if (p->device->options.layout == LAYOUT_NCHW)
         hw = 1;
-    return (struct packing){.from = tensor->offset,
-                            .o = node->shape.c,
-                            .i = (uint32_t)(tensor->n_elements / node->shape.c / hw),
-                            .hw = hw};
+    const uint32_t i = (uint32_t)(tensor->n_elements / node->shape.c / hw);
+    const uint32_t more = cuda_stored_shape(p, cuda_input(p, node, 0)).c - in.c;
+    return (struct packing){
+        .from = tensor->offset, .o = node->shape.c, .i = i, .hw = hw, .wide = i + more};
+}
+
+static size_t packed_elements(const struct packing *by)
+{
+    return (size_t)by->o * by->wide * by->hw;
 }
 
 static bool needs_packing(const struct program *p, const struct dpb_node *node, enum cuda_type type)
@@ -216,11 +240,11 @@ static bool needs_packing(const struct program *p, const struct dpb_node *node, 
 
 dpb_status cuda_pack_weights_of(struct program *p, const struct dpb_node *node)
 {
-    const struct dpb_tensor *tensor = &p->graph->tensors[node->weight];
+    const struct packing by = packing_of(p, node);
     struct node_plan *plan = cuda_plan(p, node);
     if (!needs_packing(p, node, p->type))
         return DPB_OK;
-    DPB_TRY(cuda_tensor(p, tensor->n_elements * cuda_type_size(p->type), &plan->packed));
+    DPB_TRY(cuda_tensor(p, packed_elements(&by) * cuda_type_size(p->type), &plan->packed));
     plan->packed->place.kept = true;
     p->n_packings++;
     return DPB_OK;
@@ -239,7 +263,7 @@ void cuda_list_packings(const struct program *p, struct packing *table)
             continue;
         *table = packing_of(p, &p->graph->nodes[i]);
         table->to = p->nodes[i].packed->data;
-        table->by_i = cuda_divisor(table->i);
+        table->by_wide = cuda_divisor(table->wide);
         table->by_hw = cuda_divisor(table->hw);
         table++;
     }
@@ -247,12 +271,12 @@ void cuda_list_packings(const struct program *p, struct packing *table)
 
 dpb_status cuda_weight_gradient(struct program *p, const struct dpb_node *node, enum cuda_type type)
 {
+    const struct packing by = packing_of(p, node);
     struct node_plan *plan = cuda_plan(p, node);
     plan->gradient_type = type;
     if (!needs_packing(p, node, type))
         return DPB_OK;
-    const struct dpb_tensor *tensor = &p->graph->tensors[node->weight];
-    return cuda_tensor(p, tensor->n_elements * cuda_type_size(type), &plan->packed_gradient);
+    return cuda_tensor(p, packed_elements(&by) * cuda_type_size(type), &plan->packed_gradient);
 }
 
 void *cuda_weight_gradient_data(const struct program *p, const struct dpb_node *node)
@@ -265,8 +289,7 @@ static dpb_status run_unpack(const struct program *p, const struct step *step)
 {
     const struct packing by = packing_of(p, step->node);
     cuda_unpack_gradient(p->device->stream, cuda_plan(p, step->node)->gradient_type,
-                         step->t[FROM]->data, cuda_gradient(p, step->node->weight), by.o, by.i,
-                         by.hw);
+                         step->t[FROM]->data, cuda_gradient(p, step->node->weight), &by);
     return DPB_OK;
 }
 

@@ -52,7 +52,7 @@ struct conv {
 static inline struct frame cuda_conv_frame(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_window *w = &node->window;
-    const struct grid in = cuda_grid(p, cuda_input(p, node, 0)->shape);
+    const struct grid in = cuda_grid(p, cuda_stored_shape(p, cuda_input(p, node, 0)));
     struct frame frame = {in, in, w->pad_top, w->pad_left};
     if (w->pad_top != w->pad_bottom || w->pad_left != w->pad_right) {
         frame.outer.h += w->pad_top + w->pad_bottom;

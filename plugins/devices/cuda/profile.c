@@ -10,8 +10,8 @@ static double packed_bytes(const struct program *p)
     for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
         const struct dpb_node *node = &p->graph->nodes[i];
         if (p->nodes[i].packed)
-            bytes += (double)p->graph->tensors[node->weight].n_elements *
-                     (double)(sizeof(float) + cuda_type_size(p->type));
+            bytes += (double)p->graph->tensors[node->weight].n_elements * sizeof(float) +
+                     p->nodes[i].packed->bytes;
     }
     return bytes;
 }

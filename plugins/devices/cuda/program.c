@@ -424,10 +424,11 @@ static double value_of(const struct program *p, const void *data, size_t i)
     return p->type == TYPE_BF16 ? (double)dpb_bf16_to_fp32(bits) : (double)dpb_fp16_to_fp32(bits);
 }
 
+/* Of an activation as it lies in memory, `stored`, the channels of `shape`. */
 static dpb_status copy_to_nchw(const struct program *p, struct dpb_shape shape,
-                               const struct tensor *tensor, double *out)
+                               struct dpb_shape stored, const struct tensor *tensor, double *out)
 {
-    const size_t n = (size_t)cuda_elements(p, shape), bytes = n * cuda_type_size(p->type);
+    const size_t n = (size_t)cuda_elements(p, stored), bytes = n * cuda_type_size(p->type);
     const size_t pixels = (size_t)shape.h * shape.w;
     const bool planes = p->device->options.layout == LAYOUT_NCHW;
     void *data = malloc(bytes);
@@ -435,8 +436,9 @@ static dpb_status copy_to_nchw(const struct program *p, struct dpb_shape shape,
         return cuda_no_memory();
     dpb_status status = copy_now(p, data, tensor->data, bytes);
     for (size_t i = 0; i < n && status == DPB_OK; i++) {
-        size_t c = i % shape.c, pixel = i / shape.c % pixels, sample = i / shape.c / pixels;
-        out[planes ? i : (sample * shape.c + c) * pixels + pixel] = value_of(p, data, i);
+        size_t c = i % stored.c, pixel = i / stored.c % pixels, sample = i / stored.c / pixels;
+        if (planes || c < shape.c)
+            out[planes ? i : (sample * shape.c + c) * pixels + pixel] = value_of(p, data, i);
     }
     free(data);
     return status;
@@ -466,6 +468,7 @@ dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double
     if (gradient && !shown)
         return dpb_refuse_hidden(cuda_host, "cuda", "gradient", what);
     if (activation)
-        DPB_TRY(copy_to_nchw(p, what->shape, plan->activation, activation));
-    return gradient ? copy_to_nchw(p, what->shape, shown, gradient) : DPB_OK;
+        DPB_TRY(
+            copy_to_nchw(p, what->shape, cuda_stored_shape(p, what), plan->activation, activation));
+    return gradient ? copy_to_nchw(p, what->shape, what->shape, shown, gradient) : DPB_OK;
 }

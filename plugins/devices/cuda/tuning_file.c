@@ -165,7 +165,7 @@ void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const
                      char key[TUNING_KEY_BYTES])
 {
     const struct dpb_window *w = &node->window;
-    const struct dpb_shape in = cuda_input(p, node, 0)->shape;
+    const struct dpb_shape in = cuda_stored_shape(p, cuda_input(p, node, 0));
     char groups[20] = "";
     if (node->groups > 1)
         snprintf(groups, sizeof groups, " groups %u", node->groups);
