@@ -17,8 +17,9 @@ WALKS = ("10pixel_walk", "10plane_walk")
 SUMS = ("10norm_terms", "12joined_terms", "12moment_terms", "11plain_terms")
 # Reads of 16 bytes under way; registers: 4, or 3, blocks at a time. A pool's windows are few: other threads hide
 # what its reads take.
-LEAST_READS = {"sum_slabs": 4, "joined_terms": 4, "normalise": 4, "norm_backward": 4, "max_pool_backward": 1}
-MOST_REGISTERS = {"sum_slabs": 64, "joined_terms": 80, "normalise": 64, "norm_backward": 80, "max_pool_backward": 64}
+LEAST_READS = {"sum_slabs": 4, "norm_terms": 4, "joined_terms": 4, "normalise": 4, "norm_backward": 4, "max_pool_backward": 1}
+MOST_REGISTERS = {"sum_slabs": 64, "norm_terms": 80, "joined_terms": 80, "normalise": 80, "norm_backward": 80,
+                  "max_pool_backward": 64}
 
 
 def wanted():
@@ -119,7 +120,8 @@ def main():
         names = [name for name in code if name.startswith(prefix)]
         reads = reads_before_use(code[names[0]]) if len(names) == 1 else 0
         registers, local = used[names[0]] if len(names) == 1 else (0, 0)
-        kernel = "joined_terms" if "joined_terms" in what else what.split()[0]
+        words = what.split()
+        kernel = words[1] if words[1] in LEAST_READS else words[0]
         good = reads >= LEAST_READS[kernel] and 0 < registers <= MOST_REGISTERS[kernel] and local == 0
         checks.append((f"{what}: {len(names)} function(s), {reads} reads before the first use, {registers} registers, "
                        f"{local} bytes of local memory", good))

@@ -162,7 +162,7 @@ TEST(test_bytes_moved)
     static const struct {
         const char *fusion;
         double least, most;
-    } bounds[] = {{"off", 376, 377}, {"auto", 343, 345}};
+    } bounds[] = {{"off", 352, 353}, {"auto", 328, 330}};
     use_stand_in(true);
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         char settings[256];

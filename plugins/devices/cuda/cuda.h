@@ -137,6 +137,7 @@ struct node_plan {
     struct tensor *packed, *packed_gradient; /* NULL: core's own do */
     enum cuda_type gradient_type;            /* of the gradient by the weights, as it is computed */
     struct tensor *workspace;
+    struct tensor *mask; /* of a batch-norm with a ReLU (cuda_normalise); NULL: nothing reads it */
     struct conv *conv;
     /* Of a convolution, by call, and FUSED_DATA of the batch-norm before it, too. NULL: it cannot
      * be fused, or is not to be; @borrowed. The sums, the second ones at cuda_fused_stride. */

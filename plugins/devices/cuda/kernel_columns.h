@@ -160,24 +160,17 @@ template <typename T, int N, int ROWS> struct row_packs {
 template <typename T, int N, int ROWS> struct row_mask {
     uint32_t bits;
     static_assert(N * ROWS <= 32, "a bit for each element");
-    /* Not those where y (NULL: none) <= 0. y leaves its registers before other tensors are read. */
-    __device__ row_mask(const T *y, const row_group<ROWS> &rows) : bits(0)
+    /* mask: a byte for each pack; NULL: all. */
+    __device__ row_mask(const uint8_t *mask, const row_group<ROWS> &rows) : bits(0)
     {
+        uint32_t row[ROWS];
         UNROLLED
         for (int r = 0; r < ROWS; r++)
-            bits |= rows.has(r) ? ((1u << N) - 1) << (r * N) : 0;
-        if (y)
-            relu(row_packs<T, N, ROWS>(y, rows));
-        asm volatile("" ::: "memory");
-    }
-    __device__ void relu(const row_packs<T, N, ROWS> &y)
-    {
+            row[r] = mask ? mask[rows.first + rows.place[r]] : (1u << N) - 1;
         UNROLLED
-        for (int r = 0; r < ROWS; r++) {
-            UNROLLED
-            for (int i = 0; i < N; i++)
-                bits &= to_fp32(y.row[r].at[i]) <= 0.0f ? ~(1u << (r * N + i)) : 0xffffffffu;
-        }
+        for (int r = 0; r < ROWS; r++)
+            bits |= rows.has(r) ? row[r] << (r * N) : 0;
+        asm volatile("" ::: "memory"); /* the bytes leave their registers before packs are read */
     }
     __device__ bool has(int r, int i) const
     {

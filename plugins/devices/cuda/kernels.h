@@ -174,14 +174,19 @@ void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride,
 /* mean and inverse from running averages. */
 void cuda_running_moments(cudaStream_t stream, const float *running_mean,
                           const float *running_variance, uint32_t c, const struct norm_by *norm);
-/* y = normalised x, plus what is added (NULL: nothing), then ReLU where asked for. */
+/* Of a ReLU's result y, which elements it lets through: a byte for each pack, whose bit i is y > 0
+ * (or a NaN) of the pack's element i. Backward reads it in the place of y. */
+size_t cuda_mask_bytes(enum cuda_type type, const struct grid *grid);
+/* y = normalised x, plus what is added (NULL: nothing), then ReLU where asked for. mask NULL: it is
+ * not written. */
 void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
                     const struct norm_by *norm, const void *added, bool relu, void *y,
-                    struct grid grid);
+                    uint8_t *mask, struct grid grid);
 
-/* The gradient that enters a batch-norm: dz = y <= 0 ? 0 : dy; y NULL: dz = dy. */
+/* The gradient that enters a batch-norm: dz = masked ? dy : 0; mask NULL: dz = dy. */
 struct norm_gradient {
-    const void *dy, *y, *x;
+    const void *dy, *x;
+    const uint8_t *mask;
     const void *more; /* of cuda_norm_sums: to be added to dy, as cuda_sum does; NULL: nothing */
     void *dz;         /* NULL: not written; may be dy or more */
 };

@@ -10,6 +10,13 @@ size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid)
     return (size_t)slabs * 2 * grid->c * sizeof(double);
 }
 
+size_t cuda_mask_bytes(enum cuda_type type, const struct grid *grid)
+{
+    size_t bytes = 0;
+    BY_TYPE(type, BY_PACK(run_length(*grid), bytes = elements(*grid) / N));
+    return bytes;
+}
+
 /* ----------------------------------------------------------------------------------- plain sums */
 
 template <typename T, int N> struct plain_terms {
@@ -165,11 +172,27 @@ template <int CHANNELS> struct normalising {
     }
 };
 
+/* Of what is not negative. */
+static __device__ inline bool is_zero(float x)
+{
+    return x == 0.0f;
+}
+
+static __device__ inline bool is_zero(__half x)
+{
+    return __half_as_ushort(x) == 0;
+}
+
+static __device__ inline bool is_zero(__nv_bfloat16 x)
+{
+    return __bfloat16_as_ushort(x) == 0;
+}
+
 /* ROWS at once; `added` only where ADDS says so. */
 template <typename T, int N, typename Walk, bool ADDS>
-KERNEL_OF(4)
+KERNEL_OF(3)
 void normalise(const T *__restrict__ x, norm_by norm, const T *__restrict__ added, bool relu,
-               T *__restrict__ y, table by)
+               T *__restrict__ y, uint8_t *__restrict__ mask, table by)
 {
     constexpr int CHANNELS = Walk::planes ? 1 : N;
     constexpr int ROWS = NORMALISED_PACKS / (ADDS ? 2 : 1);
@@ -185,6 +208,7 @@ void normalise(const T *__restrict__ x, norm_by norm, const T *__restrict__ adde
         UNROLLED
         for (int r = 0; r < ROWS; r++) {
             pack<T, N> out;
+            uint32_t bits = 0;
             UNROLLED
             for (int i = 0; i < N; i++) {
                 const int k = i % CHANNELS;
@@ -192,42 +216,46 @@ void normalise(const T *__restrict__ x, norm_by norm, const T *__restrict__ adde
                 value += of.beta[k];
                 value += ADDS ? to_fp32(more.row[r].at[i]) : 0.0f;
                 out.at[i] = from_fp32<T>(relu && value <= 0.0f ? 0.0f : value);
+                bits |= is_zero(out.at[i]) ? 0 : 1u << i;
             }
             rows.store(y, r, out);
+            if (mask && rows.has(r))
+                mask[rows.first + rows.place[r]] = (uint8_t)bits;
         }
     }
 }
 
 template <typename T, int N>
 static void launch_normalise(cudaStream_t stream, const T *x, const norm_by &norm, const T *added,
-                             bool relu, T *y, const grid &shape)
+                             bool relu, T *y, uint8_t *mask, const grid &shape)
 {
     const table by = table_of(shape, N, BLOCKS);
     const dim3 blocks = slab_blocks(by), threads = slab_threads(by);
     if (added)
         BY_WALK(shape.planes, LAUNCH((normalise<T, N, Walk, true>), blocks, threads, stream, x,
-                                     norm, added, relu, y, by));
+                                     norm, added, relu, y, mask, by));
     else
         BY_WALK(shape.planes, LAUNCH((normalise<T, N, Walk, false>), blocks, threads, stream, x,
-                                     norm, added, relu, y, by));
+                                     norm, added, relu, y, mask, by));
 }
 
 void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
                     const struct norm_by *norm, const void *added, bool relu, void *y,
-                    struct grid grid)
+                    uint8_t *mask, struct grid grid)
 {
     BY_TYPE(type,
             BY_PACK(run_length(grid), const T *from = static_cast<const T *>(x);
                     const T *more = static_cast<const T *>(added); T *to = static_cast<T *>(y);
-                    launch_normalise<T, N>(stream, from, *norm, more, relu, to, grid)));
+                    launch_normalise<T, N>(stream, from, *norm, more, relu, to, mask, grid)));
 }
 
 /* ------------------------------------------------------------------------------------- backward */
 
 /* Of dz, and of dz times the deviation from the mean, which norm_finish normalises. */
 template <typename T, int N> struct norm_terms {
-    static constexpr int blocks = 4, at_once = SUMMED_ROWS;
-    const T *dy, *y, *x;
+    static constexpr int blocks = 3, at_once = SUMMED_ROWS;
+    const T *dy, *x;
+    const uint8_t *mask;
     T *dz; /* may be dy */
     const float *mean;
     __device__ float origin(uint32_t channel) const
@@ -237,24 +265,24 @@ template <typename T, int N> struct norm_terms {
     template <int ROWS, int CHANNELS>
     __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
     {
-        const row_mask<T, N, ROWS> mask(y, rows);
-        add_masked(rows, mask, row_packs<T, N, ROWS>(dy, rows), sums);
+        const row_mask<T, N, ROWS> counts(mask, rows);
+        add_masked(rows, counts, row_packs<T, N, ROWS>(dy, rows), sums);
     }
     template <int ROWS, int CHANNELS>
-    __device__ void add_masked(const row_group<ROWS> &rows, const row_mask<T, N, ROWS> &mask,
+    __device__ void add_masked(const row_group<ROWS> &rows, const row_mask<T, N, ROWS> &counts,
                                const row_packs<T, N, ROWS> &gradient,
                                pair_sums<CHANNELS> *sums) const
     {
         UNROLLED
         for (int r = 0; r < ROWS && dz; r++)
-            rows.store(dz, r, mask.of(gradient.row[r], r));
+            rows.store(dz, r, counts.of(gradient.row[r], r));
         const row_packs<T, N, ROWS> in(x, rows);
         UNROLLED
         for (int i = 0; i < N; i++) {
             const float origin = sums->origin(i % CHANNELS);
             UNROLLED
             for (int r = 0; r < ROWS; r++) {
-                const float value = mask.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
+                const float value = counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
                 sums->a[i % CHANNELS] += value;
                 sums->b[i % CHANNELS] += value * (to_fp32(in.row[r].at[i]) - origin);
             }
@@ -269,10 +297,10 @@ template <typename T, int N> struct joined_terms : norm_terms<T, N> {
     template <int ROWS, int CHANNELS>
     __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
     {
-        const row_mask<T, N, ROWS> mask(this->y, rows);
+        const row_mask<T, N, ROWS> counts(this->mask, rows);
         row_packs<T, N, ROWS> gradient(this->dy, rows);
         gradient.add(row_packs<T, N, ROWS>(more, rows));
-        this->add_masked(rows, mask, gradient, sums);
+        this->add_masked(rows, counts, gradient, sums);
     }
 };
 
@@ -297,16 +325,16 @@ void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_
                     float *dgamma, float *dbeta)
 {
     const norm_finish finish = {sums, dgamma, dbeta, norm->inverse, grid.c};
-    BY_TYPE(type,
-            BY_PACK(run_length(grid),
-                    const norm_terms<T, N> terms = {static_cast<const T *>(gradient->dy),
-                                                    static_cast<const T *>(gradient->y),
-                                                    static_cast<const T *>(gradient->x),
-                                                    static_cast<T *>(gradient->dz), norm->mean};
-                    const T *more = static_cast<const T *>(gradient->more);
-                    const joined_terms<T, N> joined = {terms, more};
-                    if (more) sum_columns<T, N>(stream, joined, finish, grid, room);
-                    else sum_columns<T, N>(stream, terms, finish, grid, room)));
+    BY_TYPE(
+        type,
+        BY_PACK(run_length(grid),
+                const norm_terms<T, N> terms = {static_cast<const T *>(gradient->dy),
+                                                static_cast<const T *>(gradient->x), gradient->mask,
+                                                static_cast<T *>(gradient->dz), norm->mean};
+                const T *more = static_cast<const T *>(gradient->more);
+                const joined_terms<T, N> joined = {terms, more};
+                if (more) sum_columns<T, N>(stream, joined, finish, grid, room);
+                else sum_columns<T, N>(stream, terms, finish, grid, room)));
 }
 
 __global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, norm_finish finish)
@@ -326,7 +354,7 @@ void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, 
  * times the inverse. */
 template <typename T, int N, typename Walk>
 KERNEL_OF(3)
-void norm_backward(const T *dy, const T *y, const T *x, norm_by norm, const float *sums,
+void norm_backward(const T *dy, const uint8_t *mask, const T *x, norm_by norm, const float *sums,
                    float share, T *dx, table by)
 {
     constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS = BACKWARD_ROWS;
@@ -357,7 +385,7 @@ void norm_backward(const T *dy, const T *y, const T *x, norm_by norm, const floa
     ROLLED
     while (at.left > 0) {
         const row_group<ROWS> rows(at, *begin);
-        const row_mask<T, N, ROWS> mask(y, rows);
+        const row_mask<T, N, ROWS> counts(mask, rows);
         const row_packs<T, N, ROWS> gradient(dy, rows), in(x, rows);
         UNROLLED
         for (int r = 0; r < ROWS; r++) {
@@ -368,7 +396,7 @@ void norm_backward(const T *dy, const T *y, const T *x, norm_by norm, const floa
                 const float mean = of[(3 * k + 0) * LANES_OF_ELEMENTS];
                 const float mean_dz = of[(3 * k + 1) * LANES_OF_ELEMENTS];
                 const float slope = of[(3 * k + 2) * LANES_OF_ELEMENTS];
-                const float dz = mask.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
+                const float dz = counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
                 const float less = mean_dz + (to_fp32(in.row[r].at[i]) - mean) * slope;
                 out.at[i] = from_fp32<T>(scale[k] * (dz - less));
             }
@@ -385,9 +413,9 @@ void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
     BY_TYPE(type,
             BY_PACK(run_length(grid), const table by = table_of(grid, N, BLOCKS);
                     const T *dy = static_cast<const T *>(gradient->dy);
-                    const T *y = static_cast<const T *>(gradient->y);
+                    const uint8_t *mask = gradient->mask;
                     const T *x = static_cast<const T *>(gradient->x);
                     BY_WALK(grid.planes, LAUNCH_BLOCKS((norm_backward<T, N, Walk>), slab_blocks(by),
-                                                       slab_threads(by), stream, dy, y, x, *norm,
+                                                       slab_threads(by), stream, dy, mask, x, *norm,
                                                        sums, share, static_cast<T *>(dx), by))));
 }

@@ -27,6 +27,13 @@ static float *state_of(const struct program *p, const struct mirror *mirror, uin
     return (float *)mirror->tensor->data + p->graph->states[index].offset;
 }
 
+/* The convolution behind may mask the gradient by itself: then no kernel here reads the bits. */
+static uint8_t *mask_of(const struct program *p, const struct step *step, enum slot slot)
+{
+    const struct tensor *mask = step->t[slot];
+    return mask && !cuda_is_masked(p, step->node) ? mask->data : NULL;
+}
+
 /* A batch-norm's plan by its node, of the node's own steps or of those of its group. FIFTH: the
  * sums, where the convolution before may make them. */
 static dpb_status run_batch_moments(const struct program *p, const struct step *step)
@@ -64,8 +71,17 @@ static dpb_status run_normalise(const struct program *p, const struct step *step
     cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by,
                    step->t[AUX] ? step->t[AUX]->data : NULL,
                    cuda_plan(p, node)->group->into != NULL, step->t[TO]->data,
-                   cuda_grid(p, node->shape));
+                   mask_of(p, step, FIFTH), cuda_grid(p, node->shape));
     return DPB_OK;
+}
+
+static dpb_status plan_mask(struct program *p, const struct dpb_node *node)
+{
+    struct node_plan *plan = cuda_plan(p, node);
+    const struct grid grid = cuda_grid(p, node->shape);
+    if (!p->args.training || !plan->group->into)
+        return DPB_OK;
+    return cuda_tensor(p, cuda_mask_bytes(p->type, &grid), &plan->mask);
 }
 
 static dpb_status partials(struct program *p, const struct dpb_node *node, struct tensor **tensor)
@@ -85,6 +101,7 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
     p->node = node;
     DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
     DPB_TRY(cuda_tensor(p, 4 * (size_t)node->shape.c * sizeof(float), &plan->workspace));
+    DPB_TRY(plan_mask(p, node));
     DPB_TRY(partials(p, node, &partial));
     if (p->args.training)
         DPB_TRY(cuda_step(p, WHEN_TRAINING, "moments of the batch", run_batch_moments,
@@ -93,20 +110,18 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
     DPB_TRY(cuda_step(p, WHEN_EVALUATION, "running averages", run_running_moments,
                       TENSORS(NULL, NULL, NULL, plan->workspace)));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, added ? "forward, add, ReLU" : "forward", run_normalise,
-                      TENSORS(x, y, added, plan->workspace)));
+                      TENSORS(x, y, added, plan->workspace, plan->mask)));
     cuda_use_core(p, node->weight);
     cuda_use_core(p, node->bias);
     return DPB_OK;
 }
 
-/* slots: FROM x, TO dz (NULL: not written), AUX dy, FOURTH y (NULL: no ReLU), FIFTH partial
- * sums. The convolution behind may have masked dy. */
+/* slots: FROM x, TO dz (NULL: not written), AUX dy, FOURTH the mask (NULL: no ReLU), FIFTH partial
+ * sums. */
 static struct norm_gradient gradient_of(const struct program *p, const struct step *step)
 {
-    const bool masks = step->t[FOURTH] && !cuda_is_masked(p, step->node);
-    return (struct norm_gradient){.dy = step->t[AUX]->data,
-                                  .y = masks ? step->t[FOURTH]->data : NULL,
-                                  .x = step->t[FROM]->data};
+    return (struct norm_gradient){
+        .dy = step->t[AUX]->data, .mask = mask_of(p, step, FOURTH), .x = step->t[FROM]->data};
 }
 
 static dpb_status run_norm_sums(const struct program *p, const struct step *step)
@@ -145,7 +160,6 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
                                 const struct dpb_node *end)
 {
     const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation;
-    const struct tensor *y = end == node ? NULL : cuda_plan(p, end)->activation;
     const struct dpb_group *group = cuda_plan(p, end)->group;
     const bool joins = cuda_joins_in_sums(group);
     const struct tensor *dy = joins ? group->parts[0].tensor : cuda_plan(p, end)->gradient;
@@ -157,8 +171,8 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
         plan->gradient = dz;
     }
     DPB_TRY(partials(p, node, &partial));
-    DPB_TRY(
-        cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums, TENSORS(x, dz, dy, y, partial)));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums,
+                      TENSORS(x, dz, dy, plan->mask, partial)));
     cuda_use(p, joins ? group->parts[1].tensor : NULL);
     cuda_use(p, plan->workspace);
     cuda_use(p, plan->sums[FUSED_DATA]);
@@ -168,7 +182,7 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
     if (!dx)
         return DPB_OK;
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward", run_norm_backward,
-                      TENSORS(x, dx, dz ? dz : dy, dz ? NULL : y, plan->workspace)));
+                      TENSORS(x, dx, dz ? dz : dy, dz ? NULL : plan->mask, plan->workspace)));
     cuda_use_core(p, node->weight);
     return DPB_OK;
 }

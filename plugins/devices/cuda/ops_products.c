@@ -338,14 +338,16 @@ static void settle_data(const struct program *p, struct step *step, struct step 
                         bool fused)
 {
     const struct node_plan *norm = cuda_plan(p, cuda_masked_norm(p, step->node));
-    const double sums = norm->sums[FUSED_DATA]->bytes, y = step->t[FOURTH]->bytes;
+    const double sums = norm->sums[FUSED_DATA]->bytes, mask = norm->mask->bytes;
     if (fused) {
-        takers[0]->bytes -= takers[0]->t[FROM]->bytes + takers[0]->t[AUX]->bytes + y;
+        takers[0]->bytes -= takers[0]->t[FROM]->bytes + takers[0]->t[AUX]->bytes + mask;
         if (takers[1])
-            takers[1]->bytes -= y;
+            takers[1]->bytes -= mask;
+        for (size_t i = 0; i < p->forward.n; i++)
+            p->forward.steps[i].bytes -= p->forward.steps[i].t[FIFTH] == norm->mask ? mask : 0;
         return;
     }
-    step->bytes -= y + step->t[FIFTH]->bytes + norm->workspace->bytes + sums;
+    step->bytes -= step->t[FOURTH]->bytes + step->t[FIFTH]->bytes + norm->workspace->bytes + sums;
     takers[0]->bytes -= sums;
     step->what = "backward data";
 }
