@@ -162,7 +162,7 @@ TEST(test_bytes_moved)
     static const struct {
         const char *fusion;
         double least, most;
-    } bounds[] = {{"off", 352, 353}, {"auto", 328, 330}};
+    } bounds[] = {{"off", 346, 347}, {"auto", 322, 324}};
     use_stand_in(true);
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         char settings[256];

@@ -177,10 +177,14 @@ void cuda_running_moments(cudaStream_t stream, const float *running_mean,
 /* Of a ReLU's result y, which elements it lets through: a byte for each pack, whose bit i is y > 0
  * (or a NaN) of the pack's element i. Backward reads it in the place of y. */
 size_t cuda_mask_bytes(enum cuda_type type, const struct grid *grid);
-/* y = normalised x, plus what is added (NULL: nothing), then ReLU where asked for. mask NULL: it is
- * not written. */
+/* What is added to a normalised x: values, as they are or normalised themselves (norm not NULL). */
+struct norm_added {
+    const void *values; /* NULL: nothing */
+    const struct norm_by *norm;
+};
+/* y = normalised x, plus what is added, then ReLU where asked for. mask NULL: it is not written. */
 void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
-                    const struct norm_by *norm, const void *added, bool relu, void *y,
+                    const struct norm_by *norm, const struct norm_added *added, bool relu, void *y,
                     uint8_t *mask, struct grid grid);
 
 /* The gradient that enters a batch-norm: dz = masked ? dy : 0; mask NULL: dz = dy. */

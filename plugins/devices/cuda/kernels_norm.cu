@@ -170,6 +170,10 @@ template <int CHANNELS> struct normalising {
             beta[i] = by.beta ? by.beta[channel] : 0.0f;
         }
     }
+    __device__ float value(int channel, float x) const
+    {
+        return (x - mean[channel]) * scale[channel] + beta[channel];
+    }
 };
 
 /* Of what is not negative. */
@@ -188,23 +192,28 @@ static __device__ inline bool is_zero(__nv_bfloat16 x)
     return __bfloat16_as_ushort(x) == 0;
 }
 
-/* ROWS at once; `added` only where ADDS says so. */
-template <typename T, int N, typename Walk, bool ADDS>
-KERNEL_OF(3)
-void normalise(const T *__restrict__ x, norm_by norm, const T *__restrict__ added, bool relu,
-               T *__restrict__ y, uint8_t *__restrict__ mask, table by)
+/* What a pass that normalises adds. */
+enum adding { NOTHING, VALUES, NORMALISED };
+
+/* ROWS at once; `added` only where ADDS says so, and `added_norm` likewise. */
+template <typename T, int N, typename Walk, adding ADDS>
+KERNEL_OF(ADDS == NORMALISED ? 2 : 3)
+void normalise(const T *__restrict__ x, norm_by norm, const T *__restrict__ added,
+               norm_by added_norm, bool relu, T *__restrict__ y, uint8_t *__restrict__ mask,
+               table by)
 {
     constexpr int CHANNELS = Walk::planes ? 1 : N;
-    constexpr int ROWS = NORMALISED_PACKS / (ADDS ? 2 : 1);
+    constexpr int ROWS = NORMALISED_PACKS / (ADDS == NOTHING ? 1 : 2);
     const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= by.columns)
         return;
     Walk at(by, column);
     const normalising<CHANNELS> of(norm, column);
+    const normalising<CHANNELS> of_added(ADDS == NORMALISED ? added_norm : norm, column);
     ROLLED
     while (at.left > 0) {
         const row_group<ROWS> rows(at, at.first);
-        const row_packs<T, N, ROWS> in(x, rows), more(ADDS ? added : x, rows);
+        const row_packs<T, N, ROWS> in(x, rows), more(ADDS == NOTHING ? x : added, rows);
         UNROLLED
         for (int r = 0; r < ROWS; r++) {
             pack<T, N> out;
@@ -212,9 +221,11 @@ void normalise(const T *__restrict__ x, norm_by norm, const T *__restrict__ adde
             UNROLLED
             for (int i = 0; i < N; i++) {
                 const int k = i % CHANNELS;
-                float value = (to_fp32(in.row[r].at[i]) - of.mean[k]) * of.scale[k];
-                value += of.beta[k];
-                value += ADDS ? to_fp32(more.row[r].at[i]) : 0.0f;
+                float value = of.value(k, to_fp32(in.row[r].at[i]));
+                const float other = to_fp32(more.row[r].at[i]);
+                value += ADDS == NORMALISED ? of_added.value(k, other)
+                         : ADDS == VALUES   ? other
+                                            : 0.0f;
                 out.at[i] = from_fp32<T>(relu && value <= 0.0f ? 0.0f : value);
                 bits |= is_zero(out.at[i]) ? 0 : 1u << i;
             }
@@ -225,28 +236,28 @@ void normalise(const T *__restrict__ x, norm_by norm, const T *__restrict__ adde
     }
 }
 
-template <typename T, int N>
-static void launch_normalise(cudaStream_t stream, const T *x, const norm_by &norm, const T *added,
-                             bool relu, T *y, uint8_t *mask, const grid &shape)
+template <typename T, int N, adding ADDS>
+static void launch_normalise(cudaStream_t stream, const void *x, const norm_by &norm,
+                             const norm_added &added, bool relu, void *y, uint8_t *mask,
+                             const grid &shape)
 {
     const table by = table_of(shape, N, BLOCKS);
-    const dim3 blocks = slab_blocks(by), threads = slab_threads(by);
-    if (added)
-        BY_WALK(shape.planes, LAUNCH((normalise<T, N, Walk, true>), blocks, threads, stream, x,
-                                     norm, added, relu, y, mask, by));
-    else
-        BY_WALK(shape.planes, LAUNCH((normalise<T, N, Walk, false>), blocks, threads, stream, x,
-                                     norm, added, relu, y, mask, by));
+    const norm_by &more = added.norm ? *added.norm : norm;
+    BY_WALK(shape.planes,
+            LAUNCH((normalise<T, N, Walk, ADDS>), slab_blocks(by), slab_threads(by), stream,
+                   static_cast<const T *>(x), norm, static_cast<const T *>(added.values), more,
+                   relu, static_cast<T *>(y), mask, by));
 }
 
 void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
-                    const struct norm_by *norm, const void *added, bool relu, void *y,
+                    const struct norm_by *norm, const struct norm_added *added, bool relu, void *y,
                     uint8_t *mask, struct grid grid)
 {
-    BY_TYPE(type,
-            BY_PACK(run_length(grid), const T *from = static_cast<const T *>(x);
-                    const T *more = static_cast<const T *>(added); T *to = static_cast<T *>(y);
-                    launch_normalise<T, N>(stream, from, *norm, more, relu, to, mask, grid)));
+    BY_TYPE(type, BY_PACK(run_length(grid),
+                          auto *const launch = !added->values ? launch_normalise<T, N, NOTHING>
+                                               : !added->norm ? launch_normalise<T, N, VALUES>
+                                                              : launch_normalise<T, N, NORMALISED>;
+                          launch(stream, x, *norm, *added, relu, y, mask, grid)));
 }
 
 /* ------------------------------------------------------------------------------------- backward */

@@ -64,14 +64,32 @@ static dpb_status run_running_moments(const struct program *p, const struct step
     return DPB_OK;
 }
 
+/* Of the node that is added behind a batch-norm: whether the same kernel normalises it, so that its
+ * own result is nowhere. */
+static bool is_joined(const struct program *p, const struct dpb_node *added)
+{
+    const struct node_plan *plan = cuda_plan(p, added);
+    if (added->op != DPB_OP_BATCH_NORM || plan->group->into || plan->group->n_consumers != 1)
+        return false;
+    for (uint32_t i = cuda_index(p, added) + 1; i < p->graph->n_nodes; i++) {
+        if (p->nodes[i].group->residual == added)
+            return true;
+    }
+    return false;
+}
+
 static dpb_status run_normalise(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
-    const struct norm_by by = cuda_norm_by(p, node);
-    cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by,
-                   step->t[AUX] ? step->t[AUX]->data : NULL,
-                   cuda_plan(p, node)->group->into != NULL, step->t[TO]->data,
-                   mask_of(p, step, FIFTH), cuda_grid(p, node->shape));
+    const struct dpb_node *relu = cuda_plan(p, node)->group->into;
+    const struct dpb_node *residual = relu ? cuda_plan(p, relu)->group->residual : NULL;
+    const bool joined = residual && !cuda_plan(p, residual)->activation;
+    const struct norm_by by = cuda_norm_by(p, node),
+                         other = cuda_norm_by(p, joined ? residual : node);
+    const struct norm_added added = {.values = step->t[AUX] ? step->t[AUX]->data : NULL,
+                                     .norm = joined ? &other : NULL};
+    cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by, &added, relu != NULL,
+                   step->t[TO]->data, mask_of(p, step, FIFTH), cuda_grid(p, node->shape));
     return DPB_OK;
 }
 
@@ -90,29 +108,44 @@ static dpb_status partials(struct program *p, const struct dpb_node *node, struc
     return cuda_scratch(p, cuda_partial_bytes(p->type, &grid), tensor);
 }
 
-/* A batch-norm alone, or with the addition and the ReLU that it was fused with. */
-static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
-                               const struct dpb_node *residual)
+static dpb_status plan_moments(struct program *p, const struct dpb_node *node)
 {
     const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation;
-    const struct tensor *added = residual ? cuda_plan(p, residual)->activation : NULL;
     struct node_plan *plan = cuda_plan(p, node);
-    struct tensor *y, *partial;
+    struct tensor *partial;
     p->node = node;
-    DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
     DPB_TRY(cuda_tensor(p, 4 * (size_t)node->shape.c * sizeof(float), &plan->workspace));
-    DPB_TRY(plan_mask(p, node));
     DPB_TRY(partials(p, node, &partial));
     if (p->args.training)
         DPB_TRY(cuda_step(p, WHEN_TRAINING, "moments of the batch", run_batch_moments,
                           TENSORS(x, NULL, partial, plan->workspace,
                                   cuda_plan(p, cuda_input(p, node, 0))->sums[FUSED_FORWARD])));
-    DPB_TRY(cuda_step(p, WHEN_EVALUATION, "running averages", run_running_moments,
-                      TENSORS(NULL, NULL, NULL, plan->workspace)));
+    return cuda_step(p, WHEN_EVALUATION, "running averages", run_running_moments,
+                     TENSORS(NULL, NULL, NULL, plan->workspace));
+}
+
+/* A batch-norm alone, or with the addition and the ReLU that it was fused with. */
+static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
+                               const struct dpb_node *residual)
+{
+    const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation, *added = NULL;
+    const bool joined = residual && is_joined(p, residual);
+    struct node_plan *plan = cuda_plan(p, node);
+    struct tensor *y;
+    DPB_TRY(plan_moments(p, node));
+    DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
+    DPB_TRY(plan_mask(p, node));
+    if (residual)
+        added = cuda_plan(p, joined ? cuda_input(p, residual, 0) : residual)->activation;
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, added ? "forward, add, ReLU" : "forward", run_normalise,
                       TENSORS(x, y, added, plan->workspace, plan->mask)));
     cuda_use_core(p, node->weight);
     cuda_use_core(p, node->bias);
+    if (!joined)
+        return DPB_OK;
+    cuda_use(p, cuda_plan(p, residual)->workspace);
+    cuda_use_core(p, residual->weight);
+    cuda_use_core(p, residual->bias);
     return DPB_OK;
 }
 
@@ -189,7 +222,9 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
 
 dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node)
 {
-    return cuda_plan(p, node)->group->into ? DPB_OK : plan_forward(p, node, NULL);
+    if (cuda_plan(p, node)->group->into)
+        return DPB_OK;
+    return is_joined(p, node) ? plan_moments(p, node) : plan_forward(p, node, NULL);
 }
 
 dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *node)
