@@ -108,13 +108,13 @@ gradient read_gradient(const descriptor &graph)
     return {read_convolution(graph),
             read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
             read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC)),
-            read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
+            read(ops[2]->to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
+            read(ops[2]->to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)),
+            read(ops[2]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
             read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)),
             read(ops[3]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
-            read(ops[4]->to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)),
-            read(ops[4]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
             read(ops[5]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)),
-            read(ops[2]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
+            read(ops[4]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC)),
             read(ops[6]->to(CUDNN_ATTR_OPERATION_REDUCTION_YDESC))};
 }
 
@@ -222,20 +222,20 @@ cudnnStatus_t check_gradient(const descriptor &d)
 {
     static const cudnnBackendDescriptorType_t P = CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
                                               R = CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR;
-    static const cudnnBackendDescriptorType_t types[] = {P, R, P, P, P, R};
+    static const cudnnBackendDescriptorType_t types[] = {P, P, P, R, P, R};
     const auto ops = ops_of(d);
     if (ops.size() != 7 || call_of(*ops[0]) != DATA)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     for (size_t i = 1; i < 7; i++)
         if (ops[i]->type != types[i - 1])
             return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
-    if (mode_of(*ops[1]) != CUDNN_POINTWISE_RELU_BWD || mode_of(*ops[3]) != CUDNN_POINTWISE_SUB ||
-        mode_of(*ops[4]) != CUDNN_POINTWISE_MUL || mode_of(*ops[5]) != CUDNN_POINTWISE_MUL)
+    if (mode_of(*ops[1]) != CUDNN_POINTWISE_RELU_BWD || mode_of(*ops[2]) != CUDNN_POINTWISE_SUB ||
+        mode_of(*ops[3]) != CUDNN_POINTWISE_MUL || mode_of(*ops[5]) != CUDNN_POINTWISE_MUL)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     const gradient g = read_gradient(d);
     if (!is_operation(*ops[1], CUDNN_POINTWISE_RELU_BWD, nullptr, g.conv.x.desc) ||
-        &ops[2]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != g.dz.desc ||
-        !is_operation(*ops[4], CUDNN_POINTWISE_MUL, g.centered.desc, nullptr) ||
+        &ops[4]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != g.dz.desc ||
+        !is_operation(*ops[3], CUDNN_POINTWISE_MUL, g.centered.desc, nullptr) ||
         !is_operation(*ops[5], CUDNN_POINTWISE_MUL, g.dz.desc, g.normal.desc) ||
         &ops[6]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != g.product.desc)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;

@@ -80,22 +80,30 @@ static cudnnBackendDescriptor_t addition(struct making *m, cudnnBackendDescripto
     return op;
 }
 
+/* The operations that both graphs end on: each channel's sum of `value`, and of `value` times
+ * `other`. */
+enum { SUM_OPS = 3 };
+static void add_sums(struct making *m, struct grid grid, cudnnBackendDescriptor_t value,
+                     cudnnBackendDescriptor_t other, cudnnBackendDescriptor_t ops[SUM_OPS])
+{
+    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = grid.c};
+    const cudnnDataType_t wide = CUDNN_DATA_FLOAT;
+    cudnnBackendDescriptor_t product =
+        cuda_graph_tensor(m, UID_PRODUCT, wide, grid, PLAN_ALIGN, false);
+    ops[0] = addition(m, value, cuda_graph_tensor(m, UID_SUM, wide, channels, PLAN_ALIGN, true));
+    ops[1] = pointwise(m, CUDNN_POINTWISE_MUL, value, other, product);
+    ops[2] =
+        addition(m, product, cuda_graph_tensor(m, UID_PRODUCTS, wide, channels, PLAN_ALIGN, true));
+}
+
 static cudnnBackendDescriptor_t forward_graph(struct making *m)
 {
     const struct grid grid = cuda_grid(m->p, m->node->shape);
-    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = grid.c};
-    const cudnnDataType_t wide = CUDNN_DATA_FLOAT;
     cudnnBackendDescriptor_t y =
         cuda_graph_tensor(m, UID_Y, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
-    cudnnBackendDescriptor_t product =
-        cuda_graph_tensor(m, UID_PRODUCT, wide, grid, PLAN_ALIGN, false);
-    cudnnBackendDescriptor_t sum = cuda_graph_tensor(m, UID_SUM, wide, channels, PLAN_ALIGN, true);
-    cudnnBackendDescriptor_t products =
-        cuda_graph_tensor(m, UID_PRODUCTS, wide, channels, PLAN_ALIGN, true);
-    const cudnnBackendDescriptor_t ops[] = {
-        cuda_graph_conv(m, CONV_FORWARD, y), addition(m, y, sum),
-        pointwise(m, CUDNN_POINTWISE_MUL, y, y, product), addition(m, product, products)};
-    return cuda_graph_of(m, sizeof ops / sizeof ops[0], ops);
+    cudnnBackendDescriptor_t ops[1 + SUM_OPS] = {cuda_graph_conv(m, CONV_FORWARD, y)};
+    add_sums(m, grid, y, y, ops + 1);
+    return cuda_graph_of(m, 1 + SUM_OPS, ops);
 }
 
 static cudnnBackendDescriptor_t data_graph(struct making *m)
@@ -116,20 +124,12 @@ static cudnnBackendDescriptor_t data_graph(struct making *m)
         cuda_graph_tensor(m, UID_CENTERED, wide, grid, PLAN_ALIGN, false);
     cudnnBackendDescriptor_t normal =
         cuda_graph_tensor(m, UID_NORMAL, wide, grid, PLAN_ALIGN, false);
-    cudnnBackendDescriptor_t product =
-        cuda_graph_tensor(m, UID_PRODUCT, wide, grid, PLAN_ALIGN, false);
-    cudnnBackendDescriptor_t sum = cuda_graph_tensor(m, UID_SUM, wide, channels, PLAN_ALIGN, true);
-    cudnnBackendDescriptor_t products =
-        cuda_graph_tensor(m, UID_PRODUCTS, wide, channels, PLAN_ALIGN, true);
-    const cudnnBackendDescriptor_t ops[] = {
-        cuda_graph_conv(m, CONV_DATA, dx),
-        pointwise(m, CUDNN_POINTWISE_RELU_BWD, y, dx, dz),
-        addition(m, dz, sum),
+    cudnnBackendDescriptor_t ops[4 + SUM_OPS] = {
+        cuda_graph_conv(m, CONV_DATA, dx), pointwise(m, CUDNN_POINTWISE_RELU_BWD, y, dx, dz),
         pointwise(m, CUDNN_POINTWISE_SUB, x, mean, centered),
-        pointwise(m, CUDNN_POINTWISE_MUL, centered, inverse, normal),
-        pointwise(m, CUDNN_POINTWISE_MUL, dz, normal, product),
-        addition(m, product, products)};
-    return cuda_graph_of(m, sizeof ops / sizeof ops[0], ops);
+        pointwise(m, CUDNN_POINTWISE_MUL, centered, inverse, normal)};
+    add_sums(m, grid, dz, normal, ops + 4);
+    return cuda_graph_of(m, 4 + SUM_OPS, ops);
 }
 
 /* By call, and whether device.fusion = on: then there is no choice but among plans. */
