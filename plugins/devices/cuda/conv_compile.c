@@ -82,3 +82,10 @@ dpb_status cuda_plans_compile(struct program *p)
     free(pool.all);
     return DPB_OK;
 }
+
+dpb_status cuda_plans_find(struct program *p, const struct dpb_node *node,
+                           const struct conv_kind *kind, struct conv_plans **plans)
+{
+    DPB_TRY(cuda_plans_begin(p, node, kind, plans));
+    return (*plans)->found ? DPB_OK : cuda_plans_compile(p);
+}

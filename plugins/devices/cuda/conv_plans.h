@@ -86,9 +86,6 @@ dpb_status cuda_plans_begin(struct program *p, const struct dpb_node *node,
 void cuda_plans_write(const struct program *p, struct conv_plans *plans, cudnnHandle_t cudnn);
 /* On the program's thread: makes the plans of these texts, by the device's handle. */
 void cuda_plans_remake(const struct program *p, struct conv_plans *plans);
-/* Likewise, with all that has to be compiled. */
-dpb_status cuda_plans_find(struct program *p, const struct dpb_node *node,
-                           const struct conv_kind *kind, struct conv_plans **plans);
 /* By the plan that is taken. Tensors by enum uid. */
 dpb_status cuda_plans_run(const struct program *p, const struct dpb_node *node,
                           const struct conv_plans *plans, int64_t n, const int64_t uids[],
@@ -99,5 +96,8 @@ dpb_status cuda_plans_run(const struct program *p, const struct dpb_node *node,
 /* Compiles on as many threads as the rank has cores what the program's plans lack. All threads are
  * joined on return. Plans do not depend on the number of threads. */
 dpb_status cuda_plans_compile(struct program *p);
+/* As cuda_plans_begin, with all that has to be compiled. */
+dpb_status cuda_plans_find(struct program *p, const struct dpb_node *node,
+                           const struct conv_kind *kind, struct conv_plans **plans);
 
 #endif
