@@ -283,8 +283,12 @@ void timed_check(const struct timed_case *one)
 void timed_check_within(const struct timed_case *one, double slack_ms)
 {
     char text[256] = "";
-    for (int i = 0; i < TIMED_TRIES; i++)
-        if (timed_unexplained_ms(one, i > 0, text) <= slack_ms)
-            return; /* the first try has the machine to itself */
+    bool busy = true;
+    for (int i = 0; i < TIMED_TRIES; i++) {
+        if (timed_unexplained_ms(one, i > 0, text) <= slack_ms) /* the first try is alone */
+            return;
+        busy &= timed_was_busy();
+    }
+    timed_skip_where(busy);
     fail_msg("%s, and so in each of %d tries", text, TIMED_TRIES);
 }

@@ -82,7 +82,8 @@ double timed_bound_ms(double ms);
  * explains nothing. */
 double timed_unexplained_ms(const struct timed_case *one, bool with_napper, char text[256]);
 
-/* A busy machine prolongs sleeps: one of TIMED_TRIES runs has nothing unexplained. */
+/* A busy machine prolongs sleeps: one of TIMED_TRIES runs has nothing unexplained, or others had
+ * the cores in all of them, which decides nothing. */
 void timed_check(const struct timed_case *one);
 /* The same with `slack_ms` besides the bound: what the strategy cannot tell apart. */
 void timed_check_within(const struct timed_case *one, double slack_ms);
