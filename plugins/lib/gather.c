@@ -3,14 +3,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { NEXT, PREVIOUS, LINKS };
 enum { MESSAGE /* the only kind */ };
 
 struct sending {
     uint32_t origin;
-    uint64_t bucket;
+    uint64_t exchange, bucket;
 };
 
 struct gather {
@@ -19,13 +18,13 @@ struct gather {
     struct mesh *mesh; /* NULL: there is one member */
     uint32_t n_members;
     uint64_t n_buckets;
-    bool *here[2];         /* by bank, of a message [origin * n_buckets + bucket] */
-    uint32_t *n_here;      /* by bucket, of this exchange: messages of others */
-    uint32_t *n_sent;      /* likewise */
-    struct sending *queue; /* of this exchange */
+    uint64_t *n_posted; /* by bucket: exchanges that have begun here; the last is under way */
+    bool *here;         /* by slot */
+    /* By the slots of rank 0, thus by bank and bucket: messages of others here; messages sent. */
+    uint32_t *n_here, *n_sent;
+    struct sending *queue; /* by number modulo the slots: none has two messages on their way */
     uint64_t n_queued, n_handed_over, n_gone;
-    uint64_t sent_before; /* messages of the link in the exchanges before */
-    struct pollfd *fds;   /* the bell's, then the mesh's */
+    struct pollfd *fds; /* the bell's, then the mesh's */
 };
 
 static uint32_t rank_at(const struct gather *gather, uint32_t position)
@@ -55,41 +54,64 @@ static uint32_t in_job(const struct gather *gather, uint32_t rank)
     return signals_rank(&gather->args.strategy->signals, rank);
 }
 
-static uint64_t exchange_of(const struct gather *gather)
+static uint64_t slot_of(const struct gather *gather, uint32_t rank, uint64_t exchange,
+                        uint64_t bucket)
 {
-    return gather->args.strategy->signals.exchange;
+    return gather_slot(gather->n_buckets, rank, exchange, bucket);
 }
 
-static bool *here(const struct gather *gather, uint64_t exchange, uint32_t origin, uint64_t bucket)
+static uint64_t count_slots(const struct gather *gather)
 {
-    return &gather->here[exchange % 2][origin * gather->n_buckets + bucket];
+    return gather->n_members * GATHER_BANKS * gather->n_buckets;
 }
 
-static void queue(struct gather *gather, uint32_t origin, uint64_t bucket)
+static uint64_t offset_of(const struct gather *gather, uint64_t slot)
 {
-    gather->queue[gather->n_queued++] = (struct sending){origin, bucket};
+    return slot * gather->args.slots.slot_bytes + sizeof(struct coded_message);
+}
+
+static struct coded_message *message_in(const struct gather *gather, uint64_t slot)
+{
+    char *at = gather->args.slots.at;
+    return (struct coded_message *)(void *)(at + slot * gather->args.slots.slot_bytes);
+}
+
+static uint64_t content_bytes(const struct gather *gather)
+{
+    return gather->args.slots.slot_bytes - sizeof(struct coded_message);
+}
+
+static void queue(struct gather *gather, uint32_t origin, uint64_t exchange, uint64_t bucket)
+{
+    gather->queue[gather->n_queued++ % count_slots(gather)] =
+        (struct sending){origin, exchange, bucket};
 }
 
 /* ---- what the mesh says -------------------------------------------------------------------- */
 
+/* Of the exchange under way, or of the next one, where the others are through with this one. */
+static bool is_awaited(const struct gather *gather, const struct mesh_label *label)
+{
+    if (label->kind != MESSAGE || label->word >= gather->n_members ||
+        label->word == own_rank(gather) || label->bucket >= gather->n_buckets)
+        return false;
+    const uint64_t n_posted = gather->n_posted[label->bucket];
+    return (label->exchange == n_posted || (n_posted > 0 && label->exchange == n_posted - 1)) &&
+           !gather->here[slot_of(gather, (uint32_t)label->word, label->exchange, label->bucket)];
+}
+
 static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct mesh_label *label)
 {
     const struct gather *gather = gather_;
-    const struct strategy *strategy = gather->args.strategy;
-    const uint64_t now = exchange_of(gather);
     (void)n;
-    if (link == PREVIOUS && label->kind == MESSAGE && label->word < gather->n_members &&
-        label->word != own_rank(gather) && label->bucket < gather->n_buckets &&
-        (label->exchange == now + 1 || (label->exchange == now && now != UINT64_MAX)) &&
-        label->bytes <= coded_content_bytes(strategy, label->bucket) &&
-        label->at_bytes ==
-            coded_offset(strategy, label->exchange, (uint32_t)label->word, label->bucket) &&
-        !*here(gather, label->exchange, (uint32_t)label->word, label->bucket))
+    if (link == PREVIOUS && is_awaited(gather, label) && label->bytes <= content_bytes(gather) &&
+        label->at_bytes == offset_of(gather, slot_of(gather, (uint32_t)label->word, label->exchange,
+                                                     label->bucket)))
         return DPB_OK;
     return gather->host->fail(
         DPB_FAILED,
-        "rank %u sent the message of rank %llu for exchange %llu, bucket %llu: %llu bytes for byte "
-        "%llu; rank %u expects no such message: the two do not run the same training",
+        "rank %u sent the message of rank %llu for exchange %llu of bucket %llu: %llu bytes for "
+        "byte %llu; rank %u expects no such message: the two do not run the same training",
         in_job(gather, link == PREVIOUS ? previous_rank(gather) : next_rank(gather)),
         (unsigned long long)(label->word < gather->n_members ? in_job(gather, (uint32_t)label->word)
                                                              : label->word),
@@ -98,84 +120,86 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
         in_job(gather, own_rank(gather)));
 }
 
-static void take(struct gather *gather, uint32_t origin, uint64_t bucket)
+/* Bytes that this member sends count to the step whose exchange it is, though a message of the next
+ * step's may come, and be passed on, before this member begins that step. */
+static void count(const struct gather *gather, uint32_t origin, uint64_t slot)
 {
-    gather->n_here[bucket]++;
     if (origin != next_rank(gather))
-        queue(gather, origin, bucket);
+        gather->host->count_bytes(message_in(gather, slot)->bytes);
 }
 
-/* A message of the next exchange is taken when that begins. One whose streams disagree may arrive
- * twice. */
+/* One whose streams disagree may arrive twice. */
 static void arrived(void *gather_, uint32_t link, const struct mesh_label *label)
 {
     struct gather *gather = gather_;
     const uint32_t origin = (uint32_t)label->word;
     (void)link;
-    if (*here(gather, label->exchange, origin, label->bucket))
+    if (!is_awaited(gather, label))
         return;
-    *here(gather, label->exchange, origin, label->bucket) = true;
-    coded_message_of(gather->args.strategy, label->exchange, origin, label->bucket)->bytes =
-        label->bytes;
-    if (label->exchange == exchange_of(gather))
-        take(gather, origin, label->bucket);
+    const uint64_t slot = slot_of(gather, origin, label->exchange, label->bucket);
+    gather->here[slot] = true;
+    message_in(gather, slot)->bytes = label->bytes;
+    gather->n_here[slot_of(gather, 0, label->exchange, label->bucket)]++;
+    if (label->exchange < gather->n_posted[label->bucket])
+        count(gather, origin, slot);
+    if (origin != next_rank(gather))
+        queue(gather, origin, label->exchange, label->bucket);
 }
 
 /* ---- for the strategy ---------------------------------------------------------------------- */
 
-void gather_begin(struct gather *gather)
-{
-    const uint64_t exchange = exchange_of(gather);
-    gather->sent_before += gather->n_handed_over;
-    gather->n_queued = gather->n_handed_over = gather->n_gone = 0;
-    memset(gather->n_here, 0, gather->n_buckets * sizeof *gather->n_here);
-    memset(gather->n_sent, 0, gather->n_buckets * sizeof *gather->n_sent);
-    memset(here(gather, exchange + 1, 0, 0), 0, gather->n_members * gather->n_buckets);
-    for (uint32_t origin = 0; origin < gather->n_members; origin++)
-        for (uint64_t bucket = 0; bucket < gather->n_buckets; bucket++)
-            if (*here(gather, exchange, origin, bucket))
-                take(gather, origin, bucket);
-}
-
+/* The other bank is free: messages of the exchange behind this one answer the own one. */
 void gather_post(struct gather *gather, uint64_t bucket)
 {
+    const uint64_t exchange = gather->n_posted[bucket]++;
+    const uint64_t free_slot = slot_of(gather, 0, exchange + 1, bucket);
+    gather->n_here[free_slot] = gather->n_sent[free_slot] = 0;
+    for (uint32_t origin = 0; origin < gather->n_members && gather->mesh; origin++) {
+        const uint64_t slot = slot_of(gather, origin, exchange, bucket);
+        gather->here[slot_of(gather, origin, exchange + 1, bucket)] = false;
+        if (gather->here[slot] || origin == own_rank(gather))
+            count(gather, origin, slot);
+    }
     if (gather->mesh)
-        queue(gather, own_rank(gather), bucket);
+        queue(gather, own_rank(gather), exchange, bucket);
+}
+
+static uint64_t slot_under_way(const struct gather *gather, uint64_t bucket)
+{
+    return slot_of(gather, 0, gather->n_posted[bucket] - 1, bucket);
 }
 
 bool gather_finished(const struct gather *gather, uint64_t bucket)
 {
     const uint32_t others = gather->n_members - 1;
-    return gather->n_here[bucket] == others && gather->n_sent[bucket] == others;
+    const uint64_t slot = slot_under_way(gather, bucket);
+    return gather->n_here[slot] == others && gather->n_sent[slot] == others;
 }
 
 static void hand_over(struct gather *gather, bool *moved)
 {
-    const struct strategy *strategy = gather->args.strategy;
-    const uint64_t exchange = exchange_of(gather);
     for (; gather->n_handed_over < gather->n_queued && mesh_room(gather->mesh, NEXT) > 0;
          gather->n_handed_over++) {
-        const struct sending *next = &gather->queue[gather->n_handed_over];
-        const struct coded_message *message =
-            coded_message_of(strategy, exchange, next->origin, next->bucket);
-        const struct mesh_label label = {
-            .kind = MESSAGE,
-            .bucket = (uint32_t)next->bucket,
-            .exchange = exchange,
-            .at_bytes = coded_offset(strategy, exchange, next->origin, next->bucket),
-            .bytes = message->bytes,
-            .word = next->origin};
+        const struct sending *next = &gather->queue[gather->n_handed_over % count_slots(gather)];
+        const uint64_t slot = slot_of(gather, next->origin, next->exchange, next->bucket);
+        const struct coded_message *message = message_in(gather, slot);
+        const struct mesh_label label = {.kind = MESSAGE,
+                                         .bucket = (uint32_t)next->bucket,
+                                         .exchange = next->exchange,
+                                         .at_bytes = offset_of(gather, slot),
+                                         .bytes = message->bytes,
+                                         .word = next->origin};
         mesh_send(gather->mesh, NEXT, &label, message->content);
-        gather->host->count_bytes(message->bytes);
         *moved = true;
     }
 }
 
 static void note_sent(struct gather *gather)
 {
-    const uint64_t n = mesh_sent(gather->mesh, NEXT) - gather->sent_before;
-    for (; gather->n_gone < n; gather->n_gone++)
-        gather->n_sent[gather->queue[gather->n_gone].bucket]++;
+    for (; gather->n_gone < mesh_sent(gather->mesh, NEXT); gather->n_gone++) {
+        const struct sending *gone = &gather->queue[gather->n_gone % count_slots(gather)];
+        gather->n_sent[slot_of(gather, 0, gone->exchange, gone->bucket)]++;
+    }
 }
 
 dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
@@ -195,9 +219,9 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
 
 dpb_status gather_wait(struct gather *gather, uint64_t bucket)
 {
-    const bool receives = gather->n_here[bucket] < gather->n_members - 1;
+    const bool receives = gather->n_here[slot_under_way(gather, bucket)] < gather->n_members - 1;
     const struct dpb_wait what = {
-        .step = exchange_of(gather),
+        .step = gather->args.strategy->signals.exchange,
         .bucket = bucket,
         .peer = in_job(gather, receives ? previous_rank(gather) : next_rank(gather)),
         .purpose = receives ? "messages from the rank before in the ring"
@@ -222,13 +246,13 @@ dpb_status gather_wait(struct gather *gather, uint64_t bucket)
 
 static dpb_status allocate(struct gather *gather)
 {
-    const uint64_t n = gather->n_members * gather->n_buckets;
-    gather->here[0] = calloc(n, sizeof(bool));
-    gather->here[1] = calloc(n, sizeof(bool));
-    gather->n_here = calloc(gather->n_buckets, sizeof *gather->n_here);
-    gather->n_sent = calloc(gather->n_buckets, sizeof *gather->n_sent);
+    const uint64_t n = count_slots(gather), n_banks = GATHER_BANKS * gather->n_buckets;
+    gather->n_posted = calloc(gather->n_buckets, sizeof *gather->n_posted);
+    gather->here = calloc(n, sizeof *gather->here);
+    gather->n_here = calloc(n_banks, sizeof *gather->n_here);
+    gather->n_sent = calloc(n_banks, sizeof *gather->n_sent);
     gather->queue = calloc(n, sizeof *gather->queue);
-    return gather->here[0] && gather->here[1] && gather->n_here && gather->n_sent && gather->queue
+    return gather->n_posted && gather->here && gather->n_here && gather->n_sent && gather->queue
                ? DPB_OK
                : gather->host->fail(DPB_NO_MEMORY, "no memory to gather messages");
 }
@@ -236,12 +260,11 @@ static dpb_status allocate(struct gather *gather)
 static dpb_status open_mesh(struct gather *gather)
 {
     static const char *const kinds[MESH_KINDS] = {"a message"};
-    const struct strategy *strategy = gather->args.strategy;
+    void *memory = gather->args.slots.at;
+    const uint64_t bytes = count_slots(gather) * gather->args.slots.slot_bytes;
     const uint32_t own = in_job(gather, own_rank(gather));
     const uint32_t next = in_job(gather, next_rank(gather));
     const uint32_t previous = in_job(gather, previous_rank(gather));
-    uint64_t bytes;
-    void *memory = coded_memory_of(strategy, &bytes);
     struct mesh_peer peers[LINKS] = {{.rank = next, .number = own > next},
                                      {.rank = previous, .number = previous > own}};
     const struct mesh_memory memories[] = {{"the messages", memory, bytes}};
@@ -249,8 +272,7 @@ static dpb_status open_mesh(struct gather *gather)
     for (uint32_t link = 0; link < LINKS; link++)
         peers[link].landings[MESSAGE] = (struct mesh_landing){memory, bytes};
     snprintf(shape, sizeof shape, "messages of up to %llu bytes of %llu buckets",
-             (unsigned long long)coded_content_bytes(strategy, 0),
-             (unsigned long long)gather->n_buckets);
+             (unsigned long long)content_bytes(gather), (unsigned long long)gather->n_buckets);
     const struct mesh_args args = {.host = gather->host,
                                    .transport = gather->args.transport,
                                    .name = gather->args.name,
@@ -301,8 +323,8 @@ void gather_destroy(struct gather *gather)
     if (gather->args.transport)
         gather->args.transport->ops->close(gather->args.transport, false);
     free(gather->fds);
-    free(gather->here[0]);
-    free(gather->here[1]);
+    free(gather->n_posted);
+    free(gather->here);
     free(gather->n_here);
     free(gather->n_sent);
     free(gather->queue);

@@ -1,12 +1,16 @@
 /*
- * gather.h - all-gather of the messages of a codec of one round around a ring (coded.h), over a
- * mesh with links to the two neighbours.
+ * gather.h - all-gather of messages around a ring, over a mesh with links to the two neighbours:
+ * those of a codec of one round (coded.h), and those of a reduction (reduce.h).
  *
- * Each member sends its own message of a bucket to the next member, and passes on what comes from
- * the member before, unless the next member has made it. A member sends W - 1 messages a bucket.
+ * A bucket is exchanged whenever its members have posted their messages of it: in a step once or
+ * several times, on all members equally often. Each member sends its own message to the next
+ * member, and passes on what comes from the member before, unless the next member has made it. A
+ * member sends W - 1 messages an exchange.
  *
- * A message lands in its own slot of the receiver, so that none waits for memory. coded.h says
- * why a slot is free when its next message comes.
+ * A message lands in its own slot of the receiver, so that none waits for memory. The exchanges of
+ * a bucket use two banks of slots by turns. A member posts its message of exchange s + 1 when it
+ * has done with all messages of exchange s. So nobody sends a message of exchange s + 2 before all
+ * have done with exchange s, whose slots these messages take.
  *
  * One thread at a time. Nothing allocates after gather_create.
  */
@@ -16,10 +20,35 @@
 #include "coded.h"
 #include "mesh_transport.h"
 
+enum { GATHER_BANKS = 2 };
+
+/* Memory for the messages of all members, each a struct coded_message. @borrowed until destroy. */
+struct gather_slots {
+    void *at;
+    uint64_t slot_bytes;
+};
+
+/* The number of the slot of a message; exchanges of a bucket are counted from 0. */
+static inline uint64_t gather_slot(uint64_t n_buckets, uint32_t rank, uint64_t exchange,
+                                   uint64_t bucket)
+{
+    return ((uint64_t)rank * GATHER_BANKS + exchange % GATHER_BANKS) * n_buckets + bucket;
+}
+
+/* Those of a codec of one round, CODED_GATHERED. */
+static inline struct gather_slots gather_coded_slots(const struct strategy *strategy)
+{
+    uint64_t bytes;
+    void *at = coded_memory_of(strategy, &bytes);
+    return (struct gather_slots){at,
+                                 coded_content_bytes(strategy, 0) + sizeof(struct coded_message)};
+}
+
 struct gather;
 
 struct gather_args {
-    struct strategy *strategy;        /* bound, with a codec whose messages are not shared */
+    struct strategy *strategy; /* bound */
+    struct gather_slots slots;
     struct mesh_transport *transport; /* @owned by the gather, also when it cannot be made */
     const char *name; /* of this ring, once a job: prefix of its keys in the store */
     /* The strategy's ranks in the order of the ring; NULL: 0, 1, ... @borrowed until destroy. */
@@ -32,10 +61,10 @@ struct gather_args {
 dpb_status gather_create(const struct gather_args *args, struct gather **gather);
 void gather_destroy(struct gather *gather); /* accepts NULL */
 
-/* After the strategy's begin. All buckets of the exchange before are finished. */
-void gather_begin(struct gather *gather);
-void gather_post(struct gather *gather, uint64_t bucket); /* the own message is encoded */
-/* Whether all messages of a bucket are here, and those that this member sends are gone. */
+/* Begins the bucket's next exchange, once the one before is finished and its messages are not used
+ * any more. The own message is in its slot. */
+void gather_post(struct gather *gather, uint64_t bucket);
+/* Whether all messages of the exchange are here, and those that this member sends are gone. */
 bool gather_finished(const struct gather *gather, uint64_t bucket);
 dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved);
 /* Blocks until gather_move may do something for the bucket. */

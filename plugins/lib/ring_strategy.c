@@ -180,25 +180,6 @@ static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
     return ring_move(((struct ring_strategy *)strategy)->ring, until_ns, moved);
 }
 
-/* Workers, machine by machine. */
-static dpb_status order_members(struct ring_strategy *comm)
-{
-    const struct dpb_comm_args *args = &comm->base.args;
-    uint32_t n = 0;
-    comm->order = calloc(args->n_workers, sizeof *comm->order);
-    if (!comm->order)
-        return comm->base.host->fail(DPB_NO_MEMORY, "no memory for a ring of %u ranks",
-                                     args->n_workers);
-    for (uint32_t machine = 0; machine < args->n_machines; machine++)
-        for (uint32_t rank = 0; rank < args->n_workers; rank++)
-            if (args->machines[rank] == machine) {
-                if (rank == args->rank)
-                    comm->position = n;
-                comm->order[n++] = rank;
-            }
-    return DPB_OK;
-}
-
 dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                               const struct ring_options *options, struct mesh_transport *transport,
                               void **made)
@@ -214,7 +195,7 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
     comm->transport = transport;
     comm->base.sharded = shard_wanted(args, options->shard);
     comm->base.slots = options->shard == SHARD_GRADIENTS;
-    status = order_members(comm);
+    status = strategy_order(&comm->base, &comm->order, &comm->position);
     if (status != DPB_OK) {
         ring_strategy_close(comm);
         *made = NULL;
@@ -289,12 +270,13 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
 
 static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arenas *arenas)
 {
+    DPB_TRY(coded_bind_stages(&comm->base, arenas, &round_the_ring));
     const struct gather_args args = {.strategy = &comm->base,
+                                     .slots = gather_coded_slots(&comm->base),
                                      .transport = comm->transport,
                                      .name = "ring",
                                      .members = comm->order,
                                      .position = comm->position};
-    DPB_TRY(coded_bind_stages(&comm->base, arenas, &round_the_ring));
     comm->base.pipeline.move = move_messages;
     comm->transport = NULL; /* the gather's from here on */
     return gather_create(&args, &comm->gather);
@@ -359,10 +341,7 @@ dpb_status ring_strategy_begin(void *comm_, const struct dpb_step *step)
     struct ring_strategy *comm = comm_;
     if (comm->ring)
         ring_begin(comm->ring, step->step);
-    DPB_TRY(strategy_begin(comm_, step));
-    if (comm->gather)
-        gather_begin(comm->gather);
-    return DPB_OK;
+    return strategy_begin(comm_, step);
 }
 
 dpb_status ring_strategy_ready(void *comm_, uint64_t bucket, struct dpb_event *event)

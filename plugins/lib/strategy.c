@@ -171,6 +171,24 @@ uint32_t strategy_local_rank(const struct dpb_comm_args *args)
     return n;
 }
 
+dpb_status strategy_order(const struct strategy *strategy, uint32_t **order, uint32_t *position)
+{
+    const struct dpb_comm_args *args = &strategy->args;
+    uint32_t n = 0, *made = calloc(args->n_workers, sizeof *made);
+    if (!made)
+        return strategy->host->fail(DPB_NO_MEMORY, "no memory for a ring of %u ranks",
+                                    args->n_workers);
+    for (uint32_t machine = 0; machine < args->n_machines; machine++)
+        for (uint32_t rank = 0; rank < args->n_workers; rank++)
+            if (args->machines[rank] == machine) {
+                if (rank == args->rank)
+                    *position = n;
+                made[n++] = rank;
+            }
+    *order = made;
+    return DPB_OK;
+}
+
 struct rank_set strategy_self(const struct strategy *strategy)
 {
     return (struct rank_set){strategy->args.rank, 1};

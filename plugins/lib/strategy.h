@@ -115,6 +115,9 @@ void strategy_close(void *comm);
 
 struct rank_set strategy_self(const struct strategy *strategy);
 uint32_t strategy_local_rank(const struct dpb_comm_args *args); /* among those of its machine */
+/* The workers machine by machine: a ring in this order enters and leaves each machine once. *order
+ * is @owned: free. *position: of this rank. */
+dpb_status strategy_order(const struct strategy *strategy, uint32_t **order, uint32_t *position);
 struct rank_set strategy_workers(const struct strategy *strategy);
 
 struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, uint64_t length,

@@ -62,6 +62,7 @@ static dpb_status over_coded_connect(struct across *across, const struct across_
         return DPB_OK;
     snprintf(over->name, sizeof over->name, "ring %u", group->place);
     const struct gather_args args = {.strategy = over->machines,
+                                     .slots = gather_coded_slots(over->machines),
                                      .transport = over->transport,
                                      .name = over->name,
                                      .position = group->machine,
@@ -90,7 +91,6 @@ static void over_coded_begin(struct across *across, uint64_t step)
     over->posted = over->finished = 0;
     /* A message that was refused is what `move` returns. */
     (void)strategy_begin(over->machines, &(struct dpb_step){.step = step});
-    gather_begin(over->gather);
 }
 
 static bool over_coded_has_place(const struct across *across)
