@@ -70,7 +70,7 @@ $(CUDNN_TESTS): TEST_LIBS += -Wl,--wrap=cudnnBackendSetAttribute,--wrap=cudnnBac
 	$(filter-out -Wl$(cuda_comma)--version-script=%,$(call cuda_links,$(CUDA_NEEDS_devices/cuda))) -ldl
 
 # These test a library of the plugins'.
-LIB_TESTS := $(addprefix $(BUILD)/tests/test_,interface mesh ring ring_tcp)
+LIB_TESTS := $(addprefix $(BUILD)/tests/test_,gather interface mesh ring ring_tcp)
 $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 
 $(BUILD)/tests/test_cuda_driver: $(BUILD)/obj/plugins/lib/cuda/driver.o

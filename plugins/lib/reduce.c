@@ -2,24 +2,22 @@
  * reduce.c - see reduce.h.
  *
  * A worker's scratch: its signal page; by bucket a flag, which counts the messages of this bucket;
- * two banks with a slot for each bucket. Message k, from 1, of a bucket lies in bank k mod 2. A
- * worker writes message k + 2 when it has all messages k + 1. Each of these was sent by a worker
- * that had read all messages k.
+ * slots for messages (gather.h), two banks of one for each bucket. Message k of a bucket, from 0,
+ * lies in bank k mod 2. A worker writes message k + 2 when it has all messages k + 1. Each of these
+ * was sent by a worker that had read all messages k.
+ *
+ * On one machine all workers read these slots. On several each has slots for the messages of all
+ * workers, which go round a ring over TCP.
  */
 #include "lib/reduce.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/coded.h"
+#include "lib/gather.h"
+#include "lib/mesh_tcp.h"
 #include "lib/strategy.h"
-
-enum { BANKS = 2 };
-
-struct slot {
-    uint64_t bytes;
-    uint8_t unused[DPB_CACHE_LINE - 8];
-    uint8_t content[];
-};
 
 /* A bucket and its exchange. */
 struct exchange {
@@ -33,7 +31,10 @@ struct exchange {
 
 struct reduce {
     struct strategy base;
-    void *options; /* a copy, for core's go after `open` */
+    void *options;                    /* a copy, for core's go after `open` */
+    struct mesh_transport *transport; /* the gather's, once there is one */
+    struct gather *gather;            /* on several machines */
+    uint32_t *order, position;        /* its members */
     uint64_t flags_at, slots_at, slot_bytes, n_state;
     struct exchange *exchanges;
     struct reduce_message messages[STRATEGY_WORKERS];
@@ -47,6 +48,11 @@ static const struct dpb_host *host;
 static const struct dpb_plugin *plugin;
 static const struct reduce_strategy *strategy;
 
+static bool goes_across(const struct dpb_comm_args *args)
+{
+    return args->n_machines > 1;
+}
+
 /* ---- messages ------------------------------------------------------------------------------ */
 
 static struct dpb_flag *flag_of(const struct reduce *comm, uint32_t rank, uint64_t bucket)
@@ -55,23 +61,31 @@ static struct dpb_flag *flag_of(const struct reduce *comm, uint32_t rank, uint64
     return (struct dpb_flag *)(void *)(scratch + comm->flags_at) + bucket;
 }
 
-static struct slot *slot_of(const struct reduce *comm, uint32_t rank, uint64_t bucket, uint32_t k)
+static struct coded_message *slot_of(const struct reduce *comm, uint32_t rank, uint64_t bucket,
+                                     uint32_t k)
 {
-    const uint64_t at = k % BANKS * comm->base.arenas.n_buckets + bucket;
-    char *scratch = comm->base.arenas.peer_scratch[rank];
-    return (struct slot *)(void *)(scratch + comm->slots_at + at * comm->slot_bytes);
+    const struct dpb_arenas *arenas = &comm->base.arenas;
+    const bool across = goes_across(&comm->base.args);
+    const uint64_t slot = gather_slot(arenas->n_buckets, across ? rank : 0, k, bucket);
+    char *scratch = across ? arenas->scratch : arenas->peer_scratch[rank];
+    return (struct coded_message *)(void *)(scratch + comm->slots_at + slot * comm->slot_bytes);
+}
+
+static uint64_t content_bytes(const struct reduce *comm)
+{
+    return comm->slot_bytes - sizeof(struct coded_message);
 }
 
 static void make_room(struct exchange *x)
 {
-    x->bucket.message = slot_of(x->owner, x->bucket.rank, x->bucket.number, x->n_sent + 1)->content;
+    x->bucket.message = slot_of(x->owner, x->bucket.rank, x->bucket.number, x->n_sent)->content;
 }
 
 static dpb_status post(struct reduce_bucket *bucket, uint64_t bytes, uint64_t n_summed,
                        reduce_function then)
 {
     struct exchange *x = (struct exchange *)bucket;
-    const uint64_t room = x->owner->slot_bytes - sizeof(struct slot);
+    const uint64_t room = content_bytes(x->owner);
     if (bytes > room)
         return host->fail(DPB_FAILED,
                           "comm '%s': a message of %llu bytes for the %llu elements of "
@@ -84,10 +98,13 @@ static dpb_status post(struct reduce_bucket *bucket, uint64_t bytes, uint64_t n_
                           "reduce_gather or reduce_sum returns, and send the next message "
                           "from its function",
                           plugin->name, (unsigned long long)bucket->number);
-    slot_of(x->owner, bucket->rank, bucket->number, ++x->n_sent)->bytes = bytes;
+    slot_of(x->owner, bucket->rank, bucket->number, x->n_sent++)->bytes = bytes;
     x->n_summed = n_summed;
     x->then = then;
-    host->flag->set(flag_of(x->owner, bucket->rank, bucket->number), x->n_sent);
+    if (x->owner->gather)
+        gather_post(x->owner->gather, bucket->number);
+    else
+        host->flag->set(flag_of(x->owner, bucket->rank, bucket->number), x->n_sent);
     return DPB_OK;
 }
 
@@ -106,9 +123,9 @@ static dpb_status take_messages(struct reduce *comm, const struct exchange *x)
 {
     const struct reduce_bucket *bucket = &x->bucket;
     for (uint32_t rank = 0; rank < bucket->n_workers; rank++) {
-        const struct slot *slot = slot_of(comm, rank, bucket->number, x->n_sent);
+        const struct coded_message *slot = slot_of(comm, rank, bucket->number, x->n_sent - 1);
         const uint64_t bytes = __atomic_load_n(&slot->bytes, __ATOMIC_RELAXED);
-        if (bytes > comm->slot_bytes - sizeof *slot ||
+        if (bytes > content_bytes(comm) ||
             (x->n_summed > 0 && bytes != x->n_summed * sizeof(float)))
             return host->fail(
                 DPB_FAILED,
@@ -117,7 +134,7 @@ static dpb_status take_messages(struct reduce *comm, const struct exchange *x)
                 plugin->name, rank, (unsigned long long)bytes, (unsigned long long)bucket->number,
                 bucket->rank);
         comm->messages[rank] = (struct reduce_message){slot->content, bytes};
-        if (rank != bucket->rank)
+        if (rank != bucket->rank && !comm->gather)
             host->count_bytes(bytes);
     }
     return DPB_OK;
@@ -167,6 +184,8 @@ static void start(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, i
 
 static bool all_sent(const struct reduce *comm, uint64_t bucket, uint32_t *missing)
 {
+    if (comm->gather)
+        return gather_finished(comm->gather, bucket);
     for (*missing = 0; *missing < comm->base.args.n_workers; ++*missing)
         if (!host->flag->reached(flag_of(comm, *missing, bucket), comm->exchanges[bucket].n_sent))
             return false;
@@ -188,6 +207,8 @@ static dpb_status go_on_wait(void *comm_, uint64_t bucket)
     DPB_TRY(comm->status);
     if (all_sent(comm, bucket, &what.peer))
         return DPB_OK;
+    if (comm->gather)
+        return gather_wait(comm->gather, bucket);
     return host->flag->wait(flag_of(comm, what.peer, bucket), comm->exchanges[bucket].n_sent,
                             &what);
 }
@@ -199,7 +220,7 @@ static void go_on(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, i
     struct exchange *x = &comm->exchanges[bucket];
     const reduce_function then = x->then;
     (void)until_ns;
-    if (!x->again)
+    if (!x->again && !comm->gather)
         signals_span_late_peer(&comm->base.signals, strategy_workers(&comm->base), bucket);
     const int64_t began_ns = host->now_ns();
     x->again = true;
@@ -216,6 +237,11 @@ static void go_on(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, i
         *at = length;
 }
 
+static dpb_status move(void *comm, int64_t until_ns, bool *moved)
+{
+    return gather_move(((struct reduce *)comm)->gather, until_ns, moved);
+}
+
 static const struct stage stages[] = {
     {start_due, start, start_wait}, {go_on_due, go_on, go_on_wait}, {.work = coded_update}};
 
@@ -225,9 +251,9 @@ static uint64_t slot_bytes_of(const void *options, const struct dpb_layout *layo
                               uint64_t bucket_elements)
 {
     const uint64_t n = strategy_longest_bucket(layout, bucket_elements);
-    return sizeof(struct slot) + strategy_lines(strategy->message_bytes
-                                                    ? strategy->message_bytes(options, n)
-                                                    : n * sizeof(float) + DPB_CACHE_LINE);
+    return sizeof(struct coded_message) + strategy_lines(strategy->message_bytes
+                                                             ? strategy->message_bytes(options, n)
+                                                             : n * sizeof(float) + DPB_CACHE_LINE);
 }
 
 static uint64_t count_state(const void *options, const struct dpb_layout *layout,
@@ -240,12 +266,18 @@ static uint64_t count_state(const void *options, const struct dpb_layout *layout
     return n;
 }
 
+static uint64_t count_slots(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                            uint64_t bucket_elements)
+{
+    return gather_slot(strategy_count_buckets(layout, bucket_elements),
+                       goes_across(args) ? args->n_workers : 1, 0, 0);
+}
+
 static void reduce_memory(const void *options, const struct dpb_comm_args *args,
                           const struct dpb_layout *layout, uint64_t bucket_elements,
                           struct dpb_comm_memory *memory)
 {
-    (void)args;
-    memory->beside_bytes += strategy_count_buckets(layout, bucket_elements) * BANKS *
+    memory->beside_bytes += count_slots(args, layout, bucket_elements) *
                             slot_bytes_of(options, layout, bucket_elements);
     memory->beside_bytes += ((strategy->residual ? layout->n_elements : 0) +
                              count_state(options, layout, bucket_elements)) *
@@ -259,6 +291,10 @@ static void reduce_close(void *comm_)
     struct reduce *comm = comm_;
     if (!comm)
         return;
+    if (comm->transport)
+        comm->transport->ops->close(comm->transport, false);
+    gather_destroy(comm->gather);
+    free(comm->order);
     host->release(comm->exchanges, comm->base.arenas.n_buckets * sizeof *comm->exchanges);
     host->release(comm->residual, comm->base.arenas.layout.n_elements * sizeof(float));
     host->release(comm->state, comm->n_state * sizeof(float));
@@ -266,21 +302,31 @@ static void reduce_close(void *comm_)
     strategy_close(comm);
 }
 
+static dpb_status open_across(struct reduce *comm)
+{
+    if (!goes_across(&comm->base.args))
+        return DPB_OK;
+    DPB_TRY(strategy_order(&comm->base, &comm->order, &comm->position));
+    return mesh_tcp_create(host, tcp_options_of(plugin, comm->options), false, &comm->transport);
+}
+
 static dpb_status reduce_open(const void *options, const struct dpb_comm_args *args, void **made)
 {
     struct reduce *comm;
-    DPB_TRY(strategy_open(host, args, sizeof *comm, made));
-    comm = *made;
-    if (plugin->options_size == 0)
-        return DPB_OK;
+    void *opened;
+    DPB_TRY(strategy_open(host, args, sizeof *comm, &opened));
+    comm = opened;
     comm->options = host->alloc(plugin->options_size);
-    if (!comm->options) {
-        reduce_close(comm);
-        *made = NULL;
-        return DPB_NO_MEMORY;
+    dpb_status status = comm->options ? DPB_OK : DPB_NO_MEMORY;
+    if (status == DPB_OK) {
+        memcpy(comm->options, options, plugin->options_size);
+        status = open_across(comm);
     }
-    memcpy(comm->options, options, plugin->options_size);
-    return DPB_OK;
+    if (status == DPB_OK)
+        *made = comm;
+    else
+        reduce_close(comm);
+    return status;
 }
 
 static dpb_status reduce_plan(void *comm_, const struct dpb_layout *layout,
@@ -292,20 +338,23 @@ static dpb_status reduce_plan(void *comm_, const struct dpb_layout *layout,
                           "comm '%s' reduces gradients in fp32 alone; leave comm.gradient out, and "
                           "take another run.precision than fp64",
                           plugin->name);
-    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
+    const struct dpb_comm_args *args = &comm->base.args;
+    DPB_TRY(strategy_plan_replica(
+        &comm->base, layout, goes_across(args) ? DPB_MEMORY_PRIVATE : DPB_MEMORY_SHARED, want));
     want->gradients = DPB_MEMORY_PRIVATE;
     const uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
     comm->flags_at = strategy_lines(want->scratch_bytes);
     comm->slots_at = comm->flags_at + n_buckets * sizeof(struct dpb_flag);
     comm->slot_bytes = slot_bytes_of(comm->options, layout, want->bucket_elements);
-    want->scratch_bytes = comm->slots_at + BANKS * n_buckets * comm->slot_bytes;
+    want->scratch_bytes =
+        comm->slots_at + count_slots(args, layout, want->bucket_elements) * comm->slot_bytes;
     want->contract.roundings = strategy->roundings;
     if (!strategy->residual)
         return DPB_OK;
     want->contract.consistency = DPB_LOSSY;
     want->contract.proof = DPB_PROOF_BOOKS;
     /* Residual and gradient are added; the message is taken off, and summed over the workers. */
-    want->contract.roundings += 2 + comm->base.args.n_workers;
+    want->contract.roundings += 2 + args->n_workers;
     return DPB_OK;
 }
 
@@ -322,6 +371,22 @@ static dpb_status allocate(struct reduce *comm)
                    (comm->state || comm->n_state == 0)
                ? DPB_OK
                : DPB_NO_MEMORY;
+}
+
+static dpb_status connect_all(struct reduce *comm)
+{
+    if (!comm->transport)
+        return DPB_OK;
+    const struct gather_args args = {
+        .strategy = &comm->base,
+        .slots = {(char *)comm->base.arenas.scratch + comm->slots_at, comm->slot_bytes},
+        .transport = comm->transport,
+        .name = "reduce",
+        .members = comm->order,
+        .position = comm->position};
+    comm->transport = NULL; /* the gather's from here on */
+    comm->base.pipeline.move = move;
+    return gather_create(&args, &comm->gather);
 }
 
 static dpb_status reduce_bind(void *comm_, const struct dpb_arenas *arenas)
@@ -352,7 +417,7 @@ static dpb_status reduce_bind(void *comm_, const struct dpb_arenas *arenas)
         if (state)
             state += strategy->state_elements(comm->options, x->bucket.n);
     }
-    return DPB_OK;
+    return connect_all(comm);
 }
 
 static dpb_status reduce_load(void *comm_)
@@ -427,7 +492,7 @@ const struct dpb_plugin *reduce_entry(const struct dpb_host *given,
                                       const struct reduce_strategy *own)
 {
     host = given;
-    plugin = own_plugin;
+    plugin = tcp_add_options(given, own_plugin);
     strategy = own;
     return plugin;
 }

@@ -1,7 +1,8 @@
 /*
  * reduce.h - a strategy that is one function of a bucket: how all workers' gradients of the bucket
  * become their sum. Everything else is here: open, plan, begin, ready, progress, end, the transport
- * (memory that the workers of one machine share), the update, the books, the checkpoint.
+ * (memory that the workers of one machine share; on several machines TCP), the update, the books,
+ * the checkpoint.
  *
  * The function is called once a step for each bucket, when the own gradients are final. It fills
  * bucket->message, calls reduce_gather or reduce_sum with another function, and returns. The other
@@ -27,7 +28,9 @@
  * A function that sends less than it was given adds the rest to bucket->residual: core proves by
  * the books (dpbench/contract.h) that sums and residuals together have each gradient exactly once.
  *
- * Bytes moved per step and rank: those of the other workers' messages, read out of their memory.
+ * Bytes moved per step and rank: those of the other workers' messages, read out of their memory. On
+ * several machines a ring over TCP carries the messages (gather.h): each rank sends all but one of
+ * them. Sums and bits are the same.
  */
 #ifndef DPB_PLUGINS_LIB_REDUCE_H
 #define DPB_PLUGINS_LIB_REDUCE_H
@@ -82,14 +85,16 @@ const struct dpb_plugin *reduce_entry(const struct dpb_host *host, const struct 
                                       const struct reduce_strategy *strategy);
 
 /* All of a plugin that is the struct reduce_strategy STRATEGY. Behind it members of struct
- * dpb_plugin: .name, .version, .summary; .options and .options_size if there are options. */
-#define REDUCE_PLUGIN(STRATEGY, ...)                                                       \
-    static const struct dpb_plugin reduce_plugin = {                                       \
-        DPB_PLUGIN_HEAD(COMM, reduce_ops), .capabilities = DPB_COMM_OVERLAP, __VA_ARGS__}; \
-    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                \
-    {                                                                                      \
-        return reduce_entry(given, &reduce_plugin, &(STRATEGY));                           \
-    }                                                                                      \
+ * dpb_plugin: .name, .version, .summary; .options and .options_size if there are options. The
+ * library adds those of TCP (tcp_connect.h): comm.streams, comm.interface, comm.port. */
+#define REDUCE_PLUGIN(STRATEGY, ...)                                                               \
+    static const struct dpb_plugin reduce_plugin = {                                               \
+        DPB_PLUGIN_HEAD(COMM, reduce_ops), .capabilities = DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE, \
+        __VA_ARGS__};                                                                              \
+    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                        \
+    {                                                                                              \
+        return reduce_entry(given, &reduce_plugin, &(STRATEGY));                                   \
+    }                                                                                              \
     extern const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 
 #endif

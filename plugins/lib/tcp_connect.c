@@ -2,6 +2,8 @@
 #include "lib/tcp_connect.h"
 
 #include <arpa/inet.h>
+#include <stdalign.h>
+#include <string.h>
 
 #include "lib/interface.h"
 
@@ -25,4 +27,53 @@ dpb_status tcp_connect(const struct tcp_args *tcp, const struct dpb_connect_args
     own.address = &found.socket.any;
     own.address_bytes = found.socket_bytes;
     return tcp->host->connect(&own);
+}
+
+/* ---- options behind a plugin's ------------------------------------------------------------- */
+
+enum { OWN_OPTIONS = 64 };
+
+struct tcp_alone {
+    struct tcp_options tcp;
+};
+
+static const struct dpb_option tcp_rows[] = {TCP_OPTION_ROWS(struct tcp_alone), {0}};
+
+static bool check_option(const struct dpb_host *host, const struct dpb_plugin *own, size_t i)
+{
+    if (i == OWN_OPTIONS) {
+        host->fail(DPB_USAGE, "comm '%s' has more than %d options", own->name, OWN_OPTIONS);
+        return false;
+    }
+    for (const struct dpb_option *row = tcp_rows; row->name; row++)
+        if (strcmp(row->name, own->options[i].name) == 0) {
+            host->fail(DPB_USAGE,
+                       "comm '%s': the library that connects its workers has an option '%s', too; "
+                       "give the plugin's another name",
+                       own->name, row->name);
+            return false;
+        }
+    return true;
+}
+
+const struct dpb_plugin *tcp_add_options(const struct dpb_host *host, const struct dpb_plugin *own)
+{
+    static struct dpb_plugin extended;
+    static struct dpb_option rows[OWN_OPTIONS + sizeof tcp_rows / sizeof *tcp_rows];
+    const size_t unit = alignof(struct tcp_options);
+    const size_t at = (own->options_size + unit - 1) / unit * unit;
+    size_t n = 0;
+    for (; own->options && own->options[n].name; n++) {
+        if (!check_option(host, own, n))
+            return NULL;
+        rows[n] = own->options[n];
+    }
+    for (const struct dpb_option *row = tcp_rows; row->name; row++) {
+        rows[n] = *row;
+        rows[n++].offset += at;
+    }
+    extended = *own;
+    extended.options = rows;
+    extended.options_size = at + sizeof(struct tcp_options);
+    return &extended;
 }

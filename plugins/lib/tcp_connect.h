@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "dpbench/host.h"
-#include "dpbench/option.h"
+#include "dpbench/plugin.h"
 
 /* Options that every strategy over TCP has: a member of its options. */
 struct tcp_options {
@@ -41,6 +41,17 @@ struct tcp_options {
         "port", DPB_OPT_INT, NULL, "0", 0, UINT16_MAX, NULL, offsetof(STRUCT, tcp.port), \
             "rank r listens at port + r; 0: at any free port"                            \
     }
+
+/* `own` with these options behind its own, for libraries that connect on behalf of a plugin: once a
+ * shared object. NULL after host->fail, where a name is taken. */
+const struct dpb_plugin *tcp_add_options(const struct dpb_host *host, const struct dpb_plugin *own);
+/* They, among the options of such a plugin. */
+static inline const struct tcp_options *tcp_options_of(const struct dpb_plugin *plugin,
+                                                       const void *options)
+{
+    const char *end = (const char *)options + plugin->options_size;
+    return (const struct tcp_options *)(const void *)(end - sizeof(struct tcp_options));
+}
 
 struct tcp_args {
     const struct dpb_host *host;

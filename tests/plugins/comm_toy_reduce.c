@@ -70,7 +70,7 @@ static dpb_status send_values(struct reduce_bucket *bucket)
     const bool last = bucket->number == 0 && bucket->rank + 1 == bucket->n_workers;
     float *values = values_of(bucket), *message = bucket->message;
     uint64_t n = 0;
-    if (message[0] != bucket->state[0] * (float)bucket->n_workers)
+    if (message[0] != bucket->state[0] * (float)(bucket->n_workers * (bucket->n_workers + 1) / 2))
         return bucket->host->fail(DPB_FAILED, "comm '" TOY "': the workers send other halves");
     for (uint64_t i = 0; i < bucket->n; i++) {
         if (!is_sent(bucket, i))
@@ -95,7 +95,7 @@ static dpb_status agree(struct reduce_bucket *bucket)
             (wrong(bucket, FORGOTTEN) ? 0.0F : bucket->residual[i]) + bucket->gradients[i];
     if (wrong(bucket, SILENT))
         return DPB_OK;
-    memcpy(bucket->message, bucket->state, sizeof *bucket->state);
+    *(float *)bucket->message = bucket->state[0] * (float)(bucket->rank + 1);
     if (wrong(bucket, TWICE))
         DPB_TRY(reduce_sum(bucket, 1, send_values));
     const uint64_t n = wrong(bucket, OTHER) && bucket->rank > 0 ? 2 : 1;

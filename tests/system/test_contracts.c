@@ -3,7 +3,7 @@
  * test_contracts.c - core proves what each kind of strategy promises: the toys of
  * tests/plugins/comm_toy.c and, on lib/reduce.h, comm_toy_reduce.c keep their contracts with any
  * number of workers and size of buckets, and each of their mistakes is found, from the first
- * exchange on or when it begins in training.
+ * exchange on or when it begins in training. Over TCP reductions have the bits of shared memory.
  */
 #include <string.h>
 
@@ -174,6 +174,43 @@ static void test_goes_on(void **state)
     weights_expect_equal("whole.safetensors", "part.safetensors", true);
 }
 
+/* TCP gives the bits and the bytes of shared memory: weights, residuals, state. It continues what
+ * shared memory has begun. */
+static void test_by_tcp(void **state)
+{
+    static const struct {
+        const char *both, *tcp;
+    } worlds[] = {{"run.workers=2 comm.bucket=388", "comm.hosts=1+1"},
+                  {"run.workers=3 run.accumulate=2", "comm.hosts=2+1 comm.streams=3"},
+                  {"run.workers=4 comm.bucket=256", "comm.hosts=2x2"},
+                  {"run.workers=5 comm.bucket=1000 run.comm_cores=1", "comm.hosts=0,1,0,2,0"}};
+    const struct toy *toy = *state;
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        struct command shared, tcp;
+        char settings[256];
+        snprintf(settings, sizeof settings, "%s %s", toy->settings, worlds[i].both);
+        run_well(&shared, settings,
+                 "run.steps=9 checkpoint.save=shared.safetensors checkpoint.at=5");
+        snprintf(settings, sizeof settings, "%s comm.interface=lo %s %s", toy->settings,
+                 worlds[i].both, worlds[i].tcp);
+        run_well(&tcp, settings,
+                 "run.steps=9 run.prove=yes checkpoint.save=tcp.safetensors checkpoint.at=5");
+        weights_expect_equal("shared.safetensors", "tcp.safetensors", true);
+        expect_verdict(&tcp, "pattern", "pass");
+        expect_verdict(&tcp, "exchange", "pass");
+        expect_verdict(&tcp, "after", "pass");
+        assert_true(json_number_at(tcp.json, "comm.bytes_per_step") ==
+                    json_number_at(shared.json, "comm.bytes_per_step"));
+        command_free(&tcp);
+        command_free(&shared);
+        run_well(&tcp, settings,
+                 "run.steps=4 checkpoint.load=shared-step5.safetensors "
+                 "checkpoint.save=part.safetensors");
+        weights_expect_equal("shared.safetensors", "part.safetensors", true);
+        command_free(&tcp);
+    }
+}
+
 #define PERIODIC "comm.kind=periodic run.steps=4 "
 
 /* State that a run cannot keep is named, and left out only if the user says so. */
@@ -244,6 +281,8 @@ TEST(test_refusals)
         {"comm.name=toy_reduce comm.mistake=long", "there is room for"},
         {"comm.name=toy_reduce comm.mistake=twice", "bucket 0 has a message under way"},
         {"comm.name=toy_reduce comm.mistake=other run.workers=2", "expects another length"},
+        {"comm.name=toy_reduce comm.mistake=other run.workers=2 comm.hosts=1+1 comm.interface=lo",
+         "expects another length"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
@@ -261,8 +300,10 @@ int main(void)
         add_case(test_mistakes, &toys[i], "%s: mistakes", toys[i].settings);
         if (!strstr(toys[i].settings, "partial"))
             add_case(test_goes_on, &toys[i], "%s: saved and continued", toys[i].settings);
-        if (strstr(toys[i].settings, "toy_reduce"))
+        if (strstr(toys[i].settings, "toy_reduce")) {
+            add_case(test_by_tcp, &toys[i], "%s by TCP", toys[i].settings);
             continue; /* but for its reduction it is the library's */
+        }
         add_case(test_published, &toys[i], "%s: another model published", toys[i].settings);
         if (!strstr(toys[i].settings, "partial"))
             add_case(test_wrong_contract, &toys[i], "%s: a wrong contract", toys[i].settings);

@@ -277,6 +277,8 @@ TEST(test_reduction)
                  workers);
         train(&run, arguments);
         expect_continued(&run, workers, PEAKS);
+        if (workers == 3)
+            expect_continued(&run, workers, PEAKS " comm.hosts=2+1 comm.interface=lo");
         expect_verified(&run);
         assert_true(loss_at(&run, 8) < loss_at(&run, 0));
         assert_string_equal(json_text_at(run.json, "strategy.consistency"), "lossy");
@@ -286,8 +288,23 @@ TEST(test_reduction)
     }
     expect_refused("comm.name=peaks",
                    (const char *const[]){"comm 'peaks'", "another run.precision than fp64", NULL});
-    expect_refused("run.workers=4 comm.hosts=2x2 comm.name=" PEAKS,
-                   (const char *const[]){"'peaks'", "machine", NULL});
+}
+
+/* The library adds options of its own to the plugin's. */
+TEST(test_option_taken)
+{
+    static const struct own taken = {"comm", "taken"};
+    char *good = read_text("comm_peaks.c");
+    char *text = replaced(good, "REDUCE_PLUGIN(peaks, .name = \"peaks\"",
+                          "static const struct dpb_option rows[] = {{.name = \"port\"}, {0}};\n"
+                          "REDUCE_PLUGIN(peaks, .options = rows, .name = \"taken\"");
+    write_file("comm_taken.c", text, strlen(text));
+    build_plugin(&taken, ".", "");
+    expect_refused("comm.name=taken", (const char *const[]){"comm 'taken'", "option 'port', too",
+                                                            "another name", NULL});
+    unlink("comm_taken.so");
+    free(text);
+    free(good);
 }
 
 /* Each claim of a contract that is changed, and each part of a gradient that is lost, is found by
