@@ -14,10 +14,7 @@
  * Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD. NIPS 2015, algorithm 1 with
  * all workers in the same step.
  */
-#include "dpbench/plugin.h"
 #include "lib/averaging.h"
-
-static const struct dpb_host *host;
 
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "4", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
@@ -25,42 +22,15 @@ static const struct dpb_option option_rows[] = {
      AVERAGING_ALPHA "0.9 / workers"},
     {0}};
 
-static struct averaging_rule rule_of(const struct averaging_options *options, uint32_t n_workers)
+static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
+    const struct averaging_options *options = given;
     return (struct averaging_rule){.period = (uint64_t)options->period,
                                    .centre = true,
-                                   .alpha = options->alpha > 0 ? options->alpha : 0.9 / n_workers};
+                                   .alpha =
+                                       options->alpha > 0 ? options->alpha : 0.9 / args->n_workers};
 }
 
-static dpb_status easgd_open(const void *options, const struct dpb_comm_args *args, void **comm)
-{
-    const struct averaging_rule rule = rule_of(options, args->n_workers);
-    return averaging_open(host, args, &rule, comm);
-}
-
-static void easgd_memory(const void *options, const struct dpb_comm_args *args,
-                         const struct dpb_layout *layout, uint64_t bucket_elements,
-                         struct dpb_comm_memory *memory)
-{
-    const struct averaging_rule rule = rule_of(options, args->n_workers);
-    averaging_memory(&rule, args, layout, bucket_elements, memory);
-}
-
-static const struct dpb_comm_ops easgd_ops = {
-    .memory = easgd_memory, .open = easgd_open, AVERAGING_HOOKS};
-
-static const struct dpb_plugin easgd = {
-    DPB_PLUGIN_HEAD(COMM, easgd_ops),
-    .capabilities = DPB_COMM_OVERLAP,
-    .name = "easgd",
-    .version = DPB_VERSION,
-    .summary = "elastic averaging: replicas that a centre draws every period steps",
-    .options = option_rows,
-    .options_size = sizeof(struct averaging_options),
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
-{
-    host = given;
-    return &easgd;
-}
+AVERAGING_PLUGIN(rule_of, .name = "easgd", .version = DPB_VERSION,
+                 .summary = "elastic averaging: replicas that a centre draws every period steps",
+                 .options = option_rows, .options_size = sizeof(struct averaging_options));

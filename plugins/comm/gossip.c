@@ -15,11 +15,8 @@
  * Boyd, Ghosh, Prabhakar, Shah: Randomized gossip algorithms. IEEE Trans. Inf. Theory 52, 2006.
  * Lian et al.: Can decentralized algorithms outperform centralized algorithms? NIPS 2017.
  */
-#include "dpbench/plugin.h"
 #include "dpbench/random.h"
 #include "lib/averaging.h"
-
-static const struct dpb_host *host;
 
 enum matching { RING, RANDOM };
 static const char *const matchings[] = {"ring", "random", NULL};
@@ -53,8 +50,8 @@ static uint32_t random_partner(const struct averaging *self, uint64_t round)
     for (uint32_t i = 0; i < n; i++)
         at[i] = i;
     for (uint32_t i = n; i > 1; i--) {
-        const struct dpb_random4 word = dpb_random(self->seed, DPB_STREAM_GOSSIP, (uint32_t)round,
-                                                   (uint32_t)(round >> 32), i, 0);
+        const struct dpb_random4 word = dpb_random(self->rule.seed, DPB_STREAM_GOSSIP,
+                                                   (uint32_t)round, (uint32_t)(round >> 32), i, 0);
         const uint32_t j = (uint32_t)((uint64_t)word.v[0] * i >> 32), moved = at[j];
         at[j] = at[i - 1];
         at[i - 1] = moved;
@@ -64,47 +61,19 @@ static uint32_t random_partner(const struct averaging *self, uint64_t round)
     return at[neighbour_of(place, n)];
 }
 
-/* ---- hooks --------------------------------------------------------------------------------- */
+/* ---- plugin -------------------------------------------------------------------------------- */
 
-static struct averaging_rule rule_of(const struct averaging_options *options)
-{
-    return (struct averaging_rule){.period = (uint64_t)options->period,
-                                   .partner =
-                                       options->matching == RING ? ring_partner : random_partner};
-}
-
-static dpb_status gossip_open(const void *given, const struct dpb_comm_args *args, void **comm)
+static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
     const struct averaging_options *options = given;
-    const struct averaging_rule rule = rule_of(options);
-    DPB_TRY(averaging_open(host, args, &rule, comm));
-    ((struct averaging *)*comm)->seed = (uint64_t)options->seed;
-    return DPB_OK;
+    (void)args;
+    return (struct averaging_rule){.period = (uint64_t)options->period,
+                                   .partner =
+                                       options->matching == RING ? ring_partner : random_partner,
+                                   .seed = (uint64_t)options->seed};
 }
 
-static void gossip_memory(const void *options, const struct dpb_comm_args *args,
-                          const struct dpb_layout *layout, uint64_t bucket_elements,
-                          struct dpb_comm_memory *memory)
-{
-    const struct averaging_rule rule = rule_of(options);
-    averaging_memory(&rule, args, layout, bucket_elements, memory);
-}
-
-static const struct dpb_comm_ops gossip_ops = {
-    .memory = gossip_memory, .open = gossip_open, AVERAGING_HOOKS};
-
-static const struct dpb_plugin gossip = {
-    DPB_PLUGIN_HEAD(COMM, gossip_ops),
-    .capabilities = DPB_COMM_OVERLAP,
-    .name = "gossip",
-    .version = DPB_VERSION,
+AVERAGING_PLUGIN(
+    rule_of, .name = "gossip", .version = DPB_VERSION,
     .summary = "replicas; each round every worker averages its weights with one partner's",
-    .options = option_rows,
-    .options_size = sizeof(struct averaging_options),
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
-{
-    host = given;
-    return &gossip;
-}
+    .options = option_rows, .options_size = sizeof(struct averaging_options));

@@ -15,10 +15,7 @@
  * Stich: Local SGD converges fast and communicates little. ICLR 2019. McMahan et al.:
  * Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
  */
-#include "dpbench/plugin.h"
 #include "lib/averaging.h"
-
-static const struct dpb_host *host;
 
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "8", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
@@ -26,41 +23,14 @@ static const struct dpb_option option_rows[] = {
      "average the optimizer's state (momentum), too"},
     {0}};
 
-static struct averaging_rule rule_of(const struct averaging_options *options)
+static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
+    const struct averaging_options *options = given;
+    (void)args;
     return (struct averaging_rule){.period = (uint64_t)options->period,
                                    .average_state = options->average_state};
 }
 
-static dpb_status local_sgd_open(const void *options, const struct dpb_comm_args *args, void **comm)
-{
-    const struct averaging_rule rule = rule_of(options);
-    return averaging_open(host, args, &rule, comm);
-}
-
-static void local_sgd_memory(const void *options, const struct dpb_comm_args *args,
-                             const struct dpb_layout *layout, uint64_t bucket_elements,
-                             struct dpb_comm_memory *memory)
-{
-    const struct averaging_rule rule = rule_of(options);
-    averaging_memory(&rule, args, layout, bucket_elements, memory);
-}
-
-static const struct dpb_comm_ops local_sgd_ops = {
-    .memory = local_sgd_memory, .open = local_sgd_open, AVERAGING_HOOKS};
-
-static const struct dpb_plugin local_sgd = {
-    DPB_PLUGIN_HEAD(COMM, local_sgd_ops),
-    .capabilities = DPB_COMM_OVERLAP,
-    .name = "local_sgd",
-    .version = DPB_VERSION,
-    .summary = "workers train alone and average their weights every period steps",
-    .options = option_rows,
-    .options_size = sizeof(struct averaging_options),
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
-{
-    host = given;
-    return &local_sgd;
-}
+AVERAGING_PLUGIN(rule_of, .name = "local_sgd", .version = DPB_VERSION,
+                 .summary = "workers train alone and average their weights every period steps",
+                 .options = option_rows, .options_size = sizeof(struct averaging_options));

@@ -21,10 +21,7 @@
  * Koliousis, Watcharapichat, Weidlich, Mai, Costa, Pietzuch: CROSSBOW: scaling deep learning with
  * small batch sizes on multi-GPU servers. VLDB 2019, algorithm 1.
  */
-#include "dpbench/plugin.h"
 #include "lib/averaging.h"
-
-static const struct dpb_host *host;
 
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
@@ -40,9 +37,9 @@ static const struct dpb_option option_rows[] = {
      "where the rate falls at once to this share or less, all replicas begin anew at z; 0: never"},
     {0}};
 
-static struct averaging_rule rule_of(const struct averaging_options *options,
-                                     const struct dpb_comm_args *args)
+static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
+    const struct averaging_options *options = given;
     const uint32_t learners = options->local_centers ? args->learners : 0;
     const double alpha = 1.0 / (learners > 0 ? learners : args->n_workers);
     return (struct averaging_rule){.period = (uint64_t)options->period,
@@ -54,35 +51,6 @@ static struct averaging_rule rule_of(const struct averaging_options *options,
                                    .restart = options->restart};
 }
 
-static dpb_status sma_open(const void *options, const struct dpb_comm_args *args, void **comm)
-{
-    const struct averaging_rule rule = rule_of(options, args);
-    return averaging_open(host, args, &rule, comm);
-}
-
-static void sma_memory(const void *options, const struct dpb_comm_args *args,
-                       const struct dpb_layout *layout, uint64_t bucket_elements,
-                       struct dpb_comm_memory *memory)
-{
-    const struct averaging_rule rule = rule_of(options, args);
-    averaging_memory(&rule, args, layout, bucket_elements, memory);
-}
-
-static const struct dpb_comm_ops sma_ops = {
-    .memory = sma_memory, .open = sma_open, AVERAGING_HOOKS};
-
-static const struct dpb_plugin sma = {
-    DPB_PLUGIN_HEAD(COMM, sma_ops),
-    .capabilities = DPB_COMM_OVERLAP,
-    .name = "sma",
-    .version = DPB_VERSION,
-    .summary = "Crossbow's model averaging: replicas, and a centre with momentum",
-    .options = option_rows,
-    .options_size = sizeof(struct averaging_options),
-};
-
-const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
-{
-    host = given;
-    return &sma;
-}
+AVERAGING_PLUGIN(rule_of, .name = "sma", .version = DPB_VERSION,
+                 .summary = "Crossbow's model averaging: replicas, and a centre with momentum",
+                 .options = option_rows, .options_size = sizeof(struct averaging_options));

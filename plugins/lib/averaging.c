@@ -9,6 +9,9 @@ struct meeting {
     struct dpb_flag arrived, averaged; /* publications of a mean */
 };
 
+static const struct dpb_host *host;
+static averaging_rule_of rule_of;
+
 /* ---- memory -------------------------------------------------------------------------------- */
 
 uint64_t averaging_bytes(const struct averaging *self, uint64_t elements)
@@ -85,7 +88,7 @@ static struct dpb_contract contract_of(const struct averaging_rule *rule, uint32
 
 /* ---- hooks: life --------------------------------------------------------------------------- */
 
-dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs)
+static dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs)
 {
     (void)options;
     needs->on_device = true;
@@ -94,10 +97,11 @@ dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs)
 
 /* Measured without gradients: by a larger alpha the distance of centre and replicas grows. With
  * momentum of z the centre of a place bears less than z. */
-static dpb_status check_rule(const struct dpb_host *host, const struct dpb_comm_args *args,
-                             const struct averaging_rule *rule)
+static dpb_status check_rule(const struct dpb_comm_args *args, const struct averaging_rule *rule)
 {
     const double most = rule->learners > 0 ? 1.0 / rule->learners : 2.0 / (1.0 + args->n_workers);
+    if (rule->period == 0)
+        return host->fail(DPB_FAILED, "struct averaging_rule: a period has at least 1 step, not 0");
     if (rule->learners > 0 && count_places(rule, args->n_workers) < 2)
         return host->fail(DPB_USAGE,
                           "comm.local_centers = yes with one place: its centre has no others to "
@@ -111,14 +115,14 @@ static dpb_status check_rule(const struct dpb_host *host, const struct dpb_comm_
     return DPB_OK;
 }
 
-dpb_status averaging_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                          const struct averaging_rule *rule, void **comm)
+static dpb_status averaging_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    DPB_TRY(check_rule(host, args, rule));
+    const struct averaging_rule rule = rule_of(options, args);
+    DPB_TRY(check_rule(args, &rule));
     DPB_TRY(device_strategy_open(host, args, sizeof(struct averaging), comm));
     struct averaging *made = *comm;
-    made->rule = *rule;
-    if (made->comm.in_place || args->n_workers + rule->centre <= DPB_SUM_SOURCES)
+    made->rule = rule;
+    if (made->comm.in_place || args->n_workers + rule.centre <= DPB_SUM_SOURCES)
         return DPB_OK;
     device_strategy_close(made);
     *comm = NULL;
@@ -153,15 +157,17 @@ static uint64_t staging_bytes(const struct averaging_rule *rule, uint32_t n_work
                                 strategy_lines(slice * dpb_dtype_size(layout->weight_type));
 }
 
-void averaging_memory(const struct averaging_rule *rule, const struct dpb_comm_args *args,
-                      const struct dpb_layout *layout, uint64_t bucket_elements,
-                      struct dpb_comm_memory *memory)
+static void averaging_memory(const void *options, const struct dpb_comm_args *args,
+                             const struct dpb_layout *layout, uint64_t bucket_elements,
+                             struct dpb_comm_memory *memory)
 {
-    memory->beside_bytes = inbox_bytes(rule, args->rank, layout);
-    memory->device_bytes = staging_bytes(rule, args->n_workers, layout, bucket_elements);
+    const struct averaging_rule rule = rule_of(options, args);
+    memory->beside_bytes = inbox_bytes(&rule, args->rank, layout);
+    memory->device_bytes = staging_bytes(&rule, args->n_workers, layout, bucket_elements);
 }
 
-dpb_status averaging_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
+static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
+                                 struct dpb_comm_plan *want)
 {
     struct averaging *self = comm;
     const struct dpb_comm_args *args = &self->comm.base.args;
@@ -184,7 +190,7 @@ dpb_status averaging_plan(void *comm, const struct dpb_layout *layout, struct dp
     return DPB_OK;
 }
 
-dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
+static dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct averaging *self = comm;
     struct device_strategy *device = &self->comm;
@@ -207,7 +213,7 @@ static dpb_status drain(struct averaging *self, uint32_t flight)
 }
 
 /* The centre begins at rest where all replicas do. */
-dpb_status averaging_load(void *comm)
+static dpb_status averaging_load(void *comm)
 {
     struct averaging *self = comm;
     const struct strategy *base = comm;
@@ -225,14 +231,14 @@ dpb_status averaging_load(void *comm)
 
 /* ---- hooks: step and model ----------------------------------------------------------------- */
 
-dpb_status averaging_begin(void *comm, const struct dpb_step *step)
+static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
 {
     struct averaging *self = comm;
     const double most = 0x1p53; /* what an fp64 counts to */
     if (!(self->steps >= 0 && self->steps < most) || self->steps != (double)(uint64_t)self->steps)
-        return self->comm.base.host->fail(
-            DPB_FAILED, "the checkpoint's count of steps since the start is %g: it is damaged",
-            self->steps);
+        return host->fail(DPB_FAILED,
+                          "the checkpoint's count of steps since the start is %g: it is damaged",
+                          self->steps);
     const uint64_t period = self->rule.period, n = (uint64_t)++self->steps;
     self->meets = n % period == 0;
     self->restarts = self->rule.restart > 0 && self->rate > 0 &&
@@ -299,7 +305,7 @@ static bool are_equal(const struct averaging *self)
            (takes_mean_of_all(&self->rule) && (uint64_t)self->steps % self->rule.period == 0);
 }
 
-dpb_status averaging_publish(void *comm, struct dpb_view *view)
+static dpb_status averaging_publish(void *comm, struct dpb_view *view)
 {
     struct averaging *self = comm;
     if (!self->rule.centre && are_equal(self))
@@ -312,7 +318,7 @@ dpb_status averaging_publish(void *comm, struct dpb_view *view)
 
 /* z(t + 1) - momentum z(t) moves by the sum of all c alone, and is (1 - momentum) z + momentum
  * d. */
-dpb_status averaging_books(void *comm, struct dpb_books *books)
+static dpb_status averaging_books(void *comm, struct dpb_books *books)
 {
     const struct averaging *self = comm;
     const struct dpb_arenas *arenas = &self->comm.base.arenas;
@@ -335,7 +341,7 @@ dpb_status averaging_books(void *comm, struct dpb_books *books)
 
 /* z is the published model, and `load` takes it from there. Each worker names the centre of its
  * place. */
-dpb_status averaging_state(void *comm, struct dpb_saved *saved)
+static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
 {
     struct averaging *self = comm;
     const struct dpb_arenas *arenas = &self->comm.base.arenas;
@@ -360,4 +366,27 @@ dpb_status averaging_state(void *comm, struct dpb_saved *saved)
             self->place_name, type, false, n, averaging_place(self, self->comm.base.args.rank, 0)};
     }
     return DPB_OK;
+}
+
+const struct dpb_comm_ops averaging_ops = {.needs = averaging_needs,
+                                           .memory = averaging_memory,
+                                           .open = averaging_open,
+                                           .plan = averaging_plan,
+                                           .bind = averaging_bind,
+                                           .load = averaging_load,
+                                           .begin = averaging_begin,
+                                           .ready = strategy_ready,
+                                           .progress = device_strategy_progress,
+                                           .end = strategy_end,
+                                           .publish = averaging_publish,
+                                           .books = averaging_books,
+                                           .state = averaging_state,
+                                           .close = device_strategy_close};
+
+const struct dpb_plugin *averaging_entry(const struct dpb_host *given,
+                                         const struct dpb_plugin *plugin, averaging_rule_of rule)
+{
+    host = given;
+    rule_of = rule;
+    return plugin;
 }

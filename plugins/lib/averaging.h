@@ -1,6 +1,7 @@
 /*
- * averaging.h - what strategies on one machine have in common whose workers train replicas of
- * their own and draw them together every `period` steps: local_sgd, gossip, easgd, sma.
+ * averaging.h - a strategy that is a rule by which replicas meet: local_sgd, gossip, easgd, sma.
+ * The workers of one machine train replicas of their own and draw them together every `period`
+ * steps. Everything but the rule is here: the hooks, the contract and its books, the checkpoint.
  *
  * Every worker updates its weights by its own gradients in each step, bucket by bucket as they
  * become final. A step that meets goes on in one of two ways, at once for each bucket:
@@ -31,11 +32,12 @@
 
 #include <stddef.h>
 
-#include "lib/device_strategy.h"
+#include "device_strategy.h"
+#include "dpbench/plugin.h"
 
 struct averaging;
 
-/* The options of all these strategies; each has rows for some, and the others stay zero. */
+/* Options that a strategy may have: it has rows for some, and the others stay zero. */
 struct averaging_options {
     int64_t period, seed;
     double alpha, center_momentum, restart;
@@ -61,12 +63,16 @@ struct averaging_rule {
     /* Mean: with one partner, who says the same of this rank; the own rank: with nobody. `round`
      * counts the meetings since `load`, from 0. NULL: with all workers. */
     uint32_t (*partner)(const struct averaging *self, uint64_t round);
+    uint64_t seed; /* for `partner` */
 };
+
+/* The strategy: its rule, with these options. */
+typedef struct averaging_rule (*averaging_rule_of)(const void *options,
+                                                   const struct dpb_comm_args *args);
 
 struct averaging {
     struct device_strategy comm; /* first */
     struct averaging_rule rule;
-    uint64_t seed; /* for `partner` */
     /* Bytes into an inbox. Each rank's begins with c, or with a copy of the optimizer's state. */
     uint64_t place_at;    /* in that of each place's first worker: y */
     uint64_t model_at;    /* in rank 0's: z or the published mean */
@@ -82,31 +88,21 @@ struct averaging {
     bool restarts; /* in this step */
 };
 
-/* The hook `needs`. */
-dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs);
-/* `open` of a zeroed struct averaging with this rule. */
-dpb_status averaging_open(const struct dpb_host *host, const struct dpb_comm_args *args,
-                          const struct averaging_rule *rule, void **comm);
-/* `plan`: the arenas, and the contract: periodic where all workers take the mean, else averaging
- * with books. */
-dpb_status averaging_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
-/* The hook `memory`. */
-void averaging_memory(const struct averaging_rule *rule, const struct dpb_comm_args *args,
-                      const struct dpb_layout *layout, uint64_t bucket_elements,
-                      struct dpb_comm_memory *memory);
+/* ---- the plugin ---------------------------------------------------------------------------- */
 
-dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas);
-dpb_status averaging_load(void *comm);
-dpb_status averaging_begin(void *comm, const struct dpb_step *step);
-dpb_status averaging_publish(void *comm, struct dpb_view *view);
-dpb_status averaging_books(void *comm, struct dpb_books *books);
-dpb_status averaging_state(void *comm, struct dpb_saved *saved);
+extern const struct dpb_comm_ops averaging_ops;
+const struct dpb_plugin *averaging_entry(const struct dpb_host *host,
+                                         const struct dpb_plugin *plugin, averaging_rule_of rule);
 
-/* All hooks but open and memory. */
-#define AVERAGING_HOOKS                                                                      \
-    .needs = averaging_needs, .plan = averaging_plan, .bind = averaging_bind,                \
-    .load = averaging_load, .begin = averaging_begin, .ready = strategy_ready,               \
-    .progress = device_strategy_progress, .end = strategy_end, .publish = averaging_publish, \
-    .books = averaging_books, .state = averaging_state, .close = device_strategy_close
+/* All of a plugin whose rule the function RULE gives. Behind it members of struct dpb_plugin:
+ * .name, .version, .summary, .options, .options_size. */
+#define AVERAGING_PLUGIN(RULE, ...)                                                           \
+    static const struct dpb_plugin averaging_plugin = {                                       \
+        DPB_PLUGIN_HEAD(COMM, averaging_ops), .capabilities = DPB_COMM_OVERLAP, __VA_ARGS__}; \
+    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                   \
+    {                                                                                         \
+        return averaging_entry(given, &averaging_plugin, RULE);                               \
+    }                                                                                         \
+    extern const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
 
 #endif

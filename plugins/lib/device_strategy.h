@@ -20,7 +20,7 @@
 #ifndef DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
 #define DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
 
-#include "lib/strategy.h"
+#include "strategy.h"
 
 enum { DEVICE_IN_FLIGHT = 8 /* buckets that one kind of work may be under way for */ };
 
