@@ -5,13 +5,21 @@
 #
 # A plugin of $(CUDA_PLUGINS) may have kernels, plugins/KINDS/NAME/*.cu, each compiled for every
 # architecture of $(CUDA_ARCHS) and as PTX for what comes later: `make CUDA_ARCHS=90` for one GPU.
+# Without a GPU the tests read the code for sm_90 alone. For them a new build directory gets no other
+# code, and a build that is there is kept. Every other goal compiles again if its architectures differ.
 
 CUDA         ?= auto
 CUDA_DEPS    ?= $(BUILD)/deps/cuda
 CUDA_PLUGINS := $(foreach p,devices/cuda comm/nccl,$(if $(wildcard plugins/$(p) plugins/$(p).c),$(p)))
 CUDA_NEEDS_devices/cuda := CUDART CUDNN CUBLASLT
 CUDA_NEEDS_comm/nccl    := CUDART NCCL
+CUDA_ARCHS_BUILT := $(BUILD)/obj/cuda_archs
+ifeq ($(or $(wildcard /dev/nvidia[0-9]*),$(if $(MAKECMDGOALS),,all),$(filter-out check check-% tests tests-long mutants,$(MAKECMDGOALS))),)
+CUDA_ARCHS   ?= $(or $(file <$(CUDA_ARCHS_BUILT)),90)
+endif
 CUDA_ARCHS   ?= 80 90 100
+# Tests call make, too.
+export CUDA_ARCHS
 
 ifneq ($(CUDA),no)
 $(foreach word,$(shell tools/find-cuda $(CUDA_DEPS) $(BUILD)/venv),$(eval CUDA_$(subst =, := ,$(word))))
@@ -86,8 +94,11 @@ else
 SKIPPED += lib/nccl
 endif
 
-$(BUILD)/obj/plugins/%.o: plugins/%.cu
-	@echo "  NVCC  $<"
+$(CUDA_ARCHS_BUILT): build-info
+	$(call write_header,echo '$(strip $(CUDA_ARCHS))')
+
+$(BUILD)/obj/plugins/%.o: plugins/%.cu $(CUDA_ARCHS_BUILT)
+	@echo "  NVCC  $< ($(CUDA_ARCHS:%=sm_%))"
 	@mkdir -p $(@D)
 	$(Q)$(CUDA_NVCC) -ccbin $(lastword $(CXX)) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 

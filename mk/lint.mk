@@ -22,7 +22,7 @@ lint-gcc:
 	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/gcc CC=gcc CXX=g++ WERROR=-Werror >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
 	@echo "  LINT  gcc"
 lint-clang:
-	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
+	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ CUDA_ARCHS=90 >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
 	@echo "  LINT  clang"
 lint-tidy: $(BUILD_INFO) $(NOT_BUILT_H) $(GLOSSARY_H)
 	$(Q)cuda="$(CUDA_CFLAGS)" tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c plugins/*/*.c plugins/*/*/*.c))

@@ -2,8 +2,9 @@
 # needs: plain
 #
 # Two makes of one build directory, side by side, both write the headers that say what was built.
+# Without a GPU the tests' first build has kernels for one architecture, `make` those for all.
 . tests/lib/verdict.sh
-unset MAKEFLAGS MAKELEVEL
+unset MAKEFLAGS MAKELEVEL CUDA_ARCHS
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 
@@ -20,4 +21,18 @@ verdict "a make fails beside another" "$said"
 verdict "headers are missing or others are left" \
     "$(cd "$directory/obj" && printf '%s\n' * | grep -vxE '(build_info|not_built)\.h'
     grep -L '^#define DPB_BUILD_GIT' "$directory/obj/build_info.h")"
+
+kernels() { # ARCHITECTURES GOALS: says what else a make of the goals compiles first
+    found=$(make -n BUILD="$directory" $2 2>&1 | sed -n 's/.*NVCC .* (\(.*\))"$/\1/p' | head -n 1)
+    [ "$found" = "$1" ] || echo "make $2: '$found', not '$1'"
+}
+if ls /dev/nvidia[0-9]* >/dev/null 2>&1 || ! tools/find-cuda build/deps/cuda build/venv | grep -q '^NVCC='; then
+    echo "kernels for one architecture: no nvcc, or a GPU"
+else
+    verdict "kernels of the first build" \
+        "$(kernels sm_90 tests && kernels sm_90 check-layers && kernels "sm_80 sm_90 sm_100" &&
+        kernels "sm_80 sm_90 sm_100" "tests gpu-pack")"
+    echo 80 90 >"$directory/obj/cuda_archs"
+    verdict "kernels of a build that is there" "$(kernels "sm_80 sm_90" tests && kernels "sm_80 sm_90 sm_100" all)"
+fi
 end
