@@ -62,11 +62,9 @@ dpb_status dpb_proof_check_load(struct dpb_proving *proof)
         exchange->plan.contract.consistency == DPB_ALONE)
         return DPB_OK;
     proof->look = NULL;
-    if (proof->n_zero_steps > 0) { /* have brought what was kept into the weights */
-        proof->n_steps = 1;
-        proof->n_zero_steps = 0;
-        DPB_TRY(dpb_proof_take_steps(proof));
-    }
+    proof->n_steps = 1; /* nothing is kept now: zero gradients or the books have settled it */
+    proof->n_zero_steps = 0;
+    DPB_TRY(dpb_proof_take_steps(proof));
     DPB_TRY(load_model(proof));
     proof->n_steps = 0;
     proof->n_zero_steps = 1;

@@ -16,6 +16,8 @@
  *   scale     the gradients of an update are summed, not averaged
  *   deaf      workers do not see that they are cancelled
  *   again     a worker may give several gradients of an update, which k_async says it does not
+ *   slow      the last worker settles late; a server that has banked a gradient reads late, too:
+ *             what the last worker says, and all that follows from it
  *   bound     workers may be five steps further ahead than the contract says
  *
  * Beside it, a rank misbehaves in a hook when it is told; see fault.h.
@@ -36,12 +38,13 @@ enum mutation {
     SCALE,
     DEAF,
     AGAIN,
+    SLOW,
     BOUND
 };
 enum { K_BATCH_SYNC = 2, K_BATCH_ASYNC }; /* of comm.policy */
 static const char *const mutations[] = {"none",    "lost",  "twice", "version", "banked",
                                         "accrued", "alone", "late",  "denied",  "scale",
-                                        "deaf",    "again", "bound", NULL};
+                                        "deaf",    "again", "slow",  "bound",   NULL};
 
 enum { FURTHER = 5, ROWS = 40 };
 
@@ -66,7 +69,7 @@ static struct dpb_optimizer_ops optimizer;
 static struct dpb_vec_ops vec;
 static const struct dpb_comm_ops *inner;
 static struct options options;
-static bool serves, batches;
+static bool serves, batches, banked, is_last;
 static uint32_t rank;
 static int64_t n_pushes, n_kept, n_sums; /* by this rank */
 
@@ -78,6 +81,7 @@ static dpb_status update(struct dpb_optimizer *of, struct dpb_queue *queue, stru
 {
     int times = 1;
     n_pushes += bucket == 0;
+    banked = false;
     if (serves && n_pushes == options.from)
         times = options.mutation == LOST ? 0 : options.mutation == TWICE ? 2 : 1;
     for (; times > 0; times--)
@@ -97,6 +101,7 @@ static void sum(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *co
                 uint32_t k, uint64_t n)
 {
     const bool looks = serves ? options.mutation == BANKED : options.mutation == ACCRUED && k > 1;
+    banked = true;
     const bool loses = looks && ++n_sums == options.from;
     host->vec->sum(type, dst, n_dst, sources, loses ? 1 : k, n);
 }
@@ -105,6 +110,20 @@ static void axpby(dpb_dtype type, double a, const void *x, double b, void *y, ui
 {
     const bool alone = rank == 0 && options.mutation == ALONE;
     host->vec->axpby(type, alone ? 0.0 : a, x, b, y, n);
+}
+
+static void rest(int64_t ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+static dpb_status slow_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait *wait,
+                            int64_t *waited_ns)
+{
+    const dpb_status status = host->poll(fds, n, wait, waited_ns);
+    if (serves && banked && options.mutation == SLOW)
+        rest(100);
+    return status;
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
@@ -134,6 +153,7 @@ static dpb_status mutant_open(const void *given, const struct dpb_comm_args *arg
     if (options.mutation == LATE || options.mutation == AGAIN)
         *(int *)(void *)(changed + place_of("policy")) = K_BATCH_ASYNC;
     rank = args->rank;
+    is_last = rank + 1 == args->n_workers;
     dpb_status status = inner->open(changed + INNER, args, comm);
     free(changed);
     return status;
@@ -201,6 +221,8 @@ static dpb_status mutant_publish(void *comm, struct dpb_view *view)
 static dpb_status mutant_settle(void *comm)
 {
     FAULT_HERE(settle);
+    if (is_last && options.mutation == SLOW)
+        rest(250);
     return inner->settle(comm);
 }
 
@@ -246,6 +268,7 @@ const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)
     vec.axpby = axpby;
     told.optimizer = &optimizer;
     told.vec = &vec;
+    told.poll = slow_poll;
     const struct dpb_plugin *real = fault_inner(&told, "comm_ps_cpu");
     while (real && strcmp(real->name, "ps_async") != 0)
         real = real->next;

@@ -163,7 +163,7 @@ TEST(test_mistakes)
         dpbench(&command, deadline_s,
                 TRAINING "comm.codec=mutant comm.codec_mistake=%s comm.codec_from=%d "
                          "run.workers=3 comm.codec_rank=2",
-                mistakes[i / 2], i % 2 == 0 ? 0 : 9);
+                mistakes[i / 2], i % 2 == 0 ? 0 : 10);
         if (command.exit_code != 3)
             fail_msg("%s: exit code %d: %s", mistakes[i / 2], command.exit_code, command.err);
         snprintf(path, sizeof path, "verification.%s", checks[i % 2]);

@@ -543,8 +543,8 @@ CASE(test_codec_mutants)
     static const struct mutant rows[] = {
         {"forgotten comm.codec=topk", "pattern"},
         {"forgotten comm.codec=powersgd", "pattern"},
-        {"bucket_left_out comm.codec=int8 comm.from=9", "exchange"},
-        {"forgotten comm.codec=powersgd comm.codec_rank=1 comm.from=17", "after"},
+        {"bucket_left_out comm.codec=int8 comm.from=10", "exchange"},
+        {"forgotten comm.codec=powersgd comm.codec_rank=1 comm.from=18", "after"},
         {"none comm.codec=powersgd", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -127,11 +127,11 @@ static const struct row kills[] = {
      COMM "comm.inner=local_sgd comm.fault=kill comm.hook=end comm.rank=1 comm.call=17", 1,
      {KILLED, "in phase 'exchange' of step 6"}, 6},
     {"at a meeting",
-     COMM "comm.inner=sma run.workers=3 comm.fault=kill comm.hook=end comm.rank=1 comm.call=17", 1,
+     COMM "comm.inner=sma run.workers=3 comm.fault=kill comm.hook=end comm.rank=1 comm.call=18", 1,
      {KILLED, "in phase 'exchange' of step 7"}, 7},
-    {"sums of a codec round a ring", /* of which the proofs have had nine */
+    {"sums of a codec round a ring", /* of which the proofs have had ten */
      COMM "comm.inner=ring_tcp comm.codec=powersgd comm.fault=kill comm.hook=end comm.rank=1 "
-          "comm.call=17", 1,
+          "comm.call=18", 1,
      {KILLED, "in phase 'exchange' of step 7"}, 7},
     {"sums of a codec by a library",
      COMM "comm.inner=gloo comm.codec=powersgd comm.fault=kill comm.hook=progress comm.call=60", 0,

@@ -23,7 +23,7 @@ enum {
     STEPS = 15,
     MOST_PUSHES = 256,
     PROOF_STEPS = 8,
-    LOAD_STEPS = 1
+    LOAD_STEPS = 2
 };
 
 #define RATE 0.02
@@ -416,8 +416,8 @@ static void test_order(void **state)
 
 /* ---- a death ------------------------------------------------------------------------------- */
 
-/* Worker 1, in its fourth or fifth step: the proofs have nine. */
-#define DIES " run.survive=yes comm.fault=kill comm.rank=1 comm.call=14 comm.hook="
+/* Worker 1, in its fourth or fifth step: the proofs have ten. */
+#define DIES " run.survive=yes comm.fault=kill comm.rank=1 comm.call=15 comm.hook="
 
 /* All that it gave before counts, once, and nothing else does. */
 static void test_order_after_death(void **state)
@@ -438,7 +438,7 @@ static void test_order_after_death(void **state)
 
 /* ---- mutants ------------------------------------------------------------------------------- */
 
-/* With forms[0] (one server, one bucket) training begins with push 28 and about pull 44. */
+/* With forms[0] (one server, one bucket) training begins with push 31 and about pull 47. */
 #define IN_TRAINING "comm.name=mutant_async comm.from=55 comm.mutation="
 
 static void expect_found(const struct form *form, const char *mutant)
@@ -511,6 +511,15 @@ TEST(test_core_finds)
                      training.command.err);
         training_free(&training);
     }
+}
+
+/* All that workers say before `load`, and the weights of worker 0, come to it at once. */
+TEST(test_slow_server)
+{
+    struct training training;
+    train(&training, "comm.name=mutant_async comm.mutation=slow comm.softsync=2 run.workers=3 "
+                     "run.servers=1 run.steps=2 model.name=tiny");
+    training_free(&training);
 }
 
 static int setup(void **state)

@@ -62,7 +62,7 @@ static void expect_survived(const char *title, const struct command *command, un
 
 /* ---- phases -------------------------------------------------------------------------------- */
 
-/* A proof has 8 steps, that of `load` one, in which all publish once. The second row is of a timed
+/* A proof has 8 steps, that of `load` two, in which all publish once. The second row is of a timed
  * step, and the third of an evaluation. */
 static const struct phase {
     const char *settings, *words;
@@ -72,25 +72,25 @@ static const struct phase {
     {DEVICE "backward device.call=15 " APART, "in phase 'backward' of step 14"},
     {DEVICE "backward device.call=25 comm.bound=1", "in phase 'backward' of step 24"},
     {DEVICE "forward device.call=6 eval.every=5", "of step 5;"},
-    {COMM "begin comm.call=20", "of step 10"},
-    {COMM "begin comm.call=13 comm.policy=k_sync comm.k=2 run.delay=exponential(2ms)", "of step 3"},
+    {COMM "begin comm.call=21", "of step 10"},
+    {COMM "begin comm.call=14 comm.policy=k_sync comm.k=2 run.delay=exponential(2ms)", "of step 3"},
     {COMM "ready comm.call=900", "in phase 'backward' of step"},
     {COMM "ready comm.call=901 comm.bound=0 " APART, "in phase 'backward' of step"},
     {COMM "progress comm.call=400 comm.policy=k_async comm.k=3", "of step"},
     {COMM "progress comm.call=401 comm.softsync=3 " APART, "of step"},
-    {COMM "end comm.call=21 comm.bound=0", "in phase 'exchange' of step 11"},
-    {COMM "end comm.call=22 comm.policy=k_sync comm.k=4", "in phase 'exchange' of step 12"},
-    {COMM "end comm.call=23 comm.policy=k_async comm.k=4 run.servers=1",
+    {COMM "end comm.call=22 comm.bound=0", "in phase 'exchange' of step 11"},
+    {COMM "end comm.call=23 comm.policy=k_sync comm.k=4", "in phase 'exchange' of step 12"},
+    {COMM "end comm.call=24 comm.policy=k_async comm.k=4 run.servers=1",
      "in phase 'exchange' of step 13"},
-    {COMM "end comm.call=24 comm.policy=k_batch_sync comm.k=3 " APART,
+    {COMM "end comm.call=25 comm.policy=k_batch_sync comm.k=3 " APART,
      "in phase 'exchange' of step 14"},
-    {COMM "end comm.call=25 comm.push_every=3 comm.fetch_every=2",
+    {COMM "end comm.call=26 comm.push_every=3 comm.fetch_every=2",
      "in phase 'exchange' of step 15"},
     {COMM "publish comm.call=2 eval.every=5", "in phase 'evaluate' of step 5"},
     {COMM "publish comm.call=3 eval.every=5 " APART, "in phase 'evaluate' of step 10"},
     {COMM "publish comm.call=2 checkpoint.save=a.safetensors checkpoint.every=6 eval.every=0",
      "in phase 'checkpoint' of step 6"},
-    {COMM "settle comm.call=3 eval.every=0", "of step 43"},
+    {COMM "settle comm.call=4 eval.every=0", "of step 43"},
 };
 
 static void test_phase(void **state)

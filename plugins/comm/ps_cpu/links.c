@@ -23,7 +23,8 @@
  * and of ps_async alone
  *     worker -> server   SAY        that it meets the others, or that nobody waits for it: `word`
  *     server -> worker   MODEL      the server's slices, once all workers meet
- *     server -> worker   SAY        that the exchange under way will not count: `word`
+ *     server -> worker   SAY        that the exchange under way will not count, or that worker 0
+ *                                   may load: `word`
  *     server -> worker   AGE        of the gradients of an exchange, in `word`
  */
 #include "comm/ps_cpu/links_parts.h"

@@ -84,6 +84,17 @@ uint64_t links_said(const struct links *links, uint32_t rank)
     return __atomic_load_n(&links_link_to(links, rank)->word, __ATOMIC_RELAXED);
 }
 
+dpb_status links_await_word(struct links *links, uint64_t word)
+{
+    struct dpb_wait what = {.bucket = UINT64_MAX,
+                            .step = links->base->step.step,
+                            .purpose = "the server to be ready for the weights"};
+    for (uint32_t i = 0; i < links->n; i++)
+        while (links_said(links, what.peer = links->links[i].rank) != word)
+            DPB_TRY(links_advance(links, &what));
+    return DPB_OK;
+}
+
 /* ---- workers ------------------------------------------------------------------------------- */
 
 uint64_t links_age(const struct links *links, uint32_t shard, uint64_t push)

@@ -228,6 +228,8 @@ bool links_tell_age(struct links *links, uint32_t worker, uint64_t age);   /* fa
 bool links_tell_word(struct links *links, uint32_t worker, uint64_t word); /* likewise */
 /* The last word of a worker or, to a worker, of a server; 0: none yet. From any thread. */
 uint64_t links_said(const struct links *links, uint32_t rank);
+/* Workers: blocks until this is the last word of each server. */
+dpb_status links_await_word(struct links *links, uint64_t word);
 
 /* ---- the same: workers --------------------------------------------------------------------- */
 

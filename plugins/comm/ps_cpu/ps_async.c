@@ -12,7 +12,8 @@
  * divides by the workers, but by the gradients of an update where comm.softsync gives it several.
  *
  * A worker says between steps when nobody needs to wait for it (settle, at its end), and when it
- * meets the others (load, publish): once all meet, each gets the model, the same for all.
+ * meets the others (load, publish): once all meet, each gets the model, the same for all. Before
+ * worker 0 loads, it waits until no server has gradients left that it could apply to new weights.
  *
  * With comm.push_every and comm.fetch_every above 1 a worker pushes the sum of its last gradients,
  * and takes plain steps of its own where it does not fetch.
@@ -225,6 +226,12 @@ static dpb_status say(struct ps_async *async, bool meets)
 
 static dpb_status async_load(void *comm)
 {
+    const struct ps_async *async = comm;
+    struct links *links = async->ps.links;
+    DPB_TRY(push_rest(comm));
+    DPB_TRY(links_say(links, ps_load_word(links_turns(links), async->meetings), false));
+    if (async->ps.base.args.rank == 0)
+        DPB_TRY(links_await_word(links, ps_ready_word(async->meetings)));
     DPB_TRY(ps_load(comm));
     return say(comm, true);
 }

@@ -77,6 +77,7 @@ struct ps_async {
     uint64_t version;          /* updates */
     uint32_t n_taken;          /* gradients for the next update */
     bool banked;               /* some of them are in the own gradients */
+    uint64_t ready;            /* the word last said to worker 0: it may load */
     struct dpb_step step;      /* of the last push */
     FILE *log;
 };
@@ -91,6 +92,18 @@ static inline uint64_t ps_word(uint64_t turns, uint64_t meetings, bool pauses)
 static inline uint64_t ps_word_meetings(uint64_t word)
 {
     return word >> 1 & 0x7fffffff;
+}
+
+/* All workers that load say so, before worker 0 sends the weights. A server answers worker 0 once
+ * no gradients are left that it could apply to these weights. */
+static inline uint64_t ps_load_word(uint64_t turns, uint64_t meetings)
+{
+    return ps_word(turns, meetings + 1, true);
+}
+
+static inline uint64_t ps_ready_word(uint64_t meetings)
+{
+    return ps_word(0, meetings + 1, false);
 }
 
 /* A server says to a worker that its exchange `exchange` will be dropped; 0 is no such word. */

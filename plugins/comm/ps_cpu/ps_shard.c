@@ -37,12 +37,18 @@ static bool trains(const struct ps_async *async, uint32_t worker)
     return !(idle && word >> 32 == (uint32_t)client->clock) && !links_left(async->ps.links, worker);
 }
 
-/* Gradients of the next update. */
-static uint32_t count_wanted(const struct ps_async *async)
+static uint32_t count_training(const struct ps_async *async)
 {
     uint32_t n = 0;
     for (uint32_t worker = 0; worker < async->ps.base.args.n_workers; worker++)
         n += trains(async, worker);
+    return n;
+}
+
+/* Gradients of the next update. */
+static uint32_t count_wanted(const struct ps_async *async)
+{
+    const uint32_t n = count_training(async);
     if (async->rule.batch && n > 0)
         return async->rule.count; /* one worker alone brings them */
     return n < async->rule.count ? n : async->rule.count;
@@ -60,14 +66,17 @@ static bool may_go_on(const struct ps_async *async, uint32_t worker)
     return true;
 }
 
-/* Whether all workers wait for the model that `worker` has not been given yet. */
-static bool all_meet(const struct ps_async *async, uint32_t worker)
+/* Whether all workers wait for the model that `worker` has not been given yet or, `loads`, are
+ * about to load another one. */
+static bool all_meet(const struct ps_async *async, uint32_t worker, bool loads)
 {
     const uint64_t next = async->clients[worker].met + 1;
-    for (uint32_t v = 0; v < async->ps.base.args.n_workers; v++)
-        if (ps_word_meetings(links_said(async->ps.links, v)) < next &&
+    for (uint32_t v = 0; v < async->ps.base.args.n_workers; v++) {
+        const uint64_t word = links_said(async->ps.links, v);
+        if ((ps_word_meetings(word) < next || (word % 2 == 1 && !loads)) &&
             !links_left(async->ps.links, v))
             return false;
+    }
     return true;
 }
 
@@ -276,6 +285,18 @@ static bool warn_late_worker(struct ps_async *async, uint32_t worker)
     return true;
 }
 
+/* For worker 0: what is left of an update was of the weights before. */
+static bool answer_load(struct ps_async *async)
+{
+    const uint64_t word = ps_ready_word(async->clients[0].met);
+    if (async->n_taken > 0 || async->ready == word || links_left(async->ps.links, 0) ||
+        !all_meet(async, 0, true) || count_training(async) > 0 ||
+        !links_tell_word(async->ps.links, 0, word))
+        return false;
+    async->ready = word;
+    return true;
+}
+
 /* Whether something was done for the worker. */
 static bool serve_worker(struct ps_async *async, uint32_t worker)
 {
@@ -293,7 +314,7 @@ static bool serve_worker(struct ps_async *async, uint32_t worker)
     if (client->held && may_go_on(async, worker))
         begin_giving(async, worker, false);
     did = warn_late_worker(async, worker) || did;
-    if (!client->gives && !client->held && all_meet(async, worker))
+    if (!client->gives && !client->held && all_meet(async, worker, false))
         begin_giving(async, worker, true);
     while (client->gives &&
            links_give_one(links, worker, client->bucket, client->model, client->waited_ns)) {
@@ -329,6 +350,7 @@ dpb_status ps_shard_serve(void *comm)
         DPB_TRY(update_if_due(async)); /* a worker may have paused */
         for (uint32_t worker = 0; worker < async->ps.base.args.n_workers; worker++)
             moved = serve_worker(async, worker) || moved;
+        moved = answer_load(async) || moved;
         if (!moved)
             DPB_TRY(links_wait(links, &what));
     }
