@@ -24,7 +24,7 @@ static const struct own {
     const char *kind, *name;
 } own[] = {{"model", "perceptron"}, {"data", "csv"},       {"device", "one_layer"},
            {"comm", "sum_all"},     {"comm", "local_sgd"}, {"codec", "upper_half"},
-           {"comm", "peaks"}};
+           {"comm", "peaks"},       {"comm", "one_late"}};
 enum { PLUGINS = sizeof own / sizeof *own };
 
 /* ---- files and compiling ------------------------------------------------------------------- */
@@ -290,6 +290,29 @@ TEST(test_reduction)
                    (const char *const[]){"comm 'peaks'", "another run.precision than fp64", NULL});
 }
 
+/* The late reduction is core's comm.late, bit for bit. A late one has no residual, and gradients of
+ * one scale. */
+TEST(test_one_late)
+{
+    for (int workers = 1; workers <= 3; workers++) {
+        struct command late, core;
+        char arguments[256];
+        const char *format = "run.workers=%d run.batch=6 run.precision=fp32 run.prove=yes "
+                             "optimizer.weight_decay=0.01 comm.name=%s";
+        snprintf(arguments, sizeof arguments, format, workers, "shm comm.late=1");
+        train(&core, arguments);
+        snprintf(arguments, sizeof arguments, format, workers,
+                 "one_late checkpoint.save=saved.safetensors checkpoint.at=4");
+        train(&late, arguments);
+        expect_continued(&late, workers, "one_late run.precision=fp32 optimizer.weight_decay=0.01");
+        assert_true(same_losses(&late, &core));
+        assert_string_equal(json_text_at(late.json, "strategy.consistency"), "late(1)");
+        expect_verified(&late);
+        command_free(&late);
+        command_free(&core);
+    }
+}
+
 /* The library adds options of its own to the plugin's. */
 TEST(test_option_taken)
 {
@@ -315,13 +338,17 @@ TEST(test_contracts_must_be_kept)
     static const struct {
         const char *name, *settings, *from, *to, *found;
     } lies[] = {
-        {"local_sgd", "comm.period=3", "1.0 / c->args.n_workers, mean", "1.0, mean",
-         "does not keep its contract, periodic(3)"},
-        {"local_sgd", "comm.period=3", "settle_steps = c->period - 1", "settle_steps = 0",
-         "does not keep its contract, periodic(3)"},
-        {"local_sgd", "comm.period=3", "contract.divisor = 1;",
-         "contract.divisor = 1, want->contract.share /= 2;",
-         "does not keep its contract, periodic(3)"},
+        {"sum_all", "", "want->scratch_bytes = c",
+         "want->contract.share /= 2, want->contract.roundings = 1; want->scratch_bytes = c",
+         "the strategy"},
+        {"sum_all", "", "want->scratch_bytes = c",
+         "want->contract.divisor = want->contract.roundings = 1; want->scratch_bytes = c",
+         "the strategy"},
+        {"one_late", "run.precision=fp32", ", .late = 1", "", "does not compute the mean gradient"},
+        {"one_late", "run.precision=fp32", ", .late = 1", ", .late = 2",
+         "does not keep its contract, late(2)"},
+        {"one_late", "run.precision=fp32", "memcpy(b->gradients, b->state",
+         "memcpy(b->gradients, b->message", "does not keep its contract, late(1)"},
         {"peaks", "run.precision=fp32", "b->residual[i] += ", "b->residual[i] = ", "the books of"},
         {"peaks", "run.precision=fp32", "b->residual[top] = 0.0F;", "", "the books of"},
         {"peaks", "run.precision=fp32", "rank = 0;", "rank = 1;", "the books of"},
