@@ -218,8 +218,41 @@ static dpb_status look_for_late(struct dpb_proving *proof, uint32_t n_taken)
     return check_weights(proof, n_taken - late, proof->exchange->weights, where);
 }
 
+/* The first block, had this worker taken the step alone. */
+static void take_step_alone(const struct dpb_proving *proof, uint32_t n_taken, uint64_t begin,
+                            uint64_t count)
+{
+    double block[DPB_PROOF_BLOCK];
+    if (n_taken == 1 && proof->before)
+        memcpy(proof->apart, proof->before, count * sizeof *block);
+    if (n_taken > proof->n_steps)
+        return;
+    dpb_proof_generate(proof, dpb_world.rank, n_taken - 1, begin, count, block);
+    subtract(proof->rate * proof->scale, block, count, proof->apart);
+}
+
+/* A meeting brings others' gradients, if the bound is narrow enough to tell; between meetings
+ * there are none. A proof that begins with `load` begins with a meeting. */
+static dpb_status note_meeting(struct dpb_proving *proof, uint32_t n_taken, const double *is,
+                               uint64_t count)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const uint32_t apart = n_taken - proof->met_at, period = exchange->plan.contract.parameter;
+    const bool knows = proof->fresh || proof->met_at > 0;
+    uint64_t i = 0;
+    while (i < count && fabs(is[i] - proof->apart[i]) <= proof->together->bound[i])
+        i++;
+    if (knows && apart < period && n_taken <= proof->n_steps && i < count)
+        return dpb_fail(DPB_VERIFICATION,
+                        "%s check of comm '%s': the workers met %u steps after they had met; the "
+                        "strategy does not keep its contract, periodic(%u)",
+                        proof->name, exchange->experiment->settings.comm.name, apart, period);
+    proof->met_at = n_taken;
+    return DPB_OK;
+}
+
 /* In as many steps as promised, whenever they begin, there is one after which the weights hold all
- * gradients. */
+ * gradients, and no second one. */
 static dpb_status look_for_meeting(struct dpb_proving *proof, uint32_t n_taken)
 {
     struct dpb_exchange *exchange = proof->exchange;
@@ -241,9 +274,11 @@ static dpb_status look_for_meeting(struct dpb_proving *proof, uint32_t n_taken)
     DPB_TRY(dpb_arena_look(exchange, (const char *)exchange->weights + begin * size, count * size,
                            &weights));
     dpb_vec.cast(DPB_FP64, is, type, weights, count);
+    take_step_alone(proof, n_taken, begin, count);
     const uint64_t i = find_wrong(expected, is, count);
     if (i == count)
-        proof->met_at = n_taken;
+        DPB_TRY(note_meeting(proof, n_taken, is, count));
+    memcpy(proof->apart, is, count * sizeof *is);
     const uint32_t apart = n_taken - proof->met_at;
     if (apart < exchange->plan.contract.parameter)
         return DPB_OK;
@@ -311,6 +346,15 @@ static double proof_rate(double rate)
     return rate > 0x1p-10 ? exp2(floor(log2(rate))) : 0x1p-10;
 }
 
+/* Two meetings take up to twice a period where nobody knows when the first is due. */
+static uint32_t count_steps(const struct dpb_contract *contract, bool fresh)
+{
+    const uint32_t settle = contract->settle_steps;
+    if (contract->consistency == DPB_PERIODIC && !fresh)
+        return 2 * settle + 2;
+    return settle > 0 ? settle + 2 : 1;
+}
+
 /* *verdict: what the proof says unless it fails. */
 static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *name,
                         dpb_proof_generator gradients, bool fresh, struct dpb_journal *journal,
@@ -318,9 +362,11 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
 {
     const struct dpb_contract *contract = &exchange->plan.contract;
     struct dpb_proof_expected together;
+    double apart[DPB_PROOF_BLOCK] = {0};
     struct dpb_proving proof = {
         .exchange = exchange,
         .together = &together,
+        .apart = apart,
         .journal = journal,
         .name = name,
         .generate = gradients,
@@ -329,7 +375,7 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
         .exact = gradients == pattern && contract->roundings == 0,
         .rate = proof_rate(rate),
         .scale = 1.0 / ((double)contract->divisor * exchange->experiment->accumulate),
-        .n_steps = contract->settle_steps ? contract->settle_steps + 2 : 1,
+        .n_steps = count_steps(contract, fresh),
         .n_zero_steps = contract->settle_steps,
         .stride = 1};
     dpb_status status;
@@ -343,7 +389,8 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
     } else {
         status = settle_and_check(&proof);
     }
-    if (fresh && gradients == pattern)
+    /* Other contracts have shown what is published with each proof. */
+    if (gradients == pattern && (fresh || (contract->proof == DPB_PROOF_BOOKS && proof.finite)))
         DPB_THEN(status, dpb_proof_check_load(&proof));
     free(proof.before);
     DPB_TRY(status);

@@ -31,6 +31,7 @@ struct dpb_proving {
     /* Between steps, n_taken of them; NULL: nothing is looked at before the last. */
     dpb_status (*look)(struct dpb_proving *proof, uint32_t n_taken);
     struct dpb_proof_expected *together; /* periodic: the first block, as if workers met now */
+    double *apart;                       /* ... and as if none did in this step */
     uint32_t met_at;                     /* steps taken when they last had */
 };
 

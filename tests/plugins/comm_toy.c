@@ -23,10 +23,22 @@
 enum kind { LATE, PERIODIC, PARTIAL, LOSSY, ASYNC, AVERAGING };
 static const char *const kinds[] = {"late",  "periodic",  "partial", "lossy",
                                     "async", "averaging", NULL};
-enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, FORGOTTEN, LIE, KEPT, PUBLISHED, TIMING, UNSAID };
-static const char *const mistakes[] = {"none",      "lost",   "doubled", "coefficient",
-                                       "forgotten", "lie",    "kept",    "published",
-                                       "timing",    "unsaid", NULL};
+enum mistake {
+    NONE,
+    LOST,
+    DOUBLED,
+    COEFFICIENT,
+    FORGOTTEN,
+    LIE,
+    KEPT,
+    PUBLISHED,
+    TIMING,
+    OFTEN,
+    UNSAID
+};
+static const char *const mistakes[] = {"none",      "lost",  "doubled", "coefficient",
+                                       "forgotten", "lie",   "kept",    "published",
+                                       "timing",    "often", "unsaid",  NULL};
 
 struct options {
     int kind, mistake;
@@ -41,7 +53,8 @@ static const struct dpb_option option_table[] = {
      "lost: a worker's gradients of bucket 0; doubled: the same; coefficient: times 1.001; "
      "forgotten: what is on its way or kept; lie: the contract or the books say otherwise; "
      "kept: by load; published: twice the model; timing: late at once, "
-     "periodic a step after its period; unsaid: the contract's parameter"},
+     "periodic a step after its period; often: periodic a step before; unsaid: the contract's "
+     "parameter"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books), "lossy: prove by books"},
@@ -257,7 +270,8 @@ static void apply_work(void *strategy, uint64_t bucket, uint64_t length, uint64_
 static bool meets(const struct toy *toy)
 {
     return toy->options.kind == PERIODIC && !wrong(toy, FORGOTTEN) &&
-           (int64_t)toy->steps % (toy->options.period + wrong(toy, TIMING)) == 0;
+           (int64_t)toy->steps % (toy->options.period + wrong(toy, TIMING) - wrong(toy, OFTEN)) ==
+               0;
 }
 
 static bool average_due(void *strategy, uint64_t bucket)
