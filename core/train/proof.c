@@ -299,6 +299,14 @@ static void sample_blocks(struct dpb_proving *proof)
     proof->phase = word.v[0] % proof->stride;
 }
 
+static void look_at_first_block(struct dpb_proving *proof)
+{
+    proof->name = "pattern (saved and continued)";
+    proof->interrupt = dpb_proof_continue;
+    proof->phase = 0;
+    proof->stride = proof->exchange->layout.n_elements / DPB_PROOF_BLOCK + 1;
+}
+
 static dpb_status keep_weights(struct dpb_proving *proof)
 {
     struct dpb_exchange *exchange = proof->exchange;
@@ -350,9 +358,17 @@ static double proof_rate(double rate)
 static uint32_t count_steps(const struct dpb_contract *contract, bool fresh)
 {
     const uint32_t settle = contract->settle_steps;
+    if (contract->proof == DPB_PROOF_BOOKS)
+        return DPB_PROOF_BOOK_STEPS;
     if (contract->consistency == DPB_PERIODIC && !fresh)
         return 2 * settle + 2;
     return settle > 0 ? settle + 2 : 1;
+}
+
+static dpb_status keep_contract(struct dpb_proving *proof)
+{
+    return proof->exchange->plan.contract.proof == DPB_PROOF_BOOKS ? dpb_proof_keep_books(proof)
+                                                                   : settle_and_check(proof);
 }
 
 /* *verdict: what the proof says unless it fails. */
@@ -383,15 +399,16 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
     dpb_world_note(fresh && gradients == noise ? "exchange check" : name, UINT64_MAX, UINT32_MAX);
     if (!fresh || contract->proof == DPB_PROOF_BOOKS)
         sample_blocks(&proof);
-    if (contract->proof == DPB_PROOF_BOOKS) {
-        proof.n_steps = DPB_PROOF_BOOK_STEPS;
-        status = dpb_proof_keep_books(&proof);
-    } else {
-        status = settle_and_check(&proof);
-    }
+    struct dpb_proving again = proof;
+    status = keep_contract(&proof);
     /* Other contracts have shown what is published with each proof. */
     if (gradients == pattern && (fresh || (contract->proof == DPB_PROOF_BOOKS && proof.finite)))
         DPB_THEN(status, dpb_proof_check_load(&proof));
+    if (gradients == pattern && fresh && dpb_proof_saves(exchange)) {
+        memset(apart, 0, sizeof apart);
+        look_at_first_block(&again);
+        DPB_THEN(status, keep_contract(&again));
+    }
     free(proof.before);
     DPB_TRY(status);
     *verdict = !proof.finite                        ? DPB_VERDICT_SKIPPED

@@ -1,6 +1,6 @@
 /*
- * proof_parts.h - a proof under way: private to proof.c, proof_books.c, proof_load.c and
- * proof_steps.c.
+ * proof_parts.h - a proof under way: private to proof.c, proof_books.c, proof_load.c, proof_state.c
+ * and proof_steps.c.
  */
 #ifndef DPB_CORE_TRAIN_PROOF_PARTS_H
 #define DPB_CORE_TRAIN_PROOF_PARTS_H
@@ -30,6 +30,7 @@ struct dpb_proving {
     double *before;          /* of those blocks, one behind the other; NULL: zeros */
     /* Between steps, n_taken of them; NULL: nothing is looked at before the last. */
     dpb_status (*look)(struct dpb_proving *proof, uint32_t n_taken);
+    dpb_status (*interrupt)(const struct dpb_proving *proof); /* behind the first step; or NULL */
     struct dpb_proof_expected *together; /* periodic: the first block, as if workers met now */
     double *apart;                       /* ... and as if none did in this step */
     uint32_t met_at;                     /* steps taken when they last had */
@@ -69,6 +70,14 @@ dpb_status dpb_proof_publish(const struct dpb_proving *proof, const void **weigh
 /* `load` begins anew: behind it a step of zero gradients moves neither the weights nor what is
  * published. Collective. */
 dpb_status dpb_proof_check_load(struct dpb_proving *proof);
+
+/* ---- proof_state.c ------------------------------------------------------------------------- */
+
+/* Whether this run saves what the strategy keeps. */
+bool dpb_proof_saves(const struct dpb_exchange *exchange);
+/* Between steps: saves the strategy and continues it, but for what the proof does not look at.
+ * Collective. */
+dpb_status dpb_proof_continue(const struct dpb_proving *proof);
 
 /* ---- proof_books.c ------------------------------------------------------------------------- */
 

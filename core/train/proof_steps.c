@@ -96,6 +96,8 @@ dpb_status dpb_proof_take_steps(struct dpb_proving *proof)
         DPB_TRY(take_step(proof, step));
         if (proof->look)
             DPB_TRY(proof->look(proof, step + 1));
+        if (proof->interrupt && step == 0)
+            DPB_TRY(proof->interrupt(proof));
     }
     return dpb_exchange_settle(exchange);
 }

@@ -50,7 +50,7 @@ static const char *mistake_of(const struct dpb_exchange *exchange,
     return NULL;
 }
 
-static dpb_status list_arrays(struct dpb_exchange *exchange, struct dpb_saved *saved)
+dpb_status dpb_saved_list(struct dpb_exchange *exchange, struct dpb_saved *saved)
 {
     const uint32_t most = DPB_SAVED - (exchange->is_late ? 1 : 0);
     memset(saved, 0, sizeof *saved);
@@ -138,7 +138,7 @@ dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensor
 {
     const uint32_t n_workers = exchange->experiment->n_workers;
     struct dpb_saved saved;
-    DPB_TRY(list_arrays(exchange, &saved));
+    DPB_TRY(dpb_saved_list(exchange, &saved));
     const size_t most = (size_t)saved.n * n_workers + 1;
     tensors->tensors = calloc(most, sizeof *tensors->tensors);
     tensors->sources = calloc(most, sizeof *tensors->sources);
@@ -175,7 +175,7 @@ dpb_status dpb_saved_give(struct dpb_exchange *exchange)
 {
     struct dpb_saved saved;
     char key[KEY_BYTES];
-    DPB_TRY(list_arrays(exchange, &saved));
+    DPB_TRY(dpb_saved_list(exchange, &saved));
     snprintf(key, sizeof key, "saved/%u", dpb_world.rank);
     for (uint32_t i = 0; i < saved.n; i++) {
         const struct dpb_saved_array *array = &saved.arrays[i];
@@ -330,7 +330,7 @@ dpb_status dpb_saved_load(struct dpb_exchange *exchange)
     struct dpb_safetensors *file;
     if (!continues(&experiment->settings))
         return DPB_OK;
-    DPB_TRY(list_arrays(exchange, &saved));
+    DPB_TRY(dpb_saved_list(exchange, &saved));
     DPB_TRY(dpb_safetensors_open(experiment->settings.checkpoint.load, &file));
     struct lost lost = {.experiment = experiment, .file = file, .saved = &saved};
     look_for_lost(&lost);

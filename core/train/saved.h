@@ -9,6 +9,7 @@
 #ifndef DPB_CORE_TRAIN_SAVED_H
 #define DPB_CORE_TRAIN_SAVED_H
 
+#include "dpbench/saved.h"
 #include "graph/safetensors.h"
 
 struct dpb_exchange;
@@ -29,6 +30,9 @@ void dpb_saved_warn(const struct dpb_exchange *exchange);
 /* Workers, after the strategy's `load`: reads its state, if checkpoint.load is continued. DPB_USAGE
  * where strategy and file have other arrays or lengths, unless checkpoint.partial = yes. */
 dpb_status dpb_saved_load(struct dpb_exchange *exchange);
+
+/* Between steps, after `publish`: what belongs into a checkpoint, core's own arrays, too. */
+dpb_status dpb_saved_list(struct dpb_exchange *exchange, struct dpb_saved *saved);
 
 /* Between steps, after `publish`. Rank 0; the tensors are valid until the strategy's next hook. */
 dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensors *tensors);

@@ -34,11 +34,13 @@ enum mistake {
     PUBLISHED,
     TIMING,
     OFTEN,
+    UNNAMED,
+    UNCLOCKED,
     UNSAID
 };
-static const char *const mistakes[] = {"none",      "lost",  "doubled", "coefficient",
-                                       "forgotten", "lie",   "kept",    "published",
-                                       "timing",    "often", "unsaid",  NULL};
+static const char *const mistakes[] = {
+    "none",      "lost",   "doubled", "coefficient", "forgotten", "lie",    "kept",
+    "published", "timing", "often",   "unnamed",     "unclocked", "unsaid", NULL};
 
 struct options {
     int kind, mistake;
@@ -53,7 +55,9 @@ static const struct dpb_option option_table[] = {
      "lost: a worker's gradients of bucket 0; doubled: the same; coefficient: times 1.001; "
      "forgotten: what is on its way or kept; lie: the contract or the books say otherwise; "
      "kept: by load; published: twice the model; timing: late at once, "
-     "periodic a step after its period; often: periodic a step before; unsaid: the contract's "
+     "periodic a step after its period; often: periodic a step before; unnamed: a checkpoint has "
+     "the steps alone; unclocked: "
+     "all but the steps; unsaid: the contract's "
      "parameter"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
@@ -443,7 +447,7 @@ static dpb_status toy_state(void *comm, struct dpb_saved *saved)
         {"pending", DPB_FP32, false, 0, toy->sums[1]},
         {"residual", DPB_FP32, false, 0, toy->residual}};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        if (!arrays[i].memory)
+        if (!arrays[i].memory || wrong(toy, i == 0 ? UNCLOCKED : UNNAMED))
             continue;
         saved->arrays[saved->n] = arrays[i];
         saved->arrays[saved->n++].n_elements = i == 0 ? 1 : arenas->layout.n_elements;

@@ -251,6 +251,31 @@ TEST(test_state_refused)
     }
 }
 
+/* A strategy that does not name all that it keeps is found before a training that saves. */
+TEST(test_state_incomplete)
+{
+    static const char *const rows[] = {"comm.kind=late comm.mistake=unnamed",
+                                       "comm.kind=periodic comm.mistake=unnamed",
+                                       "comm.kind=periodic comm.mistake=unclocked",
+                                       "comm.kind=lossy comm.mistake=unnamed",
+                                       "comm.kind=lossy comm.books=yes comm.mistake=unnamed",
+                                       "comm.kind=averaging comm.mistake=unnamed"};
+    struct command command;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        run_well(&command, "comm.name=toy run.workers=3 run.steps=4", rows[i]);
+        command_free(&command);
+        dpbench(&command, deadline_s,
+                FAULTS_BASE SAVED "comm.name=toy run.workers=3 run.steps=4 %s "
+                                  "checkpoint.save=i.safetensors",
+                rows[i]);
+        if (command.exit_code != 3)
+            fail_msg("%s: exit code %d: %s", rows[i], command.exit_code, command.err);
+        expect_words(rows[i], command.err,
+                     (const char *const[]){"pattern (saved and continued) check", NULL});
+        command_free(&command);
+    }
+}
+
 /* A strategy without the hook is told of where it keeps something apart. */
 TEST(test_state_not_saved)
 {

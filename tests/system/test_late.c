@@ -263,9 +263,9 @@ TEST(test_rounded_scale)
 
 /* ---- mistakes ------------------------------------------------------------------------------ */
 
-/* A proof makes three steps with gradients and one without, that of `load` one and one; so training
- * begins with exchange 10. */
-#define IN_TRAINING " comm.from=10"
+/* A proof makes three steps with gradients and one without, that of `load` one and one. A run that
+ * saves makes the first proof twice; so training begins with exchange 14. */
+#define IN_TRAINING " comm.from=14"
 
 static const char *const mistakes[] = {"updated_twice", "update_skipped", "bucket_left_out",
                                        "wrong_scale"};
