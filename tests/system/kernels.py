@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the compiler made of the kernels that pass over large tensors (plugins/devices/cuda/kernels_norm.cu, and max
-pool's backward), in the machine code for sm_90 of the objects that were built: reads of 16 bytes that are begun before the first of them is
-used, registers, local memory. A GPU's memory gives its rate only to many reads that are under way at once. Run from
-the top of the tree; ends on `N passed, N failed, N skipped`."""
+"""What the compiler made of the kernels that pass over large tensors (batch-norm's in
+plugins/devices/cuda, and max pool's backward), in the machine code for sm_90 of the objects that were built: reads of
+16 bytes that are begun before the first of them is used, registers, local memory. A GPU's memory gives its rate only to
+many reads that are under way at once. Run from the top of the tree; ends on `N passed, N failed, N skipped`."""
 
 import os
 import re
@@ -10,17 +10,17 @@ import subprocess
 import sys
 
 BUILD = os.environ.get("DPB_BUILD", "build")
-OBJECTS = [f"{BUILD}/obj/plugins/devices/cuda/kernels_{name}.o" for name in ("norm", "window")]
+OBJECTS = [f"{BUILD}/obj/plugins/devices/cuda/kernels_{name}.o" for name in ("norm", "norm_backward", "window")]
 # Mangled names: of each kernel with packs of 16 bytes, by the walk of either layout.
 TYPES = {"fp32": "fLi4E", "fp16": "6__halfLi8E", "bf16": "13__nv_bfloat16Li8E"}
 WALKS = ("10pixel_walk", "10plane_walk")
-SUMS = ("10norm_terms", "12joined_terms", "12moment_terms", "11plain_terms")
+SUMS = ("10norm_terms", "12joined_terms", "10both_terms", "12moment_terms", "11plain_terms")
 # Reads of 16 bytes under way; registers: 4, 3, or 2 blocks at a time. A pool's windows are few: other threads hide
 # what its reads take.
-LEAST_READS = {"sum_slabs": 4, "norm_terms": 4, "joined_terms": 4, "normalise": 4, "normalise 2": 4, "norm_backward": 4,
-               "max_pool_backward": 1}
-MOST_REGISTERS = {"sum_slabs": 64, "norm_terms": 80, "joined_terms": 80, "normalise": 80, "normalise 2": 128,
-                  "norm_backward": 80, "max_pool_backward": 64}
+LEAST_READS = {"sum_slabs": 4, "norm_terms": 4, "joined_terms": 4, "both_terms": 6, "normalise": 4, "normalise 2": 4,
+               "norm_backward 1": 4, "norm_backward 2": 6, "max_pool_backward": 1}
+MOST_REGISTERS = {"sum_slabs": 64, "norm_terms": 80, "joined_terms": 80, "both_terms": 128, "normalise": 80,
+                  "normalise 2": 128, "norm_backward 1": 80, "norm_backward 2": 128, "max_pool_backward": 64}
 
 
 def wanted():
@@ -31,7 +31,8 @@ def wanted():
                 yield f"sum_slabs {terms[2:]} {type_name} {walk[2:]}", f"_Z9sum_slabsI{mangled}{walk}{terms}"
             for adds in "012":
                 yield f"normalise {adds} {type_name} {walk[2:]}", f"_Z9normaliseI{mangled}{walk}L6adding{adds}E"
-            yield f"norm_backward {type_name} {walk[2:]}", f"_Z13norm_backwardI{mangled}{walk}E"
+            for sides in "12":
+                yield f"norm_backward {sides} {type_name} {walk[2:]}", f"_Z13norm_backwardI{mangled}{walk}Li{sides}E"
         for index in "jm":
             yield f"max_pool_backward {type_name} {index}", f"_Z17max_pool_backwardI{mangled}{index}E"
 

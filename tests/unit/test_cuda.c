@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "cuda_options.h"
+#include "cuda_sides.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
 #include "plugins/devices/cuda/plan.h"
@@ -30,6 +31,7 @@ TEST(test_models)
     check_in(DPB_PRECISION_FP32, &densenet, OPS);
     check_in(DPB_PRECISION_BF16, &densenet, OPS);
     check_subject(&(struct subject){"grouped", NULL, 0, 5, DPB_FP32, DPB_HWC, &grouped_model}, OPS);
+    check_subject(&sides, ALL);
 }
 
 /* tf32 is not fp32 by another name: where weights have more than 10 bits, sums differ. */

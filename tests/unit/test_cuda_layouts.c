@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "cuda_sides.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
 #include "lib/stand_in.h"
@@ -17,6 +18,7 @@ TEST(test_every_op)
     check_subject(&(struct subject){"tiny", NULL, 0, 4, DPB_UINT8, DPB_HWC, NULL}, ALL);
     check_subject(&(struct subject){"tiny_bn", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL}, ALL);
     check_subject(&(struct subject){"grouped", NULL, 0, 5, DPB_FP32, DPB_HWC, &grouped_model}, OPS);
+    check_subject(&sides, ALL);
 }
 
 /* Sums over more pixels than one block adds up: 11 x 28 x 28. */

@@ -19,6 +19,7 @@ enum { CHUNK = 32, BLOCKS = 2048 /* about as many as fill a GPU */ };
 /* Of a sum: about as many as a GPU has under way at once, which are Terms::blocks on each of its
  * multiprocessors. One block reads the slabs of all others with its columns. */
 enum { MULTIPROCESSORS = 128, MOST_SUM_BLOCKS = 4 * MULTIPROCESSORS };
+enum { MOST_SUMS = 3 /* of a channel, in one pass */ };
 /* Of a slab, with those of other channels between: a thread counts them in 32 bits. */
 static const index_t MOST_PACKS = (index_t)1 << 31;
 /* Columns of a block at most: of packs they fill a line of the cache, of elements a warp. */
@@ -205,14 +206,14 @@ static __device__ inline void add_lines(Values &values, const lines &by)
     }
 }
 
-/* Of a thread: of each of its channels two sums. The origins stay in shared memory, as the slab's
- * begin does: reads under way take the registers. */
-template <int CHANNELS> struct pair_sums {
+/* Of a thread: of each of its channels S sums. All but the first have an origin. The origins stay
+ * in shared memory, as the slab's begin does: reads under way take the registers. */
+template <int S, int CHANNELS> struct channel_sums {
     const volatile float *origins;
-    float a[CHANNELS], b[CHANNELS];
-    __device__ float origin(int channel) const
+    float of[S][CHANNELS];
+    __device__ float origin(int channel, int s) const
     {
-        return origins[channel * LANES_OF_ELEMENTS];
+        return origins[((s - 1) * CHANNELS + channel) * LANES_OF_ELEMENTS];
     }
 };
 
@@ -230,60 +231,70 @@ static __device__ inline bool is_last(uint32_t *tickets, uint32_t slabs)
 }
 
 /* A block's sums, by its first line. */
-template <int CHANNELS>
-static __device__ inline void keep_slab(const double (&sums)[2 * CHANNELS][THREADS],
-                                        uint32_t column, const table &by, double *partial)
+template <int S, int CHANNELS, int BLOCK>
+static __device__ inline void keep_slab(const double (&sums)[S * CHANNELS][BLOCK], uint32_t column,
+                                        const table &by, double *partial)
 {
     const uint32_t c = by.columns * CHANNELS;
-    double *const to = partial + (index_t)blockIdx.y * 2 * c + column * CHANNELS;
+    double *const to = partial + (index_t)blockIdx.y * S * c + column * CHANNELS;
     for (int i = 0; i < CHANNELS; i++) {
-        to[i] = sums[i][threadIdx.x];
-        to[c + i] = sums[CHANNELS + i][threadIdx.x];
+        for (int s = 0; s < S; s++)
+            to[s * c + i] = sums[s * CHANNELS + i][threadIdx.x];
     }
 }
 
 /* By the last block of these columns: adds all slabs in their order. */
-template <int CHANNELS, typename Finish>
+template <int S, int CHANNELS, int BLOCK, typename Finish>
 static __device__ inline void finish_columns(const Finish &finish,
-                                             double (&sums)[2 * CHANNELS][THREADS], const table &by,
+                                             double (&sums)[S * CHANNELS][BLOCK], const table &by,
                                              const double *partial)
 {
     const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x, c = by.columns * CHANNELS;
     const uint32_t wide = by.lanes * CHANNELS;
-    const lines all = {wide, THREADS / wide, thread / wide, thread};
+    const lines all = {wide, BLOCK / wide, thread / wide, thread};
     const uint32_t channel = blockIdx.x * wide + (thread & (wide - 1));
-    double a = 0.0, b = 0.0;
+    double total[S] = {};
     UNROLLED
     for (uint32_t slab = all.line; slab < by.slabs && channel < c; slab += all.n) {
-        const double *const from = partial + (index_t)slab * 2 * c + channel;
-        a += __ldcg(from);
-        b += __ldcg(from + c);
+        UNROLLED
+        for (int s = 0; s < S; s++)
+            total[s] += __ldcg(partial + ((index_t)slab * S + s) * c + channel);
     }
-    sums[0][thread] = a;
-    sums[1][thread] = b;
-    add_lines<2>(sums, all);
-    if (all.line == 0 && channel < c)
-        finish(channel, sums[0][thread], sums[1][thread]);
+    UNROLLED
+    for (int s = 0; s < S; s++)
+        sums[s][thread] = total[s];
+    add_lines<S>(sums, all);
+    if (all.line > 0 || channel >= c)
+        return;
+    UNROLLED
+    for (int s = 0; s < S; s++)
+        total[s] = sums[s][thread];
+    finish(channel, total);
 }
 
-/* Terms::add adds the two terms of each element of a group of Terms::at_once rows;
- * Finish::operator()(channel, a, b) takes a channel's sums. */
+/* Terms::add adds the Terms::n_sums terms of each element of a group of Terms::at_once rows;
+ * Finish::operator()(channel, sums) takes a channel's sums. A block has Terms::threads threads, so
+ * that its sums fit into 48 KiB of shared memory. */
 template <typename T, int N, typename Walk, typename Terms, typename Finish>
 KERNEL_OF(Terms::blocks)
 void sum_slabs(Terms terms, Finish finish, table by, sum_room room)
 {
     constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS_IN_FP32 = CHUNK * CHANNELS / N;
-    __shared__ double sums[2 * CHANNELS][THREADS];
-    __shared__ float origins[CHANNELS][LANES_OF_ELEMENTS];
+    constexpr int S = Terms::n_sums, BLOCK = Terms::threads;
+    __shared__ double sums[S * CHANNELS][BLOCK];
+    __shared__ float origins[(S - 1) * CHANNELS][LANES_OF_ELEMENTS];
     __shared__ index_t first;
     const volatile index_t *const begin = &first;
     const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
     UNROLLED
-    for (int s = 0; s < 2 * CHANNELS; s++)
+    for (int s = 0; s < S * CHANNELS; s++)
         sums[s][thread] = 0.0;
-    for (int i = 0; i < CHANNELS && threadIdx.y == 0 && column < by.columns; i++)
-        origins[i][threadIdx.x] = terms.origin(column * CHANNELS + i);
+    UNROLLED
+    for (int s = 1; s < S; s++) {
+        for (int i = 0; i < CHANNELS && threadIdx.y == 0 && column < by.columns; i++)
+            origins[(s - 1) * CHANNELS + i][threadIdx.x] = terms.origin(column * CHANNELS + i, s);
+    }
     Walk at(by, column);
     if (thread == 0)
         first = at.first;
@@ -291,22 +302,23 @@ void sum_slabs(Terms terms, Finish finish, table by, sum_room room)
     if (column < by.columns) {
         ROLLED
         while (at.left > 0) {
-            pair_sums<CHANNELS> chunk = {&origins[0][threadIdx.x], {}, {}};
+            channel_sums<S, CHANNELS> chunk = {&origins[0][threadIdx.x], {}};
             ROLLED
             for (int k = 0; k < ROWS_IN_FP32 && at.left > 0; k += Terms::at_once)
                 terms.add(row_group<Terms::at_once>(at, *begin), &chunk);
             UNROLLED
-            for (int i = 0; i < CHANNELS; i++) {
-                sums[i][thread] += chunk.a[i];
-                sums[CHANNELS + i][thread] += chunk.b[i];
+            for (int s = 0; s < S; s++) {
+                UNROLLED
+                for (int i = 0; i < CHANNELS; i++)
+                    sums[s * CHANNELS + i][thread] += chunk.of[s][i];
             }
         }
     }
-    add_lines<2 * CHANNELS>(sums, {blockDim.x, blockDim.y, threadIdx.y, thread});
+    add_lines<S * CHANNELS>(sums, {blockDim.x, blockDim.y, threadIdx.y, thread});
     if (threadIdx.y == 0 && column < by.columns)
-        keep_slab<CHANNELS>(sums, column, by, room.partial);
+        keep_slab<S, CHANNELS>(sums, column, by, room.partial);
     if (is_last(room.tickets, by.slabs))
-        finish_columns<CHANNELS>(finish, sums, by, room.partial);
+        finish_columns<S, CHANNELS>(finish, sums, by, room.partial);
 }
 
 static dim3 slab_blocks(const table &by)
@@ -314,9 +326,9 @@ static dim3 slab_blocks(const table &by)
     return dim3((by.columns + by.lanes - 1) / by.lanes, by.slabs);
 }
 
-static dim3 slab_threads(const table &by)
+static dim3 slab_threads(const table &by, uint32_t threads = THREADS)
 {
-    return dim3(by.lanes, THREADS / by.lanes);
+    return dim3(by.lanes, threads / by.lanes);
 }
 
 /* Does what follows with Walk as the walk of the layout. */
@@ -335,10 +347,13 @@ template <typename T, int N, typename Terms, typename Finish>
 static void sum_columns(cudaStream_t stream, const Terms &terms, const Finish &finish,
                         const grid &shape, const sum_room &room)
 {
-    static_assert(Terms::blocks * MULTIPROCESSORS <= MOST_SUM_BLOCKS, "what partial has room for");
-    const table by = table_of(shape, N, Terms::blocks * MULTIPROCESSORS);
-    BY_WALK(shape.planes, LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms, Finish>), slab_blocks(by),
-                                        slab_threads(by), stream, terms, finish, by, room));
+    constexpr int BLOCKS_AT_ONCE = Terms::blocks * (THREADS / Terms::threads) * MULTIPROCESSORS;
+    static_assert(BLOCKS_AT_ONCE <= MOST_SUM_BLOCKS && Terms::n_sums <= MOST_SUMS,
+                  "what partial has room for");
+    const table by = table_of(shape, N, BLOCKS_AT_ONCE);
+    BY_WALK(shape.planes,
+            LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms, Finish>), slab_blocks(by),
+                          slab_threads(by, Terms::threads), stream, terms, finish, by, room));
 }
 
 #endif

@@ -142,9 +142,9 @@ void cuda_raise(cudaStream_t stream, const struct pass_words *words, uint32_t *f
 void cuda_find_infinite(cudaStream_t stream, const struct pass_words *words, const float *values,
                         uint64_t n, uint32_t *flag);
 
-/* ---- kernels_norm.cu: sums over the pixels of a channel, and batch-norm --------------------- */
+/* ---- kernels_norm.cu: sums over the pixels of a channel, and batch-norm forward ------------- */
 
-/* Where sums are made. partial: cuda_partial_bytes, 2 doubles of a channel for each block's share
+/* Where sums are made. partial: cuda_partial_bytes, 3 doubles of a channel for each block's share
  * of its pixels, whose content does not matter; tickets: a word for each channel, all zero before
  * and after. */
 struct sum_room {
@@ -187,23 +187,33 @@ void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
                     const struct norm_by *norm, const struct norm_added *added, bool relu, void *y,
                     uint8_t *mask, struct grid grid);
 
+/* ---- kernels_norm_backward.cu --------------------------------------------------------------- */
+
 /* The gradient that enters a batch-norm: dz = masked ? dy : 0; mask NULL: dz = dy. */
 struct norm_gradient {
-    const void *dy, *x;
+    const void *dy;
     const uint8_t *mask;
     const void *more; /* of cuda_norm_sums: to be added to dy, as cuda_sum does; NULL: nothing */
-    void *dz;         /* NULL: not written; may be dy or more */
+    void *dz;         /* of cuda_norm_sums: may be dy or more; of one side NULL: not written */
 };
-/* sums = {sum of dz, sum of dz * x^}: 2 c floats; the gradients by gamma (NULL: none) and beta. */
+/* A batch-norm that the gradient enters: one, or those on both sides of an addition. */
+struct norm_side {
+    const void *x;
+    struct norm_by by;
+    float *sums;           /* {sum of dz, sum of dz * x^}: 2 c floats */
+    float *dgamma, *dbeta; /* NULL: none */
+    void *dx;              /* of cuda_norm_backward */
+};
+/* The sums of n sides (1 or 2), and their gradients by gamma and beta. */
 void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
-                    const struct norm_by *norm, struct grid grid, struct sum_room room, float *sums,
-                    float *dgamma, float *dbeta);
+                    const struct norm_side *sides, uint32_t n, struct grid grid,
+                    struct sum_room room);
 /* The same of sums that are made: of dz, and from sums[stride] on of dz * x^. */
 void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
                          float *sums, float *dgamma, float *dbeta);
 void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
-                        const struct norm_gradient *gradient, const struct norm_by *norm,
-                        const float *sums, void *dx, struct grid grid);
+                        const struct norm_gradient *gradient, const struct norm_side *sides,
+                        uint32_t n, struct grid grid);
 
 /* ---- kernels_window.cu: pools and LRN ------------------------------------------------------- */
 

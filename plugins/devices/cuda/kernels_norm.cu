@@ -1,5 +1,5 @@
 /*
- * kernels_norm.cu - sums over the pixels of a channel, and batch-norm, which is made of them.
+ * kernels_norm.cu - sums over the pixels of a channel, and batch-norm forward, which needs them.
  */
 #include "kernel_columns.h"
 
@@ -7,7 +7,7 @@ size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid)
 {
     uint32_t slabs = 0;
     BY_TYPE(type, BY_PACK(run_length(*grid), slabs = table_of(*grid, N, MOST_SUM_BLOCKS).slabs));
-    return (size_t)slabs * 2 * grid->c * sizeof(double);
+    return (size_t)slabs * MOST_SUMS * grid->c * sizeof(double);
 }
 
 size_t cuda_mask_bytes(enum cuda_type type, const struct grid *grid)
@@ -20,30 +20,30 @@ size_t cuda_mask_bytes(enum cuda_type type, const struct grid *grid)
 /* ----------------------------------------------------------------------------------- plain sums */
 
 template <typename T, int N> struct plain_terms {
-    static constexpr int blocks = 4, at_once = SUMMED_ROWS;
+    static constexpr int n_sums = 2, threads = THREADS, blocks = 4, at_once = SUMMED_ROWS;
     const T *x;
-    __device__ float origin(uint32_t) const
+    __device__ float origin(uint32_t, int) const
     {
         return 0.0f;
     }
     template <int ROWS, int CHANNELS>
-    __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
+    __device__ void add(const row_group<ROWS> &rows, channel_sums<2, CHANNELS> *sums) const
     {
         const row_packs<T, N, ROWS> in(x, rows);
         UNROLLED
         for (int i = 0; i < N; i++) {
             UNROLLED
             for (int r = 0; r < ROWS; r++)
-                sums->a[i % CHANNELS] += rows.has(r) ? to_fp32(in.row[r].at[i]) : 0.0f;
+                sums->of[0][i % CHANNELS] += rows.has(r) ? to_fp32(in.row[r].at[i]) : 0.0f;
         }
     }
 };
 
 struct plain_finish {
     float *to;
-    __device__ void operator()(uint32_t column, double a, double) const
+    __device__ void operator()(uint32_t column, const double (&sums)[2]) const
     {
-        to[column] = (float)a;
+        to[column] = (float)sums[0];
     }
 };
 
@@ -61,25 +61,25 @@ void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, s
 /* Of deviations from the first pixel's values, so that squares of small deviations from a large
  * mean are not lost. */
 template <typename T, int N> struct moment_terms {
-    static constexpr int blocks = 4, at_once = SUMMED_ROWS;
+    static constexpr int n_sums = 2, threads = THREADS, blocks = 4, at_once = SUMMED_ROWS;
     const T *x;
     index_t stride; /* of channels */
-    __device__ float origin(uint32_t channel) const
+    __device__ float origin(uint32_t channel, int) const
     {
         return to_fp32(x[channel * stride]);
     }
     template <int ROWS, int CHANNELS>
-    __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
+    __device__ void add(const row_group<ROWS> &rows, channel_sums<2, CHANNELS> *sums) const
     {
         const row_packs<T, N, ROWS> in(x, rows);
         UNROLLED
         for (int i = 0; i < N; i++) {
-            const float origin = sums->origin(i % CHANNELS);
+            const float origin = sums->origin(i % CHANNELS, 1);
             UNROLLED
             for (int r = 0; r < ROWS; r++) {
                 const float value = rows.has(r) ? to_fp32(in.row[r].at[i]) - origin : 0.0f;
-                sums->a[i % CHANNELS] += value;
-                sums->b[i % CHANNELS] += value * value;
+                sums->of[0][i % CHANNELS] += value;
+                sums->of[1][i % CHANNELS] += value * value;
             }
         }
     }
@@ -109,9 +109,9 @@ template <typename T> struct moment_finish {
     const T *x;
     index_t stride;
     moments_to to;
-    __device__ void operator()(uint32_t column, double a, double b) const
+    __device__ void operator()(uint32_t column, const double (&sums)[2]) const
     {
-        set_moments(to, column, (double)to_fp32(x[column * stride]), a, b);
+        set_moments(to, column, (double)to_fp32(x[column * stride]), sums[0], sums[1]);
     }
 };
 
@@ -258,175 +258,4 @@ void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
                                                : !added->norm ? launch_normalise<T, N, VALUES>
                                                               : launch_normalise<T, N, NORMALISED>;
                           launch(stream, x, *norm, *added, relu, y, mask, grid)));
-}
-
-/* ------------------------------------------------------------------------------------- backward */
-
-/* Of dz, and of dz times the deviation from the mean, which norm_finish normalises. */
-template <typename T, int N> struct norm_terms {
-    static constexpr int blocks = 3, at_once = SUMMED_ROWS;
-    const T *dy, *x;
-    const uint8_t *mask;
-    T *dz; /* may be dy */
-    const float *mean;
-    __device__ float origin(uint32_t channel) const
-    {
-        return mean[channel];
-    }
-    template <int ROWS, int CHANNELS>
-    __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
-    {
-        const row_mask<T, N, ROWS> counts(mask, rows);
-        add_masked(rows, counts, row_packs<T, N, ROWS>(dy, rows), sums);
-    }
-    template <int ROWS, int CHANNELS>
-    __device__ void add_masked(const row_group<ROWS> &rows, const row_mask<T, N, ROWS> &counts,
-                               const row_packs<T, N, ROWS> &gradient,
-                               pair_sums<CHANNELS> *sums) const
-    {
-        UNROLLED
-        for (int r = 0; r < ROWS && dz; r++)
-            rows.store(dz, r, counts.of(gradient.row[r], r));
-        const row_packs<T, N, ROWS> in(x, rows);
-        UNROLLED
-        for (int i = 0; i < N; i++) {
-            const float origin = sums->origin(i % CHANNELS);
-            UNROLLED
-            for (int r = 0; r < ROWS; r++) {
-                const float value = counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
-                sums->a[i % CHANNELS] += value;
-                sums->b[i % CHANNELS] += value * (to_fp32(in.row[r].at[i]) - origin);
-            }
-        }
-    }
-};
-
-/* The same of a gradient in two parts. */
-template <typename T, int N> struct joined_terms : norm_terms<T, N> {
-    static constexpr int blocks = 3, at_once = SUMMED_ROWS / 2; /* of two tensors at once */
-    const T *more;
-    template <int ROWS, int CHANNELS>
-    __device__ void add(const row_group<ROWS> &rows, pair_sums<CHANNELS> *sums) const
-    {
-        const row_mask<T, N, ROWS> counts(this->mask, rows);
-        row_packs<T, N, ROWS> gradient(this->dy, rows);
-        gradient.add(row_packs<T, N, ROWS>(more, rows));
-        this->add_masked(rows, counts, gradient, sums);
-    }
-};
-
-struct norm_finish {
-    float *sums, *dgamma, *dbeta;
-    const float *inverse; /* NULL: b is of normalised values */
-    uint32_t c;
-    __device__ void operator()(uint32_t column, double a, double b) const
-    {
-        b *= inverse ? (double)inverse[column] : 1.0;
-        sums[column] = (float)a;
-        sums[c + column] = (float)b;
-        if (dgamma)
-            dgamma[column] = (float)b;
-        if (dbeta)
-            dbeta[column] = (float)a;
-    }
-};
-
-void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
-                    const struct norm_by *norm, struct grid grid, struct sum_room room, float *sums,
-                    float *dgamma, float *dbeta)
-{
-    const norm_finish finish = {sums, dgamma, dbeta, norm->inverse, grid.c};
-    BY_TYPE(
-        type,
-        BY_PACK(run_length(grid),
-                const norm_terms<T, N> terms = {static_cast<const T *>(gradient->dy),
-                                                static_cast<const T *>(gradient->x), gradient->mask,
-                                                static_cast<T *>(gradient->dz), norm->mean};
-                const T *more = static_cast<const T *>(gradient->more);
-                const joined_terms<T, N> joined = {terms, more};
-                if (more) sum_columns<T, N>(stream, joined, finish, grid, room);
-                else sum_columns<T, N>(stream, terms, finish, grid, room)));
-}
-
-__global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, norm_finish finish)
-{
-    for (EACH(k, c))
-        finish((uint32_t)k, made[k], made[stride + k]);
-}
-
-void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
-                         float *sums, float *dgamma, float *dbeta)
-{
-    const norm_finish finish = {sums, dgamma, dbeta, NULL, c};
-    LAUNCH(norm_sums_made, blocks_for(c), THREADS, stream, made, stride, c, finish);
-}
-
-/* dx = scale * (dz - mean of dz - deviation of x * slope), where the slope is the mean of dz x^,
- * times the inverse. */
-template <typename T, int N, typename Walk>
-KERNEL_OF(3)
-void norm_backward(const T *dy, const uint8_t *mask, const T *x, norm_by norm, const float *sums,
-                   float share, T *dx, table by)
-{
-    constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS = BACKWARD_ROWS;
-    __shared__ float values[3 * CHANNELS][LANES_OF_ELEMENTS];
-    __shared__ index_t first;
-    const volatile index_t *const begin = &first;
-    const volatile float *const of = &values[0][threadIdx.x];
-    const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
-    for (int i = 0; i < CHANNELS && threadIdx.y == 0 && column < by.columns; i++) {
-        const uint32_t channel = column * CHANNELS + i;
-        const float inverse = norm.inverse[channel];
-        values[3 * i + 0][threadIdx.x] = norm.mean[channel];
-        values[3 * i + 1][threadIdx.x] = sums[channel] * share;
-        values[3 * i + 2][threadIdx.x] = inverse * (sums[by.columns * CHANNELS + channel] * share);
-    }
-    Walk at(by, column);
-    if (threadIdx.x == 0 && threadIdx.y == 0)
-        first = at.first;
-    __syncthreads();
-    if (column >= by.columns)
-        return;
-    float scale[CHANNELS];
-    UNROLLED
-    for (int i = 0; i < CHANNELS; i++) {
-        const uint32_t channel = column * CHANNELS + i;
-        scale[i] = norm.inverse[channel] * (norm.gamma ? norm.gamma[channel] : 1.0f);
-    }
-    ROLLED
-    while (at.left > 0) {
-        const row_group<ROWS> rows(at, *begin);
-        const row_mask<T, N, ROWS> counts(mask, rows);
-        const row_packs<T, N, ROWS> gradient(dy, rows), in(x, rows);
-        UNROLLED
-        for (int r = 0; r < ROWS; r++) {
-            pack<T, N> out;
-            UNROLLED
-            for (int i = 0; i < N; i++) {
-                const int k = i % CHANNELS;
-                const float mean = of[(3 * k + 0) * LANES_OF_ELEMENTS];
-                const float mean_dz = of[(3 * k + 1) * LANES_OF_ELEMENTS];
-                const float slope = of[(3 * k + 2) * LANES_OF_ELEMENTS];
-                const float dz = counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
-                const float less = mean_dz + (to_fp32(in.row[r].at[i]) - mean) * slope;
-                out.at[i] = from_fp32<T>(scale[k] * (dz - less));
-            }
-            rows.store(dx, r, out);
-        }
-    }
-}
-
-void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
-                        const struct norm_gradient *gradient, const struct norm_by *norm,
-                        const float *sums, void *dx, struct grid grid)
-{
-    const float share = (float)(1.0 / (double)cuda_grid_pixels(&grid));
-    BY_TYPE(type,
-            BY_PACK(run_length(grid), const table by = table_of(grid, N, BLOCKS);
-                    const T *dy = static_cast<const T *>(gradient->dy);
-                    const uint8_t *mask = gradient->mask;
-                    const T *x = static_cast<const T *>(gradient->x);
-                    BY_WALK(grid.planes, LAUNCH_BLOCKS((norm_backward<T, N, Walk>), slab_blocks(by),
-                                                       slab_threads(by), stream, dy, mask, x, *norm,
-                                                       sums, share, static_cast<T *>(dx), by))));
 }

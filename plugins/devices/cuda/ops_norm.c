@@ -17,6 +17,11 @@ struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *node
                             .epsilon = node->epsilon};
 }
 
+static const struct tensor *input_of(const struct program *p, const struct dpb_node *node)
+{
+    return cuda_plan(p, cuda_input(p, node, 0))->activation;
+}
+
 static float *sums_of(const struct program *p, const struct dpb_node *node)
 {
     return (float *)cuda_plan(p, node)->workspace->data + 2 * (size_t)node->shape.c;
@@ -78,18 +83,25 @@ static bool is_joined(const struct program *p, const struct dpb_node *added)
     return false;
 }
 
-static dpb_status run_normalise(const struct program *p, const struct step *step)
+/* Of a batch-norm whose moments are planned, or those of its group: the one on the other side of
+ * the addition that the group's kernels take with it; or NULL. */
+static const struct dpb_node *other_side(const struct program *p, const struct dpb_node *node)
 {
-    const struct dpb_node *node = step->node;
     const struct dpb_node *relu = cuda_plan(p, node)->group->into;
     const struct dpb_node *residual = relu ? cuda_plan(p, relu)->group->residual : NULL;
-    const bool joined = residual && !cuda_plan(p, residual)->activation;
+    return residual && !cuda_plan(p, residual)->activation ? residual : NULL;
+}
+
+static dpb_status run_normalise(const struct program *p, const struct step *step)
+{
+    const struct dpb_node *node = step->node, *other = other_side(p, node);
     const struct norm_by by = cuda_norm_by(p, node),
-                         other = cuda_norm_by(p, joined ? residual : node);
+                         by_other = cuda_norm_by(p, other ? other : node);
     const struct norm_added added = {.values = step->t[AUX] ? step->t[AUX]->data : NULL,
-                                     .norm = joined ? &other : NULL};
-    cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by, &added, relu != NULL,
-                   step->t[TO]->data, mask_of(p, step, FIFTH), cuda_grid(p, node->shape));
+                                     .norm = other ? &by_other : NULL};
+    cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by, &added,
+                   cuda_plan(p, node)->group->into != NULL, step->t[TO]->data,
+                   mask_of(p, step, FIFTH), cuda_grid(p, node->shape));
     return DPB_OK;
 }
 
@@ -110,7 +122,7 @@ static dpb_status partials(struct program *p, const struct dpb_node *node, struc
 
 static dpb_status plan_moments(struct program *p, const struct dpb_node *node)
 {
-    const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation;
+    const struct tensor *x = input_of(p, node);
     struct node_plan *plan = cuda_plan(p, node);
     struct tensor *partial;
     p->node = node;
@@ -124,67 +136,108 @@ static dpb_status plan_moments(struct program *p, const struct dpb_node *node)
                      TENSORS(NULL, NULL, NULL, plan->workspace));
 }
 
+/* What the step appended last takes of a side (NULL: none) beside x; bias: that, or the gradient by
+ * it, too. */
+static void use_side(struct program *p, const struct dpb_node *node, bool bias)
+{
+    if (!node)
+        return;
+    cuda_use(p, cuda_plan(p, node)->workspace);
+    cuda_use_core(p, node->weight);
+    cuda_use_core(p, bias ? node->bias : DPB_NONE);
+}
+
 /* A batch-norm alone, or with the addition and the ReLU that it was fused with. */
 static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
                                const struct dpb_node *residual)
 {
-    const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation, *added = NULL;
-    const bool joined = residual && is_joined(p, residual);
+    const struct tensor *x = input_of(p, node), *added = NULL;
+    const struct dpb_node *other = other_side(p, node);
     struct node_plan *plan = cuda_plan(p, node);
     struct tensor *y;
     DPB_TRY(plan_moments(p, node));
     DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
     DPB_TRY(plan_mask(p, node));
     if (residual)
-        added = cuda_plan(p, joined ? cuda_input(p, residual, 0) : residual)->activation;
+        added = other ? input_of(p, other) : cuda_plan(p, residual)->activation;
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, added ? "forward, add, ReLU" : "forward", run_normalise,
-                      TENSORS(x, y, added, plan->workspace, plan->mask)));
-    cuda_use_core(p, node->weight);
-    cuda_use_core(p, node->bias);
-    if (!joined)
-        return DPB_OK;
-    cuda_use(p, cuda_plan(p, residual)->workspace);
-    cuda_use_core(p, residual->weight);
-    cuda_use_core(p, residual->bias);
+                      TENSORS(x, y, added, NULL, plan->mask)));
+    use_side(p, node, true);
+    use_side(p, other, true);
     return DPB_OK;
 }
 
-/* slots: FROM x, TO dz (NULL: not written), AUX dy, FOURTH the mask (NULL: no ReLU), FIFTH partial
- * sums. */
+/* slots: FROM x, TO dz (NULL: not written) or dx, AUX dy, FOURTH the mask (NULL: no ReLU), FIFTH
+ * partial sums, or dx of the other side. */
 static struct norm_gradient gradient_of(const struct program *p, const struct step *step)
 {
-    return (struct norm_gradient){
-        .dy = step->t[AUX]->data, .mask = mask_of(p, step, FOURTH), .x = step->t[FROM]->data};
+    return (struct norm_gradient){.dy = step->t[AUX]->data, .mask = mask_of(p, step, FOURTH)};
+}
+
+static struct norm_side side_of(const struct program *p, const struct dpb_node *node)
+{
+    return (struct norm_side){.x = input_of(p, node)->data,
+                              .by = cuda_norm_by(p, node),
+                              .sums = sums_of(p, node),
+                              .dgamma = cuda_gradient(p, node->weight),
+                              .dbeta = cuda_gradient(p, node->bias)};
 }
 
 static dpb_status run_norm_sums(const struct program *p, const struct step *step)
 {
-    const struct dpb_node *node = step->node;
-    const struct norm_by by = cuda_norm_by(p, node);
+    const struct dpb_node *node = step->node, *other = other_side(p, node);
+    const struct norm_side sides[] = {side_of(p, node), side_of(p, other ? other : node)};
     struct norm_gradient gradient = gradient_of(p, step);
     if (cuda_is_masked(p, node)) {
         cuda_norm_sums_made(p->device->stream, cuda_plan(p, node)->sums[FUSED_DATA]->data,
-                            cuda_fused_stride(node), node->shape.c, sums_of(p, node),
-                            cuda_gradient(p, node->weight), cuda_gradient(p, node->bias));
+                            cuda_fused_stride(node), node->shape.c, sides[0].sums, sides[0].dgamma,
+                            sides[0].dbeta);
         return DPB_OK;
     }
     gradient.dz = step->t[TO] ? step->t[TO]->data : NULL;
     const struct dpb_group *end = cuda_plan(p, cuda_result(p, node))->group;
     if (cuda_joins_in_sums(end))
         gradient.more = end->parts[1].tensor->data;
-    cuda_norm_sums(p->device->stream, p->type, &gradient, &by, cuda_grid(p, node->shape),
-                   cuda_sum_room(p, step->t[FIFTH]), sums_of(p, node),
-                   cuda_gradient(p, node->weight), cuda_gradient(p, node->bias));
+    cuda_norm_sums(p->device->stream, p->type, &gradient, sides, other ? 2 : 1,
+                   cuda_grid(p, node->shape), cuda_sum_room(p, step->t[FIFTH]));
     return DPB_OK;
 }
 
 static dpb_status run_norm_backward(const struct program *p, const struct step *step)
 {
-    const struct dpb_node *node = step->node;
-    const struct norm_by by = cuda_norm_by(p, node);
+    const struct dpb_node *node = step->node, *other = step->t[FIFTH] ? other_side(p, node) : NULL;
     const struct norm_gradient gradient = gradient_of(p, step);
-    cuda_norm_backward(p->device->stream, p->type, &gradient, &by, sums_of(p, node),
-                       step->t[TO]->data, cuda_grid(p, node->shape));
+    struct norm_side sides[] = {side_of(p, node), side_of(p, other ? other : node)};
+    sides[0].dx = step->t[TO]->data;
+    sides[1].dx = other ? step->t[FIFTH]->data : NULL;
+    cuda_norm_backward(p->device->stream, p->type, &gradient, sides, other ? 2 : 1,
+                       cuda_grid(p, node->shape));
+    return DPB_OK;
+}
+
+/* The gradients by the inputs, of one side or two; dz: masked already where mask is NULL. */
+static dpb_status plan_input_gradients(struct program *p, const struct dpb_node *node,
+                                       const struct tensor *dz, const struct tensor *mask)
+{
+    const struct dpb_node *other = other_side(p, node);
+    struct tensor *dx, *dx_other = NULL;
+    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
+    if (other)
+        DPB_TRY(cuda_input_gradient(p, other, 0, &dx_other));
+    if (!dx && dx_other) { /* a batch-norm of the samples on one side */
+        p->node = node = other;
+        dx = dx_other;
+        dx_other = NULL;
+    }
+    if (!dx)
+        return DPB_OK;
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward", run_norm_backward,
+                      TENSORS(input_of(p, node), dx, dz, mask, dx_other)));
+    use_side(p, node, false);
+    if (!dx_other)
+        return DPB_OK;
+    cuda_use(p, input_of(p, other));
+    use_side(p, other, false);
     return DPB_OK;
 }
 
@@ -192,12 +245,12 @@ static dpb_status run_norm_backward(const struct program *p, const struct step *
 static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
                                 const struct dpb_node *end)
 {
-    const struct tensor *x = cuda_plan(p, cuda_input(p, node, 0))->activation;
     const struct dpb_group *group = cuda_plan(p, end)->group;
     const bool joins = cuda_joins_in_sums(group);
     const struct tensor *dy = joins ? group->parts[0].tensor : cuda_plan(p, end)->gradient;
     struct node_plan *plan = cuda_plan(p, node);
-    struct tensor *partial, *dx, *dz = NULL;
+    const struct dpb_node *other = other_side(p, node);
+    struct tensor *partial, *dz = NULL;
     p->node = node;
     if (group->residual) {
         DPB_TRY(cuda_over_gradient(p, end, &dz));
@@ -205,19 +258,13 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
     }
     DPB_TRY(partials(p, node, &partial));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums,
-                      TENSORS(x, dz, dy, plan->mask, partial)));
+                      TENSORS(input_of(p, node), dz, dy, plan->mask, partial)));
     cuda_use(p, joins ? group->parts[1].tensor : NULL);
-    cuda_use(p, plan->workspace);
     cuda_use(p, plan->sums[FUSED_DATA]);
-    cuda_use_core(p, node->weight);
-    cuda_use_core(p, node->bias);
-    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
-    if (!dx)
-        return DPB_OK;
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward", run_norm_backward,
-                      TENSORS(x, dx, dz ? dz : dy, dz ? NULL : plan->mask, plan->workspace)));
-    cuda_use_core(p, node->weight);
-    return DPB_OK;
+    use_side(p, node, true);
+    use_side(p, other, true);
+    cuda_use(p, other ? input_of(p, other) : NULL);
+    return plan_input_gradients(p, node, dz ? dz : dy, dz ? NULL : plan->mask);
 }
 
 dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node)
@@ -227,9 +274,10 @@ dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node)
     return is_joined(p, node) ? plan_moments(p, node) : plan_forward(p, node, NULL);
 }
 
+/* One without a result of its own is part of a group. */
 dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *node)
 {
-    return cuda_plan(p, node)->group->into ? DPB_OK : plan_backward(p, node, node);
+    return cuda_plan(p, node)->activation ? plan_backward(p, node, node) : DPB_OK;
 }
 
 dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu)

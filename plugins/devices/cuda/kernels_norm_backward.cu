@@ -1,0 +1,271 @@
+/*
+ * kernels_norm_backward.cu - batch-norm backward: the sums of a gradient, then the gradient by the
+ * input; of one batch-norm, or of both that an addition takes.
+ */
+#include "kernel_columns.h"
+
+/* Of dz, and of dz times the deviation from the mean, which norm_finish normalises. */
+template <typename T, int N> struct norm_terms {
+    static constexpr int n_sums = 2, threads = THREADS, blocks = 3, at_once = SUMMED_ROWS;
+    const T *dy, *x;
+    const uint8_t *mask;
+    T *dz; /* may be dy */
+    const float *mean;
+    __device__ float origin(uint32_t channel, int) const
+    {
+        return mean[channel];
+    }
+    template <int ROWS, int CHANNELS>
+    __device__ void add(const row_group<ROWS> &rows, channel_sums<2, CHANNELS> *sums) const
+    {
+        const row_mask<T, N, ROWS> counts(mask, rows);
+        add_masked(rows, counts, row_packs<T, N, ROWS>(dy, rows), sums);
+    }
+    template <int ROWS, int CHANNELS>
+    __device__ void add_masked(const row_group<ROWS> &rows, const row_mask<T, N, ROWS> &counts,
+                               const row_packs<T, N, ROWS> &gradient,
+                               channel_sums<2, CHANNELS> *sums) const
+    {
+        UNROLLED
+        for (int r = 0; r < ROWS && dz; r++)
+            rows.store(dz, r, counts.of(gradient.row[r], r));
+        const row_packs<T, N, ROWS> in(x, rows);
+        UNROLLED
+        for (int i = 0; i < N; i++) {
+            const float origin = sums->origin(i % CHANNELS, 1);
+            UNROLLED
+            for (int r = 0; r < ROWS; r++) {
+                const float value = counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
+                sums->of[0][i % CHANNELS] += value;
+                sums->of[1][i % CHANNELS] += value * (to_fp32(in.row[r].at[i]) - origin);
+            }
+        }
+    }
+};
+
+/* The same of a gradient in two parts. */
+template <typename T, int N> struct joined_terms : norm_terms<T, N> {
+    static constexpr int at_once = SUMMED_ROWS / 2; /* of two tensors at once */
+    const T *more;
+    template <int ROWS, int CHANNELS>
+    __device__ void add(const row_group<ROWS> &rows, channel_sums<2, CHANNELS> *sums) const
+    {
+        const row_mask<T, N, ROWS> counts(this->mask, rows);
+        row_packs<T, N, ROWS> gradient(this->dy, rows);
+        gradient.add(row_packs<T, N, ROWS>(more, rows));
+        this->add_masked(rows, counts, gradient, sums);
+    }
+};
+
+/* Of two batch-norms that take the same gradient, in one part or two: its sum, and what the
+ * deviations of either x add to. */
+template <typename T, int N> struct both_terms {
+    static constexpr int n_sums = 3, threads = THREADS / 2, blocks = 2, at_once = SUMMED_ROWS / 2;
+    const T *dy, *more, *x[2];
+    const uint8_t *mask;
+    T *dz;
+    const float *mean[2];
+    __device__ float origin(uint32_t channel, int s) const
+    {
+        return mean[s - 1][channel];
+    }
+    template <int ROWS, int CHANNELS>
+    __device__ void add(const row_group<ROWS> &rows, channel_sums<3, CHANNELS> *sums) const
+    {
+        const row_mask<T, N, ROWS> counts(mask, rows);
+        row_packs<T, N, ROWS> gradient(dy, rows);
+        const row_packs<T, N, ROWS> added(more ? more : dy, rows); /* read in any case, at once */
+        const row_packs<T, N, ROWS> first(x[0], rows), second(x[1], rows);
+        if (more)
+            gradient.add(added);
+        UNROLLED
+        for (int r = 0; r < ROWS; r++)
+            rows.store(dz, r, counts.of(gradient.row[r], r));
+        UNROLLED
+        for (int i = 0; i < N; i++) {
+            const int k = i % CHANNELS;
+            const float origin[] = {sums->origin(k, 1), sums->origin(k, 2)};
+            UNROLLED
+            for (int r = 0; r < ROWS; r++) {
+                const float value = counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
+                sums->of[0][k] += value;
+                sums->of[1][k] += value * (to_fp32(first.row[r].at[i]) - origin[0]);
+                sums->of[2][k] += value * (to_fp32(second.row[r].at[i]) - origin[1]);
+            }
+        }
+    }
+};
+
+struct norm_finish {
+    float *sums, *dgamma, *dbeta;
+    const float *inverse; /* NULL: b is of normalised values */
+    uint32_t c;
+    __device__ void set(uint32_t column, double a, double b) const
+    {
+        b *= inverse ? (double)inverse[column] : 1.0;
+        sums[column] = (float)a;
+        sums[c + column] = (float)b;
+        if (dgamma)
+            dgamma[column] = (float)b;
+        if (dbeta)
+            dbeta[column] = (float)a;
+    }
+    __device__ void operator()(uint32_t column, const double (&made)[2]) const
+    {
+        set(column, made[0], made[1]);
+    }
+};
+
+struct both_finish {
+    norm_finish side[2];
+    __device__ void operator()(uint32_t column, const double (&made)[3]) const
+    {
+        side[0].set(column, made[0], made[1]);
+        side[1].set(column, made[0], made[2]);
+    }
+};
+
+template <typename T, int N>
+static void launch_norm_sums(cudaStream_t stream, const norm_gradient &gradient,
+                             const norm_side *sides, uint32_t n, const grid &grid,
+                             const sum_room &room)
+{
+    const T *const dy = static_cast<const T *>(gradient.dy);
+    const T *const more = static_cast<const T *>(gradient.more);
+    T *const dz = static_cast<T *>(gradient.dz);
+    const T *x[2];
+    norm_finish finish[2];
+    for (uint32_t i = 0; i < n; i++) {
+        x[i] = static_cast<const T *>(sides[i].x);
+        finish[i] = {sides[i].sums, sides[i].dgamma, sides[i].dbeta, sides[i].by.inverse, grid.c};
+    }
+    if (n == 2) {
+        const both_terms<T, N> both = {
+            dy, more, {x[0], x[1]}, gradient.mask, dz, {sides[0].by.mean, sides[1].by.mean}};
+        sum_columns<T, N>(stream, both, both_finish{{finish[0], finish[1]}}, grid, room);
+        return;
+    }
+    const norm_terms<T, N> terms = {dy, x[0], gradient.mask, dz, sides[0].by.mean};
+    const joined_terms<T, N> joined = {terms, more};
+    if (more)
+        sum_columns<T, N>(stream, joined, finish[0], grid, room);
+    else
+        sum_columns<T, N>(stream, terms, finish[0], grid, room);
+}
+
+void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
+                    const struct norm_side *sides, uint32_t n, struct grid grid,
+                    struct sum_room room)
+{
+    BY_TYPE(type, BY_PACK(run_length(grid),
+                          launch_norm_sums<T, N>(stream, *gradient, sides, n, grid, room)));
+}
+
+__global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, norm_finish finish)
+{
+    for (EACH(k, c))
+        finish.set((uint32_t)k, made[k], made[stride + k]);
+}
+
+void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
+                         float *sums, float *dgamma, float *dbeta)
+{
+    const norm_finish finish = {sums, dgamma, dbeta, NULL, c};
+    LAUNCH(norm_sums_made, blocks_for(c), THREADS, stream, made, stride, c, finish);
+}
+
+/* As a kernel's argument. */
+template <int SIDES> struct norm_sides {
+    norm_side at[SIDES];
+};
+
+/* dx = scale * (dz - mean of dz - deviation of x * slope), where the slope is the mean of dz x^,
+ * times the inverse; of each side. */
+template <typename T, int N, typename Walk, int SIDES>
+KERNEL_OF(SIDES == 1 ? 3 : 2)
+void norm_backward(const T *dy, const uint8_t *mask, norm_sides<SIDES> sides, float share, table by)
+{
+    constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS = BACKWARD_ROWS / SIDES;
+    __shared__ float values[SIDES][3 * CHANNELS][LANES_OF_ELEMENTS];
+    __shared__ index_t first;
+    const volatile index_t *const begin = &first;
+    const uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int i = 0; i < SIDES * CHANNELS && threadIdx.y == 0 && column < by.columns; i++) {
+        const uint32_t channel = column * CHANNELS + i % CHANNELS;
+        const norm_side &side = sides.at[i / CHANNELS];
+        const float inverse = side.by.inverse[channel];
+        float(*const of)[LANES_OF_ELEMENTS] = &values[i / CHANNELS][3 * (i % CHANNELS)];
+        of[0][threadIdx.x] = side.by.mean[channel];
+        of[1][threadIdx.x] = side.sums[channel] * share;
+        of[2][threadIdx.x] = inverse * (side.sums[by.columns * CHANNELS + channel] * share);
+    }
+    Walk at(by, column);
+    if (threadIdx.x == 0 && threadIdx.y == 0)
+        first = at.first;
+    __syncthreads();
+    if (column >= by.columns)
+        return;
+    float scale[SIDES][CHANNELS];
+    UNROLLED
+    for (int s = 0; s < SIDES; s++) {
+        const norm_by &norm = sides.at[s].by;
+        UNROLLED
+        for (int i = 0; i < CHANNELS; i++) {
+            const uint32_t channel = column * CHANNELS + i;
+            scale[s][i] = norm.inverse[channel] * (norm.gamma ? norm.gamma[channel] : 1.0f);
+        }
+    }
+    ROLLED
+    while (at.left > 0) {
+        const row_group<ROWS> rows(at, *begin);
+        const row_mask<T, N, ROWS> counts(mask, rows);
+        const row_packs<T, N, ROWS> gradient(dy, rows);
+        pack<T, N> in[SIDES][ROWS];
+        UNROLLED
+        for (int k = 0; k < SIDES * ROWS; k++)
+            in[k / ROWS][k % ROWS] = load_pack<T, N>(static_cast<const T *>(sides.at[k / ROWS].x),
+                                                     rows.first + rows.place[k % ROWS]);
+        UNROLLED
+        for (int k = 0; k < SIDES * ROWS; k++) {
+            const int s = k / ROWS, r = k % ROWS;
+            const volatile float *const of = &values[s][0][threadIdx.x];
+            pack<T, N> out;
+            UNROLLED
+            for (int i = 0; i < N; i++) {
+                const int c = i % CHANNELS;
+                const float mean = of[(3 * c + 0) * LANES_OF_ELEMENTS];
+                const float mean_dz = of[(3 * c + 1) * LANES_OF_ELEMENTS];
+                const float slope = of[(3 * c + 2) * LANES_OF_ELEMENTS];
+                const float dz = counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
+                const float less = mean_dz + (to_fp32(in[s][r].at[i]) - mean) * slope;
+                out.at[i] = from_fp32<T>(scale[s][c] * (dz - less));
+            }
+            rows.store(static_cast<T *>(sides.at[s].dx), r, out);
+        }
+    }
+}
+
+template <typename T, int N, int SIDES>
+static void launch_norm_backward(cudaStream_t stream, const norm_gradient &gradient,
+                                 const norm_side *sides, const grid &grid)
+{
+    const float share = (float)(1.0 / (double)cuda_grid_pixels(&grid));
+    const table by = table_of(grid, N, BLOCKS);
+    norm_sides<SIDES> all;
+    for (int i = 0; i < SIDES; i++)
+        all.at[i] = sides[i];
+    BY_WALK(grid.planes,
+            LAUNCH_BLOCKS((norm_backward<T, N, Walk, SIDES>), slab_blocks(by), slab_threads(by),
+                          stream, static_cast<const T *>(gradient.dy), gradient.mask, all, share,
+                          by));
+}
+
+void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
+                        const struct norm_gradient *gradient, const struct norm_side *sides,
+                        uint32_t n, struct grid grid)
+{
+    BY_TYPE(type,
+            BY_PACK(run_length(grid), auto *const launch = n == 1 ? launch_norm_backward<T, N, 1>
+                                                                  : launch_norm_backward<T, N, 2>;
+                    launch(stream, *gradient, sides, grid)));
+}
