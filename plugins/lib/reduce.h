@@ -72,8 +72,9 @@ struct reduce_strategy {
     bool residual;
     /* Of a bucket of n elements; NULL: none. */
     uint64_t (*state_elements)(const void *options, uint64_t n);
-    /* Steps by which gradients come late, kept in the state: bucket->gradients is left as the sum
-     * of so many steps before. The first so many steps update nothing. Not with a residual. */
+    /* Steps by which gradients come late: a function leaves in bucket->gradients the sum of so many
+     * steps before, which it has kept in the state. The first so many steps update nothing. Not
+     * with a residual. */
     uint32_t late;
     /* As in struct dpb_contract: roundings between a gradient and the weights, beside those of the
      * sum and the residual. One to bf16 is 1 << 16 of fp32. With 0 and without a residual small

@@ -123,7 +123,7 @@ static dpb_status reduce_plan(void *comm_, const struct dpb_layout *layout,
     if (!strategy->residual)
         return DPB_OK;
     if (strategy->late > 0)
-        return host->fail(DPB_FAILED,
+        return host->fail(DPB_UNSUPPORTED,
                           "comm '%s': struct reduce_strategy has `late` and `residual`, which "
                           "exclude each other: the books would lack the late sums",
                           plugin->name);

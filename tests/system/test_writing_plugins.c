@@ -290,8 +290,7 @@ TEST(test_reduction)
                    (const char *const[]){"comm 'peaks'", "another run.precision than fp64", NULL});
 }
 
-/* The late reduction is core's comm.late, bit for bit. A late one has no residual, and gradients of
- * one scale. */
+/* The late reduction is core's comm.late. */
 TEST(test_one_late)
 {
     for (int workers = 1; workers <= 3; workers++) {
@@ -313,21 +312,34 @@ TEST(test_one_late)
     }
 }
 
-/* The library adds options of its own to the plugin's. */
-TEST(test_option_taken)
+/* What a reduction cannot have: an option that the library adds, a residual of a late one. */
+TEST(test_reductions_refused)
 {
-    static const struct own taken = {"comm", "taken"};
-    char *good = read_text("comm_peaks.c");
-    char *text = replaced(good, "REDUCE_PLUGIN(peaks, .name = \"peaks\"",
-                          "static const struct dpb_option rows[] = {{.name = \"port\"}, {0}};\n"
-                          "REDUCE_PLUGIN(peaks, .options = rows, .name = \"taken\"");
-    write_file("comm_taken.c", text, strlen(text));
-    build_plugin(&taken, ".", "");
-    expect_refused("comm.name=taken", (const char *const[]){"comm 'taken'", "option 'port', too",
-                                                            "another name", NULL});
-    unlink("comm_taken.so");
-    free(text);
-    free(good);
+    static const struct own refused = {"comm", "refused"};
+    static const struct {
+        const char *file, *from, *to, *words[3];
+    } rows[] = {
+        {"comm_peaks.c",
+         "REDUCE_PLUGIN(peaks, .name = \"peaks\"",
+         "static const struct dpb_option rows[] = {{.name = \"port\"}, {0}};\n"
+         "REDUCE_PLUGIN(peaks, .options = rows, .name = \"refused\"",
+         {"option 'port', too", "another name"}},
+        {"comm_one_late.c",
+         ".late = 1};\nREDUCE_PLUGIN(one_late, .name = \"one_late\"",
+         ".late = 1, .residual = true};\nREDUCE_PLUGIN(one_late, .name = \"refused\"",
+         {"`late` and `residual`", "exclude each other"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *good = read_text(rows[i].file), *text = replaced(good, rows[i].from, rows[i].to);
+        write_file("comm_refused.c", text, strlen(text));
+        build_plugin(&refused, ".", "");
+        expect_refused(
+            "comm.name=refused run.precision=fp32",
+            (const char *const[]){"comm 'refused'", rows[i].words[0], rows[i].words[1], NULL});
+        unlink("comm_refused.so");
+        free(text);
+        free(good);
+    }
 }
 
 /* Each claim of a contract that is changed, and each part of a gradient that is lost, is found by
