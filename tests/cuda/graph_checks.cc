@@ -87,6 +87,12 @@ convolution read_convolution(const descriptor &graph)
             how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)};
 }
 
+/* Of a gradient with sums: whether a shortcut's gradient is added first. */
+static bool joins(const std::vector<const descriptor *> &ops)
+{
+    return ops.size() == 8;
+}
+
 kind kind_of(const descriptor &graph)
 {
     const size_t n = ops_of(graph).size();
@@ -103,9 +109,17 @@ pattern read_pattern(const descriptor &graph)
 
 gradient read_gradient(const descriptor &graph)
 {
-    const auto ops = ops_of(graph);
+    auto ops = ops_of(graph);
+    std::vector<tensor> shortcut, joined;
+    if (joins(ops)) {
+        shortcut.push_back(read(ops[1]->to(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)));
+        joined.push_back(read(ops[1]->to(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)));
+        ops.erase(ops.begin() + 1);
+    }
     const descriptor &mask = *ops[1];
     return {read_convolution(graph),
+            shortcut,
+            joined,
             read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
             read(mask.to(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC)),
             read(ops[2]->to(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
@@ -154,8 +168,8 @@ cudnnStatus_t check_convolution(const descriptor &d)
 
 cudnnStatus_t check_pointwise(const descriptor &d)
 {
-    static const std::set<cudnnPointwiseMode_t> modes = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
-                                                         CUDNN_POINTWISE_RELU_BWD};
+    static const std::set<cudnnPointwiseMode_t> modes = {
+        CUDNN_POINTWISE_ADD, CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_RELU_BWD};
     return modes.count(d.get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE)) &&
                    d.get<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) == CUDNN_DATA_FLOAT
                ? CUDNN_STATUS_SUCCESS
@@ -223,7 +237,12 @@ cudnnStatus_t check_gradient(const descriptor &d)
     static const cudnnBackendDescriptorType_t P = CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
                                               R = CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR;
     static const cudnnBackendDescriptorType_t types[] = {P, P, P, R, P, R};
-    const auto ops = ops_of(d);
+    auto ops = ops_of(d);
+    const descriptor *added = joins(ops) ? ops[1] : nullptr;
+    if (added && (added->type != P || mode_of(*added) != CUDNN_POINTWISE_ADD))
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    if (added)
+        ops.erase(ops.begin() + 1);
     if (ops.size() != 7 || call_of(*ops[0]) != DATA)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     for (size_t i = 1; i < 7; i++)
@@ -233,7 +252,10 @@ cudnnStatus_t check_gradient(const descriptor &d)
         mode_of(*ops[3]) != CUDNN_POINTWISE_MUL || mode_of(*ops[5]) != CUDNN_POINTWISE_MUL)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     const gradient g = read_gradient(d);
-    if (!is_operation(*ops[1], CUDNN_POINTWISE_RELU_BWD, nullptr, g.conv.x.desc) ||
+    if (added && !is_operation(*added, CUDNN_POINTWISE_ADD, g.conv.x.desc, nullptr))
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
+    if (!is_operation(*ops[1], CUDNN_POINTWISE_RELU_BWD, nullptr,
+                      added ? g.joined[0].desc : g.conv.x.desc) ||
         &ops[4]->to(CUDNN_ATTR_OPERATION_REDUCTION_XDESC) != g.dz.desc ||
         !is_operation(*ops[3], CUDNN_POINTWISE_MUL, g.centered.desc, nullptr) ||
         !is_operation(*ops[5], CUDNN_POINTWISE_MUL, g.dz.desc, g.normal.desc) ||
@@ -260,8 +282,9 @@ cudnnStatus_t check_gradient(const descriptor &d)
         if (t->type != CUDNN_DATA_FLOAT ||
             t->dims != std::vector<int64_t>{1, g.conv.x.dims[1], 1, 1})
             return CUDNN_STATUS_BAD_PARAM;
-    return ids.size() == 13 && all.size() == 13 ? CUDNN_STATUS_SUCCESS
-                                                : CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
+    const size_t n = added ? 15 : 13;
+    return ids.size() == n && all.size() == n ? CUDNN_STATUS_SUCCESS
+                                              : CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES;
 }
 
 /* One descriptor a tensor: that is what connects operations. */
@@ -342,7 +365,7 @@ bool has_engines(const descriptor &graph)
                has_engines_with_sums(p.conv, p.stored());
     }
     const gradient g = read_gradient(graph);
-    return same_types(g.conv.y, {&g.conv.w, &g.y, &g.dz, &g.x}) &&
+    return same_types(g.conv.y, gradient::with({&g.conv.w, &g.y, &g.dz, &g.x}, g.shortcut)) &&
            has_engines_with_sums(g.conv, g.stored());
 }
 

@@ -141,7 +141,10 @@ void compute(const pattern &p, int engine, const places &at)
 
 void compute(const gradient &g, int engine, const places &at)
 {
-    const std::vector<double> dx = multiply(g.conv, engine, at);
+    std::vector<double> dx = multiply(g.conv, engine, at);
+    for (const tensor &shortcut : g.shortcut)
+        for (size_t i = 0; i < dx.size(); i++)
+            dx[i] = (float)dx[i] + load(shortcut.type, at.at(shortcut.id), i);
     const std::vector<float> y = values_of(g.y, at.at(g.y.id), false);
     const std::vector<float> x = values_of(g.x, at.at(g.x.id), false);
     const float *mean = static_cast<float *>(at.at(g.mean.id));

@@ -86,19 +86,28 @@ struct pattern {
     }
 };
 
-/* A convolution by its input, dx, whose result is masked by y and stored as dz; the sums of dz, and
- * of dz times x less the mean times the inverse. */
+/* A convolution by its input, dx, whose result, or `joined`, its sum with the shortcut's gradient,
+ * is masked by y and stored as dz; the sums of dz, and of dz times x less the mean times the
+ * inverse. */
 struct gradient {
     convolution conv;
+    std::vector<tensor> shortcut, joined; /* of each one, or none */
     tensor y, dz, x, mean, centered, inverse, normal, product, sum, products;
 
+    static std::vector<const tensor *> with(std::vector<const tensor *> some,
+                                            const std::vector<tensor> &more)
+    {
+        for (const tensor &t : more)
+            some.push_back(&t);
+        return some;
+    }
     std::vector<const tensor *> virtuals() const
     {
-        return {&conv.x, &centered, &normal, &product};
+        return with({&conv.x, &centered, &normal, &product}, joined);
     }
     std::vector<const tensor *> large() const
     {
-        return {&y, &dz, &x, &centered, &normal, &product};
+        return with(with({&y, &dz, &x, &centered, &normal, &product}, joined), shortcut);
     }
     std::vector<const tensor *> channels() const
     {
@@ -106,7 +115,7 @@ struct gradient {
     }
     std::vector<const tensor *> stored() const
     {
-        return {&conv.y, &conv.w, &y, &dz, &x, &mean, &inverse, &sum, &products};
+        return with({&conv.y, &conv.w, &y, &dz, &x, &mean, &inverse, &sum, &products}, shortcut);
     }
 };
 

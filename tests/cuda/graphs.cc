@@ -1,10 +1,11 @@
 /*
  * graphs.cc - cuDNN's graph API without a GPU, for tests of the cuda device, by plain loops:
  * convolutions, in NHWC or NCHW; one forward with the sums of its result and of its squares; and
- * one by its input, masked by a ReLU's result, with the sums of the batch-norm's backward before
- * it. Strict: descriptors take the attributes that they have, in their types and numbers, before
- * they are finalised and never after; what they refer to is finalised (graph_checks.cc); a plan
- * gets exactly the tensors of its graph, aligned as was said.
+ * one by its input, with a shortcut's gradient added or without, masked by a ReLU's result, with
+ * the sums of the batch-norm's backward before it. Strict: descriptors take the attributes that
+ * they have, in their types and numbers, before they are finalised and never after; what they refer
+ * to is finalised (graph_checks.cc); a plan gets exactly the tensors of its graph, aligned as was
+ * said.
  */
 #include <set>
 

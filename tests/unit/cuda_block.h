@@ -44,6 +44,12 @@ static dpb_status build_block(const void *unused, const struct dpb_graph_ops *g,
     uint32_t right = g->batch_norm(b, "bn3", g->conv(b, "conv3", x, &point), &bn);
     left = g->batch_norm(b, "bn2", g->conv(b, "conv2", left, &wide), &bn);
     x = g->relu(b, "relu2", g->add(b, "add", left, right));
+    /* Gradients that join: with a shortcut's, and with that of another convolution. */
+    left = g->batch_norm(b, "bn6", g->conv(b, "conv6", x, &point), &bn);
+    x = g->relu(b, "relu4", g->add(b, "add2", left, x));
+    left = g->batch_norm(b, "bn7", g->conv(b, "conv7", x, &wide), &bn);
+    right = g->batch_norm(b, "bn8", g->conv(b, "conv8", x, &point), &bn);
+    x = g->relu(b, "relu5", g->add(b, "add3", left, right));
     x = g->batch_norm(b, "bn4", g->conv(b, "conv4", x, &down), &bn); /* 8 x 5 x 5 */
     x = g->relu(b, "relu3", x);
     x = g->batch_norm(b, "bn5", g->conv(b, "conv5", x, &last), &bn);

@@ -136,15 +136,18 @@ TEST(test_plans)
     dpb_graph_destroy(graph);
 }
 
-/* Convolutions behind a batch-norm's ReLU: the first node of each shape; how many there are. */
-static uint32_t masked_nodes(const struct program *p, uint32_t found[], uint32_t *n_all)
+/* Convolutions whose gradient by the input may be of that form: the first node of each shape; how
+ * many there are. */
+static uint32_t masked_nodes(const struct program *p, enum fused_form form, uint32_t found[],
+                             uint32_t *n_all)
 {
     uint32_t n = 0;
     *n_all = 0;
     for (uint32_t i = 1; i < p->graph->n_nodes; i++) {
         const struct dpb_node *node = &p->graph->nodes[i];
         bool seen = false;
-        if (node->op != DPB_OP_CONV || !cuda_masked_norm(p, node))
+        if (node->op != DPB_OP_CONV || !cuda_masked_norm(p, node) ||
+            cuda_fused_form(p, node, FUSED_DATA) != form)
             continue;
         ++*n_all;
         for (uint32_t k = 0; k < n; k++)
@@ -155,41 +158,52 @@ static uint32_t masked_nodes(const struct program *p, uint32_t found[], uint32_t
     return n;
 }
 
-/* Gradients by the input, with the sums of the batch-norm before, in bf16. A kernel takes seconds
- * to compile: of 11 shapes these are a 3x3 and one of stride 2, for which 9.19 has none; with
- * DPB_ALL_CELLS (make check-long) a 1x1 and the last, too. */
+/* Opens the gradient by the input, with the sums of the batch-norm before. */
+static void expect_masked(struct program *p, const struct dpb_node *node)
+{
+    dpb_first_error_clear();
+    const dpb_status status = cuda_masked_open(p, node);
+    if (node->window.stride_h > 1 && (status != DPB_OK || cudnnGetVersion() == 91900)) {
+        assert_int_equal(status, DPB_UNSUPPORTED);
+        assert_non_null(strstr(dpb_first_error(NULL), "(128 to 128 channels, 3x3, bf16) by "));
+        return;
+    }
+    if (status != DPB_OK)
+        fail_msg("%s", dpb_first_error(NULL));
+    const struct conv_plans *fused = cuda_plan(p, node)->fused[FUSED_DATA];
+    assert_non_null(fused);
+    assert_ptr_equal(cuda_plan(p, cuda_masked_norm(p, node))->fused[FUSED_DATA], fused);
+    print_message("'%s': %u, workspace %zu\n", node->name, fused->n, fused->plans[0].workspace);
+    assert_int_equal(fused->n, 1);
+    expect_deterministic(&fused->plans[0]);
+    assert_true(p->scratch.place.bytes >= fused->plans[0].workspace);
+}
+
+/* Gradients by the input with sums, in bf16. A kernel takes seconds to compile: of the shapes
+ * behind a batch-norm's ReLU these are a 3x3 and one of stride 2, for which 9.19 has none, and one
+ * behind a block. With DPB_ALL_CELLS (make check-long) also a 1x1, the last, and all behind a
+ * block. */
 TEST(test_masked)
 {
-    static const uint32_t tried[] = {0, 2, 1, 10};
-    const size_t n_tried = getenv("DPB_ALL_CELLS") ? 4 : 2;
+    static const struct {
+        enum fused_form form;
+        uint32_t n_shapes, n_all, tried[7];
+        size_t n_tried, n_long;
+    } rows[] = {{FUSED_SUMS, 11, 32, {0, 2, 1, 10}, 2, 4},
+                {FUSED_JOINED, 7, 15, {6, 0, 1, 2, 3, 4, 5}, 1, 7}};
     struct dpb_graph *graph = resnet50();
-    struct program p;
-    uint32_t nodes[64], n_all;
     if (!gpu)
         skip();
-    open_program(graph, DPB_PRECISION_BF16, &p);
-    assert_int_equal(masked_nodes(&p, nodes, &n_all), 11);
-    assert_int_equal(n_all, 32);
-    for (size_t i = 0; i < n_tried; i++) {
-        const struct dpb_node *node = &graph->nodes[nodes[tried[i]]];
-        dpb_first_error_clear();
-        const dpb_status status = cuda_masked_open(&p, node);
-        if (node->window.stride_h > 1 && (status != DPB_OK || cudnnGetVersion() == 91900)) {
-            assert_int_equal(status, DPB_UNSUPPORTED);
-            assert_non_null(strstr(dpb_first_error(NULL), "(128 to 128 channels, 3x3, bf16) by "));
-            continue;
-        }
-        if (status != DPB_OK)
-            fail_msg("%s", dpb_first_error(NULL));
-        const struct conv_plans *fused = cuda_plan(&p, node)->fused[FUSED_DATA];
-        assert_non_null(fused);
-        assert_ptr_equal(cuda_plan(&p, cuda_masked_norm(&p, node))->fused[FUSED_DATA], fused);
-        print_message("'%s': %u, workspace %zu\n", node->name, fused->n, fused->plans[0].workspace);
-        assert_int_equal(fused->n, 1);
-        expect_deterministic(&fused->plans[0]);
-        assert_true(p.scratch.place.bytes >= fused->plans[0].workspace);
+    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+        struct program p;
+        uint32_t nodes[64], n_all;
+        open_program(graph, DPB_PRECISION_BF16, &p);
+        assert_int_equal(masked_nodes(&p, rows[k].form, nodes, &n_all), rows[k].n_shapes);
+        assert_int_equal(n_all, rows[k].n_all);
+        for (size_t i = 0; i < (getenv("DPB_ALL_CELLS") ? rows[k].n_long : rows[k].n_tried); i++)
+            expect_masked(&p, &graph->nodes[nodes[rows[k].tried[i]]]);
+        close_program(&p);
     }
-    close_program(&p);
     dpb_graph_destroy(graph);
 }
 

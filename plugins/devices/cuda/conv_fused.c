@@ -17,6 +17,10 @@
  * cuDNN's own pattern for this (DgradDreluBNBwdWeight) makes y anew from x, and has engines for
  * fp16 only.
  *
+ * A block's result y, of an addition and a ReLU, is read by a convolution and, as a shortcut, by
+ * one layer more. Backward comes to the one last that is first in the graph. Where that is a
+ * convolution, its graph has an addition before the mask: of the gradient that the shortcut left.
+ *
  * All additions ask to be deterministic (CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC). Others, GenStats
  * among them, cuDNN 9.19 mostly makes without a workspace, so by atomic additions in any order, of
  * which no numerical note warns.
@@ -106,6 +110,21 @@ static cudnnBackendDescriptor_t forward_graph(struct making *m)
     return cuda_graph_of(m, 1 + SUM_OPS, ops);
 }
 
+/* dx with the shortcut's gradient, where the call joins one. */
+static cudnnBackendDescriptor_t joined(struct making *m, cudnnBackendDescriptor_t dx,
+                                       cudnnBackendDescriptor_t ops[], int64_t *n)
+{
+    const struct grid grid = cuda_grid(m->p, cuda_input(m->p, m->node, 0)->shape);
+    if (cuda_fused_form(m->p, m->node, FUSED_DATA) != FUSED_JOINED)
+        return dx;
+    cudnnBackendDescriptor_t shortcut =
+        cuda_graph_tensor(m, UID_SHORTCUT, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t sum =
+        cuda_graph_tensor(m, UID_JOINED, CUDNN_DATA_FLOAT, grid, PLAN_ALIGN, false);
+    ops[(*n)++] = pointwise(m, CUDNN_POINTWISE_ADD, dx, shortcut, sum);
+    return sum;
+}
+
 static cudnnBackendDescriptor_t data_graph(struct making *m)
 {
     const struct grid grid = cuda_grid(m->p, cuda_input(m->p, m->node, 0)->shape);
@@ -124,45 +143,70 @@ static cudnnBackendDescriptor_t data_graph(struct making *m)
         cuda_graph_tensor(m, UID_CENTERED, wide, grid, PLAN_ALIGN, false);
     cudnnBackendDescriptor_t normal =
         cuda_graph_tensor(m, UID_NORMAL, wide, grid, PLAN_ALIGN, false);
-    cudnnBackendDescriptor_t ops[4 + SUM_OPS] = {
-        cuda_graph_conv(m, CONV_DATA, dx), pointwise(m, CUDNN_POINTWISE_RELU_BWD, y, dx, dz),
-        pointwise(m, CUDNN_POINTWISE_SUB, x, mean, centered),
-        pointwise(m, CUDNN_POINTWISE_MUL, centered, inverse, normal)};
-    add_sums(m, grid, dz, normal, ops + 4);
-    return cuda_graph_of(m, 4 + SUM_OPS, ops);
+    cudnnBackendDescriptor_t ops[5 + SUM_OPS] = {cuda_graph_conv(m, CONV_DATA, dx)};
+    int64_t n = 1;
+    cudnnBackendDescriptor_t dy = joined(m, dx, ops, &n);
+    ops[n++] = pointwise(m, CUDNN_POINTWISE_RELU_BWD, y, dy, dz);
+    ops[n++] = pointwise(m, CUDNN_POINTWISE_SUB, x, mean, centered);
+    ops[n++] = pointwise(m, CUDNN_POINTWISE_MUL, centered, inverse, normal);
+    add_sums(m, grid, dz, normal, ops + n);
+    return cuda_graph_of(m, n + SUM_OPS, ops);
 }
 
-/* By call, and whether device.fusion = on: then there is no choice but among plans. */
-static const struct conv_kind kinds[FUSED_CALLS][2] = {
-    [FUSED_FORWARD] = {{"forward with statistics", forward_graph, true, FUSED_CHOICES, SEPARATE},
-                       {"forward with statistics, on", forward_graph, true, FUSED_CHOICES, 0}},
-    [FUSED_DATA] = {{"data with sums", data_graph, true, FUSED_CHOICES, SEPARATE},
-                    {"data with sums, on", data_graph, true, FUSED_CHOICES, 0}}};
+/* By form, and whether device.fusion = on: then there is no choice but among plans. */
+static const struct conv_kind kinds[FUSED_FORMS][2] = {
+    [FUSED_STATISTICS] = {{"forward with statistics", forward_graph, true, FUSED_CHOICES, SEPARATE},
+                          {"forward with statistics, on", forward_graph, true, FUSED_CHOICES, 0}},
+    [FUSED_SUMS] = {{"data with sums", data_graph, true, FUSED_CHOICES, SEPARATE},
+                    {"data with sums, on", data_graph, true, FUSED_CHOICES, 0}},
+    [FUSED_JOINED] = {{"data with shortcut and sums", data_graph, true, FUSED_CHOICES, SEPARATE},
+                      {"data with shortcut and sums, on", data_graph, true, FUSED_CHOICES, 0}}};
+
+static const struct conv_kind *kind_of(const struct program *p, const struct dpb_node *node,
+                                       enum fused_call call)
+{
+    return &kinds[cuda_fused_form(p, node, call)][p->device->options.fusion == FUSION_ON];
+}
 
 /* ---- open ---------------------------------------------------------------------------------- */
+
+/* Of all that read the node's result; NULL: nothing does. Backward comes to this one last. */
+static const struct dpb_node *first_reader(const struct program *p, const struct dpb_node *node)
+{
+    for (uint32_t i = cuda_index(p, node) + 1; i < p->graph->n_nodes; i++) {
+        const struct dpb_node *other = &p->graph->nodes[i];
+        for (uint32_t k = 0; k < other->n_inputs; k++) {
+            if (other->inputs[k] == cuda_index(p, node))
+                return other;
+        }
+    }
+    return NULL;
+}
 
 /* A batch-norm that is all that reads the node's result. */
 static bool feeds_norm(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_group *group = cuda_plan(p, node)->group;
-    if (node->bias != DPB_NONE || group->into || group->n_consumers != 1)
-        return false;
-    for (uint32_t i = cuda_index(p, node) + 1; i < p->graph->n_nodes; i++) {
-        const struct dpb_node *other = &p->graph->nodes[i];
-        for (uint32_t k = 0; k < other->n_inputs; k++) {
-            if (other->inputs[k] == cuda_index(p, node))
-                return other->op == DPB_OP_BATCH_NORM;
-        }
-    }
-    return false;
+    return node->bias == DPB_NONE && !group->into && group->n_consumers == 1 &&
+           first_reader(p, node)->op == DPB_OP_BATCH_NORM;
 }
 
 const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_node *relu = cuda_input(p, node, 0);
     const struct dpb_group *group = cuda_plan(p, relu)->group;
-    const bool alone = group->from && !group->residual && group->n_consumers == 1;
-    return alone && group->from->op == DPB_OP_BATCH_NORM ? group->from : NULL;
+    if (!group->from || group->from->op != DPB_OP_BATCH_NORM ||
+        group->n_consumers != (group->residual ? 2 : 1) || first_reader(p, relu) != node)
+        return NULL;
+    return group->from;
+}
+
+enum fused_form cuda_fused_form(const struct program *p, const struct dpb_node *node,
+                                enum fused_call call)
+{
+    if (call == FUSED_FORWARD)
+        return FUSED_STATISTICS;
+    return cuda_plan(p, cuda_input(p, node, 0))->group->residual ? FUSED_JOINED : FUSED_SUMS;
 }
 
 /* shape: of what need not be read again. */
@@ -192,10 +236,13 @@ static dpb_status leave_groups(const struct program *p, const struct dpb_node *n
 static dpb_status say_none(const struct program *p, const struct dpb_node *node,
                            enum fused_call call, struct conv_plans *plans)
 {
+    static const char *const withs[FUSED_FORMS] = {
+        [FUSED_STATISTICS] = "with the statistics of its result",
+        [FUSED_SUMS] = "by its input, with the sums of the batch-norm before it,",
+        [FUSED_JOINED] =
+            "by its input, with the shortcut's and the sums of the batch-norm before it,"};
     const char *why = plans->why[0] ? plans->why : "it offered none";
-    const char *with = call == FUSED_FORWARD
-                           ? "with the statistics of its result"
-                           : "by its input, with the sums of the batch-norm before it,";
+    const char *with = withs[cuda_fused_form(p, node, call)];
     if (p->device->options.fusion == FUSION_ON)
         return cuda_host->fail(
             DPB_UNSUPPORTED,
@@ -218,12 +265,11 @@ static dpb_status say_none(const struct program *p, const struct dpb_node *node,
 static dpb_status open_call(struct program *p, const struct dpb_node *node, enum fused_call call,
                             const struct dpb_node *norm)
 {
-    const bool on = p->device->options.fusion == FUSION_ON;
     struct node_plan *plan = cuda_plan(p, node);
     struct conv_plans *plans;
     if (node->groups > 1)
         return leave_groups(p, node);
-    DPB_TRY(cuda_plans_find(p, node, &kinds[call][on], &plans));
+    DPB_TRY(cuda_plans_find(p, node, kind_of(p, node, call), &plans));
     if (plans->n == 0)
         return plans->tuned ? DPB_OK : say_none(p, node, call, plans);
     plan->fused[call] = plans;
@@ -255,7 +301,6 @@ bool cuda_is_masked_always(const struct program *p, const struct dpb_node *node)
 
 dpb_status cuda_fused_compile(struct program *p)
 {
-    const bool on = p->device->options.fusion == FUSION_ON;
     for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
         const struct dpb_node *node = &p->graph->nodes[i];
         struct conv_plans *plans;
@@ -263,7 +308,7 @@ dpb_status cuda_fused_compile(struct program *p)
             continue;
         for (int call = 0; call < FUSED_CALLS; call++)
             if (may_be_fused(p, node, call))
-                DPB_TRY(cuda_plans_begin(p, node, &kinds[call][on], &plans));
+                DPB_TRY(cuda_plans_begin(p, node, kind_of(p, node, call), &plans));
     }
     return cuda_plans_compile(p);
 }
@@ -308,7 +353,9 @@ const struct tensor *cuda_shown_gradient(const struct program *p, const struct d
     const struct dpb_node *norm = plan->group->from ? plan->group->from : node;
     if (norm->op != DPB_OP_BATCH_NORM || !cuda_is_masked(p, norm))
         return plan->gradient;
-    return node == norm ? cuda_plan(p, plan->group->into)->gradient : NULL;
+    if (node != norm)
+        return NULL;
+    return plan->gradient ? plan->gradient : cuda_plan(p, plan->group->into)->gradient;
 }
 
 /* ---- run ----------------------------------------------------------------------------------- */
@@ -325,11 +372,12 @@ dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, 
 dpb_status cuda_masked_run(const struct program *p, const struct dpb_node *node,
                            const struct masked_tensors *t)
 {
-    static const int64_t uids[] = {UID_DY,   UID_W,       UID_Y,   UID_X,       UID_DZ,
-                                   UID_MEAN, UID_INVERSE, UID_SUM, UID_PRODUCTS};
+    static const int64_t uids[] = {UID_DY,   UID_W,       UID_Y,   UID_X,        UID_DZ,
+                                   UID_MEAN, UID_INVERSE, UID_SUM, UID_PRODUCTS, UID_SHORTCUT};
     const size_t stride = cuda_fused_stride(cuda_masked_norm(p, node));
     const void *pointers[] = {
-        t->dy, t->w, t->y, t->x, t->dz, t->mean, t->inverse, t->sums, t->sums + stride};
+        t->dy,      t->w, t->y, t->x, t->dz, t->mean, t->inverse, t->sums, t->sums + stride,
+        t->shortcut};
     return cuda_plans_run(p, node, cuda_plan(p, node)->fused[FUSED_DATA],
-                          sizeof uids / sizeof uids[0], uids, pointers);
+                          sizeof uids / sizeof uids[0] - !t->shortcut, uids, pointers);
 }

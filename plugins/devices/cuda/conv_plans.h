@@ -20,7 +20,9 @@ enum uid {
     UID_DZ,
     UID_MEAN,
     UID_INVERSE,
-    UID_CENTERED, /* from here on: stored nowhere */
+    UID_SHORTCUT,
+    UID_JOINED, /* from here on: stored nowhere */
+    UID_CENTERED,
     UID_NORMAL,
     UID_PRODUCT
 };

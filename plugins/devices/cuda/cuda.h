@@ -129,6 +129,8 @@ struct piece {
 
 /* A convolution's calls that also give each channel's sums (products.h). */
 enum fused_call { FUSED_FORWARD, FUSED_DATA, FUSED_CALLS };
+/* Of these FUSED_DATA has two forms; the second adds a shortcut's gradient. */
+enum fused_form { FUSED_STATISTICS, FUSED_SUMS, FUSED_JOINED, FUSED_FORMS };
 
 /* What planning knows of a node. */
 struct node_plan {
@@ -258,6 +260,9 @@ dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node);
 dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *node);
 /* mean and inverse are device memory of a bound program. */
 struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *norm);
+/* Of a batch-norm whose forward is planned: the one on the other side of an addition, where the
+ * group's kernels take both; or NULL. */
+const struct dpb_node *cuda_other_side(const struct program *p, const struct dpb_node *norm);
 /* Of a ReLU that a batch-norm was fused into. */
 dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu);
 dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *relu);

@@ -83,9 +83,7 @@ static bool is_joined(const struct program *p, const struct dpb_node *added)
     return false;
 }
 
-/* Of a batch-norm whose moments are planned, or those of its group: the one on the other side of
- * the addition that the group's kernels take with it; or NULL. */
-static const struct dpb_node *other_side(const struct program *p, const struct dpb_node *node)
+const struct dpb_node *cuda_other_side(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_node *relu = cuda_plan(p, node)->group->into;
     const struct dpb_node *residual = relu ? cuda_plan(p, relu)->group->residual : NULL;
@@ -94,7 +92,7 @@ static const struct dpb_node *other_side(const struct program *p, const struct d
 
 static dpb_status run_normalise(const struct program *p, const struct step *step)
 {
-    const struct dpb_node *node = step->node, *other = other_side(p, node);
+    const struct dpb_node *node = step->node, *other = cuda_other_side(p, node);
     const struct norm_by by = cuda_norm_by(p, node),
                          by_other = cuda_norm_by(p, other ? other : node);
     const struct norm_added added = {.values = step->t[AUX] ? step->t[AUX]->data : NULL,
@@ -152,7 +150,7 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
                                const struct dpb_node *residual)
 {
     const struct tensor *x = input_of(p, node), *added = NULL;
-    const struct dpb_node *other = other_side(p, node);
+    const struct dpb_node *other = cuda_other_side(p, node);
     struct node_plan *plan = cuda_plan(p, node);
     struct tensor *y;
     DPB_TRY(plan_moments(p, node));
@@ -185,13 +183,19 @@ static struct norm_side side_of(const struct program *p, const struct dpb_node *
 
 static dpb_status run_norm_sums(const struct program *p, const struct step *step)
 {
-    const struct dpb_node *node = step->node, *other = other_side(p, node);
+    const struct dpb_node *node = step->node, *other = cuda_other_side(p, node);
     const struct norm_side sides[] = {side_of(p, node), side_of(p, other ? other : node)};
     struct norm_gradient gradient = gradient_of(p, step);
     if (cuda_is_masked(p, node)) {
         cuda_norm_sums_made(p->device->stream, cuda_plan(p, node)->sums[FUSED_DATA]->data,
                             cuda_fused_stride(node), node->shape.c, sides[0].sums, sides[0].dgamma,
                             sides[0].dbeta);
+        if (!other)
+            return DPB_OK;
+        /* The convolution has left dz, masked, which is all that the other side needs. */
+        gradient = (struct norm_gradient){.dy = step->t[TO]->data};
+        cuda_norm_sums(p->device->stream, p->type, &gradient, &sides[1], 1,
+                       cuda_grid(p, node->shape), cuda_sum_room(p, step->t[FIFTH]));
         return DPB_OK;
     }
     gradient.dz = step->t[TO] ? step->t[TO]->data : NULL;
@@ -205,7 +209,8 @@ static dpb_status run_norm_sums(const struct program *p, const struct step *step
 
 static dpb_status run_norm_backward(const struct program *p, const struct step *step)
 {
-    const struct dpb_node *node = step->node, *other = step->t[FIFTH] ? other_side(p, node) : NULL;
+    const struct dpb_node *node = step->node,
+                          *other = step->t[FIFTH] ? cuda_other_side(p, node) : NULL;
     const struct norm_gradient gradient = gradient_of(p, step);
     struct norm_side sides[] = {side_of(p, node), side_of(p, other ? other : node)};
     sides[0].dx = step->t[TO]->data;
@@ -219,7 +224,7 @@ static dpb_status run_norm_backward(const struct program *p, const struct step *
 static dpb_status plan_input_gradients(struct program *p, const struct dpb_node *node,
                                        const struct tensor *dz, const struct tensor *mask)
 {
-    const struct dpb_node *other = other_side(p, node);
+    const struct dpb_node *other = cuda_other_side(p, node);
     struct tensor *dx, *dx_other = NULL;
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
     if (other)
@@ -249,7 +254,7 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
     const bool joins = cuda_joins_in_sums(group);
     const struct tensor *dy = joins ? group->parts[0].tensor : cuda_plan(p, end)->gradient;
     struct node_plan *plan = cuda_plan(p, node);
-    const struct dpb_node *other = other_side(p, node);
+    const struct dpb_node *other = cuda_other_side(p, node);
     struct tensor *partial, *dz = NULL;
     p->node = node;
     if (group->residual) {

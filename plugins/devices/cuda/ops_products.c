@@ -147,12 +147,14 @@ static dpb_status run_masked_data(const struct program *p, const struct step *st
     if (!cuda_is_masked(p, norm))
         return run_conv_data(p, step);
     const struct norm_by by = cuda_norm_by(p, norm);
+    const struct tensor *shortcut = cuda_shortcut_gradient(p, step->node);
     const struct masked_tensors tensors = {.dy = step->t[FROM]->data,
                                            .w = cuda_packed(p, step->node),
                                            .y = step->t[FOURTH]->data,
                                            .x = step->t[FIFTH]->data,
                                            .mean = by.mean,
                                            .inverse = by.inverse,
+                                           .shortcut = shortcut ? shortcut->data : NULL,
                                            .dz = step->t[TO]->data,
                                            .sums = cuda_plan(p, norm)->sums[FUSED_DATA]->data};
     return cuda_masked_run(p, step->node, &tensors);
@@ -162,12 +164,16 @@ static dpb_status masked_data(struct program *p, const struct dpb_node *node, st
 {
     const struct node_plan *plan = cuda_plan(p, node);
     const struct dpb_node *norm = cuda_masked_norm(p, node);
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data with sums", run_masked_data,
+    const struct tensor *shortcut = cuda_shortcut_gradient(p, node);
+    const char *what =
+        shortcut ? "backward data with shortcut and sums" : "backward data with sums";
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, what, run_masked_data,
                       TENSORS(plan->gradient, dx, plan->packed,
                               cuda_plan(p, cuda_input(p, node, 0))->activation,
                               cuda_plan(p, cuda_input(p, norm, 0))->activation)));
     cuda_use(p, cuda_plan(p, norm)->workspace);
     cuda_use(p, plan->sums[FUSED_DATA]);
+    cuda_use(p, shortcut);
     is_product(p, plan->packed);
     return DPB_OK;
 }
@@ -338,22 +344,27 @@ static void settle_data(const struct program *p, struct step *step, struct step 
                         bool fused)
 {
     const struct node_plan *norm = cuda_plan(p, cuda_masked_norm(p, step->node));
+    const struct tensor *shortcut = cuda_shortcut_gradient(p, step->node);
     const double sums = norm->sums[FUSED_DATA]->bytes, mask = norm->mask->bytes;
     if (fused) {
         takers[0]->bytes -= takers[0]->t[FROM]->bytes + takers[0]->t[AUX]->bytes + mask;
-        if (takers[1])
+        if (shortcut) /* dz lies in the second part's place; another batch-norm's sums read it */
+            takers[0]->bytes -=
+                takers[0]->t[TO]->bytes * (cuda_other_side(p, takers[0]->node) ? 1 : 2);
+        else if (takers[1])
             takers[1]->bytes -= mask;
         for (size_t i = 0; i < p->forward.n; i++)
             p->forward.steps[i].bytes -= p->forward.steps[i].t[FIFTH] == norm->mask ? mask : 0;
         return;
     }
-    step->bytes -= step->t[FOURTH]->bytes + step->t[FIFTH]->bytes + norm->workspace->bytes + sums;
+    step->bytes -= step->t[FOURTH]->bytes + step->t[FIFTH]->bytes + norm->workspace->bytes + sums +
+                   (shortcut ? shortcut->bytes : 0);
     takers[0]->bytes -= sums;
     step->what = "backward data";
 }
 
-static void settle_list(const struct program *p, const struct step_list *list, unsigned n[],
-                        unsigned n_fused[])
+static void settle_list(const struct program *p, const struct step_list *list,
+                        unsigned n[FUSED_FORMS], unsigned n_fused[FUSED_FORMS])
 {
     for (size_t i = 0; i < list->n; i++) {
         struct step *takers[FUSED_TAKERS];
@@ -367,26 +378,26 @@ static void settle_list(const struct program *p, const struct step_list *list, u
             settle_forward(step, takers, fused);
         else
             settle_data(p, step, takers, fused);
-        n[call]++;
-        n_fused[call] += fused;
+        n[cuda_fused_form(p, step->node, call)]++;
+        n_fused[cuda_fused_form(p, step->node, call)] += fused;
     }
 }
 
 void cuda_fused_settle(const struct program *p)
 {
-    unsigned n[FUSED_CALLS] = {0}, n_fused[FUSED_CALLS] = {0};
+    static const char *const fuse[FUSED_FORMS] = {
+        [FUSED_STATISTICS] = "convolutions for which cuDNN has a plan add up the statistics of the "
+                             "batch-norm behind them",
+        [FUSED_SUMS] = "gradients by a convolution's input for which cuDNN has a plan add up the "
+                       "sums of the batch-norm before them",
+        [FUSED_JOINED] = "gradients by a block's result for which cuDNN has a plan add the "
+                         "shortcut's gradient, and add up the sums of the batch-norm before them"};
+    unsigned n[FUSED_FORMS] = {0}, n_fused[FUSED_FORMS] = {0};
     settle_list(p, &p->forward, n, n_fused);
     settle_list(p, &p->backward, n, n_fused);
-    if (cuda_is_counted(p))
-        return;
-    if (n[FUSED_FORWARD] > 0)
-        cuda_host->log(DPB_LOG_INFO,
-                       "device cuda: %u of %u convolutions for which cuDNN has a plan add up the "
-                       "statistics of the batch-norm behind them",
-                       n_fused[FUSED_FORWARD], n[FUSED_FORWARD]);
-    if (n[FUSED_DATA] > 0)
-        cuda_host->log(DPB_LOG_INFO,
-                       "device cuda: %u of %u gradients by a convolution's input for which cuDNN "
-                       "has a plan add up the sums of the batch-norm before them",
-                       n_fused[FUSED_DATA], n[FUSED_DATA]);
+    for (int form = 0; form < FUSED_FORMS && !cuda_is_counted(p); form++) {
+        if (n[form] > 0)
+            cuda_host->log(DPB_LOG_INFO, "device cuda: %u of %u %s", n_fused[form], n[form],
+                           fuse[form]);
+    }
 }

@@ -45,7 +45,7 @@ static inline bool cuda_joins_in_sums(const struct dpb_group *group)
 /* Adds up what the consumers of a node gave: sets p->nodes[].gradient; NULL where the sums do. */
 dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node);
 /* A place for what is made of a node's complete gradient: that itself, or the part of it, that may
- * be written over. */
+ * be written over; the second part, where a convolution may have joined both in it. */
 dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
                               struct tensor **tensor);
 

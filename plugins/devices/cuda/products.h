@@ -155,8 +155,20 @@ static inline size_t cuda_fused_stride(const struct dpb_node *node)
 {
     return (node->shape.c + (size_t)3) / 4 * 4;
 }
-/* The batch-norm whose ReLU a convolution, and nothing else, reads; or NULL. */
+/* The batch-norm before the ReLU that a convolution reads, where the convolution can make the whole
+ * gradient by the ReLU: nothing else reads the ReLU; or the ReLU ends a block, one layer more reads
+ * it, and backward comes to the convolution last. Else NULL. */
 const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dpb_node *node);
+enum fused_form cuda_fused_form(const struct program *p, const struct dpb_node *node,
+                                enum fused_call call);
+/* Of a convolution with such a batch-norm, when its backward is planned: the gradient by the ReLU
+ * that the other layer left; NULL: there is no other. */
+static inline const struct tensor *cuda_shortcut_gradient(const struct program *p,
+                                                          const struct dpb_node *node)
+{
+    const struct dpb_group *group = cuda_plan(p, cuda_input(p, node, 0))->group;
+    return group->residual ? group->parts[0].tensor : NULL;
+}
 /* Whether the gradient that comes to this batch-norm is its ReLU's masked one, with its sums. */
 static inline bool cuda_is_masked(const struct program *p, const struct dpb_node *norm)
 {
@@ -173,9 +185,10 @@ const struct tensor *cuda_shown_gradient(const struct program *p, const struct d
 /* These only where fused->taken is a plan. */
 dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
                           const void *w, void *y, void *sums);
-/* dz = y <= 0 ? 0 : the gradient by y; of the batch-norm: its input x, mean, and inverse. */
+/* dz = y <= 0 ? 0 : the gradient by y, to which `shortcut` is added (NULL: nothing); of the
+ * batch-norm: its input x, mean, and inverse. */
 struct masked_tensors {
-    const void *dy, *w, *y, *x;
+    const void *dy, *w, *y, *x, *shortcut;
     const float *mean, *inverse;
     void *dz;
     float *sums;
