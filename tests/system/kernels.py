@@ -18,9 +18,11 @@ SUMS = ("10norm_terms", "12joined_terms", "10both_terms", "12moment_terms", "11p
 # Reads of 16 bytes under way; registers: 4, 3, or 2 blocks at a time. A pool's windows are few: other threads hide
 # what its reads take.
 LEAST_READS = {"sum_slabs": 4, "norm_terms": 4, "joined_terms": 4, "both_terms": 6, "normalise": 4, "normalise 2": 4,
-               "norm_backward 1": 4, "norm_backward 2": 6, "max_pool_backward": 1}
+               "norm_backward 1": 4, "norm_backward 2": 6, "pooled_terms": 1, "norm_backward pooled": 1, "max_pool": 1,
+               "max_pool_backward": 1}
 MOST_REGISTERS = {"sum_slabs": 64, "norm_terms": 80, "joined_terms": 80, "both_terms": 128, "normalise": 80,
-                  "normalise 2": 128, "norm_backward 1": 80, "norm_backward 2": 128, "max_pool_backward": 64}
+                  "normalise 2": 128, "norm_backward 1": 80, "norm_backward 2": 128, "pooled_terms": 128,
+                  "norm_backward pooled": 80, "max_pool": 80, "max_pool_backward": 64}
 
 
 def wanted():
@@ -32,8 +34,17 @@ def wanted():
             for adds in "012":
                 yield f"normalise {adds} {type_name} {walk[2:]}", f"_Z9normaliseI{mangled}{walk}L6adding{adds}E"
             for sides in "12":
-                yield f"norm_backward {sides} {type_name} {walk[2:]}", f"_Z13norm_backwardI{mangled}{walk}Li{sides}E"
+                yield (f"norm_backward {sides} {type_name} {walk[2:]}",
+                       f"_Z13norm_backwardI{mangled}{walk}Li{sides}E15stored")
+        pooled = re.sub("^[0-9].*Li", "S0_Li", mangled)
         for index in "jm":
+            what = f"{pooled}{index}E"
+            yield (f"sum_slabs pooled_terms {type_name} {index}",
+                   f"_Z9sum_slabsI{mangled}10pixel_walk12pooled_termsI{what}")
+            yield (f"norm_backward pooled {type_name} {index}",
+                   f"_Z13norm_backwardI{mangled}10pixel_walkLi1E15pooled_gradientI{what}")
+            for normalises in "01":
+                yield f"max_pool {normalises} {type_name} {index}", f"_Z8max_poolI{mangled}{index}Lb{normalises}E"
             yield f"max_pool_backward {type_name} {index}", f"_Z17max_pool_backwardI{mangled}{index}E"
 
 

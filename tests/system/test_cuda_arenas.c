@@ -162,7 +162,7 @@ TEST(test_bytes_moved)
     static const struct {
         const char *fusion;
         double least, most;
-    } bounds[] = {{"off", 340, 341}, {"auto", 307, 309}};
+    } bounds[] = {{"off", 332, 333}, {"auto", 299, 301}};
     use_stand_in(true);
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         char settings[256];

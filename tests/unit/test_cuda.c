@@ -245,6 +245,65 @@ TEST(test_first_layer_in_a_group)
     check_subject(&(struct subject){"first", NULL, 0, 4, DPB_FP32, DPB_CHW, &model}, ALL);
 }
 
+/* Max pools that take the batch-norm and the ReLU before them: packs whose windows lap over each
+ * other and the border, and single channels. Programs for inspection keep them apart, so REPEAT
+ * holds both ways to the same bits. */
+static dpb_status build_pooled(const void *options, const struct dpb_graph_ops *g,
+                               struct dpb_graph_builder *b, uint32_t nclass)
+{
+    const struct dpb_batch_norm_args bn = {0};
+    const struct dpb_pool_args stem = {
+        .kernel = 3, .stride = 2, .padding = DPB_PAD_EXPLICIT, .before = 1, .after = 1};
+    (void)options;
+    uint32_t x =
+        g->conv(b, "conv1", g->input(b), &(struct dpb_conv_args){.channels = 16, .kernel_h = 3});
+    x = g->max_pool(b, "pool1", g->relu(b, "relu1", g->batch_norm(b, "bn1", x, &bn)), &stem);
+    x = g->conv(b, "conv2", x, &(struct dpb_conv_args){.channels = 5, .kernel_h = 3});
+    x = g->relu(b, "relu2", g->batch_norm(b, "bn2", x, &bn));
+    x = g->max_pool(b, "pool2", x, &(struct dpb_pool_args){.kernel = 3, .stride = 1});
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_pooled(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 13, 12}, .nclass = 10, .batch = 4};
+}
+
+/* An evaluation's loss, of a program for inspection and of one that is not. */
+static void expect_same_evaluation(const struct subject *subject, dpb_precision precision)
+{
+    struct dpb_session s;
+    session_open(subject, precision, true, &s);
+    void *const inspected = s.program;
+    const struct dpb_compile_args args = compile_args_of(&s);
+    const struct dpb_device_memory memory = dpb_session_memory(&s);
+    s.pass.training = false;
+    session_forward(&s);
+    const double loss = s.outcome.loss;
+    expect_ok(s.ops->compile(s.device, &args, &memory, &s.program));
+    s.outcome.loss = 0.0;
+    session_forward(&s);
+    assert_true(s.outcome.loss == loss);
+    s.ops->release(s.program);
+    s.program = inspected;
+    session_close(&s);
+}
+
+TEST(test_pooled)
+{
+    static const struct dpb_model_ops ops = {.describe = describe_pooled, .build = build_pooled};
+    static const struct dpb_plugin model = {.name = "pooled", .ops = &ops};
+    const struct subject subject = {"pooled", NULL, 0, 4, DPB_FP32, DPB_CHW, &model};
+    for (dpb_precision i = DPB_PRECISION_FP32; i < DPB_PRECISIONS; i++) {
+        if (i == DPB_PRECISION_FP64)
+            continue;
+        check_in(i, &subject, ALL);
+        expect_same_evaluation(&subject, i);
+    }
+}
+
 /* ---- pieces -------------------------------------------------------------------------------- */
 
 struct finals {

@@ -263,6 +263,9 @@ struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *norm
 /* Of a batch-norm whose forward is planned: the one on the other side of an addition, where the
  * group's kernels take both; or NULL. */
 const struct dpb_node *cuda_other_side(const struct program *p, const struct dpb_node *norm);
+/* Of a max pool: the batch-norm whose ReLU it alone reads, where the pool's kernel forward and the
+ * batch-norm's backward take all three, and the ReLU's result is nowhere; else NULL. */
+const struct dpb_node *cuda_pooled_norm(const struct program *p, const struct dpb_node *pool);
 /* Of a ReLU that a batch-norm was fused into. */
 dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu);
 dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *relu);
@@ -311,6 +314,20 @@ static inline struct grid cuda_grid(const struct program *p, struct dpb_shape sh
 {
     const bool nchw = p->device->options.layout == LAYOUT_NCHW;
     return (struct grid){p->args.batch, shape.h, shape.w, shape.c, nchw && shape.h * shape.w > 1};
+}
+
+/* Of a pool. */
+static inline struct window cuda_window(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_window *w = &node->window;
+    return (struct window){.in = cuda_grid(p, cuda_input(p, node, 0)->shape),
+                           .out = cuda_grid(p, node->shape),
+                           .kernel_h = w->kernel_h,
+                           .kernel_w = w->kernel_w,
+                           .stride_h = w->stride_h,
+                           .stride_w = w->stride_w,
+                           .pad_top = w->pad_top,
+                           .pad_left = w->pad_left};
 }
 
 static inline uint64_t cuda_elements(const struct program *p, struct dpb_shape shape)

@@ -26,6 +26,7 @@ static const index_t MOST_PACKS = (index_t)1 << 31;
 enum { LANES = 8, LANES_OF_ELEMENTS = 32 };
 /* Rows of each tensor that a thread reads at once; when normalising, packs of all tensors. */
 enum { SUMMED_ROWS = 4, NORMALISED_PACKS = 4, BACKWARD_ROWS = 4 };
+enum { POOLED_ROWS = 2 /* of a gradient that a max pool hands back */ };
 
 /* A grid as a pass goes over it. */
 struct table {
@@ -343,17 +344,24 @@ static dim3 slab_threads(const table &by, uint32_t threads = THREADS)
         }                            \
     } while (0)
 
+template <typename T, int N, typename Walk, typename Terms, typename Finish>
+static void sum_by(cudaStream_t stream, const Terms &terms, const Finish &finish, const grid &shape,
+                   const sum_room &room, int blocks = Terms::blocks)
+{
+    constexpr int PARTS = THREADS / Terms::threads; /* blocks in the room of a whole one */
+    static_assert(Terms::blocks * PARTS * MULTIPROCESSORS <= MOST_SUM_BLOCKS &&
+                      Terms::n_sums <= MOST_SUMS,
+                  "what partial has room for");
+    const table by = table_of(shape, N, blocks * PARTS * MULTIPROCESSORS);
+    LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms, Finish>), slab_blocks(by),
+                  slab_threads(by, Terms::threads), stream, terms, finish, by, room);
+}
+
 template <typename T, int N, typename Terms, typename Finish>
 static void sum_columns(cudaStream_t stream, const Terms &terms, const Finish &finish,
                         const grid &shape, const sum_room &room)
 {
-    constexpr int BLOCKS_AT_ONCE = Terms::blocks * (THREADS / Terms::threads) * MULTIPROCESSORS;
-    static_assert(BLOCKS_AT_ONCE <= MOST_SUM_BLOCKS && Terms::n_sums <= MOST_SUMS,
-                  "what partial has room for");
-    const table by = table_of(shape, N, BLOCKS_AT_ONCE);
-    BY_WALK(shape.planes,
-            LAUNCH_BLOCKS((sum_slabs<T, N, Walk, Terms, Finish>), slab_blocks(by),
-                          slab_threads(by, Terms::threads), stream, terms, finish, by, room));
+    BY_WALK(shape.planes, sum_by<T, N, Walk>(stream, terms, finish, shape, room));
 }
 
 #endif

@@ -46,6 +46,13 @@ static inline uint64_t cuda_grid_pixels(const struct grid *grid)
     return (uint64_t)grid->n * grid->h * grid->w;
 }
 
+/* Of a pool. */
+struct window {
+    struct grid in, out;
+    uint32_t kernel_h, kernel_w, stride_h, stride_w;
+    uint32_t pad_top, pad_left;
+};
+
 /* ---- kernels_simple.cu ------------------------------------------------------------------- */
 
 /* Between a weight as core has it (OIHW, fp32) and as the device does (OHWI; with hw = 1, where i
@@ -195,6 +202,10 @@ struct norm_gradient {
     const uint8_t *mask;
     const void *more; /* of cuda_norm_sums: to be added to dy, as cuda_sum does; NULL: nothing */
     void *dz;         /* of cuda_norm_sums: may be dy or more; of one side NULL: not written */
+    /* Of one side in NHWC, where cuda_max_pool normalised: dy is by the pool's result, and what the
+     * pool hands back is dz; mask, more and dz are NULL. where NULL: there is no pool. */
+    struct window pool;
+    const uint8_t *where;
 };
 /* A batch-norm that the gradient enters: one, or those on both sides of an addition. */
 struct norm_side {
@@ -217,17 +228,14 @@ void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
 
 /* ---- kernels_window.cu: pools and LRN ------------------------------------------------------- */
 
-struct window {
-    struct grid in, out;
-    uint32_t kernel_h, kernel_w, stride_h, stride_w;
-    uint32_t pad_top, pad_left;
-};
-enum { WINDOW_MAX = 256 /* elements of a max pool's window */ };
+enum { WINDOW_MAX = 256 /* elements of a max pool's window */, POOLED_NOTHING = WINDOW_MAX - 1 };
 
 /* where[output element] = the maximum's place in its window: the first in row order, or the last
- * NaN. NULL: not wanted. */
+ * NaN. NULL: not wanted. norm (NULL: x as it is): of x normalised, behind a ReLU and rounded; the
+ * windows have fewer than WINDOW_MAX elements, and where is POOLED_NOTHING where the maximum is 0,
+ * so that no gradient passes. */
 void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
-                   const void *x, void *y, uint8_t *where);
+                   const void *x, const struct norm_by *norm, void *y, uint8_t *where);
 void cuda_max_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
                             const void *dy, const uint8_t *where, void *dx);
 void cuda_mean_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,

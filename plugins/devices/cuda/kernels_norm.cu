@@ -2,6 +2,7 @@
  * kernels_norm.cu - sums over the pixels of a channel, and batch-norm forward, which needs them.
  */
 #include "kernel_columns.h"
+#include "kernel_norm.h"
 
 size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid)
 {
@@ -155,41 +156,6 @@ void cuda_running_moments(cudaStream_t stream, const float *running_mean,
 {
     LAUNCH(running_moments, blocks_for(c), THREADS, stream, running_mean, running_variance, c,
            *norm);
-}
-
-/* What is done to the channels of a column: y = (x - mean) * scale + beta. */
-template <int CHANNELS> struct normalising {
-    float mean[CHANNELS], scale[CHANNELS], beta[CHANNELS];
-    __device__ normalising(const norm_by &by, uint32_t column)
-    {
-        UNROLLED
-        for (int i = 0; i < CHANNELS; i++) {
-            const uint32_t channel = column * CHANNELS + i;
-            mean[i] = by.mean[channel];
-            scale[i] = by.inverse[channel] * (by.gamma ? by.gamma[channel] : 1.0f);
-            beta[i] = by.beta ? by.beta[channel] : 0.0f;
-        }
-    }
-    __device__ float value(int channel, float x) const
-    {
-        return (x - mean[channel]) * scale[channel] + beta[channel];
-    }
-};
-
-/* Of what is not negative. */
-static __device__ inline bool is_zero(float x)
-{
-    return x == 0.0f;
-}
-
-static __device__ inline bool is_zero(__half x)
-{
-    return __half_as_ushort(x) == 0;
-}
-
-static __device__ inline bool is_zero(__nv_bfloat16 x)
-{
-    return __bfloat16_as_ushort(x) == 0;
 }
 
 /* What a pass that normalises adds. */

@@ -3,6 +3,48 @@
  * input; of one batch-norm, or of both that an addition takes.
  */
 #include "kernel_columns.h"
+#include "kernel_window.h"
+
+/* The gradient that enters, as it is stored, masked or not. */
+template <typename T, int N> struct stored_gradient {
+    static constexpr int at_once = BACKWARD_ROWS;
+    const T *dy;
+    const uint8_t *mask;
+    template <int ROWS> struct read {
+        row_mask<T, N, ROWS> counts;
+        row_packs<T, N, ROWS> dz;
+        __device__ read(const stored_gradient &from, const row_group<ROWS> &rows)
+            : counts(from.mask, rows), dz(from.dy, rows)
+        {
+        }
+        __device__ float value(int r, int i) const
+        {
+            return counts.has(r, i) ? to_fp32(dz.row[r].at[i]) : 0.0f;
+        }
+    };
+};
+
+/* The same as a max pool hands it back, which has masked it (cuda_max_pool). */
+template <typename T, int N, typename I> struct pooled_gradient {
+    static constexpr int at_once = POOLED_ROWS;
+    pooling pool;
+    const T *dy;
+    const pack_places<N> *where;
+    template <int ROWS> struct read {
+        pack<T, N> row[ROWS];
+        __device__ read(const pooled_gradient &from, const row_group<ROWS> &rows)
+        {
+            UNROLLED
+            for (int r = 0; r < ROWS; r++)
+                row[r] = pool_gradient<T, N>(from.pool, from.dy, from.where,
+                                             (I)(rows.first + rows.place[r]));
+        }
+        __device__ float value(int r, int i) const
+        {
+            return to_fp32(row[r].at[i]);
+        }
+    };
+};
 
 /* Of dz, and of dz times the deviation from the mean, which norm_finish normalises. */
 template <typename T, int N> struct norm_terms {
@@ -96,6 +138,46 @@ template <typename T, int N> struct both_terms {
     }
 };
 
+/* norm_terms' sums, of a gradient that a max pool hands back. A thread has more registers, for the
+ * windows, but the slabs are norm_terms', so that the sums have the same bits. */
+template <typename T, int N, typename I> struct pooled_terms {
+    static constexpr int n_sums = 2, threads = THREADS, blocks = 2, at_once = 1;
+    pooled_gradient<T, N, I> gradient;
+    const T *x;
+    const float *mean;
+    __device__ float origin(uint32_t channel, int) const
+    {
+        return mean[channel];
+    }
+    template <int ROWS, int CHANNELS>
+    __device__ void add(const row_group<ROWS> &rows, channel_sums<2, CHANNELS> *sums) const
+    {
+        const row_packs<T, N, ROWS> in(x, rows);
+        const typename pooled_gradient<T, N, I>::template read<ROWS> dz(gradient, rows);
+        UNROLLED
+        for (int i = 0; i < N; i++) {
+            const float origin = sums->origin(i % CHANNELS, 1);
+            UNROLLED
+            for (int r = 0; r < ROWS; r++) {
+                const float value = rows.has(r) ? dz.value(r, i) : 0.0f;
+                sums->of[0][i % CHANNELS] += value;
+                sums->of[1][i % CHANNELS] += value * (to_fp32(in.row[r].at[i]) - origin);
+            }
+        }
+    }
+};
+
+/* Packs are of channels. */
+template <typename T, int N, typename I>
+static pooled_gradient<T, N, I> pooled_of(const norm_gradient &gradient)
+{
+    window by = gradient.pool;
+    by.in.c /= N;
+    by.out.c /= N;
+    return {pooling_of(by, by.in), static_cast<const T *>(gradient.dy),
+            reinterpret_cast<const pack_places<N> *>(gradient.where)};
+}
+
 struct norm_finish {
     float *sums, *dgamma, *dbeta;
     const float *inverse; /* NULL: b is of normalised values */
@@ -139,6 +221,13 @@ static void launch_norm_sums(cudaStream_t stream, const norm_gradient &gradient,
         x[i] = static_cast<const T *>(sides[i].x);
         finish[i] = {sides[i].sums, sides[i].dgamma, sides[i].dbeta, sides[i].by.inverse, grid.c};
     }
+    if (gradient.where) {
+        BY_INDEX(elements(grid), const pooled_terms<T, N, I> pooled = {pooled_of<T, N, I>(gradient),
+                                                                       x[0], sides[0].by.mean};
+                 sum_by<T, N, pixel_walk>(stream, pooled, finish[0], grid, room,
+                                          norm_terms<T, N>::blocks));
+        return;
+    }
     if (n == 2) {
         const both_terms<T, N> both = {
             dy, more, {x[0], x[1]}, gradient.mask, dz, {sides[0].by.mean, sides[1].by.mean}};
@@ -181,11 +270,11 @@ template <int SIDES> struct norm_sides {
 
 /* dx = scale * (dz - mean of dz - deviation of x * slope), where the slope is the mean of dz x^,
  * times the inverse; of each side. */
-template <typename T, int N, typename Walk, int SIDES>
+template <typename T, int N, typename Walk, int SIDES, typename Gradient>
 KERNEL_OF(SIDES == 1 ? 3 : 2)
-void norm_backward(const T *dy, const uint8_t *mask, norm_sides<SIDES> sides, float share, table by)
+void norm_backward(Gradient gradient, norm_sides<SIDES> sides, float share, table by)
 {
-    constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS = BACKWARD_ROWS / SIDES;
+    constexpr int CHANNELS = Walk::planes ? 1 : N, ROWS = Gradient::at_once / SIDES;
     __shared__ float values[SIDES][3 * CHANNELS][LANES_OF_ELEMENTS];
     __shared__ index_t first;
     const volatile index_t *const begin = &first;
@@ -218,8 +307,7 @@ void norm_backward(const T *dy, const uint8_t *mask, norm_sides<SIDES> sides, fl
     ROLLED
     while (at.left > 0) {
         const row_group<ROWS> rows(at, *begin);
-        const row_mask<T, N, ROWS> counts(mask, rows);
-        const row_packs<T, N, ROWS> gradient(dy, rows);
+        const typename Gradient::template read<ROWS> from(gradient, rows);
         pack<T, N> in[SIDES][ROWS];
         UNROLLED
         for (int k = 0; k < SIDES * ROWS; k++)
@@ -236,7 +324,7 @@ void norm_backward(const T *dy, const uint8_t *mask, norm_sides<SIDES> sides, fl
                 const float mean = of[(3 * c + 0) * LANES_OF_ELEMENTS];
                 const float mean_dz = of[(3 * c + 1) * LANES_OF_ELEMENTS];
                 const float slope = of[(3 * c + 2) * LANES_OF_ELEMENTS];
-                const float dz = counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
+                const float dz = from.value(r, i);
                 const float less = mean_dz + (to_fp32(in[s][r].at[i]) - mean) * slope;
                 out.at[i] = from_fp32<T>(scale[s][c] * (dz - less));
             }
@@ -251,13 +339,19 @@ static void launch_norm_backward(cudaStream_t stream, const norm_gradient &gradi
 {
     const float share = (float)(1.0 / (double)cuda_grid_pixels(&grid));
     const table by = table_of(grid, N, BLOCKS);
+    const stored_gradient<T, N> stored = {static_cast<const T *>(gradient.dy), gradient.mask};
     norm_sides<SIDES> all;
     for (int i = 0; i < SIDES; i++)
         all.at[i] = sides[i];
-    BY_WALK(grid.planes,
-            LAUNCH_BLOCKS((norm_backward<T, N, Walk, SIDES>), slab_blocks(by), slab_threads(by),
-                          stream, static_cast<const T *>(gradient.dy), gradient.mask, all, share,
-                          by));
+    if (gradient.where)
+        BY_INDEX(elements(grid), using Pooled = pooled_gradient<T, N, I>;
+                 LAUNCH_BLOCKS((norm_backward<T, N, pixel_walk, 1, Pooled>), slab_blocks(by),
+                               slab_threads(by), stream, pooled_of<T, N, I>(gradient),
+                               norm_sides<1>{{sides[0]}}, share, by));
+    else
+        BY_WALK(grid.planes,
+                LAUNCH_BLOCKS((norm_backward<T, N, Walk, SIDES, stored_gradient<T, N>>),
+                              slab_blocks(by), slab_threads(by), stream, stored, all, share, by));
 }
 
 void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,

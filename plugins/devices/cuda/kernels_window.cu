@@ -3,48 +3,10 @@
  * element gathers from the windows that it is in, so nothing is added by atomics and equal inputs
  * give equal bits.
  */
-#include "kernel.h"
-
-/* [begin, end) along one axis. */
-struct reach {
-    uint32_t begin, end;
-};
-
-/* Input positions of the window at output position `out`. */
-static __host__ __device__ inline reach input_reach(uint32_t out, uint32_t kernel, uint32_t stride,
-                                                    uint32_t pad, uint32_t in)
-{
-    const uint32_t first = out * stride, last = first + kernel;
-    reach r = {first > pad ? first - pad : 0, last > pad ? last - pad : 0};
-    r.begin = r.begin < in ? r.begin : in;
-    r.end = r.end < in ? r.end : in;
-    return r;
-}
-
-/* Output positions whose windows hold input position `in`. */
-static __host__ __device__ inline reach
-output_reach(uint32_t in, uint32_t kernel, const divisor &stride, uint32_t pad, uint32_t out)
-{
-    const uint32_t at = in + pad; /* first window: out * stride + kernel > at */
-    reach r = {at < kernel ? 0 : cuda_quotient(at - kernel, stride) + 1,
-               cuda_quotient(at, stride) + 1};
-    r.end = r.end < out ? r.end : out;
-    return r;
-}
+#include "kernel_norm.h"
+#include "kernel_window.h"
 
 /* ---------------------------------------------------------------------------------------- pools */
-
-/* Of a thread an element of `places`, which is the window's input or output. */
-struct pooling {
-    window by;
-    parted places;
-    divisor stride_h, stride_w;
-};
-
-static pooling pooling_of(const window &by, const grid &places)
-{
-    return {by, parted_of(places), cuda_divisor(by.stride_h), cuda_divisor(by.stride_w)};
-}
 
 /* A thread for each element of `places`; then the kernel's arguments but the first and last. */
 #define LAUNCH_POOL(kernel, places, ...)                                                    \
@@ -56,72 +18,72 @@ static pooling pooling_of(const window &by, const grid &places)
                                       __VA_ARGS__, (I)n)));                                 \
     } while (0)
 
-template <typename T, typename I>
-__global__ void max_pool(pooling pool, const T *x, T *y, uint8_t *where, I n)
+/* What a max pool takes of a column's channels: x as it is, or normalised, behind a ReLU, and
+ * rounded as it would be if it were stored. */
+template <typename T, int N, bool NORMALISES> struct pooled_values {
+    __device__ pooled_values(const norm_by &, uint32_t)
+    {
+    }
+    __device__ T of(int, T x) const
+    {
+        return x;
+    }
+};
+
+template <typename T, int N> struct pooled_values<T, N, true> : normalising<N> {
+    using normalising<N>::normalising;
+    __device__ T of(int i, T x) const
+    {
+        const float value = this->value(i, to_fp32(x));
+        return from_fp32<T>(value <= 0.0f ? 0.0f : value);
+    }
+};
+
+/* Of n packs of neighbouring channels, which lie in the same windows: the pool's channels count
+ * packs. */
+template <typename T, int N, typename I, bool NORMALISES>
+KERNEL_OF(3)
+void max_pool(pooling pool, const T *__restrict__ x, norm_by norm, T *__restrict__ y,
+              pack_places<N> *__restrict__ where, I n)
 {
     const window &by = pool.by;
     for (EACH_OF(I, k, n)) {
         const place at = place_of(k, pool.places);
         const reach rows = input_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
         const reach columns = input_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
-        uint32_t best_h = rows.begin, best_w = columns.begin;
-        T best = x[element_of<I>(by.in, at.n, best_h, best_w, at.c)];
+        const pooled_values<T, N, NORMALISES> values(norm, at.c);
+        const uint32_t top = at.h * by.stride_h - by.pad_top;
+        const uint32_t left = at.w * by.stride_w - by.pad_left; /* both modulo 2^32 */
+        pack<T, N> best =
+            load_pack<T, N>(x, element_of<I>(by.in, at.n, rows.begin, columns.begin, at.c));
+        uint32_t place[N];
+        UNROLLED
+        for (int i = 0; i < N; i++) {
+            best.at[i] = values.of(i, best.at[i]);
+            place[i] = (rows.begin - top) * by.kernel_w + (columns.begin - left);
+        }
         for (uint32_t h = rows.begin; h < rows.end; h++) {
             for (uint32_t w = columns.begin; w < columns.end; w++) {
-                const T value = x[element_of<I>(by.in, at.n, h, w, at.c)];
-                const float candidate = to_fp32(value);
-                if (candidate > to_fp32(best) || candidate != candidate) {
-                    best = value;
-                    best_h = h;
-                    best_w = w;
+                const pack<T, N> in = load_pack<T, N>(x, element_of<I>(by.in, at.n, h, w, at.c));
+                const uint32_t here = (h - top) * by.kernel_w + (w - left);
+                UNROLLED
+                for (int i = 0; i < N; i++) {
+                    const T value = values.of(i, in.at[i]);
+                    const float candidate = to_fp32(value);
+                    const bool better = candidate > to_fp32(best.at[i]) || candidate != candidate;
+                    best.at[i] = better ? value : best.at[i];
+                    place[i] = better ? here : place[i];
                 }
             }
         }
-        y[k] = best;
-        if (where)
-            where[k] = (uint8_t)((best_h + by.pad_top - at.h * by.stride_h) * by.kernel_w +
-                                 (best_w + by.pad_left - at.w * by.stride_w));
-    }
-}
-
-void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
-                   const void *x, void *y, uint8_t *where)
-{
-    LAUNCH_POOL(max_pool, window->out, static_cast<const T *>(x), static_cast<T *>(y), where);
-}
-
-/* Of each element of a pack, its maximum's place. */
-template <int N> struct alignas(N) pack_places {
-    uint8_t at[N];
-};
-
-/* Of n packs of neighbouring channels, which lie in the same windows: the pool's channels count
- * packs. */
-template <typename T, int N, typename I>
-__global__ void max_pool_backward(pooling pool, const T *dy, const pack_places<N> *where, T *dx,
-                                  I n)
-{
-    const window &by = pool.by;
-    for (EACH_OF(I, k, n)) {
-        const place at = place_of(k, pool.places);
-        const reach rows = output_reach(at.h, by.kernel_h, pool.stride_h, by.pad_top, by.out.h);
-        const reach columns = output_reach(at.w, by.kernel_w, pool.stride_w, by.pad_left, by.out.w);
-        float total[N] = {};
-        for (uint32_t h = rows.begin; h < rows.end; h++) {
-            for (uint32_t w = columns.begin; w < columns.end; w++) {
-                const I from = element_of<I>(by.out, at.n, h, w, at.c);
-                const uint32_t mine = (at.h + by.pad_top - h * by.stride_h) * by.kernel_w +
-                                      (at.w + by.pad_left - w * by.stride_w);
-                const pack<T, N> gradient = load_pack<T, N>(dy, from);
-                const pack_places<N> places = where[from];
-                for (int i = 0; i < N; i++)
-                    total[i] += places.at[i] == mine ? to_fp32(gradient.at[i]) : 0.0f;
-            }
-        }
-        pack<T, N> out;
+        store_pack(y, k, best);
+        pack_places<N> places;
+        UNROLLED
         for (int i = 0; i < N; i++)
-            out.at[i] = from_fp32<T>(total[i]);
-        store_pack(dx, k, out);
+            places.at[i] =
+                (uint8_t)(NORMALISES && is_zero(best.at[i]) ? (uint32_t)POOLED_NOTHING : place[i]);
+        if (where)
+            where[k] = places;
     }
 }
 
@@ -129,6 +91,39 @@ __global__ void max_pool_backward(pooling pool, const T *dy, const pack_places<N
 static uint32_t channels_in_pack(const grid &shape)
 {
     return shape.planes ? 1 : shape.c;
+}
+
+template <typename T, int N>
+static void launch_max_pool(cudaStream_t stream, window by, const void *x, const norm_by *norm,
+                            void *y, uint8_t *where)
+{
+    by.in.c /= N;
+    by.out.c /= N;
+    const index_t n = elements(by.out);
+    const pooling pool = pooling_of(by, by.out);
+    const T *const from = static_cast<const T *>(x);
+    T *const to = static_cast<T *>(y);
+    pack_places<N> *const places = reinterpret_cast<pack_places<N> *>(where);
+    BY_INDEX(most_of(by.in, by.out),
+             if (norm) LAUNCH((max_pool<T, N, I, true>), blocks_for(n), THREADS, stream, pool, from,
+                              *norm, to, places, (I)n);
+             else LAUNCH((max_pool<T, N, I, false>), blocks_for(n), THREADS, stream, pool, from,
+                         norm_by(), to, places, (I)n));
+}
+
+void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
+                   const void *x, const struct norm_by *norm, void *y, uint8_t *where)
+{
+    BY_TYPE(type, BY_PACK(channels_in_pack(window->in),
+                          launch_max_pool<T, N>(stream, *window, x, norm, y, where)));
+}
+
+template <typename T, int N, typename I>
+__global__ void max_pool_backward(pooling pool, const T *dy, const pack_places<N> *where, T *dx,
+                                  I n)
+{
+    for (EACH_OF(I, k, n))
+        store_pack(dx, k, pool_gradient<T, N>(pool, dy, where, k));
 }
 
 void cuda_max_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,

@@ -90,6 +90,31 @@ const struct dpb_node *cuda_other_side(const struct program *p, const struct dpb
     return residual && !cuda_plan(p, residual)->activation ? residual : NULL;
 }
 
+/* A window of WINDOW_MAX elements has no place left that says that nothing passes. Inspection shows
+ * the ReLU's result. Behind an addition a shortcut may read it, too. In NCHW the neighbours of a
+ * pack lie in different windows. */
+const struct dpb_node *cuda_pooled_norm(const struct program *p, const struct dpb_node *pool)
+{
+    const uint32_t elements = pool->window.kernel_h * pool->window.kernel_w;
+    if (p->args.inspect || p->device->options.layout != LAYOUT_NHWC || elements >= WINDOW_MAX ||
+        cuda_plan(p, cuda_input(p, pool, 0))->group->residual)
+        return NULL;
+    return cuda_masked_norm(p, pool);
+}
+
+/* Of a batch-norm: the pool whose cuda_pooled_norm it is, or NULL. */
+static const struct dpb_node *pool_of(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_node *relu = cuda_plan(p, node)->group->into;
+    for (uint32_t i = relu ? cuda_index(p, relu) + 1 : p->graph->n_nodes; i < p->graph->n_nodes;
+         i++) {
+        const struct dpb_node *pool = &p->graph->nodes[i];
+        if (pool->op == DPB_OP_MAX_POOL && cuda_input(p, pool, 0) == relu)
+            return cuda_pooled_norm(p, pool) ? pool : NULL;
+    }
+    return NULL;
+}
+
 static dpb_status run_normalise(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node, *other = cuda_other_side(p, node);
@@ -165,10 +190,14 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
     return DPB_OK;
 }
 
-/* slots: FROM x, TO dz (NULL: not written) or dx, AUX dy, FOURTH the mask (NULL: no ReLU), FIFTH
- * partial sums, or dx of the other side. */
+/* slots: FROM x, TO dz (NULL: not written) or dx, AUX dy, FOURTH the mask (NULL: no ReLU) or the
+ * places of a pool's maxima, FIFTH partial sums, or dx of the other side. */
 static struct norm_gradient gradient_of(const struct program *p, const struct step *step)
 {
+    const struct dpb_node *pool = pool_of(p, step->node);
+    if (pool)
+        return (struct norm_gradient){
+            .dy = step->t[AUX]->data, .pool = cuda_window(p, pool), .where = step->t[FOURTH]->data};
     return (struct norm_gradient){.dy = step->t[AUX]->data, .mask = mask_of(p, step, FOURTH)};
 }
 
@@ -252,9 +281,11 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
 {
     const struct dpb_group *group = cuda_plan(p, end)->group;
     const bool joins = cuda_joins_in_sums(group);
-    const struct tensor *dy = joins ? group->parts[0].tensor : cuda_plan(p, end)->gradient;
+    const struct dpb_node *other = cuda_other_side(p, node), *pool = pool_of(p, node);
+    const struct tensor *dy =
+        joins ? group->parts[0].tensor : cuda_plan(p, pool ? pool : end)->gradient;
     struct node_plan *plan = cuda_plan(p, node);
-    const struct dpb_node *other = cuda_other_side(p, node);
+    const struct tensor *mask = pool ? cuda_plan(p, pool)->workspace : plan->mask;
     struct tensor *partial, *dz = NULL;
     p->node = node;
     if (group->residual) {
@@ -263,13 +294,13 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
     }
     DPB_TRY(partials(p, node, &partial));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums,
-                      TENSORS(input_of(p, node), dz, dy, plan->mask, partial)));
+                      TENSORS(input_of(p, node), dz, dy, mask, partial)));
     cuda_use(p, joins ? group->parts[1].tensor : NULL);
     cuda_use(p, plan->sums[FUSED_DATA]);
     use_side(p, node, true);
     use_side(p, other, true);
     cuda_use(p, other ? input_of(p, other) : NULL);
-    return plan_input_gradients(p, node, dz ? dz : dy, dz ? NULL : plan->mask);
+    return plan_input_gradients(p, node, dz ? dz : dy, dz ? NULL : mask);
 }
 
 dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node)
@@ -288,6 +319,8 @@ dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *nod
 dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu)
 {
     const struct dpb_group *group = cuda_plan(p, relu)->group;
+    if (pool_of(p, group->from))
+        return plan_moments(p, group->from);
     return plan_forward(p, group->from, group->residual);
 }
 

@@ -288,30 +288,21 @@ static dpb_status run_shortcut_backward(const struct program *p, const struct st
 
 /* ---------------------------------------------------------------------------------------- pools */
 
-static struct window window_of(const struct program *p, const struct dpb_node *node)
-{
-    const struct dpb_window *w = &node->window;
-    return (struct window){.in = cuda_grid(p, cuda_input(p, node, 0)->shape),
-                           .out = cuda_grid(p, node->shape),
-                           .kernel_h = w->kernel_h,
-                           .kernel_w = w->kernel_w,
-                           .stride_h = w->stride_h,
-                           .stride_w = w->stride_w,
-                           .pad_top = w->pad_top,
-                           .pad_left = w->pad_left};
-}
-
 static dpb_status run_max_pool(const struct program *p, const struct step *step)
 {
-    const struct window by = window_of(p, step->node);
-    cuda_max_pool(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data,
-                  step->t[AUX] ? step->t[AUX]->data : NULL);
+    const struct dpb_node *norm = cuda_pooled_norm(p, step->node);
+    const struct norm_by norm_by = norm ? cuda_norm_by(p, norm) : (struct norm_by){.mean = NULL};
+    const struct window by = cuda_window(p, step->node);
+    cuda_max_pool(stream_of(p), p->type, &by, step->t[FROM]->data, norm ? &norm_by : NULL,
+                  step->t[TO]->data, step->t[AUX] ? step->t[AUX]->data : NULL);
     return DPB_OK;
 }
 
 static dpb_status max_pool_forward(struct program *p, const struct dpb_node *node)
 {
     const struct dpb_window *w = &node->window;
+    const struct dpb_node *norm = cuda_pooled_norm(p, node);
+    const struct tensor *x = cuda_plan(p, cuda_input(p, norm ? norm : node, 0))->activation;
     struct node_plan *plan = cuda_plan(p, node);
     struct tensor *y;
     if (w->kernel_h * w->kernel_w > WINDOW_MAX)
@@ -322,13 +313,19 @@ static dpb_status max_pool_forward(struct program *p, const struct dpb_node *nod
     DPB_TRY(cuda_activation(p, node, &y));
     if (p->args.training)
         DPB_TRY(cuda_tensor(p, cuda_elements(p, node->shape), &plan->workspace));
-    return cuda_step(p, WHEN_ALWAYS, "forward", run_max_pool,
-                     TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, y, plan->workspace));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, norm ? "batch-norm, ReLU, forward" : "forward", run_max_pool,
+                      TENSORS(x, y, plan->workspace)));
+    if (!norm)
+        return DPB_OK;
+    cuda_use(p, cuda_plan(p, norm)->workspace);
+    cuda_use_core(p, norm->weight);
+    cuda_use_core(p, norm->bias);
+    return DPB_OK;
 }
 
 static dpb_status run_max_pool_backward(const struct program *p, const struct step *step)
 {
-    const struct window by = window_of(p, step->node);
+    const struct window by = cuda_window(p, step->node);
     cuda_max_pool_backward(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[AUX]->data,
                            step->t[TO]->data);
     return DPB_OK;
@@ -336,19 +333,21 @@ static dpb_status run_max_pool_backward(const struct program *p, const struct st
 
 static dpb_status max_pool_backward(struct program *p, const struct dpb_node *node)
 {
+    if (cuda_pooled_norm(p, node))
+        return DPB_OK;
     return plan_backward_with(p, node, cuda_plan(p, node)->workspace);
 }
 
 static dpb_status run_mean_pool(const struct program *p, const struct step *step)
 {
-    const struct window by = window_of(p, step->node);
+    const struct window by = cuda_window(p, step->node);
     cuda_mean_pool(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data);
     return DPB_OK;
 }
 
 static dpb_status run_mean_pool_backward(const struct program *p, const struct step *step)
 {
-    const struct window by = window_of(p, step->node);
+    const struct window by = cuda_window(p, step->node);
     cuda_mean_pool_backward(stream_of(p), p->type, &by, step->t[FROM]->data, step->t[TO]->data);
     return DPB_OK;
 }

@@ -174,7 +174,7 @@ dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node)
     struct node_plan *plan = cuda_plan(p, node);
     const struct dpb_part *parts = plan->group->parts, *own = dpb_group_own_part(plan->group);
     const uint32_t n = plan->group->n_parts;
-    if (n == 0) /* the input, whose gradient nobody needs, and the loss */
+    if (n == 0) /* the input, whose gradient nobody needs; the loss; a ReLU that a pool takes */
         return DPB_OK;
     if (cuda_joins_in_sums(plan->group))
         return DPB_OK;
