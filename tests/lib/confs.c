@@ -255,12 +255,29 @@ static void choose_cell(const struct conf *conf, const char *lightest, char *set
     }
 }
 
-/* As it stands, every cell, or it says what is missing: the data that it is about. Of real data one
- * cell: every cell would read the data again. */
+/* Whether an experiment before this one has read the same real data. */
+static bool has_read(const struct conf *conf)
+{
+    static char sources[MAX_CONFS][256];
+    static size_t n;
+    char source[sizeof *sources];
+    snprintf(source, sizeof source, "%s %s", value_of(conf, "data", "name"),
+             value_of(conf, "data", "path"));
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(sources[i], source) == 0)
+            return true;
+    strcpy(sources[n++], source);
+    return false;
+}
+
+/* As it stands, every cell, or it says what is missing: the data that it is about. Real data takes
+ * long to read: the first experiment of each source reads it, for one cell. */
 static void test_check(const struct conf *conf, const char *lightest)
 {
     struct command command;
     char arguments[1024];
+    if (conf->real_data && has_read(conf))
+        return;
     snprintf(arguments, sizeof arguments, "check -c %s/%s.ini", directory, conf->name);
     if (conf->real_data)
         choose_cell(conf, lightest, arguments, sizeof arguments);
