@@ -24,6 +24,21 @@
 /* A test that runs only if main adds it by add_case. */
 #define CASE(name) static void name(__attribute__((unused)) void **state)
 
+/* The address and thread sanitizers are slow. They see as much the first time that code runs as
+ * later. Under them a list has its first `n` entries, which differ the most. A PLAIN_TEST does not
+ * run: other tests of its file run all of its code. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define SANITIZED 1
+#define PART_OF(list, n) (n)
+#define PLAIN_TEST(name)                                    \
+    __attribute__((unused)) static void name(void **state); \
+    CASE(name)
+#else
+#define SANITIZED 0
+#define PART_OF(list, n) ((int)(sizeof list / sizeof list[0]))
+#define PLAIN_TEST(name) TEST(name)
+#endif
+
 /* The main of a program that only runs its tests, between the fixtures of the group. */
 #define TEST_MAIN(setup, teardown)         \
     int main(void)                         \

@@ -138,7 +138,7 @@ TEST(test_restart)
 
 /* Workers that have not met, or that no centre draws, train as without an exchange: at an alpha so
  * small that w - c rounds to w, they have the same bits. */
-TEST(test_independent)
+PLAIN_TEST(test_independent)
 {
     static const char *const rules[] = {"local_sgd comm.period=16",
                                         "gossip comm.period=16",
@@ -161,7 +161,7 @@ TEST(test_independent)
 }
 
 /* A rate of 0 changes no weights; of the rules, sma alone restarts there, unless told not to. */
-TEST(test_rate_of_zero)
+PLAIN_TEST(test_rate_of_zero)
 {
     static const char settings[] = "model.name=tiny run.workers=3 run.steps=15 run.batch=2 "
                                    "data.samples=30 optimizer.schedule=step optimizer.decay_at=2 "
@@ -212,7 +212,7 @@ TEST(test_published_weights)
 
 /* A mean of weights is the mean of gradients where the update is linear in both: for SGD, and with
  * momentum where the momentum is averaged, too. */
-TEST(test_is_synchronous)
+PLAIN_TEST(test_is_synchronous)
 {
     static const char *const optimizers[][2] = {
         {"optimizer.momentum=0 optimizer.weight_decay=0.01", ""},
@@ -238,7 +238,7 @@ TEST(test_is_synchronous)
 }
 
 /* Of the first exchange on, or from training on. */
-TEST(test_mistakes)
+PLAIN_TEST(test_mistakes)
 {
     static const struct {
         const char *inner, *mistakes[7];
@@ -269,7 +269,7 @@ TEST(test_mistakes)
 }
 
 /* The control: without a mistake it passes. */
-TEST(test_unspoilt)
+PLAIN_TEST(test_unspoilt)
 {
     static const char *const inners[] = {"local_sgd", "gossip", "easgd", "sma"};
     for (size_t i = 0; i < 4; i++) {

@@ -17,14 +17,7 @@
 #include "lib/test.h"
 #include "lib/training.h"
 
-/* A thread sanitizer is slow, and sees as much in a part of it. */
-#ifdef __SANITIZE_THREAD__
-#define PART_OF(list, n) (n)
-enum { FEWEST_WORKERS = 3, MOST_WORKERS = 3 };
-#else
-#define PART_OF(list, n) ((int)(sizeof list / sizeof list[0]))
-enum { FEWEST_WORKERS = 1, MOST_WORKERS = 5 };
-#endif
+enum { FEWEST_WORKERS = SANITIZED ? 3 : 1, MOST_WORKERS = SANITIZED ? 3 : 5 };
 
 static const double meaning_bound = 1e-8, loss_bound = 1e-9;
 

@@ -15,7 +15,7 @@
 #include "train/delay.h"
 
 #define PART(name) "timing.breakdown_ns." name
-#define PART_OF(rank, name) "ranks." #rank ".breakdown_ns." name
+#define RANK_PART(rank, name) "ranks." #rank ".breakdown_ns." name
 #define COMM "comm.name=timed comm.bucket=4096 device.forward=20 device.backward=160 "
 #define SHM "comm.name=shm run.workers=2 device.forward=30 device.backward=80 device.late_rank=1 "
 
@@ -37,12 +37,12 @@ static const struct timed_case cases[] = {
     {"a delayed peer",
      SHM "run.delay=constant(40ms) run.delay_ranks=1",
      150,
-     {{PART_OF(0, "delay"), 0},
-      {PART_OF(1, "delay"), 40},
-      {PART_OF(1, "backward"), 80},
-      {PART_OF(0, "comm_exposed"), 40},
-      {PART_OF(0, "comm_wait_peer"), 40},
-      {PART_OF(1, "comm_wait_peer"), 0}}},
+     {{RANK_PART(0, "delay"), 0},
+      {RANK_PART(1, "delay"), 40},
+      {RANK_PART(1, "backward"), 80},
+      {RANK_PART(0, "comm_exposed"), 40},
+      {RANK_PART(0, "comm_wait_peer"), 40},
+      {RANK_PART(1, "comm_wait_peer"), 0}}},
     {"forward alone",
      "run.mode=forward device.evaluate=25",
      25,
@@ -109,19 +109,19 @@ static const struct timed_case cases[] = {
     {"a straggler in forward",
      SHM "device.late=40 device.late_in=forward",
      150,
-     {{PART_OF(0, "forward"), 30},
-      {PART_OF(1, "forward"), 70},
-      {PART_OF(0, "comm_exposed"), 40},
-      {PART_OF(0, "comm_wait_peer"), 40},
-      {PART_OF(1, "comm_exposed"), 0},
-      {PART_OF(1, "comm_wait_peer"), 0}}},
+     {{RANK_PART(0, "forward"), 30},
+      {RANK_PART(1, "forward"), 70},
+      {RANK_PART(0, "comm_exposed"), 40},
+      {RANK_PART(0, "comm_wait_peer"), 40},
+      {RANK_PART(1, "comm_exposed"), 0},
+      {RANK_PART(1, "comm_wait_peer"), 0}}},
     {"a straggler in backward",
      SHM "device.late=25 device.late_in=backward device.late_layer=2",
      135,
-     {{PART_OF(0, "backward"), 80},
-      {PART_OF(1, "backward"), 105},
-      {PART_OF(0, "comm_wait_peer"), 25},
-      {PART_OF(1, "comm_wait_peer"), 0}}},
+     {{RANK_PART(0, "backward"), 80},
+      {RANK_PART(1, "backward"), 105},
+      {RANK_PART(0, "comm_wait_peer"), 25},
+      {RANK_PART(1, "comm_wait_peer"), 0}}},
 };
 
 static void test_case(void **state)

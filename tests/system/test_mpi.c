@@ -65,29 +65,29 @@ TEST(test_exchange)
         int workers;
         const char *settings;
     } rows[] = {
-        {1, MPI "run.precision=fp64 comm.bucket=424"},
-        {2, MPI "run.precision=fp64 comm.bucket=8"},
+        {3, SHARDS "run.precision=fp64 comm.bucket=8"}, /* most slices are empty */
+        {2, CODED "comm.bucket=12"}, /* nothing but second rounds; some messages of one element */
+        {3, CODED "comm.bucket=2000 comm.codec_start_step=2 run.steps=4"},
         {2, MPI "run.precision=fp32 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
+        {5, ACROSS "comm.hosts=0,1,1,0,1 run.precision=fp32 comm.bucket=2000"},
+        {4, ACROSS "comm.hosts=2x2 run.precision=fp32 comm.gradient=bf16 comm.bucket=106 "
+                   "run.comm_cores=1"},
+        {5, SHARDS "run.precision=fp32 comm.bucket=2000"},
+        {2, MPI "run.precision=fp64 comm.bucket=8"},
+        {1, MPI "run.precision=fp64 comm.bucket=424"},
         {3, MPI "run.precision=fp32 comm.bucket=1GiB"},
         {3, MPI "run.precision=fp32 comm.gradient=fp16 comm.bucket=2000"},
         {4, MPI "run.precision=fp32 comm.bucket=212"},
         {5, MPI "run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
         {1, SHARDS "run.precision=fp64 comm.bucket=424"},
         {2, SHARDS "run.precision=fp32 comm.gradient=bf16 comm.bucket=106 run.comm_cores=1"},
-        {3, SHARDS "run.precision=fp64 comm.bucket=8"}, /* most slices are empty */
-        {5, SHARDS "run.precision=fp32 comm.bucket=2000"},
         {1, CODED "comm.bucket=424"},
-        {2, CODED "comm.bucket=12"}, /* nothing but second rounds; some messages of one element */
-        {3, CODED "comm.bucket=2000 comm.codec_start_step=2 run.steps=4"},
         {5, CODED "comm.bucket=1GiB run.comm_cores=1"},
         {2, ACROSS "run.precision=fp32 comm.bucket=212"}, /* one machine: nothing goes across */
         {2, ACROSS "comm.hosts=1+1 run.precision=fp64 comm.bucket=8"},
-        {4, ACROSS "comm.hosts=2x2 run.precision=fp32 comm.gradient=bf16 comm.bucket=106 "
-                   "run.comm_cores=1"},
-        {5, ACROSS "comm.hosts=0,1,1,0,1 run.precision=fp32 comm.bucket=2000"},
         {5, ACROSS "comm.hosts=3+1+1 run.precision=fp64 comm.bucket=1GiB run.comm_cores=1"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < PART_OF(rows, 7); i++) {
         char settings[256];
         snprintf(settings, sizeof settings, "run.prove=yes run.steps=2 model.name=tiny_bn %s",
                  rows[i].settings);
@@ -131,7 +131,7 @@ CASE(test_inside_nccl)
 }
 
 /* In float64, losses of all steps: they see every weight. */
-TEST(test_identity)
+PLAIN_TEST(test_identity)
 {
     static const char terms[] =
         "run.precision=fp64 run.steps=5 run.warmup_steps=0 optimizer.learning_rate=0.1 "
@@ -206,7 +206,7 @@ TEST(test_sharded_norms)
         {3, "run.precision=fp32 comm.gradient=bf16 optimizer.name=adam optimizer.clip_norm=0.05 "
             "comm.bucket=296"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < PART_OF(rows, 1); i++) {
         char settings[512];
         snprintf(settings, sizeof settings,
                  "%s run.steps=5 run.warmup_steps=0 optimizer.weight_decay=0.1 "
@@ -436,17 +436,17 @@ TEST(test_faults)
         double timeout_s;
         const char *words[5]; /* ended by NULL */
     } rows[] = {
-        {MPI, SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
-        {MPI, SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
-        {CODED, SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
-        {CODED, SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
-        {SHARDS, SIGSTOP, 1, {"waited 1", "MPI's ", "is stopped (SIGSTOP)"}},
         {ACROSS "comm.hosts=1+2 ",
          SIGKILL,
          0,
          {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
+        {SHARDS, SIGSTOP, 1, {"waited 1", "MPI's ", "is stopped (SIGSTOP)"}},
+        {MPI, SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
+        {MPI, SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
+        {CODED, SIGKILL, 0, {"error: rank 1 (", "was killed by signal 9 (Killed) in phase '"}},
+        {CODED, SIGSTOP, 1, {"waited 1", "MPI's all-reduce", "is stopped (SIGSTOP)"}},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < PART_OF(rows, 2); i++) {
         struct started started;
         struct command command;
         launched_start(&started, MPIRUN, 3, BASE "run.workers=3 run.seconds=60 %s run.timeout_s=%g",
