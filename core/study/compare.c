@@ -116,17 +116,19 @@ static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, con
     json_t *json_a = side_of_row(a, row_a, &of_a), *json_b = side_of_row(b, row_b, &of_b);
     bool doubtful = json_array_size(json_object_get(json_a, "doubts")) > 0 ||
                     json_array_size(json_object_get(json_b, "doubts")) > 0;
+    const char *apart = dpb_rates_apart(row_a ? row_a : a, row_b ? row_b : b);
+    doubtful |= apart != NULL;
     doubtful |= how->paired && (of_a.n < 2 || of_b.n < 2); /* no two clean turns of a side */
     bool measured = c.outcome != DPB_NOT_MEASURED;
     bool slower = measured && !doubtful && c.high < 1 && c.ratio < 1 - threshold;
     dpb_comparison_text(&c, verdict, sizeof verdict);
     if (measured && doubtful)
         snprintf(verdict, sizeof verdict, "no conclusion");
-    return json_pack("{s:O?, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:b}", "cell",
+    return json_pack("{s:O?, s:o, s:o, s:o, s:o, s:o, s:s, s:s?, s:b, s:b}", "cell",
                      json_object_get(row_a, "cell"), "a", json_a, "b", json_b, "ratio",
                      dpb_json_real(c.ratio), "low", dpb_json_real(c.low), "high",
-                     dpb_json_real(c.high), "verdict", verdict, "of_steps", c.of_steps,
-                     "regression", slower || (!measured && isfinite(threshold)));
+                     dpb_json_real(c.high), "verdict", verdict, "apart", apart, "of_steps",
+                     c.of_steps, "regression", slower || (!measured && isfinite(threshold)));
 }
 
 /* ---- time to accuracy ---------------------------------------------------------------------- */

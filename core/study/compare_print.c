@@ -49,10 +49,12 @@ static void print_rate(const json_t *rate, FILE *out)
     fprintf(out, "  %11s", text);
 }
 
-/* "; A was disturbed, throttled". */
+/* "; GPUs shared in different ways; A was disturbed, throttled". */
 static void print_doubts(const json_t *row, FILE *out)
 {
     static const char *const sides[] = {"a", "b"}, *const names[] = {"A", "B"};
+    const char *apart = dpb_json_text(row, "apart", NULL);
+    fprintf(out, "%s%s", apart ? "; " : "", apart ? apart : "");
     for (size_t side = 0; side < 2; side++) {
         const json_t *doubts = json_object_get(json_object_get(row, sides[side]), "doubts");
         dpb_each_item(doubts, i, one) {

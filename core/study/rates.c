@@ -103,10 +103,15 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
                                                                             : NULL;
 }
 
+/* Of a row, or of a run. */
+static const char *sharing_of(const json_t *of)
+{
+    return dpb_json_text(of, "gpu_sharing", dpb_json_text(of, "gpus.sharing", NULL));
+}
+
 const char *dpb_rates_apart(const json_t *a, const json_t *b)
 {
-    const char *of_a = dpb_json_text(a, "gpu_sharing", NULL),
-               *of_b = dpb_json_text(b, "gpu_sharing", NULL);
+    const char *of_a = sharing_of(a), *of_b = sharing_of(b);
     const bool apart = of_a && of_b && (strcmp(of_a, of_b) != 0 || strcmp(of_a, "mixed") == 0);
     return apart ? "GPUs shared in different ways" : NULL;
 }

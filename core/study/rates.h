@@ -23,7 +23,7 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
 enum { DPB_DOUBTS = 8, DPB_DOUBT_NOT_STEADY = 5, DPB_DOUBT_LEFT = 6, DPB_DOUBT_ONCE = 7 };
 const char *dpb_rates_doubt(const json_t *of, size_t i);
 
-/* Why two rows of a sweep allow no conclusion, although each might; NULL: there is no reason. */
+/* Why two rows, or two runs, allow no conclusion, although each might; NULL: there is no reason. */
 const char *dpb_rates_apart(const json_t *a, const json_t *b);
 
 /* "0.990 [0.970..1.010]"; "-" where nothing was measured. */

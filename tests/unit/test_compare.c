@@ -210,6 +210,40 @@ TEST(doubtful_rates_conclude_nothing)
     json_decref(document);
 }
 
+/* Of GPUs that workers share in one way in A and in another in B, as in a sweep's table. */
+TEST(unlike_sharing_concludes_nothing)
+{
+    static const struct {
+        const char *a, *b;
+        bool apart;
+    } rows[] = {{"MPS", "MPS", false}, {"MPS", "time slices", true}, {"mixed", "mixed", true}};
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        const bool apart = rows[i / 2].apart;
+        bool regression;
+        json_t *a = run_of(100, "shm"), *b = run_of(80, "shm");
+        json_object_set_new(a, "gpus", json_pack("{s:s}", "sharing", rows[i / 2].a));
+        json_object_set_new(b, "gpus", json_pack("{s:s}", "sharing", rows[i / 2].b));
+        if (i % 2 == 1) {
+            json_decref(a);
+            json_decref(b);
+            a = cell_of("x", 99, 100, 101);
+            b = cell_of("x", 79, 80, 81);
+            json_object_set_new(a, "gpu_sharing", json_string(rows[i / 2].a));
+            json_object_set_new(b, "gpu_sharing", json_string(rows[i / 2].b));
+            a = sweep_of(a, cell_of("y", 9.99, 10, 10.01));
+            b = sweep_of(b, cell_of("y", 9.99, 10, 10.01));
+        }
+        json_t *document = compare(a, b, 0.1, &regression);
+        assert_int_equal(regression, !apart);
+        char *text = printed_as(document, dpb_compare_print);
+        assert_true((strstr(text, "no conclusion; GPUs shared in different ways\n") ||
+                     strstr(text, "no conclusion (by the steps of one run); GPUs shared in "
+                                  "different ways\n")) == apart);
+        free(text);
+        json_decref(document);
+    }
+}
+
 /* Cells are matched by their values, whatever their order; one that B lost fails a gate. */
 TEST(cells_are_matched)
 {
