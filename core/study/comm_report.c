@@ -10,6 +10,7 @@
 #include "machine/cores.h"
 #include "study/codec_rates.h"
 #include "study/facts.h"
+#include "study/gpus_report.h"
 #include "study/json.h"
 #include "study/load_report.h"
 #include "study/result.h"
@@ -114,6 +115,13 @@ static json_t *points_to_json(const struct maker *maker)
     return list;
 }
 
+static struct dpb_gpu_seat gpu_of(struct dpb_board *board, uint32_t rank)
+{
+    size_t bytes = 0;
+    const struct dpb_comm_journal *journal = dpb_board_journal(board, rank, &bytes);
+    return (struct dpb_gpu_seat){journal->pci_address, &journal->sharing};
+}
+
 static json_t *make_document(const struct maker *maker, struct dpb_board *board, dpb_status status,
                              const char *error)
 {
@@ -123,9 +131,11 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
     json_t *warnings = dpb_warnings_collect(board);
     json_t *barrier =
         first->opened ? json_string(first->by_memory ? "memory" : "exchange") : json_null();
+    json_t *gpus = dpb_gpus_to_json(board, gpu_of);
     dpb_load_warn(load, warnings);
+    dpb_gpus_warn(gpus, warnings);
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                     "s:o}",                                                //
+                     "s:o, s:o}",                                           //
                      "schema", "dpbench.comm/1",                            //
                      "status", dpb_result_status(status),                   //
                      "name", experiment->settings.run.name,                 //
@@ -137,6 +147,7 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
                      "bucket_bytes", (json_int_t)experiment->settings.comm.bucket,               //
                      "barrier", barrier,                                                         //
                      "points", points_to_json(maker),                                            //
+                     "gpus", gpus,                                                               //
                      "ranks", dpb_facts_of_ranks(board),                                         //
                      "load", dpb_load_to_json(load),                                             //
                      "config", dpb_experiment_effective(experiment),                             //
@@ -214,6 +225,7 @@ void dpb_comm_report_print(const json_t *document, FILE *out)
     fprintf(out, "; buckets of %.0f bytes; barrier by %s%s\n",
             dpb_json_number(document, "bucket_bytes"), dpb_json_text(document, "barrier", "none"),
             dpb_json_true(document, "world.oversubscribed") ? "; oversubscribed" : "");
+    dpb_gpus_print(json_object_get(document, "gpus"), out);
     dpb_facts_print(json_object_get(document, "ranks"), "", out);
     fprintf(out, "      bytes       count  type  buckets  iterations      min us      p50 us      "
                  "p99 us  algbw GB/s  busbw GB/s     wrong  in place\n");

@@ -108,6 +108,32 @@ CASE(test_sharing)
     unsetenv("CUDA_MPS_PIPE_DIRECTORY");
 }
 
+/* Of the workers of `dpbench comm`, the same. */
+CASE(test_comm_sharing)
+{
+    char ini[80];
+    use_stand_in(true);
+    snprintf(ini, sizeof ini, "%s/empty.ini", cache);
+    write_file(ini, "", 0);
+    for (int served = 0; served < 2; served++) {
+        struct command command;
+        setenv("CUDA_MPS_PIPE_DIRECTORY", served ? pipes : cache, 1);
+        dpbench(&command, deadline_s,
+                "comm -c %s --json comm.name=ps_gpu device.name=cuda " TWO
+                "device.tuning=no comm_test.sizes=4096 comm_test.iterations=3",
+                ini);
+        if (command.exit_code != 0)
+            fail_msg("exit code %d: %s", command.exit_code, command.err);
+        assert_int_equal(json_number_at(command.json, "gpus.most_workers"), 2);
+        assert_string_equal(json_text_at(command.json, "gpus.sharing"),
+                            served ? "MPS" : "time slices");
+        assert_int_equal(json_is_true(json_at(command.json, "gpus.time_sliced")), !served);
+        assert_int_equal(count_warnings(command.json, "gpu_shared"), !served);
+        command_free(&command);
+    }
+    unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+}
+
 /* The layout is no part of the training: in NCHW it is, within rounding, the same. */
 TEST(test_layouts)
 {
@@ -470,6 +496,7 @@ int main(void)
         add_case(test_follows_cpu, NULL, "LeNet follows the cpu device");
     if (!on_gpu()) {
         add_case(test_sharing, NULL, "workers on one GPU, with MPS and without");
+        add_case(test_comm_sharing, NULL, "the same of dpbench comm");
         add_case(test_mps_refused, NULL, "device.mps that cannot be had");
         add_case(test_skipped_step, NULL, "fp16: an overflow skips the step everywhere");
         add_case(test_loss_scale, NULL, "fp16: the scale of the loss");
