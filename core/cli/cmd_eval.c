@@ -84,6 +84,8 @@ static dpb_status make_experiment(struct dpb_config *config, struct dpb_experime
 
 static void print_evaluation(const json_t *document, FILE *out)
 {
+    if (strcmp(dpb_json_text(document, "status", "?"), "interrupted") == 0)
+        fprintf(out, "interrupted: %s\n", dpb_json_text(document, "error", "no reason given"));
     dpb_each_item(json_object_get(document, "eval"), i, eval) {
         const double top5 = dpb_json_number(eval, "top5_accuracy");
         fprintf(out, "%s on %s, %s: accuracy %.2f %% (%.0f of %.0f samples)",

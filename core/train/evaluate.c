@@ -41,6 +41,13 @@ static dpb_status find_place(const struct dpb_trainer *trainer, const char *name
     return DPB_OK;
 }
 
+/* In a training the steps end at a signal, and an evaluation is of its whole test set. */
+static bool is_interrupted(const struct dpb_trainer *trainer)
+{
+    return trainer->experiment->settings.run.mode == DPB_MODE_EVALUATE &&
+           dpb_board_interrupted(dpb_world.board);
+}
+
 static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struct share *share)
 {
     const struct dpb_hooks none = dpb_exchange_hooks(&trainer->exchange);
@@ -51,6 +58,8 @@ static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struc
     for (;;) {
         struct dpb_feed_batch input;
         struct dpb_outcome outcome;
+        if (is_interrupted(trainer))
+            return DPB_INTERRUPTED;
         DPB_TRY(dpb_feed_next(trainer->eval_feed, &input));
         if (input.valid == 0)
             return DPB_OK;

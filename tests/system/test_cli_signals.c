@@ -70,6 +70,37 @@ TEST(test_interrupted)
     traces_free(&before);
 }
 
+/* `eval` ends behind the batch in progress, and tells no accuracy of a part of the test set. */
+TEST(test_interrupted_evaluation)
+{
+    struct command command;
+    run(&command, 0, RUN "checkpoint.save=c.safetensors");
+    command_free(&command);
+    for (int json = 0; json < 2; json++) {
+        struct started started;
+        char program[4200];
+        pid_t rank;
+        snprintf(program, sizeof program, "%s/dpbench", build_directory());
+        command_start(&started,
+                      (const char *const[]){
+                          program, "eval", "-c", "base.ini", "checkpoint.load=c.safetensors",
+                          "data.test_samples=1000000000", json ? "--json" : NULL, NULL},
+                      NULL);
+        faults_await_ranks(&started, &rank, 1);
+        usleep(700000);
+        kill(started.pid, SIGINT);
+        command_finish(&started, &command, deadline_s);
+        assert_int_equal(command.exit_code, 130);
+        if (json) {
+            assert_string_equal(json_text_at(command.json, "status"), "interrupted");
+            assert_int_equal(json_array_size(json_at(command.json, "eval")), 0);
+        } else {
+            assert_string_equal(command.out, "interrupted: interrupted by signal 2 (Interrupt)\n");
+        }
+        command_free(&command);
+    }
+}
+
 /* The runs that lie in a directory. */
 static int runs_in(const char *directory)
 {
