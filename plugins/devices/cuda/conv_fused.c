@@ -170,25 +170,12 @@ static const struct conv_kind *kind_of(const struct program *p, const struct dpb
 
 /* ---- open ---------------------------------------------------------------------------------- */
 
-/* Of all that read the node's result; NULL: nothing does. Backward comes to this one last. */
-static const struct dpb_node *first_reader(const struct program *p, const struct dpb_node *node)
-{
-    for (uint32_t i = cuda_index(p, node) + 1; i < p->graph->n_nodes; i++) {
-        const struct dpb_node *other = &p->graph->nodes[i];
-        for (uint32_t k = 0; k < other->n_inputs; k++) {
-            if (other->inputs[k] == cuda_index(p, node))
-                return other;
-        }
-    }
-    return NULL;
-}
-
 /* A batch-norm that is all that reads the node's result. */
 static bool feeds_norm(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_group *group = cuda_plan(p, node)->group;
     return node->bias == DPB_NONE && !group->into && group->n_consumers == 1 &&
-           first_reader(p, node)->op == DPB_OP_BATCH_NORM;
+           cuda_first_reader(p, node)->op == DPB_OP_BATCH_NORM;
 }
 
 const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dpb_node *node)
@@ -196,7 +183,7 @@ const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dp
     const struct dpb_node *relu = cuda_input(p, node, 0);
     const struct dpb_group *group = cuda_plan(p, relu)->group;
     if (!group->from || group->from->op != DPB_OP_BATCH_NORM ||
-        group->n_consumers != (group->residual ? 2 : 1) || first_reader(p, relu) != node)
+        group->n_consumers != (group->residual ? 2 : 1) || cuda_first_reader(p, relu) != node)
         return NULL;
     return group->from;
 }

@@ -46,6 +46,24 @@ template <typename T, int N, typename I> struct pooled_gradient {
     };
 };
 
+/* What values of dz, by row and channel of a pack, add to the sum of dz and to that of dz times the
+ * deviation of x. */
+template <typename T, int N, int ROWS, int CHANNELS, typename Value>
+static __device__ void add_gradient(const row_packs<T, N, ROWS> &x, Value dz,
+                                    channel_sums<2, CHANNELS> *sums)
+{
+    UNROLLED
+    for (int i = 0; i < N; i++) {
+        const float origin = sums->origin(i % CHANNELS, 1);
+        UNROLLED
+        for (int r = 0; r < ROWS; r++) {
+            const float value = dz(r, i);
+            sums->of[0][i % CHANNELS] += value;
+            sums->of[1][i % CHANNELS] += value * (to_fp32(x.row[r].at[i]) - origin);
+        }
+    }
+}
+
 /* Of dz, and of dz times the deviation from the mean, which norm_finish normalises. */
 template <typename T, int N> struct norm_terms {
     static constexpr int n_sums = 2, threads = THREADS, blocks = 3, at_once = SUMMED_ROWS;
@@ -72,16 +90,10 @@ template <typename T, int N> struct norm_terms {
         for (int r = 0; r < ROWS && dz; r++)
             rows.store(dz, r, counts.of(gradient.row[r], r));
         const row_packs<T, N, ROWS> in(x, rows);
-        UNROLLED
-        for (int i = 0; i < N; i++) {
-            const float origin = sums->origin(i % CHANNELS, 1);
-            UNROLLED
-            for (int r = 0; r < ROWS; r++) {
-                const float value = counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f;
-                sums->of[0][i % CHANNELS] += value;
-                sums->of[1][i % CHANNELS] += value * (to_fp32(in.row[r].at[i]) - origin);
-            }
-        }
+        add_gradient(
+            in,
+            [&](int r, int i) { return counts.has(r, i) ? to_fp32(gradient.row[r].at[i]) : 0.0f; },
+            sums);
     }
 };
 
@@ -154,16 +166,8 @@ template <typename T, int N, typename I> struct pooled_terms {
     {
         const row_packs<T, N, ROWS> in(x, rows);
         const typename pooled_gradient<T, N, I>::template read<ROWS> dz(gradient, rows);
-        UNROLLED
-        for (int i = 0; i < N; i++) {
-            const float origin = sums->origin(i % CHANNELS, 1);
-            UNROLLED
-            for (int r = 0; r < ROWS; r++) {
-                const float value = rows.has(r) ? dz.value(r, i) : 0.0f;
-                sums->of[0][i % CHANNELS] += value;
-                sums->of[1][i % CHANNELS] += value * (to_fp32(in.row[r].at[i]) - origin);
-            }
-        }
+        add_gradient(
+            in, [&](int r, int i) { return rows.has(r) ? dz.value(r, i) : 0.0f; }, sums);
     }
 };
 

@@ -106,13 +106,9 @@ const struct dpb_node *cuda_pooled_norm(const struct program *p, const struct dp
 static const struct dpb_node *pool_of(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_node *relu = cuda_plan(p, node)->group->into;
-    for (uint32_t i = relu ? cuda_index(p, relu) + 1 : p->graph->n_nodes; i < p->graph->n_nodes;
-         i++) {
-        const struct dpb_node *pool = &p->graph->nodes[i];
-        if (pool->op == DPB_OP_MAX_POOL && cuda_input(p, pool, 0) == relu)
-            return cuda_pooled_norm(p, pool) ? pool : NULL;
-    }
-    return NULL;
+    const struct dpb_node *reader = relu ? cuda_first_reader(p, relu) : NULL;
+    const bool pools = reader && reader->op == DPB_OP_MAX_POOL && cuda_pooled_norm(p, reader);
+    return pools ? reader : NULL;
 }
 
 static dpb_status run_normalise(const struct program *p, const struct step *step)

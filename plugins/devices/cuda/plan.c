@@ -73,6 +73,18 @@ struct dpb_shape cuda_stored_shape(const struct program *p, const struct dpb_nod
     return shape;
 }
 
+const struct dpb_node *cuda_first_reader(const struct program *p, const struct dpb_node *node)
+{
+    for (uint32_t i = cuda_index(p, node) + 1; i < p->graph->n_nodes; i++) {
+        const struct dpb_node *other = &p->graph->nodes[i];
+        for (uint32_t k = 0; k < other->n_inputs; k++) {
+            if (other->inputs[k] == cuda_index(p, node))
+                return other;
+        }
+    }
+    return NULL;
+}
+
 dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor)
 {
     DPB_TRY(cuda_activation_like(p, cuda_stored_shape(p, node), tensor));

@@ -29,6 +29,9 @@ void cuda_count_macs(struct program *p);
 /* That the step appended last moves so many bytes, where it takes only a part of its tensors. */
 void cuda_count_bytes(struct program *p, double bytes);
 
+/* Of all that read the node's result; NULL: nothing does. Backward comes to this one last. */
+const struct dpb_node *cuda_first_reader(const struct program *p, const struct dpb_node *node);
+
 /* Where the node's backward writes its part of the gradient of input `slot`, like the input's
  * activation. NULL: nobody needs it (the input node). */
 dpb_status cuda_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
