@@ -193,22 +193,36 @@ static void check_silence(struct job_run *run, uint32_t rank, int64_t now_ns)
     lose_part(run, rank, now_ns, why);
 }
 
-/* Whether this launcher itself did nothing for so long that the others have ended their ranks. */
-static void check_own_stop(struct job_run *run, int64_t now_ns)
+/* A time in which this launcher did nothing is no silence of the parts'. */
+static void forgive_own_stop(struct job_run *run, int64_t now_ns)
+{
+    const int64_t stopped_ns = now_ns - run->looked_ns;
+    run->looked_ns = now_ns;
+    if (stopped_ns < PARTS_SILENCE_NS)
+        return;
+    run->stopped_ns = stopped_ns;
+    run->woke_ns = now_ns;
+    for (uint32_t rank = 1; rank < run->n_ranks; rank++)
+        run->processes[rank].heard_ns += stopped_ns;
+}
+
+/* Rank 1's part has ended. If it gave this launcher up during a stop, it has said so (part.c), and
+ * the others end as well. */
+static bool was_given_up(struct job_run *run, int64_t now_ns)
 {
     struct process *process = &run->processes[0];
-    int64_t stopped_ns = now_ns - run->looked_ns;
-    run->looked_ns = now_ns;
-    if (stopped_ns < run->job->timeout_ns || run->ending)
-        return;
-    run->was_stopped = true;
-    process->fault_ns = now_ns - stopped_ns;
+    if (run->ending || run->stopped_ns < run->job->timeout_ns ||
+        now_ns - run->woke_ns > PARTS_SILENCE_NS)
+        return false;
+    run->was_given_up = true;
+    process->fault_ns = run->woke_ns - run->stopped_ns;
     snprintf(process->fault, sizeof process->fault,
              "its launcher was stopped for %.1f s, and the other parts of the job have ended "
              "meanwhile",
-             (double)stopped_ns * 1e-9);
+             (double)run->stopped_ns * 1e-9);
     job_end(run);
     job_kill(run, 0);
+    return true;
 }
 
 /* Without mpirun nobody waits for the result's end, but it is made: what was measured is kept. */
@@ -270,7 +284,7 @@ static void serve_part(struct job_run *run, uint32_t rank, int64_t now_ns)
     }
     if (found < 0)
         lose_part(run, rank, now_ns, why);
-    else if (!open)
+    else if (!open && (rank != 1 || !was_given_up(run, now_ns)))
         lose_part(run, rank, now_ns, "has ended: the connection to it is closed");
 }
 
@@ -292,7 +306,7 @@ void head_serve(struct job_run *run, int64_t now_ns)
 {
     if (!run->job->party)
         return;
-    check_own_stop(run, now_ns);
+    forgive_own_stop(run, now_ns);
     check_starter(run, now_ns);
     for (uint32_t rank = 1; rank < run->n_ranks; rank++) {
         serve_part(run, rank, now_ns);

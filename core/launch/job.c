@@ -310,7 +310,7 @@ void job_conclude(const struct job_run *run, struct dpb_job_outcome *outcome)
     uint32_t culprit = forced ? UINT32_MAX : find_culprit(run);
     if (culprit != UINT32_MAX) {
         blame(run, culprit, outcome);
-        if (!run->was_stopped)
+        if (!run->was_given_up)
             dpb_log(DPB_LOG_ERROR, "%s", outcome->cause);
         if (run->n_ranks > 1 && outcome->status == DPB_TIMEOUT)
             dpb_log(DPB_LOG_INFO, "where the ranks were:\n%s", run->stalls.picture);

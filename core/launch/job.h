@@ -52,8 +52,9 @@ struct job_run {
         uint64_t at, value;
         uint32_t serial, n_missing;
     } confirm;
-    int64_t looked_ns; /* the head's: when its loop came round last */
-    bool was_stopped;  /* and the others have given it up meanwhile, and said so */
+    /* The head's: when its loop came round last; its last stop: how long, and when that ended. */
+    int64_t looked_ns, stopped_ns, woke_ns;
+    bool was_given_up; /* the head, by the others during that stop, and they have said so */
     int64_t told_ns;   /* the head's: when it last told the others where the ranks are */
     struct {
         bool drawn;

@@ -207,10 +207,13 @@ dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome
             job_kill_all(&run);
         watch(&run);
     }
-    if (status == DPB_OK)
+    if (status == DPB_OK) {
         job_conclude(&run, outcome);
-    else
+        if (outcome->culprit != UINT32_MAX) /* before mpirun ends this process, too */
+            job_tell_parts(&run, LINK_SAID, NULL, 0);
+    } else {
         dpb_board_destroy(run.board);
+    }
     run_destroy(&run);
     return status;
 }

@@ -29,7 +29,8 @@ typedef enum link_op {
     LINK_INTERRUPT,   /* a signal came, both ways */
     LINK_PING,
     LINK_PONG,
-    LINK_OVER, /* to all parts: the exit code */
+    LINK_SAID, /* to all parts: the head has said why the job ends */
+    LINK_OVER, /* ... the exit code */
     LINK_OPS_END
 } link_op;
 _Static_assert((int)LINK_OPS_END <= DPB_FRAME_OPS, "frames carry every operation of a link");

@@ -25,7 +25,10 @@ struct part {
     int64_t offset_ns, round_trip_ns; /* the head's clock less this one, by the fastest ping */
     int64_t offset_error_ns;          /* half the way of the ping that offset_ns is of */
     int64_t looked_ns;                /* when its loop came round last */
-    bool same_clock, ended, over, was_stopped;
+    int64_t woke_ns;                  /* from its last long stop; 0: the head has answered since */
+    bool same_clock, ended, over;
+    bool head_ended;
+    bool said; /* by the head: why the job ends */
     uint32_t n_signals;
     int64_t give_up_ns; /* a while after the second signal; 0: it has not come */
     int64_t alone_ns;   /* a while after the end of who started this part; 0: it is there */
@@ -194,9 +197,13 @@ static void on_page(struct part *part, const struct dpb_frame *frame, const uint
 static void on_pong(struct part *part, const struct dpb_frame *frame, const void *value)
 {
     struct ping ping;
-    if (frame->value_bytes != sizeof ping || part->same_clock)
+    if (frame->value_bytes != sizeof ping)
         return;
     memcpy(&ping, value, sizeof ping);
+    if (ping.sent_ns > part->woke_ns)
+        part->woke_ns = 0;
+    if (part->same_clock)
+        return;
     int64_t now_ns = dpb_now_ns(), round_trip_ns = now_ns - ping.sent_ns;
     if (part->round_trip_ns != 0 && round_trip_ns > 2 * part->round_trip_ns)
         return;
@@ -231,6 +238,9 @@ static void handle(struct part *part, const struct dpb_frame *frame, const void 
     case LINK_PONG:
         on_pong(part, frame, value);
         break;
+    case LINK_SAID:
+        part->said = true;
+        break;
     case LINK_OVER:
         part->over = true;
         part->exit_code = number;
@@ -259,7 +269,8 @@ static void hear(struct part *part)
     }
     if (part->over)
         return;
-    if (found < 0 || !open)
+    part->head_ended = found < 0 || !open;
+    if (part->head_ended)
         part->lost = "has ended";
     else if (part->give_up_ns != 0 && dpb_now_ns() > part->give_up_ns)
         part->lost = "has not ended the job after a second signal";
@@ -315,12 +326,24 @@ static void look(struct part *part)
         tell_journal(part, now_ns);
 }
 
-/* The head can say nothing any more: the first of the others does, unless it has slept itself and
- * the head has ended without it. */
+/* The time of a stop of this launcher's own is no silence of the head's. */
+static void forgive_own_stop(struct part *part, int64_t now_ns)
+{
+    const int64_t stopped_ns = now_ns - part->looked_ns;
+    part->looked_ns = now_ns;
+    if (stopped_ns < PARTS_SILENCE_NS)
+        return;
+    part->heard_ns += stopped_ns;
+    if (stopped_ns >= part->run.job->timeout_ns)
+        part->woke_ns = now_ns;
+}
+
+/* The head can say nothing any more: the first of the others does. But a head that has ended may
+ * have said why, of a part that was stopped for long as well: it then no longer talks to that. */
 static void say_lost(const struct part *part)
 {
     const struct dpb_party *party = part->run.job->party;
-    if (part->was_stopped)
+    if (part->said || (part->head_ended && part->woke_ns != 0))
         return;
     dpb_party_speak(party);
     dpb_log(DPB_LOG_ERROR, "the launcher of rank 0 (%s) %s; the job cannot go on and has no result",
@@ -336,8 +359,7 @@ static void watch(struct part *part)
             {.fd = part->run.signal_fd, .events = POLLIN}};
         poll(fds, 2, TICK_MS);
         int64_t now_ns = dpb_now_ns();
-        part->was_stopped |= now_ns - part->looked_ns > PARTS_SILENCE_NS;
-        part->looked_ns = now_ns;
+        forgive_own_stop(part, now_ns);
         hear(part);
         take_signals(part);
         look(part);

@@ -186,6 +186,16 @@ static const struct fault faults[] = {
      .signal_number = SIGSTOP,
      .timeout_s = 2,
      .words = {"error: the launcher of rank 0 (", "has not been heard of"}},
+    /* As slow as no rank may be. The others wait half a second longer for it, at the least; an
+     * evaluation would need it meanwhile. */
+    {.title = "launcher of rank 0 is slow, that of rank 1 terminated",
+     .arguments = "eval.every=0",
+     .rank = 1,
+     .part_launcher = true,
+     .signal_number = SIGTERM,
+     .timeout_s = 2,
+     .held_s = 2.1,
+     .status = "interrupted"},
     {.title = "launcher of rank 0 interrupted",
      .part_launcher = true,
      .signal_number = SIGINT,
