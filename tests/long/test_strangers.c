@@ -92,6 +92,15 @@ static void say(int fd, const struct siege *siege)
         claim(fd, siege);
 }
 
+/* Whether the port has closed the connection, or does so soon; it is left. */
+static bool is_refused(int fd)
+{
+    char byte;
+    const bool refused = fd >= 0 && recv(fd, &byte, 1, 0) <= 0 && errno != EAGAIN;
+    leave(fd);
+    return refused;
+}
+
 static void *lay_siege(void *siege_)
 {
     struct siege *siege = siege_;
@@ -100,27 +109,22 @@ static void *lay_siege(void *siege_)
     memset(crowd, -1, sizeof crowd);
     for (unsigned i = 0; i < siege->n; i++) {
         int fd = knock(siege, i);
-        char byte;
         if (fd < 0)
             break;
         say(fd, siege);
         if (kind == SILENT || kind == HALF) {
-            int *place = &crowd[i % CROWD]; /* the one before has been there for long enough */
-            siege->n_refused += *place >= 0;
-            leave(*place);
+            int *place = &crowd[i % CROWD]; /* whose turn is over: all places are taken */
+            siege->n_refused += is_refused(*place);
             *place = fd;
         } else if (kind == LEAVES || kind == RESETS) {
             siege->n_refused++;
             kind == RESETS ? leave(fd) : (void)close(fd);
         } else {
-            siege->n_refused += recv(fd, &byte, 1, 0) <= 0 && errno != EAGAIN;
-            leave(fd);
+            siege->n_refused += is_refused(fd);
         }
     }
-    for (int i = 0; i < CROWD; i++) {
-        siege->n_refused += crowd[i] >= 0;
-        leave(crowd[i]);
-    }
+    for (int i = 0; i < CROWD; i++) /* these have places, for as long as DPB_VISIT_NS */
+        siege->n_refused += is_refused(crowd[i]);
     __atomic_store_n(&siege->over, true, __ATOMIC_RELEASE);
     return NULL;
 }
