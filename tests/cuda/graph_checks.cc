@@ -84,7 +84,8 @@ convolution read_convolution(const descriptor &graph)
             read(conv.to(by.w)),
             read(conv.to(by.y)),
             how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS),
-            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)};
+            how.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES),
+            conv.get<float>(by.beta) == 1.0f};
 }
 
 /* Of a gradient with sums: whether a shortcut's gradient is added first. */
@@ -156,7 +157,7 @@ cudnnStatus_t check_convolution(const descriptor &d)
                strides = d.to(by.how).all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
     if (x.dims[0] != y.dims[0] || x.dims[1] % w.dims[1] != 0 || y.dims[1] != w.dims[0] ||
         w.dims[0] % (x.dims[1] / w.dims[1]) != 0 || d.get<float>(by.alpha) != 1.0f ||
-        d.get<float>(by.beta) != 0.0f)
+        (d.get<float>(by.beta) != 0.0f && (call_of(d) != DATA || d.get<float>(by.beta) != 1.0f)))
         return CUDNN_STATUS_BAD_PARAM;
     for (int i = 0; i < 2; i++) {
         const int64_t room = x.dims[2 + i] + 2 * pads[i] - w.dims[2 + i];
@@ -252,6 +253,8 @@ cudnnStatus_t check_gradient(const descriptor &d)
         mode_of(*ops[3]) != CUDNN_POINTWISE_MUL || mode_of(*ops[5]) != CUDNN_POINTWISE_MUL)
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     const gradient g = read_gradient(d);
+    if (g.conv.adds)
+        return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     if (added && !is_operation(*added, CUDNN_POINTWISE_ADD, g.conv.x.desc, nullptr))
         return CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
     if (!is_operation(*ops[1], CUDNN_POINTWISE_RELU_BWD, nullptr,
@@ -357,7 +360,7 @@ bool has_engines(const descriptor &graph)
 {
     if (kind_of(graph) == ALONE) {
         const convolution c = read_convolution(graph);
-        return same_types(c.x, {&c.w, &c.y});
+        return same_types(c.x, {&c.w, &c.y}) && !(c.adds && stand_in_broken("added"));
     }
     if (kind_of(graph) == SUMS) {
         const pattern p = read_pattern(graph);

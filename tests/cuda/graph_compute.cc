@@ -125,6 +125,8 @@ void compute(const convolution &c, int engine, const places &at, bool infinite)
 {
     const tensor &to = c.which == FORWARD ? c.y : c.which == DATA ? c.x : c.w;
     std::vector<double> values = multiply(c, engine, at);
+    for (size_t i = 0; c.adds && i < values.size(); i++)
+        values[i] += load(to.type, at.at(to.id), i);
     if (infinite)
         values[0] = INFINITY;
     for (size_t i = 0; i < values.size(); i++)

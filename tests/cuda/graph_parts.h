@@ -64,6 +64,7 @@ struct convolution {
     call which;
     tensor x, w, y;
     std::vector<int64_t> pads, strides;
+    bool adds; /* to what the result's place holds */
 
     int64_t groups() const
     {

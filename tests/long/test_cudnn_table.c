@@ -47,11 +47,13 @@ static void print_row(const struct dpb_graph *graph, const char *name, dpb_preci
         const struct dpb_node *node = &graph->nodes[i];
         if (node->op != DPB_OP_CONV || !is_first(graph, node))
             continue;
-        free(p.nodes[i].conv);
-        expect_ok(cuda_conv_open(&p, node, &p.nodes[i].conv));
+        const struct conv *conv = open_conv(&p, node);
+        bool adds = false;
+        if (node->inputs[0] != 0)
+            expect_ok(cuda_conv_open_data(&p, node, &adds));
         for (int call = 0; call < CONV_CALLS; call++)
-            if (p.nodes[i].conv->call[call])
-                add_range(&ranges[call], p.nodes[i].conv->call[call]);
+            if (conv->call[call])
+                add_range(&ranges[call], conv->call[call]);
     }
     const int n_left_out = n_random;
     for (uint32_t i = 0; i < graph->n_nodes; i++) {

@@ -162,7 +162,7 @@ TEST(test_bytes_moved)
     static const struct {
         const char *fusion;
         double least, most;
-    } bounds[] = {{"off", 332, 333}, {"auto", 299, 301}};
+    } bounds[] = {{"off", 331, 332}, {"auto", 299, 300}};
     use_stand_in(true);
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         char settings[256];

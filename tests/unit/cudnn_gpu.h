@@ -162,6 +162,15 @@ static inline void open_program(const struct dpb_graph *graph, dpb_precision pre
     open_batch(graph, precision, 256, p);
 }
 
+/* A convolution's plans but for its gradient by the input; @borrowed from the program. */
+static inline struct conv *open_conv(struct program *p, const struct dpb_node *node)
+{
+    struct conv **conv = &cuda_plan(p, node)->conv;
+    free(*conv);
+    expect_ok(cuda_conv_open(p, node, conv));
+    return *conv;
+}
+
 static inline void close_program(struct program *p)
 {
     for (uint32_t i = 0; i < p->graph->n_nodes; i++)

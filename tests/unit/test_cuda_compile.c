@@ -37,7 +37,8 @@ static int plans_of(uint32_t threads, char words[PLANS_TEXT])
     const dpb_status status = s.ops->compile(device, &args, &memory, &made);
     const struct program *p = made;
     for (const struct conv_plans *plans = p ? p->plans : NULL; plans; plans = plans->next) {
-        n_alone += strstr(plans->key, "\tdata bf16") != NULL;
+        n_alone +=
+            strstr(plans->key, "\tdata bf16") || strstr(plans->key, "\tdata added to another bf16");
         for (uint32_t i = 0; strstr(plans->key, "with s") && i < plans->n; i++)
             snprintf(words + strlen(words), PLANS_TEXT - strlen(words), "%s %d %zu\n", plans->key,
                      plans->plans[i].rank, plans->plans[i].workspace);

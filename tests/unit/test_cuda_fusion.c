@@ -157,6 +157,51 @@ TEST(test_evaluation)
     assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
 }
 
+/* ---- gradients that are added up ------------------------------------------------------------- */
+
+/* Steps of backward of a training program, by what they do. */
+static size_t n_steps(const struct program *p, const char *what)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->backward.n; i++)
+        n += strcmp(p->backward.steps[i].what, what) == 0;
+    return n;
+}
+
+static void expect_sums(size_t n_added, size_t n_passes, double *bytes)
+{
+    struct dpb_session s;
+    session_open(&block, DPB_PRECISION_FP16, true, &s);
+    const struct program *p = s.program;
+    assert_int_equal(n_steps(p, "backward data added to another"), n_added);
+    assert_int_equal(n_steps(p, "sum of gradients"), n_passes);
+    *bytes = moved(&p->forward) + moved(&p->backward);
+    session_close(&s);
+}
+
+/* The block's first ReLU is read by two convolutions. The second one to come in backward adds to
+ * the first one's gradient, which it reads and writes. Without a plan that adds, it writes a
+ * gradient of its own, and a pass reads both and writes their sum. */
+TEST(test_added)
+{
+    static const double part = 4 * 8 * 10 * 10 * 2.0; /* bytes */
+    double added, separate;
+    if (on_gpu())
+        skip(); /* cuDNN cannot be told to have no plan */
+    set_options(FUSION_OFF, "no");
+    expect_sums(1, 0, &added);
+    check_in(DPB_PRECISION_FP32, &block, OPS | REPEAT);
+    check_in(DPB_PRECISION_FP16, &block, OPS);
+    options.layout = LAYOUT_NCHW;
+    check_in(DPB_PRECISION_BF16, &block, OPS);
+    setenv("DPB_STAND_IN_BROKEN", "added", 1);
+    set_options(FUSION_OFF, "no");
+    expect_sums(0, 1, &separate);
+    check_in(DPB_PRECISION_FP16, &block, OPS);
+    unsetenv("DPB_STAND_IN_BROKEN");
+    assert_true(separate - added == 2 * part);
+}
+
 /* ---- tuning ---------------------------------------------------------------------------------- */
 
 /* Calls that may be fused: how the file names them, what is slow for them alone to be, and what
@@ -287,6 +332,17 @@ static void check_kept(const char *path, const struct tuned *t, bool fused,
     assert_memory_equal(first, &again, sizeof again);
 }
 
+/* The file knows a call that adds from the call that does not. */
+static void check_added(const char *path)
+{
+    int added, alone;
+    lines_of(path, "\tdata added to another bf16", &added);
+    assert_int_equal(added, INT32_MIN);
+    lines_of(path, "\tdata added to another fp16", &added);
+    lines_of(path, "\tdata fp16", &alone);
+    assert_true(added >= 0 && alone >= 0);
+}
+
 /* What is fastest is taken and kept. What the file names and cuDNN does not have is measured
  * anew. */
 static void check_fused(const struct tuned *t, const struct left *off)
@@ -298,6 +354,7 @@ static void check_fused(const struct tuned *t, const struct left *off)
     options.workspace = FEW_PLANS;
     pass_slowly(t->slow, &first);
     const int lines = expect_plans(path, t, true);
+    check_added(path);
     assert_memory_not_equal((char *)&first + t->at, (const char *)off + t->at, t->bytes);
     assert_true(first.moved < off->moved);
     if (t->at > 0)

@@ -87,11 +87,12 @@ TEST(test_alone)
         skip();
     for (int i = 0; i < 2; i++) {
         struct program p;
-        struct conv *conv = NULL;
+        bool adds = false;
         device.options.layout = rows[i].layout;
         device.options.fusion = FUSION_OFF;
         open_program(graph, rows[i].precision, &p);
-        expect_ok(cuda_conv_open(&p, last_conv(graph), &conv));
+        struct conv *conv = open_conv(&p, last_conv(graph));
+        expect_ok(cuda_conv_open_data(&p, last_conv(graph), &adds));
         for (int call = 0; call < CONV_CALLS; call++) {
             const struct conv_plan *plan = conv->call[call]->plans;
             size_t bytes;
@@ -101,7 +102,46 @@ TEST(test_alone)
             free(text);
             expect_engine(plan, rows[i].precision);
         }
-        free(conv);
+        close_program(&p);
+    }
+    device = before;
+    dpb_graph_destroy(graph);
+}
+
+/* Behind the stem's max pool the first block's two convolutions add their gradients up: the one
+ * that comes last in backward has plans that add. */
+TEST(test_adding)
+{
+    static const dpb_precision precisions[] = {DPB_PRECISION_BF16, DPB_PRECISION_FP16,
+                                               DPB_PRECISION_TF32};
+    struct dpb_graph *graph = resnet50();
+    const struct dpb_node *pool = graph->nodes;
+    char tuning[128];
+    const struct device before = device;
+    if (!gpu)
+        skip();
+    snprintf(tuning, sizeof tuning, "%s/adding", directory);
+    device.options.tuning = tuning;
+    device.options.fusion = FUSION_OFF;
+    while (pool->op != DPB_OP_MAX_POOL)
+        pool++;
+    for (int i = 0; i < 3; i++) {
+        struct program p;
+        bool adds = true;
+        open_program(graph, precisions[i], &p);
+        const struct dpb_node *node = cuda_first_reader(&p, pool);
+        expect_ok(cuda_conv_open_data(&p, node, &adds));
+        assert_true(adds);
+        const struct conv_plans *plans = cuda_plan(&p, node)->conv->call[CONV_DATA];
+        assert_true(plans->n > 1);
+        assert_non_null(strstr(plans->key, "\tdata added to another "));
+        expect_engine(&plans->plans[0], precisions[i]);
+        size_t bytes;
+        char *text = text_of(plans->plans[0].plan, &bytes);
+        assert_non_null(strstr(text, "\"beta\":1.0"));
+        free(text);
+        print_message("'%s' in %s: %u plans that add, workspace %zu\n", node->name,
+                      dpb_precision_name(precisions[i]), plans->n, plans->plans[0].workspace);
         close_program(&p);
     }
     device = before;

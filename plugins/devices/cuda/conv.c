@@ -39,11 +39,34 @@ dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct
     if (cuda_is_counted(p))
         return DPB_OK;
     DPB_TRY(find_plans(p, node, made, CONV_FORWARD));
-    if (!p->args.training)
+    return p->args.training ? find_plans(p, node, made, CONV_WEIGHTS) : DPB_OK;
+}
+
+/* *found: whether cuDNN has plans that add. */
+static dpb_status find_adding(struct program *p, const struct dpb_node *node, struct conv *conv,
+                              bool *found)
+{
+    struct conv_plans *plans;
+    DPB_TRY(cuda_plans_find(p, node, &cuda_conv_adding, &plans));
+    *found = plans->n > 0;
+    if (*found)
+        conv->call[CONV_DATA] = plans;
+    else
+        cuda_host->log(DPB_LOG_INFO,
+                       "device cuda: cuDNN has no plan for the backward data of '%s' that adds to "
+                       "another gradient: a pass of its own adds them up%s%s",
+                       node->name, plans->why[0] ? ": " : "", plans->why);
+    return DPB_OK;
+}
+
+dpb_status cuda_conv_open_data(struct program *p, const struct dpb_node *node, bool *adds)
+{
+    struct conv *conv = cuda_plan(p, node)->conv;
+    if (*adds)
+        DPB_TRY(find_adding(p, node, conv, adds));
+    if (*adds || cuda_is_counted(p) || cuda_is_masked_always(p, node))
         return DPB_OK;
-    if (node->inputs[0] != 0 && !cuda_is_masked_always(p, node))
-        DPB_TRY(find_plans(p, node, made, CONV_DATA));
-    return find_plans(p, node, made, CONV_WEIGHTS);
+    return find_plans(p, node, conv, CONV_DATA);
 }
 
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,

@@ -174,7 +174,7 @@ cudnnBackendDescriptor_t cuda_graph_conv(struct making *m, enum conv_call call,
                                          cudnnBackendDescriptor_t to)
 {
     const struct operation *by = &operations[call];
-    const float one = 1.0f, zero = 0.0f;
+    const float one = 1.0f, beta = m->kind->adds ? 1.0f : 0.0f;
     cudnnBackendDescriptor_t how = how_of(m);
     cudnnBackendDescriptor_t op = cuda_desc_make(m, by->type);
     cuda_desc_set_one(m, op, by->how, how);
@@ -182,7 +182,7 @@ cudnnBackendDescriptor_t cuda_graph_conv(struct making *m, enum conv_call call,
     cuda_desc_set_one(m, op, by->w, filter(m, by->w_uid));
     cuda_desc_set_one(m, op, by->y, to && call == CONV_FORWARD ? to : output(m, by->y_uid));
     cuda_desc_set(m, op, by->alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    cuda_desc_set(m, op, by->beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    cuda_desc_set(m, op, by->beta, CUDNN_TYPE_FLOAT, 1, &beta);
     cuda_desc_finalise(m, op, "the graph API's convolution");
     return op;
 }
@@ -224,3 +224,5 @@ const struct conv_kind cuda_conv_kinds[CONV_CALLS] = {
     [CONV_FORWARD] = {"forward", forward_graph, .most = PLAN_CHOICES},
     [CONV_DATA] = {"data", data_graph, .most = PLAN_CHOICES},
     [CONV_WEIGHTS] = {"weights", weights_graph, .most = PLAN_CHOICES}};
+const struct conv_kind cuda_conv_adding = {"data added to another", data_graph,
+                                           .most = PLAN_CHOICES, .adds = true};

@@ -39,6 +39,7 @@ struct conv_kind {
     bool compiles;  /* kernels may be compiled when a plan is made, which takes seconds */
     uint32_t most;  /* plans that are timed */
     int else_taken; /* where nothing is known: the first, 0; or SEPARATE */
+    bool adds;      /* the result to what its place holds */
 };
 
 /* The making of a node's plans. Once a call has failed nothing more is done until `status` is
@@ -74,8 +75,8 @@ cudnnBackendDescriptor_t cuda_graph_conv(struct making *m, enum conv_call call,
                                          cudnnBackendDescriptor_t to);
 cudnnBackendDescriptor_t cuda_graph_of(struct making *m, int64_t n,
                                        const cudnnBackendDescriptor_t *ops);
-/* Of the calls alone. */
-extern const struct conv_kind cuda_conv_kinds[CONV_CALLS];
+/* Of the calls alone; and of CONV_DATA that adds its result to what the place holds. */
+extern const struct conv_kind cuda_conv_kinds[CONV_CALLS], cuda_conv_adding;
 
 /* ---- conv_plans.c ---------------------------------------------------------------------------- */
 

@@ -178,14 +178,40 @@ static dpb_status masked_data(struct program *p, const struct dpb_node *node, st
     return DPB_OK;
 }
 
+/* Of the gradient by the input, the part of a layer behind this one, to which the convolution may
+ * add its own; NULL: there is none. A block's two parts are left to whatever makes its batch-norm's
+ * sums. */
+static struct tensor *part_to_add_to(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_group *group = cuda_plan(p, cuda_input(p, node, 0))->group;
+    const struct dpb_part *part = dpb_group_own_part(group);
+    const bool joins_in_sums = group->residual && group->n_consumers == 2;
+    return part && !joins_in_sums && !cuda_conv_framed(cuda_plan(p, node)->conv) ? part->tensor
+                                                                                 : NULL;
+}
+
+static dpb_status added_data(struct program *p, const struct dpb_node *node, struct tensor *part)
+{
+    const struct node_plan *plan = cuda_plan(p, node);
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data added to another", run_conv_data,
+                      TENSORS(plan->gradient, part, plan->packed)));
+    cuda_use(p, part); /* it is read, too */
+    is_product(p, plan->packed);
+    return DPB_OK;
+}
+
 static dpb_status conv_data(struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);
-    struct tensor *dx, *to;
-    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
-    if (!dx)
+    struct tensor *dx, *to, *part = part_to_add_to(p, node);
+    bool adds = part;
+    if (node->inputs[0] == 0)
         return DPB_OK;
+    DPB_TRY(cuda_conv_open_data(p, node, &adds));
     DPB_TRY(cuda_plans_scratch(p, plan->conv->call[CONV_DATA]));
+    if (adds)
+        return added_data(p, node, part);
+    DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
     DPB_TRY(cuda_masked_open(p, node));
     if (plan->fused[FUSED_DATA])
         return masked_data(p, node, dx);

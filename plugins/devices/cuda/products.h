@@ -90,8 +90,11 @@ struct gemm {
 
 /* ---- conv.c, conv_plans.c, gemm.c, tuning.c -------------------------------------------------- */
 
-/* The plans of a node's convolution, for each call. @owned: free(). */
+/* The plans of a node's convolution, for each call but CONV_DATA. @owned: free(). */
 dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct conv **conv);
+/* Those of CONV_DATA. *adds: whether its result is to be added to what its place holds; set to
+ * false where cuDNN has no plan for it: then the plans do not add. */
+dpb_status cuda_conv_open_data(struct program *p, const struct dpb_node *node, bool *adds);
 cudnnDataType_t cuda_cudnn_type(const struct program *p); /* of activations */
 /* forward: a is x, b the weights; data: a is dy, b the weights; weights: a is x, b is dy. */
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
