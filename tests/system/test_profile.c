@@ -44,6 +44,25 @@ TEST(test_result)
     command_free(&command);
 }
 
+/* Evaluations between the timed steps have no part in it. */
+TEST(test_evaluation_does_not_count)
+{
+    struct command command;
+    size_t i;
+    const json_t *row;
+    if (!have_cpu_device())
+        skip();
+    dpbench(&command, deadline_s, "-c x.ini --json eval.every=1 eval.final=yes");
+    assert_int_equal(command.exit_code, 0);
+    json_array_foreach(json_at(command.json, "profile.rows"), i, row)
+    {
+        if (json_number_at(row, "calls") != 3)
+            fail_msg("%s: %s: %.0f calls in 3 steps", json_text_at(row, "layer"),
+                     json_text_at(row, "what"), json_number_at(row, "calls"));
+    }
+    command_free(&command);
+}
+
 struct sums {
     double ns, flops;
 };

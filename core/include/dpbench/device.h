@@ -188,8 +188,9 @@ struct dpb_device_ops {
     void (*release)(void *program); /* accepts NULL */
     void (*close)(void *device);    /* accepts NULL */
     /* May be NULL: the device keeps no account. Of a program compiled with `profile`, between
-     * passes: the account so far, and the limits, which are measured now (for a second or so).
-     * `profile` NULL: begins the account anew. */
+     * passes: the account so far, of a program for training that of its training passes, and the
+     * limits, which are measured now (for a second or so). `profile` NULL: begins the account
+     * anew. */
     dpb_status (*profile)(void *program, struct dpb_profile *profile);
     /* May be NULL, and return NULL: it computes on the host. PCI address
      * ("0000:1b:00.0") of the GPU that it computes on, by which core asks `monitor` for clocks and

@@ -26,14 +26,16 @@ static dpb_status run_step(const struct program *p, const struct step *step)
                           dnnl_status2str(status));
 }
 
-static dpb_status run_timed(struct program *p, const struct step *step, size_t number,
+static dpb_status run_timed(struct program *p, const struct step *step, size_t number, bool counted,
                             const struct dpb_hooks *hooks)
 {
     int64_t began_ns = cpu_host->now_ns();
     dpb_status status = run_step(p, step);
     int64_t ended_ns = cpu_host->now_ns();
-    p->step_ns[number] += ended_ns - began_ns;
-    p->step_calls[number]++;
+    if (counted) {
+        p->step_ns[number] += ended_ns - began_ns;
+        p->step_calls[number]++;
+    }
     if (hooks->op)
         hooks->op(hooks->context, cpu_index(p, step->node), began_ns, ended_ns);
     return status;
@@ -43,14 +45,15 @@ static dpb_status run_timed(struct program *p, const struct step *step, size_t n
 static dpb_status run_steps(struct program *p, const struct step_list *list, unsigned when,
                             const struct dpb_hooks *hooks)
 {
-    const size_t first = list == &p->backward ? p->forward.n : 0; /* for p->step_ns */
+    const size_t first = list == &p->backward ? p->forward.n : 0;     /* for p->step_ns */
+    const bool counted = (when & WHEN_TRAINING) || !p->args.training; /* struct dpb_profile */
     uint64_t frontier = 0;
     cpu_use_threads(p->threads); /* a setting of the calling thread, which need not be open's */
     for (size_t i = 0; i < list->n; i++) {
         const struct step *step = &list->steps[i];
         if (!(step->when & when))
             continue;
-        DPB_TRY(p->step_ns ? run_timed(p, step, first + i, hooks) : run_step(p, step));
+        DPB_TRY(p->step_ns ? run_timed(p, step, first + i, counted, hooks) : run_step(p, step));
         if (step->frontier > frontier) {
             frontier = step->frontier;
             DPB_TRY(hooks->final(hooks->context, frontier, NULL));

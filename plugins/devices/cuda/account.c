@@ -90,11 +90,11 @@ dpb_status cuda_account_step(const struct program *p, bool backward, size_t step
 
 /* ---- when it is over ----------------------------------------------------------------------- */
 
-static dpb_status settle(const struct program *p, bool backward)
+static dpb_status settle(const struct program *p, bool backward, bool counted)
 {
     struct account *account = p->account;
     cudaEvent_t from = account->begins[backward];
-    for (size_t i = 0; i < account->n_passed[backward]; i++) {
+    for (size_t i = 0; counted && i < account->n_passed[backward]; i++) {
         const size_t place = account->passed[backward][i];
         float ms = 0.0f;
         DPB_TRY(cuda_check(p, NULL, "cudaEventElapsedTime",
@@ -107,10 +107,10 @@ static dpb_status settle(const struct program *p, bool backward)
     return DPB_OK;
 }
 
-dpb_status cuda_account_settle(const struct program *p)
+dpb_status cuda_account_settle(const struct program *p, bool training)
 {
     if (!p->account)
         return DPB_OK;
-    DPB_TRY(settle(p, true));
-    return settle(p, false);
+    DPB_TRY(settle(p, true, true));
+    return settle(p, false, training || !p->args.training);
 }

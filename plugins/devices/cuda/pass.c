@@ -358,7 +358,7 @@ dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct
     if (pass->training)
         DPB_TRY(mark(p, MARK_IDLE));
     DPB_TRY(await(p, &p->control->forward_done, "forward", hooks));
-    DPB_TRY(cuda_account_settle(p));
+    DPB_TRY(cuda_account_settle(p, pass->training));
     p->followed = NULL;
     if (p->times && pass->training)
         DPB_TRY(cuda_times_settle(p));

@@ -86,7 +86,7 @@ dpb_status cuda_profile(void *program, struct dpb_profile *profile)
                                .how = "events between the ops, which are enqueued one by one: no "
                                       "CUDA graph; limits by cuBLASLt's products"};
     DPB_TRY(cuda_drain(p));
-    DPB_TRY(cuda_account_settle(p));
+    DPB_TRY(cuda_account_settle(p, true));
     add_packing(p);
     add_rows(p, &p->forward, false);
     add_rows(p, &p->backward, true);

@@ -71,8 +71,8 @@ void cuda_account_close(struct account *account); /* accepts NULL */
 dpb_status cuda_account_begin(const struct program *p, bool backward);
 dpb_status cuda_account_packing(const struct program *p);
 dpb_status cuda_account_step(const struct program *p, bool backward, size_t step);
-/* All that was enqueued is done: reads the events. */
-dpb_status cuda_account_settle(const struct program *p);
+/* All that was enqueued is done, last a forward that is of training or not: reads the events. */
+dpb_status cuda_account_settle(const struct program *p, bool training);
 dpb_status cuda_profile(void *program, struct dpb_profile *profile);
 /* Allocates for a moment, and takes some tenths of a second. */
 dpb_status cuda_measure_limits(struct program *p, struct dpb_profile_limits *limits);
