@@ -140,14 +140,14 @@ gpu-first:
 
 # The documents' commands on a bare Debian that is made for it, as root or by sudo.
 check-install: all
-	$(Q)BUILD=$(BUILD) TEST_TIMEOUT_S=1800 tools/run-tests tests/install/bare-root
+	$(Q)BUILD=$(BUILD) tools/run-tests tests/install/bare-root
 
 # What takes longer than `make check` may: other strategies' accuracy, PyTorch in its own venv, all
 # cells of the matrices that test_identity and test_exchange take a part of.
 # LONG="models random_faults": of tests/long only these.
 LONG_MORE := $(call present,$(patsubst %:cells,%,$(filter %:cells,$(NEEDS)))) $(LONG_TESTS)
 check-long: tests-long $(BUILD)/bench/all_reduce
-	$(Q)BUILD=$(BUILD) DPB_ALL_CELLS=1 TEST_TIMEOUT_S=1800 tools/run-tests \
+	$(Q)BUILD=$(BUILD) DPB_ALL_CELLS=1 tools/run-tests \
 		$(if $(LONG),$(call named,$(LONG),$(LONG_MORE)),$(LONG_MORE))
 	$(Q)$(MAKE) $(JOBS) fuzz
 

@@ -12,7 +12,7 @@
 struct command {
     int exit_code; /* -1: ended by a signal */
     int signal_number;
-    bool late; /* killed at the deadline */
+    bool late; /* killed at the deadline, which comes the later, the more processes take turns */
     double seconds;
     char *out, *err; /* text, never NULL */
     json_t *json;    /* of stdout, where it is one JSON document; else NULL */

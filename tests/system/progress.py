@@ -157,7 +157,7 @@ class Watch(unittest.TestCase):
             terminal = Terminal(columns)
             watch = start(["watch", str(process.pid)], stdout=terminal.end, stderr=subprocess.DEVNULL)
             deadline = time.monotonic() + 30
-            while b"".join(terminal.seen).count(b"rank 1") < 2 and time.monotonic() < deadline:
+            while b"".join(terminal.seen).count(b"rank 1 (") < 2 and time.monotonic() < deadline:
                 time.sleep(0.1)  # two pictures
             self.assertIsNone(watch.poll())
             process.kill()  # by SIGKILL: nothing of the job says goodbye
