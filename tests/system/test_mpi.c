@@ -35,11 +35,13 @@
 
 static const double deadline_s = 60.0, most_s = 5.0;
 
-/* The result of a run that ended well. @owned. */
+/* The result of a run that ended well. @owned. On a busy machine a rank that gives its core away at
+ * each look may not have it again for longer than run.timeout_s is by itself. */
 static json_t *run(int workers, const char *settings)
 {
     struct command command;
-    launched(&command, deadline_s, MPIRUN, workers, BASE "run.workers=%d %s", workers, settings);
+    launched(&command, deadline_s, MPIRUN, workers, BASE "run.timeout_s=300 run.workers=%d %s",
+             workers, settings);
     json_t *result = launch_take_result();
     if (command.exit_code != 0 || !result)
         fail_msg("%d workers, %s: exit code %d: %s", workers, settings, command.exit_code,
