@@ -90,11 +90,11 @@ dpb_status cuda_account_step(const struct program *p, bool backward, size_t step
 
 /* ---- when it is over ----------------------------------------------------------------------- */
 
-static dpb_status settle(const struct program *p, bool backward, bool counted)
+static dpb_status settle(const struct program *p, bool backward)
 {
     struct account *account = p->account;
     cudaEvent_t from = account->begins[backward];
-    for (size_t i = 0; counted && i < account->n_passed[backward]; i++) {
+    for (size_t i = 0; i < account->n_passed[backward]; i++) {
         const size_t place = account->passed[backward][i];
         float ms = 0.0f;
         DPB_TRY(cuda_check(p, NULL, "cudaEventElapsedTime",
@@ -111,6 +111,8 @@ dpb_status cuda_account_settle(const struct program *p, bool training)
 {
     if (!p->account)
         return DPB_OK;
-    DPB_TRY(settle(p, true, true));
-    return settle(p, false, training || !p->args.training);
+    DPB_TRY(settle(p, true));
+    if (p->args.training && !training)
+        p->account->n_passed[false] = 0; /* an evaluation, which does not count */
+    return settle(p, false);
 }
