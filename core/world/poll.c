@@ -5,13 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "world/futex.h"
 #include "world/world.h"
 
 #define SPIN_NS INT64_C(20000)
-enum { YIELDS = 2 };
+#define LONG_WAIT_NS INT64_C(200000000)
+enum { YIELDS = 2, NAP_US = 20 };
 
 /* 1: some are ready, 0: none within the time, -1: the call failed; a signal is none. */
 static int poll_for(struct pollfd *fds, uint32_t n, int64_t limit_ns)
@@ -47,7 +49,8 @@ static int64_t computed_ns(void)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-/* Time in which this process computed between two looks is no freeze. */
+/* Time in which this process computed between two looks is no freeze. After so long a wait a nap
+ * prolongs it by less than a thousandth, and leaves the core to whom it waits for. */
 dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
 {
     static _Thread_local int64_t looked_ns, sampled_ns, sample_ns;
@@ -67,6 +70,8 @@ dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
         return dpb_wait_cancelled(what);
     if (timeout_ns >= 0 && now_ns - *begin_ns >= timeout_ns)
         return dpb_wait_expired(what, now_ns - *begin_ns, "");
+    if (now_ns - *begin_ns >= LONG_WAIT_NS)
+        usleep(NAP_US);
     return DPB_OK;
 }
 

@@ -200,7 +200,7 @@ struct dpb_host {
 
     /* For callers that must poll. Returns DPB_OK until the deadline passes or the job ends, then
      * DPB_TIMEOUT or DPB_PEER, as flag->wait. The deadline counts from *begin_ns, which the first
-     * call finds 0 and sets. */
+     * call finds 0 and sets. From 200 ms on, each call sleeps for 20 us. */
     dpb_status (*patience)(const struct dpb_wait *what, int64_t *begin_ns);
 
     /* Reports what this rank chose where an option leaves something open: an interface, a device.
