@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "machine/proc.h"
 
@@ -71,14 +72,16 @@ static void tighten(struct tightest *tightest, const char *directory, double lim
     }
 }
 
-/* From a group over those above it to the root. */
+/* From a group ("/": the root) over those above it to the root. */
 static void look_at(const char *root, const char *group, double (*limit)(const char *directory),
                     struct tightest *tightest)
 {
     char directory[PATH_MAX];
     size_t root_length = strlen(root);
     bool fits = (size_t)snprintf(directory, sizeof directory, "%s%s", root, group) < PATH_MAX;
-    while (fits && strlen(directory) > root_length) {
+    if (access(root, F_OK) != 0)
+        return;
+    while (fits && strlen(directory) > root_length + 1) {
         tighten(tightest, directory, limit(directory));
         *strrchr(directory, '/') = '\0';
     }
@@ -120,7 +123,8 @@ static struct tightest look(const char *root, const char *controller,
             snprintf(below, sizeof below, "%s/%s", mount, controller);
             look_at(below, group, limit, &result);
             snprintf(below, sizeof below, "%s/%s", mount, controllers);
-            look_at(below, group, limit, &result);
+            if (strcmp(controllers, controller) != 0)
+                look_at(below, group, limit, &result);
         }
     }
     if (file)
