@@ -347,17 +347,18 @@ void cuda_dropout(cudaStream_t stream, enum cuda_type type, const struct dropout
 
 template <typename T> __global__ void fill_random(T *to, index_t n)
 {
-    for (EACH(k, n)) {
+    for (EACH(k, (n + 3) / 4)) {
         const dpb_random4 bits =
             dpb_random(1, DPB_STREAM_SYNTHETIC, (uint32_t)k, (uint32_t)(k >> 32), 0, 0);
-        to[k] = from_fp32<T>(2.0f * dpb_random_uniform(bits.v[0]) - 1.0f);
+        for (index_t i = 0; i < 4 && 4 * k + i < n; i++)
+            to[4 * k + i] = from_fp32<T>(2.0f * dpb_random_uniform(bits.v[i]) - 1.0f);
     }
 }
 
 void cuda_fill_random(cudaStream_t stream, enum cuda_type type, void *to, uint64_t n)
 {
-    BY_TYPE(type, LAUNCH(fill_random<T>, blocks_for(n), THREADS, stream, static_cast<T *>(to),
-                         (index_t)n));
+    BY_TYPE(type, LAUNCH(fill_random<T>, blocks_for((n + 3) / 4), THREADS, stream,
+                         static_cast<T *>(to), (index_t)n));
 }
 
 /* ---------------------------------------------------------------------------------------- flags */
