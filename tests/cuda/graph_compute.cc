@@ -10,9 +10,9 @@ namespace graphs
 namespace
 {
 /* A tensor's values as they are multiplied. */
-std::vector<float> values_of(const tensor &t, const void *data, bool cut)
+std::vector<double> values_of(const tensor &t, const void *data, bool cut)
 {
-    std::vector<float> values(t.count());
+    std::vector<double> values(t.count());
     for (size_t i = 0; i < values.size(); i++) {
         const float value = load(t.type, data, i);
         values[i] = cut && t.type == CUDNN_DATA_FLOAT ? tf32(value) : value;
@@ -40,9 +40,11 @@ template <typename Each> void for_all(const convolution &by, Each each)
                         const int64_t iv = v * by.strides[1] + s - by.pads[1];
                         if (ih < 0 || ih >= x[2] || iv < 0 || iv >= x[3])
                             continue;
-                        for (int64_t k = 0; k < w[0]; k++)
-                            each(at_of(by.x, n, k / outputs * w[1], ih, iv),
-                                 at_of(by.w, k, 0, r, s), at_of(by.y, n, k, h, v));
+                        for (int64_t k = 0; k < w[0]; k += outputs) {
+                            const size_t xi = at_of(by.x, n, k / outputs * w[1], ih, iv);
+                            for (int64_t o = k; o < k + outputs; o++)
+                                each(xi, at_of(by.w, o, 0, r, s), at_of(by.y, n, o, h, v));
+                        }
                     }
 }
 
@@ -55,7 +57,7 @@ std::vector<double> multiply_as(const convolution &by, int engine, const places 
     const bool cut = engine == TENSOR;
     const int64_t n = by.w.dims[1];
     const int64_t xs = dense ? 1 : by.x.strides[1], ws = dense ? 1 : by.w.strides[1];
-    std::vector<float> x, w, y;
+    std::vector<double> x, w, y;
     if (by.which != DATA)
         x = values_of(by.x, at.at(by.x.id), cut);
     if (by.which != WEIGHTS)
@@ -67,21 +69,23 @@ std::vector<double> multiply_as(const convolution &by, int engine, const places 
     if (by.which == FORWARD)
         for_all(by, [&](size_t xi, size_t wi, size_t yi) {
             double part[4] = {0, 0, 0, 0};
-            for (int64_t c = 0; c < n; c += 4)
-                for (int64_t k = 0; k < 4 && c + k < n; k++)
-                    part[k] +=
-                        (double)x[xi + (size_t)((c + k) * xs)] * w[wi + (size_t)((c + k) * ws)];
+            int64_t c = 0;
+            for (; c + 4 <= n; c += 4)
+                for (int64_t k = 0; k < 4; k++)
+                    part[k] += x[xi + (size_t)((c + k) * xs)] * w[wi + (size_t)((c + k) * ws)];
+            for (; c < n; c++)
+                part[0] += x[xi + (size_t)(c * xs)] * w[wi + (size_t)(c * ws)];
             sum[yi] += part[0] + part[1] + part[2] + part[3];
         });
     else if (by.which == DATA)
         for_all(by, [&](size_t xi, size_t wi, size_t yi) {
             for (int64_t c = 0; c < n; c++)
-                sum[xi + (size_t)(c * xs)] += (double)y[yi] * w[wi + (size_t)(c * ws)];
+                sum[xi + (size_t)(c * xs)] += y[yi] * w[wi + (size_t)(c * ws)];
         });
     else
         for_all(by, [&](size_t xi, size_t wi, size_t yi) {
             for (int64_t c = 0; c < n; c++)
-                sum[wi + (size_t)(c * ws)] += (double)y[yi] * x[xi + (size_t)(c * xs)];
+                sum[wi + (size_t)(c * ws)] += y[yi] * x[xi + (size_t)(c * xs)];
         });
     return sums;
 }
@@ -147,12 +151,14 @@ void compute(const gradient &g, int engine, const places &at)
     for (const tensor &shortcut : g.shortcut)
         for (size_t i = 0; i < dx.size(); i++)
             dx[i] = (float)dx[i] + load(shortcut.type, at.at(shortcut.id), i);
-    const std::vector<float> y = values_of(g.y, at.at(g.y.id), false);
-    const std::vector<float> x = values_of(g.x, at.at(g.x.id), false);
+    const std::vector<double> y = values_of(g.y, at.at(g.y.id), false);
+    const std::vector<double> x = values_of(g.x, at.at(g.x.id), false);
     const float *mean = static_cast<float *>(at.at(g.mean.id));
     const float *inverse = static_cast<float *>(at.at(g.inverse.id));
     store_and_sum(
         g.dz, at, g.sum, g.products, [&](size_t i) { return y[i] > 0 ? dx[i] : 0.0; },
-        [&](float value, size_t i, int64_t c) { return value * ((x[i] - mean[c]) * inverse[c]); });
+        [&](float value, size_t i, int64_t c) {
+            return value * (((float)x[i] - mean[c]) * inverse[c]);
+        });
 }
 } // namespace graphs

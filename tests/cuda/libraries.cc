@@ -123,16 +123,19 @@ void multiply(const matmul_desc &by, const layout &a, const void *a_data, const 
 {
     const uint64_t k = columns_of(a, by.a);
     const bool cut = by.tf32 && a.type == CUDA_R_32F;
+    const auto value = [cut](float of) { return (double)(cut ? tf32(of) : of); };
+    std::vector<double> rows(c.rows * k), of_column(k);
+    for (uint64_t row = 0; row < c.rows; row++)
+        for (uint64_t i = 0; i < k; i++)
+            rows[row * k + i] = value(element(a, a_data, by.a, row, i));
     for (uint64_t column = 0; column < c.columns; column++) {
+        for (uint64_t i = 0; i < k; i++)
+            of_column[i] = value(element(b, b_data, by.b, i, column));
         for (uint64_t row = 0; row < c.rows; row++) {
             double sum = 0;
-            for (uint64_t i = 0; i < k; i++) {
-                const float left = element(a, a_data, by.a, row, i);
-                const float right = element(b, b_data, by.b, i, column);
-                sum += cut ? (double)tf32(left) * tf32(right) : (double)left * right;
-            }
-            const size_t at = column * (size_t)c.ld + row;
-            store(element_type(c.type), c_data, at, sum);
+            for (uint64_t i = 0; i < k; i++)
+                sum += rows[row * k + i] * of_column[i];
+            store(element_type(c.type), c_data, column * (size_t)c.ld + row, sum);
         }
     }
 }
