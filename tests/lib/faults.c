@@ -82,7 +82,7 @@ void faults_start(struct started *started, const char *arguments)
 void faults_start_long(struct started *started, const char *arguments)
 {
     char line[1024];
-    snprintf(line, sizeof line, "run.seconds=60 %s", arguments);
+    snprintf(line, sizeof line, "run.seconds=60 run.delay=constant(1ms) %s", arguments);
     faults_start(started, line);
 }
 

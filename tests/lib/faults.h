@@ -23,7 +23,8 @@ void faults_expect_failed(const char *title, const struct command *command);
 /* What a variable of the environment says, or otherwise. */
 unsigned faults_number_of(const char *variable, unsigned otherwise);
 
-/* Starts a job, `arguments` of up to 16 words; command_finish collects it. Or one that lasts. */
+/* Starts a job, `arguments` of up to 16 words; command_finish collects it. Or one that lasts, and
+ * leaves the processor to other tests for a millisecond a step. */
 void faults_start(struct started *started, const char *arguments);
 void faults_start_long(struct started *started, const char *arguments);
 /* Waits until the job has `n` ranks; gives their processes by rank. */

@@ -67,7 +67,7 @@ static bool sums(const char *carrier, const char *codec)
 
 /* ---- books --------------------------------------------------------------------------------- */
 
-#define ONES "4 model.name=tiny" /* buckets of one element */
+#define ONES "4 model.name=tiny run.steps=3" /* buckets of one element, a thousand a step */
 #define FEW "92 model.name=tiny" /* the vectors' end leaves one element for a message of powersgd */
 
 static bool is_library(const char *carrier)
@@ -82,7 +82,7 @@ static const struct world {
     unsigned workers, accumulate;
     const char *bucket;
 } worlds[] = {{1, 1, "1MiB"}, {2, 2, FEW}, {3, 1, "388"}, {5, 1, "4000"}};
-enum { N_WORLDS = sizeof worlds / sizeof *worlds };
+enum { OF_THREE = 2, N_WORLDS = sizeof worlds / sizeof *worlds };
 
 static const struct row {
     const char *codec;
@@ -149,7 +149,7 @@ static void expect_books(const struct row *row, const struct world *world, const
 }
 
 /* A library takes milliseconds for a bucket, however small: it has the codecs without other options
- * and without ONES. With DPB_ALL_CELLS (check-long) all have all, with ONES in each row. */
+ * with 3 workers. With DPB_ALL_CELLS (check-long) all have all, with ONES in each row. */
 static void test_books(void **state)
 {
     static const struct world ones = {2, 2, ONES};
@@ -159,8 +159,8 @@ static void test_books(void **state)
         const bool is_slow = is_library(carriers[i]) && !all;
         if (!carries(carriers[i], row->codec) || (is_slow && row->n_worlds < N_WORLDS))
             continue;
-        const size_t first = N_WORLDS - row->n_worlds;
-        const size_t n = SANITIZED ? row->n_worlds / 2 : row->n_worlds;
+        const size_t first = is_slow ? OF_THREE : N_WORLDS - row->n_worlds;
+        const size_t n = is_slow ? 1 : SANITIZED ? row->n_worlds / 2 : row->n_worlds;
         for (size_t world = first; world < first + n; world++)
             expect_books(row, &worlds[world], carriers[i]);
         if (all || (!is_slow && (row < rows + N_OF_ONES || row == rows + i)))
@@ -376,6 +376,8 @@ static void test_sums(void **state)
     };
     const char *const carrier = *state;
     for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++) {
+        if (i == 1 && is_library(carrier) && !getenv("DPB_ALL_CELLS"))
+            continue;
         struct command summed;
         char settings[256], rest[128];
         const char *const codec = trainings[i].codec;

@@ -26,17 +26,17 @@ TEST(test_killed)
     static const struct {
         const char *arguments;
         size_t n_ranks;
-        unsigned delay_us;
-    } rows[] = {{CUDA "comm.name=shm", 2, 0},
-                {CUDA "comm.name=shm", 2, 1500000},
-                {CUDA "comm.name=independent", 2, 1200000},
-                {CUDA "comm.name=ps_cpu run.servers=1", 3, 1000000},
-                {CUDA "comm.name=ring_tcp", 2, 700000},
-                {CUDA "comm.name=ps_gpu", 2, 1200000},
-                {CUDA "comm.name=replicated", 2, 900000},
+        bool in_training;
+    } rows[] = {{CUDA "comm.name=shm", 2, false},
+                {CUDA "comm.name=shm", 2, true},
+                {CUDA "comm.name=independent", 2, true},
+                {CUDA "comm.name=ps_cpu run.servers=1", 3, true},
+                {CUDA "comm.name=ring_tcp", 2, true},
+                {CUDA "comm.name=ps_gpu", 2, true},
+                {CUDA "comm.name=replicated", 2, true},
                 {CUDA "comm.name=hierarchical comm.inside=nccl comm.host_ids=rank comm.hosts=2+2 "
                       "comm.interface=lo run.workers=4",
-                 4, 1200000}};
+                 4, true}};
     const size_t n_rows = sizeof rows / sizeof *rows - !have_stand_in("comm_nccl");
     for (size_t i = 0; i < n_rows; i++) {
         struct started started;
@@ -46,8 +46,8 @@ TEST(test_killed)
         char victim[64];
         traces_take(&before, ".");
         faults_start_long(&started, rows[i].arguments);
-        faults_await_ranks(&started, pids, rows[i].n_ranks);
-        usleep(rows[i].delay_us);
+        (rows[i].in_training ? faults_await_steps : faults_await_ranks)(&started, pids,
+                                                                        rows[i].n_ranks);
         kill(pids[1], SIGKILL);
         double killed_s = now_s();
         command_finish(&started, &command, killed_s - started.began_s + 2 * most_s);

@@ -62,7 +62,7 @@ TEST(test_hides_with_a_core_alone)
         struct command command;
         dpbench(&command, deadline_s,
                 GLOO
-                "run.comm_cores=%d run.steps=50 comm.bucket=64 model.name=tiny_bn run.batch=16",
+                "run.comm_cores=%d run.steps=15 comm.bucket=64 model.name=tiny_bn run.batch=16",
                 cores);
         if (command.exit_code != 0)
             fail_msg("exit code %d: %s", command.exit_code, command.err);

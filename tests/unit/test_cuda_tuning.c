@@ -119,7 +119,7 @@ TEST(test_equal_shapes)
  * one of that rank. */
 static void expect_products(const char *path, uint32_t n, int rank)
 {
-    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
+    const struct subject subject = {"lenet", NULL, 12, 2, DPB_UINT8, DPB_CHW, NULL};
     struct dpb_session s;
     unsigned products = 0;
     tune_by(path);
@@ -168,7 +168,7 @@ TEST(test_products)
  * others alone. With a slow call the clocks are up at once. */
 TEST(test_cut_off)
 {
-    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
+    const struct subject subject = {"lenet", NULL, 12, 2, DPB_UINT8, DPB_CHW, NULL};
     char path[128], at[32];
     size_t repeated;
     int status;
@@ -204,7 +204,7 @@ TEST(test_cut_off)
 /* Two processes that begin at once to tune on one GPU: what one has tried the other takes. */
 TEST(test_shared_gpu)
 {
-    const struct subject subject = {"lenet", NULL, 0, 2, DPB_UINT8, DPB_CHW, NULL};
+    const struct subject subject = {"lenet", NULL, 12, 2, DPB_UINT8, DPB_CHW, NULL};
     char path[128];
     int go[2], status;
     size_t repeated;

@@ -10,7 +10,7 @@
 
 enum {
     ROUNDS = 20000,
-    LEAST_MS = 3000,
+    LEAST_MS = 1000,
     MOST_MS = 15000,
     LEAST_ROUNDS = 1000,
     LAST_ROUND = 1 << 30
