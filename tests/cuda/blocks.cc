@@ -1,6 +1,7 @@
 /*
  * blocks.cc - the threads of a block, one after the other: the launches of kernel_host.h.
  */
+#include <memory>
 #include <numeric>
 #include <random>
 #include <setjmp.h>
@@ -24,7 +25,7 @@ struct fiber {
     jmp_buf at;
     uint3 thread;
     bool begun = false, done = false;
-    std::vector<char> stack = std::vector<char>(STACK_BYTES);
+    std::unique_ptr<char[]> stack{new char[STACK_BYTES]}; /* of which it touches a page or two */
 };
 
 std::vector<fiber> fibers;
@@ -82,7 +83,7 @@ void start(fiber &one, unsigned number)
     if (one.begun)
         return;
     getcontext(&one.context);
-    one.context.uc_stack.ss_sp = one.stack.data();
+    one.context.uc_stack.ss_sp = one.stack.get();
     one.context.uc_stack.ss_size = STACK_BYTES;
     one.context.uc_link = nullptr;
     makecontext(&one.context, enter, 0);
