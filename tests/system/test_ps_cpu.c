@@ -4,7 +4,6 @@
  * nowhere else, nothing goes on without a server, and on several machines it trains to the same
  * bits as on one. With comm.shard state and gradients are mapped where they should be, too.
  */
-#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdint.h>
@@ -25,33 +24,12 @@ enum { MOST_RANKS = 16, PAGE = 4096 };
 struct process {
     pid_t pid;
     uint64_t optimizer_bytes, gradients_bytes; /* resident: the most that was seen */
-    double cpu_s;
 };
 
 struct job {
     struct process processes[MOST_RANKS];
     int n;
 };
-
-static bool read_stat(pid_t pid, pid_t *parent, double *cpu_s)
-{
-    char path[64], line[1024];
-    unsigned long user, system;
-    int ppid;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "r");
-    size_t n = file ? fread(line, 1, sizeof line - 1, file) : 0;
-    if (file)
-        fclose(file);
-    line[n] = '\0';
-    const char *rest = strrchr(line, ')'); /* the name before it may hold anything */
-    if (!rest || sscanf(rest, ") %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &ppid, &user,
-                        &system) != 3)
-        return false;
-    *parent = (pid_t)ppid;
-    *cpu_s = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-    return true;
-}
 
 /* Bytes of the process's mappings of such memory. What several addresses show counts once: they lie
  * side by side. */
@@ -105,19 +83,13 @@ static bool is_running(pid_t launcher)
 /* Looks at the children of `launcher` once more. */
 static void look(struct job *job, pid_t launcher)
 {
-    DIR *proc = opendir("/proc");
-    assert_non_null(proc);
-    for (struct dirent *entry = readdir(proc); entry; entry = readdir(proc)) {
-        pid_t pid = (pid_t)atol(entry->d_name), parent;
-        double cpu_s;
-        if (pid <= 0 || !read_stat(pid, &parent, &cpu_s) || parent != launcher)
-            continue;
-        struct process *process = process_of(job, pid);
-        keep_most(&process->optimizer_bytes, mapped_bytes(pid, "dpbench-optimizer"));
-        keep_most(&process->gradients_bytes, mapped_bytes(pid, "dpbench-gradients"));
-        process->cpu_s = cpu_s;
+    pid_t pids[MOST_RANKS];
+    const size_t n = faults_children_of(launcher, pids, MOST_RANKS);
+    for (size_t i = 0; i < n; i++) {
+        struct process *process = process_of(job, pids[i]);
+        keep_most(&process->optimizer_bytes, mapped_bytes(pids[i], "dpbench-optimizer"));
+        keep_most(&process->gradients_bytes, mapped_bytes(pids[i], "dpbench-gradients"));
     }
-    closedir(proc);
 }
 
 /* ---- where the optimizer's state is -------------------------------------------------------- */
@@ -244,20 +216,6 @@ TEST(test_slots_resident)
 
 /* ---- a server that stops ------------------------------------------------------------------- */
 
-/* Once it trains, all of them compute. */
-static void await_training(struct job *job, pid_t launcher, int n)
-{
-    int busy = 0;
-    for (; busy < n && is_running(launcher); usleep(20000)) {
-        look(job, launcher);
-        busy = 0;
-        for (int i = 0; i < job->n; i++)
-            busy += job->processes[i].cpu_s >= 0.3;
-    }
-    if (busy < n)
-        fail_msg("the job ended before it could be stopped");
-}
-
 static void test_stopped_server(void **state)
 {
     const struct residence *residence = *state;
@@ -265,14 +223,13 @@ static void test_stopped_server(void **state)
     char settings[512], name[32];
     struct started started;
     struct command command;
-    struct job job = {.n = 0};
     pid_t ranks[8];
     snprintf(settings, sizeof settings,
-             "model.name=tiny run.steps=10000000 run.timeout_s=1 comm.bucket=4kB %s",
+             "model.name=tiny run.steps=10000000 run.delay=constant(1ms) run.timeout_s=1 "
+             "comm.bucket=4kB %s",
              residence->settings);
     training_start(&started, settings);
-    await_training(&job, started.pid, n);
-    assert_int_equal(faults_children_of(started.pid, ranks, (size_t)n), n); /* by rank */
+    faults_await_steps(&started, ranks, (size_t)n);
     assert_int_equal(kill(ranks[n - 1], SIGSTOP), 0);
     double stopped_s = now_s();
     command_finish(&started, &command, 60);
@@ -282,8 +239,8 @@ static void test_stopped_server(void **state)
         fail_msg("%s\nexit code %d after %.1f s: %s", settings, command.exit_code,
                  now_s() - stopped_s, command.err);
     for (int i = 0; i < n; i++)
-        if (kill(job.processes[i].pid, 0) == 0)
-            fail_msg("%s\nprocess %d is left", settings, (int)job.processes[i].pid);
+        if (kill(ranks[i], 0) == 0)
+            fail_msg("%s\nprocess %d is left", settings, (int)ranks[i]);
     command_free(&command);
 }
 
