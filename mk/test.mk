@@ -180,7 +180,7 @@ asan-ubsan:
 TSAN := BUILD=$(BUILD)/tsan CPU=no CUDA=no CFLAGS="-O1 -g" SANITIZE=-fsanitize=thread
 tsan:
 	$(Q)$(MAKE) $(JOBS) tests $(TSAN)
-	$(Q)TSAN_OPTIONS="halt_on_error=1 exitcode=66 second_deadlock_stack=1" \
+	$(Q)TSAN_OPTIONS="halt_on_error=1 exitcode=66 second_deadlock_stack=1" TEST_JOBS=$$(nproc) \
 	$(MAKE) check-threads $(TSAN)
 
 # -O1: what tests compute is little beside what compiling them takes.
