@@ -47,8 +47,8 @@ static struct {
     struct dpb_record ended; /* of which the device has not told yet */
 } account;
 
-/* By the device, spans of two steps wait: of the step that it has not told of, and of the next. Most
- * of the room is never touched: small pages, which calloc gives, are fewer bytes to clear. */
+/* By the device, spans of two steps wait: of the step that it has not told of, and of the next.
+ * Most of the room is never touched: small pages, which calloc gives, are fewer bytes to clear. */
 dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity)
 {
     account.journal = journal;
