@@ -9,8 +9,8 @@
 static const double mib = 1024.0 * 1024.0;
 
 /* Of a process beside what is planned: heap, stacks, page tables, and what it measures. Device
- * reference and model tiny take 1.1 MiB a rank in a control group. */
-static const uint64_t process_bytes = UINT64_C(5) << 20;
+ * reference and model tiny take 1.1 MiB a rank in a control group, device cpu and model mlp 5.7. */
+static const uint64_t process_bytes = UINT64_C(6) << 20;
 
 /* Of the first `n` ranks, those of a machine. */
 static uint64_t ranks_of(const struct dpb_experiment *experiment, uint32_t n, uint32_t machine)
