@@ -49,8 +49,8 @@ static int64_t computed_ns(void)
     return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
 }
 
-/* Time in which this process computed between two looks is no freeze. After so long a wait a nap
- * prolongs it by less than a thousandth, and leaves the core to whom it waits for. */
+/* Time in which this process computed between two looks is no freeze. A nap after LONG_WAIT_NS
+ * prolongs the wait by less than a thousandth, and leaves the core to others. */
 dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
 {
     static _Thread_local int64_t looked_ns, sampled_ns, sample_ns;

@@ -360,6 +360,20 @@ TEST(test_patience)
     expect_patience(compute);
 }
 
+/* Who has waited for 200 ms leaves the core: a sleep is never shorter than asked for. */
+TEST(test_patience_naps)
+{
+    struct dpb_wait what = plain;
+    int64_t begin_ns = 0;
+    what.timeout_ns = 60000000000;
+    assert_int_equal(dpb_world_patience(&what, &begin_ns), DPB_OK);
+    begin_ns -= 300000000;
+    const int64_t called_ns = dpb_now_ns();
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(dpb_world_patience(&what, &begin_ns), DPB_OK);
+    assert_true(dpb_now_ns() - called_ns >= 100 * 20000);
+}
+
 TEST(test_patience_with_threads)
 {
     expect_patience(compute_aside);
