@@ -25,9 +25,7 @@ static uint32_t n_usable;
 static double cpu_quota;
 
 /* Every process of a job reads the topology. These plugins of hwloc say nothing about cores, and
- * their libraries (OpenCL, X11, libxml2) would take a fifth of a short job's processor time. Nor
- * does component x86 say more than the system: it would go from core to core to ask each, beside
- * ranks that are timed. */
+ * their libraries (OpenCL, X11, libxml2) would take a fifth of a short job's processor time. */
 #define NEEDLESS_PLUGINS "hwloc_opencl.so,hwloc_gl.so,hwloc_xml_libxml.so"
 
 static dpb_status load_topology(void)
@@ -35,6 +33,8 @@ static dpb_status load_topology(void)
     setenv("HWLOC_PLUGINS_BLACKLIST", NEEDLESS_PLUGINS, 0);
     if (hwloc_topology_init(&topology) != 0)
         return dpb_fail(DPB_NO_MEMORY, "out of memory for the machine's topology");
+    /* It says no more than the system does, but goes from core to core to ask each, beside ranks
+     * that are timed. */
     hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
     if (hwloc_topology_load(topology) != 0) {
         hwloc_topology_destroy(topology);
