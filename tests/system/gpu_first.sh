@@ -35,6 +35,7 @@ holds "the part that hangs is cut" says "^cut     hangs: not over after [0-9][0-
 holds "the next one passes" says "^passed  works"
 holds "one that fails says its code" says "^failed  fails: exit 7"
 holds "nothing of it is left" sh -c "! pgrep -f '^sleep 7531.$$\$'"
+holds "where it stood is said" grep -q "^---- [0-9]*: sleep 7531.$$" "$work/out/a.txt"
 holds "its output is there" grep -qx fine "$work/out/a.txt"
 holds "the end of what is long is kept" grep -q 'the end$' "$work/out/b.txt"
 holds "and no more than there is room for" test "$(stat -c %s "$work/out/b.txt")" -le $((16 << 20))
