@@ -39,9 +39,10 @@ static uint64_t elements(const struct dpb_session *s, uint32_t node)
  * How far a result may be off. Sums are made in fp32 in all precisions: 1e-5 of the magnitude. In
  * bf16 and fp16 an activation or its gradient is rounded once besides (half an ulp: 2^-8 or 2^-11
  * of the value); a gradient with several consumers once for each of them and once when they are
- * added, for which device.h's 2^-7 or 2^-9 of the magnitude is room enough. In tf32 the factors of
- * a sum of products are cut to 10 bits, so that each product errs by up to 2^-9 of it. Statistics
- * and, but for tf32's products, weights' gradients are fp32.
+ * added, for which device.h's 2^-7 or 2^-9 of the magnitude is room enough. So is a gradient by the
+ * weights of a convolution with groups, of which a library may round each part of the sum. In tf32
+ * the factors of a sum of products are cut to 10 bits, so that each product errs by up to 2^-9 of
+ * it. Statistics and, but for tf32's products, weights' gradients are fp32.
  */
 enum rounding { NONE, ONCE, OFTEN };
 
@@ -367,7 +368,8 @@ static dpb_status check_tensor(struct oracle *o, uint32_t index, uint32_t tensor
     bool rounded = s->rounds_weights && is_narrow(s) && s->graph->nodes[index].op == DPB_OP_CONV &&
                    t->n_dims > 1;
     bool cut = s->precision == DPB_PRECISION_TF32 && t->n_dims > 1;
-    enum rounding rounding = cut ? OFTEN : rounded ? ONCE : NONE;
+    bool in_parts = rounded && s->graph->nodes[index].groups > 1;
+    enum rounding rounding = cut || in_parts ? OFTEN : rounded ? ONCE : NONE;
     return compare_arena(o, index, t->name, rounding, want, magnitude, s->gradients, t->offset,
                          t->n_elements);
 }
