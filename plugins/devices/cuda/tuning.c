@@ -3,8 +3,10 @@
  * cuBLASLt's for a product of matrices: timed once, and kept in a file.
  *
  * A GPU's clocks take a moment to rise. So the first trials of a program come after WARM_MS of
- * work. Then the candidates run by turns, TRIES times each, and the least median wins. After
- * FIRST_TRIES the clearly slower ones are dropped. A try of a short one is SHORT_RUNS runs.
+ * work. cuDNN has some forty candidates for a convolution, and most take several times as long as
+ * the best: they are dropped after their first run. The others run by turns, TRIES times each, and
+ * the least median wins. After FIRST_TRIES the clearly slower ones are dropped. A try of a short one
+ * is SHORT_RUNS runs.
  *
  * Processes that share a GPU take turns at trials, and read what the others have found
  * (tuning_file.h).
@@ -16,7 +18,7 @@
 #include "tuning_file.h"
 
 enum { TRIES = 11, FIRST_TRIES = 3, WARM_MS = 200, SHORT_RUNS = 8, MOST = 1 + PLAN_CHOICES };
-static const float SHORT_MS = 0.1f, SLOW = 1.5f;
+static const float SHORT_MS = 0.1f, SLOW_AT_FIRST = 2.0f, SLOW = 1.5f;
 static_assert((int)GEMM_CHOICES <= PLAN_CHOICES, "room");
 
 struct tuning {
@@ -154,17 +156,22 @@ static int least(struct trials *t, int n_candidates, int n, float *best_ms)
     return best;
 }
 
-/* Those whose fastest try is slower than SLOW times the best's median. */
-static void drop_slow(struct trials *t, int n_candidates)
+/* Those whose fastest of n tries is slower than `slow` times the best's median. How many are left
+ * comes back. */
+static int drop_slow(struct trials *t, int n_candidates, int n, float slow)
 {
     float best_ms;
-    if (least(t, n_candidates, FIRST_TRIES, &best_ms) < 0)
-        return;
-    for (int i = 0; i < n_candidates; i++)
-        t->ran[i] = t->ran[i] && t->ms[i][0] <= SLOW * best_ms;
+    int left = 0;
+    if (least(t, n_candidates, n, &best_ms) < 0)
+        return 0;
+    for (int i = 0; i < n_candidates; i++) {
+        t->ran[i] = t->ran[i] && t->ms[i][0] <= slow * best_ms;
+        left += t->ran[i];
+    }
+    return left;
 }
 
-/* *best: from->end where none runs. One alone is not timed. */
+/* *best: from->end where none runs. The last that is left is not timed. */
 static dpb_status find_fastest(struct tuning *tuning, const struct candidates *from, int *best)
 {
     struct trials t = {.ran = {false}};
@@ -174,10 +181,11 @@ static dpb_status find_fastest(struct tuning *tuning, const struct candidates *f
     DPB_TRY(run_each(tuning, from, &t, &n_ran));
     if (n_ran > 1 && !tuning->warm)
         DPB_TRY(raise_clocks(tuning, from, &t));
-    for (int try = 0; try < TRIES && n_ran > 1; try++) {
+    int left = drop_slow(&t, n, 1, SLOW_AT_FIRST);
+    for (int try = 0; try < TRIES && left > 1; try++) {
         DPB_TRY(time_turn(tuning, from, &t, try));
         if (try + 1 == FIRST_TRIES)
-            drop_slow(&t, n);
+            left = drop_slow(&t, n, FIRST_TRIES, SLOW);
     }
     const int place = least(&t, n, TRIES, &best_ms);
     *best = place < 0 ? from->end : from->first + place;
