@@ -7,15 +7,15 @@
 #include "base/log.h"
 #include "train/exchange.h"
 
-/* There is room for one arena. */
+/* There is room for one arena, which the device itself copies from and to. */
 static dpb_status get_staging(struct dpb_exchange *exchange)
 {
-    if (exchange->memory.staging)
+    struct dpb_arena_memory *memory = &exchange->memory;
+    if (memory->staging)
         return DPB_OK;
-    exchange->memory.staging_bytes =
-        exchange->layout.n_elements * dpb_dtype_size(exchange->layout.weight_type);
-    exchange->memory.staging = dpb_alloc(exchange->memory.staging_bytes);
-    return exchange->memory.staging ? DPB_OK : DPB_NO_MEMORY;
+    return memory->place->ops->pin(memory->place->device,
+                                   dpb_arena_bytes(exchange, exchange->layout.weight_type),
+                                   &memory->staging);
 }
 
 dpb_status dpb_arena_edit(struct dpb_exchange *exchange, void *arena, void **content)

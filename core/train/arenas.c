@@ -230,7 +230,8 @@ void dpb_arenas_release(struct dpb_arena_memory *m)
             ops->release(m->device.device, m->own_device[kind]);
         m->own_device[kind] = NULL;
     }
-    dpb_release(m->staging, m->staging_bytes);
+    if (m->staging)
+        m->place->ops->unpin(m->place->device, m->staging);
     m->staging = NULL;
     free(m->peers);
     free(m->peers_device);

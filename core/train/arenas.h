@@ -32,7 +32,6 @@ struct dpb_arena_memory {
     void **views;    /* [kind * ranks + rank]: what struct dpb_arenas points into */
     bool all_let_go; /* no peer has this rank's memory mapped any more */
     void *staging;   /* an arena's content, on the host: access.c */
-    size_t staging_bytes;
 };
 
 /* As the plan says: fills the pointers of *arenas. Collective. */

@@ -224,6 +224,18 @@ static dpb_status copy_now(const struct program *p, void *to, const void *from, 
     return cuda_check(p, NULL, "cudaStreamSynchronize", cudaStreamSynchronize(stream));
 }
 
+/* By pinned memory, a batch at a time. */
+static dpb_status fill_pool(const struct program *p, size_t bytes)
+{
+    const size_t most = p->samples->place.bytes;
+    for (size_t at = 0; at < bytes; at += most) {
+        const size_t n = bytes - at < most ? bytes - at : most;
+        memcpy(p->pinned_samples, (const char *)p->args.pool.samples + at, n);
+        DPB_TRY(copy_now(p, (char *)p->pool + at, p->pinned_samples, n));
+    }
+    return DPB_OK;
+}
+
 /* The samples that stay on the device. */
 static dpb_status bind_pool(struct program *p)
 {
@@ -244,7 +256,7 @@ static dpb_status bind_pool(struct program *p)
             pool->n, bytes / 1000000, p->device->id, free_bytes / 1000000);
     }
     DPB_TRY(cuda_check(p, NULL, "cudaMalloc", code));
-    return copy_now(p, p->pool, pool->samples, bytes);
+    return fill_pool(p, bytes);
 }
 
 static dpb_status bind_packings(struct program *p)
