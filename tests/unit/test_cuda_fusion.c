@@ -27,7 +27,7 @@ static bool offered(dpb_precision precision)
     options.fusion = FUSION_OFF;
     session_open(&block, precision, true, &s);
     options.fusion = asked;
-    const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
+    const struct dpb_device_args device_args = {.threads = 16, .seed = SEED};
     const struct dpb_device_memory memory = dpb_session_memory(&s);
     const struct dpb_compile_args args = {.graph = s.graph,
                                           .batch = s.batch.n,
@@ -50,12 +50,18 @@ static bool offered(dpb_precision precision)
     return status == DPB_OK;
 }
 
+/* On a GPU cuDNN compiles a kernel for seconds: they are kept from one program to the next. */
+static const char *tuning(void)
+{
+    return on_gpu() ? "auto" : "no";
+}
+
 TEST(test_ops)
 {
     static const dpb_precision precisions[] = {DPB_PRECISION_FP16, DPB_PRECISION_BF16,
                                                DPB_PRECISION_TF32, DPB_PRECISION_FP32};
     int n = 0;
-    set_options(FUSION_ON, "no");
+    set_options(FUSION_ON, tuning());
     for (int i = 0; i < 4; i++) {
         if (!offered(precisions[i]))
             continue;
@@ -63,7 +69,7 @@ TEST(test_ops)
         n++;
     }
     assert_true(on_gpu() ? n > 0 : n == 4);
-    set_options(FUSION_ON, "no");
+    set_options(FUSION_ON, tuning());
     options.graphs = 0;
     if (offered(DPB_PRECISION_FP16))
         check_in(DPB_PRECISION_FP16, &block, OPS);
@@ -73,7 +79,7 @@ TEST(test_ops)
 TEST(test_network)
 {
     const struct subject resnet = {"resnet20", NULL, 16, 3, DPB_UINT8, DPB_HWC, NULL};
-    set_options(on_gpu() ? FUSION_AUTO : FUSION_ON, on_gpu() ? "auto" : "no");
+    set_options(on_gpu() ? FUSION_AUTO : FUSION_ON, tuning());
     check_in(DPB_PRECISION_FP32, &resnet, OPS | LOSS | REPEAT);
 }
 
@@ -115,7 +121,7 @@ static void pass_of(const struct subject *subject, struct left *left)
 TEST(test_differs)
 {
     static struct left on, again, off;
-    set_options(FUSION_ON, "no");
+    set_options(FUSION_ON, tuning());
     if (!offered(DPB_PRECISION_FP16))
         skip();
     pass_of(&block, &on);
@@ -133,12 +139,12 @@ TEST(test_differs)
 TEST(test_evaluation)
 {
     double loss[2][2];
-    set_options(FUSION_ON, "no");
+    set_options(FUSION_ON, tuning());
     if (!offered(DPB_PRECISION_FP16))
         skip();
     for (int i = 0; i < 2; i++) {
         struct dpb_session s;
-        set_options(i == 0 ? FUSION_ON : FUSION_OFF, "no");
+        set_options(i == 0 ? FUSION_ON : FUSION_OFF, tuning());
         session_open(&block, DPB_PRECISION_FP16, true, &s);
         session_forward(&s);
         session_backward(&s);
@@ -424,7 +430,7 @@ static void expect_refusal(const struct subject *subject, dpb_precision precisio
     void *device, *program = NULL;
     set_options(FUSION_OFF, "no");
     session_open(subject, precision, true, &s);
-    const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
+    const struct dpb_device_args device_args = {.threads = 16, .seed = SEED};
     const struct dpb_device_memory memory = dpb_session_memory(&s);
     struct dpb_compile_args args = {.graph = s.graph,
                                     .batch = subject->batch,
