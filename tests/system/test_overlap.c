@@ -13,8 +13,8 @@
 #include "lib/test.h"
 #include "lib/timed.h"
 
-enum { BUCKETS = 10, SPACING_MS = 10, EXCHANGE_MS = 5, FORWARD_MS = 5, TRIES = 12 };
-enum { FIRST_PARAMETERS = 1 << 20, MOST_PARAMETERS = 3 << 20, GRANULE = 64 };
+enum { BUCKETS = 10, SPACING_MS = 5, EXCHANGE_MS = 2, FORWARD_MS = 2, TRIES = 12 };
+enum { FIRST_PARAMETERS = 1 << 19, MOST_PARAMETERS = 2 << 20, GRANULE = 64 };
 
 #define MACHINES(hosts) "comm.name=hierarchical comm.interface=lo comm.hosts=" hosts
 
