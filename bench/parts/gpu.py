@@ -1,7 +1,7 @@
 """One worker on one GPU: steps of training against PyTorch's, against what the hardware can do, and how
 much of a step the GPU has nothing to do. Only where it is named: `make bench-gpu`."""
 
-from compare import Bound, Derived, Program, Row, at
+from compare import Bound, Derived, Row
 from programs import dpbench_on_gpu, has_option, pytorch_on_gpu
 
 ROUNDS = 3
@@ -20,9 +20,6 @@ NETWORKS = [
     ("ResNet-50", "resnet50", 128, "fp32", 1.1),
 ]
 BUSY = 99  # percent of a step, at batch 64
-# What a step of ResNet-50 in bf16 reads and writes of memory for an image, as `dpbench check` counts it:
-# docs/devices-cuda.md.
-BYTES_AN_IMAGE = 299.2e6
 
 
 def ours(context, model, batch, precision, *more, place="device", name="dpbench"):
@@ -64,19 +61,20 @@ def limit_percent(document):
     return 100 * least / sum(op["ns"] for op in ops)
 
 
-COPY = "devices.0.pairs.0.one_way.-1.bytes_per_s.median"  # of the largest size, within the first GPU
+def allowed_rate(document):
+    """By moving the bytes of a step, as fast as this GPU copies; a copy reads them and writes them."""
+    profile = document["profile"]
+    return profile["limits"]["copy_bytes_per_s"] / profile["bytes_per_sample"]
+
+
+def counted(context, network):
+    """Its rate is not that of training: keeping account of every op takes time."""
+    return ours(context, *network, "run.profile=yes", name="dpbench, run.profile")
 
 
 def allowed_row(context, title, network):
-    """What moving its bytes allows, by how fast this GPU copies; a copy reads them and writes them."""
-    model, batch, precision = network
-    mine = ours(context, *network)
-    links = Program("dpbench links",
-                    [context.dpbench, "links", "devices", "--max", "256MiB", "--json"], COPY,
-                    lacks=mine.lacks, environment=mine.environment)
-    allowed = Derived("what memory allows", links,
-                      lambda document: 2 * at(document, COPY) / BYTES_AN_IMAGE)
-    return Row(f"{title}, batch {batch}, {precision} / memory", "images/s", mine, allowed, rounds=1)
+    return Row(f"{name_of(title, network)} / memory", "images/s", ours(context, *network),
+               Derived("what memory allows", counted(context, network), allowed_rate), rounds=1)
 
 
 def name_of(title, network):
@@ -123,11 +121,9 @@ def own_rows(context, title, network):
 
 
 def hardware_row(context, title, network):
-    """Alone: keeping account of every op takes time."""
-    model, batch, precision = network
-    counted = ours(context, *network, "run.profile=yes", name="dpbench, run.profile")
-    return Row(f"{title}, batch {batch}, {precision}: of its limit", "%",
-               Derived("the share of the hardware's limit", counted, limit_percent),
+    return Row(f"{name_of(title, network)}: of its limit", "%",
+               Derived("the share of the hardware's limit", counted(context, network),
+                       limit_percent),
                Bound("the hardware's limit", 100.0), rounds=1)
 
 
