@@ -5,8 +5,8 @@
  * A GPU's clocks take a moment to rise. So the first trials of a program come after WARM_MS of
  * work. cuDNN has some forty candidates for a convolution, and most take several times as long as
  * the best: they are dropped after their first run. The others run by turns, TRIES times each, and
- * the least median wins. After FIRST_TRIES the clearly slower ones are dropped. A try of a short one
- * is SHORT_RUNS runs.
+ * the least median wins. After FIRST_TRIES the clearly slower ones are dropped. A try of a short
+ * one is SHORT_RUNS runs.
  *
  * Processes that share a GPU take turns at trials, and read what the others have found
  * (tuning_file.h).
