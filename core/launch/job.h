@@ -24,7 +24,7 @@ struct process {
     bool running, killed /* by us */, bye, stuck, lost /* run.survive */;
     int wait_status;
     int64_t ended_ns, fault_ns;
-    char fault[256];
+    char fault[384];
     uint32_t n_warnings_shown;
     char late_in[32]; /* the phase in which it was said to be late; stall.c */
     uint32_t late_at; /* the look that found it late last */

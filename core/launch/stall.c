@@ -12,7 +12,7 @@
 /* After run.timeout_s: those that wait speak first, they know what for. */
 #define AFTER_WAITERS_NS INT64_C(2000000000)
 /* A tenth of a core is more than waiting takes and less than any computing. */
-enum { COMPUTES = 10, PICTURE_RANKS = 32 };
+enum { COMPUTES = 10, PICTURE_RANKS = 32, WHERE_BYTES = 256 };
 
 /* Phases in which core itself waits, under a deadline of its own. */
 static const char *const waiting_phases[] = {"wait_peer", "control", "wait_end"};
@@ -123,13 +123,14 @@ static bool is_stopped(const struct job_run *run, uint32_t rank)
     return process->running && dpb_proc_is_stopped(&proc);
 }
 
-/* "phase 'backward' of step 7, bucket 3, for 10.2 s" */
+/* "phase 'backward' of step 7, bucket 3, since 10.2 s, asleep in futex_wait_queue" */
 static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, char *text,
                      size_t size)
 {
     const struct process *process = &run->processes[rank];
     const struct dpb_status_page *page = page_of(run, rank);
-    char phase[32], bucket[48] = "", peer[32] = "";
+    char phase[32], bucket[48] = "", peer[32] = "", asleep[DPB_PROC_FUNCTION_BYTES + 16] = "";
+    char function[DPB_PROC_FUNCTION_BYTES];
     struct dpb_proc proc = {0};
     int64_t since_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
     phase_of(run, rank, phase);
@@ -139,20 +140,24 @@ static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, c
         snprintf(peer, sizeof peer, ", for rank %u", page->peer);
     bool there =
         process->running && (process->remote || dpb_proc_read("", (int32_t)process->pid, &proc));
+    bool stopped = is_stopped(run, rank);
+    if (there && !process->remote && !stopped &&
+        dpb_proc_sleeps_in("", (int32_t)process->pid, function))
+        snprintf(asleep, sizeof asleep, ", asleep in %s", function);
     snprintf(text, size, "phase '%s' of step %llu%s%s, since %.1f s%s", phase,
              (unsigned long long)page->step, bucket, peer,
              since_ns != 0 ? (double)(now_ns - since_ns) * 1e-9 : 0.0,
-             !there                  ? "; has ended"
-             : is_stopped(run, rank) ? "; is stopped (SIGSTOP)"
-                                     : "");
+             !there    ? "; has ended"
+             : stopped ? "; is stopped (SIGSTOP)"
+                       : asleep);
 }
 
 static void draw_picture(const struct job_run *run, int64_t now_ns, char *text, size_t size)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (uint32_t rank = 0; rank < run->n_ranks && used + 256 < size; rank++) {
-        char where[160];
+    for (uint32_t rank = 0; rank < run->n_ranks && used + WHERE_BYTES + 64 < size; rank++) {
+        char where[WHERE_BYTES];
         if (rank == PICTURE_RANKS) {
             snprintf(text + used, size - used, "\n  ... and %u more", run->n_ranks - rank);
             return;
@@ -177,7 +182,7 @@ void stall_keep_picture(struct job_run *run, int64_t now_ns)
             if (is_stopped(run,
                            other)) /* it waits in the store, and its page does not say for whom */
                 late = other;
-        char where[160];
+        char where[WHERE_BYTES];
         describe(run, late, now_ns, where, sizeof where);
         if (late != rank)
             snprintf(watch->late, sizeof watch->late, "rank %u is late: %s", late, where);
@@ -189,7 +194,7 @@ void stall_keep_picture(struct job_run *run, int64_t now_ns)
 static void say_stall(struct job_run *run, uint32_t late, uint32_t n_others, int64_t silent_ns,
                       int64_t now_ns)
 {
-    char where[160], others[64] = "", picture[STALL_PICTURE_BYTES];
+    char where[WHERE_BYTES], others[64] = "", picture[STALL_PICTURE_BYTES];
     describe(run, late, now_ns, where, sizeof where);
     draw_picture(run, now_ns, picture, sizeof picture);
     if (n_others > 0)
@@ -279,7 +284,7 @@ static uint32_t find_all_silent(struct job_run *run, int64_t now_ns)
         stopped = stopped || is_stopped(run, rank);
     }
     if (named != UINT32_MAX) {
-        char where[160];
+        char where[WHERE_BYTES];
         describe(run, named, now_ns, where, sizeof where);
         snprintf(run->processes[named].fault, sizeof run->processes[named].fault,
                  "stuck: for %.1f s no rank has done anything, and no deadline of those that wait "

@@ -25,7 +25,7 @@
 
 struct job_run;
 
-enum { STALL_PICTURE_BYTES = 4096, STALLS_SAID = 8 };
+enum { STALL_PICTURE_BYTES = 8192, STALLS_SAID = 8 };
 
 /* The launcher's state of it, zeroed at the start. */
 struct stall_watch {
@@ -33,7 +33,7 @@ struct stall_watch {
     uint32_t n_said, n_looks;
 
     char picture[STALL_PICTURE_BYTES]; /* when the job was ended: a line a rank */
-    char late[256]; /* who the one whose deadline passed was waiting for at last */
+    char late[288]; /* who the one whose deadline passed was waiting for at last */
 };
 
 /* Of one rank. */

@@ -65,6 +65,17 @@ bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name)
     return found;
 }
 
+bool dpb_proc_sleeps_in(const char *root, int32_t pid, char function[DPB_PROC_FUNCTION_BYTES])
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/proc/%d/wchan", root, pid);
+    FILE *file = fopen(path, "re");
+    bool told = file && fgets(function, DPB_PROC_FUNCTION_BYTES, file);
+    if (file)
+        fclose(file);
+    return told && strcmp(function, "0") != 0;
+}
+
 uint64_t dpb_proc_number(const char *directory, const char *file_name, const char *name)
 {
     char path[PATH_MAX + 64], line[256], found[64];

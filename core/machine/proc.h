@@ -27,6 +27,12 @@ static inline bool dpb_proc_is_stopped(const struct dpb_proc *proc)
  * of another user, which this one may not look at. */
 bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name);
 
+enum { DPB_PROC_FUNCTION_BYTES = 64 };
+
+/* The kernel's function in which its main thread sleeps: futex_wait_queue, say. False: it does not
+ * sleep, or the system does not tell. */
+bool dpb_proc_sleeps_in(const char *root, int32_t pid, char function[DPB_PROC_FUNCTION_BYTES]);
+
 /* The number behind `name` in a file of lines "NAME NUMBER ..."; UINT64_MAX: not there. */
 uint64_t dpb_proc_number(const char *directory, const char *file_name, const char *name);
 

@@ -248,6 +248,19 @@ TEST(test_proc)
     assert_false(dpb_proc_read(root, 14, &proc));
 }
 
+/* "0" stands for a process that runs, and where the system does not tell. */
+TEST(test_asleep)
+{
+    char function[DPB_PROC_FUNCTION_BYTES];
+    write_below(root, "proc/15/wchan", "futex_do_wait");
+    write_below(root, "proc/16/wchan", "0");
+    write_below(root, "proc/17/wchan", "%s", "");
+    assert_true(dpb_proc_sleeps_in(root, 15, function));
+    assert_string_equal(function, "futex_do_wait");
+    for (int32_t pid = 16; pid <= 18; pid++)
+        assert_false(dpb_proc_sleeps_in(root, pid, function));
+}
+
 TEST(test_kinds)
 {
     enum { MANY = 1024 };
