@@ -1,6 +1,7 @@
 /* faults.c - see faults.h. */
 #include "lib/faults.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,11 @@
 
 #include "lib/boards.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/test.h"
+#include "lib/traces.h"
+
+enum { MOST_RANKS = 8 };
 
 static const double start_s = 60.0; /* for a loaded machine to start ranks */
 
@@ -102,4 +107,29 @@ void faults_await_steps(const struct started *started, pid_t *pids, size_t n)
          usleep(5000))
         if (now_s() > until_s)
             fail_msg("%zu ranks made no steps", n);
+}
+
+void faults_check_killed(const char *arguments, size_t n_ranks, bool in_training, double most_s)
+{
+    struct started started;
+    struct command command;
+    struct traces before;
+    pid_t pids[MOST_RANKS];
+    char victim[64];
+    assert_in_range(n_ranks, 2, MOST_RANKS);
+    traces_take(&before, ".");
+    faults_start_long(&started, arguments);
+    (in_training ? faults_await_steps : faults_await_ranks)(&started, pids, n_ranks);
+    kill(pids[1], SIGKILL);
+    const double killed_s = now_s();
+    command_finish(&started, &command, killed_s - started.began_s + 2 * most_s);
+    const double took_s = now_s() - killed_s;
+    if (command.exit_code != 1 || took_s > most_s)
+        fail_msg("%s: exit %d after %.1f s\n%s", arguments, command.exit_code, took_s, command.err);
+    snprintf(victim, sizeof victim, ", pid %d) ", (int)pids[1]);
+    expect_words(arguments, faults_only_error(arguments, &command),
+                 (const char *const[]){"rank ", victim, "signal 9", NULL});
+    traces_expect_none(&before, arguments, 1.0);
+    traces_free(&before);
+    command_free(&command);
 }

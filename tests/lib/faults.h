@@ -31,6 +31,9 @@ void faults_start_long(struct started *started, const char *arguments);
 void faults_await_ranks(const struct started *started, pid_t *pids, size_t n);
 /* ... and until each of them has made some steps, or serves. */
 void faults_await_steps(const struct started *started, pid_t *pids, size_t n);
+/* Kills rank 1 of `n_ranks` of a job, as soon as there is one, or when it trains. Fails the test
+ * unless the job ends within most_s, names the rank, and leaves nothing behind. */
+void faults_check_killed(const char *arguments, size_t n_ranks, bool in_training, double most_s);
 /* At most `n` living processes that the main thread of `parent` started, the oldest first; how many
  * these are. */
 size_t faults_children_of(pid_t parent, pid_t *pids, size_t n);

@@ -4,18 +4,14 @@
  * and leaves nothing behind; or it is stopped, and the others wait no longer than they may. On a
  * CUDA for tests (tests/cuda), or with DPB_TEST_DEVICE=cuda on a GPU that two workers share.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "lib/faults.h"
 #include "lib/sandbox.h"
 #include "lib/says.h"
 #include "lib/stand_in.h"
 #include "lib/test.h"
-#include "lib/traces.h"
 
 #define CUDA "device.name=cuda run.precision=fp32 device.ids=0,0 device.tuning=no "
 
@@ -38,29 +34,8 @@ TEST(test_killed)
                       "comm.interface=lo run.workers=4",
                  4, true}};
     const size_t n_rows = sizeof rows / sizeof *rows - !have_stand_in("comm_nccl");
-    for (size_t i = 0; i < n_rows; i++) {
-        struct started started;
-        struct command command;
-        struct traces before;
-        pid_t pids[4];
-        char victim[64];
-        traces_take(&before, ".");
-        faults_start_long(&started, rows[i].arguments);
-        (rows[i].in_training ? faults_await_steps : faults_await_ranks)(&started, pids,
-                                                                        rows[i].n_ranks);
-        kill(pids[1], SIGKILL);
-        double killed_s = now_s();
-        command_finish(&started, &command, killed_s - started.began_s + 2 * most_s);
-        if (command.exit_code != 1 || now_s() - killed_s > most_s)
-            fail_msg("%s: exit %d after %.1f s\n%s", rows[i].arguments, command.exit_code,
-                     now_s() - killed_s, command.err);
-        snprintf(victim, sizeof victim, ", pid %d) ", (int)pids[1]);
-        expect_words(rows[i].arguments, faults_only_error(rows[i].arguments, &command),
-                     (const char *const[]){"rank ", victim, "signal 9", NULL});
-        traces_expect_none(&before, rows[i].arguments, 1.0);
-        traces_free(&before);
-        command_free(&command);
-    }
+    for (size_t i = 0; i < n_rows; i++)
+        faults_check_killed(rows[i].arguments, rows[i].n_ranks, rows[i].in_training, most_s);
 }
 
 /* Who waits for a stopped worker looks at flags and events, and is waiting all the same. */

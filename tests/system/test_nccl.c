@@ -5,7 +5,6 @@
  * tests (tests/cuda), which really sum between the workers; or, what of it makes sense there, on a
  * GPU that the workers share (lib/stand_in.h, comm.host_ids = rank).
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +13,9 @@
 #include "lib/faults.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
-#include "lib/says.h"
 #include "lib/stand_in.h"
 #include "lib/test.h"
 #include "lib/training.h"
-#include "lib/traces.h"
 
 /* Workers share a GPU: what a real one needs is right for the stand-in as well. */
 #define CUDA "device.name=cuda run.precision=fp32 device.tuning=no device.ids=0,0,0,0 "
@@ -511,28 +508,8 @@ CASE(test_errors)
 
 CASE(test_killed)
 {
-    for (int in_training = 0; in_training < 2; in_training++) {
-        struct started started;
-        struct command command;
-        struct traces before;
-        pid_t pids[2];
-        char victim[64];
-        traces_take(&before, ".");
-        faults_start_long(&started, NCCL);
-        (in_training ? faults_await_steps : faults_await_ranks)(&started, pids, 2);
-        kill(pids[1], SIGKILL);
-        double killed_s = now_s();
-        command_finish(&started, &command, killed_s - started.began_s + 2 * most_s());
-        if (command.exit_code != 1 || now_s() - killed_s > most_s())
-            fail_msg("exit %d after %.1f s\n%s", command.exit_code, now_s() - killed_s,
-                     command.err);
-        snprintf(victim, sizeof victim, ", pid %d) ", (int)pids[1]);
-        expect_words("killed", faults_only_error("killed", &command),
-                     (const char *const[]){"rank ", victim, "signal 9", NULL});
-        traces_expect_none(&before, "killed", 1.0);
-        traces_free(&before);
-        command_free(&command);
-    }
+    for (int in_training = 0; in_training < 2; in_training++)
+        faults_check_killed(NCCL, 2, in_training, most_s());
 }
 
 /* ---- the program ----------------------------------------------------------------------------- */
