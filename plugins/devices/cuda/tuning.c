@@ -156,16 +156,17 @@ static int least(struct trials *t, int n_candidates, int n, float *best_ms)
     return best;
 }
 
-/* Those whose fastest of n tries is slower than `slow` times the best's median. How many are left
- * comes back. */
-static int drop_slow(struct trials *t, int n_candidates, int n, float slow)
+/* Those whose fastest of n tries is slower than `slow` times the best's median, unless it is within
+ * spare_ms. How many are left comes back. */
+static int drop_slow(struct trials *t, int n_candidates, int n, float slow, float spare_ms)
 {
     float best_ms;
     int left = 0;
     if (least(t, n_candidates, n, &best_ms) < 0)
         return 0;
+    const float most_ms = slow * best_ms > spare_ms ? slow * best_ms : spare_ms;
     for (int i = 0; i < n_candidates; i++) {
-        t->ran[i] = t->ran[i] && t->ms[i][0] <= slow * best_ms;
+        t->ran[i] = t->ran[i] && t->ms[i][0] <= most_ms;
         left += t->ran[i];
     }
     return left;
@@ -181,11 +182,12 @@ static dpb_status find_fastest(struct tuning *tuning, const struct candidates *f
     DPB_TRY(run_each(tuning, from, &t, &n_ran));
     if (n_ran > 1 && !tuning->warm)
         DPB_TRY(raise_clocks(tuning, from, &t));
-    int left = drop_slow(&t, n, 1, SLOW_AT_FIRST);
+    /* One run of a short one says little. */
+    int left = drop_slow(&t, n, 1, SLOW_AT_FIRST, SHORT_MS);
     for (int try = 0; try < TRIES && left > 1; try++) {
         DPB_TRY(time_turn(tuning, from, &t, try));
         if (try + 1 == FIRST_TRIES)
-            left = drop_slow(&t, n, FIRST_TRIES, SLOW);
+            left = drop_slow(&t, n, FIRST_TRIES, SLOW, 0.0f);
     }
     const int place = least(&t, n, TRIES, &best_ms);
     *best = place < 0 ? from->end : from->first + place;
