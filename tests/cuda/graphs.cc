@@ -164,13 +164,14 @@ int64_t workspace_of(const descriptor &graph, int engine)
     return sums[engine] > 0 && kind_of(graph) == GRADIENT ? sums[engine] + 200 : sums[engine];
 }
 
-std::vector<cudnnBackendNumericalNote_t> notes_of(int engine)
+std::vector<cudnnBackendNumericalNote_t> notes_of(const descriptor &graph, int engine)
 {
     switch (engine) {
     case RANDOM:
         return {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
     case ROUGH:
-        return {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION};
+        return {kind_of(graph) == ALONE ? CUDNN_NUMERICAL_NOTE_WINOGRAD
+                                        : CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION};
     case TENSOR:
         return {CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
     default:
@@ -210,7 +211,7 @@ cudnnStatus_t get(const descriptor &d, cudnnBackendAttributeName_t name,
         return answer(CUDNN_BACKEND_ENGINE_DESCRIPTOR, d.engine, 1, d.graph, most, given, values);
     if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE &&
         d.type == CUDNN_BACKEND_ENGINE_DESCRIPTOR) {
-        const auto notes = notes_of(d.engine);
+        const auto notes = notes_of(*d.graph, d.engine);
         *given = (int64_t)notes.size() < most ? (int64_t)notes.size() : most;
         memcpy(values, notes.data(), (size_t)*given * sizeof notes[0]);
         return CUDNN_STATUS_SUCCESS;
