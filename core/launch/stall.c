@@ -131,7 +131,7 @@ static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, c
     const struct dpb_status_page *page = page_of(run, rank);
     char phase[32], bucket[48] = "", peer[32] = "", asleep[DPB_PROC_FUNCTION_BYTES + 16] = "";
     char function[DPB_PROC_FUNCTION_BYTES];
-    struct dpb_proc proc = {0};
+    struct dpb_proc proc = {.state = process->state};
     int64_t since_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
     phase_of(run, rank, phase);
     if (page->bucket != UINT64_MAX)
@@ -140,7 +140,7 @@ static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, c
         snprintf(peer, sizeof peer, ", for rank %u", page->peer);
     bool there =
         process->running && (process->remote || dpb_proc_read("", (int32_t)process->pid, &proc));
-    bool stopped = is_stopped(run, rank);
+    bool stopped = there && dpb_proc_is_stopped(&proc);
     if (there && !process->remote && !stopped &&
         dpb_proc_sleeps_in("", (int32_t)process->pid, function))
         snprintf(asleep, sizeof asleep, ", asleep in %s", function);
