@@ -1,7 +1,7 @@
 /* needs: plain waits */
 /*
- * test_overlap.c - strategies that promise overlap keep it: with a backward of ten buckets 10 ms
- * apart and exchanges of about 5 ms, what is left to wait for is one exchange, not ten; and a late
+ * test_overlap.c - strategies that promise overlap keep it: with a backward of ten buckets 5 ms
+ * apart and exchanges of about 2 ms, what is left to wait for is one exchange, not ten; and a late
  * rank delays what depends on it, nothing else.
  */
 #include <math.h>
@@ -54,7 +54,7 @@ static double exchange_alone_ms(const char *strategy, uint64_t parameters)
     return backward_to_weights_ms(strategy, 2, parameters / 2, SPACING_MS, parameters) - SPACING_MS;
 }
 
-/* The bucket whose exchange takes 5 ms, as far as a run of another size can tell; which one under
+/* The bucket whose exchange takes EXCHANGE_MS, as far as a run of another size can tell; which one under
  * a load by others cannot, so sizes change in steps. */
 static uint64_t choose_parameters(uint64_t parameters, double alone_ms)
 {
@@ -81,7 +81,7 @@ static bool promises_overlap(const struct strategy_form *form)
     return form->network == form->ring && !form->sharded && form->servers <= 1;
 }
 
-/* Ten exchanges that are not hidden are 50 ms: repeating cannot make them one. Under a load by
+/* Ten exchanges that are not hidden are 20 ms: repeating cannot make them one. Under a load by
  * others the first sizes and times are wrong, so each try chooses anew, by what the last one took,
  * and later ones leave time for the others to end. */
 static void test_overlap(void **state)

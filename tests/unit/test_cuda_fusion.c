@@ -430,7 +430,7 @@ static void expect_refusal(const struct subject *subject, dpb_precision precisio
     void *device, *program = NULL;
     set_options(FUSION_OFF, "no");
     session_open(subject, precision, true, &s);
-    const struct dpb_device_args device_args = {.threads = 16, .seed = SEED};
+    const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
     const struct dpb_device_memory memory = dpb_session_memory(&s);
     struct dpb_compile_args args = {.graph = s.graph,
                                     .batch = subject->batch,
