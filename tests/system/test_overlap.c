@@ -54,8 +54,8 @@ static double exchange_alone_ms(const char *strategy, uint64_t parameters)
     return backward_to_weights_ms(strategy, 2, parameters / 2, SPACING_MS, parameters) - SPACING_MS;
 }
 
-/* The bucket whose exchange takes EXCHANGE_MS, as far as a run of another size can tell; which one under
- * a load by others cannot, so sizes change in steps. */
+/* The bucket whose exchange takes EXCHANGE_MS, as far as a run of another size can tell; which one
+ * under a load by others cannot, so sizes change in steps. */
 static uint64_t choose_parameters(uint64_t parameters, double alone_ms)
 {
     if (!(alone_ms > 0))

@@ -5,8 +5,8 @@
  * Only those are taken that give equal bits for equal inputs, add in fp32 and without transforms,
  * and multiply as run.precision says; of a call alone only those whose kernels cuDNN brings
  * compiled. A plan is finalised, which may compile its kernel, when the program is planned: how
- * much it needs to work with is known then. A plan that was compiled is kept (plan_file.h), and so is the fastest: the
- * next process makes it of what was kept, and asks no heuristic.
+ * much it needs to work with is known then. A plan that was compiled is kept (plan_file.h), and so
+ * is the fastest: the next process makes it of what was kept, and asks no heuristic.
  *
  * Threads of their own compile (conv_compile.c). A plan belongs to the handle by which it was made.
  * So a thread leaves the plan's text, and the plan is remade of the text by the device's handle.
