@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/config.h"
+#include "base/each.h"
 #include "base/log.h"
 #include "launch/party_parts.h"
 
@@ -43,25 +45,25 @@ static bool take_report(struct reported *reported, const void *value, size_t byt
     return reported->text != NULL;
 }
 
+static const char *value_of(const json_t *entry, char buffer[64])
+{
+    const char *text = dpb_config_text(json_object_get(entry, "value"), buffer, 64);
+    return text ? text : "(not given)";
+}
+
 /* The first option in which two configurations differ, as "section.key", and the two values. */
 static bool find_difference(const char *a_text, const char *b_text, char name[128], char a[128],
                             char b[128])
 {
     json_t *both[2] = {json_loads(a_text, 0, NULL), json_loads(b_text, 0, NULL)};
     bool found = false;
-    for (int side = 0; side < 2 && !found; side++) {
-        const char *section, *key;
-        json_t *keys, *entry;
-        json_object_foreach(both[side], section, keys)
-        {
-            json_object_foreach(keys, key, entry)
-            {
+    for (int side = 0; side < 2; side++)
+        dpb_each_member(both[side], section, keys)
+            dpb_each_member(keys, key, entry) {
                 const json_t *other =
                     json_object_get(json_object_get(both[1 - side], section), key);
-                const char *mine = json_string_value(json_object_get(entry, "value"));
-                const char *his = json_string_value(json_object_get(other, "value"));
-                mine = mine ? mine : "(not given)";
-                his = his ? his : "(not given)";
+                char my_number[64], his_number[64]; /* a result's, of rerun */
+                const char *mine = value_of(entry, my_number), *his = value_of(other, his_number);
                 if (found || strcmp(mine, his) == 0)
                     continue;
                 snprintf(name, 128, "%s.%s", section, key);
@@ -69,8 +71,6 @@ static bool find_difference(const char *a_text, const char *b_text, char name[12
                 snprintf(b, 128, "%s", side == 0 ? his : mine);
                 found = true;
             }
-        }
-    }
     json_decref(both[0]);
     json_decref(both[1]);
     return found;
@@ -248,8 +248,9 @@ dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const cha
 {
     const char *text = status == DPB_OK ? config : dpb_first_error(NULL);
     if (strlen(text) > DPB_STORE_VALUE_BYTES / 2) {
-        text = "a configuration of more than 512 KiB is too long for a job of several launchers";
-        status = DPB_USAGE;
+        status = dpb_fail(DPB_USAGE, "a configuration of more than 512 KiB is too long for a job "
+                                     "of several launchers");
+        text = dpb_first_error(NULL);
     }
     party->looked_ns = dpb_now_ns(); /* reading configuration and data took what it took */
     return dpb_party_is_head(party) ? agree_as_head(party, status, text, n_workers, exit_code)

@@ -301,6 +301,35 @@ TEST(test_refused)
         }
 }
 
+/* Ranks that rerun results of different batches: a result's settings are numbers. */
+TEST(test_other_result)
+{
+    static const char *const words[] = {"run.batch is '2' at rank 0", "and '3' at rank 1", NULL};
+    struct started started;
+    struct command command;
+    dpbench(&command, deadline_s, BASE "run.workers=2");
+    assert_int_equal(command.exit_code, 0);
+    command_free(&command);
+    json_t *result = json_load_file(RESULT, 0, NULL);
+    assert_non_null(result);
+    assert_int_equal(
+        json_object_set_new(json_at(result, "config.run.batch"), "value", json_integer(3)), 0);
+    assert_int_equal(json_dump_file(result, "other.json", 0), 0);
+    json_decref(result);
+    sandbox_write("reruns",
+                  "#!/bin/sh\n[ \"$PMIX_RANK\" = 1 ] && set other.json || set " RESULT "\n"
+                  "exec %s/dpbench rerun $1\n",
+                  build_directory());
+    assert_int_equal(chmod("reruns", 0755), 0);
+    launched_start_program(&started, MPIRUN, 2, "./reruns");
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    expect_words("another result", command.err, words);
+    command_free(&command);
+    json_decref(launch_take_result());
+}
+
 /* A few of the faults: all of them take long (tests/long/test_launcher_faults.c). */
 TEST(test_faults)
 {
