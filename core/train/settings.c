@@ -141,7 +141,7 @@ static const struct dpb_option comm_rows[] = {
      "plugin: encodes the gradients of each bucket in fewer bytes; none: they travel as they are"},
     {"late", DPB_OPT_INT, "steps", "0", 0, 1, NULL, AT(comm.late),
      "1: forward uses the weights of one step before, and an exchange has the whole next step; of "
-     "synchronous strategies on the host"},
+     "synchronous strategies"},
     {"hosts", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(comm.hosts),
      "which ranks are on one machine, for tests: 2x2 is two machines of two ranks each, 1+3, or "
      "the machine of each as in 0,1,0,1; default: as the launcher has started them"},

@@ -55,6 +55,8 @@ uint64_t dpb_slots_elements(const struct dpb_layout *layout, uint64_t bucket_ele
 dpb_status dpb_slots_plan(struct dpb_exchange *exchange)
 {
     const struct dpb_comm_plan *plan = &exchange->plan;
+    const struct dpb_experiment *experiment = exchange->experiment;
+    const struct dpb_settings *settings = &experiment->settings;
     const uint64_t n =
         dpb_slots_elements(&exchange->layout, plan->bucket_elements, plan->gradient_slots);
     exchange->slots = (struct dpb_slots){.n = 0};
@@ -65,13 +67,13 @@ dpb_status dpb_slots_plan(struct dpb_exchange *exchange)
         return dpb_fail(DPB_FAILED,
                         "comm '%s': its plan has gradient_slots; it needs the hook taken, and "
                         "bucket_elements that make whole pages",
-                        exchange->experiment->settings.comm.name);
-    if (exchange->memory.on_device || exchange->staging.held_back || exchange->is_late ||
-        exchange->experiment->accumulate > 1)
+                        settings->comm.name);
+    if (dpb_experiment_arenas_on_device(experiment) || experiment->accumulate > 1 ||
+        settings->comm.late > 0 || settings->run.precision == DPB_PRECISION_FP16)
         return dpb_fail(DPB_UNSUPPORTED,
                         "comm '%s': gradients in slots lie on the host, without run.accumulate, "
                         "comm.late and fp16",
-                        exchange->experiment->settings.comm.name);
+                        settings->comm.name);
     if (n < exchange->layout.n_elements)
         exchange->slots.n = n / plan->bucket_elements;
     return DPB_OK;

@@ -45,27 +45,17 @@ enum mutation {
     REPLICA_DIVERGES, /* the last worker's new weights are off by one part in a million */
     PUBLISHED,        /* what is published as the model is the array of gradients */
     TAKEN_EARLY,      /* slots of gradients are said to be free while others read them */
+    SLOTS,            /* the plan has slots of gradients that no setting asks for */
     FORGOTTEN,        /* on a device: what the last worker's messages lack is not kept */
     AUDITED           /* nothing is wrong; what is touched of others' memory is counted */
 };
 
-static const char *const mutations[] = {"none",
-                                        "wrong_scale",
-                                        "bucket_left_out",
-                                        "slices_swapped",
-                                        "element_wrong",
-                                        "element_nan",
-                                        "updated_twice",
-                                        "update_skipped",
-                                        "stale_weights",
-                                        "late_weights",
-                                        "decay_dropped",
-                                        "replica_diverges",
-                                        "published",
-                                        "taken_early",
-                                        "forgotten",
-                                        "audited",
-                                        NULL};
+static const char *const mutations[] = {"none",           "wrong_scale",    "bucket_left_out",
+                                        "slices_swapped", "element_wrong",  "element_nan",
+                                        "updated_twice",  "update_skipped", "stale_weights",
+                                        "late_weights",   "decay_dropped",  "replica_diverges",
+                                        "published",      "taken_early",    "slots",
+                                        "forgotten",      "audited",        NULL};
 
 struct options {
     int mutation;
@@ -530,6 +520,8 @@ static dpb_status mutant_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
     DPB_TRY(wrap_plan(&m.inner, comm, layout, want));
+    if (m.options.mutation == (int)SLOTS)
+        want->gradient_slots = 1;
     want->captures = false; /* mistakes are made in some exchanges and not in others */
     m.inbox_bytes = want->inbox_bytes;
     m.gives = !m.pulls && want->n_owned > 0 &&

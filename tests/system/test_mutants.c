@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "dpbench/needs.h"
+#include "lib/says.h"
 #include "lib/strategies.h"
 #include "lib/test.h"
 #include "lib/training.h"
@@ -242,6 +243,23 @@ TEST(test_slots)
                                           : !failed(&training, check))
             fail_msg("%s\nis to be caught by: %s\n%s", training.settings, check,
                      training.command.err);
+        training_free(&training);
+    }
+}
+
+/* A plan of slots beside what needs all gradients, whatever the strategy's option is called. */
+TEST(test_slots_refused)
+{
+    static const char *const beside[] = {"comm.late=1", "run.accumulate=2"};
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        struct training training;
+        train_anyway(&training,
+                     "model.name=resnet20 model.image=8 run.steps=1 comm.bucket=4096 run.prove=no "
+                     "comm.name=mutant_shm run.workers=2 comm.mutation=slots %s",
+                     beside[i]);
+        expect_words(beside[i], training.command.err,
+                     (const char *const[]){
+                         "gradients in slots lie on the host, without run.accumulate", NULL});
         training_free(&training);
     }
 }
