@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "base/signals.h"
 #include "cli/cli.h"
 #include "study/compare.h"
 #include "study/json.h"
@@ -199,11 +200,8 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
     struct dpb_sweep *sweep = NULL;
     struct side sides[2] = {{.name = "base", .program = gate->base},
                             {.name = "this", .program = "/proc/self/exe"}};
-    sigset_t both; /* they wait for the next run */
-    sigemptyset(&both);
-    sigaddset(&both, SIGINT);
-    sigaddset(&both, SIGTERM);
-    sigprocmask(SIG_BLOCK, &both, NULL);
+    struct dpb_signals both; /* they wait for the next run */
+    dpb_signals_hold(&both, (const int[DPB_SIGNALS_HELD]){SIGINT, SIGTERM});
     gate->is_sweep = dpb_sweep_wanted(arguments->config);
     if (dpb_tune_wanted(arguments->config))
         return dpb_fail(DPB_USAGE, "`dpbench gate` runs the same cells by both builds, and [tune] "

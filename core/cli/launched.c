@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/signals.h"
 #include "cli/cli.h"
 #include "study/json.h"
 #include "study/launch_line.h"
@@ -133,29 +134,21 @@ dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *en
                               .end_at_ns = INT64_MAX,
                               .kill_at_ns = INT64_MAX};
     const pid_t own = getpid();
-    const struct sigaction usual = {.sa_handler = SIG_DFL};
-    struct sigaction old_child;
-    sigset_t set, mask;
+    struct dpb_signals signals;
     *end = (struct dpb_child_end){.code = 127};
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGCHLD);
-    sigaction(SIGCHLD, &usual, &old_child);
-    sigprocmask(SIG_BLOCK, &set, &mask);
+    dpb_signals_hold(&signals, (const int[DPB_SIGNALS_HELD]){SIGINT, SIGTERM, SIGCHLD});
     running.pid = running.out >= 0 && running.err >= 0 ? fork() : -1;
     if (running.pid == 0)
         become(&running, own);
     if (running.pid > 0) {
         if (child->limit_ns > 0)
             running.end_at_ns = dpb_now_ns() + child->limit_ns;
-        await(&running, &set);
+        await(&running, &signals.held);
         end->out = take_text(running.out, &end->out_bytes);
         end->err = take_text(running.err, &end->err_bytes);
     }
     const int error = errno;
-    sigprocmask(SIG_SETMASK, &mask, NULL);
-    sigaction(SIGCHLD, &old_child, NULL);
+    dpb_signals_release(&signals);
     if (running.out >= 0)
         close(running.out);
     if (running.err >= 0)

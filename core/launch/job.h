@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include "base/signals.h"
 #include "launch/launch.h"
 #include "launch/party.h"
 #include "launch/stall.h"
@@ -40,8 +41,7 @@ struct job_run {
     struct process *processes;
     struct pollfd *fds;
     int signal_fd;
-    sigset_t old_mask;
-    struct sigaction old_child_action;
+    struct dpb_signals signals;
     bool ending, child_ended; /* there may be a process to be reaped */
     uint64_t memory_kills;    /* dpb_memory_kills when it began */
     int interrupt;            /* the first signal's number */

@@ -78,6 +78,8 @@ static void signal_all(const struct job_run *run, int signal_number)
  * continued. */
 static void suspend(struct job_run *run)
 {
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    struct sigaction passed_on;
     sigset_t suspension;
     if (run->ending)
         return;
@@ -86,9 +88,11 @@ static void suspend(struct job_run *run)
     signal_all(run, SIGSTOP);
     sigemptyset(&suspension);
     sigaddset(&suspension, SIGTSTP);
+    sigaction(SIGTSTP, &usual, &passed_on);
     raise(SIGTSTP);
     sigprocmask(SIG_UNBLOCK, &suspension, NULL); /* here it stops */
     sigprocmask(SIG_BLOCK, &suspension, NULL);
+    sigaction(SIGTSTP, &passed_on, NULL);
     int64_t took_ns = dpb_now_ns() - began_ns;
     dpb_board_suspended(run->board, took_ns);
     dpb_store_server_delay(run->server, took_ns);

@@ -30,20 +30,13 @@
 /* Signals are taken from a descriptor while the job runs. */
 dpb_status job_take_signals(struct job_run *run)
 {
-    sigset_t set;
-    struct sigaction usual = {.sa_handler = SIG_DFL};
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGTSTP);
-    run->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (run->signal_fd < 0)
-        return dpb_fail(DPB_FAILED, "cannot take signals: %s", strerror(errno));
-    /* Children of a process that ignores SIGCHLD leave no status behind. */
-    sigaction(SIGCHLD, &usual, &run->old_child_action);
-    sigprocmask(SIG_BLOCK, &set, &run->old_mask);
-    return DPB_OK;
+    dpb_signals_hold(&run->signals, (const int[]){SIGINT, SIGTERM, SIGCHLD, SIGTSTP});
+    run->signal_fd = signalfd(-1, &run->signals.held, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (run->signal_fd >= 0)
+        return DPB_OK;
+    const int error = errno;
+    dpb_signals_release(&run->signals);
+    return dpb_fail(DPB_FAILED, "cannot take signals: %s", strerror(error));
 }
 
 void job_release_signals(struct job_run *run)
@@ -53,13 +46,12 @@ void job_release_signals(struct job_run *run)
     close(run->signal_fd);
     run->signal_fd = -1;
     if (run->job->party) {
-        /* What mpirun or srun now send to all, as one part has ended, must not take the result
-         * away. */
-        signal(SIGINT, SIG_IGN);
-        signal(SIGTERM, SIG_IGN);
+        /* SIGINT and SIGTERM, which mpirun or srun now send to all, as one part has ended, must not
+         * take the result away. */
+        run->signals.actions[0] = run->signals.actions[1] =
+            (struct sigaction){.sa_handler = SIG_IGN};
     }
-    sigaction(SIGCHLD, &run->old_child_action, NULL);
-    sigprocmask(SIG_SETMASK, &run->old_mask, NULL);
+    dpb_signals_release(&run->signals);
 }
 
 int job_next_signal(const struct job_run *run)

@@ -70,6 +70,30 @@ TEST(test_interrupted)
     traces_free(&before);
 }
 
+static int forget_preload(__attribute__((unused)) void **state)
+{
+    unsetenv("ASAN_OPTIONS");
+    return unsetenv("LD_PRELOAD");
+}
+
+/* Beside a thread of a library that blocks no signal, the launcher gets those of its ranks' ends,
+ * and those that interrupt it. */
+TEST_WITH(test_listening_thread, NULL, forget_preload)
+{
+    struct command command;
+    char preload[256];
+    snprintf(preload, sizeof preload, "%s/tests/preload/listening_thread.so", build_directory());
+    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+    setenv("LD_PRELOAD", preload, 1);
+    for (int i = 0; i < 5; i++) {
+        run(&command, 0, RUN);
+        command_free(&command);
+    }
+    interrupt("", SIGINT, 130, &command);
+    assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
+    command_free(&command);
+}
+
 /* `eval` ends behind the batch in progress, and tells no accuracy of a part of the test set. */
 TEST(test_interrupted_evaluation)
 {

@@ -1,0 +1,29 @@
+/*
+ * signals.h - signals that one thread of the process takes when it asks for them.
+ *
+ * The kernel gives a signal of the process to any thread that does not block it. Threads that
+ * libraries start (a driver's, PMIx's) often block none: with the usual actions they lose SIGCHLD,
+ * and SIGINT in them ends the process.
+ */
+#ifndef DPB_CORE_BASE_SIGNALS_H
+#define DPB_CORE_BASE_SIGNALS_H
+
+#include <signal.h>
+
+enum { DPB_SIGNALS_HELD = 4 };
+
+struct dpb_signals {
+    sigset_t held;
+    int numbers[DPB_SIGNALS_HELD];
+    /* As before. */
+    sigset_t mask;
+    struct sigaction actions[DPB_SIGNALS_HELD];
+};
+
+/* From here on these signals (0: none) stay pending for this thread, which takes them by
+ * sigtimedwait or signalfd. Any other thread blocks each from the first one on that it gets. */
+void dpb_signals_hold(struct dpb_signals *signals, const int numbers[DPB_SIGNALS_HELD]);
+/* By the same thread. What is pending then comes. */
+void dpb_signals_release(const struct dpb_signals *signals);
+
+#endif
