@@ -9,6 +9,7 @@
 #include "base/vec.h"
 #include "lib/command.h"
 #include "lib/test.h"
+#include "world/world.h"
 
 static dpb_status endless_patience(const struct dpb_wait *what, int64_t *begin_ns)
 {
@@ -27,6 +28,7 @@ const struct dpb_host plugin_host = {
     .alloc = dpb_alloc,
     .release = dpb_release,
     .vec = &dpb_vec,
+    .note = dpb_world_note,
     .patience = endless_patience,
 };
 

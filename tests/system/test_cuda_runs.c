@@ -4,11 +4,14 @@
  * needs no GPU, or with DPB_TEST_DEVICE=cuda on one that two workers share; and what is said where
  * there is none.
  */
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "lib/link_rows.h"
 #include "lib/stand_in.h"
@@ -280,6 +283,32 @@ CASE(test_dropped_candidates)
     }
 }
 
+/* A worker that waits while another process tries algorithms on its GPU is not stuck, however long
+ * that takes beside run.timeout_s. */
+CASE(test_turn)
+{
+    struct flock bytes = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0};
+    struct training trained;
+    char path[96];
+    int status;
+    use_stand_in(true);
+    snprintf(path, sizeof path, "%s/turn", cache);
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && fcntl(fd, F_OFD_SETLK, &bytes) == 0);
+    const pid_t other = fork(); /* the lock is this process's, too */
+    if (other == 0) {
+        sleep(6);
+        _exit(0);
+    }
+    close(fd);
+    train(&trained,
+          "device.name=cuda run.precision=fp32 model.name=tiny run.batch=2 run.steps=1 "
+          "run.workers=1 run.timeout_s=2 device.tuning=%s",
+          path);
+    assert_int_equal(waitpid(other, &status, WNOHANG), other); /* it was waited for */
+    training_free(&trained);
+}
+
 /* Samples that stay on the device train as those that the host sends: the same losses, the same
  * evaluation. Data that is read cannot stay there, nor what does not fit. */
 TEST(test_place)
@@ -502,6 +531,7 @@ int main(void)
         add_case(test_loss_scale, NULL, "fp16: the scale of the loss");
         add_case(test_failures, NULL, "a kernel that fails, a batch that is too large");
         add_case(test_dropped_candidates, NULL, "algorithms that fail when they are tried");
+        add_case(test_turn, NULL, "another process tries algorithms");
         add_case(test_without_gpu, NULL, "without a GPU");
     }
     return test_main(setup, teardown);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tuning_file.h"
@@ -224,23 +223,16 @@ void cuda_plan_file_write(const struct device *device, const char *key, int rank
 /* A lock for reading: all that wait go on at once. */
 static void wait_for_other(int fd, struct flock byte, const char *path)
 {
-    const struct timespec pause = {.tv_nsec = 20000000};
-    const int64_t until_ns = cuda_host->now_ns() + PLAN_WAIT_S * INT64_C(1000000000);
     byte.l_type = F_RDLCK;
     cuda_host->log(DPB_LOG_INFO,
                    "device cuda: another process compiles cuDNN's plans and keeps them in %s: "
                    "waits for it, %d s at most",
                    path, PLAN_WAIT_S);
-    while (fcntl(fd, F_OFD_SETLK, &byte) != 0 && (errno == EAGAIN || errno == EACCES)) {
-        if (cuda_host->now_ns() > until_ns) {
-            cuda_host->warn("plans_awaited",
-                            "device cuda: another process has compiled cuDNN's plans for %d s and "
-                            "still holds %s: this one compiles them, too",
-                            PLAN_WAIT_S, path);
-            return;
-        }
-        nanosleep(&pause, NULL);
-    }
+    if (!cuda_await_lock(fd, &byte, PLAN_WAIT_S * INT64_C(1000000000)))
+        cuda_host->warn("plans_awaited",
+                        "device cuda: another process has compiled cuDNN's plans for %d s and "
+                        "still holds %s: this one compiles them, too",
+                        PLAN_WAIT_S, path);
 }
 
 int cuda_plan_file_turn(const struct device *device, uint64_t keys)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LINE_BYTES = 512, FILE_MOST = 16 << 20 };
@@ -70,6 +71,25 @@ static off_t byte_of(const struct device *device)
     return (off_t)(((uint64_t)1 << 61) + (hash >> 4));
 }
 
+bool cuda_await_lock(int fd, struct flock *byte, int64_t limit_ns)
+{
+    enum { LOOK_NS = 20 * 1000 * 1000, NOTE_NS = 1000 * 1000 * 1000 };
+    const struct timespec pause = {.tv_nsec = LOOK_NS};
+    const int64_t begun_ns = cuda_host->now_ns();
+    int64_t noted_ns = begun_ns;
+    while (fcntl(fd, F_OFD_SETLK, byte) != 0) {
+        const int64_t now_ns = cuda_host->now_ns();
+        if ((errno != EAGAIN && errno != EACCES) || now_ns - begun_ns > limit_ns)
+            return false;
+        if (now_ns - noted_ns > NOTE_NS) {
+            cuda_host->note("compile", UINT64_MAX, UINT32_MAX);
+            noted_ns = now_ns;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
 /* Without a file that can be written, which `append` says, nobody is waited for. */
 bool cuda_tuning_first_trial(struct tuning_file *file)
 {
@@ -81,11 +101,7 @@ bool cuda_tuning_first_trial(struct tuning_file *file)
     file->lock = open(file->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (file->lock < 0)
         return false;
-    int failed;
-    do
-        failed = fcntl(file->lock, F_OFD_SETLKW, &byte);
-    while (failed && errno == EINTR);
-    if (failed)
+    if (!cuda_await_lock(file->lock, &byte, INT64_MAX))
         cuda_host->log(
             DPB_LOG_INFO,
             "device cuda: %s cannot be locked (%s): workers that share a GPU may disturb "

@@ -17,6 +17,8 @@
 #ifndef DPB_CUDA_TUNING_FILE_H
 #define DPB_CUDA_TUNING_FILE_H
 
+#include <fcntl.h>
+
 #include "products.h"
 
 enum { TUNING_PATH_BYTES = 4096 };
@@ -45,5 +47,9 @@ bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *r
 /* Appends it to the file, or warns, once, that it cannot. After cuda_tuning_first_trial. */
 dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank);
 void cuda_tuning_close(struct tuning_file *file);
+
+/* The lock of a byte of an open file, once no other process holds it; the launcher sees meanwhile
+ * that this rank is alive. False: not within `limit_ns`, or errno says why it cannot be had. */
+bool cuda_await_lock(int fd, struct flock *byte, int64_t limit_ns);
 
 #endif
