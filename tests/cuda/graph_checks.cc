@@ -395,8 +395,10 @@ cudnnStatus_t check_plan(descriptor &d)
     const descriptor &config = d.to(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     const bool compiles = kind_of(*config.graph) != ALONE || config.engine == COMPILED;
     if (config.engine == BROKEN || (config.engine == COMPILED && kind_of(*config.graph) != ALONE) ||
-        (compiles && stand_in_broken("plan")))
+        (compiles && stand_in_broken("plan"))) {
+        last_error = cudaErrorInvalidValue; /* as a library leaves it that has tried */
         return CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING;
+    }
     if (compiles)
         stand_in_compile();
     d.engine = config.engine;

@@ -296,6 +296,7 @@ void cuda_plans_remake(const struct program *p, struct conv_plans *plans)
     plans->tuned = plans->tuned && (n > 0 || plans->n == 0);
     plans->n = n;
     plans->found = true;
+    cudaGetLastError(); /* what cuDNN tried and left is of no kernel that follows */
 }
 
 dpb_status cuda_plans_begin(struct program *p, const struct dpb_node *node,

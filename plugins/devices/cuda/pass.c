@@ -165,8 +165,10 @@ static dpb_status capture(struct program *p, unsigned which, const struct dpb_ho
     cuda_capturing(NULL);
     cudaError_t code = cudaStreamEndCapture(stream, &graph);
     DPB_THEN(status, cuda_check(p, NULL, "cudaStreamEndCapture", code));
+    /* Queues keep their priority over passes: open_queue. */
     DPB_THEN(status, cuda_check(p, NULL, "cudaGraphInstantiate",
-                                cudaGraphInstantiate(&p->graphs[which], graph, 0)));
+                                cudaGraphInstantiate(&p->graphs[which], graph,
+                                                     cudaGraphInstantiateFlagUseNodePriority)));
     if (graph)
         cudaGraphDestroy(graph);
     return status;
