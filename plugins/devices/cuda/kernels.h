@@ -144,8 +144,8 @@ void cuda_fill_random(cudaStream_t stream, enum cuda_type type, void *to, uint64
 /* *flag (in the host's memory, mapped) = words->serial, when all that came before is done. */
 void cuda_raise(cudaStream_t stream, const struct pass_words *words, uint32_t *flag);
 
-/* *flag (in the host's memory, mapped) = words->serial if one of the n values is infinite or
- * NaN. */
+/* *flag (in the host's memory, mapped) = words->serial if one of the n values, which begin at a
+ * multiple of 16 bytes, is infinite or NaN. */
 void cuda_find_infinite(cudaStream_t stream, const struct pass_words *words, const float *values,
                         uint64_t n, uint32_t *flag);
 

@@ -374,17 +374,26 @@ void cuda_raise(cudaStream_t stream, const struct pass_words *words, uint32_t *f
     LAUNCH(raise_flag, 1, 1, stream, words, flag);
 }
 
-__global__ void find_infinite(const pass_words *words, const float *values, index_t n,
+/* The flag is stored once a thread, so that several packs are on their way at a time. */
+template <int N>
+__global__ void find_infinite(const pass_words *words, const float *values, index_t packs,
                               volatile uint32_t *flag)
 {
-    for (EACH(k, n)) {
-        if (!(fabsf(values[k]) <= 3.402823466e38f)) /* FLT_MAX */
-            *flag = words->serial;
+    bool found = false;
+    for (EACH(k, packs)) {
+        const pack<float, N> value = load_pack<float, N>(values, k);
+        for (int i = 0; i < N; i++)
+            found |= !(fabsf(value.at[i]) <= 3.402823466e38f); /* FLT_MAX */
     }
+    if (found)
+        *flag = words->serial;
 }
 
 void cuda_find_infinite(cudaStream_t stream, const struct pass_words *words, const float *values,
                         uint64_t n, uint32_t *flag)
 {
-    LAUNCH(find_infinite, blocks_for(n), THREADS, stream, words, values, (index_t)n, flag);
+    using T = float;
+    BY_PACK(n, const index_t packs = (index_t)(n / N);
+            LAUNCH(find_infinite<N>, blocks_for_packs(packs), THREADS, stream, words, values, packs,
+                   flag));
 }
