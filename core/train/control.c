@@ -41,6 +41,11 @@ void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apar
         dpb_control_connect(control, post_to_boards, NULL);
 }
 
+static uint64_t offset_of(const struct dpb_control *control, const uint64_t *word)
+{
+    return (uint64_t)((const char *)word - (const char *)control->block);
+}
+
 /* A message that cannot be sent is the end of the job: the launcher has ended, and this rank with
  * it. */
 static void tell(struct dpb_control *control, const struct dpb_post *post)
@@ -49,8 +54,20 @@ static void tell(struct dpb_control *control, const struct dpb_post *post)
         (void)control->tell(control->context, post);
 }
 
-#define WORD_AT(control, word) \
-    (uint64_t)((const char *)&(control)->block->word - (const char *)(control)->block)
+/* On this board at once; on the others with the post. */
+static void set(struct dpb_control *control, struct dpb_post *post, uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+    post->words[post->n_words].offset = offset_of(control, word);
+    post->words[post->n_words++].value = value;
+}
+
+static void set_for_all(struct dpb_control *control, uint64_t *word, uint64_t value)
+{
+    struct dpb_post post = {.all = true, .confirm_at = UINT64_MAX};
+    set(control, &post, word, value);
+    tell(control, &post);
+}
 
 void dpb_control_propose(struct dpb_control *control, uint32_t actions)
 {
@@ -60,15 +77,12 @@ void dpb_control_propose(struct dpb_control *control, uint32_t actions)
 static void acknowledge(struct dpb_control *control, uint64_t sequence, uint64_t step)
 {
     struct dpb_control_block *block = control->block;
+    struct dpb_post post = {.confirm_at = UINT64_MAX};
     control->acked = sequence;
     control->acked_step = step;
-    __atomic_store_n(&block->acks[control->rank].step, step, __ATOMIC_RELAXED);
-    __atomic_store_n(&block->acks[control->rank].sequence, sequence, __ATOMIC_RELEASE);
-    tell(control,
-         &(struct dpb_post){.n_words = 2,
-                            .confirm_at = UINT64_MAX,
-                            .words = {{WORD_AT(control, acks[control->rank].step), step},
-                                      {WORD_AT(control, acks[control->rank].sequence), sequence}}});
+    set(control, &post, &block->acks[control->rank].step, step);
+    set(control, &post, &block->acks[control->rank].sequence, sequence);
+    tell(control, &post);
 }
 
 static bool is_lost(const struct dpb_control *control, uint32_t rank)
@@ -90,12 +104,11 @@ static void begin_round(struct dpb_control *control)
     control->proposed = control->wanted;
     control->wanted = 0;
     uint64_t sequence = control->done + 1;
-    __atomic_store_n(&control->block->proposal, sequence, __ATOMIC_RELEASE);
-    tell(control, &(struct dpb_post){.n_words = 1,
-                                     .all = true,
-                                     .confirm_at = WORD_AT(control, confirmed),
-                                     .confirm_value = sequence,
-                                     .words = {{WORD_AT(control, proposal), sequence}}});
+    struct dpb_post post = {.all = true,
+                            .confirm_at = offset_of(control, &control->block->confirmed),
+                            .confirm_value = sequence};
+    set(control, &post, &control->block->proposal, sequence);
+    tell(control, &post);
 }
 
 /* Rank 0: whether every board has the proposal under way. */
@@ -124,13 +137,10 @@ static void commit_if_all_acked(struct dpb_control *control)
     }
     const uint64_t commit = control->acked << 32 | control->proposed;
     const uint64_t step = control->apart ? highest : highest + 2;
-    __atomic_store_n(&block->commit_step, step, __ATOMIC_RELAXED);
-    __atomic_store_n(&block->commit, commit, __ATOMIC_RELEASE);
-    tell(control, &(struct dpb_post){.n_words = 2,
-                                     .all = true,
-                                     .confirm_at = UINT64_MAX,
-                                     .words = {{WORD_AT(control, commit_step), step},
-                                               {WORD_AT(control, commit), commit}}});
+    struct dpb_post post = {.all = true, .confirm_at = UINT64_MAX};
+    set(control, &post, &block->commit_step, step);
+    set(control, &post, &block->commit, commit);
+    tell(control, &post);
     control->proposed = 0;
 }
 
@@ -170,12 +180,7 @@ bool dpb_control_try(struct dpb_control *control, uint64_t step, uint32_t *actio
 
 void dpb_control_arrive(struct dpb_control *control, uint64_t step)
 {
-    __atomic_store_n(&control->block->acks[control->rank].pause, step, __ATOMIC_RELEASE);
-    tell(control,
-         &(struct dpb_post){.n_words = 1,
-                            .all = true,
-                            .confirm_at = UINT64_MAX,
-                            .words = {{WORD_AT(control, acks[control->rank].pause), step}}});
+    set_for_all(control, &control->block->acks[control->rank].pause, step);
 }
 
 bool dpb_control_may_pause(struct dpb_control *control, uint64_t step)
@@ -187,21 +192,13 @@ bool dpb_control_may_pause(struct dpb_control *control, uint64_t step)
         if (__atomic_load_n(&block->acks[rank].pause, __ATOMIC_ACQUIRE) != step &&
             !is_lost(control, rank))
             return false;
-    __atomic_store_n(&block->granted, step, __ATOMIC_RELEASE);
-    tell(control, &(struct dpb_post){.n_words = 1,
-                                     .all = true,
-                                     .confirm_at = UINT64_MAX,
-                                     .words = {{WORD_AT(control, granted), step}}});
+    set_for_all(control, &block->granted, step);
     return true;
 }
 
 void dpb_control_leave(struct dpb_control *control)
 {
-    __atomic_store_n(&control->block->acks[control->rank].left, 1, __ATOMIC_RELEASE);
-    tell(control, &(struct dpb_post){.n_words = 1,
-                                     .all = true,
-                                     .confirm_at = UINT64_MAX,
-                                     .words = {{WORD_AT(control, acks[control->rank].left), 1}}});
+    set_for_all(control, &control->block->acks[control->rank].left, 1);
 }
 
 bool dpb_control_all_left(struct dpb_control *control)
@@ -256,14 +253,8 @@ dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t
 
 void dpb_control_say(struct dpb_control *control, uint8_t value)
 {
-    const uint64_t number = ++control->agreements, word = number << 8 | value;
-    const size_t slot = number % 2;
-    __atomic_store_n(&control->block->said[slot][control->rank], word, __ATOMIC_RELEASE);
-    tell(control,
-         &(struct dpb_post){.n_words = 1,
-                            .all = true,
-                            .confirm_at = UINT64_MAX,
-                            .words = {{WORD_AT(control, said[slot][control->rank]), word}}});
+    const uint64_t number = ++control->agreements;
+    set_for_all(control, &control->block->said[number % 2][control->rank], number << 8 | value);
 }
 
 bool dpb_control_hear(const struct dpb_control *control, uint8_t *highest)
