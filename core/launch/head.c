@@ -154,10 +154,11 @@ static void lose_part(struct job_run *run, uint32_t rank, int64_t now_ns, const 
 {
     struct process *process = &run->processes[rank];
     struct dpb_party *party = run->job->party;
-    if (party->links[rank].fd >= 0)
-        party->lost_fds[rank] = party->links[rank].fd; /* not closed: a keeper would end with it */
-    party->links[rank].fd = -1;
-    link_close(&party->links[rank]);
+    struct link *link = &party->links[rank];
+    if (link->fd >= 0)
+        link->lost_fd = link->fd; /* not closed: a keeper would end with it */
+    link->fd = -1;
+    link_close(link);
     if (!process->running)
         return;
     if (process->end_heard_ns == 0 && process->fault_ns == 0 && !process->killed) {

@@ -37,7 +37,8 @@ _Static_assert((int)LINK_OPS_END <= DPB_FRAME_OPS, "frames carry every operation
 
 /* One end of a connection, in one thread; never blocks. */
 struct link {
-    int fd; /* -1: closed */
+    int fd;      /* -1: closed */
+    int lost_fd; /* the head's, of a link that is lost: open until it ends, see keeper.h; or -1 */
     struct dpb_buffer in, out;
     size_t last_bytes; /* of the frame that link_next gave out last */
 };

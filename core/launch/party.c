@@ -68,22 +68,20 @@ void dpb_party_speak(const struct dpb_party *party)
 static void destroy(struct dpb_party *party)
 {
     keeper_stop(&party->keeper);
-    uint32_t n_links = dpb_party_is_head(party) ? party->n_ranks : 1;
-    for (uint32_t i = 0; party->links && i < n_links; i++)
+    for (uint32_t i = 0; party->links && i < party->n_ranks; i++) {
         link_close(&party->links[i]);
+        if (party->links[i].lost_fd >= 0)
+            close(party->links[i].lost_fd);
+    }
     for (uint32_t i = 0; party->store_fds && i < party->n_ranks; i++)
         if (party->store_fds[i] >= 0)
             close(party->store_fds[i]);
-    for (uint32_t i = 0; party->lost_fds && i < party->n_ranks; i++)
-        if (party->lost_fds[i] >= 0)
-            close(party->lost_fds[i]);
     if (party->store_fd >= 0)
         close(party->store_fd);
     if (party->pmix_fd >= 0)
         close(party->pmix_fd);
     free(party->links);
     free(party->store_fds);
-    free(party->lost_fds);
     free(party->launcher_pids);
     free(party->machines);
     free(party->hosts);
@@ -276,11 +274,10 @@ static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
     party->launcher_pids = calloc(party->n_ranks, sizeof *party->launcher_pids);
     party->links = calloc(party->n_ranks, sizeof *party->links);
     party->store_fds = calloc(party->n_ranks, sizeof *party->store_fds);
-    party->lost_fds = calloc(party->n_ranks, sizeof *party->lost_fds);
     DPB_TRY(dpb_allocated(party->hosts && party->machines && party->launcher_pids && party->links &&
-                          party->store_fds && party->lost_fds));
+                          party->store_fds));
     for (uint32_t rank = 0; rank < party->n_ranks; rank++)
-        party->links[rank].fd = party->store_fds[rank] = party->lost_fds[rank] = -1;
+        party->links[rank].fd = party->links[rank].lost_fd = party->store_fds[rank] = -1;
     return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline_ns);
 }
 

@@ -48,13 +48,12 @@ struct dpb_party {
     int64_t continued_ns;        /* the look after a SIGCONT; 0: there was none */
     /* The process that is to be the rank; 0: dpb_launch has reaped it. */
     pid_t pid;
-    int socket, store_fd; /* to it; its connection to the store (-1: it is rank 0) */
-    int pmix_fd;          /* its connection to PMIx: Slurm kills the job when that ends */
-    struct keeper keeper; /* of that, should this process die */
-    struct link *links;   /* the head's: by rank; the others': one, to the head */
-    int *store_fds;       /* the head's: the ranks' connections, until the store has them */
-    int *lost_fds;        /* the head's: of links that are lost, open until it ends: see keeper.h */
-    int32_t *launcher_pids;           /* the head's: of the parts */
+    int socket, store_fd;   /* to it; its connection to the store (-1: it is rank 0) */
+    int pmix_fd;            /* its connection to PMIx: Slurm kills the job when that ends */
+    struct keeper keeper;   /* of that, should this process die */
+    struct link *links;     /* the head's: by rank; the others': one, to the head */
+    int *store_fds;         /* the head's: the ranks' connections, until the store has them */
+    int32_t *launcher_pids; /* the head's: of the parts */
     uint8_t secret[DPB_SECRET_BYTES]; /* of the job, for its ranks: by dpb_party_agree */
 };
 

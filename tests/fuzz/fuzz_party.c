@@ -28,11 +28,10 @@ static struct dpb_party *create(uint32_t rank)
     party->launcher_pids = calloc(RANKS, sizeof *party->launcher_pids);
     party->links = calloc(RANKS, sizeof *party->links);
     party->store_fds = calloc(RANKS, sizeof *party->store_fds);
-    party->lost_fds = calloc(RANKS, sizeof *party->lost_fds);
     FUZZ_CHECK(party->hosts && party->machines && party->launcher_pids && party->links &&
-               party->store_fds && party->lost_fds);
+               party->store_fds);
     for (int i = 0; i < RANKS; i++)
-        party->links[i].fd = party->store_fds[i] = party->lost_fds[i] = -1;
+        party->links[i].fd = party->links[i].lost_fd = party->store_fds[i] = -1;
     return party;
 }
 
@@ -54,7 +53,7 @@ static int link_said(struct link *own, link_op op, bool framed, const void *byte
     other.fd = -1;
     link_close(&other);
     FUZZ_CHECK(shutdown(pair[1], SHUT_WR) == 0);
-    *own = (struct link){.fd = pair[0]};
+    *own = (struct link){.fd = pair[0], .lost_fd = -1};
     return pair[1];
 }
 
