@@ -165,17 +165,12 @@ static dpb_status start_rank(struct dpb_party *party, const char *address)
     struct dpb_join join = {.magic = DPB_JOIN_MAGIC,
                             .launcher_pid = (int32_t)getpid(),
                             .timeout_ns = party->timeout_ns};
-    struct dpb_spawn spawn = {.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC),
-                              .environment = dpb_spawn_environment(NULL, true),
+    struct dpb_spawn spawn = {.environment = dpb_spawn_environment(NULL, true),
                               .timeout_ns = party->timeout_ns,
                               .hello = {.rank = party->rank, .launcher_pid = join.launcher_pid}};
     snprintf(join.address, sizeof join.address, "%s", address);
-    dpb_status status = DPB_OK;
-    if (spawn.null_fd < 0 || !spawn.environment)
-        status = dpb_fail(DPB_FAILED, "cannot start rank %u: %s", party->rank, strerror(errno));
+    dpb_status status = dpb_allocated(spawn.environment);
     DPB_THEN(status, dpb_spawn_join(&spawn, &join, &party->pid, &party->socket));
-    if (spawn.null_fd >= 0)
-        close(spawn.null_fd);
     free(spawn.environment);
     explicit_bzero(&join, sizeof join);
     return status == DPB_TIMEOUT ? DPB_OK : status; /* the child is there: read_rank waits for it */

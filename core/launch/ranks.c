@@ -98,7 +98,6 @@ static dpb_status prepare(const struct job_run *run, struct dpb_spawn *spawn)
 {
     const struct dpb_job *job = run->job;
     *spawn = (struct dpb_spawn){.fds = {dpb_board_fd(run->board), -1, -1, -1},
-                                .null_fd = -1,
                                 .timeout_ns = job->timeout_ns};
     spawn->hello = (struct dpb_hello){.magic = DPB_HELLO_MAGIC,
                                       .n_workers = job->n_workers,
@@ -118,8 +117,6 @@ static void put_away(struct dpb_spawn *spawn)
 {
     explicit_bzero(&spawn->hello, sizeof spawn->hello);
     free(spawn->environment);
-    if (spawn->null_fd >= 0)
-        close(spawn->null_fd);
     for (size_t i = DPB_FD_CONFIG; i <= DPB_FD_ENVIRONMENT; i++)
         if (spawn->fds[i] >= 0)
             close(spawn->fds[i]);
@@ -152,10 +149,7 @@ dpb_status job_start_ranks(struct job_run *run)
 {
     struct dpb_spawn spawn;
     dpb_status status = prepare(run, &spawn);
-    spawn.null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     spawn.environment = dpb_spawn_environment(run->job->environment, false);
-    if (status == DPB_OK && spawn.null_fd < 0)
-        status = dpb_fail(DPB_IO, "/dev/null: %s", strerror(errno));
     DPB_THEN(status, dpb_allocated(spawn.environment));
     for (uint32_t rank = 0; status == DPB_OK && rank < run->n_ranks; rank++) {
         int socket;

@@ -85,7 +85,7 @@ static bool place(int fd, int number)
     return dup2(fd, number) == number;
 }
 
-static void run_child(const struct dpb_spawn *spawn, int socket, int report)
+static void run_child(const struct dpb_spawn *spawn, int socket, int null_fd, int report)
 {
     static char name[] = "dpbench";
     char *arguments[] = {name, NULL};
@@ -104,7 +104,7 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int report)
     sigprocmask(SIG_SETMASK, &none, NULL);
     /* Out of the way of the places to be filled. */
     int high = fcntl(report, F_DUPFD_CLOEXEC, RANK_FD + 1);
-    if (high >= 0 && place(socket, RANK_FD) && place(spawn->null_fd, STDIN_FILENO))
+    if (high >= 0 && place(socket, RANK_FD) && place(null_fd, STDIN_FILENO))
         execve("/proc/self/exe", arguments, spawn->environment);
     int error = errno;
     ssize_t ignored = write(high >= 0 ? high : report, &error, sizeof error);
@@ -138,14 +138,14 @@ static dpb_status await_program(const struct dpb_spawn *spawn, int report)
                     error == ENOENT ? "; is /proc mounted?" : "");
 }
 
-static dpb_status start_child(const struct dpb_spawn *spawn, int socket, pid_t *pid)
+static dpb_status start_child(const struct dpb_spawn *spawn, int socket, int null_fd, pid_t *pid)
 {
     int report[2];
     if (pipe2(report, O_CLOEXEC) != 0)
         return dpb_fail(DPB_FAILED, "cannot open a pipe: %s", strerror(errno));
     pid_t child = fork();
     if (child == 0)
-        run_child(spawn, socket, report[1]);
+        run_child(spawn, socket, null_fd, report[1]);
     int fork_error = errno;
     close(report[1]);
     dpb_status status =
@@ -175,7 +175,12 @@ static dpb_status open_pair(const struct dpb_spawn *spawn, int ends[2])
 static dpb_status start_on(const struct dpb_spawn *spawn, dpb_status status, const int ends[2],
                            pid_t *pid, int *socket)
 {
-    DPB_THEN(status, start_child(spawn, ends[1], pid));
+    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (status == DPB_OK && null_fd < 0)
+        status = dpb_fail(DPB_IO, "/dev/null: %s", strerror(errno));
+    DPB_THEN(status, start_child(spawn, ends[1], null_fd, pid));
+    if (null_fd >= 0)
+        close(null_fd);
     close(ends[1]);
     if (status == DPB_OK || status == DPB_TIMEOUT)
         *socket = ends[0];

@@ -11,9 +11,8 @@
 /* The same for all ranks of a job, but for hello->rank. */
 struct dpb_spawn {
     int fds[DPB_HELLO_FDS]; /* what goes with the hello; -1: nothing */
-    int null_fd;
-    char **environment; /* dpb_spawn_environment */
-    int64_t timeout_ns; /* for a child to execute its program */
+    char **environment;     /* dpb_spawn_environment */
+    int64_t timeout_ns;     /* for a child to execute its program */
     struct dpb_hello hello;
 };
 
