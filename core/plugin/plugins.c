@@ -78,6 +78,25 @@ static void refuse(struct object *object, const char *reason)
     object->reason = strdup(reason);
 }
 
+static const char *reason_of(const struct object *object)
+{
+    return object->reason ? object->reason : "out of memory";
+}
+
+/* Keeps the first reason of an object. Returns the kept one, which lives as long as the process. */
+DPB_PRINTF(2, 3)
+static const char *keep_reason(struct object *object, const char *format, ...)
+{
+    char text[DPB_REASON_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (!object->reason)
+        object->reason = strdup(text);
+    return reason_of(object);
+}
+
 static void load_object(struct object *object, const struct dpb_host *host)
 {
     void *handle = dlopen(object->path, RTLD_NOW | RTLD_LOCAL);
@@ -253,23 +272,11 @@ struct lookup {
     char at[512]; /* "FILE:LINE: " of the name, or "" */
     const struct dpb_host *host;
     const struct dpb_plugin *found;
-    char tried[MESSAGE_BYTES];
-    size_t used;
+    char array[MESSAGE_BYTES];
+    struct dpb_text tried; /* in `array`: each file that was looked at, the reason against it */
     const char *names[DPB_PLUGIN_CHAIN + 1]; /* of the plugins that were there; ended by NULL */
     size_t n_names;
 };
-
-DPB_PRINTF(2, 3)
-static void lookup_tried(struct lookup *lookup, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    int n = vsnprintf(lookup->tried + lookup->used, sizeof lookup->tried - lookup->used, format,
-                      arguments);
-    va_end(arguments);
-    if (n > 0 && lookup->used + (size_t)n < sizeof lookup->tried)
-        lookup->used += (size_t)n;
-}
 
 static bool lookup_visit(void *context, const char *path)
 {
@@ -278,15 +285,15 @@ static bool lookup_visit(void *context, const char *path)
     if (!object)
         return true;
     if (!object->first) {
-        lookup_tried(lookup, "\n  %s: %s", path, object->reason);
+        dpb_text_add(&lookup->tried, "\n  %s: %s", path, reason_of(object));
         return true;
     }
     for (const struct dpb_plugin *p = object->first; p; p = p->next)
         if (lookup->n_names < DPB_PLUGIN_CHAIN)
             lookup->names[lookup->n_names++] = p->name;
     if (!object->first->next && !is_file_name_of(path, lookup->kind, object->first->name)) {
-        lookup_tried(lookup, "\n  %s: name is '%s', by its file name it should be another", path,
-                     object->first->name);
+        dpb_text_add(&lookup->tried, "\n  %s: name is '%s', by its file name it should be another",
+                     path, object->first->name);
         return true;
     }
     lookup->found = find_in(object, lookup->name);
@@ -302,14 +309,14 @@ static dpb_status lookup_own_file(struct lookup *lookup, const struct search *se
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/%s_%s.so", search->directories[i], kind, lookup->name);
         if (access(path, F_OK) != 0) {
-            lookup_tried(lookup, "\n  %s: %s", path, strerror(errno));
+            dpb_text_add(&lookup->tried, "\n  %s: %s", path, strerror(errno));
             continue;
         }
         struct object *object = object_at(path, lookup->kind, lookup->host);
         DPB_TRY(dpb_allocated(object));
         if (!object->first)
             return dpb_fail(object->status, "%s%s '%s' cannot be used: %s: %s", lookup->at, kind,
-                            lookup->name, path, object->reason ? object->reason : "out of memory");
+                            lookup->name, path, reason_of(object));
         lookup->found = find_in(object, lookup->name);
         /* A file of several plugins has a name of its own. */
         if (!lookup->found && !object->first->next)
@@ -329,7 +336,7 @@ static dpb_status lookup_fail(const struct lookup *lookup)
         dpb_plugin_name_valid(lookup->name) ? why_not_built(lookup->kind, lookup->name) : NULL;
     if (reason)
         return dpb_fail(DPB_USAGE, "%s%s '%s' was not built: %s; tried:%s", lookup->at, kind,
-                        lookup->name, reason, lookup->tried);
+                        lookup->name, reason, lookup->tried.text);
     if (access("/proc/self/exe", F_OK) != 0)
         return dpb_fail(DPB_UNSUPPORTED,
                         "%s%s '%s' is not found: /proc is not mounted, by which dpbench finds its "
@@ -343,7 +350,7 @@ static dpb_status lookup_fail(const struct lookup *lookup)
     return dpb_fail(DPB_USAGE, "%sunknown %s '%s'; %s%s%s; tried:%s", lookup->at, kind,
                     lookup->name,
                     near ? "did you mean '" : "`dpbench plugins` lists those there are",
-                    near ? near : "", near ? "'?" : "", lookup->tried);
+                    near ? near : "", near ? "'?" : "", lookup->tried.text);
 }
 
 dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
@@ -353,6 +360,7 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
     struct lookup *lookup = calloc(1, sizeof *lookup);
     DPB_TRY(dpb_allocated(lookup));
     *lookup = (struct lookup){.kind = kind, .name = name, .host = host};
+    lookup->tried = dpb_text_in(lookup->array, sizeof lookup->array);
     if (where)
         snprintf(lookup->at, sizeof lookup->at, "%s: ", where);
     pthread_mutex_lock(&lock);
@@ -408,26 +416,6 @@ static bool listing_add(struct listing *listing, const struct dpb_plugin_row *ro
     return true;
 }
 
-/* Kept in the list of objects: it has to live as long as the process. */
-static const char *hidden_reason(struct object *object, const struct dpb_plugin_row *by)
-{
-    char text[DPB_REASON_BYTES];
-    snprintf(text, sizeof text, "not used: '%s' is found first in %s", by->plugin->name, by->path);
-    if (!object->reason)
-        object->reason = strdup(text);
-    return object->reason ? object->reason : "not used: found elsewhere first";
-}
-
-static const char *misnamed_reason(struct object *object)
-{
-    char text[DPB_REASON_BYTES];
-    snprintf(text, sizeof text, "not used: name is '%s', by its file name it should be another",
-             object->first->name);
-    if (!object->reason)
-        object->reason = strdup(text);
-    return object->reason ? object->reason : "not used: its file has another name";
-}
-
 static bool listing_visit(void *context, const char *path)
 {
     struct listing *listing = context;
@@ -440,17 +428,21 @@ static bool listing_visit(void *context, const char *path)
     }
     struct dpb_plugin_row row = {.kind = listing->kind, .path = object->path};
     if (!object->first) {
-        row.reason = object->reason ? object->reason : "out of memory";
+        row.reason = reason_of(object);
         return listing_add(listing, &row);
     }
     if (!object->first->next && !is_file_name_of(path, listing->kind, object->first->name)) {
-        row.reason = misnamed_reason(object);
+        row.reason =
+            keep_reason(object, "not used: name is '%s', by its file name it should be another",
+                        object->first->name);
         return listing_add(listing, &row);
     }
     for (const struct dpb_plugin *p = object->first; p; p = p->next) {
         const struct dpb_plugin_row *earlier = listing_find(listing, p->name);
         row.plugin = !earlier ? p : NULL;
-        row.reason = !earlier ? NULL : hidden_reason(object, earlier);
+        row.reason = !earlier ? NULL
+                              : keep_reason(object, "not used: '%s' is found first in %s",
+                                            earlier->plugin->name, earlier->path);
         if (!listing_add(listing, &row))
             return false;
     }
