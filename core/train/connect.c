@@ -10,7 +10,6 @@
 #include "plugin/plugins.h"
 #include "train/contract.h"
 #include "train/exchange.h"
-#include "train/norms.h"
 #include "train/saved.h"
 #include "world/host_device.h"
 
@@ -151,28 +150,12 @@ static dpb_status plan(struct dpb_exchange *exchange)
 {
     const struct dpb_experiment *experiment = exchange->experiment;
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
-    uint64_t bucket_bytes = experiment->settings.comm.bucket;
-    const struct dpb_comm_args args = {.rank = dpb_world.rank,
-                                       .n_workers = experiment->n_workers,
-                                       .n_servers = experiment->n_servers,
-                                       .learners = (uint32_t)experiment->settings.run.learners,
-                                       .role = dpb_world.role,
-                                       .bucket_bytes = bucket_bytes,
-                                       .comm_cores = (uint32_t)experiment->settings.run.comm_cores,
-                                       .machines = experiment->machines,
-                                       .n_machines = experiment->n_machines,
-                                       .codec = dpb_experiment_codec(experiment),
-                                       .survives = experiment->settings.run.survive,
-                                       .device = &exchange->memory.device,
-                                       .whole = dpb_norms_needed(&experiment->settings.optimizer)};
+    struct dpb_comm_args args = dpb_experiment_comm_args(experiment, dpb_world.rank);
+    args.device = &exchange->memory.device;
     exchange->ops = exchange->plan.ops = comm->ops;
     DPB_TRY(exchange->ops->open(experiment->options[DPB_PLUGIN_COMM], &args, &exchange->comm));
 
-    exchange->layout = (struct dpb_layout){.n_elements = exchange->graph->n_elements,
-                                           .weight_type = experiment->weight_type,
-                                           .gradient_type = experiment->gradient_type,
-                                           .tensors = exchange->graph->tensors,
-                                           .n_tensors = exchange->graph->n_tensors};
+    exchange->layout = dpb_experiment_layout(experiment, exchange->graph);
     exchange->plan.bucket_elements = dpb_experiment_bucket_elements(experiment);
     exchange->plan.contract =
         dpb_contract_default(experiment->n_workers, comm->capabilities & DPB_COMM_ALONE);
@@ -192,7 +175,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
         return dpb_fail(DPB_USAGE,
                         "comm.bucket = %llu bytes makes %llu buckets of %s; more than %d are "
                         "refused",
-                        (unsigned long long)bucket_bytes, (unsigned long long)n_buckets,
+                        (unsigned long long)args.bucket_bytes, (unsigned long long)n_buckets,
                         exchange->graph->name, MAX_BUCKETS);
     DPB_TRY(dpb_slots_plan(exchange));
     exchange->arenas.n_buckets = n_buckets;

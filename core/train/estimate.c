@@ -2,7 +2,6 @@
 #include "train/estimate.h"
 
 #include "train/comm_test.h"
-#include "train/norms.h"
 #include "train/optimizer.h"
 #include "train/slots.h"
 
@@ -21,15 +20,6 @@ uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
     return total + (experiment->gradient_type != experiment->weight_type ? arena : 0);
 }
 
-static struct dpb_layout layout_of(const struct dpb_experiment *experiment)
-{
-    return (struct dpb_layout){.n_elements = experiment->graph->n_elements,
-                               .weight_type = experiment->weight_type,
-                               .gradient_type = experiment->gradient_type,
-                               .tensors = experiment->graph->tensors,
-                               .n_tensors = experiment->graph->n_tensors};
-}
-
 /* In which a device encodes messages of a bucket. */
 static uint64_t coding_room(const struct dpb_experiment *experiment)
 {
@@ -45,17 +35,8 @@ struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experimen
 {
     const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
     const bool worker = rank < experiment->n_workers;
-    const struct dpb_layout layout = layout_of(experiment);
-    const struct dpb_comm_args args = {.rank = rank,
-                                       .n_workers = experiment->n_workers,
-                                       .n_servers = experiment->n_servers,
-                                       .learners = (uint32_t)experiment->settings.run.learners,
-                                       .role = worker ? DPB_WORKER : DPB_SERVER,
-                                       .bucket_bytes = experiment->settings.comm.bucket,
-                                       .machines = experiment->machines,
-                                       .n_machines = experiment->n_machines,
-                                       .codec = dpb_experiment_codec(experiment),
-                                       .whole = dpb_norms_needed(&experiment->settings.optimizer)};
+    const struct dpb_layout layout = dpb_experiment_layout(experiment, experiment->graph);
+    const struct dpb_comm_args args = dpb_experiment_comm_args(experiment, rank);
     struct dpb_comm_memory memory = {.state_elements = layout.n_elements};
     if (ops->memory && experiment->settings.run.mode == DPB_MODE_TRAIN)
         ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
@@ -97,7 +78,7 @@ dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, d
 
 uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank)
 {
-    const struct dpb_layout layout = layout_of(experiment);
+    const struct dpb_layout layout = dpb_experiment_layout(experiment, experiment->graph);
     return dpb_slots_elements(&layout, dpb_experiment_bucket_elements(experiment),
                               dpb_experiment_strategy_memory(experiment, rank).gradient_slots);
 }

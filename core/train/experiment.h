@@ -13,6 +13,7 @@
 #include "launch/launch.h"
 #include "train/delay.h"
 #include "train/feed.h"
+#include "train/norms.h"
 #include "train/settings.h"
 #include "train/snapshot.h"
 
@@ -80,6 +81,35 @@ void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL 
 static inline const struct dpb_codec *dpb_experiment_codec(const struct dpb_experiment *experiment)
 {
     return experiment->plugins[DPB_PLUGIN_CODEC] ? &experiment->codec : NULL;
+}
+/* The strategy's arguments on this rank, without a device. The machines and the codec are @borrowed
+ * from the experiment. */
+static inline struct dpb_comm_args dpb_experiment_comm_args(const struct dpb_experiment *experiment,
+                                                            uint32_t rank)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    return (struct dpb_comm_args){.rank = rank,
+                                  .n_workers = experiment->n_workers,
+                                  .n_servers = experiment->n_servers,
+                                  .learners = (uint32_t)settings->run.learners,
+                                  .role = rank < experiment->n_workers ? DPB_WORKER : DPB_SERVER,
+                                  .bucket_bytes = settings->comm.bucket,
+                                  .comm_cores = (uint32_t)settings->run.comm_cores,
+                                  .machines = experiment->machines,
+                                  .n_machines = experiment->n_machines,
+                                  .codec = dpb_experiment_codec(experiment),
+                                  .survives = settings->run.survive,
+                                  .whole = dpb_norms_needed(&settings->optimizer)};
+}
+/* Of arenas for this graph, whose tensors are @borrowed. */
+static inline struct dpb_layout dpb_experiment_layout(const struct dpb_experiment *experiment,
+                                                      const struct dpb_graph *graph)
+{
+    return (struct dpb_layout){.n_elements = graph->n_elements,
+                               .weight_type = experiment->weight_type,
+                               .gradient_type = experiment->gradient_type,
+                               .tensors = graph->tensors,
+                               .n_tensors = graph->n_tensors};
 }
 /* Capabilities of the communicator, and what its options need beyond them: DPB_COMM_*. */
 static inline uint64_t dpb_experiment_promises(const struct dpb_experiment *experiment)
