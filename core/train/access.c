@@ -62,11 +62,6 @@ dpb_status dpb_arena_clear(struct dpb_exchange *exchange, void *arena, uint64_t 
     return exchange->memory.place->ops->drain(exchange->memory.queue);
 }
 
-uint64_t dpb_arena_bytes(const struct dpb_exchange *exchange, dpb_dtype type)
-{
-    return exchange->layout.n_elements * dpb_dtype_size(type);
-}
-
 static const char *name_of_tensor(const struct dpb_layout *layout, uint64_t element)
 {
     for (uint32_t i = 0; i < layout->n_tensors; i++)

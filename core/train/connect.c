@@ -264,10 +264,8 @@ dpb_status dpb_exchange_load(struct dpb_exchange *exchange)
 
 static dpb_status make_gradients(struct dpb_exchange *exchange, void **memory)
 {
-    const struct dpb_device_arenas *place = exchange->memory.place;
-    return place->ops->allocate(place->device, "gradients on their way",
-                                dpb_arena_bytes(exchange, exchange->layout.weight_type), false,
-                                memory);
+    return dpb_arena_allocate(exchange, "gradients on their way", exchange->layout.weight_type,
+                              memory);
 }
 
 dpb_status dpb_staging_open(struct dpb_exchange *exchange)

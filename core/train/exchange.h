@@ -210,7 +210,19 @@ dpb_status dpb_arena_look(struct dpb_exchange *exchange, const void *arena, uint
 dpb_status dpb_arena_clear(struct dpb_exchange *exchange, void *arena,
                            uint64_t bytes); /* accepts NULL */
 /* Of an arena of elements of `type`. */
-uint64_t dpb_arena_bytes(const struct dpb_exchange *exchange, dpb_dtype type);
+static inline uint64_t dpb_arena_bytes(const struct dpb_exchange *exchange, dpb_dtype type)
+{
+    return exchange->layout.n_elements * dpb_dtype_size(type);
+}
+/* Memory of that size where the arenas lie; `what` is for messages. @owned: released by the place's
+ * `release`. */
+static inline dpb_status dpb_arena_allocate(const struct dpb_exchange *exchange, const char *what,
+                                            dpb_dtype type, void **memory)
+{
+    const struct dpb_device_arenas *place = exchange->memory.place;
+    return place->ops->allocate(place->device, what, dpb_arena_bytes(exchange, type), false,
+                                memory);
+}
 enum { DPB_ELEMENT_NAME = 160 }; /* bytes */
 /* For messages: "element 300 (bucket 4) of 'dense1.weight'". Returns `name`. */
 const char *dpb_element_name(const struct dpb_exchange *exchange, uint64_t element,

@@ -43,18 +43,6 @@ dpb_status dpb_late_contract(const struct dpb_experiment *experiment, struct dpb
     return DPB_OK;
 }
 
-static uint64_t bytes_of(const struct dpb_exchange *exchange, dpb_dtype type)
-{
-    return exchange->layout.n_elements * dpb_dtype_size(type);
-}
-
-static dpb_status allocate(const struct dpb_exchange *exchange, const char *what, dpb_dtype type,
-                           void **memory)
-{
-    const struct dpb_device_arenas *place = exchange->memory.place;
-    return place->ops->allocate(place->device, what, bytes_of(exchange, type), false, memory);
-}
-
 dpb_status dpb_late_open(struct dpb_exchange *exchange)
 {
     exchange->weights = exchange->arenas.weights;
@@ -63,10 +51,10 @@ dpb_status dpb_late_open(struct dpb_exchange *exchange)
         return DPB_OK;
     exchange->weights = exchange->gradients = NULL;
     exchange->is_late = true;
-    DPB_TRY(allocate(exchange, "weights of one step before", exchange->layout.weight_type,
-                     &exchange->weights));
-    DPB_TRY(allocate(exchange, "gradients of this step", exchange->layout.gradient_type,
-                     &exchange->gradients));
+    DPB_TRY(dpb_arena_allocate(exchange, "weights of one step before", exchange->layout.weight_type,
+                               &exchange->weights));
+    DPB_TRY(dpb_arena_allocate(exchange, "gradients of this step", exchange->layout.gradient_type,
+                               &exchange->gradients));
     const struct dpb_device_arenas *place = exchange->memory.place;
     return exchange->memory.on_device ? place->ops->new_event(place->device, &exchange->copied)
                                       : DPB_OK;
@@ -88,9 +76,9 @@ void dpb_late_close(struct dpb_exchange *exchange)
 /* The weights of the next forward: all that has reached the strategy's. Enqueued. */
 static dpb_status take_weights(struct dpb_exchange *exchange)
 {
-    return exchange->memory.place->ops->copy(exchange->memory.queue, exchange->weights,
-                                             exchange->arenas.weights,
-                                             bytes_of(exchange, exchange->layout.weight_type));
+    return exchange->memory.place->ops->copy(
+        exchange->memory.queue, exchange->weights, exchange->arenas.weights,
+        dpb_arena_bytes(exchange, exchange->layout.weight_type));
 }
 
 dpb_status dpb_late_load(struct dpb_exchange *exchange)
