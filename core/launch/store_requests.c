@@ -341,6 +341,14 @@ static void forget(struct dpb_store_server *server, const struct store_waiter *w
         store_entry_remove(server, gift);
 }
 
+/* That the waiter is at; NULL: it waits for something else. */
+static const struct store_entry *barrier_of(struct dpb_store_server *server,
+                                            const struct store_waiter *waiter)
+{
+    return waiter->op == DPB_STORE_BARRIER ? store_entry_find(server, waiter->key, STORE_BARRIER)
+                                           : NULL;
+}
+
 static void expire_waiter(struct dpb_store_server *server, const struct store_waiter *waiter)
 {
     static const char *const missing[] = {[DPB_STORE_GET] = "no rank has put key '",
@@ -354,9 +362,7 @@ static void expire_waiter(struct dpb_store_server *server, const struct store_wa
     dpb_text_add(&text, "%s%s'%s", missing[waiter->op], waiter->key,
                  waiter->op == DPB_STORE_BARRIER ? ": not there yet: rank" : "");
     forget(server, waiter);
-    const struct store_entry *barrier = waiter->op == DPB_STORE_BARRIER
-                                            ? store_entry_find(server, waiter->key, STORE_BARRIER)
-                                            : NULL;
+    const struct store_entry *barrier = barrier_of(server, waiter);
     for (uint32_t rank = 0; barrier && rank < barrier->n_coming; rank++) {
         if (barrier->arrived[rank])
             continue;
@@ -409,9 +415,7 @@ void store_drop(struct dpb_store_server *server, uint32_t rank)
     char text[TEXT_BYTES];
     for (size_t i = server->n_waiters; i-- > 0;) {
         const struct store_waiter *waiter = &server->waiters[i];
-        const struct store_entry *barrier =
-            waiter->op == DPB_STORE_BARRIER ? store_entry_find(server, waiter->key, STORE_BARRIER)
-                                            : NULL;
+        const struct store_entry *barrier = barrier_of(server, waiter);
         bool own = waiter->rank == rank;
         bool hopeless = barrier && rank < barrier->n_coming && !barrier->arrived[rank];
         if (!own && !hopeless)
@@ -436,13 +440,10 @@ void store_lose(struct dpb_store_server *server, uint32_t rank)
             answer(server, taken.rank, taken.serial, DPB_PEER, NULL, 0);
     }
     for (size_t i = 0; i < server->n_waiters;) {
-        const struct store_waiter *waiter = &server->waiters[i];
-        const struct store_entry *entry = waiter->op == DPB_STORE_BARRIER
-                                              ? store_entry_find(server, waiter->key, STORE_BARRIER)
-                                              : NULL;
-        const bool is_over = entry && all_arrived(server, entry);
+        const struct store_entry *barrier = barrier_of(server, &server->waiters[i]);
+        const bool is_over = barrier && all_arrived(server, barrier);
         if (is_over)
-            answer_waiters(server, DPB_STORE_BARRIER, entry);
+            answer_waiters(server, DPB_STORE_BARRIER, barrier);
         i = is_over ? 0 : i + 1;
     }
 }

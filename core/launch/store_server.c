@@ -33,15 +33,9 @@ void dpb_store_server_destroy(struct dpb_store_server *server)
         return;
     for (uint32_t rank = 0; rank < server->n_ranks; rank++)
         store_close(&server->connections[rank]);
-    for (size_t chain = 0; chain < STORE_CHAINS; chain++) {
-        while (server->chains[chain]) {
-            struct store_entry *entry = server->chains[chain];
-            server->chains[chain] = entry->next;
-            free(entry->value);
-            free(entry->arrived);
-            free(entry);
-        }
-    }
+    for (size_t chain = 0; chain < STORE_CHAINS; chain++)
+        while (server->chains[chain])
+            store_entry_remove(server, server->chains[chain]);
     free(server->connections);
     free(server->waiters);
     free(server);
