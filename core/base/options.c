@@ -164,7 +164,6 @@ static dpb_status refuse_malformed(const struct place *at)
                                          [DPB_OPT_REAL] = "a number",
                                          [DPB_OPT_SIZE] = "a size, such as 64 KiB",
                                          [DPB_OPT_TIME] = "a time, such as 2 s"};
-    const char *hint = "";
     double real;
     if (at->row->type == DPB_OPT_INT && dpb_parse_real(at->text, &real) == DPB_PARSED)
         return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not a whole number", at->origin, at->section,
@@ -174,7 +173,7 @@ static dpb_status refuse_malformed(const struct place *at)
                         at->row->name, at->text, wanted[at->row->type]);
     char choices[LIST_BYTES];
     print_list(at->row->choices, ", ", choices);
-    hint = dpb_did_you_mean(at->text, at->row->choices);
+    const char *hint = dpb_did_you_mean(at->text, at->row->choices);
     return dpb_fail(DPB_USAGE, "%s: %s.%s: '%s' is not one of %s%s%s%s", at->origin, at->section,
                     at->row->name, at->text, choices, hint ? "; did you mean '" : "",
                     hint ? hint : "", hint ? "'?" : "");
