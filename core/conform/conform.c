@@ -16,6 +16,11 @@ void dpb_conform_heading(struct dpb_conform *conform, const char *format, ...)
     conform->shown[0] = '\0';
 }
 
+dpb_status dpb_conform_promised(dpb_status status)
+{
+    return status == DPB_UNSUPPORTED || status == DPB_USAGE ? DPB_VERIFICATION : status;
+}
+
 void dpb_conform_trial(struct dpb_conform *conform, dpb_status status, const char *name)
 {
     char reason[2048];

@@ -21,6 +21,8 @@ void dpb_conform_heading(struct dpb_conform *conform, const char *format, ...) D
 /* Takes the outcome of a trial, with the message of dpb_first_error, which it clears.
  * DPB_UNSUPPORTED and DPB_USAGE: refused. */
 void dpb_conform_trial(struct dpb_conform *conform, dpb_status status, const char *name);
+/* For a trial of what the plugin has promised: a refusal becomes DPB_VERIFICATION. */
+dpb_status dpb_conform_promised(dpb_status status);
 /* Ends the group: prints the trials that were shown. */
 void dpb_conform_end(struct dpb_conform *conform);
 

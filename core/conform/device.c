@@ -237,12 +237,6 @@ static dpb_status hold(struct dpb_session *session, const struct subject *subjec
     return dpb_opcheck_evaluation(session, subject->reference);
 }
 
-/* A device may refuse to compile. After that every refusal is a failure. */
-static dpb_status after_compile(dpb_status status)
-{
-    return status == DPB_UNSUPPORTED || status == DPB_USAGE ? DPB_VERIFICATION : status;
-}
-
 static dpb_status try_batch(const struct subject *subject)
 {
     const struct dpb_network *network = subject->network;
@@ -267,7 +261,7 @@ static dpb_status try_batch(const struct subject *subject)
         dpb_graph_destroy(args.graph);
         return status;
     }
-    status = after_compile(hold(&session, subject));
+    status = dpb_conform_promised(hold(&session, subject)); /* compiling alone may be refused */
     dpb_session_close(&session);
     return status;
 }

@@ -188,12 +188,6 @@ static dpb_status try_gradients(const struct subject *subject)
     return status;
 }
 
-/* Nothing that `describe` promises may be refused. */
-static dpb_status promised(dpb_status status)
-{
-    return status == DPB_USAGE || status == DPB_UNSUPPORTED ? DPB_VERIFICATION : status;
-}
-
 void dpb_conform_model(struct dpb_conform *conform, const struct dpb_plugin *plugin,
                        const void *options, const struct dpb_device_ops *reference)
 {
@@ -204,10 +198,11 @@ void dpb_conform_model(struct dpb_conform *conform, const struct dpb_plugin *plu
     dpb_status status = try_description(&subject);
     dpb_conform_trial(conform, status, "description");
     if (status == DPB_OK) {
-        dpb_conform_trial(conform, promised(try_counts(&subject)), "the same network twice");
-        dpb_conform_trial(conform, promised(try_others(&subject)),
+        dpb_conform_trial(conform, dpb_conform_promised(try_counts(&subject)),
+                          "the same network twice");
+        dpb_conform_trial(conform, dpb_conform_promised(try_others(&subject)),
                           "other classes, images and channels, as described");
-        dpb_conform_trial(conform, promised(try_gradients(&subject)), "gradients");
+        dpb_conform_trial(conform, dpb_conform_promised(try_gradients(&subject)), "gradients");
     }
     dpb_conform_end(conform);
     puts("gradients: on the reference device in fp64, the slope of the loss along a direction; "
