@@ -102,11 +102,6 @@ dpb_status dpb_exchange_passed(const struct dpb_exchange *exchange, dpb_status s
     return exchange->given_up && status == DPB_INTERRUPTED ? DPB_OK : status;
 }
 
-dpb_status dpb_exchange_give_up(struct dpb_exchange *exchange)
-{
-    return dpb_staging_give(exchange, exchange->layout.n_elements, NULL);
-}
-
 /* All of the exchange is enqueued: so is the next forward, behind it. */
 static dpb_status hand_over(struct dpb_exchange *exchange, struct dpb_event *done)
 {

@@ -155,8 +155,6 @@ dpb_status dpb_exchange_move(void *exchange);
 dpb_status dpb_exchange_look(void *exchange, bool *cancelled);
 /* What a pass of the device returned; DPB_OK where it left the pass since the step is given up. */
 dpb_status dpb_exchange_passed(const struct dpb_exchange *exchange, dpb_status status);
-/* Of a step that is given up: all buckets are handed over as they are. */
-dpb_status dpb_exchange_give_up(struct dpb_exchange *exchange);
 /* Waits until the weights are those of the next forward; or, where the device and the strategy do
  * so by themselves, sees to it that the next forward will. */
 dpb_status dpb_exchange_finish(struct dpb_exchange *exchange);

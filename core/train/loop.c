@@ -63,16 +63,18 @@ static dpb_status go_forward(struct dpb_trainer *trainer, const struct dpb_pass 
     return DPB_OK;
 }
 
-/* A step that was given up has handed over nothing that counts. *loss: of all its samples. */
+/* A step that was given up has handed over nothing that counts: its buckets go as they are. *loss:
+ * of all its samples. */
 static dpb_status end_given_up(struct dpb_trainer *trainer, uint32_t n_forward, double *loss)
 {
-    if (!trainer->exchange.given_up)
+    struct dpb_exchange *exchange = &trainer->exchange;
+    if (!exchange->given_up)
         return DPB_OK;
     if (n_forward < trainer->experiment->accumulate) {
         dpb_account_stopped();
         *loss = 0.0;
     }
-    return dpb_exchange_give_up(&trainer->exchange);
+    return dpb_staging_give(exchange, exchange->layout.n_elements, NULL);
 }
 
 dpb_status dpb_train(struct dpb_trainer *trainer)
