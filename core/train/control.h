@@ -42,11 +42,10 @@
 #include "world/board.h"
 
 enum {
-    DPB_ACTION_TIMED = 1,       /* warm-up is over: this is the first timed step */
-    DPB_ACTION_UNSTEADY = 2,    /* with TIMED: the gate's limit passed */
-    DPB_ACTION_STOP = 4,        /* do not begin this step */
-    DPB_ACTION_INTERRUPTED = 8, /* with STOP: a signal came */
-    DPB_ACTION_NOT_FINITE = 16  /* with STOP: a loss was not finite */
+    DPB_ACTION_TIMED = 1,      /* warm-up is over: this is the first timed step */
+    DPB_ACTION_UNSTEADY = 2,   /* with TIMED: the gate's limit passed */
+    DPB_ACTION_STOP = 4,       /* do not begin this step */
+    DPB_ACTION_INTERRUPTED = 8 /* with STOP: a signal came */
 };
 
 /* In memory shared by all workers of a board, zeroed at first. Every word has one writer; an even

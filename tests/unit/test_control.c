@@ -151,10 +151,10 @@ static void job_make(struct job *job, uint32_t seed)
 static void maybe_propose(struct job *job)
 {
     static const uint32_t some[] = {DPB_ACTION_TIMED, DPB_ACTION_TIMED | DPB_ACTION_UNSTEADY,
-                                    DPB_ACTION_UNSTEADY, DPB_ACTION_NOT_FINITE};
+                                    DPB_ACTION_UNSTEADY};
     if (job->planned == 0 || draw(job, 4) != 0)
         return;
-    uint32_t actions = some[draw(job, 4)];
+    uint32_t actions = some[draw(job, 3)];
     if (--job->planned == 0)
         actions = DPB_ACTION_STOP | (draw(job, 2) ? DPB_ACTION_INTERRUPTED : 0);
     job->stop_proposed |= (actions & DPB_ACTION_STOP) != 0;
