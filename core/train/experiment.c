@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "graph/graph.h"
 #include "launch/machines.h"
 #include "plugin/plugins.h"
@@ -20,7 +21,7 @@
 #include "train/network_test.h"
 #include "train/trace.h"
 
-/* The same, NULL instead of "default". */
+/* Where the setting comes from; NULL: it is the default. */
 static const char *place_of(const struct dpb_experiment *experiment, const char *section,
                             const char *key)
 {
@@ -149,12 +150,11 @@ static dpb_status derive_needs(struct dpb_experiment *experiment)
 static dpb_status refuse_precision(const struct dpb_experiment *experiment,
                                    const struct dpb_plugin *device, dpb_precision precision)
 {
-    char has[64] = "";
-    for (int i = 0; i < DPB_PRECISIONS; i++) {
-        size_t used = strlen(has);
+    char has[64];
+    struct dpb_text text = dpb_text_in(has, sizeof has);
+    for (int i = 0; i < DPB_PRECISIONS; i++)
         if (device->capabilities & (UINT64_C(1) << i))
-            snprintf(has + used, sizeof has - used, " %s", dpb_precision_name((dpb_precision)i));
-    }
+            dpb_text_add(&text, " %s", dpb_precision_name((dpb_precision)i));
     return dpb_config_fail(
         experiment->config, DPB_UNSUPPORTED, "run", "precision",
         "device '%s' does not compute in %s; set run.precision to one that it has:%s (%s)",
