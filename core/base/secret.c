@@ -17,6 +17,17 @@ void dpb_random_bytes(void *bytes, size_t n)
     randombytes_buf(bytes, n);
 }
 
+void dpb_secret_print(const uint8_t secret[DPB_SECRET_BYTES], char text[2 * DPB_SECRET_BYTES + 1])
+{
+    sodium_bin2hex(text, 2 * DPB_SECRET_BYTES + 1, secret, DPB_SECRET_BYTES);
+}
+
+bool dpb_secret_parse(const char *text, uint8_t secret[DPB_SECRET_BYTES])
+{
+    return sodium_hex2bin(secret, DPB_SECRET_BYTES, text, 2 * DPB_SECRET_BYTES, NULL, NULL, NULL) ==
+           0;
+}
+
 bool dpb_same_bytes(const void *a, const void *b, size_t n)
 {
     return sodium_memcmp(a, b, n) == 0;

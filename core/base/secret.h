@@ -20,6 +20,10 @@ void dpb_mac(const uint8_t key[DPB_SECRET_BYTES], const void *bytes, size_t n,
              uint8_t mac[DPB_MAC_BYTES]);
 /* Random bytes of the system's generator. Without a generator the process ends. */
 void dpb_random_bytes(void *bytes, size_t n);
+/* As hexadecimal digits, ended by NUL. */
+void dpb_secret_print(const uint8_t secret[DPB_SECRET_BYTES], char text[2 * DPB_SECRET_BYTES + 1]);
+/* False: the text does not begin with all the digits of a secret. */
+bool dpb_secret_parse(const char *text, uint8_t secret[DPB_SECRET_BYTES]);
 /* Compares in constant time, so the time tells nothing about the bytes. */
 bool dpb_same_bytes(const void *a, const void *b, size_t n);
 

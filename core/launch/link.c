@@ -80,29 +80,11 @@ bool link_receive(struct link *link)
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
-static void secret_to_text(const uint8_t secret[DPB_SECRET_BYTES], char *text)
-{
-    for (size_t i = 0; i < DPB_SECRET_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02x", secret[i]);
-}
-
-static bool secret_from_text(const char *text, uint8_t secret[DPB_SECRET_BYTES])
-{
-    for (size_t i = 0; i < DPB_SECRET_BYTES; i++) {
-        unsigned byte;
-        if (strspn(text + 2 * i, "0123456789abcdef") < 2 || sscanf(text + 2 * i, "%2x", &byte) != 1)
-            return false;
-        secret[i] = (uint8_t)byte;
-    }
-    return text[2 * DPB_SECRET_BYTES] == ' ';
-}
-
 /* Every address under which other machines may reach this one: "10.9.0.1 fd00::1". */
-static void list_addresses(char *text, size_t capacity)
+static void list_addresses(char *array, size_t capacity)
 {
     struct ifaddrs *list = NULL;
-    size_t used = 0;
-    text[0] = '\0';
+    struct dpb_text text = dpb_text_in(array, capacity);
     if (getifaddrs(&list) != 0)
         return;
     for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
@@ -115,9 +97,9 @@ static void list_addresses(char *text, size_t capacity)
         else if (at->ifa_addr->sa_family == AF_INET6)
             bytes = &((const struct sockaddr_in6 *)(const void *)at->ifa_addr)->sin6_addr;
         if (!bytes || !inet_ntop(at->ifa_addr->sa_family, bytes, one, sizeof one) ||
-            strncmp(one, "fe80:", 5) == 0 || used + strlen(one) + 2 > capacity)
+            strncmp(one, "fe80:", 5) == 0 || text.length + strlen(one) + 2 > capacity)
             continue;
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s", used > 0 ? " " : "", one);
+        dpb_text_add(&text, "%s%s", text.length > 0 ? " " : "", one);
     }
     freeifaddrs(list);
 }
@@ -160,7 +142,7 @@ dpb_status link_listen(int *fd, struct dpb_circle *circle, char address[DPB_ADDR
                         strerror(errno));
     *circle = (struct dpb_circle){.name = "launchers"};
     dpb_random_bytes(circle->secret, sizeof circle->secret);
-    secret_to_text(circle->secret, text);
+    dpb_secret_print(circle->secret, text);
     list_addresses(list, sizeof list);
     snprintf(address, DPB_ADDRESS_BYTES, "%s %u %s", text, port, list);
     explicit_bzero(text, sizeof text);
@@ -265,7 +247,8 @@ dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link
     char list[DPB_ADDRESS_BYTES + 32];
     unsigned port = 0;
     int used = 0;
-    if (strlen(address) >= DPB_ADDRESS_BYTES || !secret_from_text(address, circle.secret) ||
+    if (strlen(address) >= DPB_ADDRESS_BYTES || !dpb_secret_parse(address, circle.secret) ||
+        address[2 * DPB_SECRET_BYTES] != ' ' ||
         sscanf(address + 2 * DPB_SECRET_BYTES, " %5u%n", &port, &used) != 1 || port == 0 ||
         port > UINT16_MAX)
         return dpb_fail(DPB_FAILED, "rank 0's launcher has left no address that can be read");
