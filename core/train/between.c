@@ -131,15 +131,21 @@ static dpb_status await_others(struct dpb_trainer *trainer, const char *what,
     }
 }
 
+/* Whether the run stops before the pause that this step begins with. */
+static bool stops_before(const struct dpb_trainer *trainer)
+{
+    return (trainer->course.last_actions & DPB_ACTION_STOP) ||
+           trainer->course.step > trainer->course.stop_at;
+}
+
 /* All are at the pause of this step; or the run stops before it: this worker may have come here
  * before the end was known, and nobody else will. */
 static dpb_status at_pause(struct dpb_trainer *trainer, bool *is_over)
 {
     (void)dpb_control_try(&trainer->control, trainer->course.step, &trainer->course.last_actions);
     DPB_TRY(act(trainer));
-    *is_over = (trainer->course.last_actions & DPB_ACTION_STOP) ||
-               trainer->course.step > trainer->course.stop_at ||
-               dpb_control_may_pause(&trainer->control, trainer->course.step);
+    *is_over =
+        stops_before(trainer) || dpb_control_may_pause(&trainer->control, trainer->course.step);
     return DPB_OK;
 }
 
@@ -175,16 +181,14 @@ static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
         DPB_TRY(end_account_if_paid(trainer));
     DPB_TRY(dpb_exchange_pause(&trainer->exchange));
     if (trainer->control.apart) {
-        if ((trainer->course.last_actions & DPB_ACTION_STOP) ||
-            trainer->course.step > trainer->course.stop_at)
+        if (stops_before(trainer))
             return DPB_OK; /* each stops where it is */
         DPB_TRY(dpb_exchange_settle(&trainer->exchange));
         dpb_control_arrive(&trainer->control, trainer->course.step);
         DPB_TRY(await_others(trainer, " before a pause", at_pause));
         *stop = *stop || (trainer->course.last_actions & DPB_ACTION_STOP) ||
                 trainer->course.step >= trainer->course.stop_at;
-        if ((trainer->course.last_actions & DPB_ACTION_STOP) ||
-            trainer->course.step > trainer->course.stop_at)
+        if (stops_before(trainer))
             return DPB_OK;
     }
     int64_t began_ns = dpb_now_ns();
