@@ -440,9 +440,9 @@ static bool listing_visit(void *context, const char *path)
     for (const struct dpb_plugin *p = object->first; p; p = p->next) {
         const struct dpb_plugin_row *earlier = listing_find(listing, p->name);
         row.plugin = !earlier ? p : NULL;
-        row.reason = !earlier ? NULL
-                              : keep_reason(object, "not used: '%s' is found first in %s",
-                                            earlier->plugin->name, earlier->path);
+        row.reason = !earlier
+                         ? NULL
+                         : keep_reason(object, "not used: it is found first in %s", earlier->path);
         if (!listing_add(listing, &row))
             return false;
     }

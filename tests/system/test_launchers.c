@@ -205,7 +205,6 @@ TEST(test_failed_cells)
 TEST(test_launcher_that_lingers)
 {
     struct traces before;
-    assert_int_equal(mkdir("nothing", 0777), 0);
     traces_take(&before, "nothing");
     sandbox_write("lingers", "#!/bin/sh\n\"$@\"\nsleep 1000\n");
     assert_int_equal(chmod("lingers", 0755), 0);
@@ -228,6 +227,7 @@ TEST(test_interrupted_launcher)
                                  "--output", "swept.json", NULL};
     traces_take(&before, "nothing");
     sandbox_write("lingers", "#!/bin/sh\n\"$@\"\ntouch over\nsleep 1000\n");
+    assert_int_equal(chmod("lingers", 0755), 0);
     write_sweep("./lingers", "run.batch = 2, 4\n");
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     command_start(&started, words, NULL);
@@ -347,7 +347,7 @@ static int setup(void **state)
     sandbox_write("free.ini", "[run]\nbatch = 2\nsteps = 8\nwarmup_steps = 1\nsteady_limit_s = 0\n"
                               "[model]\nname = tiny\n[data]\nsamples = 64\n"
                               "[device]\nname = reference\nthreads = 1\n");
-    return code;
+    return code != 0 ? code : mkdir("nothing", 0777);
 }
 
 static int teardown(void **state)
