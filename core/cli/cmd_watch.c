@@ -5,7 +5,6 @@
  */
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -19,6 +18,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "cli/cli.h"
+#include "machine/proc.h"
 #include "study/live.h"
 #include "train/journal.h"
 
@@ -142,16 +142,8 @@ static void look(struct watching *w)
 
 static bool is_alive(pid_t pid)
 {
-    char path[64], line[512];
-    if (kill(pid, 0) != 0 && errno != EPERM)
-        return false;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "re");
-    const char *read = file ? fgets(line, sizeof line, file) : NULL;
-    if (file)
-        fclose(file);
-    const char *end = read ? strrchr(line, ')') : NULL;
-    return end && strncmp(end, ") Z", 3) != 0; /* one that nobody has reaped has ended */
+    struct dpb_proc proc;
+    return dpb_proc_read("", pid, &proc) && proc.state != 'Z'; /* Z: ended, but not reaped */
 }
 
 /* Those whose launcher has ended. */

@@ -17,29 +17,16 @@
 
 #include "machine/proc.h"
 
-/* The first line of a file; false when it cannot be read. */
-static bool read_line(const char *directory, const char *name, char *line, int size)
-{
-    char path[PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return false;
-    bool there = fgets(line, size, file) != NULL;
-    fclose(file);
-    return there;
-}
-
 /* cpu.max is "QUOTA PERIOD" or "max PERIOD"; version 1 has two files and -1 for none. */
 static double cpus_of(const char *directory)
 {
     char line[128], period_line[128];
     double quota = -1, period = 0;
-    if (read_line(directory, "cpu.max", line, sizeof line)) {
+    if (dpb_proc_line(line, sizeof line, "%s/cpu.max", directory)) {
         if (sscanf(line, "%lf %lf", &quota, &period) != 2)
             return INFINITY;
-    } else if (read_line(directory, "cpu.cfs_quota_us", line, sizeof line) &&
-               read_line(directory, "cpu.cfs_period_us", period_line, sizeof period_line)) {
+    } else if (dpb_proc_line(line, sizeof line, "%s/cpu.cfs_quota_us", directory) &&
+               dpb_proc_line(period_line, sizeof period_line, "%s/cpu.cfs_period_us", directory)) {
         quota = strtod(line, NULL);
         period = strtod(period_line, NULL);
     }
@@ -50,8 +37,8 @@ static double memory_of(const char *directory)
 {
     char line[128];
     char *end;
-    if (!read_line(directory, "memory.max", line, sizeof line) &&
-        !read_line(directory, "memory.limit_in_bytes", line, sizeof line))
+    if (!dpb_proc_line(line, sizeof line, "%s/memory.max", directory) &&
+        !dpb_proc_line(line, sizeof line, "%s/memory.limit_in_bytes", directory))
         return INFINITY;
     double bytes = strtod(line, &end);
     return end != line && bytes < 0x1p62 ? bytes : INFINITY; /* version 1: a huge number for none */
@@ -102,11 +89,10 @@ static bool lists(const char *controllers, const char *controller)
 static struct tightest look(const char *root, const char *controller,
                             double (*limit)(const char *directory), bool nearest)
 {
-    char line[PATH_MAX + 128], mount[PATH_MAX], membership[PATH_MAX], below[PATH_MAX + 128];
+    char line[PATH_MAX + 128], mount[PATH_MAX], below[PATH_MAX + 128];
     struct tightest result = {.limit = INFINITY, .nearest = nearest};
     snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
-    snprintf(membership, sizeof membership, "%s/proc/self/cgroup", root);
-    FILE *file = fopen(membership, "re");
+    FILE *file = dpb_proc_open("%s/proc/self/cgroup", root);
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
         char *controllers = strchr(line, ':');
@@ -178,8 +164,8 @@ uint64_t dpb_cgroup_memory(const char *root, uint64_t *used_bytes)
     *used_bytes = UINT64_MAX;
     if (!isfinite(group.limit))
         return UINT64_MAX;
-    if (read_line(group.directory, "memory.current", line, sizeof line) ||
-        read_line(group.directory, "memory.usage_in_bytes", line, sizeof line))
+    if (dpb_proc_line(line, sizeof line, "%s/memory.current", group.directory) ||
+        dpb_proc_line(line, sizeof line, "%s/memory.usage_in_bytes", group.directory))
         *used_bytes = strtoull(line, NULL, 10);
     return (uint64_t)group.limit;
 }

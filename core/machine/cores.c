@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "machine/cgroup.h"
 #include "machine/load.h"
+#include "machine/proc.h"
 
 /* What was usable when this process first asked: binding it later does not make the machine
  * smaller. Kept for as long as the process lives. */
@@ -184,35 +185,28 @@ void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n)
 
 /* ---- the machine --------------------------------------------------------------------------- */
 
-/* The first line of a file without its end; NULL (JSON null) when the system does not tell. */
+/* The first line of a file; JSON null when the system does not tell. */
 static json_t *line_of(const char *path)
 {
     char line[256];
-    FILE *file = fopen(path, "re");
-    bool there = file && fgets(line, sizeof line, file);
-    if (file)
-        fclose(file);
-    if (!there)
-        return json_null();
-    line[strcspn(line, "\n")] = '\0';
-    return json_string(line);
+    return dpb_proc_line(line, sizeof line, "%s", path) ? json_string(line) : json_null();
 }
 
-static json_t *kilohertz_of(const char *path)
+/* A clock of the first processor, Hz. */
+static json_t *clock_of(const char *name)
 {
-    json_t *line = line_of(path);
-    double khz = json_is_string(line) ? strtod(json_string_value(line), NULL) : 0;
-    json_decref(line);
-    return khz > 0 ? json_real(khz * 1e3) : json_null();
+    uint64_t khz = 0;
+    dpb_proc_count(&khz, "/sys/devices/system/cpu/cpu0/cpufreq/%s", name);
+    return khz > 0 ? json_real((double)khz * 1e3) : json_null();
 }
 
-/* The value of a "NAME : VALUE" line. */
-static json_t *field_of(const char *path, const char *name)
+/* The value of a line "NAME : VALUE" in /proc/cpuinfo. */
+static json_t *field_of(const char *name)
 {
     char *line = NULL;
     size_t capacity = 0, n = strlen(name);
     json_t *value = NULL;
-    FILE *file = fopen(path, "re");
+    FILE *file = dpb_proc_open("/proc/cpuinfo");
     while (file && !value && getline(&line, &capacity, file) > 0) {
         const char *colon = strchr(line, ':');
         if (!colon || strncmp(line, name, n) != 0 ||
@@ -234,9 +228,9 @@ static json_t *describe_instructions(void)
                                        "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16",
                                        "asimd",    "sve",         "bf16"};
     json_t *found = json_array();
-    json_t *flags = field_of("/proc/cpuinfo", "flags");
+    json_t *flags = field_of("flags");
     if (!json_is_string(flags))
-        flags = field_of("/proc/cpuinfo", "Features"); /* as ARM's say */
+        flags = field_of("Features"); /* as ARM's say */
     const char *text = json_is_string(flags) ? json_string_value(flags) : "";
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         size_t n = strlen(sets[i]);
@@ -258,9 +252,9 @@ static void set_processor(json_t *machine)
                   {"model", "model"},
                   {"stepping", "stepping"},
                   {"microcode", "microcode"}};
-    json_object_set_new(machine, "processor", field_of("/proc/cpuinfo", "model name"));
+    json_object_set_new(machine, "processor", field_of("model name"));
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        json_object_set_new(machine, fields[i].name, field_of("/proc/cpuinfo", fields[i].field));
+        json_object_set_new(machine, fields[i].name, field_of(fields[i].field));
     json_object_set_new(machine, "instructions", describe_instructions());
     json_object_set_new(machine, "smt", line_of("/sys/devices/system/cpu/smt/active"));
     json_object_set_new(machine, "isolated_cpus", line_of("/sys/devices/system/cpu/isolated"));
@@ -323,14 +317,10 @@ json_t *dpb_machine_describe(void)
     json_object_set_new(limits, "memory_bytes",
                         memory != UINT64_MAX ? json_integer((json_int_t)memory) : json_null());
     json_object_set_new(machine, "cgroup", limits);
-    const char *clock = "/sys/devices/system/cpu/cpu0/cpufreq/";
-    char path[128];
-    snprintf(path, sizeof path, "%sscaling_governor", clock);
-    json_object_set_new(machine, "governor", line_of(path));
-    snprintf(path, sizeof path, "%scpuinfo_min_freq", clock);
-    json_object_set_new(machine, "clock_min_hz", kilohertz_of(path));
-    snprintf(path, sizeof path, "%scpuinfo_max_freq", clock);
-    json_object_set_new(machine, "clock_max_hz", kilohertz_of(path));
+    json_object_set_new(machine, "governor",
+                        line_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"));
+    json_object_set_new(machine, "clock_min_hz", clock_of("cpuinfo_min_freq"));
+    json_object_set_new(machine, "clock_max_hz", clock_of("cpuinfo_max_freq"));
     json_object_set_new(machine, "transparent_huge_pages",
                         line_of("/sys/kernel/mm/transparent_hugepage/enabled"));
     return machine;

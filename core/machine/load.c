@@ -1,7 +1,6 @@
 /* load.c - see load.h. */
 #include "machine/load.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,9 +29,8 @@ static void add_cpu(struct dpb_load_sample *sample, uint8_t kind, const char *co
 static void sample_cpus(const char *root, const uint8_t *cpus, size_t n_cpus,
                         struct dpb_load_sample *sample)
 {
-    char path[PATH_MAX], line[512];
-    snprintf(path, sizeof path, "%s/proc/stat", root);
-    FILE *file = fopen(path, "re");
+    char line[512];
+    FILE *file = dpb_proc_open("%s/proc/stat", root);
     while (file && fgets(line, sizeof line, file)) {
         unsigned cpu;
         int length = 0;
@@ -52,18 +50,12 @@ static uint64_t sample_heat(const char *root, const uint8_t *cpus, size_t n_cpus
 {
     uint64_t sum = 0;
     for (size_t cpu = 0; cpu < n_cpus; cpu++) {
-        char path[PATH_MAX];
-        unsigned long long count = 0;
-        if (cpus[cpu] != DPB_CPU_USED)
-            continue;
-        snprintf(path, sizeof path,
-                 "%s/sys/devices/system/cpu/cpu%zu/thermal_throttle/core_throttle_count", root,
-                 cpu);
-        FILE *file = fopen(path, "re");
-        if (file && fscanf(file, "%llu", &count) == 1)
+        uint64_t count;
+        if (cpus[cpu] == DPB_CPU_USED &&
+            dpb_proc_count(&count,
+                           "%s/sys/devices/system/cpu/cpu%zu/thermal_throttle/core_throttle_count",
+                           root, cpu))
             sum += count;
-        if (file)
-            fclose(file);
     }
     return sum;
 }

@@ -1,11 +1,23 @@
 /*
- * proc.h - what the system says of a process: /proc/PID, read by hand.
+ * proc.h - small files of /proc and /sys, read by hand, and what they say of a process.
  */
 #ifndef DPB_CORE_MACHINE_PROC_H
 #define DPB_CORE_MACHINE_PROC_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+
+#include "dpbench/host.h"
+
+/* Opens the file of that path for reading. @owned: fclose. NULL: the file cannot be opened. */
+DPB_PRINTF(1, 2) FILE *dpb_proc_open(const char *format, ...);
+
+/* The first line of that file, without its end. False: the file cannot be read, or is empty. */
+DPB_PRINTF(3, 4) bool dpb_proc_line(char *line, size_t size, const char *format, ...);
+
+/* The number that the file starts with. False: there is none, and *number stays as it was. */
+DPB_PRINTF(2, 3) bool dpb_proc_count(uint64_t *number, const char *format, ...);
 
 struct dpb_proc {
     char state;        /* of its main thread: R, S, D (waits for a disk), T (stopped), Z, ... */

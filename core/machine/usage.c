@@ -4,51 +4,24 @@
 #include <dirent.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "dpbench/host.h"
 #include "machine/load.h"
 #include "machine/memory.h"
+#include "machine/proc.h"
 
 enum { SECTOR_BYTES = 512, NAME = DPB_USAGE_NAME };
 
-/* A file's path below the root. */
-struct path {
-    char text[PATH_MAX];
-};
-
-DPB_PRINTF(2, 3) static struct path below(const char *root, const char *format, ...)
+/* Whether the object of that class has the entry. */
+static bool has_entry(const char *root, const char *class, const char *object, const char *entry)
 {
-    struct path path;
-    va_list list;
-    const int n = snprintf(path.text, sizeof path.text, "%s", root);
-    va_start(list, format);
-    vsnprintf(path.text + n, sizeof path.text - (size_t)n, format, list);
-    va_end(list);
-    return path;
-}
-
-static bool is_there(const struct path *path)
-{
-    return access(path->text, F_OK) == 0;
-}
-
-/* A file of one number. */
-static bool read_number(const struct path *path, uint64_t *number)
-{
-    unsigned long long value;
-    FILE *file = fopen(path->text, "re");
-    const bool found = file && fscanf(file, "%llu", &value) == 1;
-    if (file)
-        fclose(file);
-    if (found)
-        *number = value;
-    return found;
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/sys/%s/%s/%s", root, class, object, entry);
+    return access(path, F_OK) == 0;
 }
 
 static void sample_cpus(const char *root, const int32_t *pids, uint32_t n_pids,
@@ -70,13 +43,11 @@ static void sample_memory(const char *root, const int32_t *pids, uint32_t n_pids
     dpb_memory_look(root, &memory);
     usage->memory_bytes = memory.used_bytes;
     for (uint32_t i = 0; i < n_pids; i++) {
+        char line[128];
         unsigned long long resident, shared;
-        const struct path path = below(root, "/proc/%d/statm", pids[i]);
-        FILE *file = fopen(path.text, "re");
-        if (file && fscanf(file, "%*u %llu %llu", &resident, &shared) == 2 && resident > shared)
+        if (dpb_proc_line(line, sizeof line, "%s/proc/%d/statm", root, pids[i]) &&
+            sscanf(line, "%*u %llu %llu", &resident, &shared) == 2 && resident > shared)
             usage->own_memory_bytes += (resident - shared) * page_bytes;
-        if (file)
-            fclose(file);
     }
 }
 
@@ -85,17 +56,15 @@ static void sample_memory(const char *root, const int32_t *pids, uint32_t n_pids
 static void sample_network(const char *root, struct dpb_usage *usage)
 {
     char line[512], name[NAME];
-    const struct path devices = below(root, "/proc/net/dev");
-    FILE *file = fopen(devices.text, "re");
+    FILE *file = dpb_proc_open("%s/proc/net/dev", root);
     while (file && fgets(line, sizeof line, file)) {
         unsigned long long received, sent;
         if (sscanf(line, " %63[^: ]: %llu %*u %*u %*u %*u %*u %*u %*u %llu", name, &received,
                    &sent) != 3)
             continue;
-        const struct path master = below(root, "/sys/class/net/%s/master", name);
         if (strcmp(name, "lo") == 0) {
             usage->loopback_bytes += received;
-        } else if (!is_there(&master)) {
+        } else if (!has_entry(root, "class/net", name, "master")) {
             usage->received_bytes += received;
             usage->sent_bytes += sent;
         }
@@ -108,15 +77,13 @@ static void sample_network(const char *root, struct dpb_usage *usage)
 static void sample_disks(const char *root, struct dpb_usage *usage)
 {
     char line[512], name[NAME];
-    const struct path disks = below(root, "/proc/diskstats");
-    FILE *file = fopen(disks.text, "re");
+    FILE *file = dpb_proc_open("%s/proc/diskstats", root);
     while (file && fgets(line, sizeof line, file)) {
         unsigned long long read_sectors, written_sectors;
         if (sscanf(line, "%*u %*u %63s %*u %*u %llu %*u %*u %*u %llu", name, &read_sectors,
                    &written_sectors) != 3)
             continue;
-        const struct path device = below(root, "/sys/block/%s/device", name);
-        if (is_there(&device)) {
+        if (has_entry(root, "block", name, "device")) {
             usage->read_bytes += read_sectors * SECTOR_BYTES;
             usage->written_bytes += written_sectors * SECTOR_BYTES;
         }
@@ -125,28 +92,22 @@ static void sample_disks(const char *root, struct dpb_usage *usage)
         fclose(file);
 }
 
-static struct path zone_file(const char *root, const char *zone, const char *file)
+static bool read_energy(const char *root, const char *zone, const char *name, uint64_t *uj)
 {
-    return below(root, "/sys/class/powercap/%s/%s", zone, file);
+    return dpb_proc_count(uj, "%s/sys/class/powercap/%s/%s", root, zone, name);
 }
 
 /* Packages alone: a zone psys holds them, and zones below them are parts of them. Two drivers may
  * tell of the same package. */
 static void look_at_zone(const char *root, const char *zone, struct dpb_usage_meter *meter)
 {
-    char name[NAME] = "";
-    const struct path named = zone_file(root, zone, "name");
-    const struct path energy = zone_file(root, zone, "energy_uj");
-    const struct path range = zone_file(root, zone, "max_energy_range_uj");
+    char name[NAME];
     uint64_t energy_uj, range_uj;
     uint32_t i = 0;
-    FILE *file = fopen(named.text, "re");
-    if (file && !fgets(name, sizeof name, file))
-        name[0] = '\0';
-    if (file)
-        fclose(file);
-    if (strncmp(name, "package", strlen("package")) != 0 || !read_number(&energy, &energy_uj) ||
-        !read_number(&range, &range_uj))
+    if (!dpb_proc_line(name, sizeof name, "%s/sys/class/powercap/%s/name", root, zone) ||
+        strncmp(name, "package", strlen("package")) != 0 ||
+        !read_energy(root, zone, "energy_uj", &energy_uj) ||
+        !read_energy(root, zone, "max_energy_range_uj", &range_uj))
         return;
     while (i < meter->n_packages && strcmp(meter->names[i], name) != 0)
         i++;
@@ -161,9 +122,10 @@ static void look_at_zone(const char *root, const char *zone, struct dpb_usage_me
 
 static void find_packages(const char *root, struct dpb_usage_meter *meter)
 {
-    const struct path all = below(root, "/sys/class/powercap");
+    char zones[PATH_MAX];
     struct dirent **entries;
-    const int n = scandir(all.text, &entries, NULL, alphasort);
+    snprintf(zones, sizeof zones, "%s/sys/class/powercap", root);
+    const int n = scandir(zones, &entries, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         if (strlen(entries[i]->d_name) < DPB_USAGE_NAME)
             look_at_zone(root, entries[i]->d_name, meter);
@@ -179,9 +141,8 @@ void dpb_usage_follow(const char *root, struct dpb_usage_meter *meter)
     if (!meter->looked)
         find_packages(root, meter);
     for (uint32_t i = 0; i < meter->n_packages; i++) {
-        const struct path energy = zone_file(root, meter->zones[i], "energy_uj");
         uint64_t now_uj = meter->last_uj[i];
-        read_number(&energy, &now_uj);
+        read_energy(root, meter->zones[i], "energy_uj", &now_uj);
         const bool wrapped = now_uj < meter->last_uj[i];
         meter->sum_uj += now_uj + (wrapped ? meter->range_uj[i] : 0) - meter->last_uj[i];
         meter->last_uj[i] = now_uj;
