@@ -1,7 +1,6 @@
 /* arenas.c - see arenas.h. */
 #include "train/arenas.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,20 +77,17 @@ static dpb_status ask_offers(const struct dpb_mapping offered[DPB_ARENA_KINDS], 
 {
     static const char all[] = "arenas offered";
     size_t size = sizeof *any;
-    char key[64];
     bool lost;
     *any = false;
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
         *any |= offered[kind].bytes > 0;
     if (dpb_world.rank != 0) {
-        snprintf(key, sizeof key, "%s/%u", all, dpb_world.rank);
-        DPB_TRY(dpb_store.put(key, any, sizeof *any));
+        DPB_TRY(dpb_store_put_own(all, any, sizeof *any));
         return dpb_store_get_from(0, all, any, &size, &lost);
     }
     for (uint32_t rank = 1; rank < dpb_world.n_ranks; rank++) {
         bool theirs = false;
-        snprintf(key, sizeof key, "%s/%u", all, rank);
-        DPB_TRY(dpb_store_get_from(rank, key, &theirs, &size, &lost));
+        DPB_TRY(dpb_store_get_of(rank, all, &theirs, sizeof theirs, &lost));
         *any |= theirs;
     }
     return dpb_store.put(all, any, sizeof *any);
@@ -114,7 +110,6 @@ struct offer {
 static dpb_status offer_device(struct dpb_arena_memory *m)
 {
     struct offer offer;
-    char key[64];
     memset(&offer, 0, sizeof offer);
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
         offer.there[kind] = m->own_device[kind] && m->own_shared[kind];
@@ -122,17 +117,13 @@ static dpb_status offer_device(struct dpb_arena_memory *m)
             DPB_TRY(m->device.ops->describe(m->device.device, m->own_device[kind],
                                             &offer.handles[kind]));
     }
-    snprintf(key, sizeof key, "device arenas/%u", dpb_world.rank);
-    return dpb_store.put(key, &offer, sizeof offer);
+    return dpb_store_put_own("device arenas", &offer, sizeof offer);
 }
 
 static dpb_status map_device_of(struct dpb_arena_memory *m, uint32_t rank)
 {
     struct offer offer;
-    size_t bytes = sizeof offer;
-    char key[64];
-    snprintf(key, sizeof key, "device arenas/%u", rank);
-    DPB_TRY(dpb_store.get(key, &offer, &bytes, 0));
+    DPB_TRY(dpb_store_get_of(rank, "device arenas", &offer, sizeof offer, NULL));
     m->direct[rank] = true;
     for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
         bool direct = true;

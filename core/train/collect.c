@@ -38,10 +38,8 @@ static dpb_status choose_sources(struct dpb_collection *c, bool *asks)
     if (!c->holdings)
         return dpb_fail(DPB_NO_MEMORY, "no memory to collect from %u ranks", dpb_world.n_ranks);
     for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++) {
-        size_t bytes = sizeof c->holdings[rank];
-        char key[KEY_BYTES];
-        snprintf(key, sizeof key, "collect/owned/%u", rank);
-        DPB_TRY(dpb_store.get(key, &c->holdings[rank], &bytes, 0));
+        DPB_TRY(dpb_store_get_of(rank, "collect/owned", &c->holdings[rank],
+                                 sizeof c->holdings[rank], NULL));
         *(is_mapped_by_0(rank) ? &here : &elsewhere) += c->holdings[rank].n_elements;
     }
     *asks = here < all;
@@ -58,15 +56,10 @@ static dpb_status agree_on_sources(struct dpb_collection *c)
 {
     const struct dpb_holding own = holding_of(c->plan->owned, c->plan->n_owned);
     bool asks = false;
-    size_t bytes = sizeof asks;
-    char key[KEY_BYTES];
-    snprintf(key, sizeof key, "collect/owned/%u", dpb_world.rank);
-    DPB_TRY(dpb_store.put(key, &own, sizeof own));
-    if (dpb_world.rank == 0) {
+    DPB_TRY(dpb_store_put_own("collect/owned", &own, sizeof own));
+    if (dpb_world.rank == 0)
         DPB_TRY(choose_sources(c, &asks));
-        DPB_TRY(dpb_store.put("collect/asks", &asks, sizeof asks));
-    }
-    DPB_TRY(dpb_store.get("collect/asks", &asks, &bytes, 0));
+    DPB_TRY(dpb_store_from_0("collect/asks", &asks, sizeof asks));
     c->is_asked = asks && own.n_elements > 0 && !is_mapped_by_0(dpb_world.rank);
     return DPB_OK;
 }

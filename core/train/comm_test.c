@@ -43,15 +43,11 @@ static uint32_t n_workers_of(const struct comm_test *test)
 static dpb_status sum_up(const struct comm_test *test, const char *what, uint64_t mine,
                          uint64_t *sum)
 {
-    char key[64];
-    snprintf(key, sizeof key, "%s/%u", what, dpb_world.rank);
-    DPB_TRY(dpb_store.put(key, &mine, sizeof mine));
+    DPB_TRY(dpb_store_put_own(what, &mine, sizeof mine));
     *sum = 0;
     for (uint32_t rank = 0; rank < n_workers_of(test); rank++) {
         uint64_t one;
-        size_t bytes = sizeof one;
-        snprintf(key, sizeof key, "%s/%u", what, rank);
-        DPB_TRY(dpb_store.get(key, &one, &bytes, 0));
+        DPB_TRY(dpb_store_get_of(rank, what, &one, sizeof one, NULL));
         *sum += one;
     }
     return DPB_OK;
@@ -274,11 +270,8 @@ static dpb_status work(struct comm_test *test)
 static dpb_status goes_on(const struct comm_test *test, bool *more)
 {
     uint8_t answer = test->point + 1 < test->n_points && !test->interrupted;
-    size_t bytes = sizeof answer;
-    if (dpb_world.rank == 0)
-        DPB_TRY(dpb_store.put("more", &answer, bytes));
     DPB_TRY(dpb_store_barrier("end", 0)); /* nobody uses the arenas any more */
-    DPB_TRY(dpb_store.get("more", &answer, &bytes, 0));
+    DPB_TRY(dpb_store_from_0("more", &answer, sizeof answer));
     *more = answer != 0;
     return DPB_OK;
 }

@@ -24,15 +24,12 @@ static dpb_status find_place(const struct dpb_trainer *trainer, const char *name
                              uint32_t *n)
 {
     uint8_t lives[DPB_JOB_RANKS];
-    size_t bytes = trainer->replicas;
     char key[96];
     for (uint32_t rank = 0; rank < trainer->replicas; rank++)
         lives[rank] = !dpb_board_lost(dpb_world.board, rank);
     snprintf(key, sizeof key, "%s/lives", name);
-    if (trainer->experiment->settings.run.survive && dpb_world.rank == 0)
-        DPB_TRY(dpb_store.put(key, lives, bytes));
-    else if (trainer->experiment->settings.run.survive)
-        DPB_TRY(dpb_store.get(key, lives, &bytes, 0));
+    if (trainer->experiment->settings.run.survive)
+        DPB_TRY(dpb_store_from_0(key, lives, trainer->replicas));
     *index = *n = 0;
     for (uint32_t rank = 0; rank < trainer->replicas; rank++) {
         *index += rank < dpb_world.rank && lives[rank];
@@ -110,17 +107,13 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
 {
     struct dpb_journal *journal = trainer->journal;
     struct share total = {0};
-    char key[96];
-    snprintf(key, sizeof key, "%s/%u", name, dpb_world.rank);
-    DPB_TRY(dpb_store.put(key, mine, sizeof *mine));
+    DPB_TRY(dpb_store_put_own(name, mine, sizeof *mine));
     if (dpb_world.rank != 0)
         return DPB_OK;
     for (uint32_t rank = 0; rank < trainer->replicas; rank++) {
         struct share one;
-        size_t bytes = sizeof one;
         bool lost;
-        snprintf(key, sizeof key, "%s/%u", name, rank);
-        DPB_TRY(dpb_store_get_from(rank, key, &one, &bytes, &lost));
+        DPB_TRY(dpb_store_get_of(rank, name, &one, sizeof one, &lost));
         if (lost)
             continue;
         total.loss += one.loss;

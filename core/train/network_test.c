@@ -104,10 +104,7 @@ static dpb_status measure_pair(const struct dpb_experiment *experiment, const ch
 static dpb_status begins(const char *name, bool *more)
 {
     uint8_t answer = !interrupted();
-    size_t bytes = sizeof answer;
-    if (dpb_world.rank == 0)
-        DPB_TRY(dpb_store.put(name, &answer, bytes));
-    DPB_TRY(dpb_store.get(name, &answer, &bytes, 0));
+    DPB_TRY(dpb_store_from_0(name, &answer, sizeof answer));
     *more = answer != 0;
     return DPB_OK;
 }

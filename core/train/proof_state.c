@@ -63,15 +63,12 @@ static dpb_status keep(struct dpb_exchange *exchange, struct kept *kept)
 /* A checkpoint has what rank 0 publishes. */
 static dpb_status pass_model(struct dpb_exchange *exchange, const void *published)
 {
-    static const char key[] = "saved/model";
     double block[DPB_PROOF_BLOCK]; /* room for any type */
-    size_t bytes =
+    const size_t bytes =
         dpb_proof_block_length(exchange, 0) * dpb_dtype_size(exchange->layout.weight_type);
-    if (dpb_world.rank == 0) {
+    if (dpb_world.rank == 0)
         DPB_TRY(copy(exchange, block, published, bytes));
-        DPB_TRY(dpb_store.put(key, block, bytes));
-    }
-    DPB_TRY(dpb_store.get(key, block, &bytes, 0));
+    DPB_TRY(dpb_store_from_0("saved/model", block, bytes));
     DPB_TRY(dpb_workers_meet()); /* none reads another's weights any more */
     return copy(exchange, exchange->arenas.weights, block, bytes);
 }

@@ -114,11 +114,8 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
 static dpb_status share_seal_key(void)
 {
     uint64_t key;
-    size_t bytes = sizeof key;
     dpb_random_bytes(&key, sizeof key);
-    if (dpb_world.rank == 0)
-        DPB_TRY(dpb_store.put("seal", &key, sizeof key));
-    DPB_TRY(dpb_store.get("seal", &key, &bytes, 0));
+    DPB_TRY(dpb_store_from_0("seal", &key, sizeof key));
     dpb_step_key(key);
     return DPB_OK;
 }

@@ -63,15 +63,13 @@ dpb_status dpb_statistics_average(const struct dpb_statistics *s, uint32_t n_wor
     void *other = malloc(size);
     if (!other)
         return dpb_fail(DPB_NO_MEMORY, "no memory to average batch-norm's statistics");
-    snprintf(key, sizeof key, "%s/state/%u", name, dpb_world.rank);
-    dpb_status status = dpb_store.put(key, s->running, size);
+    snprintf(key, sizeof key, "%s/state", name);
+    dpb_status status = dpb_store_put_own(key, s->running, size);
     memset(average, 0, size);
     uint32_t n = 0; /* that gave theirs */
     for (uint32_t rank = 0; rank < n_workers && status == DPB_OK; rank++) {
-        size_t bytes = size;
         bool lost = false;
-        snprintf(key, sizeof key, "%s/state/%u", name, rank);
-        status = dpb_store_get_from(rank, key, other, &bytes, &lost);
+        status = dpb_store_get_of(rank, key, other, size, &lost);
         if (lost)
             continue;
         n++;

@@ -6,6 +6,7 @@
 #include "base/vec.h"
 #include "train/contract.h"
 #include "train/proof.h"
+#include "world/store.h"
 
 /* Partial, batches: a gradient that counts is of the newest weights. Stale: between a pull and its
  * push another worker's clock passes from `bound` behind the own to one more than `bound` ahead of
@@ -46,15 +47,11 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
         journal->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
         return DPB_OK;
     }
-    char key[64];
-    snprintf(key, sizeof key, "replica/%u", dpb_world.rank);
-    DPB_TRY(dpb_store.put(key, &journal->checksum, sizeof journal->checksum));
+    DPB_TRY(dpb_store_put_own("replica", &journal->checksum, sizeof journal->checksum));
     uint64_t first = 0;
     for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
         uint64_t checksum;
-        size_t bytes = sizeof checksum;
-        snprintf(key, sizeof key, "replica/%u", rank);
-        DPB_TRY(dpb_store.get(key, &checksum, &bytes, 0));
+        DPB_TRY(dpb_store_get_of(rank, "replica", &checksum, sizeof checksum, NULL));
         first = rank == 0 ? checksum : first;
         if (checksum == first)
             continue;

@@ -82,6 +82,12 @@ void dpb_store_disconnect(void);      /* says goodbye */
  * all that ask are told the same. */
 dpb_status dpb_store_get_from(uint32_t rank, const char *key, void *value, size_t *bytes,
                               bool *lost);
+/* Rank 0 puts its value, the others get it. */
+dpb_status dpb_store_from_0(const char *key, void *value, size_t bytes);
+/* Each rank puts one value under the same name; any rank gets that of `rank`. `lost`: as for
+ * dpb_store_get_from; NULL: as dpb_store.get. */
+dpb_status dpb_store_put_own(const char *name, const void *value, size_t bytes);
+dpb_status dpb_store_get_of(uint32_t rank, const char *name, void *value, size_t bytes, bool *lost);
 /* Blocks until all ranks, servers too, have come with the same name, but for lost ones; each name
  * once a job. */
 dpb_status dpb_store_barrier(const char *name, int64_t timeout_ns);

@@ -21,6 +21,8 @@
 #define MARGIN_NS \
     INT64_C(5000000000) /* the launcher keeps the deadlines; this is for its own hang */
 
+enum { KEY = DPB_STORE_KEY_BYTES + 16 };
+
 /* A request of one thread. */
 struct call {
     struct call *next;
@@ -277,6 +279,31 @@ dpb_status dpb_store_get_from(uint32_t rank, const char *key, void *value, size_
     DPB_TRY(receive(DPB_STORE_GET, &call, bytes, 0));
     *lost = call.status == DPB_PEER;
     return DPB_OK;
+}
+
+dpb_status dpb_store_from_0(const char *key, void *value, size_t bytes)
+{
+    return dpb_world.rank == 0 ? store_put(key, value, bytes) : store_get(key, value, &bytes, 0);
+}
+
+static void key_of(uint32_t rank, const char *name, char key[KEY])
+{
+    snprintf(key, KEY, "%s/%u", name, rank);
+}
+
+dpb_status dpb_store_put_own(const char *name, const void *value, size_t bytes)
+{
+    char key[KEY];
+    key_of(dpb_world.rank, name, key);
+    return store_put(key, value, bytes);
+}
+
+dpb_status dpb_store_get_of(uint32_t rank, const char *name, void *value, size_t bytes, bool *lost)
+{
+    char key[KEY];
+    key_of(rank, name, key);
+    return lost ? dpb_store_get_from(rank, key, value, &bytes, lost)
+                : store_get(key, value, &bytes, 0);
 }
 
 dpb_status dpb_store_barrier_of(uint32_t n_ranks, const char *name, int64_t timeout_ns)
