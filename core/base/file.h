@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Writes all bytes. False: see errno. */
+/* Writes all bytes to a file or a blocking socket. False: see errno. dpbench ignores SIGPIPE, so a
+ * closed socket is an error, too. */
 bool dpb_write_all(int fd, const void *bytes, size_t n);
 
 #endif

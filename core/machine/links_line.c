@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "machine/links.h"
 
@@ -18,16 +19,7 @@ static dpb_status failed(const struct dpb_links_line *line, const char *what)
 
 static dpb_status send_all(const struct dpb_links_line *line, const char *bytes, uint64_t n)
 {
-    while (n > 0) {
-        ssize_t sent = send(line->fd, bytes, n, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0)
-            return failed(line, "send");
-        bytes += sent;
-        n -= (uint64_t)sent;
-    }
-    return DPB_OK;
+    return dpb_write_all(line->fd, bytes, n) ? DPB_OK : failed(line, "send");
 }
 
 static dpb_status receive_all(const struct dpb_links_line *line, char *bytes, uint64_t n)

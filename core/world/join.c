@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "machine/cores.h"
 #include "machine/rights.h"
@@ -45,17 +46,6 @@ static dpb_status inherited_socket(int *fd, bool *joins)
     return DPB_OK;
 }
 
-static bool send_all(int fd, const void *bytes, size_t n)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t sent = send(fd, (const char *)bytes + done, n - done, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EINTR)
-            return false;
-        done += sent > 0 ? (size_t)sent : 0;
-    }
-    return true;
-}
-
 /* By PMIx, for the launcher of this part: it prints what goes wrong. */
 static dpb_status join(int fd)
 {
@@ -77,8 +67,8 @@ static dpb_status join(int fd)
     answer.n_ranks = joined.n_ranks;
     snprintf(answer.text, sizeof answer.text, "%s",
              status == DPB_OK ? joined.address : dpb_first_error(NULL));
-    sent = sent && send_all(fd, &answer, sizeof answer) &&
-           send_all(fd, joined.hosts, joined.n_ranks * sizeof *joined.hosts);
+    sent = sent && dpb_write_all(fd, &answer, sizeof answer) &&
+           dpb_write_all(fd, joined.hosts, joined.n_ranks * sizeof *joined.hosts);
     free(joined.hosts);
     explicit_bzero(&asked, sizeof asked);
     explicit_bzero(&answer, sizeof answer);
