@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
-#include "base/stats.h"
 #include "dpbench/types.h"
 #include "machine/links.h"
 
@@ -171,13 +170,8 @@ static void rate_member(void *duel_, uint32_t member)
         rates[i] = (double)(done * duel->bytes) / ((double)duel->copied_ns * 1e-9);
         duel->status = dpb_links_stopped(duel->limits);
     }
-    if (duel->status != DPB_OK) {
-        end(duel->shared);
-        return;
-    }
-    dpb_sort(rates, DPB_LINKS_WINDOWS);
-    duel->value = (struct dpb_links_value){rates[DPB_LINKS_WINDOWS / 2], rates[0],
-                                           rates[DPB_LINKS_WINDOWS - 1]};
+    if (duel->status == DPB_OK)
+        duel->value = dpb_links_value_of(rates, DPB_LINKS_WINDOWS);
     end(duel->shared);
 }
 

@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
-#include "base/stats.h"
 #include "machine/links.h"
 
 enum { LEAST_BYTES = 4096, TURN_BYTES = 1 << 18 /* between two looks at the clock */ };
@@ -80,12 +79,10 @@ static void measure_member(void *round_, uint32_t member)
 static struct dpb_links_value total(const struct round *round, int kind)
 {
     double sums[DPB_LINKS_WINDOWS] = {0};
-    struct dpb_stats stats;
     for (uint32_t t = 0; t < round->n_threads; t++)
         for (int i = 0; i < DPB_LINKS_WINDOWS; i++)
             sums[i] += round->rates[t][kind][i];
-    dpb_stats_of(sums, DPB_LINKS_WINDOWS, &stats);
-    return (struct dpb_links_value){stats.median, stats.min, stats.max};
+    return dpb_links_value_of(sums, DPB_LINKS_WINDOWS);
 }
 
 /* Each member's own part; a single toucher writes all. */

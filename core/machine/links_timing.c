@@ -26,6 +26,13 @@ struct dpb_links_value dpb_links_rate(const struct dpb_links_value *seconds, dou
                                     bytes / seconds->least};
 }
 
+struct dpb_links_value dpb_links_value_of(const double *x, size_t n)
+{
+    struct dpb_stats stats;
+    dpb_stats_of(x, n, &stats);
+    return (struct dpb_links_value){stats.median, stats.min, stats.max};
+}
+
 static dpb_status time_once(const struct dpb_links_limits *limits, dpb_links_work work,
                             void *context, uint64_t times, int64_t *ns)
 {
@@ -61,9 +68,7 @@ dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work 
         if (ns > 10 * limits->window_ns)
             times = times > 10 ? times / 10 : 1;
     }
-    struct dpb_stats stats;
-    dpb_stats_of(each, n, &stats);
-    *seconds = (struct dpb_links_value){stats.median, stats.min, stats.max};
+    *seconds = dpb_links_value_of(each, n);
     return DPB_OK;
 }
 
