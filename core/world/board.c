@@ -155,28 +155,39 @@ int dpb_board_fd(const struct dpb_board *board)
     return board->fd;
 }
 
-dpb_status dpb_board_open(int fd, struct dpb_board **board)
+/* A board of the descriptor, which it takes over. DPB_USAGE, and no message: it is no board of this
+ * version. */
+static dpb_status attach(int fd, int protection, struct dpb_board **board)
 {
     struct stat info;
     struct dpb_board *made = calloc(1, sizeof *made);
     if (!made) {
         close(fd);
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+        return dpb_allocated(made);
     }
     made->fd = fd;
-    dpb_status status = DPB_OK;
-    if (fstat(fd, &info) != 0 || info.st_size < (off_t)status_offset(0))
-        status = dpb_fail(DPB_FAILED, "descriptor %d is not the job's shared memory", fd);
-    if (status == DPB_OK) {
+    dpb_status status = DPB_USAGE;
+    if (fstat(fd, &info) == 0 && info.st_size >= (off_t)status_offset(1)) {
         made->bytes = (size_t)info.st_size;
-        status = map_board(made, PROT_READ | PROT_WRITE);
+        status = map_board(made, protection);
     }
     if (status == DPB_OK && !check_shape(made))
-        status = dpb_fail(DPB_FAILED, "descriptor %d is not the shared memory of this version", fd);
-    if (status != DPB_OK) {
+        status = DPB_USAGE;
+    if (status != DPB_OK)
         dpb_board_destroy(made);
-        return status;
-    }
+    else
+        *board = made;
+    return status;
+}
+
+dpb_status dpb_board_open(int fd, struct dpb_board **board)
+{
+    struct dpb_board *made;
+    const dpb_status status = attach(fd, PROT_READ | PROT_WRITE, &made);
+    if (status == DPB_USAGE)
+        return dpb_fail(DPB_FAILED,
+                        "descriptor %d is not the job's shared memory, or not of this version", fd);
+    DPB_TRY(status);
     close(fd); /* the mapping is all that a rank needs */
     made->fd = -1;
     *board = made;
@@ -185,29 +196,12 @@ dpb_status dpb_board_open(int fd, struct dpb_board **board)
 
 dpb_status dpb_board_watch(int fd, struct dpb_board **board)
 {
-    struct stat info;
     /* Without this seal the memory could shrink under its reader. */
     const int seals = fcntl(fd, F_GET_SEALS);
-    struct dpb_board *made = calloc(1, sizeof *made);
-    dpb_status status = made ? DPB_OK : DPB_NO_MEMORY;
-    if (made)
-        made->fd = fd;
-    if (made && (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) != 0 ||
-                 info.st_size < (off_t)status_offset(1)))
-        status = DPB_USAGE;
-    if (status == DPB_OK) {
-        made->bytes = (size_t)info.st_size;
-        status = map_board(made, PROT_READ);
-    }
-    if (status == DPB_OK && !check_shape(made))
-        status = DPB_USAGE;
-    if (!made)
-        close(fd);
-    if (status != DPB_OK)
-        dpb_board_destroy(made);
-    else
-        *board = made;
-    return status;
+    if (seals >= 0 && seals & F_SEAL_SHRINK)
+        return attach(fd, PROT_READ, board);
+    close(fd);
+    return DPB_USAGE;
 }
 
 void dpb_board_destroy(struct dpb_board *board)
