@@ -66,18 +66,6 @@ static dpb_status agree_on_sources(struct dpb_collection *c)
 
 /* ---- answering ----------------------------------------------------------------------------- */
 
-static dpb_status give_all(const char *key, const void *memory, uint64_t bytes)
-{
-    const char *at = memory;
-    while (bytes > 0) {
-        uint64_t n = bytes < DPB_STORE_VALUE_BYTES ? bytes : DPB_STORE_VALUE_BYTES;
-        DPB_TRY(dpb_store_give(key, at, n, 0));
-        at += n;
-        bytes -= n;
-    }
-    return DPB_OK;
-}
-
 /* A copy of each piece: once it is given, this rank's next step may begin. */
 static dpb_status give_state(const struct dpb_collection *c, const char *key)
 {
@@ -107,7 +95,7 @@ static dpb_status answer(const struct dpb_collection *c, bool *left)
     if (*left)
         return DPB_OK;
     snprintf(key, sizeof key, "collect/state/%u", dpb_world.rank);
-    DPB_TRY(give_all(key, c->plan->owned, c->plan->n_owned * sizeof *c->plan->owned));
+    DPB_TRY(dpb_store_give_all(key, c->plan->owned, c->plan->n_owned * sizeof *c->plan->owned));
     return give_state(c, key);
 }
 
@@ -182,22 +170,6 @@ static void place(struct placing *p, const char *from, uint64_t bytes)
     }
 }
 
-static dpb_status take_all(uint32_t rank, void *memory, uint64_t bytes)
-{
-    char key[KEY_BYTES], *at = memory;
-    snprintf(key, sizeof key, "collect/state/%u", rank);
-    while (bytes > 0) {
-        size_t n = bytes < DPB_STORE_VALUE_BYTES ? bytes : DPB_STORE_VALUE_BYTES, expected = n;
-        DPB_TRY(dpb_store_take(key, at, &n, 0));
-        if (n != expected)
-            return dpb_fail(DPB_FAILED, "rank %u gave %zu bytes of its optimizer's state, not %zu",
-                            rank, n, expected);
-        at += n;
-        bytes -= n;
-    }
-    return DPB_OK;
-}
-
 /* The ranges lie within the arena and are as many elements as was said. */
 static dpb_status check_ranges(const struct dpb_collection *c, uint32_t rank,
                                const struct dpb_range *owned)
@@ -219,18 +191,20 @@ static dpb_status check_ranges(const struct dpb_collection *c, uint32_t rank,
 static dpb_status take_state(const struct dpb_collection *c, uint32_t rank, struct dpb_range *owned,
                              char *piece, struct placing *placing)
 {
+    static const char what[] = "its optimizer's state";
     const struct dpb_holding *said = &c->holdings[rank];
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "collect/ask/%u", rank);
     dpb_world_note("checkpoint", UINT64_MAX, rank);
     DPB_TRY(dpb_store_give(key, question, sizeof question, 0));
-    DPB_TRY(take_all(rank, owned, said->n_ranges * sizeof *owned));
+    snprintf(key, sizeof key, "collect/state/%u", rank);
+    DPB_TRY(dpb_store_take_all(rank, key, owned, said->n_ranges * sizeof *owned, what));
     DPB_TRY(check_ranges(c, rank, owned));
     placing->owned = owned;
     uint64_t rest = c->n_arrays * said->n_elements * placing->element;
     while (rest > 0) {
         uint64_t n = rest < DPB_STORE_VALUE_BYTES ? rest : DPB_STORE_VALUE_BYTES;
-        DPB_TRY(take_all(rank, piece, n));
+        DPB_TRY(dpb_store_take_all(rank, key, piece, n, what));
         place(placing, piece, n);
         rest -= n;
     }

@@ -124,14 +124,9 @@ static dpb_status fetch(void *context, void *piece, size_t bytes)
 {
     const struct dpb_saved_source *source = context;
     char key[KEY_BYTES];
-    size_t n = bytes;
     snprintf(key, sizeof key, "saved/%u", source->rank);
     dpb_world_note("checkpoint", UINT64_MAX, source->rank);
-    DPB_TRY(dpb_store_take(key, piece, &n, 0));
-    if (n != bytes)
-        return dpb_fail(DPB_FAILED, "rank %u gave %zu bytes of '%s', not %zu", source->rank, n,
-                        source->name, bytes);
-    return DPB_OK;
+    return dpb_store_take_all(source->rank, key, piece, bytes, source->name);
 }
 
 dpb_status dpb_saved_open(struct dpb_exchange *exchange, struct dpb_saved_tensors *tensors)
@@ -184,10 +179,7 @@ dpb_status dpb_saved_give(struct dpb_exchange *exchange)
         if (array->common)
             continue;
         DPB_TRY(dpb_arena_look(exchange, array->memory, bytes, &content));
-        for (uint64_t at = 0, n; at < bytes; at += n) {
-            n = bytes - at < DPB_SAFETENSORS_PIECE ? bytes - at : DPB_SAFETENSORS_PIECE;
-            DPB_TRY(dpb_store_give(key, (const char *)content + at, n, 0));
-        }
+        DPB_TRY(dpb_store_give_all(key, content, bytes));
     }
     return DPB_OK;
 }

@@ -101,6 +101,11 @@ dpb_status dpb_store_barrier_of(uint32_t n_ranks, const char *name, int64_t time
 dpb_status dpb_store_give(const char *key, const void *value, size_t bytes, int64_t timeout_ns);
 /* *bytes: capacity in, length out; too long is an error. */
 dpb_status dpb_store_take(const char *key, void *value, size_t *bytes, int64_t timeout_ns);
+/* The same for values of any size, in pieces that the store can hold. `what` names the value of
+ * `rank` in the message when a piece has another size. */
+dpb_status dpb_store_give_all(const char *key, const void *value, size_t bytes);
+dpb_status dpb_store_take_all(uint32_t rank, const char *key, void *value, size_t bytes,
+                              const char *what);
 /* Words for the launcher of rank 0, in order with the requests of this rank; waits for no
  * answer. */
 dpb_status dpb_store_post(const void *value, size_t bytes);

@@ -329,6 +329,31 @@ dpb_status dpb_store_take(const char *key, void *value, size_t *bytes, int64_t t
     return receive(DPB_STORE_TAKE, &call, bytes, timeout_ns);
 }
 
+static size_t piece_of(size_t bytes)
+{
+    return bytes < DPB_STORE_VALUE_BYTES ? bytes : DPB_STORE_VALUE_BYTES;
+}
+
+dpb_status dpb_store_give_all(const char *key, const void *value, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += piece_of(bytes - at))
+        DPB_TRY(dpb_store_give(key, (const char *)value + at, piece_of(bytes - at), 0));
+    return DPB_OK;
+}
+
+dpb_status dpb_store_take_all(uint32_t rank, const char *key, void *value, size_t bytes,
+                              const char *what)
+{
+    for (size_t at = 0, n; at < bytes; at += n) {
+        const size_t expected = n = piece_of(bytes - at);
+        DPB_TRY(dpb_store_take(key, (char *)value + at, &n, 0));
+        if (n != expected)
+            return dpb_fail(DPB_FAILED, "rank %u gave %zu bytes of %s, not %zu", rank, n, what,
+                            expected);
+    }
+    return DPB_OK;
+}
+
 const struct dpb_store_ops dpb_store = {
     .put = store_put,
     .get = store_get,
