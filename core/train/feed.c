@@ -279,7 +279,7 @@ static dpb_status wait_filled(struct dpb_feed *feed, const struct slot *slot)
                 look_ns = now_ns + left_ns;
         }
         struct timespec until = {.tv_sec = look_ns / SECOND_NS, .tv_nsec = look_ns % SECOND_NS};
-        pthread_cond_timedwait(&feed->ready, &feed->lock, &until);
+        pthread_cond_clockwait(&feed->ready, &feed->lock, CLOCK_MONOTONIC, &until);
     }
     return DPB_OK;
 }
@@ -360,17 +360,6 @@ struct dpb_progress dpb_feed_progress(const struct dpb_feed *feed, uint64_t step
 
 /* ---- create and destroy -------------------------------------------------------------------- */
 
-static void init_locks(struct dpb_feed *feed)
-{
-    pthread_condattr_t monotonic; /* as dpb_now_ns */
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&feed->lock, NULL);
-    pthread_cond_init(&feed->room, NULL);
-    pthread_cond_init(&feed->ready, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
 /* Takes over `prepared`, a feed without memory of its own. */
 static dpb_status create(const struct dpb_feed *prepared, struct dpb_feed **result)
 {
@@ -379,7 +368,9 @@ static dpb_status create(const struct dpb_feed *prepared, struct dpb_feed **resu
         return DPB_NO_MEMORY;
     *feed = *prepared;
     feed->n_slots = slots_of(&feed->args);
-    init_locks(feed);
+    pthread_mutex_init(&feed->lock, NULL);
+    pthread_cond_init(&feed->room, NULL);
+    pthread_cond_init(&feed->ready, NULL);
     dpb_status status = create_ring(feed);
     if (status == DPB_OK && feed->args.threads > 0)
         status = start_helpers(feed);

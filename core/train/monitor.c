@@ -23,7 +23,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
-} monitor;
+} monitor = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 size_t dpb_monitor_bytes(const struct dpb_settings *settings)
 {
@@ -77,7 +77,7 @@ static bool sleep_until(int64_t at_ns)
     int error = 0;
     pthread_mutex_lock(&monitor.lock);
     while (!monitor.stop && error == 0)
-        error = pthread_cond_timedwait(&monitor.wake, &monitor.lock, &at);
+        error = pthread_cond_clockwait(&monitor.wake, &monitor.lock, CLOCK_MONOTONIC, &at);
     const bool goes_on = !monitor.stop;
     pthread_mutex_unlock(&monitor.lock);
     return goes_on;
@@ -115,7 +115,6 @@ static void *watch(void *argument)
 dpb_status dpb_monitor_begin(struct dpb_monitor_series *series, int64_t interval_ns,
                              struct dpb_gpu_use *gpu)
 {
-    pthread_condattr_t attributes;
     if (!series)
         return DPB_OK;
     series->interval_ns = interval_ns;
@@ -129,11 +128,6 @@ dpb_status dpb_monitor_begin(struct dpb_monitor_series *series, int64_t interval
     monitor.pids = calloc(dpb_world.n_ranks, sizeof *monitor.pids);
     if (!monitor.pids)
         return dpb_fail(DPB_NO_MEMORY, "out of memory for run.monitor");
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&monitor.wake, &attributes);
-    pthread_mutex_init(&monitor.lock, NULL);
-    pthread_condattr_destroy(&attributes);
     monitor.series = series;
     const int error = pthread_create(&monitor.thread, NULL, watch, NULL);
     if (error == 0) {
@@ -154,8 +148,6 @@ void dpb_monitor_end(void)
     pthread_cond_signal(&monitor.wake);
     pthread_mutex_unlock(&monitor.lock);
     pthread_join(monitor.thread, NULL);
-    pthread_cond_destroy(&monitor.wake);
-    pthread_mutex_destroy(&monitor.lock);
     free(monitor.pids);
     monitor.series = NULL;
 }

@@ -194,7 +194,7 @@ static dpb_status open_job(int socket, const struct dpb_hello *hello, const int 
     if (status == DPB_OK && getppid() != hello->launcher_pid)
         status = dpb_fail(DPB_PEER, "the launcher has ended");
     if (status == DPB_OK)
-        status = dpb_store_connect(store);
+        dpb_store_connect(store);
     else
         close(store);
     if (store != socket)

@@ -76,8 +76,8 @@ ssize_t dpb_buffer_send(struct dpb_buffer *buffer, int fd);
 
 /* ---- the ranks' side ----------------------------------------------------------------------- */
 
-dpb_status dpb_store_connect(int fd); /* takes over */
-void dpb_store_disconnect(void);      /* says goodbye */
+void dpb_store_connect(int fd);  /* takes over */
+void dpb_store_disconnect(void); /* says goodbye */
 /* dpb_store.get of what `rank` puts. *lost: that rank is lost (dpb_board_lost) and has not put it;
  * all that ask are told the same. */
 dpb_status dpb_store_get_from(uint32_t rank, const char *key, void *value, size_t *bytes,

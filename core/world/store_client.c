@@ -38,7 +38,7 @@ struct call {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
-static pthread_cond_t changed;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int store_fd = -1;
 static bool reading; /* a thread reads the socket, without the lock; `input` is its own */
 static struct dpb_buffer input;
@@ -46,17 +46,11 @@ static struct call *calls;
 static uint32_t last_serial;
 static char scope[32]; /* before every key; "": none */
 
-dpb_status dpb_store_connect(int fd)
+void dpb_store_connect(int fd)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_lock(&lock);
-    pthread_cond_init(&changed, &attributes);
     store_fd = fd;
     pthread_mutex_unlock(&lock);
-    pthread_condattr_destroy(&attributes);
-    return DPB_OK;
 }
 
 /* Sends all of a frame; the launcher always reads, so this waits for no other rank. */
@@ -107,7 +101,6 @@ void dpb_store_disconnect(void)
         close(store_fd);
         store_fd = -1;
         dpb_buffer_free(&input);
-        pthread_cond_destroy(&changed);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -164,7 +157,7 @@ static dpb_status read_turn(int64_t until_ns)
 static void sleep_turn(int64_t until_ns)
 {
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
-    pthread_cond_timedwait(&changed, &lock, &until);
+    pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);
 }
 
 /* Until the call is answered. Called with the lock. */
