@@ -18,7 +18,7 @@ enum { LINE = 512 };
 /* Others notice a broken connection before the launcher has reaped who broke it. */
 #define NOTICE_NS INT64_C(50000000)
 
-static struct dpb_status_page *page_of(const struct job_run *run, uint32_t rank)
+struct dpb_status_page *job_page(const struct job_run *run, uint32_t rank)
 {
     return dpb_board_page(run->board, rank);
 }
@@ -30,7 +30,7 @@ const char *job_host(const struct job_run *run, uint32_t rank)
 
 int32_t job_pid(const struct job_run *run, uint32_t rank)
 {
-    return run->processes[rank].remote ? page_of(run, rank)->pid
+    return run->processes[rank].remote ? job_page(run, rank)->pid
                                        : (int32_t)run->processes[rank].pid;
 }
 
@@ -85,9 +85,9 @@ static void show_progress(struct job_run *run, int64_t now_ns)
 /* Whether another rank has said the same before. */
 static bool warning_known(const struct job_run *run, uint32_t rank, uint32_t i)
 {
-    struct dpb_status_page *page = page_of(run, rank);
+    struct dpb_status_page *page = job_page(run, rank);
     for (uint32_t r = 0; r < run->n_ranks; r++) {
-        struct dpb_status_page *other = page_of(run, r);
+        struct dpb_status_page *other = job_page(run, r);
         for (uint32_t j = 0; r != rank && j < run->processes[r].n_warnings_shown; j++)
             if (strcmp(other->warnings[j].code, page->warnings[i].code) == 0 &&
                 strcmp(other->warnings[j].text, page->warnings[i].text) == 0)
@@ -99,7 +99,7 @@ static bool warning_known(const struct job_run *run, uint32_t rank, uint32_t i)
 static void show_warnings(struct job_run *run)
 {
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
-        struct dpb_status_page *page = page_of(run, rank);
+        struct dpb_status_page *page = job_page(run, rank);
         uint32_t n = __atomic_load_n(&page->n_warnings, __ATOMIC_ACQUIRE);
         if (n > DPB_BOARD_WARNINGS)
             n = DPB_BOARD_WARNINGS;
@@ -145,7 +145,7 @@ bool job_ended_well(const struct job_run *run, uint32_t rank)
 /* The status and time of the message that a rank left; INT64_MAX when it is none of a cause. */
 static int64_t message_time(const struct job_run *run, uint32_t rank)
 {
-    struct dpb_status_page *page = page_of(run, rank);
+    struct dpb_status_page *page = job_page(run, rank);
     int64_t failed_ns = __atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE);
     if (failed_ns == 0 || page->status == DPB_PEER || page->status == DPB_INTERRUPTED)
         return INT64_MAX;
@@ -164,24 +164,24 @@ static int64_t blame_time(const struct job_run *run, uint32_t rank)
     if (message_ns != INT64_MAX || process->killed)
         return message_ns;
     /* A victim says so; one that says nothing is a cause. */
-    bool silent = WIFSIGNALED(process->wait_status) || page_of(run, rank)->failed_ns == 0;
+    bool silent = WIFSIGNALED(process->wait_status) || job_page(run, rank)->failed_ns == 0;
     return silent ? process->ended_ns - NOTICE_NS : INT64_MAX;
 }
 
 /* A server has no steps of its own: it is in the one that the workers have got to. */
 static uint64_t step_of(const struct job_run *run, uint32_t rank)
 {
-    uint64_t step = page_of(run, rank)->step;
+    uint64_t step = job_page(run, rank)->step;
     for (uint32_t worker = 0; rank >= run->job->n_workers && worker < run->job->n_workers; worker++)
-        if (page_of(run, worker)->step > step)
-            step = page_of(run, worker)->step;
+        if (job_page(run, worker)->step > step)
+            step = job_page(run, worker)->step;
     return step;
 }
 
 /* "in phase 'forward' of step 12, bucket 3": where it is, or was when it left its message. */
 static void describe_place(const struct job_run *run, uint32_t rank, char *text, size_t size)
 {
-    const struct dpb_status_page *page = page_of(run, rank);
+    const struct dpb_status_page *page = job_page(run, rank);
     bool then = message_time(run, rank) != INT64_MAX;
     bool worker = rank < run->job->n_workers;
     const char *phase = then ? page->failed.phase : page->phase;
@@ -239,7 +239,7 @@ void job_say_lost(const struct job_run *run, uint32_t rank)
 static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outcome *outcome)
 {
     const struct process *process = &run->processes[rank];
-    const struct dpb_status_page *page = page_of(run, rank);
+    const struct dpb_status_page *page = job_page(run, rank);
     char place[160], who[160];
     describe_place(run, rank, place, sizeof place);
     name_rank(run, rank, who);
@@ -293,7 +293,7 @@ static uint32_t find_culprit(const struct job_run *run)
     }
     bool all_victims = culprit == UINT32_MAX;
     for (uint32_t rank = 0; all_victims && rank < run->n_ranks; rank++) {
-        int64_t failed_ns = page_of(run, rank)->failed_ns;
+        int64_t failed_ns = job_page(run, rank)->failed_ns;
         if (!run->processes[rank].running && !run->processes[rank].killed &&
             !job_ended_well(run, rank) && failed_ns < earliest) {
             earliest = failed_ns;

@@ -62,6 +62,7 @@ struct job_run {
     } progress;
 };
 
+struct dpb_status_page *job_page(const struct job_run *run, uint32_t rank); /* @borrowed */
 /* Where and which process a rank is; 0: not known yet. */
 const char *job_host(const struct job_run *run, uint32_t rank);
 int32_t job_pid(const struct job_run *run, uint32_t rank);

@@ -17,11 +17,6 @@ enum { COMPUTES = 10, PICTURE_RANKS = 32, WHERE_BYTES = 256 };
 /* Phases in which core itself waits, under a deadline of its own. */
 static const char *const waiting_phases[] = {"wait_peer", "control", "wait_end"};
 
-static struct dpb_status_page *page_of(const struct job_run *run, uint32_t rank)
-{
-    return dpb_board_page(run->board, rank);
-}
-
 static bool is_worker(const struct job_run *run, uint32_t rank)
 {
     return rank < run->job->n_workers;
@@ -29,7 +24,7 @@ static bool is_worker(const struct job_run *run, uint32_t rank)
 
 static void phase_of(const struct job_run *run, uint32_t rank, char phase[32])
 {
-    const struct dpb_status_page *page = page_of(run, rank);
+    const struct dpb_status_page *page = job_page(run, rank);
     snprintf(phase, 32, "%.*s", (int)sizeof page->phase - 1,
              page->phase[0] != '\0' ? page->phase : "start");
 }
@@ -66,7 +61,7 @@ static bool at_work(struct stall_sign *sign, int32_t pid, int64_t now_ns)
 void stall_look_at(struct job_run *run, uint32_t rank, int64_t now_ns)
 {
     struct stall_sign *sign = &run->processes[rank].sign;
-    const struct dpb_status_page *page = page_of(run, rank);
+    const struct dpb_status_page *page = job_page(run, rank);
     if (run->processes[rank].remote) { /* head.c keeps it */
         sign->sign_ns = sign->sign_ns != 0 ? sign->sign_ns : now_ns;
         return;
@@ -96,7 +91,7 @@ void stall_forgive(struct job_run *run, int64_t suspended_ns)
 static uint32_t find_late(const struct job_run *run, uint32_t rank)
 {
     for (uint32_t i = 0; i < run->n_ranks; i++) {
-        uint32_t peer = __atomic_load_n(&page_of(run, rank)->peer, __ATOMIC_RELAXED);
+        uint32_t peer = __atomic_load_n(&job_page(run, rank)->peer, __ATOMIC_RELAXED);
         if (peer >= run->n_ranks || peer == rank || !run->processes[peer].running)
             break;
         rank = peer;
@@ -108,7 +103,7 @@ static uint32_t find_late(const struct job_run *run, uint32_t rank)
         if (!run->processes[other].running || waits(run, other))
             continue;
         if (late == rank ||
-            (is_worker(run, other) && page_of(run, other)->step < page_of(run, late)->step))
+            (is_worker(run, other) && job_page(run, other)->step < job_page(run, late)->step))
             late = other;
     }
     return late;
@@ -128,7 +123,7 @@ static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, c
                      size_t size)
 {
     const struct process *process = &run->processes[rank];
-    const struct dpb_status_page *page = page_of(run, rank);
+    const struct dpb_status_page *page = job_page(run, rank);
     char phase[32], bucket[48] = "", peer[32] = "", asleep[DPB_PROC_FUNCTION_BYTES + 16] = "";
     char function[DPB_PROC_FUNCTION_BYTES];
     struct dpb_proc proc = {.state = process->state};
@@ -174,7 +169,7 @@ void stall_keep_picture(struct job_run *run, int64_t now_ns)
     struct stall_watch *watch = &run->stalls;
     draw_picture(run, now_ns, watch->picture, sizeof watch->picture);
     for (uint32_t rank = 0; rank < run->n_ranks && watch->late[0] == '\0'; rank++) {
-        const struct dpb_status_page *page = page_of(run, rank);
+        const struct dpb_status_page *page = job_page(run, rank);
         if (__atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE) == 0 || page->status != DPB_TIMEOUT)
             continue;
         uint32_t late = find_late(run, rank);

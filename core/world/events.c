@@ -9,9 +9,6 @@
 #include "world/futex.h"
 #include "world/world.h"
 
-#define SPIN_NS INT64_C(20000)
-enum { NAP_US = 20 };
-
 struct dpb_event {
     _Alignas(DPB_CACHE_LINE) struct dpb_flag flag; /* of the host's own */
     const struct dpb_event_source *source;         /* NULL: the host's own */
@@ -76,14 +73,15 @@ static bool event_poll(struct dpb_event *event)
 /* Nobody wakes who waits for a device: looks for a moment, then now and again. */
 static dpb_status wait_for_device(const struct dpb_event *event, const struct dpb_wait *what)
 {
-    int64_t begin_ns = 0, spins_until_ns = dpb_now_ns() + (dpb_world.may_spin ? SPIN_NS : 0);
+    int64_t begin_ns = 0;
+    const int64_t spins_until_ns = dpb_now_ns() + (dpb_world.may_spin ? DPB_WAIT_SPIN_NS : 0);
     for (bool fired = false;;) {
         DPB_TRY(event->source->poll(event->native, &fired));
         if (fired)
             return DPB_OK;
         DPB_TRY(dpb_world_patience(what, &begin_ns));
         if (dpb_now_ns() > spins_until_ns)
-            usleep(NAP_US);
+            usleep(DPB_WAIT_NAP_US);
     }
 }
 

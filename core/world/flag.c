@@ -20,7 +20,6 @@
 #include "base/log.h"
 #include "world/world.h"
 
-#define SPIN_NS INT64_C(20000)
 #define MISSED_NS INT64_C(1000000000) /* a busy machine wakes a sleeper sooner */
 #define DEFAULT_TIMEOUT_NS INT64_C(60000000000)
 
@@ -71,7 +70,7 @@ static void sleep_on(struct dpb_flag *flag, uint32_t wanted, dpb_futex_scope sco
 
 static bool spin(const struct dpb_flag *flag, uint32_t value)
 {
-    int64_t until = dpb_now_ns() + SPIN_NS;
+    int64_t until = dpb_now_ns() + DPB_WAIT_SPIN_NS;
     do {
         for (int i = 0; i < 16; i++) {
             pause_core();

@@ -21,8 +21,10 @@ dpb_status dpb_futex_wait(struct dpb_flag *flag, uint32_t value, dpb_futex_scope
  */
 int64_t dpb_timeout_of(int64_t timeout_ns);
 
+#define DPB_WAIT_SPIN_NS INT64_C(20000) /* how long a waiter looks before it sleeps */
 /* How soon a sleeper sees the job's end and its deadline. */
 #define DPB_WAIT_SLICE_NS INT64_C(50000000)
+enum { DPB_WAIT_NAP_US = 20 }; /* between two looks, where nobody wakes the waiter */
 /* The message of a wait whose deadline has passed, and of one that the job's end cut short.
  * `detail` follows what is known of it: "; at 3, wanted 4". */
 dpb_status dpb_wait_expired(const struct dpb_wait *what, int64_t waited_ns, const char *detail);

@@ -11,9 +11,8 @@
 #include "world/futex.h"
 #include "world/world.h"
 
-#define SPIN_NS INT64_C(20000)
 #define LONG_WAIT_NS INT64_C(200000000)
-enum { YIELDS = 2, NAP_US = 20 };
+enum { YIELDS = 2 };
 
 /* 1: some are ready, 0: none within the time, -1: the call failed; a signal is none. */
 static int poll_for(struct pollfd *fds, uint32_t n, int64_t limit_ns)
@@ -29,7 +28,7 @@ static int poll_for(struct pollfd *fds, uint32_t n, int64_t limit_ns)
  * waits for may be waiting for its core: that costs less to give away than to be woken up again. */
 static int look(struct pollfd *fds, uint32_t n)
 {
-    int64_t until_ns = dpb_now_ns() + (dpb_world.may_spin ? SPIN_NS : 0);
+    int64_t until_ns = dpb_now_ns() + (dpb_world.may_spin ? DPB_WAIT_SPIN_NS : 0);
     int ready = 0;
     for (int turn = 0; ready == 0 && !dpb_world.may_spin && turn < YIELDS; turn++) {
         sched_yield();
@@ -71,7 +70,7 @@ dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns)
     if (timeout_ns >= 0 && now_ns - *begin_ns >= timeout_ns)
         return dpb_wait_expired(what, now_ns - *begin_ns, "");
     if (now_ns - *begin_ns >= LONG_WAIT_NS)
-        usleep(NAP_US);
+        usleep(DPB_WAIT_NAP_US);
     return DPB_OK;
 }
 

@@ -17,7 +17,6 @@
 #include "world/store.h"
 #include "world/world.h"
 
-#define SLICE_NS INT64_C(50000000) /* how soon the job's end is seen */
 #define MARGIN_NS \
     INT64_C(5000000000) /* the launcher keeps the deadlines; this is for its own hang */
 
@@ -72,7 +71,7 @@ static dpb_status send_frame(const struct dpb_frame *frame, const char *key, con
                 dpb_fail(DPB_TIMEOUT, "the launcher does not read requests to the store; is it "
                                       "stopped?");
         else
-            poll(&ready, 1, (int)(SLICE_NS / 1000000));
+            poll(&ready, 1, (int)(DPB_WAIT_SLICE_NS / 1000000));
     }
     dpb_buffer_free(&output);
     return status;
@@ -175,9 +174,9 @@ static dpb_status wait_answer(struct call *call, int64_t timeout_ns)
                             "the launcher has not answered %s '%s' for %.1f s; is it stopped?",
                             call->what, call->key, (double)waited * 1e-9);
         if (reading)
-            sleep_turn(now + SLICE_NS);
+            sleep_turn(now + DPB_WAIT_SLICE_NS);
         else
-            status = read_turn(now + SLICE_NS);
+            status = read_turn(now + DPB_WAIT_SLICE_NS);
     }
     return call->answered ? DPB_OK : status;
 }
