@@ -54,3 +54,15 @@ bool dpb_ends_on(const char *text, const char *end)
     const size_t length = strlen(text), n = strlen(end);
     return length > n && strcmp(text + length - n, end) == 0;
 }
+
+bool dpb_text_lists(const char *list, const char *separators, const char *word, size_t n)
+{
+    for (const char *at = list; *at != '\0';) {
+        const size_t length = strcspn(at, separators);
+        if (length == n && strncmp(at, word, n) == 0)
+            return true;
+        at += length;
+        at += strspn(at, separators);
+    }
+    return false;
+}

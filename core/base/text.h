@@ -26,5 +26,7 @@ void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, .
 
 /* Whether something stands before `end`, and `end` is all that follows. */
 bool dpb_ends_on(const char *text, const char *end);
+/* Whether the list has a word of n bytes, between `separators`: "cpuacct,cpu" has "cpu". */
+bool dpb_text_lists(const char *list, const char *separators, const char *word, size_t n);
 
 #endif

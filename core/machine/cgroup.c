@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "machine/proc.h"
 
 /* cpu.max is "QUOTA PERIOD" or "max PERIOD"; version 1 has two files and -1 for none. */
@@ -75,16 +76,6 @@ static void look_at(const char *root, const char *group, double (*limit)(const c
     tighten(tightest, root, limit(root));
 }
 
-/* Whether "cpu,cpuacct" lists "cpu". */
-static bool lists(const char *controllers, const char *controller)
-{
-    size_t n = strlen(controller);
-    for (const char *at = controllers; *at != '\0'; at += strcspn(at, ","), at += *at == ',')
-        if (strcspn(at, ",") == n && strncmp(at, controller, n) == 0)
-            return true;
-    return false;
-}
-
 /* Lines are ID:CONTROLLERS:GROUP; version 2 has the one with no controllers. */
 static struct tightest look(const char *root, const char *controller,
                             double (*limit)(const char *directory), bool nearest)
@@ -105,7 +96,7 @@ static struct tightest look(const char *root, const char *controller,
             look_at(mount, group, limit, &result);
             snprintf(below, sizeof below, "%s/unified", mount);
             look_at(below, group, limit, &result);
-        } else if (lists(controllers, controller)) {
+        } else if (dpb_text_lists(controllers, ",", controller, strlen(controller))) {
             snprintf(below, sizeof below, "%s/%s", mount, controller);
             look_at(below, group, limit, &result);
             snprintf(below, sizeof below, "%s/%s", mount, controllers);

@@ -13,6 +13,7 @@
 #include <sys/utsname.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "machine/cgroup.h"
 #include "machine/load.h"
 #include "machine/proc.h"
@@ -232,12 +233,9 @@ static json_t *describe_instructions(void)
     if (!json_is_string(flags))
         flags = field_of("Features"); /* as ARM's say */
     const char *text = json_is_string(flags) ? json_string_value(flags) : "";
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
-        size_t n = strlen(sets[i]);
-        for (const char *at = text; *at != '\0'; at += strcspn(at, " "), at += strspn(at, " "))
-            if (strcspn(at, " ") == n && strncmp(at, sets[i], n) == 0)
-                json_array_append_new(found, json_string(sets[i]));
-    }
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (dpb_text_lists(text, " ", sets[i], strlen(sets[i])))
+            json_array_append_new(found, json_string(sets[i]));
     json_decref(flags);
     return found;
 }

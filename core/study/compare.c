@@ -255,20 +255,11 @@ static json_t *side_of(const struct dpb_compared *side)
                      dpb_json_real(step_ns), "breakdown_ns", breakdown);
 }
 
-/* Whether `list` separated by commas has the first `length` bytes of `name`. */
-static bool is_listed(const char *list, const char *name, size_t length)
-{
-    for (; *list != '\0'; list += strcspn(list, ",") + (list[strcspn(list, ",")] == ','))
-        if (strcspn(list, ",") == length && strncmp(list, name, length) == 0)
-            return true;
-    return false;
-}
-
 static dpb_status require_same(const json_t *differences, const char *same)
 {
     dpb_each_item(differences, i, entry) {
         const char *path = dpb_json_text(entry, "path", "?");
-        if (is_listed(same, path, strcspn(path, ".")))
+        if (dpb_text_lists(same, ",", path, strcspn(path, ".")))
             return dpb_fail(DPB_USAGE,
                             "A and B differ in %s, and --require-same %s was asked for; without it "
                             "all differences are listed",
