@@ -3,7 +3,6 @@
  * loop serves the door, all that came to it, and the own connections to others; none of them can
  * hold up another.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,23 +17,17 @@
 #include "world/handshake.h"
 #include "world/world.h"
 
-enum { ADDRESS_BYTES = 80, LOCAL_BUFFER_BYTES = 256 << 10, KEY_BYTES = DPB_CIRCLE_BYTES + 64 };
+enum { LOCAL_BUFFER_BYTES = 256 << 10, KEY_BYTES = DPB_CIRCLE_BYTES + 64 };
 
 #define RETRY_NS INT64_C(50000000)
-
-union address {
-    struct sockaddr any;
-    struct sockaddr_in ip4;
-    struct sockaddr_in6 ip6;
-};
 
 enum state { DIAL_LATER, DIALLING, MEETING, PROVEN };
 
 /* A peer that is dialled. */
 struct callee {
     struct dpb_connect_peer *peer;
-    union address address;
-    char text[ADDRESS_BYTES];
+    union dpb_socket_address address;
+    char text[DPB_SOCKET_TEXT];
 };
 
 /* One of the own connections. */
@@ -50,7 +43,7 @@ struct maker {
     struct dpb_circle circle;
     struct dpb_door door; /* for all that are to come */
     int listener;
-    union address own;
+    union dpb_socket_address own;
     socklen_t address_bytes;
     struct callee *callees;
     struct dialler *diallers; /* n_streams a callee */
@@ -61,38 +54,9 @@ struct maker {
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
-static uint16_t *port_of(union address *address)
+static uint16_t *port_of(union dpb_socket_address *address)
 {
     return address->any.sa_family == AF_INET ? &address->ip4.sin_port : &address->ip6.sin6_port;
-}
-
-static void describe(const union address *address, char text[ADDRESS_BYTES])
-{
-    char number[INET6_ADDRSTRLEN] = "?";
-    if (address->any.sa_family == AF_INET) {
-        inet_ntop(AF_INET, &address->ip4.sin_addr, number, sizeof number);
-        snprintf(text, ADDRESS_BYTES, "%s:%u", number, ntohs(address->ip4.sin_port));
-    } else {
-        inet_ntop(AF_INET6, &address->ip6.sin6_addr, number, sizeof number);
-        snprintf(text, ADDRESS_BYTES, "[%s]:%u", number, ntohs(address->ip6.sin6_port));
-    }
-}
-
-/* The other way round; false: it is no address of the own family. */
-static bool parse_address(const char *text, sa_family_t family, union address *address)
-{
-    char number[ADDRESS_BYTES], *colon;
-    bool ip6 = text[0] == '[';
-    snprintf(number, sizeof number, "%s", text + (ip6 ? 1 : 0));
-    colon = strrchr(number, ':');
-    if (!colon || ip6 != (family == AF_INET6) || (ip6 && (colon == number || colon[-1] != ']')))
-        return false;
-    colon[ip6 ? -1 : 0] = '\0';
-    memset(address, 0, sizeof *address);
-    address->any.sa_family = family;
-    *port_of(address) = htons((uint16_t)strtoul(colon + 1, NULL, 10));
-    return inet_pton(family, number,
-                     ip6 ? (void *)&address->ip6.sin6_addr : (void *)&address->ip4.sin_addr) == 1;
 }
 
 static dpb_status open_socket(const struct maker *maker, int *fd)
@@ -101,7 +65,7 @@ static dpb_status open_socket(const struct maker *maker, int *fd)
     return *fd >= 0 ? DPB_OK : dpb_fail(DPB_IO, "cannot make a socket: %s", strerror(errno));
 }
 
-static bool same_host(const union address *a, const union address *b)
+static bool same_host(const union dpb_socket_address *a, const union dpb_socket_address *b)
 {
     if (a->any.sa_family == AF_INET)
         return a->ip4.sin_addr.s_addr == b->ip4.sin_addr.s_addr;
@@ -124,7 +88,7 @@ static void set_options(int fd, bool same_machine)
 static dpb_status listen_at(struct maker *maker)
 {
     const struct dpb_connect_args *args = maker->args;
-    char text[ADDRESS_BYTES];
+    char text[DPB_SOCKET_TEXT];
     int on = 1;
     memcpy(&maker->own, args->address, args->address_bytes);
     maker->address_bytes = args->address_bytes;
@@ -132,7 +96,7 @@ static dpb_status listen_at(struct maker *maker)
     const bool given = *port_of(&maker->own) != 0;
     if (given)
         setsockopt(maker->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    describe(&maker->own, text);
+    dpb_socket_text(&maker->own, text);
     if (bind(maker->listener, &maker->own.any, maker->address_bytes) != 0 ||
         listen(maker->listener, (int)maker->door.n_visitors) != 0)
         return dpb_fail(DPB_IO, "rank %u cannot listen at %s (interface %s): %s%s", args->rank,
@@ -147,21 +111,19 @@ static dpb_status listen_at(struct maker *maker)
 
 /* ---- what the ranks tell each other by the store ------------------------------------------- */
 
-static dpb_status put_text(const struct maker *maker, const char *what, const char *text)
+static dpb_status put(const struct maker *maker, const char *what, const void *value, size_t bytes)
 {
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "%s.%s.%u", maker->args->name, what, maker->args->rank);
-    return maker->args->store->put(key, text, strlen(text) + 1);
+    return maker->args->store->put(key, value, bytes);
 }
 
-static dpb_status get_text(const struct maker *maker, const char *what, uint32_t rank, char *text,
-                           size_t size)
+static dpb_status get(const struct maker *maker, const char *what, uint32_t rank, void *value,
+                      size_t size)
 {
     char key[KEY_BYTES];
     snprintf(key, sizeof key, "%s.%s.%u", maker->args->name, what, rank);
-    memset(text, 0, size);
-    size--;
-    return maker->args->store->get(key, text, &size, 0);
+    return maker->args->store->get(key, value, &size, 0);
 }
 
 /* One makes the secret of this party. */
@@ -179,11 +141,11 @@ static dpb_status share_secret(struct maker *maker)
 static dpb_status compare_shapes(const struct maker *maker)
 {
     const char *own = maker->args->shape;
-    DPB_TRY(put_text(maker, "shape", own));
+    DPB_TRY(put(maker, "shape", own, strlen(own) + 1));
     for (uint32_t i = 0; i < maker->n_callees; i++) {
-        char theirs[DPB_SHAPE_BYTES];
+        char theirs[DPB_SHAPE_BYTES] = "";
         uint32_t rank = maker->callees[i].peer->rank;
-        DPB_TRY(get_text(maker, "shape", rank, theirs, sizeof theirs));
+        DPB_TRY(get(maker, "shape", rank, theirs, sizeof theirs - 1));
         if (strcmp(own, theirs) != 0)
             return dpb_fail(DPB_USAGE, "rank %u has %s; rank %u has %s", maker->args->rank, own,
                             rank, theirs);
@@ -193,14 +155,15 @@ static dpb_status compare_shapes(const struct maker *maker)
 
 static dpb_status tell_addresses(struct maker *maker)
 {
-    char text[ADDRESS_BYTES];
-    describe(&maker->own, text);
-    DPB_TRY(put_text(maker, "address", text));
+    char text[DPB_SOCKET_TEXT];
+    dpb_socket_text(&maker->own, text);
+    DPB_TRY(put(maker, "address", &maker->own, sizeof maker->own));
     for (uint32_t i = 0; i < maker->n_callees; i++) {
         struct callee *callee = &maker->callees[i];
         uint32_t rank = callee->peer->rank;
-        DPB_TRY(get_text(maker, "address", rank, callee->text, sizeof callee->text));
-        if (!parse_address(callee->text, maker->own.any.sa_family, &callee->address))
+        DPB_TRY(get(maker, "address", rank, &callee->address, sizeof callee->address));
+        dpb_socket_text(&callee->address, callee->text);
+        if (callee->address.any.sa_family != maker->own.any.sa_family)
             return dpb_fail(DPB_USAGE,
                             "rank %u is at %s and rank %u at %s: both must be IPv4, or both "
                             "IPv6; choose by comm.interface",
@@ -224,7 +187,7 @@ static dpb_status dial(struct maker *maker, struct dialler *dialler)
 {
     const struct callee *callee = &maker->callees[dialler->callee];
     struct dpb_meeting *meeting = &dialler->meeting;
-    union address from = maker->own;
+    union dpb_socket_address from = maker->own;
     *port_of(&from) = 0;
     DPB_TRY(open_socket(maker, &meeting->fd));
     set_options(meeting->fd, same_host(&maker->own, &callee->address));
@@ -288,7 +251,7 @@ static bool is_caller(const void *args, const struct dpb_greeting *greeting)
 static void take_in(struct maker *maker, const struct dpb_meeting *visitor)
 {
     int *came = &caller_of(maker->args, &visitor->greeting)->fds[visitor->greeting.purpose];
-    union address theirs = {{0}};
+    union dpb_socket_address theirs = {{0}};
     socklen_t bytes = sizeof theirs;
     bool known = getpeername(visitor->fd, &theirs.any, &bytes) == 0;
     set_options(visitor->fd, known && same_host(&maker->own, &theirs));

@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,31 +173,25 @@ void dpb_door_close(struct dpb_door *door)
     door->visitors = NULL;
 }
 
-static void describe_peer(int fd, char *text, size_t size)
+void dpb_socket_text(const union dpb_socket_address *address, char text[DPB_SOCKET_TEXT])
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in ip4;
-        struct sockaddr_in6 ip6;
-    } address = {{0}};
-    socklen_t bytes = sizeof address;
+    const bool ip4 = address->any.sa_family == AF_INET;
     char number[INET6_ADDRSTRLEN] = "?";
-    if (getpeername(fd, &address.any, &bytes) != 0)
-        snprintf(text, size, "an address that is gone");
-    else if (address.any.sa_family == AF_INET6)
-        snprintf(text, size, "[%s]:%u",
-                 inet_ntop(AF_INET6, &address.ip6.sin6_addr, number, sizeof number),
-                 ntohs(address.ip6.sin6_port));
+    if (ip4)
+        inet_ntop(AF_INET, &address->ip4.sin_addr, number, sizeof number);
     else
-        snprintf(text, size, "%s:%u",
-                 inet_ntop(AF_INET, &address.ip4.sin_addr, number, sizeof number),
-                 ntohs(address.ip4.sin_port));
+        inet_ntop(AF_INET6, &address->ip6.sin6_addr, number, sizeof number);
+    snprintf(text, DPB_SOCKET_TEXT, ip4 ? "%s:%u" : "[%s]:%u", number,
+             ntohs(ip4 ? address->ip4.sin_port : address->ip6.sin6_port));
 }
 
 static void drop(struct dpb_door *door, struct dpb_meeting *visitor, const char *why)
 {
-    char text[80];
-    describe_peer(visitor->fd, text, sizeof text);
+    union dpb_socket_address theirs = {{0}};
+    socklen_t bytes = sizeof theirs;
+    char text[DPB_SOCKET_TEXT] = "an address that is gone";
+    if (getpeername(visitor->fd, &theirs.any, &bytes) == 0)
+        dpb_socket_text(&theirs, text);
     if (door->n_dropped++ < DPB_NAMED_STRANGERS)
         dpb_log(DPB_LOG_WARNING,
                 "dropped a connection from %s, which has not proven that it is the job's: %s", text,

@@ -14,12 +14,14 @@
 #ifndef DPB_CORE_WORLD_HANDSHAKE_H
 #define DPB_CORE_WORLD_HANDSHAKE_H
 
+#include <netinet/in.h>
 #include <poll.h>
 
 #include "base/secret.h"
 #include "dpbench/status.h"
 
 enum { DPB_NONCE_BYTES = 32, DPB_CIRCLE_BYTES = 64, DPB_STRANGERS = 64, DPB_NAMED_STRANGERS = 8 };
+enum { DPB_SOCKET_TEXT = INET6_ADDRSTRLEN + 9 };
 #define DPB_VISIT_NS INT64_C(3000000000) /* to prove oneself */
 
 struct dpb_greeting;
@@ -70,6 +72,15 @@ dpb_heard dpb_meeting_begin(struct dpb_meeting *meeting);
 /* Whenever there is something to read. */
 dpb_heard dpb_meeting_move(struct dpb_meeting *meeting, const struct dpb_circle *circle);
 void dpb_meeting_close(struct dpb_meeting *meeting);
+
+union dpb_socket_address {
+    struct sockaddr any;
+    struct sockaddr_in ip4;
+    struct sockaddr_in6 ip6;
+};
+
+/* For messages: "127.0.0.1:5000" or "[::1]:5000". */
+void dpb_socket_text(const union dpb_socket_address *address, char text[DPB_SOCKET_TEXT]);
 
 /*
  * A listener beside which strangers cost nothing: one who stalls or sends rubbish is dropped. The
