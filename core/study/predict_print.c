@@ -36,12 +36,17 @@ static void print_head(const json_t *document, const json_t *row, FILE *out)
     const json_t *link =
         json_array_get(json_object_get(document, "links"), (size_t)dpb_json_number(row, "link"));
     const double bytes_per_s = dpb_json_number(link, "bytes_per_s");
+    const char *fitted = dpb_json_text(link, "strategy", NULL);
     fprintf(out, "\nlink %s", dpb_json_text(link, "name", "?"));
-    if (dpb_json_is(link, "source", "measured") && !isnan(bytes_per_s))
-        fprintf(out, " (by %s, %.0f workers: %.3g MB/s, %.3g us; fits within %.1f %%)",
-                dpb_json_text(link, "strategy", "?"), dpb_json_number(link, "workers"),
-                bytes_per_s / 1e6, dpb_json_number(link, "latency_s") * 1e6,
+    if (dpb_json_is(link, "source", "measured") && !isnan(bytes_per_s)) {
+        if (fitted)
+            fprintf(out, " (by %s, %.0f workers:", fitted, dpb_json_number(link, "workers"));
+        else
+            fputs(" (measured:", out);
+        fprintf(out, " %.3g MB/s, %.3g us; %s within %.1f %%)", bytes_per_s / 1e6,
+                dpb_json_number(link, "latency_s") * 1e6, fitted ? "fits" : "windows",
                 100 * dpb_json_number(link, "error"));
+    }
     fprintf(out, ", buckets of %.0f bytes, batch %.0f\n", dpb_json_number(row, "bucket_bytes"),
             dpb_json_number(row, "batch"));
     fprintf(out, "workers strategy        step ms          interval   samples/s effic. exposed "

@@ -2,11 +2,14 @@
  * from them, what it refuses by name, and how long it takes. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/log.h"
 #include "lib/documented.h"
+#include "lib/printed.h"
+#include "lib/says.h"
 #include "lib/test.h"
 #include "study/json.h"
 #include "study/predict_report.h"
@@ -189,6 +192,24 @@ TEST(measured_link)
     assert_int_equal(json_array_size(beyond), 2);
     json_decref(document);
     json_decref(comm);
+    json_decref(result);
+}
+
+/* A link of `dpbench links network` has no strategy and no workers. */
+TEST(measured_network)
+{
+    json_t *result = parse(result_text);
+    json_t *network = parse("{'status': 'ok', 'network': {'ways': [{'from': 0, 'to': 1,"
+                            " 'latency_s': {'median': 5e-5}, 'rate': [{'bytes': 100, 'bytes_per_s':"
+                            " {'median': 1e8, 'least': 9e7, 'most': 1.1e8}}]}]}}");
+    struct dpb_predict_request request = make_request(result);
+    request.links[0] = (struct dpb_predict_link){.name = "l.json", .network = network};
+    json_t *document = make(&request);
+    char *text = printed_as(document, dpb_predict_report_print);
+    expect_part(text, "link l.json (measured: 100 MB/s, 50 us; windows within 10.0 %), buckets");
+    free(text);
+    json_decref(document);
+    json_decref(network);
     json_decref(result);
 }
 
