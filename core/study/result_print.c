@@ -223,12 +223,10 @@ static void print_warnings(const json_t *document, FILE *out)
     }
 }
 
-void dpb_result_print(const json_t *document, FILE *out)
+static void print_run(const json_t *document, FILE *out)
 {
-    const char *status = dpb_json_text(document, "status", "?");
     print_head(document, out);
-    bool measured = dpb_json_number(document, "timing.steps") > 0;
-    if (measured) {
+    if (dpb_json_number(document, "timing.steps") > 0) {
         print_timing(document, out);
         print_breakdown(document, out);
         dpb_why_print(document, out);
@@ -238,6 +236,16 @@ void dpb_result_print(const json_t *document, FILE *out)
     if (json_object_get(document, "profile"))
         dpb_profile_print(json_object_get(document, "profile"), out);
     print_training(document, out);
+}
+
+void dpb_result_print(const json_t *document, FILE *out)
+{
+    const char *status = dpb_json_text(document, "status", "?");
+    if (json_object_get(document, "world"))
+        print_run(document, out);
+    else /* dpb_result_refused */
+        fprintf(out, "%s: nothing was measured\n",
+                dpb_json_text(document, "config.run.name.value", "run"));
     print_warnings(document, out);
     if (strcmp(status, "ok") != 0)
         fprintf(out, "  %-13s %s: %s\n", "status", status,
@@ -245,7 +253,7 @@ void dpb_result_print(const json_t *document, FILE *out)
     double mean = dpb_json_number(document, "timing.samples_per_s.mean");
     if (dpb_json_number(document, "timing.steps") == 1)
         fprintf(out, "SamplesPerSec: %.1f (of one step: its uncertainty is unknown)\n", mean);
-    else if (measured)
+    else if (dpb_json_number(document, "timing.steps") > 0)
         fprintf(out, "SamplesPerSec: %.1f +- %.1f (jitter %.1f)\n", mean,
                 dpb_json_number(document, "timing.samples_per_s.uncertainty"),
                 dpb_json_number(document, "timing.samples_per_s.jitter"));

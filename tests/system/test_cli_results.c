@@ -37,6 +37,22 @@ TEST(test_report)
     EXPECT_ERROR(2, "report", "which results?");
 }
 
+/* The document of a cell that was refused has a reason, and no measurement. */
+TEST(test_report_of_a_refused_run)
+{
+    struct command command;
+    run(&command, 1,
+        RUN "sweep.run.precision=fp32,bf16 sweep.repeats=1 sweep.retry_disturbed=0 "
+            "--output refused.json");
+    command_free(&command);
+    run(&command, 0, "report refused.json.runs/000002.json");
+    expect_line(command.out, "^run: nothing was measured$");
+    expect_line(command.out, "^  status        failed: .* does not compute in bf16");
+    assert_null(strstr(command.out, "nan"));
+    assert_null(strstr(command.out, "?"));
+    command_free(&command);
+}
+
 TEST(test_compare)
 {
     static const struct {
