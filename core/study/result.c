@@ -456,8 +456,8 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
 
 json_t *dpb_result_refused(const struct dpb_config *config, dpb_status status, const char *error)
 {
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "schema", "dpbench.result/1", "status",
-                     dpb_result_status(status), "failure", dpb_status_name(status), "error",
-                     dpb_json_string(error ? error : ""), "warnings", dpb_warnings_collect(NULL),
-                     "config", dpb_config_to_json(config));
+    return json_pack("{s:s, s:s, s:o, s:s, s:o, s:o, s:o}", "schema", "dpbench.result/1", "status",
+                     dpb_result_status(status), "started", dpb_json_time(time(NULL)), "failure",
+                     dpb_status_name(status), "error", dpb_json_string(error ? error : ""),
+                     "warnings", dpb_warnings_collect(NULL), "config", dpb_config_to_json(config));
 }

@@ -51,6 +51,11 @@ TEST(test_report_of_a_refused_run)
     assert_null(strstr(command.out, "nan"));
     assert_null(strstr(command.out, "?"));
     command_free(&command);
+    /* Given twice, the run counts once. */
+    run(&command, 0, "report refused.json refused.json");
+    EXPECT_WORDS("report", command.out, "2 runs were given twice",
+                 "failed: 1 of 2 runs are not ok");
+    command_free(&command);
 }
 
 TEST(test_compare)
