@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/parse.h"
 #include "cli/cli.h"
 #include "plugin/plugins.h"
 #include "study/sweep.h"
@@ -320,44 +321,31 @@ static void help_term(struct help *help, const char *word)
 /* Nothing was found: suggests the nearest word. */
 static dpb_status help_unknown(const struct dpb_command *self, struct help *help, const char *word)
 {
-    size_t n = 0;
+    const struct dpb_settings_section *section;
+    struct dpb_nearest near = {.word = word};
+    char key[128], kept[128];
     DPB_TRY(list_plugins(help, DPB_PLUGIN_ALL_KINDS, NULL));
-    for (size_t i = 0; i < dpb_settings_n_sections; i++)
-        for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++)
-            n++;
-    size_t capacity = n + help->n_commands + dpb_settings_n_sections + DPB_PLUGIN_KINDS +
-                      help->n_plugins + TERMS + 1;
-    const char **names = calloc(capacity, sizeof *names);
-    char(*keys)[128] = calloc(n + 1, sizeof *keys);
-    if (!names || !keys) {
-        free(names);
-        free(keys);
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
-    }
-    size_t k = 0, at = 0;
-    for (size_t i = 0; i < dpb_settings_n_sections; i++) {
-        names[k++] = dpb_settings_sections[i].name;
-        for (const struct dpb_option *row = dpb_settings_sections[i].rows; row->name; row++) {
-            snprintf(keys[at], sizeof keys[at], "%s.%s", dpb_settings_sections[i].name, row->name);
-            names[k++] = keys[at++];
+    for (size_t i = 0; (section = section_at(i)); i++) {
+        dpb_nearest_offer(&near, section->name);
+        for (const struct dpb_option *row = section->rows; row->name; row++) {
+            snprintf(key, sizeof key, "%s.%s", section->name, row->name);
+            dpb_nearest_offer(&near, key);
+            if (near.found == key)
+                near.found = strcpy(kept, key);
         }
     }
     for (size_t i = 0; i < help->n_commands; i++)
-        names[k++] = help->commands[i].name;
+        dpb_nearest_offer(&near, help->commands[i].name);
     for (size_t i = 0; i < DPB_PLUGIN_KINDS; i++)
-        names[k++] = kind_lists[i];
+        dpb_nearest_offer(&near, kind_lists[i]);
     for (size_t i = 0; i < help->n_plugins; i++)
         if (help->plugins[i].plugin)
-            names[k++] = help->plugins[i].plugin->name;
+            dpb_nearest_offer(&near, help->plugins[i].plugin->name);
     for (size_t i = 0; i < TERMS; i++)
-        names[k++] = terms[i].name;
-    const char *near = dpb_did_you_mean(word, names);
-    dpb_status status =
-        dpb_usage_error(self, "no command, section, option, plugin or term is called '%s'%s%s%s",
-                        word, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    free(names);
-    free(keys);
-    return status;
+        dpb_nearest_offer(&near, terms[i].name);
+    return dpb_usage_error(self, "no command, section, option, plugin or term is called '%s'%s%s%s",
+                           word, near.found ? "; did you mean '" : "", near.found ? near.found : "",
+                           near.found ? "'?" : "");
 }
 
 /* For tools/pages, and to be searched. */

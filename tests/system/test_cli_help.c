@@ -157,9 +157,13 @@ TEST(test_help_unknown)
 {
     static const struct {
         const char *word, *near;
-    } rows[] = {
-        {"shmm", "'shm'"},    {"optimiser", "'optimizer'"},  {"comm.bukcet", "'comm.bucket'"},
-        {"renun", "'rerun'"}, {"reference2", "'reference'"}, {"expossed", "'exposed'"}};
+    } rows[] = {{"shmm", "'shm'"},
+                {"optimiser", "'optimizer'"},
+                {"comm.bukcet", "'comm.bucket'"},
+                {"renun", "'rerun'"},
+                {"reference2", "'reference'"},
+                {"expossed", "'exposed'"},
+                {"sweep.repaets", "'sweep.repeats'"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         char arguments[64];
