@@ -120,25 +120,30 @@ static dpb_status take_value(const struct dpb_command *command, int argc, char *
     return DPB_OK;
 }
 
-static dpb_status take_option(const struct dpb_command *command, unsigned accepts, int argc,
-                              char **argv, int *i, struct dpb_arguments *arguments)
+dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, char **argv, int *i,
+                                   struct dpb_arguments *arguments)
 {
-    const char *option = argv[*i];
-    if (strcmp(option, "-c") == 0 && (accepts & DPB_ACCEPTS_CONFIG))
-        return take_value(command, argc, argv, i, &arguments->file);
-    if (strcmp(option, "--output") == 0 && (accepts & DPB_ACCEPTS_OUTPUT)) {
+    if (strcmp(argv[*i], "--output") == 0) {
         DPB_TRY(take_value(command, argc, argv, i, &arguments->output));
         if (strcmp(arguments->output, "-") == 0)
             return dpb_usage_error(command, "--output takes a file; the document goes to standard "
                                             "output with --json");
         return DPB_OK;
     }
-    if (strcmp(option, "--json") == 0 && (accepts & DPB_ACCEPTS_OUTPUT)) {
-        if (arguments->json)
-            return dpb_usage_error(command, "--json is given twice");
-        arguments->json = true;
-        return DPB_OK;
-    }
+    if (strcmp(argv[*i], "--json") != 0)
+        return dpb_usage_error(command, "unknown option '%s'", argv[*i]);
+    if (arguments->json)
+        return dpb_usage_error(command, "--json is given twice");
+    arguments->json = true;
+    return DPB_OK;
+}
+
+static dpb_status take_option(const struct dpb_command *command, unsigned accepts, int argc,
+                              char **argv, int *i, struct dpb_arguments *arguments)
+{
+    const char *option = argv[*i];
+    if (strcmp(option, "-c") == 0 && (accepts & DPB_ACCEPTS_CONFIG))
+        return take_value(command, argc, argv, i, &arguments->file);
     if (strcmp(option, "--resume") == 0 && (accepts & DPB_ACCEPTS_RESULT)) {
         arguments->resume = true;
         return DPB_OK;
@@ -147,6 +152,8 @@ static dpb_status take_option(const struct dpb_command *command, unsigned accept
         arguments->trust = true;
         return DPB_OK;
     }
+    if (accepts & DPB_ACCEPTS_OUTPUT)
+        return dpb_arguments_take_form(command, argc, argv, i, arguments);
     return dpb_usage_error(command, "unknown option '%s'", option);
 }
 

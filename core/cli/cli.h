@@ -102,6 +102,9 @@ struct dpb_arguments {
 
 dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, int argc,
                                char **argv, struct dpb_arguments *arguments);
+/* --json or --output FILE at argv[*i]; refuses any other option. */
+dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, char **argv, int *i,
+                                   struct dpb_arguments *arguments);
 void dpb_arguments_release(struct dpb_arguments *arguments);
 
 /* ---- under mpirun and srun: together.c ------------------------------------------------------- */

@@ -323,6 +323,8 @@ static dpb_status parse_window(const struct dpb_command *self, const char *text,
                                struct dpb_links_limits *limits)
 {
     uint64_t ns = 0;
+    if (!text)
+        return dpb_usage_error(self, "--window needs a time");
     if (dpb_parse_quantity(text, dpb_time_units, NULL, &ns) != DPB_PARSED || ns < min_window_ns ||
         ns > max_window_ns)
         return dpb_usage_error(self, "--window is a time from 10us to 10s, not '%s'", text);
@@ -334,6 +336,8 @@ static dpb_status parse_max(const struct dpb_command *self, const char *text,
                             struct dpb_links_limits *limits)
 {
     uint64_t bytes = 0;
+    if (!text)
+        return dpb_usage_error(self, "--max needs a size");
     if (dpb_parse_quantity(text, dpb_size_units, NULL, &bytes) != DPB_PARSED ||
         bytes < dpb_links_size(0) || bytes > dpb_links_size(DPB_LINKS_SIZES - 1))
         return dpb_usage_error(self, "--max is a size from 1KiB to 256MiB, not '%s'", text);
@@ -342,7 +346,7 @@ static dpb_status parse_max(const struct dpb_command *self, const char *text,
     return DPB_OK;
 }
 
-/* The word after an option; NULL: none. */
+/* The word after an option; NULL: none, or an empty one. */
 static const char *value_of(int argc, char **argv, int *i)
 {
     return *i + 1 < argc && argv[*i + 1][0] != '\0' ? argv[++*i] : NULL;
@@ -364,21 +368,6 @@ static dpb_status take_word(const struct dpb_command *self, const char *word, bo
                            near ? "'?" : "");
 }
 
-/* Reads an option with a value. */
-static dpb_status take_valued(const struct dpb_command *self, const char *option, const char *value,
-                              struct dpb_links_limits *limits, struct dpb_arguments *arguments)
-{
-    if (strcmp(option, "--window") == 0)
-        return value ? parse_window(self, value, limits)
-                     : dpb_usage_error(self, "--window needs a time");
-    if (strcmp(option, "--max") == 0)
-        return value ? parse_max(self, value, limits) : dpb_usage_error(self, "--max needs a size");
-    if (strcmp(option, "--output") != 0)
-        return dpb_usage_error(self, "unknown option '%s'", option);
-    arguments->output = value;
-    return value ? DPB_OK : dpb_usage_error(self, "--output needs a file");
-}
-
 /* [PART...] [--window TIME] [--max SIZE] [--json] [--output FILE] */
 static dpb_status parse(const struct dpb_command *self, int argc, char **argv, bool wanted[PARTS],
                         struct dpb_links_limits *limits, struct dpb_arguments *arguments)
@@ -386,11 +375,12 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv, b
     bool any = false;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        if (strcmp(word, "--json") == 0) {
-            arguments->json = true;
+        if (strcmp(word, "--window") == 0) {
+            DPB_TRY(parse_window(self, value_of(argc, argv, &i), limits));
+        } else if (strcmp(word, "--max") == 0) {
+            DPB_TRY(parse_max(self, value_of(argc, argv, &i), limits));
         } else if (word[0] == '-') {
-            const char *value = value_of(argc, argv, &i);
-            DPB_TRY(take_valued(self, word, value, limits, arguments));
+            DPB_TRY(dpb_arguments_take_form(self, argc, argv, &i, arguments));
         } else {
             DPB_TRY(take_word(self, word, wanted));
             any = true;

@@ -189,6 +189,8 @@ TEST(test_refusals)
                  {"--max 1B", "--max is a size from 1KiB to 256MiB, not '1B'"},
                  {"--max", "--max needs a size"},
                  {"--output", "--output needs a file"},
+                 {"topology --output -", "--output takes a file"},
+                 {"topology --output a --output b", "--output is given twice"},
                  {"--fast", "unknown option '--fast'"},
                  {"topology --output /proc/none/x.json", "/proc/none"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
