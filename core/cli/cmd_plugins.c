@@ -100,6 +100,7 @@ static json_t *rows_to_json(const struct dpb_plugin_row *rows, size_t n)
                                plugin->version, "summary", plugin->summary, "capabilities",
                                (json_int_t)plugin->capabilities, "missing", plugin->missing,
                                "libraries", libraries_to_json(plugin->libraries)));
+        dpb_first_error_clear();
         if (plugin && rows[i].kind == DPB_PLUGIN_COMM && add_strategy(plugin, row) != DPB_OK)
             json_object_set_new(row, "refuses", json_string(dpb_first_error(NULL)));
         struct dpb_sharing sharing;

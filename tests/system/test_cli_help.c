@@ -255,6 +255,30 @@ TEST(test_broken_plugin_is_listed)
     unlink("comm_broken.so");
 }
 
+/* Each strategy has its own reason. */
+TEST(test_unmet_needs_are_listed)
+{
+    struct command command;
+    const json_t *row;
+    size_t i, n = 0;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/tests/plugins", build_directory());
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    run(&command, 0, "plugins --json");
+    json_array_foreach(json_at(command.json, "plugins"), i, row)
+    {
+        const char *name = json_text_at(row, "name"), *reason = json_text_at(row, "refuses");
+        const bool is_first = strcmp(name, "unmet") == 0;
+        if (!is_first && strcmp(name, "unmet_second") != 0)
+            continue;
+        assert_string_equal(reason, is_first ? "the first needs a moon" : "the second needs a sun");
+        n++;
+    }
+    assert_int_equal(n, 2);
+    command_free(&command);
+    unsetenv("DPBENCH_PLUGIN_PATH");
+}
+
 TEST(test_check_runs_nothing)
 {
     struct command command;
