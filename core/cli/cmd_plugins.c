@@ -156,9 +156,9 @@ static void print_rows(const struct dpb_plugin_row *rows, size_t n)
 
 int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv)
 {
-    bool json = argc == 2 && strcmp(argv[1], "--json") == 0;
-    if (argc > 1 && !json) {
-        dpb_usage_error(self, "unknown argument '%s'", argv[argc > 2 ? 2 : 1]);
+    bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
+    if (argc > 1 + json) {
+        dpb_usage_error(self, "unknown argument '%s'", argv[1 + json]);
         return dpb_status_exit_code(DPB_USAGE);
     }
     struct dpb_plugin_row *rows = NULL;

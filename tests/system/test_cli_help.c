@@ -186,6 +186,8 @@ TEST(test_words_in_the_wrong_place)
         {"check nothing", {"no experiment 'nothing' in /", "`dpbench list`"}},
         {"check ../conf/tiny", {"'../conf/tiny' is no setting"}},
         {"check lenet_shm lenet_shm", {"'lenet_shm' is no setting"}},
+        {"plugins foo --json", {"unknown argument 'foo'"}},
+        {"plugins --json foo", {"unknown argument 'foo'"}},
         {"list nothing-like-it", {"no experiment mentions nothing-like-it"}},
         {"x.json", {"did you mean 'rerun x.json'?"}},
         {RUN "workers=1", {"command line: 'workers=1'", "did you mean 'run.workers=1'?"}},
