@@ -65,7 +65,7 @@ static dpb_status list(const struct dpb_command *self, int argc, char **argv)
         free(experiment.text);
     }
     if (status == DPB_OK && n > 0)
-        printf("%zu experiments in %.*s; `dpbench run NAME` runs one\n", n,
+        printf("%zu experiment%s in %.*s; `dpbench run NAME` runs one\n", n, n == 1 ? "" : "s",
                (int)(strrchr(files.gl_pathv[0], '/') - files.gl_pathv[0]), files.gl_pathv[0]);
     else if (status == DPB_OK)
         status = dpb_fail(DPB_USAGE, "no experiment mentions %s%s", argv[1],

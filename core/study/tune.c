@@ -429,8 +429,9 @@ void dpb_tune_print_best(const json_t *document, FILE *out)
     const json_t *tune = json_object_get(document, "tune"), *best = json_object_get(tune, "best");
     const bool ended = dpb_json_true(tune, "ended");
     const size_t n = dpb_tune_trials(document);
-    fprintf(out, "\n%zu trial%s of %.0f cells; ", n, n == 1 ? "" : "s",
-            dpb_json_number(tune, "cells"));
+    const double cells = dpb_json_number(tune, "cells");
+    fprintf(out, "\n%zu trial%s of %.0f cell%s; ", n, n == 1 ? "" : "s", cells,
+            cells == 1 ? "" : "s");
     if (!json_is_object(best)) {
         fprintf(out, "no setting has a value%s\n", ended ? "" : " yet");
         return;

@@ -84,6 +84,9 @@ TEST(test_list)
     assert_true(n_names > 0);
     assert_int_equal(n_names, n_said);
     assert_int_equal(n_names, n_questions);
+    run(&command, 0, "list lars");
+    expect_line(command.out, "^1 experiment in /");
+    command_free(&command);
     run(&command, 0, "check lenet_shm data.name=synthetic device.name=reference");
     EXPECT_WORDS("check lenet_shm", command.out, "lenet_shm: ");
     command_free(&command);

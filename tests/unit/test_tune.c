@@ -318,6 +318,16 @@ TEST(walks_on_from_where_there_is_no_value)
     study_end(&none);
 }
 
+TEST(one_cell_is_singular)
+{
+    struct study s = STUDY("tune.run.workers=1");
+    search(&s, nowhere, FOREVER);
+    char *text = printed(s.document);
+    assert_non_null(strstr(text, "1 trial of 1 cell; "));
+    free(text);
+    study_end(&s);
+}
+
 /* ---- repeats, targets ---------------------------------------------------------------------- */
 
 static double spread; /* between repeats, by a factor */
