@@ -207,60 +207,39 @@ dpb_status dpb_launched_probe(const struct dpb_sweep *sweep)
 
 /* ---- its command line ---------------------------------------------------------------------- */
 
-struct line {
-    char **words; /* @owned, each too; ended by NULL */
-    size_t n, capacity;
-    bool failed;
-};
-
-static void add(struct line *line, char *word)
-{
-    if (!word || line->n + 1 >= line->capacity) {
-        free(word);
-        line->failed = true;
-        return;
-    }
-    line->words[line->n++] = word;
-}
-
-static void add_setting(struct line *line, const struct dpb_setting *setting)
-{
-    char *word = NULL;
-    /* The launcher will say where its ranks are. */
-    if (strcmp(setting->origin, DPB_LAUNCH_ORIGIN) == 0)
-        return;
-    if (asprintf(&word, "%s.%s=%s", setting->section, setting->key, setting->value) < 0)
-        word = NULL;
-    add(line, word);
-}
-
-/* The words of the launcher, of dpbench, and the settings of the cell. */
+/* The words of the launcher, of dpbench, and the settings of the cell, ended by NULL. They are the
+ * caller's, also after a failure: dpb_sweep_list_destroy. */
 static dpb_status make_line(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
-                            struct line *line)
+                            char ***words, size_t *n_words)
 {
-    static const char *const fixed[] = {"run", "-c", "/dev/null", "--json"};
+    static const char *const fixed[] = {"run", "-c", "/dev/null", "--json", "run.results="};
+    enum { FIXED = sizeof fixed / sizeof *fixed };
     const struct dpb_config *config = experiment->config;
-    char **words = NULL, own[PATH_MAX];
-    size_t n_words = 0;
+    char own[PATH_MAX];
     DPB_TRY(dpb_sweep_launch(sweep, experiment->n_workers, experiment->n_servers,
-                             (uint32_t)experiment->settings.run.learners, &words, &n_words));
-    *line = (struct line){.capacity = n_words + config->n_settings + 8};
-    line->words = calloc(line->capacity, sizeof *line->words);
-    line->failed = !line->words;
-    for (size_t i = 0; i < n_words && !line->failed; i++)
-        add(line, strdup(words[i]));
-    dpb_sweep_list_destroy(words, n_words);
-    if (!line->failed)
-        add(line, strdup(realpath("/proc/self/exe", own) ? own : "dpbench"));
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0] && !line->failed; i++)
-        add(line, strdup(fixed[i]));
-    for (size_t i = 0; i < config->n_settings && !line->failed; i++)
-        if (strcmp(config->settings[i].section, "run") != 0 ||
-            strcmp(config->settings[i].key, "results") != 0)
-            add_setting(line, &config->settings[i]);
-    if (!line->failed)
-        add(line, strdup("run.results="));
-    return dpb_allocated(!line->failed);
+                             (uint32_t)experiment->settings.run.learners, words, n_words));
+    size_t n = *n_words;
+    char **line = realloc(*words, (n + FIXED + config->n_settings + 2) * sizeof *line);
+    DPB_TRY(dpb_allocated(line));
+    line[n++] = strdup(realpath("/proc/self/exe", own) ? own : "dpbench");
+    for (size_t i = 0; i < FIXED; i++)
+        line[n++] = strdup(fixed[i]);
+    for (size_t i = 0; i < config->n_settings; i++) {
+        const struct dpb_setting *setting = &config->settings[i];
+        /* The launcher will say where its ranks are. */
+        if (strcmp(setting->origin, DPB_LAUNCH_ORIGIN) == 0 ||
+            (strcmp(setting->section, "run") == 0 && strcmp(setting->key, "results") == 0))
+            continue;
+        if (asprintf(&line[n++], "%s.%s=%s", setting->section, setting->key, setting->value) < 0)
+            line[n - 1] = NULL;
+    }
+    line[n] = NULL;
+    *words = line;
+    *n_words = n;
+    bool whole = true;
+    for (size_t i = 0; i < n; i++)
+        whole &= line[i] != NULL;
+    return dpb_allocated(whole);
 }
 
 void dpb_launched_print(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
@@ -390,24 +369,25 @@ static void take_end(const struct dpb_sweep *sweep, const char *program,
 void dpb_execute_launched(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
                           struct dpb_execution *execution)
 {
-    struct line line = {.words = NULL};
+    char **words = NULL;
+    size_t n_words = 0;
     struct dpb_child_end end = {0};
     char path[PATH_MAX];
-    dpb_status status = make_line(sweep, experiment, &line);
-    if (status == DPB_OK && !find_program(line.words[0], path))
-        status = dpb_fail(DPB_FAILED, "there is no program '%s' any more", line.words[0]);
+    dpb_status status = make_line(sweep, experiment, &words, &n_words);
+    if (status == DPB_OK && !find_program(words[0], path))
+        status = dpb_fail(DPB_FAILED, "there is no program '%s' any more", words[0]);
     if (status == DPB_OK) {
         const struct dpb_child child = {.program = path,
-                                        .words = (const char *const *)line.words,
+                                        .words = (const char *const *)words,
                                         .limit_ns = sweep->launch_limit_ns,
                                         .lingers = true};
         status = dpb_child_run(&child, &end);
     }
     *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
     if (status == DPB_OK)
-        take_end(sweep, line.words[0], experiment, &end, execution);
+        take_end(sweep, words[0], experiment, &end, execution);
     if (execution->status == DPB_OK && end.signal_number != 0)
         raise(end.signal_number); /* it came when the result was there: the sweep ends, too */
     dpb_child_release(&end);
-    dpb_sweep_list_destroy(line.words, line.n);
+    dpb_sweep_list_destroy(words, n_words);
 }
