@@ -40,8 +40,7 @@ dpb_status dpb_experiments_find(const char *pattern, glob_t *files)
     DPB_TRY(dpb_shared_directory("conf", directory));
     snprintf(paths, sizeof paths, "%s/%s.ini", directory, pattern);
     const int found = glob(paths, 0, NULL, files);
-    if (found == GLOB_NOSPACE)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(found != GLOB_NOSPACE));
     if (found != 0)
         return dpb_fail(DPB_USAGE, "there is no experiment '%s' in %s; `dpbench list` lists them",
                         pattern, directory);
@@ -266,11 +265,8 @@ dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accep
 {
     struct dpb_arguments result = {.config = dpb_config_create(), .given = dpb_config_create()};
     const char **assignments = calloc((size_t)argc + 1, sizeof *assignments);
-    dpb_status status;
-    if (!result.config || !result.given || !assignments)
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-    else
-        status = parse(command, accepts, argc, argv, assignments, &result);
+    dpb_status status = dpb_allocated(result.config && result.given && assignments);
+    DPB_THEN(status, parse(command, accepts, argc, argv, assignments, &result));
     free(assignments);
     if (status != DPB_OK)
         dpb_arguments_release(&result);

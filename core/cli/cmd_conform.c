@@ -191,8 +191,8 @@ static dpb_status look_first_in(const char *path)
 {
     const char *old = getenv("DPBENCH_PLUGIN_PATH"), *slash = strrchr(path, '/');
     char *list;
-    if (asprintf(&list, "%.*s%s%s", (int)(slash - path), path, old ? ":" : "", old ? old : "") < 0)
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    DPB_TRY(dpb_allocated(asprintf(&list, "%.*s%s%s", (int)(slash - path), path, old ? ":" : "",
+                                   old ? old : "") >= 0));
     setenv("DPBENCH_PLUGIN_PATH", list, 1);
     free(list);
     return DPB_OK;
@@ -211,8 +211,8 @@ static dpb_status parse_options(const struct dpb_plugin *plugin, const struct dp
                               dpb_plugin_kind_name[plugin->kind], plugin->name,
                               config->settings[0].section, config->settings[0].key);
     snprintf(owner, sizeof owner, "%s '%s'", dpb_plugin_kind_name[plugin->kind], plugin->name);
-    if (!(*options = calloc(1, plugin->options_size)))
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+    *options = calloc(1, plugin->options_size);
+    DPB_TRY(dpb_allocated(*options));
     const struct dpb_option_table table = {.section = dpb_plugin_place[plugin->kind].section,
                                            .owner = owner,
                                            .rows = plugin->options,
@@ -325,8 +325,8 @@ static dpb_status conform(const struct dpb_command *self, int argc, char **argv,
 int dpb_command_conform(const struct dpb_command *self, int argc, char **argv)
 {
     struct dpb_config *config = dpb_config_create();
-    dpb_status status =
-        config ? conform(self, argc, argv, config) : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = dpb_allocated(config);
+    DPB_THEN(status, conform(self, argc, argv, config));
     dpb_config_destroy(config);
     return dpb_status_exit_code(status);
 }

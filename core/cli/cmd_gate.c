@@ -96,8 +96,8 @@ static dpb_status run_once(const char *program, const struct gate *gate, int *co
         .program = program, .words = words, .without = "DPBENCH_PLUGIN_PATH"};
     struct dpb_child_end end = {0};
     *document = NULL;
-    dpb_status status =
-        words ? dpb_child_run(&child, &end) : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = dpb_allocated(words);
+    DPB_THEN(status, dpb_child_run(&child, &end));
     if (status == DPB_OK) {
         *code = end.signal_number != 0 ? 128 + end.signal_number : end.code;
         if (*code == 0 || (gate->is_sweep && *code == 1))

@@ -47,8 +47,8 @@ static dpb_status add_strategy(const struct dpb_plugin *plugin, json_t *row)
     void *options = calloc(1, plugin->options_size + 1);
     const struct dpb_option_table table = {
         .section = "comm", .owner = plugin->name, .rows = plugin->options, .values = options};
-    dpb_status status = config && options ? dpb_options_parse_known(&table, config)
-                                          : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = dpb_allocated(config && options);
+    DPB_THEN(status, dpb_options_parse_known(&table, config));
     if (status == DPB_OK && ops->needs)
         status = ops->needs(options, &needs);
     if (status == DPB_OK)

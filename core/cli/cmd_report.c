@@ -165,8 +165,8 @@ static dpb_status write_page(const struct request *request)
     size_t length = 0;
     char *page = html && status == DPB_OK ? dpb_html_finish(html, &length) : NULL;
     dpb_html_destroy(html);
-    DPB_THEN(status, page ? dpb_result_write_page(page, length, request->page)
-                          : dpb_fail(DPB_NO_MEMORY, "out of memory"));
+    DPB_THEN(status, dpb_allocated(page));
+    DPB_THEN(status, dpb_result_write_page(page, length, request->page));
     if (status == DPB_OK)
         dpb_log(DPB_LOG_INFO, "report: %s", request->page);
     free(page);
@@ -230,8 +230,8 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
 int dpb_command_report(const struct dpb_command *self, int argc, char **argv)
 {
     struct request request = {.paths = calloc((size_t)argc + 1, sizeof *request.paths)};
-    dpb_status status = request.paths ? parse(self, argc, argv, &request)
-                                      : dpb_fail(DPB_NO_MEMORY, "out of memory");
+    dpb_status status = dpb_allocated(request.paths);
+    DPB_THEN(status, parse(self, argc, argv, &request));
     DPB_THEN(status, request.page                     ? write_page(&request)
                      : request.n == 1 || request.each ? print_each(&request)
                                                       : print_merged(&request));

@@ -85,8 +85,7 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct 
         plan->results = strdup(experiment->settings.run.results);
         plan->name = strdup(experiment->settings.run.name);
         plan->seed = (uint64_t)experiment->settings.run.seed;
-        if (!plan->results || !plan->name)
-            status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+        status = dpb_allocated(plan->results && plan->name);
     }
     dpb_experiment_destroy(experiment);
     dpb_config_destroy(config);

@@ -62,10 +62,8 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
     json_t *json = dpb_config_to_json(experiment->config);
     char *text = !json ? NULL : json_dumps(json, JSON_COMPACT);
     const char *const *environment = dpb_experiment_environment(experiment, threads);
-    dpb_status status;
-    if (!text || !environment) {
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-    } else {
+    dpb_status status = dpb_allocated(text && environment);
+    if (status == DPB_OK) {
         struct dpb_job job = {
             .n_workers = experiment->n_workers,
             .n_servers = experiment->n_servers,

@@ -52,9 +52,8 @@ static dpb_status fill(struct bucket *bucket, uint64_t bound, uint64_t n_state)
     bucket->residual = calloc(UINT64_C(3) * ELEMENTS, sizeof(float));
     bucket->sum = calloc(ELEMENTS, sizeof(float));
     bucket->message = aligned_alloc(DPB_CACHE_LINE, lines * DPB_CACHE_LINE);
-    if (!bucket->gradients || !bucket->residual || !bucket->sum || !bucket->state ||
-        !bucket->decoded || !bucket->message)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
+    DPB_TRY(dpb_allocated(bucket->gradients && bucket->residual && bucket->sum && bucket->state &&
+                          bucket->decoded && bucket->message));
     memset(bucket->message, 0, lines * DPB_CACHE_LINE);
     for (uint32_t i = 0; i < GRADIENTS; i++) {
         const struct dpb_random4 r = dpb_random(1, DPB_STREAM_EXCHANGE, 0, i, 0, 0);
@@ -137,8 +136,7 @@ static dpb_status measure(const struct dpb_plugin *plugin, const void *options, 
     const struct dpb_codec_ops *ops = plugin->ops;
     struct bucket *bucket = calloc(1, sizeof *bucket);
     size_t n = 0;
-    if (!bucket)
-        return dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
+    DPB_TRY(dpb_allocated(bucket));
     const struct dpb_codec_part whole = {.n = ELEMENTS, .tensors = &matrix, .n_tensors = 1};
     dpb_status status =
         fill(bucket, ops->bound(options, ELEMENTS), ops->finish ? ops->state(options, &whole) : 0);
@@ -158,8 +156,8 @@ dpb_status dpb_codec_rate(const struct dpb_plugin *plugin, const struct dpb_conf
 {
     void *options = calloc(1, plugin->options_size);
     const struct dpb_option_table table = {"comm", plugin->name, plugin->options, options};
-    dpb_status status = options ? dpb_options_parse_known(&table, config)
-                                : dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
+    dpb_status status = dpb_allocated(options);
+    DPB_THEN(status, dpb_options_parse_known(&table, config));
     DPB_THEN(status, measure(plugin, options, seconds, rate));
     free(options);
     return status;
@@ -200,9 +198,8 @@ dpb_status dpb_codec_rates_measure(uint64_t capabilities, json_t **codecs)
     struct dpb_config *defaults = dpb_config_create();
     json_t *list = json_array();
     size_t n = 0;
-    dpb_status status = defaults && list
-                            ? dpb_plugin_list(&dpb_host, 1u << DPB_PLUGIN_CODEC, NULL, &rows, &n)
-                            : dpb_fail(DPB_NO_MEMORY, "no memory to measure codecs");
+    dpb_status status = dpb_allocated(defaults && list);
+    DPB_THEN(status, dpb_plugin_list(&dpb_host, 1u << DPB_PLUGIN_CODEC, NULL, &rows, &n));
     for (size_t i = 0; i < n && status == DPB_OK; i++) {
         struct dpb_codec_rate rate;
         if (!rows[i].plugin || !is_carried(rows[i].plugin, capabilities))

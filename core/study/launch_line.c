@@ -102,8 +102,10 @@ dpb_status dpb_launch_line(const char *line, const char *name, const struct dpb_
     size_t n = 0;
     while (status == DPB_OK && *reader.at != '\0') {
         status = take_word(&reader);
-        if (status == DPB_OK && !(made[n++] = strndup(reader.word, reader.length)))
-            status = dpb_fail(DPB_NO_MEMORY, "out of memory");
+        if (status == DPB_OK) {
+            made[n] = strndup(reader.word, reader.length);
+            status = dpb_allocated(made[n++]);
+        }
         reader.at += strspn(reader.at, blanks);
     }
     if (status == DPB_OK && (n == 0 || made[0][0] == '\0'))

@@ -212,9 +212,8 @@ dpb_status dpb_published_read(const struct dpb_config *config, struct dpb_sweep 
             continue;
         struct line line = {
             .setting = setting, .key = strdup(setting->key), .value = strdup(setting->value)};
-        status = line.key && line.value && sweep->published
-                     ? add_line(config, sweep, &line)
-                     : dpb_fail(DPB_NO_MEMORY, "out of memory");
+        status = dpb_allocated(line.key && line.value && sweep->published);
+        DPB_THEN(status, add_line(config, sweep, &line));
         free(line.key);
         free(line.value);
     }

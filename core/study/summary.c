@@ -257,12 +257,10 @@ static dpb_status summarise_apart(const struct dpb_summary_args *args, struct dp
     }
     int64_t *step_ns = calloc(n_records / args->n_workers + 2, sizeof *step_ns);
     struct change *changes = calloc(2 * n_records, sizeof *changes);
-    dpb_status status = DPB_OK;
+    dpb_status status = dpb_allocated(timed && step_ns && changes);
     free(summary->step_ns);
     summary->step_ns = step_ns;
-    if (!timed || !step_ns || !changes) {
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-    } else {
+    if (status == DPB_OK) {
         struct span common;
         size_t n = find_changes(args, timed, changes, &common);
         double any_ns = cut_steps(changes, n, args->n_workers, n_run, summary);
@@ -372,13 +370,9 @@ dpb_status dpb_summary_make(const struct dpb_summary_args *args, struct dpb_summ
     result.step_ns = calloc((size_t)result.n_steps + 1, sizeof *result.step_ns);
     result.warmup_step_ns = calloc((size_t)first + 1, sizeof *result.warmup_step_ns);
     result.loss = calloc((size_t)result.n_losses + 1, sizeof *result.loss);
-    dpb_status status;
-    if (!result.step_ns || !result.warmup_step_ns || !result.loss)
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory");
-    else if (apart && all_have_begun(args))
-        status = summarise_apart(args, &result);
-    else
-        status = summarise_together(args, first, &result);
+    dpb_status status = dpb_allocated(result.step_ns && result.warmup_step_ns && result.loss);
+    DPB_THEN(status, apart && all_have_begun(args) ? summarise_apart(args, &result)
+                                                   : summarise_together(args, first, &result));
     if (status != DPB_OK) {
         dpb_summary_release(&result);
         return status;
