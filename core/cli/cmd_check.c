@@ -140,31 +140,23 @@ static dpb_status check_fit(const struct dpb_experiment *experiment, const struc
 }
 
 /* `sweep`, `label`: of the cell, which is added to `needs`; NULL: no sweep. */
-static dpb_status check_config(const struct dpb_config *config, const struct dpb_sweep *sweep,
-                               const char *label, struct needs *needs)
+static dpb_status check_experiment(struct dpb_experiment *experiment, const struct dpb_sweep *sweep,
+                                   const char *label, struct needs *needs)
 {
-    struct dpb_experiment *experiment = NULL;
-    DPB_TRY(dpb_experiment_create(config, &experiment));
-    dpb_status status = dpb_fit_build(experiment, experiment->n_workers, true);
-    DPB_THEN(status, dpb_result_probe(NULL, experiment->settings.run.results));
-    DPB_THEN(status, dpb_experiment_probe(experiment));
-    if (status == DPB_OK) {
-        struct dpb_machine_memory memory;
-        struct dpb_fit fit;
-        dpb_memory_look("", &memory);
-        if (sweep) {
-            status = check_fit(experiment, sweep, label, &memory, needs);
-        } else {
-            dpb_fit_of(experiment, UINT32_MAX, &fit);
-            print_run(experiment);
-            print_memory(experiment, &fit, &memory);
-            status = print_sharing(experiment);
-            DPB_THEN(status, print_moved(experiment));
-            DPB_THEN(status, dpb_fit_check(experiment, &fit, &memory));
-        }
-    }
-    dpb_experiment_destroy(experiment);
-    return status;
+    struct dpb_machine_memory memory;
+    struct dpb_fit fit;
+    DPB_TRY(dpb_fit_build(experiment, experiment->n_workers, true));
+    DPB_TRY(dpb_result_probe(NULL, experiment->settings.run.results));
+    DPB_TRY(dpb_experiment_probe(experiment));
+    dpb_memory_look("", &memory);
+    if (sweep)
+        return check_fit(experiment, sweep, label, &memory, needs);
+    dpb_fit_of(experiment, UINT32_MAX, &fit);
+    print_run(experiment);
+    print_memory(experiment, &fit, &memory);
+    DPB_TRY(print_sharing(experiment));
+    DPB_TRY(print_moved(experiment));
+    return dpb_fit_check(experiment, &fit, &memory);
 }
 
 /* Cells in a row that are refused for the same reason. */
@@ -197,15 +189,10 @@ static void add_refusal(struct refusals *refusals, const char *label)
 static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                              const char *label, struct needs *needs)
 {
-    struct dpb_config *cell = NULL;
     struct dpb_experiment *experiment = NULL;
-    dpb_status status = dpb_sweep_config(sweep, job, &cell);
-    if (status == DPB_OK && job->accuracy)
-        status = dpb_experiment_create(cell, &experiment);
-    else if (status == DPB_OK)
-        status = check_config(cell, sweep, label, needs);
+    DPB_TRY(dpb_sweep_experiment(sweep, job, &experiment));
+    dpb_status status = job->accuracy ? DPB_OK : check_experiment(experiment, sweep, label, needs);
     dpb_experiment_destroy(experiment);
-    dpb_config_destroy(cell);
     return status;
 }
 
@@ -263,15 +250,23 @@ static int check_sweep(const struct dpb_config *config)
     return code;
 }
 
+static int check_run(const struct dpb_config *config)
+{
+    struct dpb_experiment *experiment = NULL;
+    dpb_status status = dpb_experiment_create(config, &experiment);
+    DPB_THEN(status, check_experiment(experiment, NULL, NULL, NULL));
+    dpb_experiment_destroy(experiment);
+    return dpb_status_exit_code(status);
+}
+
 int dpb_command_check(const struct dpb_command *self, int argc, char **argv)
 {
     struct dpb_arguments arguments;
     dpb_status status = dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG, argc, argv, &arguments);
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
-    int code = dpb_sweep_wanted(arguments.config)
-                   ? check_sweep(arguments.config)
-                   : dpb_status_exit_code(check_config(arguments.config, NULL, NULL, NULL));
+    int code = dpb_sweep_wanted(arguments.config) ? check_sweep(arguments.config)
+                                                  : check_run(arguments.config);
     dpb_arguments_release(&arguments);
     return code;
 }

@@ -164,16 +164,13 @@ static dpb_status check_cell(const struct dpb_arguments *arguments, const struct
 {
     static const struct dpb_log_hooks silent = {.silent = true};
     const struct dpb_sweep_job job = {.cell = i};
-    struct dpb_config *cell = NULL;
     struct dpb_experiment *experiment = NULL;
     dpb_log_set_hooks(&silent);
-    if (dpb_sweep_config(sweep, &job, &cell) == DPB_OK)
-        dpb_experiment_create(cell, &experiment);
+    dpb_sweep_experiment(sweep, &job, &experiment);
     dpb_log_set_hooks(NULL);
     dpb_first_error_clear();
     dpb_status status = experiment ? check_one(arguments, experiment) : DPB_OK;
     dpb_experiment_destroy(experiment);
-    dpb_config_destroy(cell);
     return status;
 }
 
@@ -194,19 +191,14 @@ static dpb_status check_launch(const struct dpb_arguments *arguments, const stru
  * (unless arguments->trust), or replace a checkpoint that is there. A setting of this command line
  * may do both.
  */
-static dpb_status check_trust(const struct dpb_arguments *arguments)
+static dpb_status check_trust(const struct dpb_arguments *arguments,
+                              const struct dpb_experiment *experiment)
 {
-    struct dpb_experiment *experiment = NULL;
     struct dpb_sweep *sweep = NULL;
-    dpb_status status = DPB_OK;
-    if (!dpb_sweep_wanted(arguments->config)) {
-        DPB_TRY(dpb_experiment_create(arguments->config, &experiment));
-        status = check_one(arguments, experiment);
-        dpb_experiment_destroy(experiment);
-        return status;
-    }
+    if (!dpb_sweep_wanted(arguments->config))
+        return check_one(arguments, experiment);
     DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
-    status = check_launch(arguments, sweep);
+    dpb_status status = check_launch(arguments, sweep);
     for (size_t i = 0; i < sweep->n_cells && status == DPB_OK; i++)
         status = check_cell(arguments, sweep, i);
     dpb_sweep_destroy(sweep);
@@ -268,20 +260,16 @@ static void compare_part(const char *code, const char *name, const json_t *then,
 }
 
 /* The configuration that would run now, or the first cell of its sweep. */
-static struct dpb_experiment *experiment_of(const struct dpb_config *config)
+static dpb_status experiment_of(const struct dpb_config *config, struct dpb_experiment **experiment)
 {
     struct dpb_sweep *sweep = NULL;
-    struct dpb_config *cell = NULL;
-    struct dpb_experiment *experiment = NULL;
     const struct dpb_sweep_job first = {0};
     if (!dpb_sweep_wanted(config))
-        dpb_experiment_create(config, &experiment);
-    else if (dpb_sweep_create(config, &sweep) == DPB_OK &&
-             dpb_sweep_config(sweep, &first, &cell) == DPB_OK)
-        dpb_experiment_create(cell, &experiment);
-    dpb_config_destroy(cell);
+        return dpb_experiment_create(config, experiment);
+    DPB_TRY(dpb_sweep_create(config, &sweep));
+    dpb_status status = dpb_sweep_experiment(sweep, &first, experiment);
     dpb_sweep_destroy(sweep);
-    return experiment;
+    return status;
 }
 
 /* Warns before the run of each difference by name: with a difference the numbers do not compare. */
@@ -295,13 +283,9 @@ static dpb_status compare_all(const struct dpb_arguments *arguments)
     json_decref(invocation);
     compare_part("machine_differs", "machine", dpb_result_part(document, "machine"),
                  dpb_machine_describe());
-    struct dpb_experiment *experiment = experiment_of(arguments->config);
-    if (!experiment) {
-        dpb_status status;
-        dpb_first_error(&status);
-        return status;
-    }
-    dpb_status status = check_trust(arguments);
+    struct dpb_experiment *experiment = NULL;
+    DPB_TRY(experiment_of(arguments->config, &experiment));
+    dpb_status status = check_trust(arguments, experiment);
     if (status != DPB_OK) {
         dpb_experiment_destroy(experiment);
         return status;

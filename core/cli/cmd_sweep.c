@@ -71,12 +71,11 @@ static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
 static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct plan *plan)
 {
     const struct dpb_sweep_job job = {.cell = cell};
-    struct dpb_config *config = NULL;
     struct dpb_experiment *experiment = NULL;
-    DPB_TRY(dpb_sweep_config(sweep, &job, &config));
-    dpb_status status = dpb_experiment_create(config, &experiment);
-    if (status == DPB_OK && experiment->settings.run.trace[0])
-        status = dpb_config_fail(config, DPB_USAGE, "run", "trace",
+    DPB_TRY(dpb_sweep_experiment(sweep, &job, &experiment));
+    dpb_status status = DPB_OK;
+    if (experiment->settings.run.trace[0])
+        status = dpb_config_fail(experiment->config, DPB_USAGE, "run", "trace",
                                  "run.trace in a sweep: each run would replace the file of the one "
                                  "before; leave it out, or trace one run without [sweep]");
     DPB_THEN(status, build_cell(sweep, cell, experiment, plan));
@@ -88,7 +87,6 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct 
         status = dpb_allocated(plan->results && plan->name);
     }
     dpb_experiment_destroy(experiment);
-    dpb_config_destroy(config);
     return status;
 }
 

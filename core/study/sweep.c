@@ -440,3 +440,13 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
         *config = result;
     return status;
 }
+
+dpb_status dpb_sweep_experiment(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                                struct dpb_experiment **experiment)
+{
+    struct dpb_config *config = NULL;
+    DPB_TRY(dpb_sweep_config(sweep, job, &config));
+    dpb_status status = dpb_experiment_create(config, experiment);
+    dpb_config_destroy(config);
+    return status;
+}

@@ -37,6 +37,8 @@
 enum { DPB_STUDY_SWEEP, DPB_STUDY_TUNE, DPB_STUDY_PUBLISHED, DPB_STUDIES };
 extern const struct dpb_settings_section dpb_studies[DPB_STUDIES];
 
+struct dpb_experiment; /* train/experiment.h */
+
 enum dpb_objective { DPB_OBJECTIVE_RATE, DPB_OBJECTIVE_TARGET };
 
 struct dpb_sweep_axis {
@@ -88,6 +90,9 @@ const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const 
 /* The configuration of one job. *config is @owned. */
 dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                             struct dpb_config **config);
+/* The experiment of one job. *experiment is @owned: dpb_experiment_destroy. */
+dpb_status dpb_sweep_experiment(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                                struct dpb_experiment **experiment);
 /* A cell's axes and values: {"comm.name": "shm", "run.workers": "2"}. @owned. */
 json_t *dpb_sweep_cell(const struct dpb_sweep *sweep, size_t cell);
 /* "comm.name=shm run.workers=2": for people. */
