@@ -51,9 +51,8 @@ static json_t *ways_to_json(const struct dpb_experiment *experiment, struct dpb_
 {
     json_t *list = json_array();
     for (uint32_t from = 0; from < experiment->n_machines; from++) {
-        size_t bytes;
         const struct dpb_network_journal *journal =
-            dpb_board_journal(board, dpb_network_rank(experiment, from), &bytes);
+            dpb_board_journal(board, dpb_network_rank(experiment, from), NULL);
         for (uint32_t to = 0; to < experiment->n_machines; to++) {
             const struct dpb_network_row *row = &journal->rows[to];
             if (row->measured)

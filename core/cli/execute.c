@@ -92,9 +92,8 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
 static dpb_status check_demands(const struct dpb_experiment *experiment, struct dpb_board *board,
                                 char *error, size_t capacity)
 {
-    size_t bytes = 0;
     const struct dpb_settings *settings = &experiment->settings;
-    const struct dpb_journal *journal = dpb_board_journal(board, 0, &bytes);
+    const struct dpb_journal *journal = dpb_board_journal(board, 0, NULL);
     if (settings->eval.require_target && journal->target_met == 0) {
         snprintf(error, capacity, "the accuracy did not reach eval.target = %.6g",
                  settings->eval.target);

@@ -117,8 +117,7 @@ static json_t *points_to_json(const struct maker *maker)
 
 static struct dpb_gpu_seat gpu_of(struct dpb_board *board, uint32_t rank)
 {
-    size_t bytes = 0;
-    const struct dpb_comm_journal *journal = dpb_board_journal(board, rank, &bytes);
+    const struct dpb_comm_journal *journal = dpb_board_journal(board, rank, NULL);
     return (struct dpb_gpu_seat){journal->pci_address, &journal->sharing};
 }
 
@@ -163,8 +162,7 @@ json_t *dpb_comm_report_make(const struct dpb_experiment *experiment, struct dpb
     uint64_t capacity = 1;
     maker.journals = calloc(experiment->n_workers, sizeof *maker.journals);
     for (uint32_t rank = 0; maker.journals && rank < experiment->n_workers; rank++) {
-        size_t bytes;
-        maker.journals[rank] = dpb_board_journal(board, rank, &bytes);
+        maker.journals[rank] = dpb_board_journal(board, rank, NULL);
         if (maker.journals[rank]->capacity > capacity)
             capacity = maker.journals[rank]->capacity;
     }

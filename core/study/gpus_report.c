@@ -18,8 +18,7 @@ const char *dpb_sharing_name(const struct dpb_sharing *sharing)
 
 struct dpb_gpu_seat dpb_gpu_of_run(struct dpb_board *board, uint32_t rank)
 {
-    size_t bytes = 0;
-    const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
+    const struct dpb_journal *journal = dpb_board_journal(board, rank, NULL);
     return (struct dpb_gpu_seat){journal->gpu.pci_address, &journal->sharing};
 }
 

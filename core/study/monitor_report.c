@@ -208,19 +208,11 @@ static double samples_trained(const struct dpb_experiment *experiment, struct dp
 {
     uint64_t steps = 0;
     for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
-        size_t bytes = 0;
-        const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
+        const struct dpb_journal *journal = dpb_board_journal(board, rank, NULL);
         const uint64_t n = dpb_journal_records(journal), from = timed ? journal->timed_from : 0;
         steps += n > from ? n - from : 0;
     }
     return (double)steps * (double)experiment->global_batch / experiment->n_workers;
-}
-
-static const struct dpb_gpu_use *gpu_of(struct dpb_board *board, uint32_t rank)
-{
-    size_t bytes = 0;
-    const struct dpb_journal *journal = dpb_board_journal(board, rank, &bytes);
-    return &journal->gpu;
 }
 
 static bool lower_rank_shares_gpu(struct dpb_board *board, uint32_t rank)
@@ -238,7 +230,8 @@ static double energy_of_gpus(const struct dpb_experiment *experiment, struct dpb
     double energy_j = 0;
     bool any = false;
     for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
-        const struct dpb_gpu_use *use = gpu_of(board, rank);
+        const struct dpb_journal *journal = dpb_board_journal(board, rank, NULL);
+        const struct dpb_gpu_use *use = &journal->gpu;
         if (use->pci_address[0] == '\0' || lower_rank_shares_gpu(board, rank))
             continue;
         energy_j += use->last.known ? use->last.energy_j - use->first.energy_j : NAN;

@@ -360,8 +360,7 @@ static void find_journals(struct dpb_result_maker *maker)
     uint32_t on_board = maker->board ? dpb_board_ranks(maker->board) : 0;
     maker->n_left = maker->n_workers;
     for (uint32_t rank = 0; rank < maker->n_ranks && rank < on_board; rank++) {
-        size_t bytes = 0;
-        maker->journals[rank] = dpb_board_journal(maker->board, rank, &bytes);
+        maker->journals[rank] = dpb_board_journal(maker->board, rank, NULL);
         maker->lost[rank] = dpb_board_lost(maker->board, rank);
         maker->n_left -= maker->lost[rank];
     }

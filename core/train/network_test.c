@@ -58,9 +58,7 @@ static bool interrupted(void)
 static dpb_status measure_way(const struct dpb_links_limits *limits, struct dpb_links_line *line,
                               uint32_t to)
 {
-    size_t bytes;
-    struct dpb_network_journal *journal =
-        dpb_board_journal(dpb_world.board, dpb_world.rank, &bytes);
+    struct dpb_network_journal *journal = dpb_board_journal(dpb_world.board, dpb_world.rank, NULL);
     struct dpb_network_row *row = &journal->rows[to];
     DPB_TRY(dpb_links_line_measure(limits, line, &row->latency, row->rate));
     row->measured = true;

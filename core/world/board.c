@@ -232,7 +232,8 @@ struct dpb_board_about *dpb_board_about(struct dpb_board *board)
 
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes)
 {
-    *bytes = board->journal_bytes;
+    if (bytes)
+        *bytes = board->journal_bytes;
     return board->memory + status_offset(board->n_ranks) + rank * board->journal_stride;
 }
 

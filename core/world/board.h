@@ -96,6 +96,7 @@ void dpb_board_destroy(struct dpb_board *board);              /* unmaps; accepts
 uint32_t dpb_board_ranks(const struct dpb_board *board);
 struct dpb_status_page *dpb_board_page(struct dpb_board *board, uint32_t rank);
 struct dpb_board_about *dpb_board_about(struct dpb_board *board);
+/* *bytes: its size; `bytes` may be NULL. */
 void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes);
 /* The first written part of a rank's journal from `from` on: [*begin, *end); false: there is
  * none. */
