@@ -8,36 +8,20 @@
 #include "base/log.h"
 #include "cli/cli.h"
 
-/* An experiment begins with its question: the comment up to the first empty line. */
-struct experiment {
-    char *text; /* @owned: the whole file */
-    const char *name;
-    int name_length;
-};
-
-static dpb_status read_experiment(const char *path, struct experiment *experiment)
-{
-    char *text;
-    DPB_TRY(dpb_shared_read(path, &text));
-    const char *name = strrchr(path, '/') + 1;
-    *experiment = (struct experiment){
-        .text = text, .name = name, .name_length = (int)(strrchr(name, '.') - name)};
-    return DPB_OK;
-}
-
-/* Whether each word stands in the experiment's name or text. */
-static bool matches(const struct experiment *experiment, char *const *words)
+/* Whether each word stands in the name of an experiment's file or in its text. */
+static bool matches(const char *name, const char *text, char *const *words)
 {
     for (; *words != NULL; words++)
-        if (!strcasestr(experiment->name, *words) && !strcasestr(experiment->text, *words))
+        if (!strcasestr(name, *words) && !strcasestr(text, *words))
             return false;
     return true;
 }
 
-static void print_experiment(const struct experiment *experiment)
+/* An experiment begins with its question: the comment up to the first empty line. */
+static void print_experiment(const char *name, const char *text)
 {
-    printf("  %.*s\n", experiment->name_length, experiment->name);
-    for (const char *line = experiment->text; line[0] == ';' && line[1] == ' ';) {
+    printf("  %.*s\n", (int)(strrchr(name, '.') - name), name);
+    for (const char *line = text; line[0] == ';' && line[1] == ' ';) {
         const int length = (int)strcspn(line, "\n");
         printf("      %.*s\n", length - 2, line + 2);
         line += length + (line[length] == '\n');
@@ -54,15 +38,14 @@ static dpb_status list(const struct dpb_command *self, int argc, char **argv)
     DPB_TRY(dpb_experiments_find("*", &files));
     dpb_status status = DPB_OK;
     for (size_t i = 0; status == DPB_OK && i < files.gl_pathc; i++) {
-        struct experiment experiment = {0};
-        status = read_experiment(files.gl_pathv[i], &experiment);
-        if (status != DPB_OK)
-            break;
-        if (matches(&experiment, argv + 1)) {
-            print_experiment(&experiment);
+        const char *name = strrchr(files.gl_pathv[i], '/') + 1;
+        char *text = NULL;
+        status = dpb_shared_read(files.gl_pathv[i], &text);
+        if (status == DPB_OK && matches(name, text, argv + 1)) {
+            print_experiment(name, text);
             n++;
         }
-        free(experiment.text);
+        free(text);
     }
     if (status == DPB_OK && n > 0)
         printf("%zu experiment%s in %.*s; `dpbench run NAME` runs one\n", n, n == 1 ? "" : "s",
