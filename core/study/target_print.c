@@ -55,7 +55,7 @@ static void print_part(const json_t *row, const char *part, bool with_interval, 
         print_number(text, dpb_json_number(of, "mean"));
 }
 
-static bool fill_line(struct dpb_table_line *line, bool narrow)
+static bool fill_line(struct dpb_table_line *line)
 {
     const json_t *row = line->row;
     if (!json_is_object(json_object_get(row, "to_target")))
@@ -69,29 +69,18 @@ static bool fill_line(struct dpb_table_line *line, bool narrow)
     snprintf(line->text[REACHED], CELL, "%.0f of %.0f", dpb_json_number(row, "to_target.reached"),
              dpb_json_number(row, "to_target.of"));
     print_part(row, "seconds", true, line->text[SECONDS]);
-    print_part(row, "epochs", !narrow, line->text[EPOCHS]);
+    print_part(row, "epochs", true, line->text[EPOCHS]);
     print_part(row, "samples", true, line->text[SAMPLES]);
     print_part(row, "samples_per_s", false, line->text[RATE]);
     return true;
 }
 
-static bool fill_wide(struct dpb_table_line *line)
-{
-    return fill_line(line, false);
-}
-
-/* The interval of epochs is that of samples. */
-static bool fill_narrow(struct dpb_table_line *line)
-{
-    return fill_line(line, true);
-}
-
 /* ---- the table ----------------------------------------------------------------------------- */
 
 /* Of the rows that have a target; label and workers stand where they differ. False: none has. */
-static bool table_make(const json_t *document, dpb_table_fill *fill, struct dpb_table *table)
+static bool table_make(const json_t *document, struct dpb_table *table)
 {
-    dpb_table_make(document, titles, COLUMNS, fill, table);
+    dpb_table_make(document, titles, COLUMNS, fill_line, table);
     for (size_t c = 0; c < COLUMNS; c++) {
         table->shown[c] = c != LABEL && c != WORKERS;
         for (size_t i = 1; i < table->n; i++)
@@ -103,7 +92,7 @@ static bool table_make(const json_t *document, dpb_table_fill *fill, struct dpb_
 json_t *dpb_target_table(const json_t *document)
 {
     struct dpb_table table;
-    json_t *json = table_make(document, fill_wide, &table) ? dpb_table_to_json(&table) : NULL;
+    json_t *json = table_make(document, &table) ? dpb_table_to_json(&table) : NULL;
     dpb_table_release(&table);
     return json;
 }
@@ -132,11 +121,10 @@ void dpb_target_print(const json_t *document, FILE *out)
 {
     struct dpb_table table;
     char goal[128];
-    bool made = table_make(document, fill_wide, &table);
-    if (dpb_table_width(&table) > DPB_TABLE_WIDTH) {
-        dpb_table_release(&table);
-        made = table_make(document, fill_narrow, &table);
-    }
+    const bool made = table_make(document, &table);
+    const bool narrow = dpb_table_width(&table) > DPB_TABLE_WIDTH;
+    for (size_t i = 0; narrow && i < table.n; i++) /* the interval of epochs is that of samples */
+        print_part(table.lines[i].row, "epochs", false, table.lines[i].text[EPOCHS]);
     if (made) {
         print_goal(document, goal, sizeof goal);
         fprintf(out, "time to %s:\n", goal);
@@ -197,7 +185,7 @@ static void note_ranks(const struct dpb_table *table, FILE *out)
 void dpb_target_notes(const json_t *document, FILE *out)
 {
     struct dpb_table table;
-    bool apart = false, at_once = false, made = table_make(document, fill_wide, &table);
+    bool apart = false, at_once = false, made = table_make(document, &table);
     double least = INFINITY, most = 0;
     for (size_t i = 0; i < table.n; i++) {
         const json_t *row = table.lines[i].row;
