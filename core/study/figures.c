@@ -10,6 +10,7 @@
 #include "study/json.h"
 #include "study/markup.h"
 #include "study/rates.h"
+#include "study/summary.h"
 
 enum { MOST_WORKERS = 32 };
 
@@ -108,20 +109,18 @@ void dpb_figure_of_rates(const struct dpb_svg_row *rows, size_t n, const char *w
 
 /* ---- parts of the step --------------------------------------------------------------------- */
 
+enum { PARTS = DPB_BREAKDOWN_STEP };
+/* As dpb_breakdown_names. */
 static const struct {
-    const char *path, *name, *class;
-} parts[] = {{"data_wait", "waiting for data", "p0"},
-             {"forward", "forward", "p1"},
-             {"delay", "run.delay", "p2"},
-             {"backward", "backward", "p3"},
-             {"optimizer", "optimizer", "p4"},
-             {"comm_exposed", "communication (exposed)", "p5"}};
-enum { PARTS = sizeof parts / sizeof parts[0] };
+    const char *name, *class;
+} parts[PARTS] = {{"waiting for data", "p0"}, {"forward", "p1"},
+                  {"run.delay", "p2"},        {"backward", "p3"},
+                  {"optimizer", "p4"},        {"communication (exposed)", "p5"}};
 
 void dpb_figure_fill_parts(const json_t *breakdown_ns, struct dpb_svg_row *bar)
 {
     for (size_t i = 0; i < PARTS; i++)
-        bar->parts[i] = dpb_json_number(breakdown_ns, parts[i].path);
+        bar->parts[i] = dpb_json_number(breakdown_ns, dpb_breakdown_names[i]);
 }
 
 double dpb_figure_sum_of_parts(const struct dpb_svg_row *bar)

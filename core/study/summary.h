@@ -20,17 +20,11 @@
 #define DPB_LEAST_NS INT64_C(500000000)
 
 /* Means a step, in nanoseconds. Each step is divided as the worker that ends it last divides its
- * own; where workers do not wait for each other, as all of them together divide theirs. All parts
- * but comm_hidden and comm_wait_peer sum to the step. */
-enum { DPB_BREAKDOWN = 8 };
+ * own; where workers do not wait for each other, as all of them together divide theirs. The first
+ * six, all but comm_hidden and comm_wait_peer, sum to the step. */
+enum { DPB_BREAKDOWN_STEP = 6, DPB_BREAKDOWN = 8 };
 struct dpb_breakdown {
-    union {
-        struct {
-            double data_wait, forward, delay, backward, optimizer, comm_exposed, comm_hidden,
-                comm_wait_peer;
-        };
-        double parts[DPB_BREAKDOWN];
-    };
+    double parts[DPB_BREAKDOWN];
 };
 extern const char *const dpb_breakdown_names[DPB_BREAKDOWN]; /* as in breakdown_ns of results */
 /* The nanoseconds of a part in one record, by the part's number among these names. */

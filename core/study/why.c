@@ -332,13 +332,12 @@ size_t dpb_why_sentences(const json_t *const *runs, size_t n,
 
 static void print_rank(const json_t *rank, double share, FILE *out)
 {
-    static const char *const parts[] = {"data_wait", "forward",   "delay",
-                                        "backward",  "optimizer", "comm_exposed"};
     char name[32];
     snprintf(name, sizeof name, "rank %.0f", dpb_json_number(rank, "rank"));
     fprintf(out, "    %-10s %6.1f %%", name, 100 * share);
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        fprintf(out, "%11.3f", ms_at(json_object_get(rank, "breakdown_ns"), parts[i]));
+    for (size_t i = 0; i < DPB_BREAKDOWN_STEP; i++)
+        fprintf(out, "%11.3f",
+                ms_at(json_object_get(rank, "breakdown_ns"), dpb_breakdown_names[i]));
     fputc('\n', out);
 }
 
