@@ -47,11 +47,10 @@ dpb_status dpb_experiments_find(const char *pattern, glob_t *files)
     return DPB_OK;
 }
 
-dpb_status dpb_experiment_named(const char *name, char **path)
+/* The file of the experiment of this name, which is no pattern; *path is the caller's. */
+static dpb_status find_named(const char *name, char **path)
 {
     glob_t files;
-    if (!dpb_plugin_name_valid(name)) /* no pattern */
-        return dpb_fail(DPB_USAGE, "'%s' is no experiment's name: names match [a-z0-9_]+", name);
     DPB_TRY(dpb_experiments_find(name, &files));
     *path = strdup(files.gl_pathv[0]);
     globfree(&files);
@@ -234,7 +233,7 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
             assignments[n++] = argv[i];
         } else if ((accepts & DPB_ACCEPTS_CONFIG) && !arguments->file &&
                    dpb_plugin_name_valid(argv[i])) {
-            DPB_TRY(dpb_experiment_named(argv[i], &arguments->found));
+            DPB_TRY(find_named(argv[i], &arguments->found));
             arguments->file = arguments->found;
         } else {
             return refuse_word(command, accepts, argv[i]);

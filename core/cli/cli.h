@@ -62,8 +62,6 @@ dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX]);
 dpb_status dpb_experiments_find(const char *pattern, glob_t *files);
 /* The whole of a file of text, to be freed; DPB_IO: it cannot be read, or is empty. */
 dpb_status dpb_shared_read(const char *path, char **text);
-/* The file of the experiment of this name; *path is the caller's. */
-dpb_status dpb_experiment_named(const char *name, char **path);
 
 /* A command that measures in its own process ends early on SIGINT and SIGTERM. The second
  * signal of a kind ends the process, which may be stuck. */

@@ -163,7 +163,9 @@ dpb_status dpb_codec_rate(const struct dpb_plugin *plugin, const struct dpb_conf
     return status;
 }
 
-double dpb_codec_wins_below(const struct dpb_codec_rate *rate, uint32_t n)
+/* The speed of a worker's link, in Gbit/s, below which the codec wins with `n` workers; 0: on none.
+ */
+static double wins_below(const struct dpb_codec_rate *rate, uint32_t n)
 {
     const double w = n, sent = rate->sums ? 2 / w * rate->ratio : rate->ratio;
     const double saved_bytes = 4 * (w - 1) * (2 / w - sent);
@@ -178,9 +180,9 @@ static json_t *rate_to_json(const char *name, const struct dpb_codec_rate *rate)
 {
     json_t *wins = json_array();
     for (size_t i = 0; i < N_WORKERS; i++)
-        json_array_append_new(
-            wins, json_pack("{s:I, s:o}", "workers", (json_int_t)workers[i], "gbit_per_s",
-                            dpb_json_real(dpb_codec_wins_below(rate, workers[i]))));
+        json_array_append_new(wins,
+                              json_pack("{s:I, s:o}", "workers", (json_int_t)workers[i],
+                                        "gbit_per_s", dpb_json_real(wins_below(rate, workers[i]))));
     return json_pack("{s:s, s:o, s:o, s:o, s:o}", "name", name, "ratio", dpb_json_real(rate->ratio),
                      "encode_gb_per_s", dpb_json_real(rate->encode_gb_per_s), "decode_gb_per_s",
                      dpb_json_real(rate->decode_gb_per_s), "wins_below", wins);

@@ -33,8 +33,6 @@ struct dpb_codec_rate {
 /* Measures with the options of [comm] in `config`, on the calling thread. */
 dpb_status dpb_codec_rate(const struct dpb_plugin *plugin, const struct dpb_config *config,
                           double seconds, struct dpb_codec_rate *rate);
-/* The speed of a worker's link, in Gbit/s, below which the codec wins; 0: on none. */
-double dpb_codec_wins_below(const struct dpb_codec_rate *rate, uint32_t workers);
 
 /* *codecs, @owned: an array with an object for each codec that a strategy of these capabilities
  * carries, with the codec's defaults. */

@@ -21,7 +21,7 @@ struct reader {
     size_t length;
 };
 
-uint32_t dpb_launch_per_machine(const struct dpb_launch_size *size)
+static uint32_t per_machine(const struct dpb_launch_size *size)
 {
     const uint32_t ranks = size->workers + size->servers;
     const uint32_t unit = size->machines * size->learners;
@@ -41,7 +41,7 @@ static dpb_status put(struct reader *reader, const char *text, size_t length)
 static dpb_status put_number(struct reader *reader)
 {
     const struct dpb_launch_size *size = reader->size;
-    const uint32_t ranks = size->workers + size->servers, each = dpb_launch_per_machine(size);
+    const uint32_t ranks = size->workers + size->servers, each = per_machine(size);
     const struct {
         const char *name;
         uint32_t value;
@@ -169,7 +169,7 @@ dpb_status dpb_sweep_launch_place(const struct dpb_sweep *sweep, struct dpb_conf
         servers <= DPB_JOB_RANKS && workers + servers <= DPB_JOB_RANKS) {
         const struct dpb_launch_size size = {(uint32_t)workers, (uint32_t)servers,
                                              (uint32_t)learners, (uint32_t)sweep->machines};
-        const unsigned long each = dpb_launch_per_machine(&size), rest = (workers + servers) % each;
+        const unsigned long each = per_machine(&size), rest = (workers + servers) % each;
         int n = snprintf(text, sizeof text, "%lux%lu", (workers + servers) / each, each);
         if (rest > 0)
             snprintf(text + n, sizeof text - (size_t)n, "+%lu", rest);

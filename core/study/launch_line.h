@@ -24,8 +24,6 @@ struct dpb_launch_size {
     uint32_t machines; /* 0: not known */
 };
 
-uint32_t dpb_launch_per_machine(const struct dpb_launch_size *size);
-
 /* `name` begins the messages. DPB_USAGE: no program, a quote or brace without its end, an unknown
  * placeholder, or one that needs a number of machines. *words, ended by NULL, is @owned:
  * dpb_sweep_list_destroy(*words, *n_words). */

@@ -432,8 +432,6 @@ json_t *dpb_result_make(const struct dpb_experiment *experiment, struct dpb_boar
                         dpb_status status, const char *error)
 {
     struct dpb_result_maker maker = {.experiment = experiment, .board = board};
-    if (experiment->n_workers + experiment->n_servers > DPB_RESULT_RANKS)
-        return NULL;
     find_journals(&maker);
     maker.apart = (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE) != 0 ||
                   (maker.journals[0] && maker.journals[0]->apart);

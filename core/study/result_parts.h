@@ -9,16 +9,15 @@
 
 #include "study/result.h"
 #include "study/summary.h"
-
-enum { DPB_RESULT_RANKS = 4096 };
+#include "world/board.h"
 
 /* A document being made. */
 struct dpb_result_maker {
     const struct dpb_experiment *experiment;
     struct dpb_board *board; /* NULL: no rank was ever started */
-    const struct dpb_journal *journals[DPB_RESULT_RANKS];
+    const struct dpb_journal *journals[DPB_JOB_RANKS];
     uint32_t n_workers, n_ranks;
-    bool lost[DPB_RESULT_RANKS];
+    bool lost[DPB_JOB_RANKS];
     uint32_t n_left; /* workers */
     struct dpb_summary summary;
     bool apart;    /* workers do not wait for each other in each step */
@@ -29,9 +28,6 @@ struct dpb_result_maker {
 
 /* A real that should be finite; one that is not becomes null and is counted for the warning. */
 json_t *dpb_result_real(struct dpb_result_maker *maker, double value, const char *name);
-/* `name` is for the warning; times in nanoseconds. */
-json_t *dpb_result_times(struct dpb_result_maker *maker, const struct dpb_stats *times,
-                         const char *name);
 json_t *dpb_result_breakdown(struct dpb_result_maker *maker, const struct dpb_breakdown *breakdown);
 
 json_t *dpb_result_ranks(struct dpb_result_maker *maker);

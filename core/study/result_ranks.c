@@ -25,8 +25,9 @@ json_t *dpb_result_breakdown(struct dpb_result_maker *maker, const struct dpb_br
     return json;
 }
 
-json_t *dpb_result_times(struct dpb_result_maker *maker, const struct dpb_stats *times,
-                         const char *name)
+/* `name` is for the warning; times in nanoseconds. */
+static json_t *times_to_json(struct dpb_result_maker *maker, const struct dpb_stats *times,
+                             const char *name)
 {
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}",                 //
                      "mean", dpb_result_real(maker, times->mean, name),     //
@@ -102,7 +103,7 @@ static json_t *rank_to_json(struct dpb_result_maker *maker, uint32_t rank)
         struct dpb_stats times;
         struct dpb_breakdown breakdown;
         dpb_summary_of_rank(journal, from, &times, &breakdown);
-        json_object_set_new(json, "step_ns", dpb_result_times(maker, &times, "ranks[].step_ns"));
+        json_object_set_new(json, "step_ns", times_to_json(maker, &times, "ranks[].step_ns"));
         json_object_set_new(json, "breakdown_ns", dpb_result_breakdown(maker, &breakdown));
     }
     if (page->failed_ns != 0) {

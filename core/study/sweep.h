@@ -136,7 +136,6 @@ bool dpb_sweep_missed(const json_t *document);
 /* The cell of a row without strategy and workers: "run.batch = 16"; "": nothing. */
 enum { DPB_SWEEP_GROUP = 512 }; /* capacity that holds most; longer ones are cut */
 void dpb_sweep_group(const json_t *row, char *group, size_t capacity);
-double dpb_sweep_places(const json_t *row); /* of its workers; a place has `learners` of them */
 /* "4"; "2x2": 2 places of 2 learners; "3 of 4": one died. */
 void dpb_sweep_workers(const json_t *row, char *text, size_t capacity);
 /* Puts rows[] into the order of the table, by group; `ordered` has room for all. Their number. */

@@ -17,7 +17,8 @@ void dpb_sweep_group(const json_t *row, char *group, size_t capacity)
             dpb_text_item(&text, ", ", "%s = %s", key, dpb_json_text(value, "", "?"));
 }
 
-double dpb_sweep_places(const json_t *row)
+/* Of its workers; a place has `learners` of them. */
+static double places_of(const json_t *row)
 {
     const double learners = dpb_json_number(row, "learners");
     return dpb_json_number(row, "workers") / (learners > 1 ? learners : 1);
@@ -25,7 +26,7 @@ double dpb_sweep_places(const json_t *row)
 
 void dpb_sweep_workers(const json_t *row, char *text, size_t capacity)
 {
-    const double workers = dpb_json_number(row, "workers"), places = dpb_sweep_places(row);
+    const double workers = dpb_json_number(row, "workers"), places = places_of(row);
     const double left = dpb_json_number(row, "left");
     if (left < workers) {
         const int n = snprintf(text, capacity, "%.0f of ", left);
@@ -120,9 +121,8 @@ static void add_speedup(const json_t *document, json_t *row, const json_t *indep
                  speedup = rate / dpb_json_number(baseline, "samples_per_s.median"),
                  speedup_same = rate / dpb_json_number(same, "samples_per_s.median");
     json_object_set_new(row, "speedup", dpb_json_real(speedup));
-    json_object_set_new(
-        row, "efficiency",
-        dpb_json_real(speedup * dpb_sweep_places(baseline) / dpb_sweep_places(row)));
+    json_object_set_new(row, "efficiency",
+                        dpb_json_real(speedup * places_of(baseline) / places_of(row)));
     json_object_set_new(row, "speedup_over_same_strategy", dpb_json_real(speedup_same));
     json_object_set_new(row, "published_speedup",
                         dpb_json_real(dpb_published_speedup(document, row, baseline)));
