@@ -14,6 +14,8 @@
 #include "study/result.h"
 #include "train/settings.h"
 
+/* ---- the files that came with dpbench -------------------------------------------------------- */
+
 dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX])
 {
     static const char *const places[] = {"../share/dpbench", "..", "../.."};
@@ -74,7 +76,7 @@ dpb_status dpb_shared_read(const char *path, char **text)
     return DPB_OK;
 }
 
-/* ---- the files that came with dpbench -------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)
 {

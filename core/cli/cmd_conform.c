@@ -14,6 +14,8 @@
 
 static const char where[] = "dpbench conform";
 
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
 /* One job. */
 struct cell {
     const char *name;
@@ -172,7 +174,7 @@ static dpb_status conform_comm(struct dpb_conform *conform, const struct dpb_plu
     return status == DPB_INTERRUPTED ? status : DPB_OK;
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------ */
+/* ---- a plugin -------------------------------------------------------------------------------- */
 
 /* The kind of KIND_NAME.so; DPB_PLUGIN_KINDS: none. */
 static dpb_plugin_kind kind_of(const char *path)

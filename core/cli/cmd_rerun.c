@@ -20,6 +20,8 @@
 #include "study/result.h"
 #include "study/sweep.h"
 
+/* ---- what a result may do -------------------------------------------------------------------- */
+
 /* Where `path` leads, as far as there is something. False: through "..", or a link to nothing,
  * behind the end of that. */
 static bool resolve(const char *path, char place[PATH_MAX])
@@ -205,7 +207,7 @@ static dpb_status check_trust(const struct dpb_arguments *arguments,
     return status;
 }
 
-/* Says what a rerun will run, read and write; `x`: of a sweep, its first cell. */
+/* Says what a rerun will run, read and write: of a sweep, its first cell. */
 static void announce(const struct dpb_arguments *arguments, const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -233,7 +235,7 @@ static void announce(const struct dpb_arguments *arguments, const struct dpb_exp
         dpb_log(DPB_LOG_INFO, "  writes run.trace = %s", settings->run.trace);
 }
 
-/* ---- what a result may do -------------------------------------------------------------------- */
+/* ---- what differs ---------------------------------------------------------------------------- */
 
 /* Warns of a field of the result that is different or missing here. A field that the result lacks
  * is newer than the result's dpbench, except in the environment: a result has all of its

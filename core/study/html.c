@@ -74,8 +74,6 @@ static const char style[] =
     ".rows th,.rows td{padding:.2rem .3rem}.wide,pre{overflow:visible}"
     ".figures{grid-template-columns:1fr 1fr}}\n";
 
-/* ---- machine, settings, versions ------------------------------------------------------------- */
-
 enum { MOST_RATES = 64, TEXT = 256 };
 
 struct dpb_html {

@@ -95,8 +95,6 @@ bool dpb_network_slowest(const json_t *network, struct dpb_cost *cost, double *e
     return isfinite(cost->bytes_per_s);
 }
 
-/* ---- the document ---------------------------------------------------------------------------- */
-
 /* ---- the document -------------------------------------------------------------------------- */
 
 static json_t *value_to_json(const struct dpb_links_value *value)

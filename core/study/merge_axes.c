@@ -349,8 +349,6 @@ void dpb_merge_find_axes(struct dpb_merge *merge)
 
 /* ---- setups: on what runs were made ---------------------------------------------------------- */
 
-/* ---- of one run ---------------------------------------------------------------------------- */
-
 static void put(json_t *facts, const char *name, const json_t *value)
 {
     if (value && !json_is_null(value))

@@ -10,8 +10,8 @@
 
 #include "dpbench/status.h"
 
-/* Lists of keys, with commas between. A key is an axis, as `comm.name`, or a field of rows[] by its
- * path, as `samples_per_s.median`. */
+/* `rows` and `values` are lists of keys, with commas between; `columns` is one key. A key is an
+ * axis, as `comm.name`, or a field of rows[] by its path, as `samples_per_s.median`. */
 struct dpb_pivot {
     const char *rows;
     const char *columns; /* NULL: a column for each key of `values` */

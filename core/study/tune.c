@@ -293,8 +293,6 @@ bool dpb_tune_next(const struct dpb_sweep *sweep, json_t *document, struct dpb_s
     return !over && !*failed;
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
-
 bool dpb_tune_is(const json_t *document)
 {
     return json_is_object(json_object_get(document, "tune"));
