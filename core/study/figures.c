@@ -67,6 +67,16 @@ void dpb_figure_lines(const char *about, const struct dpb_figure_key *keys, size
     fputs("</figure>\n", out);
 }
 
+static void write_rows(const char *about, const struct dpb_figure_key *keys, size_t n_keys,
+                       const struct dpb_svg_rows *plot, FILE *out)
+{
+    if (!dpb_svg_rows_draw(plot, NULL))
+        return;
+    write_caption(plot->name, about, keys, n_keys, out);
+    dpb_svg_rows_draw(plot, out);
+    fputs("</figure>\n", out);
+}
+
 /* ---- rates --------------------------------------------------------------------------------- */
 
 void dpb_figure_rate(const json_t *document, const json_t *row, struct dpb_svg_row *rate)
@@ -96,15 +106,9 @@ void dpb_figure_of_rates(const struct dpb_svg_row *rows, size_t n, const char *w
     bool doubtful = false;
     for (size_t i = 0; i < n; i++)
         doubtful |= rows[i].hollow && isfinite(rows[i].value);
-    if (!dpb_svg_dots(&plot, NULL))
-        return;
-    write_caption(plot.name,
-                  doubtful
-                      ? "with 95 % intervals; hollow: no conclusion, for the reason in the table"
-                      : "with 95 % intervals",
-                  NULL, 0, out);
-    dpb_svg_dots(&plot, out);
-    fputs("</figure>\n", out);
+    write_rows(doubtful ? "with 95 % intervals; hollow: no conclusion, for the reason in the table"
+                        : "with 95 % intervals",
+               NULL, 0, &plot, out);
 }
 
 /* ---- parts of the step --------------------------------------------------------------------- */
@@ -157,12 +161,9 @@ void dpb_figure_bars(struct dpb_svg_row *bars, size_t n, const char *what, const
                                       .title = what,
                                       .x_title = most < 1e6 ? "mean step, us" : "mean step, ms",
                                       .rows = bars,
-                                      .n_rows = n};
-    if (!dpb_svg_bars(&plot, NULL))
-        return;
-    write_caption(plot.name, about, keys, n_keys, out);
-    dpb_svg_bars(&plot, out);
-    fputs("</figure>\n", out);
+                                      .n_rows = n,
+                                      .bars = true};
+    write_rows(about, keys, n_keys, &plot, out);
 }
 
 static bool is_worker(const json_t *rank)

@@ -384,14 +384,14 @@ static double end_of(const struct dpb_svg_row *row, bool bars)
     return bars ? sum : row->value;
 }
 
-static bool make_rows_axis(const struct dpb_svg_rows *plot, bool bars, struct axis *x)
+static bool make_rows_axis(const struct dpb_svg_rows *plot, struct axis *x)
 {
     double most = 0, high = 0, left = 0, right = 0;
     for (size_t i = 0; i < plot->n_rows; i++) {
         char label[8 * MOST_LABEL];
-        const double end = end_of(&plot->rows[i], bars);
+        const double end = end_of(&plot->rows[i], plot->bars);
         most = isfinite(end) ? fmax(most, end) : most;
-        high = !bars && isfinite(plot->rows[i].high) ? fmax(high, plot->rows[i].high) : high;
+        high = !plot->bars && isfinite(plot->rows[i].high) ? fmax(high, plot->rows[i].high) : high;
         left = fmax(left, character * (double)shorten(plot->rows[i].label, label));
         right = fmax(right, character * (double)strlen(plot->rows[i].text));
     }
@@ -434,10 +434,10 @@ static void draw_bar(const struct dpb_svg_row *row, const struct axis *x, double
     }
 }
 
-static bool draw_rows(const struct dpb_svg_rows *plot, bool bars, FILE *out)
+bool dpb_svg_rows_draw(const struct dpb_svg_rows *plot, FILE *out)
 {
     struct axis x;
-    if (!make_rows_axis(plot, bars, &x))
+    if (!make_rows_axis(plot, &x))
         return false;
     if (!out)
         return true;
@@ -451,21 +451,11 @@ static bool draw_rows(const struct dpb_svg_rows *plot, bool bars, FILE *out)
         shorten(plot->rows[i].label, label);
         write_at(0, y + 4, "", label, out);
         write_at(DPB_SVG_WIDTH, y + 4, "end", plot->rows[i].text, out);
-        if (bars)
+        if (plot->bars)
             draw_bar(&plot->rows[i], &x, y, out);
         else
             draw_dot(&plot->rows[i], &x, y, out);
     }
     fputs("</svg>\n", out);
     return true;
-}
-
-bool dpb_svg_dots(const struct dpb_svg_rows *plot, FILE *out)
-{
-    return draw_rows(plot, false, out);
-}
-
-bool dpb_svg_bars(const struct dpb_svg_rows *plot, FILE *out)
-{
-    return draw_rows(plot, true, out);
 }

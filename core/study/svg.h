@@ -58,9 +58,9 @@ struct dpb_svg_rows {
     const char *name, *title, *x_title;
     const struct dpb_svg_row *rows;
     size_t n_rows;
+    bool bars; /* else dots */
 };
 
-bool dpb_svg_dots(const struct dpb_svg_rows *plot, FILE *out);
-bool dpb_svg_bars(const struct dpb_svg_rows *plot, FILE *out);
+bool dpb_svg_rows_draw(const struct dpb_svg_rows *plot, FILE *out);
 
 #endif
