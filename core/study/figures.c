@@ -166,18 +166,13 @@ void dpb_figure_bars(struct dpb_svg_row *bars, size_t n, const char *what, const
     write_rows(about, keys, n_keys, &plot, out);
 }
 
-static bool is_worker(const json_t *rank)
-{
-    return dpb_json_is(rank, "role", "worker");
-}
-
 static void write_parts_of_run(const json_t *document, FILE *out)
 {
     struct dpb_svg_row bars[MOST_WORKERS + 1] = {{.label = "the run"}};
     size_t n = 1, n_workers = 0;
     dpb_figure_fill_parts(dpb_json_at(document, "timing.breakdown_ns"), &bars[0]);
     dpb_each_item(json_object_get(document, "ranks"), i, rank) {
-        if (!is_worker(rank) || n_workers++ >= MOST_WORKERS)
+        if (!dpb_json_is(rank, "role", "worker") || n_workers++ >= MOST_WORKERS)
             continue;
         snprintf(bars[n].label, sizeof bars[n].label, "rank %.0f", dpb_json_number(rank, "rank"));
         dpb_figure_fill_parts(json_object_get(rank, "breakdown_ns"), &bars[n]);

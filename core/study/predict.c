@@ -335,11 +335,6 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
 
 /* ---- over steps, over links ---------------------------------------------------------------- */
 
-static size_t grid_of(const struct dpb_measured *measured)
-{
-    return measured->n_factors < GRID ? measured->n_factors : GRID;
-}
-
 static struct dpb_predicted between(const struct dpb_predicted *a, const struct dpb_predicted *b,
                                     double share)
 {
@@ -370,7 +365,7 @@ dpb_status dpb_predict_mean(const struct dpb_measured *measured,
 {
     struct dpb_predicted grid[GRID], sum = {0};
     size_t index[GRID];
-    const size_t n = measured->n_factors, n_grid = grid_of(measured);
+    const size_t n = measured->n_factors, n_grid = n < GRID ? n : GRID;
     const bool draws_one = together || c->way == DPB_WAY_ALONE;
     for (size_t g = 0; g < n_grid; g++) {
         index[g] = n_grid == 1 ? 0 : g * (n - 1) / (n_grid - 1);
