@@ -170,13 +170,9 @@ dpb_status dpb_merge_refuse_models(const struct dpb_merge *merge)
 /* The value of a run's setting; NULL: it has none, or is not settled. @borrowed. */
 static const json_t *setting_of(const json_t *run, const char *key)
 {
-    const size_t length = strcspn(key, ".");
-    char section[TEXT];
-    snprintf(section, sizeof section, "%.*s", (int)length, key);
-    const json_t *keys = json_object_get(json_object_get(run, "config"), section);
-    return is_settled(run) && key[length] == '.'
-               ? json_object_get(json_object_get(keys, key + length + 1), "value")
-               : NULL;
+    char path[TEXT];
+    snprintf(path, sizeof path, "config.%s.value", key);
+    return is_settled(run) ? dpb_json_at(run, path) : NULL;
 }
 
 /* What stands in the table; NULL: the run has no such setting. */
