@@ -49,6 +49,11 @@ void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, .
         dpb_text_add(text, " ...");
 }
 
+bool dpb_begins_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
 bool dpb_ends_on(const char *text, const char *end)
 {
     const size_t length = strlen(text), n = strlen(end);

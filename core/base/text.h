@@ -24,6 +24,8 @@ DPB_PRINTF(2, 3) void dpb_text_add(struct dpb_text *text, const char *format, ..
 DPB_PRINTF(3, 4)
 void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, ...);
 
+/* Whether the text begins with `start`. */
+bool dpb_begins_with(const char *text, const char *start);
 /* Whether something stands before `end`, and `end` is all that follows. */
 bool dpb_ends_on(const char *text, const char *end);
 /* Whether the list has a word of n bytes, between `separators`: "cpuacct,cpu" has "cpu". */

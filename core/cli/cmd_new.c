@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/cli.h"
 
 /* What becomes of the templates' words. */
@@ -24,7 +25,7 @@ static void write_words(FILE *out, const char *text, const struct words *words)
         {"@KIND@", words->kind}, {"@NAME@", words->name}, {words->example, words->name}};
     while (*text != '\0') {
         size_t i = 0;
-        while (i < 3 && strncmp(text, pairs[i][0], strlen(pairs[i][0])) != 0)
+        while (i < 3 && !dpb_begins_with(text, pairs[i][0]))
             i++;
         if (i < 3) {
             fputs(pairs[i][1], out);

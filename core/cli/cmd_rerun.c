@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "machine/cores.h"
 #include "study/json.h"
@@ -86,7 +87,7 @@ static bool find_checkpoint(const char *save, char found[PATH_MAX])
         return false;
     const char *slash = strrchr(with_step, '/'), *name = slash ? slash + 1 : with_step;
     const char *digit = with_step + strlen(with_step);
-    while (strncmp(digit, marker, sizeof marker - 1) != 0)
+    while (!dpb_begins_with(digit, marker))
         digit--;
     digit += sizeof marker - 1; /* "net-step0.safetensors" */
     const size_t stem = (size_t)(digit - name);
@@ -249,7 +250,7 @@ static void warn_of(void *code, const char *path, const json_t *then, const json
     if (then)
         dpb_warn(code, "%s was %s in the result, here it is %s", name, was ? was : "?",
                  is ? is : "missing");
-    else if (strncmp(path, "environment.", 12) == 0)
+    else if (dpb_begins_with(path, "environment."))
         dpb_warn(code, "%s is %s here and was not set in the result", name, is ? is : "?");
     free(was);
     free(is);

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "machine/proc.h"
 #include "study/live.h"
@@ -53,7 +54,7 @@ static int find_board(pid_t pid)
             continue;
         link[n] = '\0';
         snprintf(path, sizeof path, "%s/%.20s", directory, entry->d_name);
-        if (strncmp(link, "/memfd:dpbench-board", strlen("/memfd:dpbench-board")) == 0)
+        if (dpb_begins_with(link, "/memfd:dpbench-board"))
             found = open(path, O_RDONLY | O_CLOEXEC);
     }
     if (list)

@@ -22,6 +22,7 @@
 
 #include "base/log.h"
 #include "base/signals.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "study/json.h"
 #include "study/launch_line.h"
@@ -271,13 +272,13 @@ static bool find_reason(const char *text, char reason[REASON])
     const char *found = NULL;
     bool own = false;
     for (const char *line = text; *line != '\0' && !own; line = next_line(line)) {
-        own = strncmp(line, mark, sizeof mark - 1) == 0;
+        own = dpb_begins_with(line, mark);
         if (own)
             found = line + sizeof mark - 1;
         for (const char *c = line; !found && *c != '\0' && *c != '\n'; c++)
             found = isalnum((unsigned char)*c) ? line : NULL;
     }
-    if (own && strncmp(found, settings, sizeof settings - 1) == 0)
+    if (own && dpb_begins_with(found, settings))
         found += sizeof settings - 1; /* the sweep's user did not write it */
     snprintf(reason, REASON, "%.*s", found ? (int)strcspn(found, "\n") : 0, found ? found : "");
     return own;
@@ -322,7 +323,7 @@ static void restore_origins(const struct dpb_experiment *experiment, json_t *res
     char path[256];
     for (size_t i = 0; i < experiment->config->n_settings; i++) {
         const struct dpb_setting *setting = &experiment->config->settings[i];
-        const bool marked = strncmp(setting->origin, mark, sizeof mark - 1) == 0;
+        const bool marked = dpb_begins_with(setting->origin, mark);
         snprintf(path, sizeof path, "config.%s.%s", setting->section, setting->key);
         json_t *entry = (json_t *)(uintptr_t)dpb_json_at(result, path);
         if (dpb_json_is(entry, "origin", DPB_COMMAND_LINE))

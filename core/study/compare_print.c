@@ -20,7 +20,7 @@ static void print_differences(const json_t *document, FILE *out)
           out);
     dpb_each_item(list, i, entry) {
         const char *path = dpb_json_text(entry, "path", "?");
-        n_settings += strncmp(path, "config.", 7) == 0;
+        n_settings += dpb_begins_with(path, "config.");
         fprintf(out, "  %-32s ", path);
         dpb_json_print(json_object_get(entry, "a"), out);
         fputs(" | ", out);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "study/figures.h"
 #include "study/json.h"
 #include "study/markup.h"
@@ -221,10 +222,10 @@ static void write_lines_of_run(char *text, FILE *out)
     bool is_first = true, open = false;
     fputs("<table class=\"facts\">\n", out);
     for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
-        const bool part = dpb_html_begins(line, "    "),
-                   labelled = !part && dpb_html_begins(line, "  ");
-        if (is_first || dpb_html_begins(line, "SamplesPerSec:") ||
-            dpb_html_begins(line, "  warning ")) {
+        const bool part = dpb_begins_with(line, "    "),
+                   labelled = !part && dpb_begins_with(line, "  ");
+        if (is_first || dpb_begins_with(line, "SamplesPerSec:") ||
+            dpb_begins_with(line, "  warning ")) {
             is_first = false;
             continue;
         }

@@ -9,10 +9,8 @@
 #define DPB_CORE_STUDY_HTML_H
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 struct dpb_html; /* opaque */
 
@@ -25,10 +23,5 @@ char *dpb_html_finish(struct dpb_html *html, size_t *length);
 
 /* Below the head of a sweep: its tables, notes, warnings and figures. */
 void dpb_html_sweep(const json_t *document, FILE *out);
-
-static inline bool dpb_html_begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
 
 #endif

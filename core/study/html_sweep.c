@@ -1,7 +1,8 @@
 /* html_sweep.c - the tables, notes and figures of a sweep on a page: see html.h. */
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/text.h"
 #include "study/figures.h"
 #include "study/html.h"
 #include "study/json.h"
@@ -142,9 +143,9 @@ static void write_notes(void (*print)(const json_t *document, FILE *out), const 
     fputs(length > 0 ? "<ul>\n" : "", out);
     for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
         dpb_markup(out,
-                   dpb_html_begins(line, "warning: ") ? "<li class=\"warn\">%s</li>\n"
+                   dpb_begins_with(line, "warning: ") ? "<li class=\"warn\">%s</li>\n"
                                                       : "<li>%s</li>\n",
-                   dpb_html_begins(line, "- ") ? line + 2 : line);
+                   dpb_begins_with(line, "- ") ? line + 2 : line);
     }
     fputs(length > 0 ? "</ul>\n" : "", out);
     free(text);

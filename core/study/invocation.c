@@ -18,6 +18,7 @@
 #include <zlib.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "build_info.h"
 #include "plugin/plugins.h"
 #include "study/json.h"
@@ -56,7 +57,7 @@ static json_t *describe_environment(void)
         for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
             const char *value = strchr(*entry, '=');
             char name[256];
-            if (!value || strncmp(*entry, prefixes[i], strlen(prefixes[i])) != 0)
+            if (!value || !dpb_begins_with(*entry, prefixes[i]))
                 continue;
             snprintf(name, sizeof name, "%.*s", (int)(value - *entry), *entry);
             json_object_set_new(variables, name, dpb_json_string(value + 1));

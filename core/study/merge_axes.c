@@ -114,7 +114,7 @@ void dpb_merge_learn(struct dpb_merge *merge)
 static bool goes_through_models(const struct dpb_merge_source *source)
 {
     dpb_each_member(source->of_cells, key, value)
-        if (strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0)
+        if (dpb_begins_with(key, "model.") || dpb_begins_with(key, "data."))
             return true;
     return false;
 }
@@ -127,7 +127,7 @@ static void note_model(void *context, const char *path, const json_t *a, const j
 {
     struct models *models = context;
     if (!a || !b || models->difference[0] != '\0' ||
-        (strncmp(path, "config", 6) == 0 && !dpb_ends_on(path, ".value")))
+        (dpb_begins_with(path, "config") && !dpb_ends_on(path, ".value")))
         return;
     char *text_a = json_dumps(a, JSON_ENCODE_ANY | JSON_COMPACT);
     char *text_b = json_dumps(b, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -407,11 +407,6 @@ struct found {
     size_t n;
 };
 
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 static void set_value(json_t *values, size_t setup, const json_t *value)
 {
     json_t *of = json_array_get(values, setup);
@@ -423,8 +418,8 @@ static void note(void *context, const char *path, const json_t *a, const json_t 
 {
     struct found *found = context;
     const char *name = path + 1; /* a path begins with a dot here */
-    const bool of_some_cells =
-        begins(name, "plugins.") || begins(name, "inputs.") || begins(name, "gpu.");
+    const bool of_some_cells = dpb_begins_with(name, "plugins.") ||
+                               dpb_begins_with(name, "inputs.") || dpb_begins_with(name, "gpu.");
     if (of_some_cells && (!a || !b))
         return;
     found->n++;

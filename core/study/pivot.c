@@ -7,6 +7,7 @@
 
 #include "base/each.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "study/forms.h"
 #include "study/json.h"
 
@@ -36,7 +37,7 @@ static json_t *keys_of(const char *list)
 static const json_t *value_of(const json_t *row, const char *key)
 {
     static const char cell[] = "cell."; /* as CSV has it */
-    const size_t skipped = strncmp(key, cell, sizeof cell - 1) == 0 ? sizeof cell - 1 : 0;
+    const size_t skipped = dpb_begins_with(key, cell) ? sizeof cell - 1 : 0;
     const json_t *setting = json_object_get(json_object_get(row, "cell"), key + skipped);
     return setting ? setting : dpb_json_at(row, key);
 }

@@ -86,7 +86,7 @@ static dpb_status axis_create(const struct dpb_settings_section *study,
 static bool is_another_length(const struct dpb_settings_section *study,
                               const struct dpb_setting *setting, const struct dpb_sweep_axis *axis)
 {
-    return strcmp(setting->section, study->name) == 0 && strncmp(setting->key, "run.", 4) == 0 &&
+    return strcmp(setting->section, study->name) == 0 && dpb_begins_with(setting->key, "run.") &&
            dpb_is_run_length("run", setting->key + 4) &&
            dpb_is_run_length(axis->section, axis->key) && strcmp(setting->key + 4, axis->key) != 0;
 }

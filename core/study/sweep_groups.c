@@ -71,7 +71,7 @@ size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered)
 static bool may_differ(const char *key, bool other_strategy)
 {
     return strcmp(key, "run.workers") == 0 || strcmp(key, "run.learners") == 0 ||
-           strcmp(key, "run.servers") == 0 || (other_strategy && strncmp(key, "comm.", 5) == 0);
+           strcmp(key, "run.servers") == 0 || (other_strategy && dpb_begins_with(key, "comm."));
 }
 
 /* Same cores of a place, same batch (of a worker, or of the job), same in all else. */

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "base/text.h"
 
 enum { MOST_VALUES = 1000, WORD = 256 };
 
@@ -179,7 +180,7 @@ static const char *test_end(const char *at)
 {
     for (; *at != '\0'; at++)
         if (isspace((unsigned char)*at) &&
-            (strncmp(at + 1, "and ", 4) == 0 || strncmp(at + 1, "or ", 3) == 0))
+            (dpb_begins_with(at + 1, "and ") || dpb_begins_with(at + 1, "or ")))
             return at;
     return at;
 }

@@ -376,7 +376,7 @@ static void note_speedup(const struct notes *notes, const char *place)
         same_base &= !any || workers == base;
         base = workers;
         any = true;
-        independent |= strncmp(over, "independent", strlen("independent")) == 0;
+        independent |= dpb_begins_with(over, "independent");
     }
     if (!any)
         return;

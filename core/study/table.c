@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "dpbench/host.h"
 #include "study/json.h"
 #include "study/sweep.h"
@@ -204,7 +205,7 @@ static bool fill_line(struct dpb_table_line *line)
     snprintf(line->text[RATE], CELL, rate < 1000 ? "%.1f" : "%.0f", rate);
     print_interval(line->text[INTERVAL], row);
     print_if(line->text[SPEEDUP], speedup, "%.2f%s", speedup,
-             strncmp(dpb_json_text(row, "speedup_over", ""), "same", 4) == 0 ? "*" : "");
+             dpb_begins_with(dpb_json_text(row, "speedup_over", ""), "same") ? "*" : "");
     print_if(line->text[PUBLISHED], published, "%.2f", published);
     print_percent(line->text[EFFICIENCY], row, "efficiency", 0);
     print_percent(line->text[EXPOSED], row, "comm_exposed_share", 1);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "study/json.h"
 #include "study/rates.h"
 
@@ -162,7 +163,7 @@ bool dpb_target_same_contest(const json_t *a, const json_t *b)
         if (!dpb_json_same(dpb_json_at(a, what[i]), dpb_json_at(b, what[i])))
             return false;
     dpb_each_member(json_object_get(a, "cell"), key, value) {
-        bool matters = strncmp(key, "model.", 6) == 0 || strncmp(key, "data.", 5) == 0;
+        bool matters = dpb_begins_with(key, "model.") || dpb_begins_with(key, "data.");
         if (matters && !json_equal(value, json_object_get(json_object_get(b, "cell"), key)))
             return false;
     }

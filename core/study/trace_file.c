@@ -3,9 +3,9 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "study/json.h"
 #include "study/result.h"
 #include "study/summary.h"
@@ -84,7 +84,7 @@ static void name_row(struct dpb_tracer *tracer, uint32_t rank, uint32_t row, con
 {
     begin_event(tracer, rank, row, "M");
     fprintf(tracer->out, ",\"name\":\"%s\",\"args\":{\"sort_index\":%u", what,
-            strncmp(what, "process", 7) == 0 ? rank : row);
+            dpb_begins_with(what, "process") ? rank : row);
     put_text(tracer, "name", name);
     fputs("}}", tracer->out);
 }
