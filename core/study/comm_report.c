@@ -183,30 +183,20 @@ static int digits_of_rate(const json_t *point, const char *path)
     return value > 0 && value < 0.1 ? (int)fmin(8, 2 - floor(log10(value))) : 3;
 }
 
-/* A number in a column of its own; `-` where there is none. */
-static void print_cell(const json_t *point, const char *path, int width, int digits, FILE *out)
-{
-    double value = dpb_json_number(point, path);
-    if (isnan(value))
-        fprintf(out, " %*s", width - 1, "-");
-    else
-        fprintf(out, " %*.*f", width - 1, digits, value);
-}
-
 static void print_point(const json_t *point, FILE *out)
 {
     const char *model = dpb_json_text(point, "model", NULL);
     fprintf(out, "%11.0f %11.0f  %-4s", dpb_json_number(point, "bytes"),
             dpb_json_number(point, "count"), dpb_json_text(point, "type", "?"));
-    print_cell(point, "buckets", 9, 0, out);
-    print_cell(point, "iterations", 12, 0, out);
-    print_cell(point, "time_us.min", 12, 2, out);
-    print_cell(point, "time_us.p50", 12, 2, out);
-    print_cell(point, "time_us.p99", 12, 2, out);
+    dpb_json_print_cell(point, "buckets", 1, 9, 0, out);
+    dpb_json_print_cell(point, "iterations", 1, 12, 0, out);
+    dpb_json_print_cell(point, "time_us.min", 1, 12, 2, out);
+    dpb_json_print_cell(point, "time_us.p50", 1, 12, 2, out);
+    dpb_json_print_cell(point, "time_us.p99", 1, 12, 2, out);
     static const char *const rates[] = {"algorithm_gb_per_s", "bus_gb_per_s"};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
-        print_cell(point, rates[i], 12, digits_of_rate(point, rates[i]), out);
-    print_cell(point, "wrong", 10, 0, out);
+        dpb_json_print_cell(point, rates[i], 1, 12, digits_of_rate(point, rates[i]), out);
+    dpb_json_print_cell(point, "wrong", 1, 10, 0, out);
     fprintf(out, "  %-8s%s%s\n", dpb_json_true(point, "in_place") ? "yes" : "no", model ? "  " : "",
             model ? model : "");
 }

@@ -134,6 +134,16 @@ void dpb_json_print(const json_t *value, FILE *out)
         json_dumpf(value, out, JSON_ENCODE_ANY | JSON_COMPACT);
 }
 
+void dpb_json_print_cell(const json_t *document, const char *path, double unit, int width,
+                         int digits, FILE *out)
+{
+    const double value = dpb_json_number(document, path);
+    if (isnan(value))
+        fprintf(out, " %*s", width - 1, "-");
+    else
+        fprintf(out, " %*.*f", width - 1, digits, value / unit);
+}
+
 static json_t *printable_string(const json_t *string)
 {
     const size_t length = json_string_length(string), size = 4 * length + 5;

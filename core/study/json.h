@@ -45,6 +45,10 @@ json_t *dpb_json_string(const char *text);
 
 /* Writes a value in one line; "missing" for NULL. */
 void dpb_json_print(const json_t *value, FILE *out);
+/* Writes the number there, divided by `unit`, in a column that begins with a blank; "-" for null or
+ * no value. */
+void dpb_json_print_cell(const json_t *document, const char *path, double unit, int width,
+                         int digits, FILE *out);
 
 /* A copy whose strings have no control characters (dpb_escape): all that is printed of a document
  * that may have come from anywhere. NULL: out of memory. @owned. */

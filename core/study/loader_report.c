@@ -117,17 +117,6 @@ json_t *dpb_loader_report_make(const struct dpb_loader *loader, int64_t open_ns,
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* A number in a column of its own; `-` where there is none. */
-static void print_cell(const json_t *point, const char *path, double unit, int width, int digits,
-                       FILE *out)
-{
-    double value = dpb_json_number(point, path);
-    if (isnan(value))
-        fprintf(out, "%*s", width, "-");
-    else
-        fprintf(out, "%*.*f", width, digits, value / unit);
-}
-
 static void print_point(const json_t *point, FILE *out)
 {
     char spread[64] = "-";
@@ -136,12 +125,12 @@ static void print_point(const json_t *point, FILE *out)
     if (!isnan(least))
         snprintf(spread, sizeof spread, "%.0f .. %.0f", least, most);
     fprintf(out, "  %7.0f", dpb_json_number(point, "threads"));
-    print_cell(point, "samples_per_s.median", 1, 11, 0, out);
+    dpb_json_print_cell(point, "samples_per_s.median", 1, 11, 0, out);
     fprintf(out, "  %20s", spread);
-    print_cell(point, "speedup", 1, 9, 2, out);
-    print_cell(point, "bytes_read_per_s", 1e6, 11, 1, out);
-    print_cell(point, "bytes_decoded_per_s", 1e6, 14, 1, out);
-    print_cell(point, "skipped_samples", 1, 9, 0, out);
+    dpb_json_print_cell(point, "speedup", 1, 9, 2, out);
+    dpb_json_print_cell(point, "bytes_read_per_s", 1e6, 11, 1, out);
+    dpb_json_print_cell(point, "bytes_decoded_per_s", 1e6, 14, 1, out);
+    dpb_json_print_cell(point, "skipped_samples", 1, 9, 0, out);
     fputc('\n', out);
 }
 
