@@ -165,17 +165,16 @@ static dpb_status search_kept(const char *directory, json_t *document)
     struct dpb_config *config = dpb_config_create();
     struct dpb_sweep *sweep = NULL;
     struct dpb_sweep_job next;
-    bool failed = !config;
-    dpb_status status =
-        failed ? DPB_OK
-               : dpb_config_from_json(config, json_object_get(document, "config"), directory);
-    if (status == DPB_OK && !failed)
-        status = dpb_sweep_create(config, &sweep);
+    bool failed = false;
+    dpb_status status = dpb_allocated(config);
+    DPB_THEN(status, dpb_config_from_json(config, json_object_get(document, "config"), directory));
+    DPB_THEN(status, dpb_sweep_create(config, &sweep));
     if (sweep && sweep->tunes)
         dpb_tune_next(sweep, document, &next, &failed);
+    DPB_THEN(status, dpb_allocated(!failed));
     dpb_sweep_destroy(sweep);
     dpb_config_destroy(config);
-    return failed ? dpb_fail(DPB_NO_MEMORY, "out of memory") : status;
+    return status;
 }
 
 /* The rows of the runs that are there. */
