@@ -206,7 +206,8 @@ void dpb_course_add(struct dpb_course *course, double x, double y)
     course->y[course->n++] = y;
 }
 
-void dpb_course_of_loss(const json_t *run, enum dpb_by by, struct dpb_course *course)
+/* By seconds only where the time of each step is known, the warm-up's too. */
+static void course_of_loss(const json_t *run, enum dpb_by by, struct dpb_course *course)
 {
     const json_t *loss = json_object_get(run, "loss");
     const json_t *before = dpb_json_at(run, "timing.warmup_step_ns");
@@ -224,7 +225,7 @@ void dpb_course_of_loss(const json_t *run, enum dpb_by by, struct dpb_course *co
     }
 }
 
-void dpb_course_of_accuracy(const json_t *run, enum dpb_by by, struct dpb_course *course)
+static void course_of_accuracy(const json_t *run, enum dpb_by by, struct dpb_course *course)
 {
     const json_t *evals = json_object_get(run, "eval");
     if (!dpb_course_create(json_array_size(evals), course))
@@ -235,17 +236,20 @@ void dpb_course_of_accuracy(const json_t *run, enum dpb_by by, struct dpb_course
             100 * dpb_json_number(eval, "accuracy"));
 }
 
-void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, dpb_course_of *of,
+void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, enum dpb_course_of of,
                        enum dpb_by by, const char *about, FILE *out)
 {
     struct dpb_course courses[DPB_FIGURE_SERIES] = {{0}};
     struct dpb_svg_series series[DPB_FIGURE_SERIES];
     struct dpb_figure_key keys[DPB_FIGURE_SERIES];
     const size_t n = n_runs < DPB_FIGURE_SERIES ? n_runs : DPB_FIGURE_SERIES;
-    const bool is_loss = of == dpb_course_of_loss;
+    const bool is_loss = of == DPB_OF_LOSS;
     for (size_t i = 0; i < n; i++) {
         const bool dashed = runs[i].color >= DPB_SVG_COLORS;
-        of(runs[i].run, by, &courses[i]);
+        if (is_loss)
+            course_of_loss(runs[i].run, by, &courses[i]);
+        else
+            course_of_accuracy(runs[i].run, by, &courses[i]);
         series[i] = (struct dpb_svg_series){.x = courses[i].x,
                                             .y = courses[i].y,
                                             .n = courses[i].n,
@@ -308,13 +312,11 @@ void dpb_figures_of_run(const json_t *document, FILE *out)
     fputs("<div class=\"figures\">\n", out);
     write_steps(document, out);
     write_parts_of_run(document, out);
-    dpb_figure_course(&run, 1, dpb_course_of_loss, DPB_BY_SAMPLES, "of each step, warm-up included",
+    dpb_figure_course(&run, 1, DPB_OF_LOSS, DPB_BY_SAMPLES, "of each step, warm-up included", out);
+    dpb_figure_course(&run, 1, DPB_OF_LOSS, DPB_BY_SECONDS, "evaluations and pauses left out", out);
+    dpb_figure_course(&run, 1, DPB_OF_ACCURACY, DPB_BY_SAMPLES, "", out);
+    dpb_figure_course(&run, 1, DPB_OF_ACCURACY, DPB_BY_SECONDS, "evaluations and pauses left out",
                       out);
-    dpb_figure_course(&run, 1, dpb_course_of_loss, DPB_BY_SECONDS,
-                      "evaluations and pauses left out", out);
-    dpb_figure_course(&run, 1, dpb_course_of_accuracy, DPB_BY_SAMPLES, "", out);
-    dpb_figure_course(&run, 1, dpb_course_of_accuracy, DPB_BY_SECONDS,
-                      "evaluations and pauses left out", out);
     fputs("</div>\n", out);
 }
 

@@ -58,20 +58,17 @@ bool dpb_course_create(size_t n, struct dpb_course *course);
 void dpb_course_release(struct dpb_course *course);
 void dpb_course_add(struct dpb_course *course, double x, double y);
 
-enum dpb_by { DPB_BY_SAMPLES, DPB_BY_SECONDS };
-typedef void dpb_course_of(const json_t *run, enum dpb_by by, struct dpb_course *course);
-/* By seconds only where the time of each step is known, the warm-up's too. */
-void dpb_course_of_loss(const json_t *run, enum dpb_by by, struct dpb_course *course);
-void dpb_course_of_accuracy(const json_t *run, enum dpb_by by, struct dpb_course *course);
-
 struct dpb_named_run {
     const char *name;
     const json_t *run;
     int color;
 };
 
+enum dpb_course_of { DPB_OF_LOSS, DPB_OF_ACCURACY };
+enum dpb_by { DPB_BY_SAMPLES, DPB_BY_SECONDS };
+
 /* Loss or accuracy of some runs. */
-void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, dpb_course_of *of,
+void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, enum dpb_course_of of,
                        enum dpb_by by, const char *about, FILE *out);
 
 #endif

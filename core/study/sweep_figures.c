@@ -237,7 +237,7 @@ static const json_t *run_of(const json_t *document, const json_t *row, const cha
 }
 
 /* One run of each strategy, with the most workers. */
-static void write_training(const struct group *group, const char *purpose, dpb_course_of *of,
+static void write_training(const struct group *group, const char *purpose, enum dpb_course_of of,
                            FILE *out)
 {
     struct dpb_named_run runs[DPB_FIGURE_SERIES];
@@ -268,10 +268,10 @@ static void write_group(const struct group *group, FILE *out)
     write_rates_and_parts(group, out);
     write_scaling(group, "speedup", out);
     write_scaling(group, "efficiency", out);
-    write_training(group, "timing", dpb_course_of_loss, out);
+    write_training(group, "timing", DPB_OF_LOSS, out);
     write_training(group,
                    dpb_json_number(group->document, "accuracy_steps") > 0 ? "accuracy" : "timing",
-                   dpb_course_of_accuracy, out);
+                   DPB_OF_ACCURACY, out);
     fputs("</div>\n", out);
 }
 
