@@ -183,7 +183,8 @@ static dpb_status compute(struct pass *pass)
                                           .batch = pass->batch.n,
                                           .precision = DPB_PRECISION_FP64,
                                           .training = true,
-                                          .format = &pass->format};
+                                          .format = &pass->format,
+                                          .inspect = true};
     const struct dpb_device_memory memory = {.weights = pass->weights,
                                              .gradients = pass->gradients,
                                              .state = pass->state,

@@ -158,7 +158,8 @@ static inline struct dpb_compile_args compile_args(const struct bench *bench, bo
                                      .precision =
                                          bench->single ? DPB_PRECISION_FP32 : DPB_PRECISION_FP64,
                                      .training = training,
-                                     .format = &bench->format};
+                                     .format = &bench->format,
+                                     .inspect = true};
 }
 
 static inline struct bench *open_bench(const struct net *net, uint32_t n, uint32_t nclass,

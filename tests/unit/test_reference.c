@@ -529,15 +529,39 @@ TEST(test_refusals)
     double gradient[256];
     expect_refusal(device_ops->inspect(bench->program, 0, NULL, gradient), DPB_UNSUPPORTED,
                    "input");
-    format.shape.h--;
-    assert_int_equal(device_ops->compile(bench->device, &args, &memory, &program), DPB_OK);
-    bench->pass.training = false;
-    assert_int_equal(
-        device_ops->forward(program, &bench->pass, &bench->batch, &bench->hooks, &bench->outcome),
-        DPB_OK);
-    expect_refusal(device_ops->inspect(program, 1, NULL, gradient), DPB_UNSUPPORTED, "evaluate");
-    device_ops->release(program);
     device_ops->release(NULL);
+    close_bench(bench);
+}
+
+/* A program compiled to evaluate, without inspection before and with inspection after. */
+TEST(test_program_refuses)
+{
+    struct bench *bench = open_bench(&whole, 2, 4, false);
+    const uint32_t nodes = bench->graph->n_nodes;
+    void *trained = bench->program;
+    const struct dpb_device_memory memory = {.weights = bench->weights, .state = bench->state};
+    struct dpb_compile_args args = compile_args(bench, false);
+    double values[256];
+    dpb_first_error_clear();
+    args.inspect = false;
+    assert_int_equal(device_ops->compile(bench->device, &args, &memory, &bench->program), DPB_OK);
+    expect_refusal(forward(bench), DPB_USAGE, "forward only");
+    bench->pass.training = false;
+    bench->pass.valid = 3;
+    expect_refusal(forward(bench), DPB_USAGE, "3 valid samples in a batch of 2");
+    bench->pass.valid = 2;
+    assert_int_equal(forward(bench), DPB_OK);
+    expect_refusal(device_ops->inspect(bench->program, 1, values, NULL), DPB_UNSUPPORTED,
+                   "without inspection");
+    device_ops->release(bench->program);
+    args.inspect = true;
+    assert_int_equal(device_ops->compile(bench->device, &args, &memory, &bench->program), DPB_OK);
+    assert_int_equal(forward(bench), DPB_OK);
+    expect_refusal(device_ops->inspect(bench->program, 1, NULL, values), DPB_UNSUPPORTED,
+                   "evaluate");
+    expect_refusal(device_ops->inspect(bench->program, nodes, values, NULL), DPB_USAGE, "no node");
+    device_ops->release(bench->program);
+    bench->program = trained;
     close_bench(bench);
 }
 

@@ -3,8 +3,8 @@
  *
  * The ops (ops.c) compute in fp64. Under fp32 each activation, each gradient and each statistic is
  * rounded to fp32 once, when it is complete: what a device with exact arithmetic inside an op would
- * give. Nothing is fused and every activation is kept, so inspect() always answers. It is meant to
- * be seen to be right; it is not meant to be fast.
+ * give. Nothing is fused and every activation is kept. It is meant to be seen to be right; it is
+ * not meant to be fast.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -24,8 +24,9 @@ struct device {
 
 struct program {
     const struct dpb_graph *graph;
-    uint32_t n;            /* samples a batch */
-    bool training, single; /* single: fp32 */
+    struct dpb_compile_args args;
+    uint32_t n;  /* samples a batch */
+    bool single; /* fp32 */
     struct dpb_device_memory memory;
     struct ref_call *calls; /* by node */
     double *y, *dy;         /* activations of all nodes, gradients by them; dy when training */
@@ -145,7 +146,7 @@ static void *allocate(struct program *program, uint64_t n, size_t size)
 static bool allocate_arenas(struct program *program)
 {
     const struct dpb_graph *graph = program->graph;
-    uint64_t n_gradients = program->training ? graph->n_elements : 0;
+    uint64_t n_gradients = program->args.training ? graph->n_elements : 0;
     return (program->labels = allocate(program, program->n, sizeof(int32_t))) &&
            (program->weights = allocate(program, graph->n_elements, sizeof(double))) &&
            (program->gradients = allocate(program, n_gradients, sizeof(double))) &&
@@ -186,7 +187,7 @@ static bool prepare_calls(struct program *program, uint64_t seed)
     const double **x = allocate(program, inputs, sizeof *x);
     double **dx = allocate(program, inputs, sizeof *dx);
     program->y = allocate(program, elements, sizeof(double));
-    program->dy = allocate(program, program->training ? elements : 0, sizeof(double));
+    program->dy = allocate(program, program->args.training ? elements : 0, sizeof(double));
     program->calls = allocate(program, graph->n_nodes, sizeof *program->calls);
     if (!in || !x || !dx || !program->y || !program->dy || !program->calls)
         return false;
@@ -197,14 +198,14 @@ static bool prepare_calls(struct program *program, uint64_t seed)
         *call = prepare_call(program, i, seed);
         call->y = y;
         y += node_elements(node, program->n);
-        if (program->training)
+        if (program->args.training)
             call->dy = gradient_of(program, i);
         call->in = in;
         call->x = x;
         call->dx = dx;
         for (uint32_t k = 0; k < node->n_inputs; k++) {
             uint32_t input = node->inputs[k];
-            bool wanted = program->training && input != 0; /* not the samples' gradient */
+            bool wanted = program->args.training && input != 0; /* not the samples' gradient */
             *in++ = graph->nodes[input].shape;
             *x++ = program->calls[input].y;
             *dx++ = wanted ? gradient_of(program, input) : NULL;
@@ -232,8 +233,8 @@ static dpb_status reference_compile(void *handle, const struct dpb_compile_args 
     if (!made)
         return host->fail(DPB_NO_MEMORY, "device 'reference': out of memory");
     made->graph = args->graph;
+    made->args = *args;
     made->n = args->batch;
-    made->training = args->training;
     made->single = args->precision == DPB_PRECISION_FP32;
     made->memory = *memory;
     if (!allocate_arenas(made) || !prepare_calls(made, device->seed)) {
@@ -294,8 +295,7 @@ static dpb_status reference_forward(void *handle, const struct dpb_pass *pass,
 {
     struct program *program = handle;
     const struct dpb_graph *graph = program->graph;
-    assert(batch->n == program->n && pass->valid >= 1 && pass->valid <= program->n);
-    assert(program->training || !pass->training);
+    DPB_TRY(dpb_refuse_pass(host, "reference", &program->args, pass, batch));
     begin_pass(program, pass, batch);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         struct ref_call *call = &program->calls[i];
@@ -343,7 +343,7 @@ static dpb_status reference_backward(void *handle, const struct dpb_pass *pass,
 {
     struct program *program = handle;
     const struct dpb_graph *graph = program->graph;
-    assert(program->training && pass->training);
+    assert(program->args.training && pass->training);
     (void)pass;
     begin_backward(program);
     uint32_t next_tensor = 0;
@@ -361,10 +361,10 @@ static dpb_status reference_inspect(void *handle, uint32_t node, double *activat
                                     double *gradient)
 {
     struct program *program = handle;
-    assert(node < program->graph->n_nodes);
+    DPB_TRY(dpb_refuse_inspect(host, "reference", &program->args, node));
     const struct ref_call *call = &program->calls[node];
     size_t bytes = (size_t)node_elements(call->node, program->n) * sizeof(double);
-    if (gradient && (node == 0 || !program->training))
+    if (gradient && (node == 0 || !program->args.training))
         return host->fail(DPB_UNSUPPORTED, "device 'reference' has no gradient by node '%s'%s",
                           call->node->name,
                           node == 0 ? ", the samples" : ": the program was compiled to evaluate");
