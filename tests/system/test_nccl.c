@@ -389,8 +389,11 @@ CASE(test_environment)
     assert_string_equal(json_text_at(run.command.json, "ranks.0.comm.max_ctas"),
                         "4 (NCCL_MAX_CTAS)");
     training_free(&run);
-    unsetenv("NCCL_ALGO");
     unsetenv("NCCL_MAX_CTAS");
+    setenv("NCCL_ALGO", "", 1); /* as good as none */
+    train(&run, NCCL TINY "run.steps=1 run.workers=2 comm.algo=ring");
+    training_free(&run);
+    unsetenv("NCCL_ALGO");
 }
 
 /* A rank whose environment sets NCCL otherwise than rank 0's is refused, by both. */

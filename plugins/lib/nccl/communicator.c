@@ -87,7 +87,7 @@ static dpb_status settle_variable(const char *option, const char *value, const c
             host->report(option, "%s (%s)", there, variable);
         return DPB_OK;
     }
-    if (there && strcmp(there, value) != 0)
+    if (there && there[0] && strcmp(there, value) != 0)
         return host->fail(
             DPB_USAGE,
             "comm.%s wants %s = %s, but the environment has %s = %s, by which NCCL would "
