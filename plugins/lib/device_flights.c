@@ -86,13 +86,6 @@ void device_begun(struct device_strategy *comm, uint32_t flight, uint64_t bucket
         device_keep(comm, comm->ops->record(of->lane->queue, of->events[i]));
 }
 
-/* As messages name it. */
-static uint32_t own_rank(const struct device_strategy *comm)
-{
-    uint32_t place = comm->base.args.rank;
-    return comm->base.signals.ranks ? comm->base.signals.ranks[place] : place;
-}
-
 /* Work begins when it was given to the queue and the queue is through with what came before. */
 static void see_landing(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
                         const struct stage_flight *kind)
@@ -100,7 +93,7 @@ static void see_landing(struct device_strategy *comm, struct device_flight *flig
     const struct dpb_host *host = comm->base.host;
     const struct dpb_wait what = {.step = comm->base.step.step,
                                   .bucket = bucket,
-                                  .peer = own_rank(comm),
+                                  .peer = signals_rank(&comm->base.signals, comm->base.args.rank),
                                   .purpose = "its own device"};
     uint64_t i = bucket % DEVICE_IN_FLIGHT;
     int64_t began_ns = flight->began_ns[i], now_ns = host->now_ns();
@@ -188,7 +181,7 @@ static dpb_status wait_landing(void *strategy, uint64_t bucket, const struct sta
     struct device_strategy *comm = strategy;
     const struct dpb_wait what = {.step = comm->base.step.step,
                                   .bucket = bucket,
-                                  .peer = own_rank(comm),
+                                  .peer = signals_rank(&comm->base.signals, comm->base.args.rank),
                                   .purpose = flight->purpose};
     return look_again(comm, &what, "exchange");
 }

@@ -23,7 +23,7 @@ struct mesh {
     struct mesh_transport *transport;
     struct mesh_sink sink;
     const char *const *kinds;
-    uint32_t rank, n_links;
+    uint32_t rank;
     struct end *ends; /* by link */
 };
 
@@ -201,7 +201,6 @@ dpb_status mesh_open(const struct mesh_args *args, struct mesh **made)
     mesh->sink = args->sink;
     mesh->kinds = args->kinds;
     mesh->rank = args->rank;
-    mesh->n_links = args->n_peers;
     for (uint32_t i = 0; i < args->n_peers; i++)
         mesh->ends[i].peer = args->peers[i];
     dpb_status status = mesh->transport->ops->connect(mesh->transport, args, mesh);

@@ -203,21 +203,16 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
     return status;
 }
 
-static uint64_t round_up(uint64_t value, uint64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
-
 dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
                            struct dpb_comm_plan *want, struct ring_inbox *inbox)
 {
-    uint64_t slot_bytes = round_up(options->chunk, DPB_CACHE_LINE);
+    uint64_t slot_bytes = strategy_lines(options->chunk);
     uint64_t n_slots = options->inbox / slot_bytes;
     if (n_slots < 4)
         return host->fail(DPB_USAGE,
                           "comm.inbox = %llu bytes: at least 4 chunks (comm.chunk = %llu) must fit",
                           (unsigned long long)options->inbox, (unsigned long long)options->chunk);
-    *inbox = (struct ring_inbox){.at = round_up(want->scratch_bytes, DPB_CACHE_LINE),
+    *inbox = (struct ring_inbox){.at = strategy_lines(want->scratch_bytes),
                                  .slot_bytes = slot_bytes,
                                  .n_slots = (uint32_t)n_slots};
     want->scratch_bytes = inbox->at + n_slots * slot_bytes;

@@ -23,15 +23,6 @@ dpb_status adapter_open(const struct dpb_host *host, const struct verbs_options 
     return port_open(host, &wanted, &adapter->port);
 }
 
-dpb_status adapter_limits(const struct adapter *adapter, struct ibv_device_attr *limits)
-{
-    int error = ibv_query_device(adapter->port.context, limits);
-    if (error != 0)
-        return adapter->host->fail(DPB_IO, "%s does not tell its limits: %s", adapter->port.name,
-                                   strerror(error));
-    return DPB_OK;
-}
-
 static dpb_status set_nonblocking(const struct adapter *adapter, int fd)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -68,11 +59,6 @@ void adapter_deregister(struct ibv_mr *region)
 {
     if (region)
         ibv_dereg_mr(region);
-}
-
-struct remote adapter_remote(const struct ibv_mr *region)
-{
-    return (struct remote){.at = (uintptr_t)region->addr, .key = region->rkey};
 }
 
 void adapter_close(struct adapter *adapter)

@@ -29,14 +29,12 @@ enum { ADAPTER_COMPLETION, ADAPTER_EVENT, ADAPTER_FDS };
 /* Opens the port; refuses by name. The options are copied, with @borrowed strings. */
 dpb_status adapter_open(const struct dpb_host *host, const struct verbs_options *options,
                         uint32_t local_rank, struct adapter *adapter);
-dpb_status adapter_limits(const struct adapter *adapter, struct ibv_device_attr *limits);
 /* The protection domain and a queue for so many completions. */
 dpb_status adapter_make_queue(struct adapter *adapter, uint32_t n_completions);
 /* Memory that peers may write to; `what` is its name in messages. */
 dpb_status adapter_register(const struct adapter *adapter, const char *what, void *memory,
                             uint64_t bytes, struct ibv_mr **region);
 void adapter_deregister(struct ibv_mr *region); /* accepts NULL */
-struct remote adapter_remote(const struct ibv_mr *region);
 
 /* Whether there are completions to look at; a queue that cannot be polled is an error. */
 dpb_status adapter_poll(struct adapter *adapter, bool *some);

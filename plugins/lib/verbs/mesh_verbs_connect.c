@@ -27,7 +27,10 @@ static dpb_status make_queue(struct mesh_verbs *verbs)
     struct ibv_device_attr device;
     uint32_t n_sends = REQUESTS + NUMBERS, n_receives = PLACES + NUMBERS;
     uint64_t n_completions = (uint64_t)verbs->n_ways * (n_sends + n_receives) + 1;
-    DPB_TRY(adapter_limits(&verbs->adapter, &device));
+    int error = ibv_query_device(port->context, &device);
+    if (error != 0)
+        return verbs->host->fail(DPB_IO, "%s does not tell its limits: %s", port->name,
+                                 strerror(error));
     if (n_sends > (uint32_t)device.max_qp_wr || n_completions > (uint64_t)device.max_cqe)
         return verbs->host->fail(DPB_USAGE,
                                  "%s has queues of %d requests and %d completions: too few for "
