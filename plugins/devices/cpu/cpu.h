@@ -87,15 +87,12 @@ struct node_plan {
     struct dpb_group *group;
 };
 
-struct op; /* ops.c, below */
-
 struct program {
     uint32_t threads;
     uint64_t seed;
     dnnl_engine_t engine;
     dnnl_stream_t stream; /* NULL when only planned */
     const struct dpb_graph *graph;
-    const struct op *ops; /* by dpb_op: cpu_ops */
     struct dpb_compile_args args;
     struct dpb_device_memory core; /* core's arenas; all NULL when only planned */
     dnnl_data_type_t type;         /* of activations and their gradients */
@@ -148,7 +145,7 @@ struct op {
     dpb_status (*backward)(struct program *p, const struct dpb_node *node);
 };
 
-extern const struct op cpu_ops[DPB_OPS]; /* a program has them as p->ops */
+extern const struct op cpu_ops[DPB_OPS];
 
 dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node);

@@ -12,17 +12,12 @@ static inline double read_logit(const struct program *p, const struct tensor *lo
                                 : (double)((const float *)logits->data)[i];
 }
 
-static double smoothing_of(const struct program *p)
-{
-    return p->graph->nodes[p->graph->n_nodes - 1].smoothing;
-}
-
 /* Labels are copied: the batch is the caller's again when backward runs. */
 static void forward_loss(const struct program *p, const struct step *step)
 {
     const struct tensor *logits = step->from;
     const uint32_t nclass = p->graph->nclass, n = p->args.batch;
-    const double smoothing = smoothing_of(p);
+    const double smoothing = step->node->smoothing;
     double *sample_loss = p->sample_loss->data, *log_sum = p->log_sum->data;
     int32_t *labels = p->labels->data;
     uint32_t *rank = p->label_rank->data;
@@ -53,7 +48,7 @@ static void backward_loss(const struct program *p, const struct step *step)
 {
     const struct tensor *logits = step->from;
     const uint32_t nclass = p->graph->nclass, n = p->args.batch;
-    const double smoothing = smoothing_of(p), share = smoothing / nclass;
+    const double smoothing = step->node->smoothing, share = smoothing / nclass;
     const double *log_sum = p->log_sum->data;
     const int32_t *labels = p->labels->data;
     float *fp32 = step->to->data;

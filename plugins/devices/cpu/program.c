@@ -26,7 +26,7 @@ static dpb_status plan_forward(struct program *p)
     p->list = &p->forward;
     for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
         p->node = &p->graph->nodes[i];
-        DPB_TRY(p->ops[p->node->op].forward(p, p->node));
+        DPB_TRY(cpu_ops[p->node->op].forward(p, p->node));
     }
     return DPB_OK;
 }
@@ -41,7 +41,7 @@ static dpb_status plan_backward(struct program *p)
         if (!plan->group->from &&
             p->node->op != DPB_OP_BATCH_NORM) /* these take parts as they are */
             DPB_TRY(cpu_join_gradient(p, p->node));
-        DPB_TRY(p->ops[p->node->op].backward(p, p->node));
+        DPB_TRY(cpu_ops[p->node->op].backward(p, p->node));
         if (p->list->n > 0)
             p->list->steps[p->list->n - 1].frontier = dpb_frontier_after(p->graph, i);
     }
@@ -84,7 +84,6 @@ static dpb_status check_args(const struct dpb_compile_args *args)
 
 static dpb_status plan_program(struct program *p)
 {
-    p->ops = cpu_ops;
     DPB_TRY(check_args(&p->args));
     p->type = p->args.precision == DPB_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
     DPB_TRY(make_attributes(p));
