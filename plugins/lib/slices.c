@@ -43,9 +43,21 @@ static void work_on_slice(const struct strategy *comm, uint64_t bucket, uint64_t
         signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
 }
 
+/* Into the gradients of all workers; counts what was written there, too. */
+static void sum_everywhere(const struct strategy *comm, uint64_t bucket, struct piece piece)
+{
+    const struct dpb_comm_args *args = &comm->args;
+    void *all[STRATEGY_WORKERS];
+    for (uint32_t rank = 0; rank < args->n_workers; rank++)
+        all[rank] = strategy_gradients(comm, rank, piece.begin);
+    strategy_sum(comm, bucket, piece, all, args->n_workers);
+    comm->host->count_bytes((args->n_workers - 1) * piece.n *
+                            dpb_dtype_size(comm->arenas.layout.gradient_type));
+}
+
 static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
-    work_on_slice(strategy, bucket, length, at, until_ns, strategy_sum_everywhere);
+    work_on_slice(strategy, bucket, length, at, until_ns, sum_everywhere);
 }
 
 /* ---- stage: update all of the bucket ------------------------------------------------------- */

@@ -262,17 +262,6 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
                                 dpb_dtype_size(strategy->arenas.layout.gradient_type));
 }
 
-void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, struct piece piece)
-{
-    const struct dpb_comm_args *args = &strategy->args;
-    void *all[STRATEGY_WORKERS];
-    for (uint32_t rank = 0; rank < args->n_workers; rank++)
-        all[rank] = strategy_gradients(strategy, rank, piece.begin);
-    strategy_sum(strategy, bucket, piece, all, args->n_workers);
-    strategy->host->count_bytes((args->n_workers - 1) * piece.n *
-                                dpb_dtype_size(strategy->arenas.layout.gradient_type));
-}
-
 void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
 {
     const struct dpb_layout *layout = &strategy->arenas.layout;

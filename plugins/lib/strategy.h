@@ -142,8 +142,6 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
 /* The same of the n_workers `sources`, which need not be in the workers' arenas; counts nothing. */
 void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                           const void *const *sources, void *const *dst, uint32_t n_dst);
-/* As strategy_sum, into the gradients of all workers; counts what was written there, too. */
-void strategy_sum_everywhere(const struct strategy *strategy, uint64_t bucket, struct piece piece);
 /* Counts this rank's share (slices.h) of what others do with the bucket: the sums come together and
  * go to all ranks, or with shards the new weights do. */
 void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket);
