@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "comm/ps_cpu/links_parts.h"
+#include "lib/wire.h"
 
 enum { PUSHES = 1, FETCHES = 2 };
 
@@ -14,16 +15,16 @@ void links_write_step(uint8_t bytes[STEP_BYTES], const struct links_news *news)
                                       (news->pushes ? PUSHES : 0) | (news->fetches ? FETCHES : 0)};
     memcpy(&words[1], &step->learning_rate, 8);
     memcpy(&words[2], &step->scale, 8);
-    for (int i = 0; i < STEP_BYTES; i++)
-        bytes[i] = (uint8_t)(words[i / 8] >> (8 * (i % 8)));
+    for (int i = 0; i < STEP_BYTES / 8; i++)
+        bytes = wire_put(bytes, words[i], 8);
 }
 
 struct links_news links_read_step(const uint8_t bytes[STEP_BYTES])
 {
-    uint64_t words[STEP_BYTES / 8] = {0};
+    uint64_t words[STEP_BYTES / 8];
     struct dpb_step step = {0};
-    for (int i = 0; i < STEP_BYTES; i++)
-        words[i / 8] |= (uint64_t)bytes[i] << (8 * (i % 8));
+    for (int i = 0; i < STEP_BYTES / 8; i++)
+        words[i] = wire_get(&bytes, 8);
     step.step = words[0];
     memcpy(&step.learning_rate, &words[1], 8);
     memcpy(&step.scale, &words[2], 8);

@@ -9,7 +9,7 @@
 #include "comm/ps_cpu/ps.h"
 
 enum { STEP, GRADIENTS, WEIGHTS, LOAD, LOADED, SAY, MODEL, AGE };
-enum { NONE = UINT32_MAX, STEP_BYTES = 5 * 8 };
+enum { STEP_BYTES = 5 * 8 };
 
 struct link {
     uint32_t rank;

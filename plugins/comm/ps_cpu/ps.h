@@ -12,6 +12,7 @@
 #include "lib/tcp_connect.h"
 #include "lib/verbs/options.h"
 
+enum { NONE = UINT32_MAX }; /* no rank, shard or link */
 /* Indices into the choices of comm.transport. */
 enum { PS_OVER_TCP, PS_OVER_VERBS };
 
@@ -170,7 +171,7 @@ dpb_status links_advance(struct links *links, const struct dpb_wait *what);
 
 /* Each of these is about one message to each link that it concerns, after which there is room: */
 /* The first of the ranks that are to get slices of gradients (`weights`: of weights) and take none
- * now; UINT32_MAX: all do. */
+ * now; NONE: all do. */
 uint32_t links_crowded(const struct links *links, bool weights);
 /* Own gradients of a bucket, or their message, to the shards elsewhere; before the first of a turn
  * its parameters. */
@@ -178,7 +179,7 @@ void links_push(struct links *links, uint64_t bucket, uint64_t length);
 /* Own shard's new weights of a bucket, to the workers elsewhere. `pushed_ns`: when the last
  * gradients were there. */
 void links_give(struct links *links, uint64_t bucket, uint64_t length, int64_t pushed_ns);
-/* The first rank that has not been given all; UINT32_MAX: the network has everything. */
+/* The first rank that has not been given all; NONE: the network has everything. */
 uint32_t links_busy(const struct links *links);
 
 /* Whether a worker's gradients of a bucket of this exchange are here, and since when. */
@@ -214,7 +215,7 @@ struct links_news {
 };
 
 /* The worker whose turn was the first to come whole of those not taken yet: its gradients
- * (links_gradients), if it pushes. UINT32_MAX: there is none. */
+ * (links_gradients), if it pushes. NONE: there is none. */
 uint32_t links_next_turn(struct links *links, struct links_news *news);
 /* All that the worker asked for is sent, and its gradients are used. */
 void links_end_turn(struct links *links, uint32_t worker, bool pushes);

@@ -40,8 +40,6 @@ struct notice {
     uint32_t closed;      /* written before a last READY */
 };
 
-enum { NONE = UINT32_MAX };
-
 const struct dpb_host *ps_host;
 
 const char *const ps_transports[] = {"tcp", "verbs", NULL};

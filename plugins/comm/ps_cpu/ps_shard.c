@@ -25,8 +25,6 @@
  */
 #include "comm/ps_cpu/ps_async.h"
 
-enum { NONE = UINT32_MAX };
-
 /* ---- who trains ---------------------------------------------------------------------------- */
 
 static bool trains(const struct ps_async *async, uint32_t worker)

@@ -2,8 +2,6 @@
  * shards and back: see ps_cpu.c. The workers of ps_async pull by them, too. */
 #include "comm/ps_cpu/ps_back.h"
 
-enum { NONE = UINT32_MAX };
-
 static bool is_here(const struct ps *ps, uint32_t rank)
 {
     return ps_is_here(&ps->base.args, rank);
