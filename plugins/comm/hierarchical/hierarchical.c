@@ -7,7 +7,7 @@
  * Jia et al.: Highly scalable deep learning training system with mixed-precision: training ImageNet
  * in four minutes. 2018 (hierarchical all-reduce).
  */
-#include "comm/hierarchical/inside.h"
+#include "comm/hierarchical/hierarchical.h"
 #include "dpbench/plugin.h"
 #include "lib/mpi.h"
 #include "lib/shard.h"

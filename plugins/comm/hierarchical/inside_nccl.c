@@ -27,7 +27,7 @@
  * when nothing of it goes across any more; gathered behind that. The step of a place ends when its
  * last update has: the gathering before it is behind all reads of its gradients by NCCL.
  */
-#include "comm/hierarchical/inside.h"
+#include "comm/hierarchical/hierarchical.h"
 
 #include <stdio.h>
 

@@ -35,7 +35,7 @@
  *   5. with shards weights are written when all of the machine have announced their bucket: before
  *      a ring gives any, this place has posted its share, behind 1 and 2.
  */
-#include "comm/hierarchical/inside.h"
+#include "comm/hierarchical/hierarchical.h"
 #include "lib/slices.h"
 
 /* ---- stage: sum the own part over the machine ----------------------------------------------- */
