@@ -215,7 +215,7 @@ static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct d
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
     if (codec)
         return coded_plan(strategy, layout, CODED_SUMMED, want);
-    return strategy->sharded ? slices_plan_shards(comm, layout, want) : DPB_OK;
+    return strategy->sharded ? strategy_plan_parts(comm, layout, slices_own, want) : DPB_OK;
 }
 
 static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas)

@@ -57,7 +57,7 @@ static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct d
     if (!strategy->sharded)
         return DPB_OK;
     want->weights = DPB_MEMORY_SHARED;
-    return slices_plan_shards(strategy, layout, want);
+    return strategy_plan_parts(strategy, layout, slices_own, want);
 }
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)

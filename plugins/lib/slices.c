@@ -95,12 +95,6 @@ struct dpb_range slices_own(const struct strategy *strategy, uint64_t bucket, ui
     return slice_of(length, strategy->args.rank, strategy->args.n_workers);
 }
 
-dpb_status slices_plan_shards(const struct strategy *strategy, const struct dpb_layout *layout,
-                              struct dpb_comm_plan *want)
-{
-    return strategy_plan_parts(strategy, layout, slices_own, want);
-}
-
 /* Every rank has announced the bucket, so no device reads its weights. */
 static void give_weights(const struct strategy *comm, uint64_t bucket, struct piece piece)
 {

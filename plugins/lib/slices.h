@@ -37,11 +37,9 @@ bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, uint64_t l
  * arenas, used for the update. */
 enum { SLICES_STAGES = 2 };
 extern const struct stage slices_stages[SLICES_STAGES];
-/* With shards (shard.h): the own slice of a bucket, a strategy_part. */
+/* With shards (shard.h): the own slice of a bucket, a strategy_part. In `plan` the own slices are
+ * the owned ranges: strategy_plan_parts. */
 struct dpb_range slices_own(const struct strategy *strategy, uint64_t bucket, uint64_t length);
-/* In `plan`: the own slices are the owned ranges. */
-dpb_status slices_plan_shards(const struct strategy *strategy, const struct dpb_layout *layout,
-                              struct dpb_comm_plan *want);
 /* The same stages with shards: the own slice summed and updated, its weights written into all
  * arenas. For `bind`. */
 dpb_status slices_bind_shards(struct strategy *strategy, const struct dpb_arenas *arenas);

@@ -264,8 +264,8 @@ static dpb_status plan_shards(const struct hierarchical *comm, const struct dpb_
                               struct dpb_comm_plan *want)
 {
     want->weights = DPB_MEMORY_SHARED;
-    return comm->n_shares == 0 ? slices_plan_shards(&comm->base, layout, want)
-                               : strategy_plan_parts(&comm->base, layout, own_part, want);
+    return strategy_plan_parts(&comm->base, layout, comm->n_shares == 0 ? slices_own : own_part,
+                               want);
 }
 
 /* ---- hooks ---------------------------------------------------------------------------------- */

@@ -258,7 +258,7 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
                           dpb_dtype_name(layout->gradient_type));
     want->captures = nccl->captures;
     DPB_TRY(strategy_plan_own(comm, layout, want));
-    return nccl->strategy.sharded ? slices_plan_shards(comm, layout, want) : DPB_OK;
+    return nccl->strategy.sharded ? strategy_plan_parts(comm, layout, slices_own, want) : DPB_OK;
 }
 
 static dpb_status make_capture(struct nccl *nccl)
