@@ -33,12 +33,9 @@ const uint64_t *coded_sums_buckets(const struct strategy *strategy)
 uint64_t coded_sums_longest(const struct dpb_codec *codec, const struct dpb_layout *layout,
                             uint64_t bucket_elements)
 {
-    uint64_t longest = 0;
-    for (uint32_t round = 0; round < DPB_CODEC_ROUNDS; round++) {
-        const uint64_t bytes = coded_slot_bytes(codec, layout, bucket_elements, round);
-        longest = bytes > longest ? bytes : longest;
-    }
-    return (longest - sizeof(struct coded_message)) / sizeof(float);
+    return (coded_longest_slot_bytes(codec, layout, bucket_elements) -
+            sizeof(struct coded_message)) /
+           sizeof(float);
 }
 
 uint64_t coded_sums_first(const struct strategy *strategy, uint64_t slot)
