@@ -41,38 +41,19 @@ uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t r
     return round * strategy->arenas.n_buckets + bucket;
 }
 
-/* A slot's place among the messages of its scratch. */
-static uint64_t slot_at(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
-                        uint64_t slot)
-{
-    const uint64_t worker = strategy->coded->way == CODED_GATHERED ? rank : 0;
-    const uint32_t n_banks = coded_banks(strategy->coded->way);
-    const uint64_t bank = worker * n_banks + exchange % n_banks;
-    const uint64_t *bytes = strategy->coded->slot_bytes, n = strategy->arenas.n_buckets;
-    const uint64_t first = slot < n ? slot : n, second = slot - first;
-    return (bank * n + first) * bytes[0] + (bank * n + second) * bytes[1];
-}
-
-uint64_t coded_offset(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
-                      uint64_t slot)
-{
-    return slot_at(strategy, exchange, rank, slot) + sizeof(struct coded_message);
-}
-
-struct coded_message *coded_message_of(const struct strategy *strategy, uint64_t exchange,
-                                       uint32_t rank, uint64_t slot)
+struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot)
 {
     const struct coded *coded = strategy->coded;
+    const uint64_t worker = coded->way == CODED_GATHERED ? rank : 0;
+    const uint32_t n_banks = coded_banks(coded->way);
+    const uint64_t bank = worker * n_banks + strategy->signals.exchange % n_banks;
+    const uint64_t *bytes = coded->slot_bytes, n = strategy->arenas.n_buckets;
+    const uint64_t first = slot < n ? slot : n, second = slot - first;
     char *memory = coded->place                 ? strategy->arenas.peer_inbox[rank]
                    : coded->way == CODED_SHARED ? strategy->arenas.peer_scratch[rank]
                                                 : strategy->arenas.scratch;
-    return (struct coded_message *)(void *)(memory + coded->at +
-                                            slot_at(strategy, exchange, rank, slot));
-}
-
-struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot)
-{
-    return coded_message_of(strategy, strategy->signals.exchange, rank, slot);
+    memory += coded->at + (bank * n + first) * bytes[0] + (bank * n + second) * bytes[1];
+    return (struct coded_message *)(void *)memory;
 }
 
 /* Several sums at a time: one alone would wait for itself. */

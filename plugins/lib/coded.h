@@ -78,14 +78,10 @@ void coded_close(struct strategy *strategy);       /* accepts a strategy without
 
 /* For stages. Slots of a bank: of a codec of one round, a bucket is its slot. */
 uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t round);
-/* The message of a worker in the exchange under way; in another. */
+/* The message of a worker in the exchange under way. */
 struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot);
-struct coded_message *coded_message_of(const struct strategy *strategy, uint64_t exchange,
-                                       uint32_t rank, uint64_t slot);
-/* The memory of all messages in the own scratch; where a message's content begins in it. */
+/* The memory of all messages in the own scratch. */
 void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes);
-uint64_t coded_offset(const struct strategy *strategy, uint64_t exchange, uint32_t rank,
-                      uint64_t slot);
 /* At most, of the message in a slot. */
 uint64_t coded_content_bytes(const struct strategy *strategy, uint64_t slot);
 void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round);

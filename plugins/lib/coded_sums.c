@@ -1,6 +1,8 @@
 /* coded_sums.c - see coded_sums.h. */
 #include "lib/coded_sums.h"
 
+#include "lib/coded_state.h"
+
 /* ---- places -------------------------------------------------------------------------------- */
 
 /* The round of the next place, behind so many buckets of each round. */
@@ -40,8 +42,9 @@ uint64_t coded_sums_longest(const struct dpb_codec *codec, const struct dpb_layo
 
 uint64_t coded_sums_first(const struct strategy *strategy, uint64_t slot)
 {
-    return coded_offset(strategy, strategy->signals.exchange, strategy->args.rank, slot) /
-           sizeof(float);
+    const struct coded_message *message = coded_message(strategy, strategy->args.rank, slot);
+    const uint8_t *memory = (const uint8_t *)strategy->arenas.scratch + strategy->coded->at;
+    return (uint64_t)(message->content - memory) / sizeof(float);
 }
 
 uint64_t coded_sums_length(const struct strategy *strategy, uint64_t slot)
