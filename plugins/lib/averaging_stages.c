@@ -125,20 +125,10 @@ static struct piece next_piece(const struct averaging *self, uint64_t bucket, ui
     return (struct piece){bucket * base->arenas.bucket_elements + at, length - at};
 }
 
-/* The first of `ranks` that has not raised `kind`; UINT32_MAX: all have. */
-static uint32_t first_missing(const struct averaging *self, enum signal_kind kind,
-                              struct rank_set ranks, uint64_t bucket)
-{
-    for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++)
-        if (!signals_reached(&self->comm.base.signals, kind, (struct rank_set){rank, 1}, bucket))
-            return rank;
-    return UINT32_MAX;
-}
-
 static dpb_status wait_for(struct averaging *self, enum signal_kind kind, struct rank_set ranks,
                            uint64_t bucket, const char *purpose)
 {
-    const uint32_t missing = first_missing(self, kind, ranks, bucket);
+    const uint32_t missing = signals_missing(&self->comm.base.signals, kind, ranks, bucket);
     if (missing == UINT32_MAX)
         return self->comm.status;
     return device_wait_signal(&self->comm, kind, missing, bucket,
@@ -235,7 +225,7 @@ static bool meet_due(void *strategy, uint64_t bucket)
 {
     const struct averaging *self = strategy;
     return device_has_room(strategy, MEETS) &&
-           first_missing(self, SIGNAL_PUSHED, group_of(self), bucket) == UINT32_MAX;
+           signals_reached(&self->comm.base.signals, SIGNAL_PUSHED, group_of(self), bucket);
 }
 
 static dpb_status meet_wait(void *strategy, uint64_t bucket)
@@ -375,26 +365,20 @@ static void meet_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t
 
 /* ---- stage: all slices are there ----------------------------------------------------------- */
 
-/* Whose step a bucket waits for: in the last one for that of all workers. */
-static uint32_t missing_step(const struct averaging *self, uint64_t bucket)
-{
-    return strategy_is_last(&self->comm.base, bucket)
-               ? first_missing(self, SIGNAL_PUSHED, strategy_workers(&self->comm.base), bucket)
-               : UINT32_MAX;
-}
-
+/* The last bucket waits for the step of all workers, too. */
 static bool take_due(void *strategy, uint64_t bucket)
 {
-    const struct averaging *self = strategy;
+    const struct strategy *base = strategy;
     return device_has_room(strategy, TAKES) &&
-           first_missing(self, SIGNAL_REDUCED, group_of(self), bucket) == UINT32_MAX &&
-           missing_step(self, bucket) == UINT32_MAX;
+           signals_reached(&base->signals, SIGNAL_REDUCED, group_of(strategy), bucket) &&
+           (!strategy_is_last(base, bucket) ||
+            signals_reached(&base->signals, SIGNAL_PUSHED, strategy_workers(base), bucket));
 }
 
 static dpb_status take_wait(void *strategy, uint64_t bucket)
 {
     struct averaging *self = strategy;
-    if (first_missing(self, SIGNAL_REDUCED, group_of(self), bucket) != UINT32_MAX)
+    if (!signals_reached(&self->comm.base.signals, SIGNAL_REDUCED, group_of(self), bucket))
         return wait_for(self, SIGNAL_REDUCED, group_of(self), bucket, "the peer's slice");
     return wait_for(self, SIGNAL_PUSHED, strategy_workers(&self->comm.base), bucket,
                     "the peer's step");

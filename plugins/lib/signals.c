@@ -30,35 +30,37 @@ void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_
         doorbell_ring(signals->doorbell);
 }
 
-bool signals_reached(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
-                     uint64_t bucket)
+uint32_t signals_missing(const struct signals *signals, enum signal_kind kind,
+                         struct rank_set ranks, uint64_t bucket)
 {
     uint32_t count = count_of(signals, bucket);
     for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++)
         if (!signals->host->flag->reached(&signals->pages[rank]->flags[kind], count))
-            return false;
-    return true;
+            return rank;
+    return UINT32_MAX;
+}
+
+bool signals_reached(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
+                     uint64_t bucket)
+{
+    return signals_missing(signals, kind, ranks, bucket) == UINT32_MAX;
 }
 
 dpb_status signals_wait(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
                         uint64_t bucket, int64_t timeout_ns, uint64_t bytes, const char *purpose)
 {
-    uint32_t count = count_of(signals, bucket);
-    for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++) {
-        struct dpb_flag *flag = &signals->pages[rank]->flags[kind];
-        uint32_t peer = signals_rank(signals, rank);
-        const struct dpb_wait what = {.timeout_ns = timeout_ns,
-                                      .step = signals->exchange,
-                                      .bucket = bucket,
-                                      .bytes = bytes,
-                                      .peer = peer,
-                                      .purpose = purpose};
-        if (signals->host->flag->reached(flag, count))
-            continue;
-        signals->host->note("wait_peer", bucket, peer);
-        return signals->host->flag->wait(flag, count, &what);
-    }
-    return DPB_OK;
+    const uint32_t rank = signals_missing(signals, kind, ranks, bucket);
+    if (rank == UINT32_MAX)
+        return DPB_OK;
+    const struct dpb_wait what = {.timeout_ns = timeout_ns,
+                                  .step = signals->exchange,
+                                  .bucket = bucket,
+                                  .bytes = bytes,
+                                  .peer = signals_rank(signals, rank),
+                                  .purpose = purpose};
+    signals->host->note("wait_peer", bucket, what.peer);
+    return signals->host->flag->wait(&signals->pages[rank]->flags[kind], count_of(signals, bucket),
+                                     &what);
 }
 
 int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,

@@ -55,6 +55,9 @@ void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_
  * shows it. */
 void signals_note_time(const struct signals *signals, enum signal_kind kind, uint64_t bucket,
                        int64_t time_ns);
+/* The first of `ranks` that has not got there; UINT32_MAX: all have. */
+uint32_t signals_missing(const struct signals *signals, enum signal_kind kind,
+                         struct rank_set ranks, uint64_t bucket);
 /* Whether all of `ranks` have got there. */
 bool signals_reached(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
                      uint64_t bucket);
