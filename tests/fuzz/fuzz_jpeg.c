@@ -31,10 +31,9 @@ static void make_sample(const struct tools *tools, struct fuzz_input input, bool
     else
         crop_centre(&options, shape, w, h, &crop);
     uint32_t scale = partial ? decoder_scale(&crop.inner, shape) : 8;
-    FUZZ_CHECK(resizer_begin(tools->resizer, &crop, scale, w, h, &region) == DPB_OK);
     uint8_t *sample = malloc(dpb_shape_elements(shape));
     FUZZ_CHECK(sample != NULL);
-    resizer_target(tools->resizer, sample);
+    FUZZ_CHECK(resizer_begin(tools->resizer, &crop, scale, w, h, sample, &region) == DPB_OK);
     if (decoder_rows(tools->decoder, &region, partial, resizer_take, tools->resizer, &decoded,
                      reason) == GOOD)
         fuzz_used();

@@ -170,11 +170,10 @@ static verdict make_sample(struct folder *folder, struct worker *worker, const s
         crop_centre(&options->crop, shape, w, h, &crop);
     bool partial = options->decode == DECODE_SCALED;
     uint32_t scale = partial ? decoder_scale(&crop.inner, shape) : 8;
-    if (resizer_begin(worker->resizer, &crop, scale, w, h, &region) != DPB_OK) {
+    if (resizer_begin(worker->resizer, &crop, scale, w, h, wish->to, &region) != DPB_OK) {
         decoder_abandon(worker->decoder);
         return BROKEN;
     }
-    resizer_target(worker->resizer, wish->to);
     uint64_t decoded = 0;
     result = decoder_rows(worker->decoder, &region, partial, resizer_take, worker->resizer,
                           &decoded, reason);

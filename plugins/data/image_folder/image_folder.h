@@ -183,11 +183,10 @@ struct resizer; /* what has to be remembered between the rows of a sample, and i
 struct resizer *resizer_create(struct dpb_shape to); /* NULL: no memory (message written) */
 void resizer_destroy(struct resizer *resizer);
 
-/* Prepares for a crop, all of it at `scale` / 8; says which region is needed. */
+/* Prepares for a crop, all of it at `scale` / 8, into `sample`: to.h rows of to.w pixels of 3
+ * bytes. Says which region is needed. */
 dpb_status resizer_begin(struct resizer *resizer, const struct crop *crop, uint32_t scale,
-                         uint32_t w, uint32_t h, struct region *region);
-/* Where the sample goes: to.h rows of to.w pixels of 3 bytes. */
-void resizer_target(struct resizer *resizer, uint8_t *sample);
+                         uint32_t w, uint32_t h, uint8_t *sample, struct region *region);
 void resizer_take(void *resizer, const uint8_t *row); /* the next row of the region */
 
 /* ---- damage.c ------------------------------------------------------------------------------ */

@@ -199,13 +199,14 @@ static struct stretch scaled(double inner, double inner_length, double outer, do
 }
 
 dpb_status resizer_begin(struct resizer *resizer, const struct crop *crop, uint32_t scale,
-                         uint32_t w, uint32_t h, struct region *region)
+                         uint32_t w, uint32_t h, uint8_t *sample, struct region *region)
 {
     const struct box *in = &crop->inner, *out = &crop->outer;
     struct stretch x = scaled(in->x, in->w, out->x, out->w, scale, w);
     struct stretch y = scaled(in->y, in->h, out->y, out->h, scale, h);
     DPB_TRY(prepare_axis(&resizer->x, &x));
     DPB_TRY(prepare_axis(&resizer->y, &y));
+    resizer->sample = sample;
     resizer->flip = crop->flip;
     resizer->row_pixels = resizer->x.high - resizer->x.low;
     resizer->next_row = resizer->y.low;
@@ -222,11 +223,6 @@ dpb_status resizer_begin(struct resizer *resizer, const struct crop *crop, uint3
                               .y0 = resizer->y.low,
                               .y1 = resizer->y.high};
     return DPB_OK;
-}
-
-void resizer_target(struct resizer *resizer, uint8_t *sample)
-{
-    resizer->sample = sample;
 }
 
 static bool create_axis(struct axis *axis, uint32_t to)
