@@ -142,9 +142,8 @@ static void end_residual(const struct strategy *strategy, const struct dpb_codec
     coding->residual = sample_squares(coded->dropped ? coded->dropped : residual, part);
 }
 
-/* Returns the message's bytes. */
-static uint64_t fill_message(const struct strategy *strategy, const struct dpb_codec_part *part,
-                             const float *gradients, float *residual, void *content)
+uint64_t coded_fill(const struct strategy *strategy, const struct dpb_codec_part *part,
+                    const float *gradients, float *residual, void *content)
 {
     const struct dpb_codec *codec = strategy->args.codec;
     if (!coded_is_plain(strategy, part->step))
@@ -166,7 +165,7 @@ void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round)
     const int64_t began_ns = host->now_ns();
     message->step = part.step;
     message->bytes = coding.message_bytes =
-        fill_message(strategy, &part, gradients, begin_residual(strategy, &part), message->content);
+        coded_fill(strategy, &part, gradients, begin_residual(strategy, &part), message->content);
     const int64_t ended_ns = host->now_ns();
     coding.encode_ns = ended_ns - began_ns;
     if (round == 0)

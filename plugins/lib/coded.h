@@ -84,6 +84,11 @@ struct coded_message *coded_message(const struct strategy *strategy, uint32_t ra
 void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes);
 /* At most, of the message in a slot. */
 uint64_t coded_content_bytes(const struct strategy *strategy, uint64_t slot);
+/* Whether the codec has not begun in this step. */
+bool coded_is_plain(const struct strategy *strategy, uint64_t step);
+/* Fills a message with the part of the gradients, encoded or plain; returns its bytes. */
+uint64_t coded_fill(const struct strategy *strategy, const struct dpb_codec_part *part,
+                    const float *gradients, float *residual, void *content);
 void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round);
 /* For a codec of one round: sum = the sum of the `messages`, by rank: one of each worker. A message
  * that is refused is what coded_status returns from then on. */

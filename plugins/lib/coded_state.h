@@ -41,8 +41,6 @@ uint64_t coded_state_elements(const struct strategy *strategy);
 /* A bucket that `rank` has encoded or will. */
 struct dpb_codec_part coded_part_of(const struct strategy *strategy, uint32_t rank, uint64_t bucket,
                                     uint32_t round, uint64_t step);
-/* Whether the codec has not begun in this step. */
-bool coded_is_plain(const struct strategy *strategy, uint64_t step);
 /* Whether `finish` makes gradients and residuals, in place of decode and encode. */
 bool coded_finishes(const struct strategy *strategy, const struct dpb_codec_part *part);
 /* Where it does not: all elements go in the last round. */

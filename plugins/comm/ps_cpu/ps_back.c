@@ -91,11 +91,6 @@ static struct dpb_codec_part part_of(const struct ps *ps, uint32_t shard, uint64
     return part;
 }
 
-static bool is_plain(const struct ps *ps, const struct dpb_codec_part *part)
-{
-    return part->step <= (uint64_t)ps->base.args.codec->options->start_step;
-}
-
 /* Where this rank reads the answer of a shard. */
 static struct coded_message *answer_of(const struct ps *ps, uint32_t shard, uint64_t bucket)
 {
@@ -108,20 +103,14 @@ static struct coded_message *answer_of(const struct ps *ps, uint32_t shard, uint
 
 void ps_back_encode(struct ps *ps, uint64_t bucket)
 {
-    const struct dpb_codec *codec = ps->base.args.codec;
     const struct coded_message *message = ps->sources[0];
     /* One shard draws for each element, wherever it is. */
     const struct dpb_codec_part part = part_of(ps, 0, bucket, message);
     struct coded_message *answer = answer_of(ps, ps->base.args.rank, bucket);
     const int64_t began_ns = ps_host->now_ns();
     answer->step = part.step;
-    if (is_plain(ps, &part)) {
-        answer->bytes = part.n * sizeof(float);
-        memcpy(answer->content, ps->sum, answer->bytes);
-    } else {
-        answer->bytes = codec->ops->encode(codec->options, &part, ps->sum,
-                                           ps->back_residual + part.first, answer->content);
-    }
+    answer->bytes =
+        coded_fill(&ps->base, &part, ps->sum, ps->back_residual + part.first, answer->content);
     const int64_t ended_ns = ps_host->now_ns();
     ps_host->coding(&(struct dpb_coding){.encode_ns = ended_ns - began_ns});
     ps_host->span(bucket, DPB_PHASE_REDUCE, began_ns, ended_ns);
@@ -133,17 +122,18 @@ static dpb_status take(const struct ps *ps, const struct dpb_codec_part *part,
     const struct dpb_codec *codec = ps->base.args.codec;
     const uint64_t bytes = answer->bytes; /* once: it may be a peer's memory */
     const uint64_t room = ps->memory.answer_slot - sizeof *answer;
+    const bool plain = coded_is_plain(&ps->base, part->step);
     if (ps_is_here(&ps->base.args, part->rank) && answer->step != part->step)
         return ps_host->fail(DPB_FAILED, "rank %u's answer is of step %llu, not of step %llu",
                              part->rank, (unsigned long long)answer->step,
                              (unsigned long long)part->step);
-    if (bytes > room || (is_plain(ps, part) && bytes != part->n * sizeof *gradients))
+    if (bytes > room || (plain && bytes != part->n * sizeof *gradients))
         return ps_host->fail(DPB_FAILED,
                              "rank %u answered with %llu bytes for %llu elements of step %llu: do "
                              "all ranks run the same training?",
                              part->rank, (unsigned long long)bytes, (unsigned long long)part->n,
                              (unsigned long long)part->step);
-    if (is_plain(ps, part)) {
+    if (plain) {
         memcpy(gradients, answer->content, bytes);
         return DPB_OK;
     }
