@@ -171,7 +171,6 @@ dpb_status cpu_dropout_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_shortcut_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_shortcut_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_input_forward(struct program *p, const struct dpb_node *node);
-dpb_status cpu_input_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_loss_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_loss_backward(struct program *p, const struct dpb_node *node);
 

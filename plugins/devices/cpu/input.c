@@ -62,10 +62,3 @@ dpb_status cpu_input_forward(struct program *p, const struct dpb_node *node)
     return cpu_loop(p, WHEN_ALWAYS, "normalisation of the samples", normalise, NULL, activation,
                     NULL);
 }
-
-dpb_status cpu_input_backward(struct program *p, const struct dpb_node *node)
-{
-    (void)p;
-    (void)node;
-    return DPB_OK;
-}

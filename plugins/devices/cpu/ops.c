@@ -4,7 +4,7 @@
 #include "cpu.h"
 
 const struct op cpu_ops[DPB_OPS] = {
-    [DPB_OP_INPUT] = {cpu_input_forward, cpu_input_backward},
+    [DPB_OP_INPUT] = {.forward = cpu_input_forward},
     [DPB_OP_CONV] = {cpu_conv_forward, cpu_conv_backward},
     [DPB_OP_BATCH_NORM] = {cpu_batch_norm_forward, cpu_batch_norm_backward},
     [DPB_OP_RELU] = {cpu_relu_forward, cpu_relu_backward},

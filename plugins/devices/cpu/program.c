@@ -31,11 +31,12 @@ static dpb_status plan_forward(struct program *p)
     return DPB_OK;
 }
 
-/* A node may have no step of its own left: then the one before has finished its gradients, too. */
+/* Of all nodes but the input. A node may have no step of its own left: then the one before has
+ * finished its gradients, too. */
 static dpb_status plan_backward(struct program *p)
 {
     p->list = &p->backward;
-    for (uint32_t i = p->graph->n_nodes; i-- > 0;) {
+    for (uint32_t i = p->graph->n_nodes; i-- > 1;) {
         p->node = &p->graph->nodes[i];
         const struct node_plan *plan = &p->nodes[i];
         if (!plan->group->from &&

@@ -288,15 +288,10 @@ static void softmax_loss_backward(const struct ref_call *call)
 
 /* ---------------------------------------------------------------------------------------- table */
 
-static void nothing(const struct ref_call *call)
-{
-    (void)call;
-}
-
 static const struct {
     void (*forward)(const struct ref_call *call), (*backward)(const struct ref_call *call);
 } ops[DPB_OPS] = {
-    [DPB_OP_INPUT] = {input_forward, nothing},
+    [DPB_OP_INPUT] = {.forward = input_forward},
     [DPB_OP_CONV] = {conv_forward, conv_backward},
     [DPB_OP_BATCH_NORM] = {batch_norm_forward, batch_norm_backward},
     [DPB_OP_RELU] = {relu_forward, relu_backward},
