@@ -264,10 +264,6 @@ static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
                            struct dpb_connect_peer *peers)
 {
     char shape[DPB_SHAPE_BYTES];
-    const struct tcp_args connection = {.host = tcp->host,
-                                        .interface = tcp->options.interface,
-                                        .port = tcp->options.port,
-                                        .one_machine = tcp->one_machine};
     struct dpb_connect_args party = {.name = args->name,
                                      .n_streams = tcp->n_streams,
                                      .what = args->what,
@@ -282,7 +278,7 @@ static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
         peers[i] = (struct dpb_connect_peer){.rank = args->peers[i].rank,
                                              .dialled = (args->rank < args->peers[i].rank) ==
                                                         (args->peers[i].number == 0)};
-    DPB_TRY(tcp_connect(&connection, &party));
+    DPB_TRY(tcp_connect(tcp->host, &tcp->options, tcp->one_machine, &party));
     for (uint32_t i = 0; i < args->n_peers; i++)
         take_connections(tcp, i, peers[i].fds);
     return DPB_OK;

@@ -13,8 +13,8 @@
 /* Options that every strategy over TCP has: a member of its options. */
 struct tcp_options {
     int64_t streams;
-    const char *interface;
-    int64_t port;
+    const char *interface; /* as interface.h says */
+    int64_t port;          /* 0: any free one; else rank r listens at port + r */
 };
 
 /* Their rows, for a struct whose member `tcp` they are. */
@@ -53,14 +53,8 @@ static inline const struct tcp_options *tcp_options_of(const struct dpb_plugin *
     return (const struct tcp_options *)(const void *)(end - sizeof(struct tcp_options));
 }
 
-struct tcp_args {
-    const struct dpb_host *host;
-    const char *interface; /* comm.interface: as interface.h says */
-    int64_t port;          /* comm.port: 0: any free one; else rank r listens at port + r */
-    bool one_machine;
-};
-
 /* host->connect at the address that the options mean. `args` has all but address and interface. */
-dpb_status tcp_connect(const struct tcp_args *tcp, const struct dpb_connect_args *args);
+dpb_status tcp_connect(const struct dpb_host *host, const struct tcp_options *tcp, bool one_machine,
+                       const struct dpb_connect_args *args);
 
 #endif
