@@ -83,8 +83,4 @@ struct mpi_library {
  * not there. */
 dpb_status mpi_load(const struct dpb_host *host, const struct mpi_library **library);
 
-/* The one symbol of libdpbench-mpi.so. */
-#define MPI_LIBRARY_ENTRY "dpb_mpi_library"
-typedef const struct mpi_library *(*mpi_library_entry)(const struct dpb_host *host);
-
 #endif

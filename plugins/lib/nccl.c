@@ -10,15 +10,9 @@ const char *const nccl_host_ids[] = {"machine", "rank", NULL};
 
 dpb_status nccl_load(const struct dpb_host *host, const struct nccl_library **library)
 {
-    static const struct nccl_library *loaded;
-    nccl_library_entry entry = NULL;
-    if (!loaded) {
-        DPB_TRY(
-            object_load(host, "libdpbench-nccl.so", "NCCL", NCCL_LIBRARY_ENTRY, (void **)&entry));
-        loaded = entry(host);
-        if (!loaded)
-            return DPB_FAILED;
-    }
+    static const void *loaded;
+    if (!loaded)
+        DPB_TRY(object_load(host, "libdpbench-nccl.so", "NCCL", "dpb_nccl_library", &loaded));
     *library = loaded;
     return DPB_OK;
 }

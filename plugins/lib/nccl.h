@@ -157,8 +157,4 @@ struct nccl_library {
  * loaded. */
 dpb_status nccl_load(const struct dpb_host *host, const struct nccl_library **library);
 
-/* The one symbol of libdpbench-nccl.so; NULL: refused, and the message is written. */
-#define NCCL_LIBRARY_ENTRY "dpb_nccl_library"
-typedef const struct nccl_library *(*nccl_library_entry)(const struct dpb_host *host);
-
 #endif

@@ -20,8 +20,9 @@ static bool find_object(const char *file, char path[PATH_MAX])
 }
 
 dpb_status object_load(const struct dpb_host *host, const char *file, const char *what,
-                       const char *symbol, void **address)
+                       const char *symbol, const void **table)
 {
+    object_entry *entry = NULL;
     char path[PATH_MAX];
     if (!find_object(file, path))
         return host->fail(DPB_UNSUPPORTED,
@@ -29,7 +30,10 @@ dpb_status object_load(const struct dpb_host *host, const char *file, const char
                           "plugins",
                           what, file);
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    *address = object ? dlsym(object, symbol) : NULL;
-    return *address ? DPB_OK
-                    : host->fail(DPB_UNSUPPORTED, "%s cannot be loaded: %s", what, dlerror());
+    if (object)
+        *(void **)&entry = dlsym(object, symbol);
+    if (!entry)
+        return host->fail(DPB_UNSUPPORTED, "%s cannot be loaded: %s", what, dlerror());
+    *table = entry(host);
+    return *table ? DPB_OK : DPB_FAILED;
 }

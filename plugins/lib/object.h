@@ -7,10 +7,13 @@
 
 #include "dpbench/host.h"
 
+/* The object's one symbol: returns its table of functions; NULL after host->fail. */
+typedef const void *object_entry(const struct dpb_host *host);
+
 /* Loads `file` from beside the plugin that this is part of, for as long as the process lives, and
- * finds `symbol` in it. Refused where it is not there, or cannot be loaded; `what` is the library's
- * name. */
+ * calls `symbol` in it, an object_entry. Refused where it is not there, or cannot be loaded; `what`
+ * is the library's name. */
 dpb_status object_load(const struct dpb_host *host, const char *file, const char *what,
-                       const char *symbol, void **address);
+                       const char *symbol, const void **table);
 
 #endif

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "lib/mpi/process.h"
+#include "lib/object.h"
 #include "lib/slices.h"
 
 struct sum {
@@ -274,9 +275,9 @@ static const struct mpi_library library = {.versions = mpi_versions,
                                            .move = sums_move,
                                            .wait = sums_wait};
 
-DPB_EXPORT const struct mpi_library *dpb_mpi_library(const struct dpb_host *host);
+DPB_EXPORT object_entry dpb_mpi_library;
 
-const struct mpi_library *dpb_mpi_library(const struct dpb_host *host)
+const void *dpb_mpi_library(const struct dpb_host *host)
 {
     mpi_host = host;
     mpi_look_at_library();

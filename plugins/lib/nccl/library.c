@@ -1,5 +1,6 @@
 /* library.c - the one symbol of libdpbench-nccl.so: see lib/nccl.h. */
 #include "lib/nccl/communicator.h"
+#include "lib/object.h"
 
 static struct nccl_library library = {.versions = nccl_versions,
                                       .settle_options = communicator_settle_options,
@@ -11,9 +12,9 @@ static struct nccl_library library = {.versions = nccl_versions,
                                       .abort = communicator_abort,
                                       .close = communicator_close};
 
-DPB_EXPORT const struct nccl_library *dpb_nccl_library(const struct dpb_host *host);
+DPB_EXPORT object_entry dpb_nccl_library;
 
-const struct nccl_library *dpb_nccl_library(const struct dpb_host *host)
+const void *dpb_nccl_library(const struct dpb_host *host)
 {
     if (!nccl_set_up(host))
         return NULL;
