@@ -16,7 +16,6 @@ struct gather {
     struct gather_args args;
     const struct dpb_host *host;
     struct mesh *mesh; /* NULL: there is one member */
-    uint32_t n_members;
     uint64_t n_buckets;
     uint64_t *n_posted; /* by bucket: exchanges that have begun here; the last is under way */
     bool *here;         /* by slot */
@@ -26,28 +25,6 @@ struct gather {
     uint64_t n_queued, n_handed_over, n_gone;
     struct pollfd *fds; /* the bell's, then the mesh's */
 };
-
-static uint32_t rank_at(const struct gather *gather, uint32_t position)
-{
-    const uint32_t *members = gather->args.members;
-    position %= gather->n_members;
-    return members ? members[position] : position;
-}
-
-static uint32_t own_rank(const struct gather *gather)
-{
-    return gather->args.strategy->args.rank;
-}
-
-static uint32_t next_rank(const struct gather *gather)
-{
-    return rank_at(gather, gather->args.position + 1);
-}
-
-static uint32_t previous_rank(const struct gather *gather)
-{
-    return rank_at(gather, gather->args.position + gather->n_members - 1);
-}
 
 static uint32_t in_job(const struct gather *gather, uint32_t rank)
 {
@@ -62,7 +39,7 @@ static uint64_t slot_of(const struct gather *gather, uint32_t rank, uint64_t exc
 
 static uint64_t count_slots(const struct gather *gather)
 {
-    return gather->n_members * GATHER_BANKS * gather->n_buckets;
+    return gather->args.members.n_members * GATHER_BANKS * gather->n_buckets;
 }
 
 static uint64_t offset_of(const struct gather *gather, uint64_t slot)
@@ -92,8 +69,8 @@ static void queue(struct gather *gather, uint32_t origin, uint64_t exchange, uin
 /* Of the exchange under way, or of the next one, where the others are through with this one. */
 static bool is_awaited(const struct gather *gather, const struct mesh_label *label)
 {
-    if (label->kind != MESSAGE || label->word >= gather->n_members ||
-        label->word == own_rank(gather) || label->bucket >= gather->n_buckets)
+    if (label->kind != MESSAGE || label->word >= gather->args.members.n_members ||
+        label->word == ring_own(&gather->args.members) || label->bucket >= gather->n_buckets)
         return false;
     const uint64_t n_posted = gather->n_posted[label->bucket];
     return (label->exchange == n_posted || (n_posted > 0 && label->exchange == n_posted - 1)) &&
@@ -112,19 +89,21 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
         DPB_FAILED,
         "rank %u sent the message of rank %llu for exchange %llu of bucket %llu: %llu bytes for "
         "byte %llu; rank %u expects no such message: the two do not run the same training",
-        in_job(gather, link == PREVIOUS ? previous_rank(gather) : next_rank(gather)),
-        (unsigned long long)(label->word < gather->n_members ? in_job(gather, (uint32_t)label->word)
-                                                             : label->word),
+        in_job(gather, link == PREVIOUS ? ring_previous(&gather->args.members)
+                                        : ring_next(&gather->args.members)),
+        (unsigned long long)(label->word < gather->args.members.n_members
+                                 ? in_job(gather, (uint32_t)label->word)
+                                 : label->word),
         (unsigned long long)label->exchange, (unsigned long long)label->bucket,
         (unsigned long long)label->bytes, (unsigned long long)label->at_bytes,
-        in_job(gather, own_rank(gather)));
+        in_job(gather, ring_own(&gather->args.members)));
 }
 
 /* Bytes that this member sends count to the step whose exchange it is, though a message of the next
  * step's may come, and be passed on, before this member begins that step. */
 static void count(const struct gather *gather, uint32_t origin, uint64_t slot)
 {
-    if (origin != next_rank(gather))
+    if (origin != ring_next(&gather->args.members))
         gather->host->count_bytes(message_in(gather, slot)->bytes);
 }
 
@@ -142,7 +121,7 @@ static void arrived(void *gather_, uint32_t link, const struct mesh_label *label
     gather->n_here[slot_of(gather, 0, label->exchange, label->bucket)]++;
     if (label->exchange < gather->n_posted[label->bucket])
         count(gather, origin, slot);
-    if (origin != next_rank(gather))
+    if (origin != ring_next(&gather->args.members))
         queue(gather, origin, label->exchange, label->bucket);
 }
 
@@ -154,14 +133,14 @@ void gather_post(struct gather *gather, uint64_t bucket)
     const uint64_t exchange = gather->n_posted[bucket]++;
     const uint64_t free_slot = slot_of(gather, 0, exchange + 1, bucket);
     gather->n_here[free_slot] = gather->n_sent[free_slot] = 0;
-    for (uint32_t origin = 0; origin < gather->n_members && gather->mesh; origin++) {
+    for (uint32_t origin = 0; origin < gather->args.members.n_members && gather->mesh; origin++) {
         const uint64_t slot = slot_of(gather, origin, exchange, bucket);
         gather->here[slot_of(gather, origin, exchange + 1, bucket)] = false;
-        if (gather->here[slot] || origin == own_rank(gather))
+        if (gather->here[slot] || origin == ring_own(&gather->args.members))
             count(gather, origin, slot);
     }
     if (gather->mesh)
-        queue(gather, own_rank(gather), exchange, bucket);
+        queue(gather, ring_own(&gather->args.members), exchange, bucket);
 }
 
 static uint64_t slot_under_way(const struct gather *gather, uint64_t bucket)
@@ -171,7 +150,7 @@ static uint64_t slot_under_way(const struct gather *gather, uint64_t bucket)
 
 bool gather_finished(const struct gather *gather, uint64_t bucket)
 {
-    const uint32_t others = gather->n_members - 1;
+    const uint32_t others = gather->args.members.n_members - 1;
     const uint64_t slot = slot_under_way(gather, bucket);
     return gather->n_here[slot] == others && gather->n_sent[slot] == others;
 }
@@ -219,11 +198,13 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
 
 dpb_status gather_wait(struct gather *gather, uint64_t bucket)
 {
-    const bool receives = gather->n_here[slot_under_way(gather, bucket)] < gather->n_members - 1;
+    const bool receives =
+        gather->n_here[slot_under_way(gather, bucket)] < gather->args.members.n_members - 1;
     const struct dpb_wait what = {
         .step = gather->args.strategy->signals.exchange,
         .bucket = bucket,
-        .peer = in_job(gather, receives ? previous_rank(gather) : next_rank(gather)),
+        .peer = in_job(gather, receives ? ring_previous(&gather->args.members)
+                                        : ring_next(&gather->args.members)),
         .purpose = receives ? "messages from the rank before in the ring"
                             : "the next rank in the ring to take messages"};
     if (gather_finished(gather, bucket))
@@ -237,7 +218,7 @@ dpb_status gather_wait(struct gather *gather, uint64_t bucket)
     gather->host->note("wait_peer", what.bucket, what.peer);
     if (!mesh_watch(gather->mesh, gather->fds + 1))
         return DPB_OK;
-    const int *bell = gather->args.bell;
+    const int *bell = gather->args.members.bell;
     gather->fds[0] = (struct pollfd){.fd = bell ? *bell : -1, .events = POLLIN};
     return gather->host->poll(gather->fds, 1 + mesh_n_watched(gather->mesh), &what, NULL);
 }
@@ -262,9 +243,9 @@ static dpb_status open_mesh(struct gather *gather)
     static const char *const kinds[MESH_KINDS] = {"a message"};
     void *memory = gather->args.slots.at;
     const uint64_t bytes = count_slots(gather) * gather->args.slots.slot_bytes;
-    const uint32_t own = in_job(gather, own_rank(gather));
-    const uint32_t next = in_job(gather, next_rank(gather));
-    const uint32_t previous = in_job(gather, previous_rank(gather));
+    const uint32_t own = in_job(gather, ring_own(&gather->args.members));
+    const uint32_t next = in_job(gather, ring_next(&gather->args.members));
+    const uint32_t previous = in_job(gather, ring_previous(&gather->args.members));
     struct mesh_peer peers[LINKS] = {{.rank = next, .number = own > next},
                                      {.rank = previous, .number = previous > own}};
     const struct mesh_memory memories[] = {{"the messages", memory, bytes}};
@@ -275,12 +256,12 @@ static dpb_status open_mesh(struct gather *gather)
              (unsigned long long)content_bytes(gather), (unsigned long long)gather->n_buckets);
     const struct mesh_args args = {.host = gather->host,
                                    .transport = gather->args.transport,
-                                   .name = gather->args.name,
+                                   .name = gather->args.members.name,
                                    .what = "the ring",
                                    .kinds = kinds,
                                    .shape = shape,
                                    .rank = own,
-                                   .keeper = in_job(gather, rank_at(gather, 0)),
+                                   .keeper = in_job(gather, ring_rank_at(&gather->args.members, 0)),
                                    .peers = peers,
                                    .n_peers = LINKS,
                                    .memories = memories,
@@ -303,10 +284,9 @@ dpb_status gather_create(const struct gather_args *args, struct gather **made)
     }
     gather->args = *args;
     gather->host = args->strategy->host;
-    gather->n_members = args->strategy->args.n_workers;
     gather->n_buckets = args->strategy->arenas.n_buckets;
     dpb_status status = allocate(gather);
-    if (status == DPB_OK && gather->n_members > 1)
+    if (status == DPB_OK && gather->args.members.n_members > 1)
         status = open_mesh(gather);
     if (status == DPB_OK)
         *made = gather;

@@ -19,6 +19,7 @@
 
 #include "coded.h"
 #include "mesh_transport.h"
+#include "ring.h"
 
 enum { GATHER_BANKS = 2 };
 
@@ -50,11 +51,7 @@ struct gather_args {
     struct strategy *strategy; /* bound */
     struct gather_slots slots;
     struct mesh_transport *transport; /* @owned by the gather, also when it cannot be made */
-    const char *name; /* of this ring, once a job: prefix of its keys in the store */
-    /* The strategy's ranks in the order of the ring; NULL: 0, 1, ... @borrowed until destroy. */
-    const uint32_t *members;
-    uint32_t position; /* of this rank */
-    const int *bell;   /* as struct ring_members has it */
+    struct ring_members members;      /* the strategy's ranks */
 };
 
 /* Connects the members: collective, may block. One member alone connects nothing. */

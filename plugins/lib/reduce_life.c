@@ -162,9 +162,10 @@ static dpb_status connect_all(struct reduce *comm)
         .strategy = &comm->base,
         .slots = {(char *)comm->base.arenas.scratch + comm->slots_at, comm->slot_bytes},
         .transport = comm->transport,
-        .name = "reduce",
-        .members = comm->order,
-        .position = comm->position};
+        .members = {.name = "reduce",
+                    .members = comm->order,
+                    .n_members = comm->base.args.n_workers,
+                    .position = comm->position}};
     comm->transport = NULL; /* the gather's from here on */
     comm->base.pipeline.move = move;
     return gather_create(&args, &comm->gather);

@@ -133,7 +133,8 @@ dpb_status ring_wait(struct ring *ring)
     struct dpb_wait what = {.step = ring->step,
                             .bucket = bucket_of(ring, flight),
                             .bytes = flight->n * dpb_dtype_size(ring->args.type),
-                            .peer = receives ? previous_rank(ring) : next_rank(ring),
+                            .peer = receives ? ring_previous(&ring->args.members)
+                                             : ring_next(&ring->args.members),
                             .purpose = "the next rank in the ring to take its chunks"};
     if (flight->n_received < flight->n_to_reduce)
         what.purpose = "partial sums (scatter-reduce) from the rank before in the ring";
@@ -202,8 +203,8 @@ static dpb_status open_mesh(struct ring *ring)
     const struct ring_memory *memory = &ring->args.memory;
     uint64_t inbox_bytes = memory->n_slots * memory->slot_bytes;
     struct mesh_peer peers[LINKS] = {
-        {.rank = next_rank(ring), .number = own_rank(ring) > next_rank(ring)},
-        {.rank = previous_rank(ring), .number = previous_rank(ring) > own_rank(ring)}};
+        {.rank = ring_next(members), .number = ring_own(members) > ring_next(members)},
+        {.rank = ring_previous(members), .number = ring_previous(members) > ring_own(members)}};
     const struct ring_shards *shards = &ring->args.shards;
     const uint64_t elements = memory->arena_bytes / dpb_dtype_size(ring->args.type);
     const struct mesh_memory memories[] = {
@@ -225,8 +226,8 @@ static dpb_status open_mesh(struct ring *ring)
                                    .name = members->name,
                                    .what = "the ring",
                                    .shape = shape,
-                                   .rank = own_rank(ring),
-                                   .keeper = members->members[0],
+                                   .rank = ring_own(members),
+                                   .keeper = ring_rank_at(members, 0),
                                    .peers = peers,
                                    .n_peers = LINKS,
                                    .memories = memories,

@@ -51,14 +51,36 @@ enum { RING_WINDOW = 16 /* buckets under way at once */ };
 
 /* The members, and what messages call them. */
 struct ring_members {
-    const char *name;        /* of this ring, once a job: prefix of its keys in the store */
-    const uint32_t *members; /* ranks in the order of the ring; @borrowed until ring_destroy */
+    const char *name; /* of this ring, once a job: prefix of its keys in the store */
+    /* Ranks in the order of the ring; NULL: 0, 1, ... @borrowed until destroy. */
+    const uint32_t *members;
     uint32_t n_members;
     uint32_t position; /* of this rank */
     /* NULL; or a descriptor that ends a ring_wait while it is readable. Its owner reads it
      * (doorbell.h). */
     const int *bell;
 };
+
+static inline uint32_t ring_rank_at(const struct ring_members *ring, uint32_t position)
+{
+    position %= ring->n_members;
+    return ring->members ? ring->members[position] : position;
+}
+
+static inline uint32_t ring_own(const struct ring_members *ring)
+{
+    return ring_rank_at(ring, ring->position);
+}
+
+static inline uint32_t ring_next(const struct ring_members *ring)
+{
+    return ring_rank_at(ring, ring->position + 1);
+}
+
+static inline uint32_t ring_previous(const struct ring_members *ring)
+{
+    return ring_rank_at(ring, ring->position + ring->n_members - 1);
+}
 
 /* Where chunks come from and land. @borrowed until ring_destroy. Sizes are the same everywhere. */
 struct ring_memory {

@@ -50,9 +50,9 @@ dpb_status ring_refuse(const struct ring *ring, const struct mesh_label *label,
         DPB_FAILED,
         "rank %u sent exchange %llu, bucket %u, round %u, chunk %u: %llu bytes for the %s at byte "
         "%llu; rank %u expected %s: the two do not run the same training",
-        previous_rank(ring), (unsigned long long)label->exchange, label->bucket, round_of(label),
-        chunk_of(label), (unsigned long long)label->bytes, target_of(label),
-        (unsigned long long)label->at_bytes, own_rank(ring), expected);
+        ring_previous(&ring->args.members), (unsigned long long)label->exchange, label->bucket,
+        round_of(label), chunk_of(label), (unsigned long long)label->bytes, target_of(label),
+        (unsigned long long)label->at_bytes, ring_own(&ring->args.members), expected);
 }
 
 dpb_status ring_check_label(const struct ring *ring, const struct flight *flight,
@@ -131,8 +131,9 @@ dpb_status ring_check_credit(const struct ring *ring, uint32_t link, const struc
         DPB_FAILED,
         "rank %u sent a credit for slots %llx behind slot %llu of its inbox, of which rank %u has "
         "not used all: the two do not run the same training",
-        link == NEXT ? next_rank(ring) : previous_rank(ring), (unsigned long long)label->word,
-        (unsigned long long)label->bucket * 64, own_rank(ring));
+        link == NEXT ? ring_next(&ring->args.members) : ring_previous(&ring->args.members),
+        (unsigned long long)label->word, (unsigned long long)label->bucket * 64,
+        ring_own(&ring->args.members));
 }
 
 dpb_status ring_see(const struct ring *ring, struct flight *flight, const struct mesh_label *label)

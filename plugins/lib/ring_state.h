@@ -152,26 +152,6 @@ static inline uint32_t slot_of(const struct ring *ring, const struct mesh_label 
     return (uint32_t)(label->at_bytes / ring->args.memory.slot_bytes);
 }
 
-static inline uint32_t rank_at(const struct ring *ring, uint32_t position)
-{
-    return ring->args.members.members[position % n_members(ring)];
-}
-
-static inline uint32_t own_rank(const struct ring *ring)
-{
-    return rank_at(ring, ring->args.members.position);
-}
-
-static inline uint32_t next_rank(const struct ring *ring)
-{
-    return rank_at(ring, ring->args.members.position + 1);
-}
-
-static inline uint32_t previous_rank(const struct ring *ring)
-{
-    return rank_at(ring, ring->args.members.position + n_members(ring) - 1);
-}
-
 /* The lowest slot of a credit, which is taken out of it. */
 static inline uint32_t take_slot(uint32_t group, uint64_t *slots)
 {

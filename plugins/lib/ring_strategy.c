@@ -263,15 +263,21 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
         coded_memory(args, layout, bucket_elements, way_of(args->codec), memory);
 }
 
+static struct ring_members members_of(const struct ring_strategy *comm)
+{
+    return (struct ring_members){.name = "ring",
+                                 .members = comm->order,
+                                 .n_members = comm->base.args.n_workers,
+                                 .position = comm->position};
+}
+
 static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arenas *arenas)
 {
     DPB_TRY(coded_bind_stages(&comm->base, arenas, &round_the_ring));
     const struct gather_args args = {.strategy = &comm->base,
                                      .slots = gather_coded_slots(&comm->base),
                                      .transport = comm->transport,
-                                     .name = "ring",
-                                     .members = comm->order,
-                                     .position = comm->position};
+                                     .members = members_of(comm)};
     comm->base.pipeline.move = move_messages;
     comm->transport = NULL; /* the gather's from here on */
     return gather_create(&args, &comm->gather);
@@ -283,10 +289,7 @@ static struct ring_args ring_args_of(const struct ring_strategy *comm,
 {
     return (struct ring_args){.host = comm->base.host,
                               .transport = comm->transport,
-                              .members = {.name = "ring",
-                                          .members = comm->order,
-                                          .n_members = comm->base.args.n_workers,
-                                          .position = comm->position},
+                              .members = members_of(comm),
                               .memory = ring_inbox_memory(&comm->inbox, arenas),
                               .type = arenas->layout.gradient_type,
                               .n_buckets = arenas->n_buckets,

@@ -40,7 +40,7 @@ static void duel_begin(struct duel *duel)
     const struct gather_args args = {.strategy = &duel->strategy,
                                      .slots = {memory, SLOT},
                                      .transport = transport,
-                                     .name = "duel"};
+                                     .members = {.name = "duel", .n_members = MEMBERS}};
     assert_int_equal(gather_create(&args, &duel->gather), DPB_OK);
     dpb_first_error_clear();
 }

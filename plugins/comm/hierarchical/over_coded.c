@@ -64,9 +64,10 @@ static dpb_status over_coded_connect(struct across *across, const struct across_
     const struct gather_args args = {.strategy = over->machines,
                                      .slots = gather_coded_slots(over->machines),
                                      .transport = over->transport,
-                                     .name = over->name,
-                                     .position = group->machine,
-                                     .bell = group->bell};
+                                     .members = {.name = over->name,
+                                                 .n_members = group->job->n_machines,
+                                                 .position = group->machine,
+                                                 .bell = group->bell}};
     over->transport = NULL; /* the gather's from here on */
     return gather_create(&args, &over->gather);
 }
