@@ -108,31 +108,6 @@ bool links_aged(const struct links *links, uint32_t shard)
            mesh_arrived(links->mesh, links->by_rank[shard], AGE) >= links->n_pushes;
 }
 
-void links_set_turn(struct links *links, const struct links_turn *turn)
-{
-    links->turn = *turn;
-}
-
-const struct links_turn *links_turn(const struct links *links)
-{
-    return &links->turn;
-}
-
-uint64_t links_turns(const struct links *links)
-{
-    return links->n_turns;
-}
-
-uint64_t links_pushes(const struct links *links)
-{
-    return links->n_pushes;
-}
-
-void *links_accrued(const struct links *links)
-{
-    return links->inbox;
-}
-
 void links_ask(struct links *links)
 {
     for (uint32_t i = 0; i < links->n; i++)

@@ -43,7 +43,7 @@ struct links {
     uint64_t slice_elements; /* places in the outbox, and without a codec in the inbox */
     uint64_t inbox_slot;     /* bytes of a place in the inbox */
     struct links_memory memory;
-    char *inbox; /* of all links */
+    char *inbox; /* of all links; links_memory.accrues: an arena, the sum of gradients */
     uint64_t inbox_bytes;
     uint8_t *steps;   /* parameters: own, then of each rank */
     uint32_t *comers; /* workers whose turns have come whole, in that order */

@@ -45,7 +45,7 @@ struct links_memory {
     char *answers;
     uint64_t answer_slot;
     bool keeps_sent; /* servers: the weights that each worker was given */
-    bool accrues;    /* workers: a sum of gradients (links_accrued) */
+    bool accrues;    /* workers: a sum of gradients, in the inbox */
     /* The machine of each rank, where ranks of one machine have links: their slices go through
      * shared memory, beside messages without payload. NULL: all slices are payload. @borrowed until
      * close. */
@@ -237,23 +237,16 @@ dpb_status links_await_word(struct links *links, uint64_t word);
 /* Between exchanges, to all servers. `meets`: blocks until the model of each is in the weight
  * arena. */
 dpb_status links_say(struct links *links, uint64_t word, bool meets);
-/* The turn that begins with the next links_push or links_ask. links_open sets one that pushes the
- * own gradients, and fetches. */
+/* links->turn begins with the next links_push or links_ask. links_open sets one that pushes the own
+ * gradients, and fetches. */
 struct links_turn {
-    const void *gradients; /* an arena, the own or links_accrued: what is pushed; NULL: nothing */
+    const void *gradients; /* an arena, the own or the inbox: what is pushed; NULL: nothing */
     uint32_t n_gradients;  /* gradients summed in it */
     bool fetches;          /* new weights */
 };
 
-void links_set_turn(struct links *links, const struct links_turn *turn);
-const struct links_turn *links_turn(const struct links *links); /* @borrowed */
-/* Turns and pushes that have begun. */
-uint64_t links_turns(const struct links *links);
-uint64_t links_pushes(const struct links *links);
 /* In place of links_push, in a turn that fetches alone: the weight arena may be written. */
 void links_ask(struct links *links);
-/* An arena of gradients (links_memory.accrues). */
-void *links_accrued(const struct links *links);
 /* Between exchanges, a turn that pushes and does not fetch. Blocks until all servers have told the
  * age. */
 dpb_status links_push_alone(struct links *links);

@@ -33,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/ps_cpu/links_parts.h"
 #include "comm/ps_cpu/ps_async.h"
 #include "dpbench/plugin.h"
 #include "lib/verbs/mesh_verbs.h"
@@ -79,15 +80,15 @@ static uint32_t n_ranks(const struct dpb_comm_args *args)
 static dpb_status async_begin(void *comm, const struct dpb_step *step)
 {
     struct ps_async *async = comm;
+    struct links *links = async->ps.links;
     const uint64_t n = ++async->unpushed;
     const bool pushes = n == (uint64_t)async->options.push_every;
     const bool fetches = ++async->unfetched == (uint64_t)async->options.fetch_every;
-    const void *gradients = async->options.push_every > 1 ? links_accrued(async->ps.links)
-                                                          : async->ps.base.arenas.gradients;
-    const struct links_turn turn = {pushes ? gradients : NULL, (uint32_t)n, fetches};
-    async->carried[step->step % LINKS_AGES] = links_pushes(async->ps.links);
+    const void *gradients =
+        async->options.push_every > 1 ? links->inbox : async->ps.base.arenas.gradients;
+    links->turn = (struct links_turn){pushes ? gradients : NULL, (uint32_t)n, fetches};
+    async->carried[step->step % LINKS_AGES] = links->n_pushes;
     async->applied = (struct ps_applied){0};
-    links_set_turn(async->ps.links, &turn);
     if (pushes)
         async->unpushed = 0;
     if (fetches)
@@ -101,10 +102,10 @@ static void accrue(const struct ps_async *async, uint64_t bucket, uint64_t lengt
     const struct strategy *base = &async->ps.base;
     const dpb_dtype type = base->arenas.layout.gradient_type;
     const uint64_t begin = bucket * base->arenas.bucket_elements;
-    void *sum = (char *)links_accrued(async->ps.links) + begin * dpb_dtype_size(type);
+    void *sum = (char *)async->ps.links->inbox + begin * dpb_dtype_size(type);
     const void *sources[] = {strategy_gradients(base, base->args.rank, begin), sum};
     const int64_t began_ns = ps_host->now_ns();
-    ps_host->vec->sum(type, &sum, 1, sources, links_turn(async->ps.links)->n_gradients > 1 ? 2 : 1,
+    ps_host->vec->sum(type, &sum, 1, sources, async->ps.links->turn.n_gradients > 1 ? 2 : 1,
                       length);
     ps_host->span(bucket, DPB_PHASE_REDUCE, began_ns, ps_host->now_ns());
 }
@@ -113,7 +114,7 @@ static void accrue(const struct ps_async *async, uint64_t bucket, uint64_t lengt
 static void push(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
     struct ps_async *async = strategy;
-    const struct links_turn *turn = links_turn(async->ps.links);
+    const struct links_turn *turn = &async->ps.links->turn;
     (void)until_ns;
     if (async->options.push_every > 1)
         accrue(async, bucket, length);
@@ -160,7 +161,7 @@ static void say_wait(struct ps_async *async, bool waits)
 {
     struct links *links = async->ps.links;
     const struct rank_set all = ps_shards(&async->ps.base.args);
-    const uint64_t turn = links_turns(links), last = async->ps.base.arenas.n_buckets - 1;
+    const uint64_t turn = links->n_turns, last = async->ps.base.arenas.n_buckets - 1;
     const uint64_t word = ps_word(turn, async->meetings, waits);
     bool said = false, moved = false;
     for (uint32_t i = 0; i < all.n && async->options.policy == PS_K_ASYNC; i++)
@@ -177,7 +178,7 @@ static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
 {
     struct ps_async *async = strategy;
     const struct strategy *base = &async->ps.base;
-    const struct links_turn *turn = links_turn(async->ps.links);
+    const struct links_turn *turn = &async->ps.links->turn;
     if (turn->fetches) {
         ps_pull(strategy, bucket, length, at, until_ns);
         if (bucket + 1 == base->arenas.n_buckets && *at == length)
@@ -206,11 +207,10 @@ static dpb_status push_rest(struct ps_async *async)
 {
     if (async->unpushed == 0)
         return DPB_OK;
-    const struct links_turn rest = {links_accrued(async->ps.links), (uint32_t)async->unpushed,
-                                    false};
+    struct links *links = async->ps.links;
+    links->turn = (struct links_turn){links->inbox, (uint32_t)async->unpushed, false};
     async->unpushed = 0;
-    links_set_turn(async->ps.links, &rest);
-    return links_push_alone(async->ps.links);
+    return links_push_alone(links);
 }
 
 /* Between steps, to all servers. */
@@ -220,8 +220,8 @@ static dpb_status say(struct ps_async *async, bool meets)
     async->meetings += meets;
     if (meets)
         async->unfetched = 0;
-    return links_say(async->ps.links,
-                     ps_word(links_turns(async->ps.links), async->meetings, !meets), meets);
+    return links_say(async->ps.links, ps_word(async->ps.links->n_turns, async->meetings, !meets),
+                     meets);
 }
 
 static dpb_status async_load(void *comm)
@@ -229,7 +229,7 @@ static dpb_status async_load(void *comm)
     const struct ps_async *async = comm;
     struct links *links = async->ps.links;
     DPB_TRY(push_rest(comm));
-    DPB_TRY(links_say(links, ps_load_word(links_turns(links), async->meetings), false));
+    DPB_TRY(links_say(links, ps_load_word(links->n_turns, async->meetings), false));
     if (async->ps.base.args.rank == 0)
         DPB_TRY(links_await_word(links, ps_ready_word(async->meetings)));
     DPB_TRY(ps_load(comm));
