@@ -15,19 +15,24 @@ dpb_status slices_wait(void *strategy, uint64_t bucket)
     return strategy_wait_ready(comm, strategy_workers(comm), bucket);
 }
 
+bool slices_work_on(const struct strategy *comm, uint64_t bucket, struct dpb_range range,
+                    dpb_dtype type, uint64_t *at, int64_t until_ns, slices_work work)
+{
+    if (*at < range.begin)
+        *at = range.begin;
+    while (*at < range.end && comm->host->now_ns() < until_ns) {
+        const struct piece piece = strategy_piece(comm, bucket, range.end, *at, type);
+        work(comm, bucket, piece);
+        *at += piece.n;
+    }
+    return *at >= range.end;
+}
+
 bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, uint64_t length, uint64_t *at,
                         int64_t until_ns, slices_work work)
 {
     const struct dpb_range slice = slice_of(length, comm->args.rank, comm->args.n_workers);
-    const dpb_dtype type = comm->arenas.layout.gradient_type;
-    if (*at < slice.begin)
-        *at = slice.begin;
-    while (*at < slice.end && comm->host->now_ns() < until_ns) {
-        const struct piece piece = strategy_piece(comm, bucket, slice.end, *at, type);
-        work(comm, bucket, piece);
-        *at += piece.n;
-    }
-    if (*at < slice.end)
+    if (!slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, at, until_ns, work))
         return false;
     *at = length;
     return true;

@@ -26,10 +26,13 @@ static inline uint64_t slices_share(uint64_t n, uint32_t position, uint32_t n_me
 bool slices_due(void *strategy, uint64_t bucket);
 dpb_status slices_wait(void *strategy, uint64_t bucket);
 
-/* What is done with a piece of the own slice. */
+/* What is done with a piece of a bucket. */
 typedef void (*slices_work)(const struct strategy *comm, uint64_t bucket, struct piece piece);
-/* Does it piece by piece from *at on, as a stage does; true: all of the slice is done, and *at is
- * `length`. */
+/* Does it with the range's elements, of `type`, piece by piece from *at on, as a stage does; true:
+ * all of the range is done. */
+bool slices_work_on(const struct strategy *comm, uint64_t bucket, struct dpb_range range,
+                    dpb_dtype type, uint64_t *at, int64_t until_ns, slices_work work);
+/* With the own slice of the gradients; when all of it is done, *at is `length`. */
 bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, uint64_t length, uint64_t *at,
                         int64_t until_ns, slices_work work);
 

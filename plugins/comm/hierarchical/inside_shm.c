@@ -59,37 +59,32 @@ static uint32_t carrier_of(const struct hierarchical *comm, uint64_t bucket, uin
     return place;
 }
 
-static void reduce_piece(const struct hierarchical *comm, uint64_t bucket, uint64_t length,
-                         uint64_t end, uint64_t *at)
+/* Each part goes into the arena of the place that carries it. */
+static void reduce_piece(const struct strategy *base, uint64_t bucket, struct piece piece)
 {
-    const struct strategy *base = &comm->base;
-    dpb_dtype type = base->arenas.layout.gradient_type;
-    uint32_t place = carrier_of(comm, bucket, length, *at);
-    uint64_t carried = carried_by(comm, place, bucket, length).end;
-    struct piece piece = strategy_piece(base, bucket, end < carried ? end : carried, *at, type);
-    void *sum = strategy_gradients(base, place, piece.begin);
-    if (base->args.n_workers > 1)
-        strategy_sum(base, bucket, piece, &sum, 1);
-    if (place != base->args.rank)
-        base->host->count_bytes(piece.n * dpb_dtype_size(type));
-    *at += piece.n;
+    const struct hierarchical *comm = (const struct hierarchical *)base;
+    const uint64_t first = bucket * base->arenas.bucket_elements, end = piece.begin + piece.n;
+    const uint64_t length = pipeline_bucket_length(&base->pipeline, bucket);
+    while (piece.begin < end) {
+        const uint32_t place = carrier_of(comm, bucket, length, piece.begin - first);
+        const uint64_t carried = first + carried_by(comm, place, bucket, length).end;
+        void *sum = strategy_gradients(base, place, piece.begin);
+        piece.n = (end < carried ? end : carried) - piece.begin;
+        if (base->args.n_workers > 1)
+            strategy_sum(base, bucket, piece, &sum, 1);
+        if (place != base->args.rank)
+            base->host->count_bytes(piece.n * dpb_dtype_size(base->arenas.layout.gradient_type));
+        piece.begin += piece.n;
+    }
 }
 
 static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
 {
-    const struct hierarchical *comm = strategy;
-    const struct strategy *base = &comm->base;
-    struct dpb_range slice = slice_of(length, base->args.rank, base->args.n_workers);
-    if (*at == 0) {
+    const struct strategy *base = strategy;
+    if (*at == 0)
         signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
-        *at = slice.begin;
-    }
-    while (*at < slice.end && base->host->now_ns() < until_ns)
-        reduce_piece(comm, bucket, length, slice.end, at);
-    if (*at < slice.end)
-        return;
-    signals_raise(&base->signals, SIGNAL_REDUCED, bucket);
-    *at = length;
+    if (slices_work_on_own(base, bucket, length, at, until_ns, reduce_piece))
+        signals_raise(&base->signals, SIGNAL_REDUCED, bucket);
 }
 
 /* ---- stage: off to the other machines -------------------------------------------------------- */
@@ -188,13 +183,7 @@ static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *a
         carried = carried_by(comm, base->args.rank, bucket, length);
     if (base->args.n_workers == 1)
         carried.begin = carried.end; /* it is where it has to be */
-    *at = *at == 0 ? carried.begin : *at;
-    while (*at < carried.end && base->host->now_ns() < until_ns) {
-        struct piece piece = strategy_piece(base, bucket, carried.end, *at, given_type(base));
-        copy_to_all(base, bucket, piece);
-        *at += piece.n;
-    }
-    if (*at < carried.end)
+    if (!slices_work_on(base, bucket, carried, given_type(base), at, until_ns, copy_to_all))
         return;
     if (hierarchical_drives(comm))
         signals_raise(&base->signals, SIGNAL_GATHERED, bucket);

@@ -1,6 +1,7 @@
 /* ps_stages.c - the stages of ps_cpu's pipeline, by which a bucket goes from the workers to the
  * shards and back: see ps_cpu.c. The workers of ps_async pull by them, too. */
 #include "comm/ps_cpu/ps_back.h"
+#include "lib/slices.h"
 
 static bool is_here(const struct ps *ps, uint32_t rank)
 {
@@ -151,9 +152,12 @@ static void note_pushed(const struct ps *ps, uint64_t bucket)
 }
 
 /* In the order of the ranks, wherever they are. */
-static void sum(const struct ps *ps, uint64_t bucket, struct piece piece, uint64_t at)
+static void sum_and_update(const struct strategy *comm, uint64_t bucket, struct piece piece)
 {
-    const struct strategy *comm = &ps->base;
+    const struct ps *ps = (const struct ps *)comm;
+    const uint64_t length = pipeline_bucket_length(&comm->pipeline, bucket);
+    const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
+    const uint64_t at = piece.begin - bucket * comm->arenas.bucket_elements - slice.begin;
     void *into = ps->sum;
     uint64_t n_read = 0;
     for (uint32_t worker = 0; worker < comm->args.n_workers; worker++) {
@@ -164,6 +168,7 @@ static void sum(const struct ps *ps, uint64_t bucket, struct piece piece, uint64
     }
     strategy_sum_sources(comm, bucket, piece, ps->sources, &into, 1);
     ps_host->count_bytes(n_read * piece.n * dpb_dtype_size(comm->arenas.layout.gradient_type));
+    strategy_update(comm, bucket, piece, ps->sum);
 }
 
 /* The sum of all messages of a bucket into ps->sum. */
@@ -208,18 +213,10 @@ static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at
     const struct ps *ps = strategy;
     const struct strategy *comm = &ps->base;
     struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
-    if (*at == 0) {
+    if (*at == 0)
         note_pushed(ps, bucket);
-        *at = slice.begin;
-    }
-    while (*at < slice.end && ps_host->now_ns() < until_ns) {
-        struct piece piece =
-            strategy_piece(comm, bucket, slice.end, *at, comm->arenas.layout.gradient_type);
-        sum(ps, bucket, piece, *at - slice.begin);
-        strategy_update(comm, bucket, piece, ps->sum);
-        *at += piece.n;
-    }
-    if (*at < slice.end)
+    if (!slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, at, until_ns,
+                        sum_and_update))
         return;
     signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
     *at = length;
