@@ -58,13 +58,11 @@ static dpb_status begin_wait(void *strategy, uint64_t bucket)
     return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
 }
 
-static void begin_bucket(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                         int64_t until_ns)
+static void begin_bucket(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
-    (void)until_ns;
-    library->post(mpi->sums, bucket * mpi->strategy.arenas.bucket_elements, length);
-    *at = length;
+    library->post(mpi->sums, bucket * mpi->strategy.arenas.bucket_elements, turn->length);
+    turn->at = turn->length;
 }
 
 /* ---- stage: update, when MPI is through with a bucket -------------------------------------- */
@@ -102,14 +100,13 @@ static void clear_sum(const struct strategy *comm, uint64_t bucket, uint64_t len
            length * dpb_dtype_size(comm->arenas.layout.gradient_type));
 }
 
-static void update_slice(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                         int64_t until_ns)
+static void update_slice(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
-    if (!slices_work_on_own(strategy, bucket, length, at, until_ns, update_piece))
+    if (!slices_work_on_own(strategy, bucket, turn, update_piece))
         return;
-    library->post(mpi->weights, bucket * mpi->strategy.arenas.bucket_elements, length);
-    clear_sum(strategy, bucket, length);
+    library->post(mpi->weights, bucket * mpi->strategy.arenas.bucket_elements, turn->length);
+    clear_sum(strategy, bucket, turn->length);
 }
 
 static bool given_due(void *strategy, uint64_t bucket)
@@ -130,13 +127,11 @@ static const struct stage shard_stages[] = {{begin_due, begin_bucket, begin_wait
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
 /* Sums go to all as without shards. The later stages work in the last bucket alone. */
-static void update_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                          int64_t until_ns)
+static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
     const struct strategy *comm = strategy;
-    (void)until_ns;
-    *at = length;
+    turn->at = turn->length;
     if (!strategy_is_last(comm, bucket))
         return;
     strategy_update_parts(comm, slices_own);

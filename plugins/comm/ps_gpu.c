@@ -71,22 +71,20 @@ static struct dpb_range share_of_one(const struct dpb_comm_args *args, uint32_t 
 
 /* ---- stage: sum and update the own shard's slice ------------------------------------------- */
 
-static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void serve(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct device_strategy *comm = strategy;
-    const struct dpb_range all = device_piece(comm, length, at);
-    (void)until_ns;
+    const struct dpb_range all = device_piece(comm, turn);
     device_sum(comm, bucket, all);
     device_update(comm, bucket, all);
 }
 
 /* ---- stage: pull the new weights ----------------------------------------------------------- */
 
-static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct device_strategy *comm = strategy;
-    (void)until_ns;
-    device_pull(comm, bucket, device_piece(comm, length, at));
+    device_pull(comm, bucket, device_piece(comm, turn));
 }
 
 enum { PUSH, SERVE, UPDATED, PULL, STAGES };

@@ -40,23 +40,23 @@ static struct dpb_range share_of(const struct dpb_comm_args *args, uint32_t owne
 
 /* ---- stage: sum, on the owner -------------------------------------------------------------- */
 
-static void sum(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void sum(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     do
-        device_sum(strategy, bucket, device_piece(strategy, length, at));
-    while (*at < length && host->now_ns() < until_ns);
+        device_sum(strategy, bucket, device_piece(strategy, turn));
+    while (turn->at < turn->length && host->now_ns() < turn->until_ns);
 }
 
 /* ---- stage: take the sum from the owner, and update behind it ------------------------------ */
 
-static void take(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void take(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct device_strategy *comm = strategy;
     do {
-        struct dpb_range piece = device_piece(comm, length, at);
+        struct dpb_range piece = device_piece(comm, turn);
         device_pull(comm, bucket, piece);
         device_update(comm, bucket, piece);
-    } while (*at < length && host->now_ns() < until_ns);
+    } while (turn->at < turn->length && host->now_ns() < turn->until_ns);
 }
 
 /* ---- stage: let go of the bucket when all have taken it ------------------------------------ */

@@ -206,16 +206,15 @@ static void update_piece(struct averaging *self, uint64_t bucket, struct piece p
                        averaging_optimizer(self) + averaging_bytes(self, piece.begin), rank);
 }
 
-static void update_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                        int64_t until_ns)
+static void update_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct averaging *self = strategy;
     do {
-        const struct piece piece = next_piece(self, bucket, length, *at);
+        const struct piece piece = next_piece(self, bucket, turn->length, turn->at);
         update_piece(self, bucket, piece);
-        *at += piece.n;
-    } while (*at < length && self->comm.base.host->now_ns() < until_ns);
-    if (*at == length)
+        turn->at += piece.n;
+    } while (turn->at < turn->length && self->comm.base.host->now_ns() < turn->until_ns);
+    if (turn->at == turn->length)
         device_begun(&self->comm, DEVICE_UPDATES, bucket, false);
 }
 
@@ -325,18 +324,17 @@ static void move_centre(const struct work *work, struct piece piece)
     averaging_put(work, far_z, 0, z);
 }
 
-static void meet_slice(struct averaging *self, uint64_t bucket, uint64_t length, uint64_t *at,
-                       int64_t until_ns)
+static void meet_slice(struct averaging *self, uint64_t bucket, struct stage_turn *turn)
 {
     const struct dpb_host *host = self->comm.base.host;
     uint32_t ranks[STRATEGY_WORKERS], place;
     const uint32_t n = list_group(self, ranks, &place);
-    const struct dpb_range slice = slice_of(length, place, n);
-    if (*at == 0)
-        *at = slice.begin;
-    while (*at < slice.end && host->now_ns() < until_ns) {
+    const struct dpb_range slice = slice_of(turn->length, place, n);
+    if (turn->at == 0)
+        turn->at = slice.begin;
+    while (turn->at < slice.end && host->now_ns() < turn->until_ns) {
         const int64_t began_ns = host->now_ns();
-        const struct piece piece = next_piece(self, bucket, slice.end, *at);
+        const struct piece piece = next_piece(self, bucket, slice.end, turn->at);
         const struct work work = {self, MEETS, piece.n};
         if (self->rule.centre)
             move_centre(&work, piece);
@@ -344,22 +342,21 @@ static void meet_slice(struct averaging *self, uint64_t bucket, uint64_t length,
             meet_group(&work, piece);
         if (self->comm.in_place)
             host->span(bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
-        *at += piece.n;
+        turn->at += piece.n;
     }
-    if (*at >= slice.end)
-        *at = length;
+    if (turn->at >= slice.end)
+        turn->at = turn->length;
 }
 
-static void meet_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                      int64_t until_ns)
+static void meet_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct averaging *self = strategy;
     const bool any = self->meets && (self->rule.centre || !is_alone(self));
     if (any)
-        meet_slice(self, bucket, length, at, until_ns);
+        meet_slice(self, bucket, turn);
     else
-        *at = length;
-    if (*at == length)
+        turn->at = turn->length;
+    if (turn->at == turn->length)
         device_begun(&self->comm, MEETS, bucket, !any);
 }
 
@@ -384,20 +381,18 @@ static dpb_status take_wait(void *strategy, uint64_t bucket)
                     "the peer's step");
 }
 
-static void take_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                      int64_t until_ns)
+static void take_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct averaging *self = strategy;
     const struct strategy *base = strategy;
     const uint64_t begin = bucket * base->arenas.bucket_elements;
     const bool any = averages_state(self);
-    (void)until_ns;
     if (any)
-        averaging_copy(&(struct work){self, TAKES, length},
+        averaging_copy(&(struct work){self, TAKES, turn->length},
                        averaging_optimizer(self) + averaging_bytes(self, begin),
                        averaging_own(self, base->args.rank, begin), base->args.rank);
     device_begun(&self->comm, TAKES, bucket, !any);
-    *at = length;
+    turn->at = turn->length;
 }
 
 const struct stage averaging_stages[AVERAGING_STAGES] = {{update_due, update_work, update_wait},

@@ -102,7 +102,7 @@ void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round);
 void coded_take_sum(struct strategy *strategy, uint64_t bucket, uint32_t round);
 
 /* The stage that ends all: strategy_update_bucket, then the gradients are cleared. */
-void coded_update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+void coded_update(void *strategy, uint64_t bucket, struct stage_turn *turn);
 
 /* For strategies whose ranks have residuals of some buckets alone: which ones. A checkpoint has it
  * beside the residuals, by rank. `load` sets it; core may then write what a checkpoint has. */

@@ -22,11 +22,10 @@ static void encode_round(struct strategy *comm, uint64_t bucket, uint32_t round)
     comm->carrier->post(comm, bucket, round);
 }
 
-static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void encode(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    (void)until_ns;
     encode_round(strategy, bucket, 0);
-    *at = length;
+    turn->at = turn->length;
 }
 
 static bool decode_due(void *strategy, uint64_t bucket)
@@ -39,17 +38,16 @@ static dpb_status decode_wait(void *strategy, uint64_t bucket)
     return ((const struct strategy *)strategy)->carrier->wait(strategy, bucket, 0);
 }
 
-static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void decode(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    (void)until_ns;
     ((const struct strategy *)strategy)->carrier->take(strategy, bucket, 0);
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* The second round: decode_again ends it. */
-static void answer(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void answer(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    decode(strategy, bucket, length, at, until_ns);
+    decode(strategy, bucket, turn);
     encode_round(strategy, bucket, 1);
 }
 
@@ -63,12 +61,10 @@ static dpb_status again_wait(void *strategy, uint64_t bucket)
     return ((const struct strategy *)strategy)->carrier->wait(strategy, bucket, 1);
 }
 
-static void decode_again(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                         int64_t until_ns)
+static void decode_again(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    (void)until_ns;
     ((const struct strategy *)strategy)->carrier->take(strategy, bucket, 1);
-    *at = length;
+    turn->at = turn->length;
 }
 
 static bool update_due(void *strategy, uint64_t bucket)
@@ -85,14 +81,14 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 
 /* No device writes the gradients between tensors, and a codec may decode 0 to another number: what
  * it leaves there would be encoded with the next step's. */
-void coded_update(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+void coded_update(void *strategy_, uint64_t bucket, struct stage_turn *turn)
 {
     const struct strategy *strategy = strategy_;
-    const uint64_t begin = *at;
-    strategy_update_bucket(strategy_, bucket, length, at, until_ns);
+    const uint64_t begin = turn->at;
+    strategy_update_bucket(strategy_, bucket, turn);
     memset(strategy_gradients(strategy, strategy->args.rank,
                               bucket * strategy->arenas.bucket_elements + begin),
-           0, (*at - begin) * sizeof(float));
+           0, (turn->at - begin) * sizeof(float));
 }
 
 dpb_status coded_bind_stages(struct strategy *strategy, const struct dpb_arenas *arenas,

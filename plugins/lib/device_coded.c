@@ -162,13 +162,12 @@ static dpb_status encode_wait(void *strategy, uint64_t bucket)
     return comm->status;
 }
 
-static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void encode(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct device_strategy *comm = strategy;
-    (void)until_ns;
     encode_round(comm, comm->flights[DEVICE_PUSHES].lane->queue, bucket, 0);
     device_begun(comm, DEVICE_PUSHES, bucket, false);
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- stage: answer, of two rounds ---------------------------------------------------------- */
@@ -193,16 +192,15 @@ static dpb_status answer_wait(void *strategy, uint64_t bucket)
     return wait_messages(strategy, bucket, 0);
 }
 
-static void answer(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void answer(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct device_strategy *comm = strategy;
     struct dpb_queue *queue = comm->flights[ANSWERS].lane->queue;
-    (void)until_ns;
     see_messages(comm, bucket);
     take_round(comm, queue, bucket, 0);
     encode_round(comm, queue, bucket, 1);
     device_begun(comm, ANSWERS, bucket, false);
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- stage: decode the last round, and update ---------------------------------------------- */
@@ -238,16 +236,15 @@ static void update(struct device_strategy *comm, uint64_t bucket, uint64_t first
     device_begun(comm, DEVICE_UPDATES, bucket, false);
 }
 
-static void decode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void decode(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct device_strategy *comm = strategy;
-    (void)until_ns;
     if (!has_answers(comm))
         see_messages(comm, bucket);
     take_round(comm, comm->flights[DEVICE_PULLS].lane->queue, bucket, last_round(comm));
     device_begun(comm, DEVICE_PULLS, bucket, false);
-    update(comm, bucket, bucket * comm->base.arenas.bucket_elements, length);
-    *at = length;
+    update(comm, bucket, bucket * comm->base.arenas.bucket_elements, turn->length);
+    turn->at = turn->length;
 }
 
 /* ---- the stages of a codec of one round, and of two ----------------------------------------- */

@@ -194,13 +194,13 @@ bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bu
     return share.end > share.begin;
 }
 
-struct dpb_range device_piece(const struct device_strategy *comm, uint64_t length, uint64_t *at)
+struct dpb_range device_piece(const struct device_strategy *comm, struct stage_turn *turn)
 {
     const uint64_t size = dpb_dtype_size(comm->base.arenas.layout.gradient_type);
-    const uint64_t most = comm->in_place ? CHUNK_BYTES / size : length;
-    const uint64_t begin = *at;
-    *at = minimum(begin + most, length);
-    return (struct dpb_range){begin, *at};
+    const uint64_t most = comm->in_place ? CHUNK_BYTES / size : turn->length;
+    const uint64_t begin = turn->at;
+    turn->at = minimum(begin + most, turn->length);
+    return (struct dpb_range){begin, turn->at};
 }
 
 uint32_t device_missing(const struct device_strategy *comm, enum signal_kind kind, bool owners,
@@ -396,13 +396,12 @@ dpb_status device_push_wait(void *comm_, uint64_t bucket)
                                        "a free slot in the inbox of the bucket's owner");
 }
 
-void device_push(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+void device_push(void *comm_, uint64_t bucket, struct stage_turn *turn)
 {
     struct device_strategy *comm = comm_;
     const struct strategy *base = &comm->base;
     size_t size = dpb_dtype_size(base->arenas.layout.gradient_type);
     bool any = false;
-    (void)until_ns;
     for (uint32_t owner = 0; owner < base->args.n_workers && comm->status == DPB_OK; owner++) {
         struct dpb_range share = device_share(comm, owner, bucket);
         uint64_t bytes = (share.end - share.begin) * size;
@@ -417,7 +416,7 @@ void device_push(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, in
         any = true;
     }
     device_begun(comm, DEVICE_PUSHES, bucket, !any);
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- stage: sum ---------------------------------------------------------------------------- */

@@ -150,9 +150,9 @@ bool device_has_room(const struct device_strategy *comm, uint32_t flight);
 /* All that the bucket needs was given to the flight's queue; `empty`: that is nothing. */
 void device_begun(struct device_strategy *comm, uint32_t flight, uint64_t bucket, bool empty);
 
-/* The elements of the bucket to work on next, from *at on; moves *at behind them. On a device all
- * of them. On the host as many as fit into a cache, so that a stage ends in time. */
-struct dpb_range device_piece(const struct device_strategy *comm, uint64_t length, uint64_t *at);
+/* The elements of the bucket to work on next, from turn->at on; moves turn->at behind them. On a
+ * device all of them. On the host as many as fit into a cache, so that a stage ends in time. */
+struct dpb_range device_piece(const struct device_strategy *comm, struct stage_turn *turn);
 
 /* Work on a piece, given to a flight's queue. The last piece begins the bucket's flight. A failure
  * is kept in comm->status. */
@@ -167,7 +167,7 @@ void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range
 
 /* The first stage: own gradients into the owners' inboxes. In place it is left out. */
 bool device_push_due(void *comm, uint64_t bucket);
-void device_push(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+void device_push(void *comm, uint64_t bucket, struct stage_turn *turn);
 dpb_status device_push_wait(void *comm, uint64_t bucket);
 /* An owner's sum, when all have handed over their gradients. */
 bool device_sum_due(void *comm, uint64_t bucket);

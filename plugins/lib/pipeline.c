@@ -72,10 +72,11 @@ static bool work_on(struct pipeline *pipeline, uint32_t s, int64_t until_ns)
     uint64_t bucket = pipeline->next[s];
     if (!has_bucket(pipeline, s) || (stage->due && !stage->due(pipeline->strategy, bucket)))
         return false;
-    uint64_t length = pipeline_bucket_length(pipeline, bucket);
+    struct stage_turn turn = {pipeline_bucket_length(pipeline, bucket), pipeline->at[s], until_ns};
     if (stage->work)
-        stage->work(pipeline->strategy, bucket, length, &pipeline->at[s], until_ns);
-    if (!stage->work || pipeline->at[s] == length) {
+        stage->work(pipeline->strategy, bucket, &turn);
+    pipeline->at[s] = turn.at;
+    if (!stage->work || turn.at == turn.length) {
         pipeline->at[s] = 0;
         pipeline->next[s]++;
         if (!flight_of(pipeline, s))

@@ -23,12 +23,19 @@ struct stage_flight {
     const char *purpose; /* completes "waits for ..." in messages */
 };
 
+/* A stage's turn with a bucket. */
+struct stage_turn {
+    uint64_t length;  /* elements of the bucket */
+    uint64_t at;      /* the first element that the stage has not worked on; `work` moves it */
+    int64_t until_ns; /* `work` returns then */
+};
+
 struct stage {
     /* NULL: a bucket is due as soon as it has left the stage before. */
     bool (*due)(void *strategy, uint64_t bucket);
-    /* Works on elements [*at, length) of the bucket until it is through or `until_ns` has passed;
-     * moves *at. Called once more with *at == length is never. NULL: there is nothing to do. */
-    void (*work)(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+    /* Works on elements [at, length) of the bucket until at == length or `until_ns` has passed. It
+     * is not called with at == length. NULL: there is nothing to do. */
+    void (*work)(void *strategy, uint64_t bucket, struct stage_turn *turn);
     /* Blocks until `due` may have become true; NULL if `due` is. */
     dpb_status (*wait)(void *strategy, uint64_t bucket);
 };

@@ -126,13 +126,12 @@ static dpb_status start_wait(void *comm_, uint64_t bucket)
     return strategy_wait_ready(&comm->base, strategy_self(&comm->base), bucket);
 }
 
-static void start(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void start(void *comm_, uint64_t bucket, struct stage_turn *turn)
 {
     struct reduce *comm = comm_;
     struct exchange *x = &comm->exchanges[bucket];
     const struct dpb_host *host = comm->base.host;
     const int64_t began_ns = host->now_ns();
-    (void)until_ns;
     x->again = false;
     x->bucket.step = (uint64_t)comm->steps;
     comm->status = comm->strategy->reduce(&x->bucket);
@@ -142,7 +141,7 @@ static void start(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, i
                                   "comm '%s': nothing was exchanged for bucket %llu; a bucket has "
                                   "at least one message a step, which may be empty",
                                   comm->name, (unsigned long long)bucket);
-    *at = length;
+    turn->at = turn->length;
 }
 
 static bool all_sent(const struct reduce *comm, uint64_t bucket, uint32_t *missing)
@@ -178,13 +177,12 @@ static dpb_status go_on_wait(void *comm_, uint64_t bucket)
 }
 
 /* The bucket stays in this stage while its functions send further messages. */
-static void go_on(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void go_on(void *comm_, uint64_t bucket, struct stage_turn *turn)
 {
     struct reduce *comm = comm_;
     struct exchange *x = &comm->exchanges[bucket];
     const struct dpb_host *host = comm->base.host;
     const reduce_function then = x->then;
-    (void)until_ns;
     if (!x->again && !comm->gather)
         signals_span_late_peer(&comm->base.signals, strategy_workers(&comm->base), bucket);
     const int64_t began_ns = host->now_ns();
@@ -199,20 +197,20 @@ static void go_on(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, i
     comm->status = then(&x->bucket);
     host->span(bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
     if (comm->status == DPB_OK && !x->then)
-        *at = length;
+        turn->at = turn->length;
 }
 
 /* Nothing has come yet of a strategy that is late: an update by zeros would decay weights. */
-static void update(void *comm_, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void update(void *comm_, uint64_t bucket, struct stage_turn *turn)
 {
     const struct reduce *comm = comm_;
     const struct reduce_bucket *own = &comm->exchanges[bucket].bucket;
     if (comm->steps > comm->strategy->late) {
-        coded_update(comm_, bucket, length, at, until_ns);
+        coded_update(comm_, bucket, turn);
         return;
     }
     memset(own->gradients, 0, own->n * sizeof(float));
-    *at = length;
+    turn->at = turn->length;
 }
 
 const struct stage reduce_stages[REDUCE_STAGES] = {

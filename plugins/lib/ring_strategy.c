@@ -15,12 +15,11 @@ static bool post_due(void *strategy, uint64_t bucket)
            ring_has_place(comm->ring);
 }
 
-static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct ring_strategy *comm = strategy;
-    (void)until_ns;
-    ring_post(comm->ring, bucket * comm->base.arenas.bucket_elements, length);
-    *at = length;
+    ring_post(comm->ring, bucket * comm->base.arenas.bucket_elements, turn->length);
+    turn->at = turn->length;
 }
 
 /* Nothing is on the ring: the next bucket comes when this rank's backward gets there. */
@@ -61,12 +60,10 @@ static struct dpb_range own_slice(const struct strategy *strategy, uint64_t buck
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
 /* Sums go to all as without shards. The later stages work in the last bucket alone. */
-static void update_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                          int64_t until_ns)
+static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct ring_strategy *comm = strategy;
-    (void)until_ns;
-    *at = length;
+    turn->at = turn->length;
     if (!strategy_is_last(&comm->base, bucket))
         return;
     strategy_update_parts(&comm->base, own_slice);
@@ -79,18 +76,17 @@ static bool give_due(void *strategy, uint64_t bucket)
     return !strategy_is_last(&comm->base, bucket) || ring_has_place(comm->ring);
 }
 
-static void give(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void give(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct ring_strategy *comm = strategy;
     const struct dpb_arenas *arenas = &comm->base.arenas;
-    (void)until_ns;
     for (; strategy_is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
         if (!ring_has_place(comm->ring))
             return;
         ring_give(comm->ring, comm->n_given * arenas->bucket_elements,
                   pipeline_bucket_length(&comm->base.pipeline, comm->n_given));
     }
-    *at = length;
+    turn->at = turn->length;
 }
 
 static bool given_due(void *strategy, uint64_t bucket)

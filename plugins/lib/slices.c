@@ -16,35 +16,35 @@ dpb_status slices_wait(void *strategy, uint64_t bucket)
 }
 
 bool slices_work_on(const struct strategy *comm, uint64_t bucket, struct dpb_range range,
-                    dpb_dtype type, uint64_t *at, int64_t until_ns, slices_work work)
+                    dpb_dtype type, struct stage_turn *turn, slices_work work)
 {
-    if (*at < range.begin)
-        *at = range.begin;
-    while (*at < range.end && comm->host->now_ns() < until_ns) {
-        const struct piece piece = strategy_piece(comm, bucket, range.end, *at, type);
+    if (turn->at < range.begin)
+        turn->at = range.begin;
+    while (turn->at < range.end && comm->host->now_ns() < turn->until_ns) {
+        const struct piece piece = strategy_piece(comm, bucket, range.end, turn->at, type);
         work(comm, bucket, piece);
-        *at += piece.n;
+        turn->at += piece.n;
     }
-    return *at >= range.end;
+    return turn->at >= range.end;
 }
 
-bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, uint64_t length, uint64_t *at,
-                        int64_t until_ns, slices_work work)
+bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, struct stage_turn *turn,
+                        slices_work work)
 {
-    const struct dpb_range slice = slice_of(length, comm->args.rank, comm->args.n_workers);
-    if (!slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, at, until_ns, work))
+    const struct dpb_range slice = slice_of(turn->length, comm->args.rank, comm->args.n_workers);
+    if (!slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, turn, work))
         return false;
-    *at = length;
+    turn->at = turn->length;
     return true;
 }
 
 /* Once all gradients of the bucket are here. */
-static void work_on_slice(const struct strategy *comm, uint64_t bucket, uint64_t length,
-                          uint64_t *at, int64_t until_ns, slices_work work)
+static void work_on_slice(const struct strategy *comm, uint64_t bucket, struct stage_turn *turn,
+                          slices_work work)
 {
-    if (*at == 0)
+    if (turn->at == 0)
         signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
-    if (slices_work_on_own(comm, bucket, length, at, until_ns, work))
+    if (slices_work_on_own(comm, bucket, turn, work))
         signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
 }
 
@@ -60,9 +60,9 @@ static void sum_everywhere(const struct strategy *comm, uint64_t bucket, struct 
                             dpb_dtype_size(comm->arenas.layout.gradient_type));
 }
 
-static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    work_on_slice(strategy, bucket, length, at, until_ns, sum_everywhere);
+    work_on_slice(strategy, bucket, turn, sum_everywhere);
 }
 
 /* ---- stage: update all of the bucket ------------------------------------------------------- */
@@ -81,12 +81,12 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 }
 
 /* Between the own slice and the last of the others', others worked for this rank. */
-static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void update(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct strategy *comm = strategy;
-    if (*at == 0)
+    if (turn->at == 0)
         strategy_span_others(comm, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(comm), bucket);
-    strategy_update_bucket(strategy, bucket, length, at, until_ns);
+    strategy_update_bucket(strategy, bucket, turn);
 }
 
 const struct stage slices_stages[SLICES_STAGES] = {{slices_due, reduce, slices_wait},
@@ -123,10 +123,9 @@ static void sum_and_update(const struct strategy *comm, uint64_t bucket, struct 
     give_weights(comm, bucket, piece);
 }
 
-static void reduce_shard(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                         int64_t until_ns)
+static void reduce_shard(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    work_on_slice(strategy, bucket, length, at, until_ns, sum_and_update);
+    work_on_slice(strategy, bucket, turn, sum_and_update);
 }
 
 static dpb_status gather_wait(void *strategy, uint64_t bucket)
@@ -137,29 +136,26 @@ static dpb_status gather_wait(void *strategy, uint64_t bucket)
 }
 
 /* The others have written their slices here. */
-static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void gather(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    (void)until_ns;
     strategy_span_others(strategy, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(strategy),
                          bucket);
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- with shards and norms of whole tensors ------------------------------------------------- */
 
 /* Every rank gets all sums. The later stages work in the last bucket alone. Its gradients are the
  * last of backward: no device op waits for this work. */
-static void update_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                          int64_t until_ns)
+static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    (void)until_ns;
     strategy_span_others(strategy, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(strategy),
                          bucket);
     if (strategy_is_last(strategy, bucket)) {
         strategy_update_parts(strategy, slices_own);
         signals_raise(&((struct strategy *)strategy)->signals, SIGNAL_TAKEN, bucket);
     }
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* LARS takes norms of all old weights: they may change when every rank has updated. */
@@ -180,21 +176,19 @@ static dpb_status give_wait(void *strategy, uint64_t bucket)
 static void give_all_slices(const struct strategy *comm)
 {
     for (uint64_t bucket = 0; bucket < comm->arenas.n_buckets; bucket++) {
-        uint64_t at = 0;
-        slices_work_on_own(comm, bucket, pipeline_bucket_length(&comm->pipeline, bucket), &at,
-                           INT64_MAX, give_weights);
+        struct stage_turn turn = {.length = pipeline_bucket_length(&comm->pipeline, bucket),
+                                  .until_ns = INT64_MAX};
+        slices_work_on_own(comm, bucket, &turn, give_weights);
     }
 }
 
-static void give_slices(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                        int64_t until_ns)
+static void give_slices(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    (void)until_ns;
     if (strategy_is_last(strategy, bucket)) {
         give_all_slices(strategy);
         signals_raise(&((struct strategy *)strategy)->signals, SIGNAL_GATHERED, bucket);
     }
-    *at = length;
+    turn->at = turn->length;
 }
 
 static bool given_due(void *strategy, uint64_t bucket)

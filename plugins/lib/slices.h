@@ -28,13 +28,13 @@ dpb_status slices_wait(void *strategy, uint64_t bucket);
 
 /* What is done with a piece of a bucket. */
 typedef void (*slices_work)(const struct strategy *comm, uint64_t bucket, struct piece piece);
-/* Does it with the range's elements, of `type`, piece by piece from *at on, as a stage does; true:
- * all of the range is done. */
+/* Does it with the range's elements, of `type`, piece by piece from turn->at on, as a stage does;
+ * true: all of the range is done. */
 bool slices_work_on(const struct strategy *comm, uint64_t bucket, struct dpb_range range,
-                    dpb_dtype type, uint64_t *at, int64_t until_ns, slices_work work);
-/* With the own slice of the gradients; when all of it is done, *at is `length`. */
-bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, uint64_t length, uint64_t *at,
-                        int64_t until_ns, slices_work work);
+                    dpb_dtype type, struct stage_turn *turn, slices_work work);
+/* With the own slice of the gradients; when all of it is done, turn->at is turn->length. */
+bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, struct stage_turn *turn,
+                        slices_work work);
 
 /* The way of a bucket where nothing but these slices has to be done: summed, written back into all
  * arenas, used for the update. */

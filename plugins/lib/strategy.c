@@ -296,14 +296,13 @@ void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
         strategy->host->span(bucket, DPB_PHASE_TRANSFER, here, last);
 }
 
-void strategy_update_bucket(void *strategy_, uint64_t bucket, uint64_t length, uint64_t *at,
-                            int64_t until_ns)
+void strategy_update_bucket(void *strategy_, uint64_t bucket, struct stage_turn *turn)
 {
     const struct strategy *strategy = strategy_;
     dpb_dtype type = strategy->arenas.layout.weight_type;
     do {
-        struct piece piece = strategy_piece(strategy, bucket, length, *at, type);
+        struct piece piece = strategy_piece(strategy, bucket, turn->length, turn->at, type);
         strategy_make_weights(strategy_, bucket, piece.begin, piece.n);
-        *at += piece.n;
-    } while (*at < length && strategy->host->now_ns() < until_ns);
+        turn->at += piece.n;
+    } while (turn->at < turn->length && strategy->host->now_ns() < turn->until_ns);
 }

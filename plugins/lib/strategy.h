@@ -158,7 +158,6 @@ void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
 
 /* The stage that ends most strategies: the whole bucket updated from the own, now summed,
  * gradients. */
-void strategy_update_bucket(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                            int64_t until_ns);
+void strategy_update_bucket(void *strategy, uint64_t bucket, struct stage_turn *turn);
 
 #endif

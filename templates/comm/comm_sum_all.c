@@ -45,20 +45,20 @@ static dpb_status sum_wait(void *comm, uint64_t bucket)
     return strategy_wait_ready(comm, strategy_workers(comm), bucket);
 }
 
-/* Works on elements [*at, length) of the bucket, piece by piece, until it is time to return. */
-static void sum(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+/* Works on elements [at, length) of the bucket, piece by piece, until it is time to return. */
+static void sum(void *comm, uint64_t bucket, struct stage_turn *turn)
 {
     const struct strategy *base = comm;
-    if (*at == 0)
+    if (turn->at == 0)
         signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
     do {
         const dpb_dtype type = base->arenas.layout.gradient_type;
-        const struct piece piece = strategy_piece(base, bucket, length, *at, type);
+        const struct piece piece = strategy_piece(base, bucket, turn->length, turn->at, type);
         void *to = sum_from(comm, piece.begin);
         strategy_sum(base, bucket, piece, &to, 1);
-        *at += piece.n;
-    } while (*at < length && host->now_ns() < until_ns);
-    if (*at == length)
+        turn->at += piece.n;
+    } while (turn->at < turn->length && host->now_ns() < turn->until_ns);
+    if (turn->at == turn->length)
         signals_raise(&base->signals, SIGNAL_TAKEN, bucket);
 }
 
@@ -75,15 +75,15 @@ static dpb_status wait_taken(void *comm, uint64_t bucket)
                          base->arenas.layout.gradient_type, "the peer to read the gradients");
 }
 
-static void update(void *comm, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void update(void *comm, uint64_t bucket, struct stage_turn *turn)
 {
     const struct strategy *base = comm;
     do {
         const dpb_dtype type = base->arenas.layout.weight_type;
-        const struct piece piece = strategy_piece(base, bucket, length, *at, type);
+        const struct piece piece = strategy_piece(base, bucket, turn->length, turn->at, type);
         strategy_update(base, bucket, piece, sum_from(comm, piece.begin));
-        *at += piece.n;
-    } while (*at < length && host->now_ns() < until_ns);
+        turn->at += piece.n;
+    } while (turn->at < turn->length && host->now_ns() < turn->until_ns);
 }
 
 static const struct stage stages[] = {

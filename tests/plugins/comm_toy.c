@@ -235,15 +235,13 @@ static dpb_status encode_wait(void *strategy, uint64_t bucket)
     return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
 }
 
-static void encode_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                        int64_t until_ns)
+static void encode_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct toy *toy = strategy;
-    (void)until_ns;
     if (toy->options.kind == LOSSY)
-        encode(toy, whole(toy, bucket, length));
+        encode(toy, whole(toy, bucket, turn->length));
     signals_raise(&toy->base.signals, SIGNAL_PUSHED, bucket);
-    *at = length;
+    turn->at = turn->length;
 }
 
 static bool apply_due(void *strategy, uint64_t bucket)
@@ -258,17 +256,15 @@ static dpb_status apply_wait(void *strategy, uint64_t bucket)
                          "the peer's gradients");
 }
 
-static void apply_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                       int64_t until_ns)
+static void apply_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct toy *toy = strategy;
-    (void)until_ns;
     if (waits(toy))
-        work_together(toy, bucket, whole(toy, bucket, length));
+        work_together(toy, bucket, whole(toy, bucket, turn->length));
     else
-        work_alone(toy, bucket, whole(toy, bucket, length));
+        work_alone(toy, bucket, whole(toy, bucket, turn->length));
     signals_raise(&toy->base.signals, SIGNAL_REDUCED, bucket);
-    *at = length;
+    turn->at = turn->length;
 }
 
 static bool meets(const struct toy *toy)
@@ -290,21 +286,19 @@ static dpb_status average_wait(void *strategy, uint64_t bucket)
                          "the peer's weights");
 }
 
-static void average_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                         int64_t until_ns)
+static void average_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct toy *toy = strategy;
-    const struct piece piece = whole(toy, bucket, length);
+    const struct piece piece = whole(toy, bucket, turn->length);
     const uint32_t n = toy->base.args.n_workers;
-    (void)until_ns;
-    for (uint64_t i = 0; i < length && meets(toy); i++) {
+    for (uint64_t i = 0; i < turn->length && meets(toy); i++) {
         float all = 0;
         for (uint32_t rank = 0; rank < n; rank++)
             all += ((const float *)strategy_weights(&toy->base, rank, piece.begin))[i];
         toy->sums[0][piece.begin + i] = all / (float)n;
     }
     signals_raise(&toy->base.signals, SIGNAL_GATHERED, bucket);
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* All have read this rank's weights and gradients. */
@@ -320,16 +314,14 @@ static dpb_status take_wait(void *strategy, uint64_t bucket)
                          "the peer to read");
 }
 
-static void take_work(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                      int64_t until_ns)
+static void take_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct toy *toy = strategy;
-    const struct piece piece = whole(toy, bucket, length);
-    (void)until_ns;
+    const struct piece piece = whole(toy, bucket, turn->length);
     if (meets(toy))
         memcpy((float *)toy->base.arenas.weights + piece.begin, toy->sums[0] + piece.begin,
-               length * sizeof(float));
-    *at = length;
+               turn->length * sizeof(float));
+    turn->at = turn->length;
 }
 
 static const struct stage stages[] = {{encode_due, encode_work, encode_wait},

@@ -216,22 +216,21 @@ static bool reduce_due(void *strategy, uint64_t bucket)
            (comm->n_shares == 0 || is_turn(comm, REDUCE));
 }
 
-static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct hierarchical *comm = strategy;
     struct device_strategy *device = &comm->on_device;
-    (void)until_ns;
     device_begun(device, REDUCTIONS, bucket, !call(comm, bucket, REDUCE));
     strategy_count_all_reduce(&comm->base, bucket);
     if (comm->n_shares == 0) {
-        device_update(device, bucket, (struct dpb_range){0, length}); /* behind the sum */
+        device_update(device, bucket, (struct dpb_range){0, turn->length}); /* behind the sum */
     } else {
         if (leads(comm))
             signals_raise(&comm->base.signals, SIGNAL_REDUCED, bucket);
         await_flight(comm, device->out.queue, REDUCTIONS, bucket);
         device_begun(device, DOWNS, bucket, !copy_share(comm, bucket, device->out.queue, true));
     }
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- stages: across, and up again ------------------------------------------------------------ */
@@ -243,15 +242,14 @@ static bool post_due(void *strategy, uint64_t bucket)
     return !hierarchical_drives(comm) || comm->across->ops->has_place(comm->across);
 }
 
-static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct hierarchical *comm = strategy;
     struct dpb_range share = share_of(comm, bucket);
-    (void)until_ns;
     if (hierarchical_drives(comm) && comm->on_device.status == DPB_OK)
         comm->across->ops->post(comm->across, bucket * comm->nccl->share_elements,
                                 share.end - share.begin);
-    *at = length;
+    turn->at = turn->length;
 }
 
 static bool fetch_due(void *strategy, uint64_t bucket)
@@ -261,13 +259,12 @@ static bool fetch_due(void *strategy, uint64_t bucket)
            (!hierarchical_drives(comm) || comm->across->ops->finished(comm->across, bucket));
 }
 
-static void fetch(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void fetch(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct hierarchical *comm = strategy;
     struct device_strategy *device = &comm->on_device;
-    (void)until_ns;
     device_begun(device, UPS, bucket, !copy_share(comm, bucket, device->back.queue, false));
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- stages: to all of the machine, and into the weights ------------------------------------ */
@@ -280,19 +277,18 @@ static bool gather_due(void *strategy, uint64_t bucket)
            device_has_room(&comm->on_device, DEVICE_UPDATES) && is_turn(comm, GATHER);
 }
 
-static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void gather(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct hierarchical *comm = strategy;
     struct device_strategy *device = &comm->on_device;
-    (void)until_ns;
     await_flight(comm, device->here.queue, UPS, bucket);
     device_begun(device, GATHERINGS, bucket, !call(comm, bucket, GATHER));
     if (leads(comm)) {
         comm->nccl->order[bucket] = (uint32_t)n_begun(comm, REDUCE);
         signals_raise(&comm->base.signals, SIGNAL_GATHERED, bucket);
     }
-    device_update(device, bucket, (struct dpb_range){0, length}); /* behind the sum */
-    *at = length;
+    device_update(device, bucket, (struct dpb_range){0, turn->length}); /* behind the sum */
+    turn->at = turn->length;
 }
 
 static const struct stage_flight summed = {REDUCTIONS, DPB_PHASE_TRANSFER,

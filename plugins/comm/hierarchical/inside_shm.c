@@ -78,12 +78,12 @@ static void reduce_piece(const struct strategy *base, uint64_t bucket, struct pi
     }
 }
 
-static void reduce(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct strategy *base = strategy;
-    if (*at == 0)
+    if (turn->at == 0)
         signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
-    if (slices_work_on_own(base, bucket, length, at, until_ns, reduce_piece))
+    if (slices_work_on_own(base, bucket, turn, reduce_piece))
         signals_raise(&base->signals, SIGNAL_REDUCED, bucket);
 }
 
@@ -120,14 +120,13 @@ static dpb_status post_wait(void *strategy, uint64_t bucket)
                          "the peer's part of the machine's sum");
 }
 
-static void post(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct hierarchical *comm = strategy;
-    (void)until_ns;
-    *at = length;
+    turn->at = turn->length;
     if (!hierarchical_drives(comm))
         return;
-    struct dpb_range carried = carried_by(comm, comm->base.args.rank, bucket, length);
+    struct dpb_range carried = carried_by(comm, comm->base.args.rank, bucket, turn->length);
     struct rank_set from = contributors(comm, bucket);
     if (from.n > 0)
         strategy_span_others(&comm->base, SIGNAL_REDUCED, SIGNAL_REDUCED, from, bucket);
@@ -174,20 +173,20 @@ static void copy_to_all(const struct strategy *base, uint64_t bucket, struct pie
     base->host->span(bucket, DPB_PHASE_TRANSFER, began_ns, base->host->now_ns());
 }
 
-static void gather(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void gather(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct hierarchical *comm = strategy;
     const struct strategy *base = &comm->base;
-    struct dpb_range carried = {length, length};
+    struct dpb_range carried = {turn->length, turn->length};
     if (hierarchical_drives(comm))
-        carried = carried_by(comm, base->args.rank, bucket, length);
+        carried = carried_by(comm, base->args.rank, bucket, turn->length);
     if (base->args.n_workers == 1)
         carried.begin = carried.end; /* it is where it has to be */
-    if (!slices_work_on(base, bucket, carried, given_type(base), at, until_ns, copy_to_all))
+    if (!slices_work_on(base, bucket, carried, given_type(base), turn, copy_to_all))
         return;
     if (hierarchical_drives(comm))
         signals_raise(&base->signals, SIGNAL_GATHERED, bucket);
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- stage: update -------------------------------------------------------------------------- */
@@ -215,19 +214,19 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
                                             : "the peer's slice of the sum over all machines");
 }
 
-static void update(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void update(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct hierarchical *comm = strategy;
-    if (*at == 0)
+    if (turn->at == 0)
         strategy_span_others(&comm->base,
                              hierarchical_drives(comm) ? SIGNAL_GATHERED : SIGNAL_REDUCED,
                              SIGNAL_GATHERED, drivers(comm), bucket);
     if (comm->base.sharded)
-        *at = length;
+        turn->at = turn->length;
     else if (comm->machines)
-        coded_update(strategy, bucket, length, at, until_ns);
+        coded_update(strategy, bucket, turn);
     else
-        strategy_update_bucket(strategy, bucket, length, at, until_ns);
+        strategy_update_bucket(strategy, bucket, turn);
 }
 
 static const struct stage stages[] = {{slices_due, reduce, slices_wait},

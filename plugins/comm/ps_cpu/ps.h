@@ -102,7 +102,7 @@ uint32_t ps_choose_stages(struct ps *ps);
 bool ps_push_due(void *ps, uint64_t bucket);
 dpb_status ps_push_wait(void *ps, uint64_t bucket);
 bool ps_pull_due(void *ps, uint64_t bucket);
-void ps_pull(void *ps, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns);
+void ps_pull(void *ps, uint64_t bucket, struct stage_turn *turn);
 dpb_status ps_pull_wait(void *ps, uint64_t bucket);
 
 /* ---- shards -------------------------------------------------------------------------------- */

@@ -111,18 +111,17 @@ static void accrue(const struct ps_async *async, uint64_t bucket, uint64_t lengt
 }
 
 /* Also in steps that do not push: the stage is passed all the same. */
-static void push(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void push(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct ps_async *async = strategy;
-    const struct links_turn *turn = &async->ps.links->turn;
-    (void)until_ns;
+    const struct links_turn *asked = &async->ps.links->turn;
     if (async->options.push_every > 1)
-        accrue(async, bucket, length);
-    if (turn->gradients)
-        links_push(async->ps.links, bucket, length);
-    else if (turn->fetches && bucket + 1 == async->ps.base.arenas.n_buckets)
+        accrue(async, bucket, turn->length);
+    if (asked->gradients)
+        links_push(async->ps.links, bucket, turn->length);
+    else if (asked->fetches && bucket + 1 == async->ps.base.arenas.n_buckets)
         links_ask(async->ps.links);
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* A plain step by the own gradients alone: optimizer state is the servers'. */
@@ -174,23 +173,23 @@ static void say_wait(struct ps_async *async, bool waits)
         (void)links_move(links, 0, &moved);
 }
 
-static void pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct ps_async *async = strategy;
     const struct strategy *base = &async->ps.base;
-    const struct links_turn *turn = &async->ps.links->turn;
-    if (turn->fetches) {
-        ps_pull(strategy, bucket, length, at, until_ns);
-        if (bucket + 1 == base->arenas.n_buckets && *at == length)
+    const struct links_turn *asked = &async->ps.links->turn;
+    if (asked->fetches) {
+        ps_pull(strategy, bucket, turn);
+        if (bucket + 1 == base->arenas.n_buckets && turn->at == turn->length)
             say_wait(async, false);
         return;
     }
-    if (turn->gradients)
+    if (asked->gradients)
         ps_host->span(bucket, DPB_PHASE_TRANSFER,
                       signals_latest_ns(&base->signals, SIGNAL_READY, strategy_self(base), bucket),
                       ps_host->now_ns());
-    step_alone(async, bucket, length);
-    *at = length;
+    step_alone(async, bucket, turn->length);
+    turn->at = turn->length;
 }
 
 static dpb_status pull_wait(void *strategy, uint64_t bucket)

@@ -72,22 +72,20 @@ dpb_status ps_push_wait(void *strategy, uint64_t bucket)
     return peer == NONE ? DPB_OK : links_wait(ps->links, &what);
 }
 
-static void push(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void push(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    (void)until_ns;
-    links_push(((const struct ps *)strategy)->links, bucket, length);
-    *at = length;
+    links_push(((const struct ps *)strategy)->links, bucket, turn->length);
+    turn->at = turn->length;
 }
 
-static void encode(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void encode(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct ps *ps = strategy;
-    (void)until_ns;
     coded_encode(&ps->base, bucket, 0);
     signals_raise(&ps->base.signals, SIGNAL_PUSHED, bucket);
     if (ps->links)
-        links_push(ps->links, bucket, length);
-    *at = length;
+        links_push(ps->links, bucket, turn->length);
+    turn->at = turn->length;
 }
 
 /* ---- stage: serve the own shard ------------------------------------------------------------ */
@@ -186,40 +184,38 @@ static void decode(struct ps *ps, uint64_t bucket)
     coded_sum(comm, bucket, messages, ps->sum);
 }
 
-static void serve_coded(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at,
-                        int64_t until_ns)
+static void serve_coded(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct ps *ps = strategy;
     struct strategy *comm = &ps->base;
-    const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
-    (void)until_ns;
+    const struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, turn->length);
     note_pushed(ps, bucket);
     if (slice.end > 0)
         decode(ps, bucket);
     if (slice.end > 0 && ps->codes_back && coded_status(comm) == DPB_OK)
         ps_back_encode(ps, bucket);
-    while (*at < slice.end && !ps->codes_back && coded_status(comm) == DPB_OK) {
-        const struct piece piece = strategy_piece(comm, bucket, slice.end, *at, DPB_FP32);
-        strategy_update(comm, bucket, piece, (const float *)ps->sum + *at);
-        *at += piece.n;
+    while (turn->at < slice.end && !ps->codes_back && coded_status(comm) == DPB_OK) {
+        const struct piece piece = strategy_piece(comm, bucket, slice.end, turn->at, DPB_FP32);
+        strategy_update(comm, bucket, piece, (const float *)ps->sum + turn->at);
+        turn->at += piece.n;
     }
     if (coded_status(comm) == DPB_OK) /* else `move` returns it next */
         signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
-    *at = length;
+    turn->at = turn->length;
 }
 
-static void serve(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void serve(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct ps *ps = strategy;
     const struct strategy *comm = &ps->base;
-    struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, length);
-    if (*at == 0)
+    struct dpb_range slice = ps_slice(&comm->args, comm->args.rank, bucket, turn->length);
+    if (turn->at == 0)
         note_pushed(ps, bucket);
-    if (!slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, at, until_ns,
+    if (!slices_work_on(comm, bucket, slice, comm->arenas.layout.gradient_type, turn,
                         sum_and_update))
         return;
     signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- stage: give new weights to workers of other machines ---------------------------------- */
@@ -239,14 +235,13 @@ static dpb_status give_wait(void *strategy, uint64_t bucket)
     return links_wait(ps->links, &what);
 }
 
-static void give(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+static void give(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct ps *ps = strategy;
-    (void)until_ns;
     links_give(
-        ps->links, bucket, length,
+        ps->links, bucket, turn->length,
         signals_latest_ns(&ps->base.signals, SIGNAL_TAKEN, strategy_self(&ps->base), bucket));
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- stage: pull the new weights ----------------------------------------------------------- */
@@ -331,25 +326,24 @@ static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uin
     ps_host->count_bytes(n * dpb_dtype_size(type));
 }
 
-void ps_pull(void *strategy, uint64_t bucket, uint64_t length, uint64_t *at, int64_t until_ns)
+void ps_pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct ps *ps = strategy;
     struct rank_set all = ps_shards(&ps->base.args);
-    int64_t began_ns = ps_host->now_ns();
-    (void)until_ns; /* a copy of a bucket is short */
+    int64_t began_ns = ps_host->now_ns(); /* a copy of a bucket is short */
     for (uint32_t shard = all.first; shard < all.first + all.n; shard++) {
         if (is_here(ps, shard)) {
             report_server(ps, shard, bucket);
             if (!ps->codes_back)
-                pull_slice(ps, shard, bucket, length);
+                pull_slice(ps, shard, bucket, turn->length);
         } else {
             links_report(ps->links, shard, bucket);
         }
     }
     if (ps->codes_back)
-        ps_back_decode(ps, bucket, length);
+        ps_back_decode(ps, bucket, turn->length);
     ps_host->span(bucket, DPB_PHASE_TRANSFER, began_ns, ps_host->now_ns());
-    *at = length;
+    turn->at = turn->length;
 }
 
 /* ---- the stages of a rank ------------------------------------------------------------------ */
