@@ -4,11 +4,6 @@
 #include "lib/averaging_parts.h"
 #include "lib/slices.h"
 
-/* Of rank 0 and of the others, in their scratch behind the signal page. */
-struct meeting {
-    struct dpb_flag arrived, averaged; /* publications of a mean */
-};
-
 static const struct dpb_host *host;
 static averaging_rule_of rule_of;
 
@@ -19,10 +14,11 @@ uint64_t averaging_bytes(const struct averaging *self, uint64_t elements)
     return elements * dpb_dtype_size(self->comm.base.arenas.layout.weight_type);
 }
 
-static struct meeting *meeting_of(const struct averaging *self, uint32_t rank)
+/* The fences that the rank has reached. In its scratch behind the signal page. */
+static struct dpb_flag *fence_of(const struct averaging *self, uint32_t rank)
 {
     char *scratch = self->comm.base.arenas.peer_scratch[rank];
-    return (struct meeting *)(void *)(scratch + self->meeting_at);
+    return (struct dpb_flag *)(void *)(scratch + self->fence_at);
 }
 
 static void *in_inbox(const struct averaging *self, uint32_t rank, uint64_t area, uint64_t at)
@@ -176,8 +172,8 @@ static dpb_status averaging_plan(void *comm, const struct dpb_layout *layout,
     want->weights = DPB_MEMORY_SHARED;
     want->gradients = DPB_MEMORY_PRIVATE;
     want->contract = contract_of(&self->rule, args->n_workers);
-    self->meeting_at = strategy_lines(want->scratch_bytes);
-    want->scratch_bytes = self->meeting_at + sizeof(struct meeting);
+    self->fence_at = strategy_lines(want->scratch_bytes);
+    want->scratch_bytes = self->fence_at + sizeof(struct dpb_flag);
     self->place_at = self->rule.centre || self->rule.average_state ? area : 0;
     self->model_at = self->place_at + (self->rule.learners > 0 ? area : 0);
     self->velocity_at = self->model_at + area;
@@ -250,17 +246,17 @@ static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
     return device_strategy_begin(comm, step);
 }
 
-static dpb_status await_all(const struct averaging *self, bool averaged)
+/* Blocks until all workers have come as far. */
+static dpb_status pass_fence(struct averaging *self)
 {
     const struct strategy *base = &self->comm.base;
+    base->host->flag->set(fence_of(self, base->args.rank), ++self->fences);
     for (uint32_t rank = 0; rank < base->args.n_workers; rank++) {
-        struct meeting *meeting = meeting_of(self, rank);
         const struct dpb_wait what = {.step = base->step.step,
                                       .bucket = UINT64_MAX,
                                       .peer = rank,
                                       .purpose = "the peer's part of the mean model"};
-        DPB_TRY(base->host->flag->wait(averaged ? &meeting->averaged : &meeting->arrived,
-                                       self->published, &what));
+        DPB_TRY(base->host->flag->wait(fence_of(self, rank), self->fences, &what));
     }
     return DPB_OK;
 }
@@ -287,15 +283,10 @@ static void take_means(struct averaging *self)
 
 static dpb_status publish_mean(struct averaging *self)
 {
-    const struct strategy *base = &self->comm.base;
-    struct meeting *own = meeting_of(self, base->args.rank);
-    self->published++;
-    base->host->flag->set(&own->arrived, self->published);
-    DPB_TRY(await_all(self, false));
+    DPB_TRY(pass_fence(self));
     take_means(self);
     DPB_TRY(drain(self, MEETS));
-    base->host->flag->set(&own->averaged, self->published);
-    return await_all(self, true);
+    return pass_fence(self);
 }
 
 /* Whether all replicas hold the same weights, as they do where a mean of all was the last step. */

@@ -78,10 +78,10 @@ struct averaging {
     uint64_t model_at;    /* in rank 0's: z or the published mean */
     uint64_t velocity_at; /* in rank 0's: d */
     uint64_t staging_at;  /* in the own one, on a device: copies of slices */
-    uint64_t meeting_at;  /* bytes into each rank's scratch */
+    uint64_t fence_at;    /* bytes into each rank's scratch */
     double steps;         /* since `load`, with the one under way */
     double rate;          /* of the step under way; 0 before the first */
-    uint32_t published;   /* means that were published */
+    uint32_t fences;      /* reached, of all workers: two for each published mean */
     char place_name[24];  /* of y in a checkpoint */
     struct rank_set peers;
     bool meets;    /* this step, with `peers`: all workers, or the partner */
