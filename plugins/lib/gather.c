@@ -4,8 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/wake.h"
+
 enum { NEXT, PREVIOUS, LINKS };
 enum { MESSAGE /* the only kind */ };
+/* What gather_wait polls before the mesh's descriptors. */
+enum { WAKE_FD, BELL_FD, GATHER_FDS };
 
 struct sending {
     uint32_t origin;
@@ -23,7 +27,8 @@ struct gather {
     uint32_t *n_here, *n_sent;
     struct sending *queue; /* by number modulo the slots: none has two messages on their way */
     uint64_t n_queued, n_handed_over, n_gone;
-    struct pollfd *fds; /* the bell's, then the mesh's */
+    struct pollfd *fds; /* of a gather_wait: @borrowed by the mesh until it moves */
+    struct wake wake;
 };
 
 static uint32_t in_job(const struct gather *gather, uint32_t rank)
@@ -196,6 +201,17 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
     return DPB_OK;
 }
 
+static dpb_status poll_links(struct gather *gather, const struct dpb_wait *what)
+{
+    const int *bell = gather->args.members.bell;
+    gather->fds[WAKE_FD] = (struct pollfd){.fd = gather->wake.fd, .events = POLLIN};
+    gather->fds[BELL_FD] = (struct pollfd){.fd = bell ? *bell : -1, .events = POLLIN};
+    return mesh_watch(gather->mesh, gather->fds + GATHER_FDS)
+               ? gather->host->poll(gather->fds, GATHER_FDS + mesh_n_watched(gather->mesh), what,
+                                    NULL)
+               : DPB_OK;
+}
+
 dpb_status gather_wait(struct gather *gather, uint64_t bucket)
 {
     const bool receives =
@@ -216,11 +232,17 @@ dpb_status gather_wait(struct gather *gather, uint64_t bucket)
                                   what.peer, (unsigned long long)what.step,
                                   (unsigned long long)what.bucket);
     gather->host->note("wait_peer", what.bucket, what.peer);
-    if (!mesh_watch(gather->mesh, gather->fds + 1))
-        return DPB_OK;
-    const int *bell = gather->args.members.bell;
-    gather->fds[0] = (struct pollfd){.fd = bell ? *bell : -1, .events = POLLIN};
-    return gather->host->poll(gather->fds, 1 + mesh_n_watched(gather->mesh), &what, NULL);
+    dpb_status status = DPB_OK;
+    gather->fds[WAKE_FD].revents = 0;
+    if (wake_arm(&gather->wake))
+        status = poll_links(gather, &what);
+    wake_disarm(&gather->wake, gather->fds[WAKE_FD].revents != 0);
+    return status;
+}
+
+void gather_wake(struct gather *gather)
+{
+    wake_up(&gather->wake);
 }
 
 /* ---- making and ending --------------------------------------------------------------------- */
@@ -266,11 +288,14 @@ static dpb_status open_mesh(struct gather *gather)
                                    .n_peers = LINKS,
                                    .memories = memories,
                                    .n_memories = 1,
-                                   .bell = -1,
+                                   .bell =
+                                       gather->args.members.bell ? *gather->args.members.bell : -1,
+                                   .woken = &gather->wake.woken,
                                    .sink = {.owner = gather, .begins = begins, .arrived = arrived}};
+    DPB_TRY(wake_open(gather->host, &gather->wake));
     gather->args.transport = NULL; /* the mesh's from here on */
     DPB_TRY(mesh_open(&args, &gather->mesh));
-    gather->fds = calloc(mesh_n_watched(gather->mesh) + 1, sizeof *gather->fds);
+    gather->fds = calloc(GATHER_FDS + mesh_n_watched(gather->mesh), sizeof *gather->fds);
     return gather->fds ? DPB_OK
                        : gather->host->fail(DPB_NO_MEMORY, "no memory to wait for the ring");
 }
@@ -285,6 +310,7 @@ dpb_status gather_create(const struct gather_args *args, struct gather **made)
     gather->args = *args;
     gather->host = args->strategy->host;
     gather->n_buckets = args->strategy->arenas.n_buckets;
+    gather->wake.fd = -1;
     dpb_status status = allocate(gather);
     if (status == DPB_OK && gather->args.members.n_members > 1)
         status = open_mesh(gather);
@@ -302,6 +328,7 @@ void gather_destroy(struct gather *gather)
     mesh_close(gather->mesh, gather->n_gone == gather->n_queued);
     if (gather->args.transport)
         gather->args.transport->ops->close(gather->args.transport, false);
+    wake_close(&gather->wake);
     free(gather->fds);
     free(gather->n_posted);
     free(gather->here);

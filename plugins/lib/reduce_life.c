@@ -154,6 +154,11 @@ static dpb_status move(void *comm, int64_t until_ns, bool *moved)
     return gather_move(((struct reduce *)comm)->gather, until_ns, moved);
 }
 
+static void wake(void *comm)
+{
+    gather_wake(((struct reduce *)comm)->gather);
+}
+
 static dpb_status connect_all(struct reduce *comm)
 {
     if (!comm->transport)
@@ -168,6 +173,7 @@ static dpb_status connect_all(struct reduce *comm)
                     .position = comm->position}};
     comm->transport = NULL; /* the gather's from here on */
     comm->base.pipeline.move = move;
+    comm->base.wake = wake;
     return gather_create(&args, &comm->gather);
 }
 

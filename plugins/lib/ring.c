@@ -1,11 +1,8 @@
 /* ring.c - see ring.h. */
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "lib/mesh_transport.h"
 #include "lib/ring_state.h"
@@ -114,15 +111,11 @@ dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved)
 static dpb_status poll_links(struct ring *ring, const struct dpb_wait *what)
 {
     const int *bell = ring->args.members.bell;
-    uint64_t drained;
-    if (!mesh_watch(ring->mesh, ring->fds + RING_FDS))
-        return DPB_OK;
-    ring->fds[WAKE_FD] = (struct pollfd){.fd = ring->wake_fd, .events = POLLIN};
+    ring->fds[WAKE_FD] = (struct pollfd){.fd = ring->wake.fd, .events = POLLIN};
     ring->fds[BELL_FD] = (struct pollfd){.fd = bell ? *bell : -1, .events = POLLIN};
-    DPB_TRY(ring->args.host->poll(ring->fds, RING_FDS + mesh_n_watched(ring->mesh), what, NULL));
-    if (ring->fds[WAKE_FD].revents != 0)
-        (void)!read(ring->wake_fd, &drained, sizeof drained);
-    return DPB_OK;
+    return mesh_watch(ring->mesh, ring->fds + RING_FDS)
+               ? ring->args.host->poll(ring->fds, RING_FDS + mesh_n_watched(ring->mesh), what, NULL)
+               : DPB_OK;
 }
 
 dpb_status ring_wait(struct ring *ring)
@@ -150,22 +143,16 @@ dpb_status ring_wait(struct ring *ring)
                                      (unsigned long long)what.bucket);
     ring->args.host->note("wait_peer", what.bucket, what.peer);
     dpb_status status = DPB_OK;
-    __atomic_store_n(&ring->waiting, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&ring->woken, __ATOMIC_SEQ_CST) == 0)
+    ring->fds[WAKE_FD].revents = 0;
+    if (wake_arm(&ring->wake))
         status = poll_links(ring, &what);
-    __atomic_store_n(&ring->waiting, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&ring->woken, 0, __ATOMIC_SEQ_CST);
+    wake_disarm(&ring->wake, ring->fds[WAKE_FD].revents != 0);
     return status;
 }
 
-/* A waiter says that it waits and then looks whether it was woken; who wakes does it the other way
- * round. In the one order of these four accesses one of the two sees the other. */
 void ring_wake(struct ring *ring)
 {
-    uint64_t one = 1;
-    __atomic_store_n(&ring->woken, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&ring->waiting, __ATOMIC_SEQ_CST) != 0)
-        (void)!write(ring->wake_fd, &one, sizeof one);
+    wake_up(&ring->wake);
 }
 
 /* ---- making and ending --------------------------------------------------------------------- */
@@ -233,7 +220,7 @@ static dpb_status open_mesh(struct ring *ring)
                                    .memories = memories,
                                    .n_memories = shards->arena ? 3 : 2,
                                    .bell = members->bell ? *members->bell : -1,
-                                   .woken = &ring->woken,
+                                   .woken = &ring->wake.woken,
                                    .sink = ring_sink(ring)};
     ring->args.transport = NULL; /* the mesh's from here on */
     DPB_TRY(mesh_open(&args, &ring->mesh));
@@ -247,9 +234,7 @@ static dpb_status connect(struct ring *ring)
     DPB_TRY(allocate(ring));
     if (n_members(ring) == 1)
         return DPB_OK;
-    ring->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (ring->wake_fd < 0)
-        return ring->args.host->fail(DPB_IO, "cannot make an eventfd: %s", strerror(errno));
+    DPB_TRY(wake_open(ring->args.host, &ring->wake));
     return open_mesh(ring);
 }
 
@@ -265,7 +250,7 @@ dpb_status ring_create(const struct ring_args *args, struct ring **made)
     if (!args->shards.make)
         ring->gathered = (struct ring_shards){.arena = args->memory.arena, .type = args->type};
     ring->reserve = args->memory.n_slots / 4;
-    ring->wake_fd = -1;
+    ring->wake.fd = -1;
     dpb_status status = connect(ring);
     if (status != DPB_OK) {
         ring_destroy(ring);
@@ -283,8 +268,7 @@ void ring_destroy(struct ring *ring)
     mesh_close(ring->mesh, ring->status == DPB_OK && ring_idle(ring));
     if (ring->args.transport)
         ring->args.transport->ops->close(ring->args.transport, false);
-    if (ring->wake_fd >= 0)
-        close(ring->wake_fd);
+    wake_close(&ring->wake);
     free(ring->fds);
     free(ring->queues);
     free(ring->seens);

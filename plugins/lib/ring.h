@@ -56,7 +56,7 @@ struct ring_members {
     const uint32_t *members;
     uint32_t n_members;
     uint32_t position; /* of this rank */
-    /* NULL; or a descriptor that ends a ring_wait while it is readable. Its owner reads it
+    /* NULL; or a descriptor that ends a wait while it is readable. Its owner reads it
      * (doorbell.h). */
     const int *bell;
 };

@@ -6,6 +6,7 @@
 #define DPB_PLUGINS_LIB_RING_STATE_H
 
 #include "lib/ring.h"
+#include "lib/wake.h"
 
 /* Links: to the next member, and to the one before. Two members have both, for a connection is
  * faster one way than both ways at once. */
@@ -71,8 +72,7 @@ struct ring {
     struct pending *queues;
     uint64_t *seens;
     struct pollfd *fds; /* of a ring_wait: @borrowed by the mesh until it moves */
-    int wake_fd;
-    uint32_t waiting, woken; /* between threads: see ring_wake */
+    struct wake wake;
 };
 
 /* ---- which bytes travel when --------------------------------------------------------------- */

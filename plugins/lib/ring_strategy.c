@@ -130,6 +130,11 @@ static dpb_status messages_wait(const struct strategy *strategy, uint64_t bucket
 static const struct coded_carrier round_the_ring = {post_message, messages_here, messages_wait,
                                                     coded_decode};
 
+static void wake_gather(void *strategy)
+{
+    gather_wake(gather_of(strategy));
+}
+
 static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 {
     return gather_move(((struct ring_strategy *)strategy)->gather, until_ns, moved);
@@ -140,6 +145,11 @@ static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 static struct ring *ring_of(const struct strategy *strategy)
 {
     return ((const struct ring_strategy *)strategy)->ring;
+}
+
+static void wake_ring(void *strategy)
+{
+    ring_wake(ring_of(strategy));
 }
 
 static bool post_sum(struct strategy *strategy, uint64_t slot, uint64_t n)
@@ -275,6 +285,7 @@ static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arena
                                      .transport = comm->transport,
                                      .members = members_of(comm)};
     comm->base.pipeline.move = move_messages;
+    comm->base.wake = wake_gather;
     comm->transport = NULL; /* the gather's from here on */
     return gather_create(&args, &comm->gather);
 }
@@ -298,6 +309,7 @@ static dpb_status bind_sums(struct ring_strategy *comm, const struct dpb_arenas 
     struct ring_args args = ring_args_of(comm, arenas);
     DPB_TRY(coded_sums_bind(&comm->base, arenas, &summed_by_the_ring));
     comm->base.pipeline.move = move_sums;
+    comm->base.wake = wake_ring;
     args.memory.arena = coded_memory_of(&comm->base, &args.memory.arena_bytes);
     args.n_buckets = coded_sums_places(&comm->base);
     args.names = coded_sums_buckets(&comm->base);
@@ -326,6 +338,7 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
     else
         DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
     comm->base.pipeline.move = move;
+    comm->base.wake = wake_ring;
     comm->transport = NULL; /* the ring's from here on */
     return ring_create(&args, &comm->ring);
 }
@@ -336,15 +349,6 @@ dpb_status ring_strategy_begin(void *comm_, const struct dpb_step *step)
     if (comm->ring)
         ring_begin(comm->ring, step->step);
     return strategy_begin(comm_, step);
-}
-
-dpb_status ring_strategy_ready(void *comm_, uint64_t bucket, struct dpb_event *event)
-{
-    struct ring_strategy *comm = comm_;
-    DPB_TRY(strategy_ready(comm_, bucket, event));
-    if (comm->ring && comm->base.args.comm_cores > 0)
-        ring_wake(comm->ring); /* the helper thread may wait for the network */
-    return DPB_OK;
 }
 
 void ring_strategy_close(void *comm_)

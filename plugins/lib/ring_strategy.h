@@ -84,7 +84,6 @@ dpb_status ring_strategy_plan(void *comm, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want);
 dpb_status ring_strategy_bind(void *comm, const struct dpb_arenas *arenas);
 dpb_status ring_strategy_begin(void *comm, const struct dpb_step *step);
-dpb_status ring_strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event);
 void ring_strategy_close(void *comm);
 
 /* What a codec takes, and what state is left with shards. The plugin's options begin with a struct
@@ -94,11 +93,10 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
                           struct dpb_comm_memory *memory);
 
 /* All hooks but `open`, for a plugin's table. */
-#define RING_STRATEGY_HOOKS                                                           \
-    .memory = ring_strategy_memory, CODED_HOOKS, .plan = ring_strategy_plan,          \
-    .bind = ring_strategy_bind, .load = strategy_load, .begin = ring_strategy_begin,  \
-    .ready = ring_strategy_ready, .progress = strategy_progress, .end = strategy_end, \
-    .publish = strategy_publish, .taken = strategy_taken, .close = ring_strategy_close
+#define RING_STRATEGY_HOOKS                                                          \
+    .memory = ring_strategy_memory, CODED_HOOKS, .plan = ring_strategy_plan,         \
+    .bind = ring_strategy_bind, .load = strategy_load, .begin = ring_strategy_begin, \
+    STRATEGY_HOOKS, .close = ring_strategy_close
 
 #define RING_STRATEGY_CAPABILITIES \
     (DPB_COMM_OVERLAP | DPB_COMM_MULTI_NODE | DPB_COMM_WHOLE | DPB_COMM_ROUNDS)

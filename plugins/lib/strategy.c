@@ -125,6 +125,8 @@ dpb_status strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event)
     struct strategy *strategy = comm;
     (void)event; /* host gradients are final when they are announced */
     signals_raise(&strategy->signals, SIGNAL_READY, bucket);
+    if (strategy->wake && strategy->args.comm_cores > 0)
+        strategy->wake(comm);
     return DPB_OK;
 }
 

@@ -34,6 +34,9 @@ struct strategy {
     const struct coded_carrier *carrier; /* coded.h: of coded_bind_stages */
     struct coded_sums sums;              /* with CODED_SUMMED */
     bool sharded, slots;                 /* shard.h: of gradients, too */
+    /* Ends the wait for the network of the thread that moves the strategy on (run.comm_cores), for
+     * strategy_ready. NULL: there is no such wait. */
+    void (*wake)(void *strategy);
     void *sum; /* room for a piece of one (slices.h, with shards); else NULL */
 };
 

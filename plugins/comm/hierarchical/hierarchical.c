@@ -217,15 +217,6 @@ static dpb_status shm_begin(void *comm_, const struct dpb_step *step)
     return strategy_begin(comm, step);
 }
 
-static dpb_status hierarchical_ready(void *comm_, uint64_t bucket, struct dpb_event *event)
-{
-    struct hierarchical *comm = comm_;
-    DPB_TRY(strategy_ready(comm_, bucket, event));
-    if (hierarchical_drives(comm) && comm->base.args.comm_cores > 0)
-        comm->across->ops->wake(comm->across); /* the helper thread may wait for the network */
-    return DPB_OK;
-}
-
 /* Of a machine's residuals 1/W reaches the weights, as of a worker's. */
 static dpb_status hierarchical_books(void *comm_, struct dpb_books *books)
 {
@@ -254,7 +245,7 @@ static const struct dpb_comm_ops hierarchical_ops = {.needs = hierarchical_needs
                                                      .load = hierarchical_load,
                                                      .close = hierarchical_close,
                                                      .begin = shm_begin,
-                                                     .ready = hierarchical_ready,
+                                                     .ready = strategy_ready,
                                                      .progress = strategy_progress,
                                                      .end = strategy_end,
                                                      .publish = strategy_publish,
@@ -267,7 +258,7 @@ static const struct dpb_comm_ops nccl_ops = {.open = hierarchical_open,
                                              .load = strategy_load,
                                              .close = inside_nccl_close,
                                              .begin = inside_nccl_begin,
-                                             .ready = hierarchical_ready,
+                                             .ready = strategy_ready,
                                              .progress = inside_nccl_progress,
                                              .end = strategy_end,
                                              .publish = strategy_publish};

@@ -104,6 +104,12 @@ static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
     return across->ops->move(across, until_ns, moved);
 }
 
+static void wake(void *strategy)
+{
+    struct across *across = ((const struct hierarchical *)strategy)->across;
+    across->ops->wake(across);
+}
+
 dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *arenas,
                                 const struct dpb_arenas *staged)
 {
@@ -120,8 +126,10 @@ dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_aren
                                        .n_shares = comm->n_shares,
                                        .bell = comm->doorbell ? &comm->bell : NULL,
                                        .shards = comm->shards};
-    if (hierarchical_drives(comm))
+    if (hierarchical_drives(comm)) {
         comm->base.pipeline.move = move;
+        comm->base.wake = wake;
+    }
     return comm->across->ops->connect(comm->across, &group);
 }
 
