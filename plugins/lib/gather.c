@@ -8,8 +8,6 @@
 
 enum { NEXT, PREVIOUS, LINKS };
 enum { MESSAGE /* the only kind */ };
-/* What gather_wait polls before the mesh's descriptors. */
-enum { WAKE_FD, BELL_FD, GATHER_FDS };
 
 struct sending {
     uint32_t origin;
@@ -201,17 +199,6 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
     return DPB_OK;
 }
 
-static dpb_status poll_links(struct gather *gather, const struct dpb_wait *what)
-{
-    const int *bell = gather->args.members.bell;
-    gather->fds[WAKE_FD] = (struct pollfd){.fd = gather->wake.fd, .events = POLLIN};
-    gather->fds[BELL_FD] = (struct pollfd){.fd = bell ? *bell : -1, .events = POLLIN};
-    return mesh_watch(gather->mesh, gather->fds + GATHER_FDS)
-               ? gather->host->poll(gather->fds, GATHER_FDS + mesh_n_watched(gather->mesh), what,
-                                    NULL)
-               : DPB_OK;
-}
-
 dpb_status gather_wait(struct gather *gather, uint64_t bucket)
 {
     const bool receives =
@@ -232,12 +219,8 @@ dpb_status gather_wait(struct gather *gather, uint64_t bucket)
                                   what.peer, (unsigned long long)what.step,
                                   (unsigned long long)what.bucket);
     gather->host->note("wait_peer", what.bucket, what.peer);
-    dpb_status status = DPB_OK;
-    gather->fds[WAKE_FD].revents = 0;
-    if (wake_arm(&gather->wake))
-        status = poll_links(gather, &what);
-    wake_disarm(&gather->wake, gather->fds[WAKE_FD].revents != 0);
-    return status;
+    return wake_wait(&gather->wake, gather->mesh, ring_bell(&gather->args.members), gather->fds,
+                     &what);
 }
 
 void gather_wake(struct gather *gather)
@@ -288,14 +271,13 @@ static dpb_status open_mesh(struct gather *gather)
                                    .n_peers = LINKS,
                                    .memories = memories,
                                    .n_memories = 1,
-                                   .bell =
-                                       gather->args.members.bell ? *gather->args.members.bell : -1,
+                                   .bell = ring_bell(&gather->args.members),
                                    .woken = &gather->wake.woken,
                                    .sink = {.owner = gather, .begins = begins, .arrived = arrived}};
     DPB_TRY(wake_open(gather->host, &gather->wake));
     gather->args.transport = NULL; /* the mesh's from here on */
     DPB_TRY(mesh_open(&args, &gather->mesh));
-    gather->fds = calloc(GATHER_FDS + mesh_n_watched(gather->mesh), sizeof *gather->fds);
+    gather->fds = calloc(WAKE_FDS + mesh_n_watched(gather->mesh), sizeof *gather->fds);
     return gather->fds ? DPB_OK
                        : gather->host->fail(DPB_NO_MEMORY, "no memory to wait for the ring");
 }

@@ -7,9 +7,6 @@
 #include "lib/mesh_transport.h"
 #include "lib/ring_state.h"
 
-/* What ring_wait polls before the mesh's descriptors. */
-enum { WAKE_FD, BELL_FD, RING_FDS };
-
 /* ---- for the strategy ---------------------------------------------------------------------- */
 
 void ring_begin(struct ring *ring, uint64_t step)
@@ -108,16 +105,6 @@ dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved)
     return ring->status;
 }
 
-static dpb_status poll_links(struct ring *ring, const struct dpb_wait *what)
-{
-    const int *bell = ring->args.members.bell;
-    ring->fds[WAKE_FD] = (struct pollfd){.fd = ring->wake.fd, .events = POLLIN};
-    ring->fds[BELL_FD] = (struct pollfd){.fd = bell ? *bell : -1, .events = POLLIN};
-    return mesh_watch(ring->mesh, ring->fds + RING_FDS)
-               ? ring->args.host->poll(ring->fds, RING_FDS + mesh_n_watched(ring->mesh), what, NULL)
-               : DPB_OK;
-}
-
 dpb_status ring_wait(struct ring *ring)
 {
     const struct flight *flight = flight_of(ring, ring->finished);
@@ -142,12 +129,7 @@ dpb_status ring_wait(struct ring *ring)
                                      what.peer, (unsigned long long)what.step,
                                      (unsigned long long)what.bucket);
     ring->args.host->note("wait_peer", what.bucket, what.peer);
-    dpb_status status = DPB_OK;
-    ring->fds[WAKE_FD].revents = 0;
-    if (wake_arm(&ring->wake))
-        status = poll_links(ring, &what);
-    wake_disarm(&ring->wake, ring->fds[WAKE_FD].revents != 0);
-    return status;
+    return wake_wait(&ring->wake, ring->mesh, ring_bell(&ring->args.members), ring->fds, &what);
 }
 
 void ring_wake(struct ring *ring)
@@ -219,12 +201,12 @@ static dpb_status open_mesh(struct ring *ring)
                                    .n_peers = LINKS,
                                    .memories = memories,
                                    .n_memories = shards->arena ? 3 : 2,
-                                   .bell = members->bell ? *members->bell : -1,
+                                   .bell = ring_bell(members),
                                    .woken = &ring->wake.woken,
                                    .sink = ring_sink(ring)};
     ring->args.transport = NULL; /* the mesh's from here on */
     DPB_TRY(mesh_open(&args, &ring->mesh));
-    ring->fds = calloc(RING_FDS + mesh_n_watched(ring->mesh), sizeof *ring->fds);
+    ring->fds = calloc(WAKE_FDS + mesh_n_watched(ring->mesh), sizeof *ring->fds);
     return ring->fds ? DPB_OK
                      : ring->args.host->fail(DPB_NO_MEMORY, "no memory to wait for the ring");
 }

@@ -67,6 +67,12 @@ static inline uint32_t ring_rank_at(const struct ring_members *ring, uint32_t po
     return ring->members ? ring->members[position] : position;
 }
 
+/* -1: there is none. */
+static inline int ring_bell(const struct ring_members *ring)
+{
+    return ring->bell ? *ring->bell : -1;
+}
+
 static inline uint32_t ring_own(const struct ring_members *ring)
 {
     return ring_rank_at(ring, ring->position);

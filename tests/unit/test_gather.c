@@ -3,11 +3,10 @@
  * its two neighbours: several exchanges of a bucket, messages that come before their exchange has
  * begun here, and those that no neighbour may send.
  */
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "tests/unit/trial.h"
+#include "tests/unit/wakes.h"
 
 #include "lib/gather.h"
 #include "lib/mesh_tcp.h"
@@ -181,33 +180,24 @@ TEST(test_refused)
     }
 }
 
-static void *wake_later(void *gather)
+static dpb_status wait_for_first(void *gather)
 {
-    trial_sleep_ms(50);
+    return gather_wait(gather, 0);
+}
+
+static void wake(void *gather)
+{
     gather_wake(gather);
-    return NULL;
 }
 
 /* The loop's thread has a bucket for the one that waits for the messages of another. */
 TEST(test_wake)
 {
     struct duel duel;
-    pthread_t thread;
-    int64_t quickest_ns = INT64_MAX;
     duel_begin(&duel);
     post(&duel, 0, 0);
     assert_int_equal(duel_move(&duel), DPB_OK);
-    for (int i = 0; i < 3; i++) {
-        const int64_t begin_ns = dpb_now_ns();
-        assert_int_equal(pthread_create(&thread, NULL, wake_later, duel.gather), 0);
-        assert_int_equal(gather_wait(duel.gather, 0), DPB_OK);
-        const int64_t took_ns = dpb_now_ns() - begin_ns;
-        quickest_ns = took_ns < quickest_ns ? took_ns : quickest_ns;
-        pthread_join(thread, NULL);
-        gather_wake(duel.gather); /* before the wait: it does not begin */
-        assert_int_equal(gather_wait(duel.gather, 0), DPB_OK);
-    }
-    assert_true(quickest_ns < 1000000000);
+    expect_woken((struct waker){duel.gather, wait_for_first, wake});
     duel_end(&duel);
 }
 

@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include "tests/unit/trial.h"
+#include "tests/unit/wakes.h"
 
 #include "lib/mesh_tcp.h"
 #include "lib/ring.h"
@@ -593,31 +593,22 @@ TEST(test_early_close)
     duel_end(&duel);
 }
 
-static void *wake_later(void *ring)
+static dpb_status wait_for_ring(void *ring)
 {
-    trial_sleep_ms(50);
+    return ring_wait(ring);
+}
+
+static void wake(void *ring)
+{
     ring_wake(ring);
-    return NULL;
 }
 
 TEST(test_wake)
 {
     struct duel duel;
-    pthread_t thread;
-    int64_t quickest_ns = INT64_MAX;
     duel_begin(&duel);
     assert_int_equal(duel_move(&duel), DPB_OK);
-    for (int i = 0; i < 3; i++) {
-        int64_t begin_ns = dpb_now_ns();
-        assert_int_equal(pthread_create(&thread, NULL, wake_later, duel.ring), 0);
-        assert_int_equal(ring_wait(duel.ring), DPB_OK);
-        const int64_t took_ns = dpb_now_ns() - begin_ns;
-        quickest_ns = took_ns < quickest_ns ? took_ns : quickest_ns;
-        pthread_join(thread, NULL);
-        ring_wake(duel.ring); /* before the wait: it does not begin */
-        assert_int_equal(ring_wait(duel.ring), DPB_OK);
-    }
-    assert_true(quickest_ns < 1000000000);
+    expect_woken((struct waker){duel.ring, wait_for_ring, wake});
     duel_end(&duel);
 }
 
