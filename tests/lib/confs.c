@@ -18,7 +18,7 @@
 #include "lib/training.h"
 #include "study/sweep_list.h"
 
-enum { MAX_CONFS = 128, LARGE_IMAGE = 200 };
+enum { MAX_CONFS = 128 };
 
 static const double deadline_s = 600.0, heavy_gmac = 0.5;
 
@@ -78,9 +78,8 @@ static bool is_study(const struct conf *conf)
     return false;
 }
 
-/* What its networks are like. */
 struct networks {
-    bool large_images, heavy; /* one of them takes or is */
+    bool heavy; /* one of them is */
     char lightest[64];
 };
 
@@ -91,12 +90,9 @@ static struct networks networks_of(const struct conf *conf)
     double least = INFINITY;
     for (const char *line = table; line && *line; line = strchr(line + 1, '\n')) {
         char name[64];
-        unsigned c, h, w;
         double gmac;
-        if (sscanf(line, " %63s %ux%ux%u %*u %lf", name, &c, &h, &w, &gmac) != 5 ||
-            !has_word(names, name))
+        if (sscanf(line, " %63s %*s %*u %lf", name, &gmac) != 2 || !has_word(names, name))
             continue;
-        networks.large_images |= h >= LARGE_IMAGE;
         networks.heavy |= gmac > heavy_gmac;
         if (gmac < least)
             strcpy(networks.lightest, name);
@@ -326,24 +322,10 @@ static void expect_verdicts(const struct conf *conf, const json_t *result)
             fail_msg("%s.ini: %s is %s", conf->name, checks[i], json_text_at(result, checks[i]));
 }
 
-/* Heavy networks would take long: a light one runs in their place. If networks are the experiment's
- * axis, or have options of their own, the lightest of them runs on images that all of them take. */
-static void choose_network(const struct conf *conf, const struct networks *networks, char *settings,
-                           size_t capacity)
+/* Whether all cells run, or one. `check`, by the commands in the comment, looks at every cell. */
+static bool takes_all_cells(const struct conf *conf)
 {
-    bool its_own = dpb_config_get(conf->config, "sweep", "model.name") != NULL ||
-                   is_given(conf, "model", "version");
-    if (networks->heavy && !its_own)
-        append(settings, capacity, " model.name=resnet20");
-    else if (networks->large_images)
-        append(settings, capacity, " model.image=75");
-}
-
-/* Whether all cells run: with DPB_ALL_CELLS (make check-long) those of light networks. Without it
- * `check`, by the commands in the comment, looks at every cell. */
-static bool takes_all_cells(const struct conf *conf, const struct networks *networks)
-{
-    return conf->full || (!networks->heavy && getenv("DPB_ALL_CELLS") != NULL);
+    return conf->full || getenv("DPB_ALL_CELLS") != NULL;
 }
 
 /* Two steps with few samples, steady or not, all cells once or one of them. */
@@ -363,9 +345,7 @@ static void test_run(const struct conf *conf, const struct networks *networks)
                study_of(conf));
     if (is_given(conf, "sweep", "accuracy"))
         append(settings, sizeof settings, " sweep.accuracy=2");
-    if (!conf->full)
-        choose_network(conf, networks, settings, sizeof settings);
-    if (!takes_all_cells(conf, networks))
+    if (!takes_all_cells(conf))
         choose_cell(conf, networks->lightest, settings, sizeof settings);
     if (lacks_bf16(conf, "")) {
         expect_bf16_refused("-c %s/%s.ini %s run.precision=bf16", directory, conf->name, settings);
@@ -526,7 +506,7 @@ static void test_conf(void **state)
         skip();
     }
     const struct networks networks = networks_of(conf);
-    if (!conf->full || networks.heavy)
+    if (conf->full == networks.heavy)
         test_run(conf, &networks);
     if (!conf->full && conf->real_data)
         test_check(conf, networks.lightest);

@@ -10,10 +10,9 @@
 
 #include <stdbool.h>
 
-/* Runs a cmocka test a file, from the repository's root. `full`: only the experiments with heavy
- * networks, all cells, with images as large as published. Otherwise every experiment, heavy ones
- * with one cell and smaller images. A sweep runs one cell, all with DPB_ALL_CELLS.
- * Returns what cmocka does. */
+/* Runs a cmocka test a file, from the repository's root. `full`: the experiments with heavy networks
+ * run, all cells. Otherwise every experiment's commands are checked, and those with light networks
+ * run; a sweep runs one cell, or all with DPB_ALL_CELLS. Returns what cmocka does. */
 int confs_test(bool full);
 
 #endif

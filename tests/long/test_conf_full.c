@@ -1,5 +1,4 @@
-/* test_conf_full.c - the experiments of conf/ with heavy networks: all cells, images as
- * published. */
+/* test_conf_full.c - the experiments of conf/ with heavy networks: all cells. */
 #include "lib/confs.h"
 
 int main(void)
