@@ -142,11 +142,17 @@ TEST(test_killed_sweep)
     struct started started;
     struct command command;
     char program[4200], arguments[128];
-    const char *const words[] = {program,           "-c",
-                                 "base.ini",        "sweep.comm.name=shm,replicated",
-                                 "sweep.repeats=3", "sweep.retry_disturbed=0",
-                                 "run.seconds=0.4", "--output",
-                                 "killed.json",     NULL};
+    const char *const words[] = {program,
+                                 "-c",
+                                 "base.ini",
+                                 "sweep.comm.name=shm,replicated",
+                                 "sweep.repeats=3",
+                                 "sweep.retry_disturbed=0",
+                                 "run.seconds=0.4",
+                                 "run.delay=constant(5ms)",
+                                 "--output",
+                                 "killed.json",
+                                 NULL};
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
     command_start(&started, words, NULL);
     double begin_s = now_s();

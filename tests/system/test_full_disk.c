@@ -41,7 +41,7 @@ struct row {
 
 static const struct row rows[] = {
     {"result",
-     "run.steps=6000 --output small/old",
+     "run.steps=1500 --output small/old",
      {"small/old", "the file cannot be written", "No space"}},
     {"checkpoint",
      "model.name=lenet run.steps=1 run.warmup_steps=0 checkpoint.save=small/old",

@@ -37,9 +37,9 @@ static void expect_passes(const struct command *command, const char *what)
 TEST(test_algorithms)
 {
     static const char *const algorithms[] = {"ring", "bcube", "ring_chunked", "halving_doubling"};
-    static const char *const types[] = {"run.precision=fp64 comm.bucket=424",
+    static const char *const types[] = {"run.precision=fp64 comm.bucket=1272",
                                         "run.precision=fp32 comm.bucket=1GiB",
-                                        "run.precision=fp32 comm.gradient=bf16 comm.bucket=106",
+                                        "run.precision=fp32 comm.gradient=bf16 comm.bucket=318",
                                         "run.precision=fp32 comm.gradient=fp16 comm.bucket=2000"};
     for (int a = 0; a < 4; a++)
         for (int type = 0; type < 4; type++) {
