@@ -13,9 +13,9 @@
  *
  *     capture   In place of progress. Until `end` returns, `ready` gives events of the capture, and
  *               *done is an event of the capture behind all work.
- *     replay    The graph is launched next, and its last launch is done. Brings what depends on the
- *               step to where the graph reads it. *done is that of `end`, for work behind the
- *               launch.
+ *     replay    The graph is launched next, and its last launch is done. Writes the step's values
+ *               to the memory where the graph reads them. *done is that of `end`, for work behind
+ *               the launch.
  */
 #ifndef DPBENCH_CAPTURE_H
 #define DPBENCH_CAPTURE_H

@@ -33,7 +33,7 @@ enum { DPB_CODEC_ROUNDS = 2 }; /* of a codec with `finish` */
 struct dpb_codec_part {
     uint64_t first, n; /* elements [first, first + n); n is not 0 */
     uint64_t seed, step;
-    uint32_t rank; /* that has encoded it */
+    uint32_t rank; /* the rank that encoded the part */
     /* For a codec with `finish`: */
     uint32_t round, n_workers;
     float *state; /* zeros when weights are loaded; the same bits on all workers. NULL in `state`
@@ -65,7 +65,7 @@ struct dpb_codec_ops {
     dpb_status (*decode)(const void *options, const struct dpb_codec_part *part,
                          const void *message, uint64_t bytes, float *sum);
 
-    /* Whether `encode` keeps a velocity, which replaces the optimizer's. NULL: it does not. */
+    /* True: `encode` keeps a velocity, which replaces the optimizer's. NULL: it does not. */
     bool (*velocity)(const void *options);
 
     /* ---- sums in two rounds: all of these, or none ---- */
@@ -83,19 +83,19 @@ struct dpb_codec_ops {
                    float *gradients, float *residual);
 };
 
-/* The options of every codec begin with these, and its table with their rows. They are the
- * carrier's. */
+/* The options of every codec begin with these, and its table with their rows. The carrier reads
+ * them. */
 struct dpb_codec_options {
     bool feedback;
     int64_t start_step;
 };
 
 #define DPB_CODEC_OPTION_ROWS DPB_CODEC_FEEDBACK_ROW, DPB_CODEC_START_STEP_ROW
-#define DPB_CODEC_FEEDBACK_ROW                                                                 \
-    {                                                                                          \
-        "codec_feedback", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL,                               \
-            offsetof(struct dpb_codec_options, feedback),                                      \
-            "error feedback: what a message lacks is added to the next one; no: it is dropped" \
+#define DPB_CODEC_FEEDBACK_ROW                                                                  \
+    {                                                                                           \
+        "codec_feedback", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL,                                \
+            offsetof(struct dpb_codec_options, feedback),                                       \
+            "error feedback: the loss of a message is added to the next one; no: it is dropped" \
     }
 #define DPB_CODEC_START_STEP_ROW                                                                \
     {                                                                                           \
@@ -104,7 +104,7 @@ struct dpb_codec_options {
             "steps of a training whose gradients go as they are; the codec begins behind these" \
     }
 
-/* What a strategy carries. @borrowed until close. */
+/* The codec that a strategy carries. @borrowed until close. */
 struct dpb_codec {
     const char *name;
     const struct dpb_codec_ops *ops;
@@ -112,12 +112,12 @@ struct dpb_codec {
     uint64_t seed;
 };
 
-/* For host->coding: what a worker's codec did. Times are of this worker alone. */
+/* For host->coding: the work of a worker's codec. Times are of this worker alone. */
 struct dpb_coding {
     int64_t encode_ns, decode_ns;
     uint64_t elements, message_bytes; /* encoded; of the own messages */
-    /* Sums of squares over a sample of the encoded elements: of gradients, and of what is left of
-     * them, or without error feedback was dropped, once their message is made. */
+    /* Sums of squares over a sample of the encoded elements: of the gradients, and of the residual
+     * (without error feedback: of the dropped part) once the message is made. */
     double gradients, residual;
 };
 

@@ -10,7 +10,7 @@
  *
  *     begin -> ready(0) ... ready(n_buckets - 1) -> end -> [progress until *done fires]
  *
- * `progress` does the work; begin, ready and end only say what happened. The loop's thread calls
+ * `progress` does the work; begin, ready and end only report events. The loop's thread calls
  * `progress` between the device's ops and, after `end`, until *done fires. With communication cores
  * (run.comm_cores) a helper thread of core calls it all the time, beside begin, ready and end.
  */
@@ -59,7 +59,7 @@ typedef enum dpb_memory {
     DPB_MEMORY_SHARED   /* mapped by all ranks of this machine; starts as zeros */
 } dpb_memory;
 
-/* What a communicator wants. Core fills in the defaults before `plan`: no memory, and the bucket
+/* A communicator's requests. Core fills in the defaults before `plan`: no memory, and the bucket
  * and contract of a synchronous mean. */
 struct dpb_comm_plan {
     uint64_t bucket_elements; /* the same on all ranks; the last bucket may be shorter */
@@ -111,8 +111,8 @@ struct dpb_view {
 /* Hooks that may be NULL say so. A hook that fails has called host->fail. */
 struct dpb_comm_ops {
     /* ---- life: collective, in this order, but for close ---- */
-    /* Refuses by name what it cannot do. Sets *comm (@owned until close) on success only. A process
-     * may open again after close. It then uses new keys in the store. */
+    /* Refuses unsupported settings by name. Sets *comm (@owned until close) on success only. A
+     * process may open again after close. It then uses new keys in the store. */
     dpb_status (*open)(const void *options, const struct dpb_comm_args *args, void **comm);
     dpb_status (*plan)(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
     dpb_status (*bind)(void *comm, const struct dpb_arenas *arenas); /* they exist on all ranks */
@@ -126,10 +126,10 @@ struct dpb_comm_ops {
      * once). From then until *done fires the device touches neither the bucket nor its weights, and
      * the strategy may write both. Never blocks. */
     dpb_status (*ready)(void *comm, uint64_t bucket, struct dpb_event *event);
-    /* Does what can be done now and returns after about budget_ns. With DPB_FOREVER it may block
-     * until something could be done. One thread at a time. */
+    /* Does the work that is possible now and returns after about budget_ns. With DPB_FOREVER it may
+     * block until some work was possible. One thread at a time. */
     dpb_status (*progress)(void *comm, int64_t budget_ns);
-    /* All buckets were given. When *done fires, the weight arena holds what the next forward uses,
+    /* All buckets were given. When *done fires, the weight arena holds the next forward's weights,
      * the device may write gradients, and the step's spans and bytes are reported. Never blocks. */
     dpb_status (*end)(void *comm, struct dpb_event **done);
     /* Workers, between steps, collective: which weights are the model. May block, and may exchange
@@ -138,19 +138,19 @@ struct dpb_comm_ops {
     /* Servers, with DPB_COMM_SERVERS: works until the workers have closed. */
     dpb_status (*serve)(void *comm);
 
-    /* ---- what few need, in headers of their own; may be NULL ---- */
-    /* needs.h: what the launcher asks, without `open` */
+    /* ---- for few strategies, in headers of their own; may be NULL ---- */
+    /* needs.h: the launcher's questions, without `open` */
     dpb_status (*needs)(const void *options, struct dpb_comm_needs *needs);
     void (*memory)(const void *options, const struct dpb_comm_args *args,
                    const struct dpb_layout *layout, uint64_t bucket_elements,
                    struct dpb_comm_memory *memory);
-    /* contract.h: what a strategy that is not a synchronous mean tells core */
+    /* contract.h: for strategies that are no synchronous mean */
     dpb_status (*settle)(void *comm);
     dpb_status (*books)(void *comm, struct dpb_books *books);
     double (*applied)(void *comm, uint64_t step, uint64_t element);
     bool (*cancelled)(void *comm);
     uint64_t (*taken)(void *comm); /* needs.h: with plan.gradient_slots */
-    /* saved.h: what a checkpoint keeps of the strategy */
+    /* saved.h: the strategy's state in a checkpoint */
     dpb_status (*state)(void *comm, struct dpb_saved *saved);
     /* capture.h: an exchange in the device's graph */
     dpb_status (*capture)(void *comm, const struct dpb_capture *capture);

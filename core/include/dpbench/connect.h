@@ -11,7 +11,7 @@ enum { DPB_STREAMS = 16, DPB_SHAPE_BYTES = 160 };
 struct dpb_store_ops; /* host.h */
 struct sockaddr;
 
-/* The other end of n_streams connections. A rank may be one's peer twice: dialled, and dialling. */
+/* The other end of n_streams connections. A rank may be a peer twice: dialled, and dialling. */
 struct dpb_connect_peer {
     uint32_t rank;
     bool dialled;         /* by this rank; else it dials */
@@ -20,10 +20,10 @@ struct dpb_connect_peer {
 
 /* Every peer's own arguments have this rank among the peers, the other way round. */
 struct dpb_connect_args {
-    const char *name;  /* once a job, up to 63 bytes: prefix of keys in the store */
-    const char *what;  /* in messages: "the ring" */
-    const char *shape; /* what must be equal at both ends of a connection, as said in messages */
-    const char *interface;          /* in messages: that of `address` */
+    const char *name;      /* once a job, up to 63 bytes: prefix of keys in the store */
+    const char *what;      /* in messages: "the ring" */
+    const char *shape;     /* must be equal at both ends of a connection; shown in messages */
+    const char *interface; /* in messages: the interface of `address` */
     const struct sockaddr *address; /* where to listen and to dial from; port 0: any free one */
     uint32_t address_bytes;
     uint32_t rank;
@@ -31,7 +31,7 @@ struct dpb_connect_args {
     uint32_t n_streams;
     struct dpb_connect_peer *peers;
     uint32_t n_peers;
-    const struct dpb_store_ops *store; /* where the ranks tell their addresses */
+    const struct dpb_store_ops *store; /* where the ranks put their addresses */
 };
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * contract.h - the promise of a strategy about the gradients that it is handed, which core
- * proves.
+ * contract.h - a strategy's promise about the gradients that core hands over. Core proves the
+ * promise.
  *
  * Every strategy conserves something: each gradient ends up in the model, or is still on its way,
  * exactly once. Core hands over known gradients, which look like those of any step, and checks the
@@ -15,17 +15,18 @@
  *   alone      A strategy that does not exchange: each worker's weights move by its own gradients.
  *
  * Core fills in the contract of a synchronous mean before `plan`; such a strategy changes nothing.
- * Others may need hooks. All are of workers, between steps, and may block, but for `cancelled`:
+ * Others may need hooks. Core calls all of them on workers, between steps, and all but `cancelled`
+ * may block:
  *
- *     settle     Applies what is on its way; until its next step nobody waits for this worker. Not
- *                collective: core calls it, too, when a worker's training ends, or waits for a
- *                pause of all. NULL: the steps of zero gradients suffice.
+ *     settle     Applies all gradients that are on their way. Until its next step nobody waits for
+ *                this worker. Not collective: core also calls it when a worker's training ends, or
+ *                waits for a pause of all. NULL: the steps of zero gradients suffice.
  *     books      With DPB_PROOF_BOOKS; *books is zeroed. Collective.
  *     applied    The part of an element of this worker's mean gradient of `step`, one of the last
  *                64, that was applied, in place of contract.share, which NULL stands for. 0:
  *                dropped.
- *     cancelled  The gradients of the step under way will be dropped, whatever they are: core need
- *                not compute them, and hands over all buckets as they are. The loop's thread asks;
+ *     cancelled  True: the gradients of the step under way will be dropped. Core then need not
+ *                compute them, and hands over all buckets as they are. The loop's thread calls;
  *                never blocks. NULL: never.
  */
 #ifndef DPBENCH_CONTRACT_H
@@ -58,8 +59,8 @@ struct dpb_contract {
     /* Gradients of an update: step->scale = 1 / (divisor x accumulate x loss scale). At most the
      * workers, but for DPB_BATCHES. */
     uint32_t divisor;
-    /* Part of one worker's mean gradient that reaches what the proof looks at; 1 / divisor for a
-     * strategy that applies step->scale once. */
+    /* Part of one worker's mean gradient that reaches the weights or books of the proof;
+     * 1 / divisor for a strategy that applies step->scale once. */
     double share;
     /* Roundings between a gradient and the weights beside the optimizer's own; 0: small integers
      * must come out exactly. Each is at most one unit of the gradient or weight type. Count every

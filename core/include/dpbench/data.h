@@ -3,8 +3,8 @@
  *
  * A source is a set of numbered samples in two splits. Core shuffles, shards by rank, calls `fetch`
  * ahead of time from helper threads into staging memory, and hands batches to the device. A sample
- * is a pure function of its index, the epoch and the seed: never of the rank, thread or order. So
- * what a source varies at random (crops, flips) it draws by dpb_random from these three.
+ * is a pure function of its index, the epoch and the seed: never of the rank, thread or order. A
+ * source draws its random choices (crops, flips) by dpb_random from these three.
  */
 #ifndef DPBENCH_DATA_H
 #define DPBENCH_DATA_H
@@ -28,15 +28,15 @@ static inline size_t dpb_sample_bytes(const struct dpb_sample_format *format)
     return (size_t)dpb_shape_elements(format->shape) * dpb_dtype_size(format->type);
 }
 
-/* What the run asks of a source when it is opened. */
+/* The run's wishes of a source, for `open`. */
 struct dpb_data_request {
     struct dpb_shape shape; /* the model's input: for sources that can make any */
     uint32_t nclass;        /* the model's, likewise */
     bool fixed_shape;       /* the model takes no other height and width */
     uint64_t seed;
-    /* This worker, of so many. Where `sharded`, it is asked for the training samples i with
-     * i % n_workers == rank only (any test sample still): a source that keeps what it has read need
-     * keep no others. */
+    /* This worker, and their number. If `sharded`, this worker fetches the training samples i with
+     * i % n_workers == rank only, and any test sample: a source that keeps samples need keep no
+     * others. */
     uint32_t rank, n_workers;
     bool sharded;
     bool info_only; /* nothing will be fetched (a parameter server): *info is all that is needed */
@@ -67,10 +67,10 @@ struct dpb_sample_pool {
     uint32_t n;
 };
 
-/* What a source has done since it was opened. */
+/* Counts since the source was opened. */
 struct dpb_data_counts {
-    uint64_t bytes_read;    /* of files, as they lie there */
-    uint64_t bytes_decoded; /* that came out of decoding, before crops and scaling */
+    uint64_t bytes_read;    /* from files, before decoding */
+    uint64_t bytes_decoded; /* after decoding, before crops and scaling */
     uint64_t skipped;       /* samples that were unreadable and replaced by others; each once */
 };
 
@@ -84,9 +84,9 @@ struct dpb_data_ops {
     dpb_status (*fetch)(void *source, dpb_split split, uint64_t epoch, const uint64_t *indices,
                         uint32_t n, void *samples, int32_t *labels);
     void (*close)(void *source); /* accepts NULL */
-    /* Optional, as all below. While others fetch, too. */
+    /* Optional, as all below. May be called while other threads fetch. */
     void (*count)(void *source, struct dpb_data_counts *counts);
-    /* Of a source that makes its samples and keeps them. For setting up. */
+    /* For a source that makes its samples and keeps them. For setting up. */
     dpb_status (*pool)(void *source, dpb_split split, struct dpb_sample_pool *pool);
 };
 

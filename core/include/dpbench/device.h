@@ -58,7 +58,7 @@ struct dpb_device_args {
     uint32_t rank;
     uint32_t threads; /* compute threads, one a core; the process is already bound to its cores */
     uint64_t seed;
-    uint32_t index; /* of its place among those of its machine, from 0 */
+    uint32_t index; /* the place's number among those of its machine, from 0 */
 };
 
 struct dpb_compile_args {
@@ -68,8 +68,8 @@ struct dpb_compile_args {
     bool training;                          /* false: forward only, no memory for backward */
     const struct dpb_sample_format *format; /* of the samples; @borrowed likewise */
     bool profile;                           /* keep account of every op's time, for `profile` */
-    bool inspect;   /* for tests: keep what `inspect` asks for, which else may give way to other
-                     tensors. The kernels are the same */
+    bool inspect;   /* for tests: keep the tensors of `inspect`, whose memory others may otherwise
+                     take. The kernels are the same */
     bool on_device; /* weights and gradients will lie in the device's memory */
     /* With DPB_DEVICE_POOL: copied to the device by compile. Batches of training
      * passes, and those of a program that is not for training, are then samples of it
@@ -112,13 +112,13 @@ struct dpb_pass {
 
 struct dpb_outcome {
     double loss; /* mean over the valid samples */
-    /* Valid samples whose label has the largest logit, and one of the five largest. Of equal logits
-     * the first counts as larger; NaN counts as larger than the label's. A label whose own logit is
-     * NaN counts as neither. */
+    /* Valid samples whose label has the largest logit, and one of the five largest. The first of
+     * equal logits counts as larger. NaN counts as larger than the label's logit. A label whose own
+     * logit is NaN counts as neither. */
     uint32_t correct, in_top5;
 };
 
-/* What the device calls back, on the thread that called forward or backward. */
+/* The device calls these back, on the thread that called forward or backward. */
 struct dpb_hooks {
     void *context;
     /* The gradient elements [0, frontier) are final once `event` (NULL: at once) fires, and neither
@@ -129,8 +129,8 @@ struct dpb_hooks {
     /* To be called between ops, every millisecond or so: lets strategies without a thread of their
      * own move on. */
     dpb_status (*progress)(void *context);
-    /* For a backward with dpb_pass.captures. The device may do such a backward as any other. It
-     * does the first one so: all that is captured has been done before. Or it captures the
+    /* For a backward with dpb_pass.captures. The device may run such a backward as any other, and
+     * runs the first one so: a capture holds only work that has run before. Or it captures the
      * backward with the exchange: call `capture` just before backward begins, then `final` for all
      * of it, within the capture and with events of the capture, then `join`. The device's own work
      * waits for join's event before the capture ends. In this and every later pass, call `replay`,
@@ -138,12 +138,12 @@ struct dpb_hooks {
     dpb_status (*capture)(void *context, const struct dpb_capture *capture);
     dpb_status (*join)(void *context, struct dpb_event **event);
     dpb_status (*replay)(void *context);
-    /* NULL: nobody asks. Else a program that was compiled with `profile` and takes the clock around
-     * each op calls this after the op: for a timeline. */
+    /* May be NULL. A program that was compiled with `profile` and reads the clock around each op
+     * calls this after the op: for a timeline. */
     void (*op)(void *context, uint32_t node, int64_t begin_ns, int64_t end_ns);
 };
 
-/* What the device did for a step, in its own time: the four parts are all of it. */
+/* How the device spent a step, by its own clock: the four parts add up to the step. */
 struct dpb_device_times {
     int64_t begin_ns, exchange_begin_ns; /* on the host's clock, as near as the device can tell */
     int64_t forward_ns, backward_ns;
@@ -165,7 +165,7 @@ struct dpb_device_ops {
     uint64_t (*memory_needed)(const void *options, const struct dpb_compile_args *args);
     /* May be NULL: the device does not count. Bytes that one forward and backward of a training
      * program read and write, as struct dpb_profile_row counts them. Plans the program and refuses
-     * what no plan can do; needs neither `open` nor the hardware. Where only a measurement decides
+     * one that has no plan; needs neither `open` nor the hardware. Where only a measurement decides
      * between two ways, the way that moves less is counted. */
     dpb_status (*bytes_moved)(const void *options, const struct dpb_compile_args *args,
                               double *bytes);
@@ -187,10 +187,10 @@ struct dpb_device_ops {
     dpb_status (*inspect)(void *program, uint32_t node, double *activation, double *gradient);
     void (*release)(void *program); /* accepts NULL */
     void (*close)(void *device);    /* accepts NULL */
-    /* May be NULL: the device keeps no account. Of a program compiled with `profile`, between
-     * passes: the account so far, of a program for training that of its training passes, and the
-     * limits, which are measured now (for a second or so). `profile` NULL: begins the account
-     * anew. */
+    /* May be NULL: the device keeps no account. Between passes of a program compiled with
+     * `profile`: returns the account so far and the limits, which it measures in this call (about a
+     * second). A program for training accounts for training passes only. `profile` NULL: clears the
+     * account. */
     dpb_status (*profile)(void *program, struct dpb_profile *profile);
     /* May be NULL, and return NULL: it computes on the host. PCI address
      * ("0000:1b:00.0") of the GPU that it computes on, by which core asks `monitor` for clocks and
@@ -206,9 +206,10 @@ struct dpb_device_ops {
     dpb_status (*follow)(void *program, struct dpb_event *event);
     /* Blocks until all that the program has enqueued is done; `deadline` as in host->patience. */
     dpb_status (*drain)(void *program);
-    /* Of the last training step that is complete, where it ran without waiting for the host
-     * (takes_events): the next one's forward has returned, or `drain` has. False: there is none, or
-     * it was told before. A step begins with its forward's first work. */
+    /* Returns the times of the last complete training step that ran without waiting for the host
+     * (takes_events). A step is complete when the next one's forward, or `drain`, has returned.
+     * False: there is none, or an earlier call returned it. A step begins with its forward's first
+     * work. */
     bool (*times)(void *program, struct dpb_device_times *times);
     /* With DPB_DEVICE_FP16: whether all gradients of the last backward, which has returned, are
      * finite. */
@@ -216,11 +217,11 @@ struct dpb_device_ops {
     /* May be NULL: it captures nothing. Why it does not, for messages
      * ("device.graphs = no"); NULL: it captures dpb_pass.captures. */
     const char *(*no_capture)(void *device);
-    /* May be NULL: nobody tells clocks and power. */
+    /* May be NULL: clocks and power are unknown. */
     const struct dpb_monitor_ops *monitor;
-    /* May be NULL: nobody asks. Of the device of place `index`, for this process; fails where
-     * `options` (NULL: their defaults) want it otherwise. Needs no `open`, and asks the driver
-     * alone. */
+    /* May be NULL: unknown. How processes share the device of place `index`, as this process finds
+     * it. Fails if `options` (NULL: their defaults) ask for another way. Needs no `open`, and asks
+     * the driver alone. */
     dpb_status (*sharing)(const void *options, uint32_t index, struct dpb_sharing *sharing);
 };
 

@@ -20,7 +20,7 @@ enum { DPB_TENSOR_ALIGN = 16 /* elements */, DPB_MAX_INPUTS = 128 /* of a node *
 typedef enum dpb_op {
     DPB_OP_INPUT,
     DPB_OP_CONV,       /* weight OIHW, where I is the input channels of one group; optional bias O;
-                          cross-correlation, as everyone means it */
+                          cross-correlation, as the field has it */
     DPB_OP_BATCH_NORM, /* over N, H, W; weight is gamma (may be DPB_NONE: 1), bias is beta */
     DPB_OP_RELU,
     DPB_OP_MAX_POOL,  /* padding never wins; the first maximum in row order gets the gradient */
@@ -58,7 +58,7 @@ struct dpb_node {
     double rate;         /* dropout: share of elements set to zero */
     uint32_t lrn_radius;
     double lrn_k, lrn_alpha, lrn_beta;
-    double smoothing; /* loss: of the labels, in training and evaluation */
+    double smoothing; /* loss: label smoothing, in training and evaluation */
     uint64_t macs;    /* multiply-accumulates of the forward pass of one sample (conv and dense) */
 };
 
@@ -71,7 +71,7 @@ struct dpb_tensor {
     uint64_t offset;    /* of its first element in the arena */
     bool decays;        /* weight decay applies: weights of convolutions and dense layers */
     double init_stddev; /* standard deviation of the initial values, of mean 0; 0: init_value */
-    bool init_uniform;  /* they are uniform, else normal */
+    bool init_uniform;  /* the initial values are uniform, else normal */
     double init_value;
 };
 
@@ -132,8 +132,8 @@ struct dpb_lrn_args {
     double k, alpha, beta;
 };
 
-/* How the elements of a tensor begin. Fan-in is the number of inputs of one output, fan-out the
- * number of outputs that read one input: of a convolution, channels of a group times the window. */
+/* The initial values of a tensor. Fan-in is the number of inputs of one output, fan-out the number
+ * of outputs that read one input; for a convolution, a group's channels times the window. */
 typedef enum dpb_initial_rule {
     DPB_INITIAL_CONSTANT,  /* `value` */
     DPB_INITIAL_NORMAL,    /* of mean 0 and standard deviation `value` */
@@ -150,9 +150,9 @@ struct dpb_graph_builder; /* core's; lives for one call of a model's `build` */
 
 /*
  * The calls of a model. Each adds a node called `name` (copied; unique) and returns its index.
- * A mistake (a shape that cannot be, a name used twice) makes the call return DPB_NONE and is
- * remembered with the node's name; calls with DPB_NONE as input return DPB_NONE; `build` may ignore
- * all that: core refuses the graph afterwards with the first message. Single-threaded.
+ * After a mistake (an impossible shape, a name used twice) the call returns DPB_NONE, and core
+ * keeps the first message, with the node's name. Calls with DPB_NONE as input return DPB_NONE.
+ * `build` may ignore them: core refuses the graph afterwards with the message. Single-threaded.
  */
 struct dpb_graph_ops {
     uint32_t (*input)(struct dpb_graph_builder *builder); /* the node of the samples */
@@ -179,8 +179,8 @@ struct dpb_graph_ops {
                     const struct dpb_lrn_args *args);
     uint32_t (*shortcut)(struct dpb_graph_builder *builder, const char *name, uint32_t input,
                          uint32_t channels, uint32_t stride);
-    /* Chooses how the tensors of `node` begin, and returns `node`. NULL, and a node for which this
-     * is never called: HE_NORMAL for weights of convolutions and dense layers, sqrt(1 / fan-in)
+    /* Chooses the initial values of the tensors of `node`, and returns `node`. With NULL or without
+     * a call for the node: HE_NORMAL for weights of convolutions and dense layers, sqrt(1 / fan-in)
      * for those of the dense layer that feeds the loss, 1 for gamma, 0 for biases and beta. Rules
      * by fan-in are for weights of convolutions and dense layers alone. */
     uint32_t (*initial)(struct dpb_graph_builder *builder, uint32_t node,

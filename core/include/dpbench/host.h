@@ -46,7 +46,7 @@ typedef enum dpb_log_level {
  * type only. */
 struct dpb_vec_ops {
     /* dst[0 .. n_dst)[i] = sources[0][i] + ... + sources[k - 1][i]. Each dst may be one of the
-     * sources. Blocks are written while they are in the first cache: memory is gone over once. */
+     * sources. Blocks are written from the first cache: memory is read and written once. */
     void (*sum)(dpb_dtype type, void *const *dst, uint32_t n_dst, const void *const *sources,
                 uint32_t k, uint64_t n);
     /* y[i] = a * x[i] + b * y[i]. x may be y; else no overlap. Also with b = 0 a NaN or infinity in
@@ -80,7 +80,7 @@ struct dpb_optimizer_ops {
     /* For a capture: on its queue, before `update` with `step` NULL. The launch then updates by the
      * step that `replay` was given before it. */
     dpb_status (*capture)(struct dpb_optimizer *optimizer, struct dpb_queue *queue);
-    /* Before a launch; all that the last one did is done. */
+    /* Before a launch, when the work of the last launch is done. */
     void (*replay)(struct dpb_optimizer *optimizer, const struct dpb_step *step);
 };
 
@@ -94,7 +94,7 @@ struct dpb_flag {
     uint8_t unused[DPB_CACHE_LINE - 8];
 };
 
-/* What a wait is for: the message when its deadline passes. */
+/* The purpose of a wait, for the message when its deadline passes. */
 struct dpb_wait {
     int64_t timeout_ns; /* 0: run.timeout_s; DPB_FOREVER: none (idle servers) */
     uint64_t step, bucket, bytes;
@@ -103,7 +103,8 @@ struct dpb_wait {
 };
 
 struct dpb_flag_ops {
-    /* Everything written before is seen by who sees the value. One writer a flag. Wakes waiters. */
+    /* A reader that sees the value sees everything written before. One writer a flag. Wakes
+     * waiters. */
     void (*set)(struct dpb_flag *flag, uint32_t value);
     uint32_t (*get)(const struct dpb_flag *flag);
     bool (*reached)(const struct dpb_flag *flag, uint32_t value);
@@ -125,7 +126,7 @@ struct dpb_event_ops {
     void (*destroy)(struct dpb_event *event); /* accepts NULL */
     void (*reset)(struct dpb_event *event);
     void (*signal)(struct dpb_event *event);
-    /* True, too, where a device's event has failed: what is done next fails, and `wait` says so. */
+    /* Also true where a device's event has failed: the next work fails, and `wait` says so. */
     bool (*poll)(struct dpb_event *event);
     /* Blocks; timeout_ns as in struct dpb_wait. */
     dpb_status (*wait)(struct dpb_event *event, const struct dpb_wait *what);
@@ -133,7 +134,7 @@ struct dpb_event_ops {
      * the host. `native` is @owned by the event. NULL: out of memory (message written, native
      * destroyed). */
     struct dpb_event *(*adopt)(const struct dpb_event_source *source, void *native);
-    /* Of an adopted event with this source; else NULL. */
+    /* The device's event of an adopted event with this source; else NULL. */
     void *(*native)(const struct dpb_event *event, const struct dpb_event_source *source);
 };
 
@@ -176,9 +177,10 @@ struct dpb_host {
      * the weights that they were computed from; DPB_DROPPED: it never will. Workers; once a server
      * and step. */
     void (*age)(uint64_t age);
-    /* What a codec did in the current step: all of it is added up. */
+    /* Adds to the current step's account of the codec. */
     void (*coding)(const struct dpb_coding *coding);
-    /* What this rank is about to do, for the status page: shown when it hangs or dies. */
+    /* Notes this rank's next action for the status page, which is shown if the rank hangs or
+     * dies. */
     void (*note)(const char *phase, uint64_t bucket, uint32_t peer);
 
     const struct dpb_vec_ops *vec;

@@ -28,22 +28,22 @@ struct dpb_link_device {
 struct dpb_device_links {
     dpb_status (*count)(uint32_t *n_devices);
     dpb_status (*describe)(uint32_t device, struct dpb_link_device *described);
-    /* Zeroed; @owned until release. `device`: where it is, or for which device it is pinned. */
+    /* Zeroed; @owned until release. `device` has the memory, or the memory is pinned for it. */
     dpb_status (*allocate)(dpb_link_memory kind, uint32_t device, uint64_t bytes, void **memory);
     void (*release)(dpb_link_memory kind, uint32_t device, void *memory); /* accepts NULL */
-    /* Work of one queue is done in order, of several at the same time where the hardware can. */
+    /* A queue does its work in order. Several work at the same time where the hardware can. */
     dpb_status (*open_queue)(uint32_t device, void **queue);
     void (*close_queue)(void *queue); /* accepts NULL */
-    /* Whether `from` can reach the memory of `to`, another device, without the host; and whether it
-     * may from now on. Not to be enabled where it cannot. */
+    /* peer_possible: whether `from` can reach the memory of `to`, another device, without the host.
+     * peer_enable: whether it may from now on. Enable only where possible. */
     dpb_status (*peer_possible)(uint32_t from, uint32_t to, bool *possible);
     dpb_status (*peer_enable)(uint32_t from, uint32_t to, bool enabled);
-    /* Enqueues; returns at once or, of pageable memory, once it is copied. `to` and `from` are
-     * devices or DPB_LINK_HOST. Between devices that are not enabled as peers it goes by the
-     * host. */
+    /* Enqueues; returns at once or, for pageable memory, once it is copied. `to` and `from` are
+     * devices or DPB_LINK_HOST. Between devices that are not enabled as peers the copy goes through
+     * the host. */
     dpb_status (*copy)(void *queue, void *destination, uint32_t to, const void *source,
                        uint32_t from, uint64_t bytes);
-    dpb_status (*wait)(void *queue); /* until all that was enqueued is done */
+    dpb_status (*wait)(void *queue); /* until all enqueued work is done */
 };
 
 #endif

@@ -9,7 +9,7 @@
 
 struct dpb_model_info {
     struct dpb_shape input; /* the samples it is published for */
-    uint32_t nclass;        /* when neither the data nor the user says */
+    uint32_t nclass;        /* default, if neither the data nor the user sets it */
     uint32_t batch;         /* per worker, the field's default */
     bool any_image;         /* height and width may be others (dense sizes follow) */
     bool any_channels;      /* channels of the samples may be another number */

@@ -1,8 +1,8 @@
 /*
- * monitor.h - what the driver tells of a GPU: clocks, what holds them down, temperature, power,
- * energy; and how two GPUs are connected. A device plugin may offer it (dpb_device_ops.monitor);
- * core asks around the timed steps of a run, and for `dpbench links`. Asking sets nothing and runs
- * nothing on a GPU.
+ * monitor.h - the driver's readings of a GPU: clocks, causes that hold clocks down, temperature,
+ * power, energy; and how two GPUs are connected. A device plugin may offer them
+ * (dpb_device_ops.monitor). Core asks around the timed steps of a run, and for `dpbench links`.
+ * Asking sets nothing and runs nothing on a GPU.
  */
 #ifndef DPBENCH_MONITOR_H
 #define DPBENCH_MONITOR_H
@@ -12,7 +12,7 @@
 
 enum { DPB_GPU_ADDRESS = 32, DPB_GPU_TEXT = 256, DPB_GPU_PATH = 16 };
 
-/* What holds clocks down: bit numbers of dpb_gpu_sample.reasons. */
+/* Causes that hold clocks down: bit numbers of dpb_gpu_sample.reasons. */
 typedef enum dpb_gpu_reason {
     DPB_GPU_IDLE,
     DPB_GPU_APPLICATION_CLOCKS, /* somebody has set them */
@@ -36,12 +36,12 @@ typedef enum dpb_gpu_hold {
     DPB_GPU_HOLDS
 } dpb_gpu_hold;
 
-/* Clocks in MHz, 0: not told. Locked clocks may show only as `application`. */
+/* Clocks in MHz, 0: unknown. Locked clocks may show only as `application`. */
 struct dpb_gpu_clock {
     uint32_t now, maximal, application;
 };
 
-/* At one moment. NaN: not told. */
+/* At one moment. NaN: unknown. */
 struct dpb_gpu_sample {
     bool known;
     int64_t at_ns; /* core's */
@@ -57,7 +57,7 @@ struct dpb_gpu_use {
     char pci_address[DPB_GPU_ADDRESS]; /* "": the rank computes on the host */
     char name[96], driver[80];
     char problem[DPB_GPU_TEXT]; /* why nothing is known; "": something is */
-    char unknown[DPB_GPU_TEXT]; /* the first thing that the driver did not tell, and why; or "" */
+    char unknown[DPB_GPU_TEXT]; /* the first reading that the driver did not give, and why; or "" */
     struct dpb_gpu_sample first, last;
 };
 
@@ -70,7 +70,7 @@ struct dpb_monitor_ops {
     void (*sample)(struct dpb_gpu_use *use, struct dpb_gpu_sample *sample);
     void (*close)(void);
     /* How the GPUs at two addresses are connected: "NV18", "PIX", "PXB", "PHB", "NODE", "SYS"; "X"
-     * for one and the same. "?" with the reason in `problem` where the driver does not tell. Opens
+     * for one and the same. "?" with the reason in `problem` if the driver does not know. Opens
      * and closes by itself. */
     void (*path)(const char *a, const char *b, char path[DPB_GPU_PATH], char problem[DPB_GPU_TEXT]);
 };

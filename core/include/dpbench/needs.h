@@ -1,9 +1,9 @@
 /*
- * needs.h - what the launcher asks a strategy before the run: what the strategy can do and
- * needs, and how much memory it takes. The hooks are called without `open`, on ranks, too.
+ * needs.h - a strategy's abilities, requirements and memory, which the launcher asks for before
+ * the run. The hooks are called without `open`, on ranks, too.
  *
- *     needs    with these options. *needs is zeroed. Refuses what this build or machine lacks; may
- *              load a library. NULL: the plugin's capabilities say all.
+ *     needs    with these options. *needs is zeroed. Refuses by name if this build or machine lacks
+ *              something; may load a library. NULL: the plugin's capabilities say all.
  *     memory   of rank args->rank. *memory has its presets, else zeros; args->device is NULL. NULL:
  *              none.
  */
@@ -12,7 +12,7 @@
 
 #include "types.h"
 
-/* Capabilities of a communicator (dpb_plugin.capabilities): what it can do and what it needs. */
+/* Capabilities of a communicator (dpb_plugin.capabilities): abilities and requirements. */
 #define DPB_COMM_OVERLAP UINT64_C(0x001)    /* buckets are exchanged while backward goes on */
 #define DPB_COMM_SERVERS UINT64_C(0x002)    /* can use processes of role server */
 #define DPB_COMM_ALONE UINT64_C(0x004)      /* workers do not exchange: contract DPB_ALONE */
@@ -31,7 +31,7 @@
 /* With SERVERS: run.survive; servers and other workers go on when a worker's process has died. */
 #define DPB_COMM_SURVIVES UINT64_C(0x800)
 
-/* What a strategy needs with its options, and where it works. */
+/* A strategy's requirements with its options, and where it works. */
 struct dpb_comm_needs {
     uint64_t capabilities; /* beyond the plugin's */
     /* Weights, gradients, inbox and optimizer state lie in args->device's memory. */

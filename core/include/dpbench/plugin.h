@@ -56,9 +56,9 @@ struct dpb_plugin {
     /* Environment variables that must hold the number of compute threads of a worker before the
      * plugin is loaded (OMP_NUM_THREADS); ended by NULL; or NULL. Core sets them in the workers. */
     const char *const *thread_variables;
-    /* What this machine lacks for the plugin to run, and how to get it; NULL:
-     * nothing. `dpbench plugins` says so. Its options are valid all the same: an experiment may be
-     * written on another machine than the one that it is for. */
+    /* The part that this machine lacks for the plugin to run, and how to get it, for `dpbench
+     * plugins`; NULL: nothing is missing. The options are valid all the same: an experiment may be
+     * written on another machine than the one that runs it. */
     const char *missing;
 };
 
@@ -78,7 +78,7 @@ extern "C" {
 #endif
 
 /* Called once, on one thread, before any hook. Returns NULL after host->fail when the plugin cannot
- * work here. The struct and all that it points to live as long as the process. */
+ * work here. The struct and everything it points to live as long as the process. */
 DPB_EXPORT const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host);
 
 #ifdef __cplusplus

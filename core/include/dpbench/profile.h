@@ -9,9 +9,9 @@
 /* One step of a pass (an op, a part of one, or several that the device fused), summed over all
  * passes since compile or since the account began anew. */
 struct dpb_profile_row {
-    uint32_t node;    /* of the graph; of fused ones one that does the most */
+    uint32_t node;    /* of the graph; of fused nodes, the one with the most work */
     const char *op;   /* kind of op: "convolution"; @borrowed as long as the program lives */
-    const char *what; /* which part of it: "backward weights"; likewise */
+    const char *what; /* the part of the op: "backward weights"; likewise */
     bool backward;    /* the pass that it belongs to */
     uint64_t calls;
     int64_t ns;
@@ -20,8 +20,7 @@ struct dpb_profile_row {
     double bytes; /* of all calls: of the tensors read and written, each once */
 };
 
-/* What the device's hardware can do at most, measured with as many threads as the program has. 0:
- * not known. */
+/* The hardware's limits, measured with as many threads as the program has. 0: unknown. */
 struct dpb_profile_limits {
     double fp32_flops_per_s, bf16_flops_per_s; /* multiply-adds in registers count as two */
     double read_bytes_per_s,
@@ -33,9 +32,8 @@ struct dpb_profile {
         *rows; /* in the order of the passes; @borrowed until the next pass */
     uint64_t n_rows;
     struct dpb_profile_limits limits;
-    /* What is to be known of these times, for table and result: how they were taken,
-     * where that is not by the clock around each op, and how passes differ from those without an
-     * account; a constant. */
+    /* A note on these times for table and result; a constant. It says how they were taken, if not
+     * by the clock around each op, and how passes differ from those without an account. */
     const char *how;
 };
 

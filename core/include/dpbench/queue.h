@@ -24,7 +24,7 @@
 struct dpb_event; /* host.h */
 struct dpb_queue; /* the device's */
 
-/* Another process of this machine opens memory by it. It may be sent as bytes. */
+/* Another process of this machine maps memory by this handle, which may be sent as bytes. */
 enum { DPB_HANDLE_BYTES = 128 };
 struct dpb_memory_handle {
     uint8_t bytes[DPB_HANDLE_BYTES];
@@ -61,8 +61,8 @@ struct dpb_update {
     const struct dpb_range *decays;
     uint64_t n_decays;
     dpb_dtype weight_type, gradient_type;
-    /* Of weight_type. state: velocity, sum of squares or first moment; unread by PLAIN. second:
-     * ADAM's second moment. */
+    /* In weight_type. state: velocity, sum of squares or first moment; PLAIN does not read it.
+     * second: ADAM's second moment. */
     void *weights, *state, *second;
     const void *gradients;
     /* Set to the arena element + 1 of the lowest new weight that is infinite or NaN, unless it
@@ -71,7 +71,7 @@ struct dpb_update {
 };
 
 struct dpb_queue_ops {
-    /* Whose queues they are: "cuda" (a queue is a cudaStream_t), "host". */
+    /* The queues' kind: "cuda" (a queue is a cudaStream_t), "host". */
     const char *runtime;
 
     /* ---- memory of the device ---- */
@@ -111,7 +111,7 @@ struct dpb_queue_ops {
     dpb_status (*await)(struct dpb_queue *queue, struct dpb_event *event);
     /* As `record`. On a queue that is being captured (capture.h) each launch of the graph
      * records `event`, so the host and queues outside the graph can wait for it. Within a capture
-     * order work by `record` and `await`: an event recorded there is of no use outside, and a queue
+     * order work by `record` and `await`: an event recorded there has no meaning outside. A queue
      * that waits for one is captured, too, until the capture ends. */
     dpb_status (*stamp)(struct dpb_queue *queue, struct dpb_event *event);
     /* The device's time from the last record of one event to that of another. Both have fired and
@@ -144,12 +144,12 @@ struct dpb_queue_ops {
     dpb_status (*encode)(struct dpb_queue *queue, const struct dpb_codec *codec,
                          const struct dpb_codec_part *part, const float *gradients, float *residual,
                          void *message, void *room, uint64_t *bytes);
-    /* The message has the bytes that `encode` told. *refused, in pinned memory, becomes
+    /* The message has the bytes that `encode` returned. *refused, in pinned memory, becomes
      * part->rank + 1 if it holds what the codec's own hook refuses; `sum` is undefined then. */
     dpb_status (*decode)(struct dpb_queue *queue, const struct dpb_codec *codec,
                          const struct dpb_codec_part *part, const void *message, float *sum,
                          uint32_t *refused);
-    /* Of a codec with this hook; part->state is memory of the device, too. */
+    /* For codecs with this hook. part->state is memory of the device, too. */
     dpb_status (*finish)(struct dpb_queue *queue, const struct dpb_codec *codec,
                          const struct dpb_codec_part *part, const float *sum, float *gradients,
                          float *residual);

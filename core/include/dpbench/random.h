@@ -15,7 +15,7 @@
 
 #include "types.h"
 
-/* What the numbers are for; a stream never shares numbers with another. The counter's words:
+/* The purpose of the numbers. No two streams share numbers. The counter's words:
  *   INIT       tensor, element / 4, 0, 0
  *   DROPOUT    node, element of the sample / 4, sample in the global batch, step
  *   SHUFFLE    half of a Feistel round, epoch, round, 0
@@ -78,7 +78,7 @@ DPB_EVERYWHERE void dpb_random_normal(uint32_t a, uint32_t b, double out[2])
 }
 
 /*
- * Whether dropout keeps an element in training. Kept elements are scaled by 1 / (1 - rate).
+ * Returns whether dropout keeps an element in training. Kept elements are scaled by 1 / (1 - rate).
  * `element` counts within the sample in canonical CHW order, `sample` within the global batch.
  */
 DPB_EVERYWHERE bool dpb_dropout_keeps(uint64_t seed, uint64_t step, uint32_t sample, uint32_t node,

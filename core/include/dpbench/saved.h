@@ -1,6 +1,6 @@
 /*
- * saved.h - what a checkpoint needs of a strategy beside published weights and optimizer state, so
- * that a training goes on from it bit for bit.
+ * saved.h - a strategy's arrays for a checkpoint, beside published weights and optimizer state, so
+ * that a training continues bit for bit.
  *
  * The hook `state` names the same arrays on all workers; *saved is zeroed. Core reads the arrays
  * after `publish`. To continue, core writes them after `load` and before the first step. No hook
@@ -18,9 +18,9 @@ struct dpb_saved_array {
     dpb_dtype type;   /* fp32 or fp64. Keep bf16 and fp16 as fp32, counts below 2^53 as fp64 */
     bool common;      /* one for all workers, rank 0's; else each worker has one of its own */
     uint64_t n_elements;
-    /* Any memory of the host, as arenas.weights or a member of your struct, or in the memory where
-     * the weights lie; there at most an arena long. @borrowed until the next hook. NULL: common,
-     * and rank 0 has it. */
+    /* Any memory of the host (arenas.weights, a member of your struct), or memory where the weights
+     * lie, there at most an arena long. @borrowed until the next hook. NULL only for a
+     * `common` array, on ranks other than 0. */
     void *memory;
 };
 

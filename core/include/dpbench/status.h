@@ -1,5 +1,5 @@
 /*
- * status.h - what a call of dpbench may come back with.
+ * status.h - the status that a call of dpbench returns.
  *
  * One list gives the enum, the names and the exit codes of the process. The code that detects an
  * error writes the message, once, by host->fail() (host.h), and returns the status; every caller
@@ -30,8 +30,7 @@ typedef enum dpb_status {
 #undef DPB_STATUS_ENUM
 } dpb_status;
 
-/* Passes a status other than DPB_OK on to the caller. Not for functions that have to undo things.
- */
+/* Returns a status other than DPB_OK to the caller. Not for functions that must undo work. */
 #define DPB_TRY(expression)                        \
     do {                                           \
         dpb_status dpb_try_status_ = (expression); \

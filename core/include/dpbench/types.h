@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Before a function whose loops the compiler vectorises: it is compiled for several instruction
- * sets, of which the best that the processor has is taken. Not under sanitizers: what chooses runs
+/* Before a function whose loops the compiler vectorises. It is compiled for several instruction
+ * sets, and the best that the processor has is called. Not under sanitizers: the choice is made
  * before they have started. */
 #if defined(__x86_64__) && defined(__GNUC__) && __GNUC__ >= 12 && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -61,7 +61,7 @@ DPB_EVERYWHERE uint16_t dpb_bf16_from_fp32(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* IEEE half; rounding is to nearest, ties to even; NaN stays NaN, what is too large becomes
+/* IEEE half; rounding is to nearest, ties to even; NaN stays NaN, too large values become
  * infinite. By masks instead of branches, so that compilers vectorise loops over it. */
 DPB_EVERYWHERE float dpb_fp16_to_fp32(uint16_t value)
 {
