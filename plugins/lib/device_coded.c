@@ -363,10 +363,6 @@ void device_coded_close(struct device_strategy *comm)
     struct device_coded *coded = comm->coded;
     if (!coded)
         return;
-    struct dpb_queue *const queues[] = {comm->out.queue, comm->back.queue};
-    for (size_t i = 0; i < sizeof queues / sizeof *queues; i++)
-        if (queues[i])
-            comm->ops->drain(queues[i]);
     comm->ops->release(comm->device, coded->room);
     comm->ops->release(comm->device, coded->message);
     comm->ops->unpin(comm->device, coded->told);

@@ -22,7 +22,7 @@
 dpb_status device_coded_plan(struct device_strategy *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want);
 dpb_status device_coded_bind(struct device_strategy *comm, const struct dpb_arenas *arenas);
-/* Waits for the work under way. Accepts a strategy without a codec. */
+/* Behind device_flights_close. Accepts a strategy without a codec. */
 void device_coded_close(struct device_strategy *comm);
 
 #endif

@@ -164,8 +164,8 @@ void device_strategy_close(void *comm_)
     if (!comm)
         return;
     const struct dpb_host *host = comm->base.host;
-    device_coded_close(comm);
     device_flights_close(comm);
+    device_coded_close(comm);
     host->release(comm->sources, comm->base.args.n_workers * sizeof *comm->sources);
     strategy_close(comm);
 }

@@ -86,6 +86,7 @@ struct CUstream_st {
     CUgraph_st *capture = nullptr;
     int device = 0;
     bool late = false; /* nothing is done before somebody waits for it */
+    bool destroyed = false;
 };
 
 std::recursive_mutex serving;
@@ -410,15 +411,18 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return sticky;
 }
 
+/* As CUDA's, it does not wait. A stream with work is freed by a later call, when the work is
+ * done. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     ONE_AT_A_TIME;
-    cudaStreamSynchronize(stream);
-    for (size_t i = 0; i < streams.size(); i++) {
-        if (streams[i] == stream)
-            streams.erase(streams.begin() + (long)i);
+    stream->destroyed = true;
+    for (size_t i = streams.size(); i-- > 0;) {
+        if (!streams[i]->destroyed || !streams[i]->ops.empty())
+            continue;
+        delete streams[i];
+        streams.erase(streams.begin() + (long)i);
     }
-    delete stream;
     return cudaSuccess;
 }
 

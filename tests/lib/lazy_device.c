@@ -199,6 +199,8 @@ static void close_queue(struct dpb_queue *queue)
         return;
     struct lazy_device *device = queue->device;
     uint32_t at = 0;
+    while (queue->first && advance_any(device))
+        ;
     while (device->queues[at] != queue)
         at++;
     device->queues[at] = device->queues[--device->n_queues];

@@ -383,6 +383,23 @@ TEST(test_order)
     free(ones);
 }
 
+/* A queue that is closed with work under way does all of it first: the memory goes next. */
+TEST(test_closed_with_work)
+{
+    struct dpb_queue *closed = NULL;
+    void *made = NULL, *pinned = NULL;
+    expect_ok(ops->allocate(device, "an array", N, false, &made));
+    expect_ok(ops->pin(device, N, &pinned));
+    unsigned char *bytes = pinned;
+    bytes[N - 1] = 1;
+    expect_ok(ops->open(device, &closed));
+    expect_ok(ops->copy(closed, pinned, made, N));
+    ops->close(closed);
+    assert_int_equal(bytes[N - 1], 0);
+    ops->unpin(device, pinned);
+    ops->release(device, made);
+}
+
 TEST(test_events_of_the_host)
 {
     struct dpb_event *own = dpb_events.create();

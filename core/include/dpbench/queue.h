@@ -97,8 +97,8 @@ struct dpb_queue_ops {
     /* ---- queues ---- */
 
     dpb_status (*open)(void *device, struct dpb_queue **queue);
-    /* Accepts NULL. Does not wait: work may still be under way, so drain the queue before you
-     * release memory that its work uses. */
+    /* Accepts NULL. Blocks until all work is done or has failed: memory that the work uses may be
+     * released or unmapped next. */
     void (*close)(struct dpb_queue *queue);
     dpb_status (*drain)(struct dpb_queue *queue); /* blocks until all of its work is done */
     /* `event`, made by new_event, fires when the work given to the queue so far is done. It may be

@@ -48,6 +48,7 @@ static void close_queue(struct dpb_queue *queue)
     if (!queue)
         return;
     cuda_home_forget(stream_of(queue));
+    cudaStreamSynchronize(stream_of(queue)); /* cudaStreamDestroy does not wait */
     cudaStreamDestroy(stream_of(queue));
 }
 
