@@ -58,14 +58,19 @@ static void fill(dpb_dtype type, uint32_t which, void *array)
     }
 }
 
-/* On the device, one element into an allocation: no vector's alignment. */
-static void *upload(dpb_dtype type, const void *array, void **allocation)
+/* On the device, `ahead` elements into an allocation: with one, at no vector's alignment. */
+static void *upload_behind(size_t ahead, dpb_dtype type, const void *array, void **allocation)
 {
     size_t size = dpb_dtype_size(type);
-    expect_ok(ops->allocate(device, "an array", (N + 1) * size, false, allocation));
-    void *at = (char *)*allocation + size;
+    expect_ok(ops->allocate(device, "an array", (N + ahead) * size, false, allocation));
+    void *at = (char *)*allocation + ahead * size;
     expect_ok(ops->copy(queue, at, array, N * size));
     return at;
+}
+
+static void *upload(dpb_dtype type, const void *array, void **allocation)
+{
+    return upload_behind(1, type, array, allocation);
 }
 
 /* Which NaN a GPU makes of a sum that is none is its own; the CUDA for tests makes the host's. */
@@ -102,15 +107,18 @@ static void expect_equal(dpb_dtype type, const void *on_device, const void *want
 
 /* ---- sums and casts ------------------------------------------------------------------------ */
 
+static const dpb_dtype types[] = {DPB_FP32, DPB_BF16, DPB_FP16};
+enum { N_TYPES = sizeof types / sizeof types[0] };
+
 /* k sources into the one of them that is `into`, and with none a new array. */
-static void check_sum(dpb_dtype type, uint32_t k, uint32_t into)
+static void check_sum(size_t ahead, dpb_dtype type, uint32_t k, uint32_t into)
 {
     void *host[SOURCES], *allocations[SOURCES], *sources[SOURCES];
     const void *from[DPB_SUM_SOURCES], *host_from[DPB_SUM_SOURCES];
     for (uint32_t i = 0; i < SOURCES; i++) {
         host[i] = allocate(N, dpb_dtype_size(type));
         fill(type, i, host[i]);
-        sources[i] = upload(type, host[i], &allocations[i]);
+        sources[i] = upload_behind(ahead, type, host[i], &allocations[i]);
     }
     for (uint32_t i = 0; i < k; i++) {
         from[i] = sources[i % SOURCES];
@@ -127,15 +135,14 @@ static void check_sum(dpb_dtype type, uint32_t k, uint32_t into)
 
 TEST(test_sums)
 {
-    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16, DPB_FP16};
-    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
-        check_sum(types[t], 0, 0);
-        check_sum(types[t], 1, 0);
-        check_sum(types[t], 1, 2);
-        check_sum(types[t], 2, 1);
-        check_sum(types[t], 3, 4);
-        check_sum(types[t], 5, 3);
-        check_sum(types[t], DPB_SUM_SOURCES, 0);
+    for (size_t i = 0; i < 2 * N_TYPES; i++) {
+        check_sum(i % 2, types[i / 2], 0, 0);
+        check_sum(i % 2, types[i / 2], 1, 0);
+        check_sum(i % 2, types[i / 2], 1, 2);
+        check_sum(i % 2, types[i / 2], 2, 1);
+        check_sum(i % 2, types[i / 2], 3, 4);
+        check_sum(i % 2, types[i / 2], 5, 3);
+        check_sum(i % 2, types[i / 2], DPB_SUM_SOURCES, 0);
     }
     const void *none[DPB_SUM_SOURCES + 1] = {NULL};
     dpb_first_error_clear();
@@ -145,46 +152,53 @@ TEST(test_sums)
     dpb_first_error_clear();
 }
 
+static void check_scaled_sum(size_t ahead, dpb_dtype type)
+{
+    void *x = allocate(N, dpb_dtype_size(type)), *y = allocate(N, dpb_dtype_size(type));
+    void *x_at, *y_at;
+    fill(type, 1, x);
+    fill(type, 2, y);
+    void *x_device = upload_behind(ahead, type, x, &x_at),
+         *y_device = upload_behind(ahead, type, y, &y_at);
+    expect_ok(ops->axpby(queue, type, 0.3, x_device, -1.7, y_device, N));
+    dpb_vec.axpby(type, 0.3, x, -1.7, y, N);
+    expect_equal(type, y_device, y, "a x + b y");
+    ops->release(device, x_at);
+    ops->release(device, y_at);
+    free(x);
+    free(y);
+}
+
 TEST(test_scaled_sums)
 {
-    static const dpb_dtype types[] = {DPB_FP32, DPB_BF16, DPB_FP16};
-    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
-        void *x = allocate(N, dpb_dtype_size(types[t])), *y = allocate(N, dpb_dtype_size(types[t]));
-        void *x_at, *y_at;
-        fill(types[t], 1, x);
-        fill(types[t], 2, y);
-        void *x_device = upload(types[t], x, &x_at), *y_device = upload(types[t], y, &y_at);
-        expect_ok(ops->axpby(queue, types[t], 0.3, x_device, -1.7, y_device, N));
-        dpb_vec.axpby(types[t], 0.3, x, -1.7, y, N);
-        expect_equal(types[t], y_device, y, "a x + b y");
-        ops->release(device, x_at);
-        ops->release(device, y_at);
-        free(x);
-        free(y);
-    }
+    for (size_t i = 0; i < 2 * N_TYPES; i++)
+        check_scaled_sum(i % 2, types[i / 2]);
+}
+
+static void check_cast(size_t ahead, dpb_dtype from, dpb_dtype to)
+{
+    void *source = allocate(N, dpb_dtype_size(from)), *target = allocate(N, dpb_dtype_size(to));
+    void *source_at, *target_at;
+    fill(from, 3, source);
+    if (from == DPB_FP32)
+        memcpy(source, (float[]){INFINITY, -INFINITY, NAN, 3.4e38f}, 4 * sizeof(float));
+    void *source_device = upload_behind(ahead, from, source, &source_at);
+    void *target_device = upload_behind(ahead, to, target, &target_at);
+    expect_ok(ops->cast(queue, to, target_device, from, source_device, N));
+    dpb_vec.cast(to, target, from, source, N);
+    expect_equal(to, target_device, target, "a cast");
+    ops->release(device, source_at);
+    ops->release(device, target_at);
+    free(source);
+    free(target);
 }
 
 TEST(test_casts)
 {
-    static const dpb_dtype pairs[][2] = {
-        {DPB_FP32, DPB_FP32}, {DPB_BF16, DPB_BF16}, {DPB_FP16, DPB_FP16}, {DPB_FP32, DPB_BF16},
-        {DPB_BF16, DPB_FP32}, {DPB_FP32, DPB_FP16}, {DPB_FP16, DPB_FP32}};
-    for (size_t pair = 0; pair < sizeof pairs / sizeof pairs[0]; pair++) {
-        const dpb_dtype from = pairs[pair][0], to = pairs[pair][1];
-        void *source = allocate(N, dpb_dtype_size(from)), *target = allocate(N, dpb_dtype_size(to));
-        void *source_at, *target_at;
-        fill(from, 3, source);
-        if (from == DPB_FP32)
-            memcpy(source, (float[]){INFINITY, -INFINITY, NAN, 3.4e38f}, 4 * sizeof(float));
-        void *source_device = upload(from, source, &source_at);
-        void *target_device = upload(to, target, &target_at);
-        expect_ok(ops->cast(queue, to, target_device, from, source_device, N));
-        dpb_vec.cast(to, target, from, source, N);
-        expect_equal(to, target_device, target, "a cast");
-        ops->release(device, source_at);
-        ops->release(device, target_at);
-        free(source);
-        free(target);
+    for (size_t i = 0; i < 2 * N_TYPES; i++) {
+        check_cast(i % 2, types[i / 2], types[i / 2]);
+        check_cast(i % 2, types[i / 2], DPB_FP32);
+        check_cast(i % 2, DPB_FP32, types[i / 2]);
     }
     dpb_first_error_clear();
     assert_int_equal(ops->cast(queue, DPB_BF16, NULL, DPB_FP16, NULL, 0), DPB_UNSUPPORTED);

@@ -3,6 +3,8 @@
  * on the host, bit for bit. Compiled without fused multiply-adds (mk/cuda.mk); division and square
  * root are rounded to nearest, which is the compiler's default.
  */
+#include <type_traits>
+
 #include "arenas.h"
 #include "kernel.h"
 
@@ -65,54 +67,117 @@ __host__ __device__ inline void store(fp16 *to, float value)
 
 /* ------------------------------------------------------------------------------- sums and casts */
 
-/* An element is written when it has been read from every source: `to` may be one of them. */
-template <typename T> __global__ void sum_arenas(cuda_sources from, T *to, index_t n)
+/* Does n elements in packs of N, and the last few one by one. */
+template <typename Work, int N>
+__global__ void work_on(const __grid_constant__ Work work, index_t n)
 {
-    for (EACH(i, n)) {
-        float total = load(static_cast<const T *>(from.at[0]) + i);
-        for (uint32_t k = 1; k < from.n; k++)
-            total = total + load(static_cast<const T *>(from.at[k]) + i);
-        store(to + i, total);
-    }
+    for (EACH(k, n / N))
+        work.template on_pack<N>(k);
+    for (EACH(k, n % N))
+        work.template on_pack<1>(n - n % N + k);
 }
+
+static bool begins_pack(const void *array)
+{
+    return (uintptr_t)array % PACK_BYTES == 0;
+}
+
+/* packs: each array begins at a multiple of PACK_BYTES. */
+template <typename Work>
+static void launch(cudaStream_t stream, const Work &work, bool packs, index_t n)
+{
+    constexpr int most = PACK_BYTES / sizeof(typename Work::shortest);
+    if (packs)
+        LAUNCH((work_on<Work, most>), blocks_for(n / most), THREADS, stream, work, n);
+    else
+        LAUNCH((work_on<Work, 1>), blocks_for(n), THREADS, stream, work, n);
+}
+
+/* An element is written when it has been read from every source: `to` may be one of them. */
+template <typename T> struct arena_sum {
+    using shortest = T;
+    cuda_sources from;
+    T *to;
+    template <int N> __host__ __device__ void on_pack(index_t k) const
+    {
+        pack<T, N> values = load_pack<T, N>(static_cast<const T *>(from.at[0]), k);
+        float total[N];
+        for (int i = 0; i < N; i++)
+            total[i] = load(values.at + i);
+        for (uint32_t source = 1; source < from.n; source++) {
+            values = load_pack<T, N>(static_cast<const T *>(from.at[source]), k);
+            for (int i = 0; i < N; i++)
+                total[i] = total[i] + load(values.at + i);
+        }
+        for (int i = 0; i < N; i++)
+            store(values.at + i, total[i]);
+        store_pack(to, k, values);
+    }
+};
 
 void cuda_sum_arenas(cudaStream_t stream, dpb_dtype type, const struct cuda_sources *from, void *to,
                      uint64_t n)
 {
-    BY_DTYPE(type,
-             LAUNCH(sum_arenas<T>, blocks_for(n), THREADS, stream, *from, static_cast<T *>(to), n));
+    bool packs = begins_pack(to);
+    for (uint32_t i = 0; i < from->n; i++)
+        packs = packs && begins_pack(from->at[i]);
+    BY_DTYPE(type, launch(stream, arena_sum<T>{*from, static_cast<T *>(to)}, packs, n));
 }
 
-template <typename T> __global__ void scale_and_add(float a, const T *x, float b, T *y, index_t n)
-{
-    for (EACH(i, n)) {
-        const float left = a * load(x + i), right = b * load(y + i);
-        store(y + i, left + right);
+template <typename T> struct scaled_sum {
+    using shortest = T;
+    float a, b;
+    const T *x;
+    T *y;
+    template <int N> __host__ __device__ void on_pack(index_t k) const
+    {
+        const pack<T, N> added = load_pack<T, N>(x, k);
+        pack<T, N> values = load_pack<T, N>(y, k);
+        for (int i = 0; i < N; i++) {
+            const float left = a * load(added.at + i), right = b * load(values.at + i);
+            store(values.at + i, left + right);
+        }
+        store_pack(y, k, values);
     }
-}
+};
 
 void cuda_axpby(cudaStream_t stream, dpb_dtype type, float a, const void *x, float b, void *y,
                 uint64_t n)
 {
-    BY_DTYPE(type, LAUNCH(scale_and_add<T>, blocks_for(n), THREADS, stream, a,
-                          static_cast<const T *>(x), b, static_cast<T *>(y), n));
+    BY_DTYPE(type,
+             launch(stream, scaled_sum<T>{a, b, static_cast<const T *>(x), static_cast<T *>(y)},
+                    begins_pack(x) && begins_pack(y), n));
 }
 
-template <typename To, typename From> __global__ void convert(To *to, const From *from, index_t n)
+/* A thread reads or writes a pack of fp32 by two accesses. */
+template <typename To, typename From> struct conversion {
+    using shortest = std::conditional_t<sizeof(To) < sizeof(From), To, From>;
+    To *to;
+    const From *from;
+    template <int N> __host__ __device__ void on_pack(index_t k) const
+    {
+        const pack<From, N> values = load_pack<From, N>(from, k);
+        pack<To, N> converted;
+        for (int i = 0; i < N; i++)
+            store(converted.at + i, load(values.at + i));
+        store_pack(to, k, converted);
+    }
+};
+
+template <typename To, typename From>
+static void convert(cudaStream_t stream, void *to, const void *from, index_t n)
 {
-    for (EACH(i, n))
-        store(to + i, load(from + i));
+    launch(stream, conversion<To, From>{static_cast<To *>(to), static_cast<const From *>(from)},
+           begins_pack(to) && begins_pack(from), n);
 }
 
 void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, dpb_dtype from_type,
                const void *from, uint64_t n)
 {
     if (to_type == DPB_FP32)
-        BY_DTYPE(from_type, LAUNCH((convert<float, T>), blocks_for(n), THREADS, stream,
-                                   static_cast<float *>(to), static_cast<const T *>(from), n));
+        BY_DTYPE(from_type, (convert<float, T>(stream, to, from, n)));
     else
-        BY_DTYPE(to_type, LAUNCH((convert<T, float>), blocks_for(n), THREADS, stream,
-                                 static_cast<T *>(to), static_cast<const float *>(from), n));
+        BY_DTYPE(to_type, (convert<T, float>(stream, to, from, n)));
 }
 
 /* -------------------------------------------------------------------------------- the optimizer */
