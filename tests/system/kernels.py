@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What the compiler made of kernels that pass over large tensors (in plugins/devices/cuda batch-norm's, max pool's
-backward, and the sums and casts of arenas), in the machine code for sm_90 of the objects that were built: reads of 16
-bytes that are begun before the first of them is used, registers, local memory. A GPU's memory gives its rate only to
-many reads that are under way at once. Run from the top of the tree; ends on `N passed, N failed, N skipped`."""
+backward, casts of weights, and sums and casts of arenas), in the machine code for sm_90 of the objects that were built:
+reads of 16 bytes that are begun before the first of them is used, registers, local memory. A GPU's memory gives its
+rate only to many reads that are under way at once. Run from the top of the tree; ends on `N passed, N failed, N
+skipped`."""
 
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 
 BUILD = os.environ.get("DPB_BUILD", "build")
 OBJECTS = [f"{BUILD}/obj/plugins/devices/cuda/kernels_{name}.o"
-           for name in ("norm", "norm_backward", "window", "arena")]
+           for name in ("norm", "norm_backward", "window", "arena", "simple")]
 # Mangled names: of each kernel with packs of 16 bytes, by the walk of either layout.
 TYPES = {"fp32": "fLi4E", "fp16": "6__halfLi8E", "bf16": "13__nv_bfloat16Li8E"}
 WALKS = ("10pixel_walk", "10plane_walk")
@@ -20,10 +21,10 @@ SUMS = ("10norm_terms", "12joined_terms", "10both_terms", "12moment_terms", "11p
 # what its reads take.
 LEAST_READS = {"sum_slabs": 4, "norm_terms": 4, "joined_terms": 4, "both_terms": 6, "normalise": 4, "normalise 2": 4,
                "norm_backward 1": 4, "norm_backward 2": 6, "pooled_terms": 1, "norm_backward pooled": 1, "max_pool": 1,
-               "max_pool_backward": 1, "arena": 1}
+               "max_pool_backward": 1, "packs": 1}
 MOST_REGISTERS = {"sum_slabs": 64, "norm_terms": 80, "joined_terms": 80, "both_terms": 128, "normalise": 80,
                   "normalise 2": 128, "norm_backward 1": 80, "norm_backward 2": 128, "pooled_terms": 128,
-                  "norm_backward pooled": 80, "max_pool": 80, "max_pool_backward": 64, "arena": 64}
+                  "norm_backward pooled": 80, "max_pool": 80, "max_pool_backward": 64, "packs": 64}
 # Bytes under way in a multiprocessor for the memory's rate: 4.3 TB/s by 0.9 us, of 132 multiprocessors. A kernel of
 # batch-norm has more with all the registers that it may take.
 IN_FLIGHT = 4.3e12 * 0.9e-6 / 132
@@ -35,7 +36,10 @@ def wanted():
     for name in ("bf16", "fp16"):
         kind = rf"N\w+4{name}E"  # of a namespace without a name
         for work in (f"9arena_sumI{kind}", f"10scaled_sumI{kind}", f"10conversionIf{kind}", f"10conversionI{kind}f"):
-            yield f"arena {work}", f"_Z7work_onI{work}ELi8E"
+            yield f"packs {work}", f"_Z7work_onI{work}ELi8E"
+    for name in ("bf16", "fp16"):
+        yield f"packs pack_weights {name}", f"_Z12pack_weightsI{TYPES[name].removesuffix('Li8E')}E"
+        yield f"packs convert_gradient {name}", f"_Z16convert_gradientI{TYPES[name]}E"
     for type_name, mangled in TYPES.items():
         for walk in WALKS:
             for terms in SUMS:

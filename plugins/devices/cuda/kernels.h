@@ -62,7 +62,7 @@ struct packing {
     void *to;
     uint32_t o, i, hw;
     uint32_t wide; /* inputs as the device has them: i at least */
-    struct divisor by_wide, by_hw;
+    struct divisor by_wide;
 };
 
 /* All of `table` (n entries in device memory) from `weights`, converted to `type`. */

@@ -7,26 +7,52 @@
 
 /* -------------------------------------------------------------------------------------- weights */
 
-template <typename T, typename I>
-static __device__ inline void pack_entry(const packing &entry, const float *from, I n)
+/* Whether a weight lies in memory as core has it, but for its type. */
+static __host__ __device__ inline bool keeps_order(const packing &entry)
 {
-    T *to = static_cast<T *>(entry.to);
+    return entry.hw == 1 && entry.wide == entry.i;
+}
+
+template <typename To, typename From, int N>
+static __device__ inline void convert_packs(const From *from, To *to, index_t packs)
+{
+    for (EACH(k, packs)) {
+        const pack<From, N> values = load_pack<From, N>(from, k);
+        pack<To, N> converted;
+        for (int i = 0; i < N; i++)
+            converted.at[i] = from_fp32<To>(to_fp32(values.at[i]));
+        store_pack(to, k, converted);
+    }
+}
+
+/* A thread takes all pixels of one of n pairs of output and input: what a warp reads is one piece
+ * of memory, and so is what the warp writes of a pixel. */
+template <typename T, typename I>
+static __device__ inline void permute(const packing &entry, const float *from, T *to, I n)
+{
     for (EACH_OF(I, k, n)) {
         I o = k;
-        const uint32_t i = part(&o, entry.by_wide), hw = part(&o, entry.by_hw);
-        to[k] = from_fp32<T>(i < entry.i ? from[(o * entry.i + i) * entry.hw + hw] : 0.0f);
+        const uint32_t i = part(&o, entry.by_wide);
+        for (uint32_t pixel = 0; pixel < entry.hw; pixel++)
+            to[(o * entry.hw + pixel) * entry.wide + i] =
+                from_fp32<T>(i < entry.i ? from[(o * entry.i + i) * entry.hw + pixel] : 0.0f);
     }
 }
 
 template <typename T>
 __global__ void pack_weights(const packing *table, const float *weights, bool long_indices)
 {
+    constexpr int N = PACK_BYTES / sizeof(T);
     const packing entry = table[blockIdx.y];
-    const index_t n = (index_t)entry.o * entry.wide * entry.hw;
-    if (n <= DIVISOR_MOST && !long_indices)
-        pack_entry<T, uint32_t>(entry, weights + entry.from, (uint32_t)n);
+    const float *from = weights + entry.from;
+    T *to = static_cast<T *>(entry.to);
+    const index_t pairs = (index_t)entry.o * entry.wide, n = pairs * entry.hw;
+    if (keeps_order(entry) && n % N == 0)
+        convert_packs<T, float, N>(from, to, n / N);
+    else if (n <= DIVISOR_MOST && !long_indices)
+        permute<T, uint32_t>(entry, from, to, (uint32_t)pairs);
     else
-        pack_entry<T, index_t>(entry, weights + entry.from, n);
+        permute<T, index_t>(entry, from, to, pairs);
 }
 
 void cuda_pack_weights(cudaStream_t stream, enum cuda_type type, const struct packing *table,
@@ -49,14 +75,24 @@ __global__ void unpack_gradient(const T *from, float *to, divisor channels, divi
     }
 }
 
+template <typename T, int N>
+__global__ void convert_gradient(const T *from, float *to, index_t packs)
+{
+    convert_packs<float, T, N>(from, to, packs);
+}
+
 void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *from, float *to,
                           const struct packing *by)
 {
     const index_t n = (index_t)by->o * by->i * by->hw, most = (index_t)by->o * by->wide * by->hw;
     const divisor by_i = cuda_divisor(by->i), by_hw = cuda_divisor(by->hw);
-    BY_TYPE(type,
-            BY_INDEX(most, LAUNCH((unpack_gradient<T, I>), blocks_for(n), THREADS, stream,
-                                  static_cast<const T *>(from), to, by_i, by_hw, by->wide, (I)n)));
+    if (keeps_order(*by))
+        BY_TYPE(type, BY_PACK(n, LAUNCH((convert_gradient<T, N>), blocks_for(n / N), THREADS,
+                                        stream, static_cast<const T *>(from), to, n / N)));
+    else
+        BY_TYPE(type, BY_INDEX(most, LAUNCH((unpack_gradient<T, I>), blocks_for(n), THREADS, stream,
+                                            static_cast<const T *>(from), to, by_i, by_hw, by->wide,
+                                            (I)n)));
 }
 
 /* -------------------------------------------------------------------------------------- samples */

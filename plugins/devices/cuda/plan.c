@@ -280,7 +280,6 @@ void cuda_list_packings(const struct program *p, struct packing *table)
         *table = packing_of(p, &p->graph->nodes[i]);
         table->to = p->nodes[i].packed->data;
         table->by_wide = cuda_divisor(table->wide);
-        table->by_hw = cuda_divisor(table->hw);
         table++;
     }
 }
