@@ -334,7 +334,8 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc,
     if (!d || !values)
         return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
     const rule *r = rule_of(d->type, name);
-    if (!r || d->final || n < 1 || n < r->least || n > r->most)
+    const bool later = name == CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC && cudnnGetVersion() < 91100;
+    if (!r || later || d->final || n < 1 || n < r->least || n > r->most)
         return CUDNN_STATUS_BAD_PARAM;
     if (type != r->type)
         return CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE;

@@ -506,6 +506,35 @@ TEST(test_layout)
     session_close(&s);
 }
 
+/* A cuDNN that lacks what fusion asks for: on is refused; auto is off, says so, and asks for no
+ * plan. */
+TEST(test_older_cudnn)
+{
+    static struct left unused;
+    char path[128];
+    void *device = NULL;
+    struct dpb_session s;
+    if (on_gpu())
+        skip();
+    snprintf(path, sizeof path, "%s/older", cache);
+    setenv("DPB_STAND_IN_CUDNN", "91002", 1);
+    set_options(FUSION_AUTO, path);
+    dpb_warnings_clear();
+    pass_of(&many, &unused);
+    assert_true(warned("fusion_cudnn"));
+    assert_false(warned("fusion_failed"));
+    dpb_warnings_clear();
+    session_open(&block, DPB_PRECISION_FP32, true, &s);
+    options.fusion = FUSION_ON;
+    dpb_first_error_clear();
+    const struct dpb_device_args device_args = {.threads = 1, .seed = SEED};
+    assert_int_equal(s.ops->open(&options, &device_args, &device), DPB_UNSUPPORTED);
+    assert_non_null(strstr(dpb_first_error(NULL), "wants cuDNN 91100 or later"));
+    dpb_first_error_clear();
+    unsetenv("DPB_STAND_IN_CUDNN");
+    session_close(&s);
+}
+
 /* A plan that wants more than it may have is none. */
 TEST(test_workspace)
 {

@@ -193,6 +193,25 @@ static dpb_status check_options(const struct options *options)
     return DPB_OK;
 }
 
+/* conv_fused.c asks for CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC. */
+static dpb_status settle_fusion(struct options *options)
+{
+    const size_t least = 91100, loaded = cudnnGetVersion();
+    if (options->fusion == FUSION_OFF || options->layout != LAYOUT_NHWC || loaded >= least)
+        return DPB_OK;
+    if (options->fusion == FUSION_ON)
+        return cuda_host->fail(DPB_UNSUPPORTED,
+                               "device cuda: device.fusion = on wants cuDNN %zu or later, and %zu "
+                               "was loaded; take a later one, or device.fusion = off",
+                               least, loaded);
+    cuda_host->warn("fusion_cudnn",
+                    "device cuda: no convolution adds up a batch-norm's sums (device.fusion): that "
+                    "wants cuDNN %zu or later, and %zu was loaded",
+                    least, loaded);
+    options->fusion = FUSION_OFF;
+    return DPB_OK;
+}
+
 static dpb_status bytes_moved(const void *options, const struct dpb_compile_args *args,
                               double *bytes)
 {
@@ -206,8 +225,9 @@ static dpb_status open_device(const void *options, const struct dpb_device_args 
 {
     if (missing)
         return cuda_host->fail(DPB_UNSUPPORTED, "device cuda cannot run here: %s", missing);
-    const struct options given = options_of(options);
+    struct options given = options_of(options);
     DPB_TRY(check_options(&given));
+    DPB_TRY(settle_fusion(&given));
     struct device *d = calloc(1, sizeof *d);
     if (!d)
         return cuda_no_memory();
