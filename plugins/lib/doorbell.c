@@ -1,5 +1,5 @@
 /* doorbell.c - see doorbell.h. */
-#include "lib/doorbell.h"
+#include "lib/signals.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -22,19 +22,19 @@ struct neighbour {
 };
 
 struct doorbell {
-    const struct dpb_host *host;
     struct bell_page *own;
     int fd;
     uint32_t n_neighbours;
     struct neighbour neighbours[];
 };
 
-static void name_key(const struct doorbell_args *args, uint32_t rank, char key[96])
+static void make_key(const struct signals *signals, const char *name, uint32_t rank, char key[96])
 {
-    snprintf(key, 96, "%s.doorbell.%u", args->name, rank);
+    snprintf(key, 96, "%s.doorbell.%u", name, signals_rank(signals, rank));
 }
 
-static dpb_status open_socket(struct doorbell *doorbell, const struct doorbell_args *args)
+static dpb_status open_socket(struct doorbell *doorbell, const struct signals *signals,
+                              const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     socklen_t bytes = sizeof address;
@@ -44,40 +44,53 @@ static dpb_status open_socket(struct doorbell *doorbell, const struct doorbell_a
     if (doorbell->fd < 0 ||
         bind(doorbell->fd, (const struct sockaddr *)&address, sizeof address.sun_family) != 0 ||
         getsockname(doorbell->fd, (struct sockaddr *)&address, &bytes) != 0)
-        return args->host->fail(DPB_IO, "cannot make a socket for the ranks of this machine: %s",
-                                strerror(errno));
-    name_key(args, args->comm->rank, key);
-    return args->host->store->put(key, &address, bytes);
+        return signals->host->fail(DPB_IO, "cannot make a socket for the ranks of this machine: %s",
+                                   strerror(errno));
+    make_key(signals, name, signals->rank, key);
+    return signals->host->store->put(key, &address, bytes);
 }
 
-static dpb_status meet(struct doorbell *doorbell, const struct doorbell_args *args, uint32_t rank)
+static dpb_status meet(struct doorbell *doorbell, const struct signals *signals, const char *name,
+                       uint32_t rank)
 {
     struct neighbour *neighbour = &doorbell->neighbours[doorbell->n_neighbours];
     size_t bytes = sizeof neighbour->address;
     char key[96];
-    name_key(args, rank, key);
-    DPB_TRY(args->host->store->get(key, &neighbour->address, &bytes, 0));
+    make_key(signals, name, rank, key);
+    DPB_TRY(signals->host->store->get(key, &neighbour->address, &bytes, 0));
     neighbour->bytes = (socklen_t)bytes;
-    neighbour->page = args->pages[rank];
+    neighbour->page = &signals->pages[rank]->bell;
     doorbell->n_neighbours++;
     return DPB_OK;
 }
 
-dpb_status doorbell_open(const struct doorbell_args *args, struct doorbell **made)
+/* The own rank, where a thread of it waits while another one rings. */
+static bool is_rung(const struct signals *signals, const struct dpb_comm_args *args, uint32_t rank)
 {
-    const struct dpb_comm_args *comm = args->comm;
-    uint32_t n_ranks = comm->n_workers + comm->n_servers;
-    struct doorbell *doorbell =
-        calloc(1, sizeof *doorbell + n_ranks * sizeof doorbell->neighbours[0]);
+    if (rank == signals->rank)
+        return args->comm_cores > 0 && args->role == DPB_WORKER;
+    return signals->pages[rank] && args->machines[signals_rank(signals, rank)] ==
+                                       args->machines[signals_rank(signals, signals->rank)];
+}
+
+dpb_status doorbell_open(const struct signals *signals, const struct dpb_comm_args *args,
+                         const char *name, struct doorbell **made)
+{
+    const uint32_t n_ranks = args->n_workers + args->n_servers;
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        n += is_rung(signals, args, rank);
+    *made = NULL;
+    if (n == 0)
+        return DPB_OK;
+    struct doorbell *doorbell = calloc(1, sizeof *doorbell + n * sizeof doorbell->neighbours[0]);
     if (!doorbell)
-        return args->host->fail(DPB_NO_MEMORY, "no memory for the ranks of this machine");
-    doorbell->host = args->host;
-    doorbell->own = args->pages[comm->rank];
-    dpb_status status = open_socket(doorbell, args);
+        return signals->host->fail(DPB_NO_MEMORY, "no memory for the ranks of this machine");
+    doorbell->own = &signals->pages[signals->rank]->bell;
+    dpb_status status = open_socket(doorbell, signals, name);
     for (uint32_t rank = 0; rank < n_ranks && status == DPB_OK; rank++)
-        if (comm->machines[rank] == comm->machines[comm->rank] &&
-            (rank != comm->rank || args->rings_itself))
-            status = meet(doorbell, args, rank);
+        if (is_rung(signals, args, rank))
+            status = meet(doorbell, signals, name, rank);
     if (status != DPB_OK) {
         doorbell_close(doorbell);
         return status;
@@ -89,7 +102,7 @@ dpb_status doorbell_open(const struct doorbell_args *args, struct doorbell **mad
 /* A socket that takes no more has enough in it to wake its rank. */
 void doorbell_ring(const struct doorbell *doorbell)
 {
-    for (uint32_t i = 0; i < doorbell->n_neighbours; i++) {
+    for (uint32_t i = 0; doorbell && i < doorbell->n_neighbours; i++) {
         const struct neighbour *neighbour = &doorbell->neighbours[i];
         __atomic_store_n(&neighbour->page->rung, 1, __ATOMIC_SEQ_CST);
         if (__atomic_load_n(&neighbour->page->waiting, __ATOMIC_SEQ_CST) != 0)
@@ -100,13 +113,19 @@ void doorbell_ring(const struct doorbell *doorbell)
 
 bool doorbell_arm(struct doorbell *doorbell)
 {
-    __atomic_store_n(&doorbell->own->waiting, 1, __ATOMIC_SEQ_CST);
-    return __atomic_load_n(&doorbell->own->rung, __ATOMIC_SEQ_CST) == 0;
+    if (doorbell)
+        __atomic_store_n(&doorbell->own->waiting, 1, __ATOMIC_SEQ_CST);
+    return !doorbell_was_rung(doorbell);
+}
+
+bool doorbell_was_rung(const struct doorbell *doorbell)
+{
+    return doorbell && __atomic_load_n(&doorbell->own->rung, __ATOMIC_SEQ_CST) != 0;
 }
 
 int doorbell_fd(const struct doorbell *doorbell)
 {
-    return doorbell->fd;
+    return doorbell ? doorbell->fd : -1;
 }
 
 /* A datagram may come after its ring was seen: then the next poll reports the datagram. At most as
@@ -114,6 +133,8 @@ int doorbell_fd(const struct doorbell *doorbell)
 void doorbell_disarm(struct doorbell *doorbell, bool readable)
 {
     char ring[16];
+    if (!doorbell)
+        return;
     __atomic_store_n(&doorbell->own->waiting, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&doorbell->own->rung, 0, __ATOMIC_SEQ_CST);
     for (int i = 0; readable && i < MOST_RINGS; i++)

@@ -1,8 +1,9 @@
 /*
- * doorbell.h - how a rank that waits for the network hears of a rank of its own machine. A signal
- * (signals.h) wakes who sleeps on its flag; who sleeps in poll, because news may come by a socket
- * as well, is woken by a datagram. Only then: a rank that works, or sleeps on a flag, is not
- * disturbed.
+ * doorbell.h - how a rank that waits for the network (mesh_wait) hears of a rank of its own
+ * machine, or of another thread of its own: with run.comm_cores the loop's thread has buckets for
+ * the one that moves the strategy. A signal (signals.h) wakes who sleeps on its flag; who sleeps in
+ * poll, because news may come by a socket as well, is woken by a datagram. Only then: a rank that
+ * works, or sleeps on a flag, is not disturbed.
  *
  * Each rank has an abstract Unix socket whose name the kernel chooses and the store tells. What is
  * sent to it is never looked at: it says that there is something to look for in shared memory, and
@@ -15,8 +16,6 @@
 #ifndef DPB_PLUGINS_LIB_DOORBELL_H
 #define DPB_PLUGINS_LIB_DOORBELL_H
 
-#include <poll.h>
-
 #include "dpbench/host.h"
 
 /* In shared memory that started as zeros, one a rank. */
@@ -26,20 +25,13 @@ struct bell_page {
 };
 
 struct doorbell;
+struct signals;
 
-struct doorbell_args {
-    const struct dpb_host *host;
-    const struct dpb_comm_args *comm; /* copied */
-    const char *name;                 /* prefix of the keys in the store, once a job */
-    /* By rank, of this rank's machine; those of others may be NULL. @borrowed until doorbell_open
-     * returns, what they point to until close. */
-    struct bell_page *const *pages;
-    /* A thread of this rank waits while another one rings. */
-    bool rings_itself;
-};
-
-/* Collective over the ranks of each machine; @owned: doorbell_close. */
-dpb_status doorbell_open(const struct doorbell_args *args, struct doorbell **doorbell);
+/* Collective over the ranks of a machine that see each other's signals (@borrowed until close).
+ * `name`: prefix of the keys in the store, once a job. *doorbell is @owned: doorbell_close; NULL:
+ * nobody rings. The functions below accept that. */
+dpb_status doorbell_open(const struct signals *signals, const struct dpb_comm_args *args,
+                         const char *name, struct doorbell **doorbell);
 /* Something was written that another rank of this machine may wait for. Any thread. A system call
  * for each rank that sleeps. */
 void doorbell_ring(const struct doorbell *doorbell);
@@ -48,9 +40,9 @@ void doorbell_ring(const struct doorbell *doorbell);
  * `disarm`, in either case, and after it a look at shared memory. `readable`: poll has reported
  * `fd`, or the caller does not know. */
 bool doorbell_arm(struct doorbell *doorbell);
-int doorbell_fd(
-    const struct doorbell *doorbell); /* readable when it was rung; never read by others */
+int doorbell_fd(const struct doorbell *doorbell); /* readable when it was rung; -1: there is none */
 void doorbell_disarm(struct doorbell *doorbell, bool readable);
-void doorbell_close(struct doorbell *doorbell); /* accepts NULL */
+bool doorbell_was_rung(const struct doorbell *doorbell); /* since the last disarm */
+void doorbell_close(struct doorbell *doorbell);
 
 #endif

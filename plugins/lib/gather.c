@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lib/wake.h"
-
 enum { NEXT, PREVIOUS, LINKS };
 enum { MESSAGE /* the only kind */ };
 
@@ -25,8 +23,6 @@ struct gather {
     uint32_t *n_here, *n_sent;
     struct sending *queue; /* by number modulo the slots: none has two messages on their way */
     uint64_t n_queued, n_handed_over, n_gone;
-    struct pollfd *fds; /* of a gather_wait: @borrowed by the mesh until it moves */
-    struct wake wake;
 };
 
 static uint32_t in_job(const struct gather *gather, uint32_t rank)
@@ -218,14 +214,7 @@ dpb_status gather_wait(struct gather *gather, uint64_t bucket)
                                   "through",
                                   what.peer, (unsigned long long)what.step,
                                   (unsigned long long)what.bucket);
-    gather->host->note("wait_peer", what.bucket, what.peer);
-    return wake_wait(&gather->wake, gather->mesh, ring_bell(&gather->args.members), gather->fds,
-                     &what);
-}
-
-void gather_wake(struct gather *gather)
-{
-    wake_up(&gather->wake);
+    return mesh_wait(gather->mesh, &what);
 }
 
 /* ---- making and ending --------------------------------------------------------------------- */
@@ -271,15 +260,10 @@ static dpb_status open_mesh(struct gather *gather)
                                    .n_peers = LINKS,
                                    .memories = memories,
                                    .n_memories = 1,
-                                   .bell = ring_bell(&gather->args.members),
-                                   .woken = &gather->wake.woken,
+                                   .doorbell = gather->args.members.doorbell,
                                    .sink = {.owner = gather, .begins = begins, .arrived = arrived}};
-    DPB_TRY(wake_open(gather->host, &gather->wake));
     gather->args.transport = NULL; /* the mesh's from here on */
-    DPB_TRY(mesh_open(&args, &gather->mesh));
-    gather->fds = calloc(WAKE_FDS + mesh_n_watched(gather->mesh), sizeof *gather->fds);
-    return gather->fds ? DPB_OK
-                       : gather->host->fail(DPB_NO_MEMORY, "no memory to wait for the ring");
+    return mesh_open(&args, &gather->mesh);
 }
 
 dpb_status gather_create(const struct gather_args *args, struct gather **made)
@@ -292,7 +276,6 @@ dpb_status gather_create(const struct gather_args *args, struct gather **made)
     gather->args = *args;
     gather->host = args->strategy->host;
     gather->n_buckets = args->strategy->arenas.n_buckets;
-    gather->wake.fd = -1;
     dpb_status status = allocate(gather);
     if (status == DPB_OK && gather->args.members.n_members > 1)
         status = open_mesh(gather);
@@ -310,8 +293,6 @@ void gather_destroy(struct gather *gather)
     mesh_close(gather->mesh, gather->n_gone == gather->n_queued);
     if (gather->args.transport)
         gather->args.transport->ops->close(gather->args.transport, false);
-    wake_close(&gather->wake);
-    free(gather->fds);
     free(gather->n_posted);
     free(gather->here);
     free(gather->n_here);

@@ -12,7 +12,7 @@
  * has done with all messages of exchange s. So nobody sends a message of exchange s + 2 before all
  * have done with exchange s, whose slots these messages take.
  *
- * One thread at a time, but for gather_wake. Nothing allocates after gather_create.
+ * One thread at a time. Nothing allocates after gather_create.
  */
 #ifndef DPB_PLUGINS_LIB_GATHER_H
 #define DPB_PLUGINS_LIB_GATHER_H
@@ -64,8 +64,7 @@ void gather_post(struct gather *gather, uint64_t bucket);
 /* Whether all messages of the exchange are here, and those that this member sends are gone. */
 bool gather_finished(const struct gather *gather, uint64_t bucket);
 dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved);
-/* Blocks until gather_move may do something for the bucket. */
+/* As mesh_wait, until gather_move may do something for the bucket. */
 dpb_status gather_wait(struct gather *gather, uint64_t bucket);
-void gather_wake(struct gather *gather); /* any thread: ends a gather_wait */
 
 #endif

@@ -25,6 +25,8 @@ struct mesh {
     const char *const *kinds;
     uint32_t rank;
     struct end *ends; /* by link */
+    struct doorbell *doorbell;
+    struct pollfd *fds; /* the doorbell's, and the transport's */
 };
 
 /* ---- on the wire --------------------------------------------------------------------------- */
@@ -174,14 +176,16 @@ dpb_status mesh_move(struct mesh *mesh, int64_t until_ns, bool *moved)
     return mesh->transport->ops->move(mesh->transport, until_ns, moved);
 }
 
-uint32_t mesh_n_watched(const struct mesh *mesh)
+dpb_status mesh_wait(struct mesh *mesh, const struct dpb_wait *what)
 {
-    return mesh->transport->ops->n_watched(mesh->transport);
-}
-
-bool mesh_watch(struct mesh *mesh, struct pollfd *fds)
-{
-    return mesh->transport->ops->watch(mesh->transport, fds);
+    struct mesh_transport *transport = mesh->transport;
+    dpb_status status = DPB_OK;
+    mesh->host->note("wait_peer", what->bucket, what->peer);
+    mesh->fds[0] = (struct pollfd){.fd = doorbell_fd(mesh->doorbell), .events = POLLIN};
+    if (doorbell_arm(mesh->doorbell) && transport->ops->watch(transport, mesh->fds + 1))
+        status = mesh->host->poll(mesh->fds, 1 + transport->ops->n_watched(transport), what, NULL);
+    doorbell_disarm(mesh->doorbell, mesh->fds[0].revents != 0);
+    return status;
 }
 
 /* ---- making and ending --------------------------------------------------------------------- */
@@ -201,9 +205,16 @@ dpb_status mesh_open(const struct mesh_args *args, struct mesh **made)
     mesh->sink = args->sink;
     mesh->kinds = args->kinds;
     mesh->rank = args->rank;
+    mesh->doorbell = args->doorbell;
     for (uint32_t i = 0; i < args->n_peers; i++)
         mesh->ends[i].peer = args->peers[i];
     dpb_status status = mesh->transport->ops->connect(mesh->transport, args, mesh);
+    if (status == DPB_OK) {
+        const uint32_t n_fds = 1 + mesh->transport->ops->n_watched(mesh->transport);
+        mesh->fds = calloc(n_fds, sizeof *mesh->fds);
+        if (!mesh->fds)
+            status = args->host->fail(DPB_NO_MEMORY, "no memory to wait for %s", args->what);
+    }
     if (status != DPB_OK) {
         mesh_close(mesh, false);
         return status;
@@ -218,5 +229,6 @@ void mesh_close(struct mesh *mesh, bool through)
         return;
     mesh->transport->ops->close(mesh->transport, through);
     free(mesh->ends);
+    free(mesh->fds);
     free(mesh);
 }

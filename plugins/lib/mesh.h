@@ -11,15 +11,13 @@
  * Messages of a kind arrive in the order in which they were sent. Payload is copied by the kernel
  * alone, or by nobody.
  *
- * Nothing allocates after mesh_open. One thread at a time; nothing blocks but mesh_open and, for a
- * moment, mesh_close, and whoever waits for mesh_watch's descriptors.
+ * Nothing allocates after mesh_open. One thread at a time; nothing blocks but mesh_open, mesh_wait
+ * and, for a moment, mesh_close.
  */
 #ifndef DPB_PLUGINS_LIB_MESH_H
 #define DPB_PLUGINS_LIB_MESH_H
 
-#include <poll.h>
-
-#include "dpbench/host.h"
+#include "doorbell.h"
 
 enum {
     MESH_KINDS = 8,
@@ -92,10 +90,7 @@ struct mesh_args {
     uint32_t n_peers;
     const struct mesh_memory *memories; /* @borrowed until mesh_open returns */
     uint32_t n_memories;
-    /* For a wait that looks for something to do (mesh_watch) and ends when the descriptor is
-     * readable, or the word is not 0. -1 and NULL: neither is there. @borrowed until close. */
-    int bell;
-    const uint32_t *woken;
+    struct doorbell *doorbell; /* ends a mesh_wait; NULL: there is none. @borrowed until close */
     /* Whether a link is left (mesh_left), with what had come whole, where the other end's process
      * has died: TCP alone. Else mesh_move fails. */
     bool survives;
@@ -125,11 +120,10 @@ bool mesh_left(const struct mesh *mesh, uint32_t link);
  * set where something came, or more could be sent right now. An error has its message; after one
  * the mesh is good for mesh_close alone. */
 dpb_status mesh_move(struct mesh *mesh, int64_t until_ns, bool *moved);
-/* Descriptors that poll has to look at while there is nothing to do: @borrowed, with what poll
- * said, until the next mesh_move. False: there is something to do, and nothing to wait for. May
- * look for that for some ms, where comm.poll says so. */
-uint32_t mesh_n_watched(const struct mesh *mesh);
-bool mesh_watch(struct mesh *mesh, struct pollfd *fds);
+/* Blocks until mesh_move may do something, or the doorbell is rung; not at all if it was rung since
+ * the last wait. Where comm.poll says so it looks for some ms before it sleeps. Notes the wait, and
+ * fails as host->poll. */
+dpb_status mesh_wait(struct mesh *mesh, const struct dpb_wait *what);
 
 /* `through`: tells the peers that this is no failure: nothing is to come any more; RDMA waits for a
  * second at most until they know. Accepts NULL. */

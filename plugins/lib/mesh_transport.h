@@ -5,6 +5,8 @@
 #ifndef DPB_PLUGINS_LIB_MESH_TRANSPORT_H
 #define DPB_PLUGINS_LIB_MESH_TRANSPORT_H
 
+#include <poll.h>
+
 #include "mesh.h"
 
 struct mesh_transport_ops {
@@ -18,6 +20,8 @@ struct mesh_transport_ops {
     void (*send)(struct mesh_transport *transport, uint32_t link, const struct mesh_label *label,
                  const void *payload);
     dpb_status (*move)(struct mesh_transport *transport, int64_t until_ns, bool *moved);
+    /* Descriptors that poll has to look at while there is nothing to do: @borrowed, with what poll
+     * said, until the next move. False: there is something to do, and nothing to wait for. */
     uint32_t (*n_watched)(const struct mesh_transport *transport);
     bool (*watch)(struct mesh_transport *transport, struct pollfd *fds);
 

@@ -154,15 +154,11 @@ static dpb_status move(void *comm, int64_t until_ns, bool *moved)
     return gather_move(((struct reduce *)comm)->gather, until_ns, moved);
 }
 
-static void wake(void *comm)
-{
-    gather_wake(((struct reduce *)comm)->gather);
-}
-
 static dpb_status connect_all(struct reduce *comm)
 {
     if (!comm->transport)
         return DPB_OK;
+    DPB_TRY(strategy_open_doorbell(&comm->base, "reduce"));
     const struct gather_args args = {
         .strategy = &comm->base,
         .slots = {(char *)comm->base.arenas.scratch + comm->slots_at, comm->slot_bytes},
@@ -170,10 +166,10 @@ static dpb_status connect_all(struct reduce *comm)
         .members = {.name = "reduce",
                     .members = comm->order,
                     .n_members = comm->base.args.n_workers,
-                    .position = comm->position}};
+                    .position = comm->position,
+                    .doorbell = comm->base.signals.doorbell}};
     comm->transport = NULL; /* the gather's from here on */
     comm->base.pipeline.move = move;
-    comm->base.wake = wake;
     return gather_create(&args, &comm->gather);
 }
 

@@ -128,13 +128,7 @@ dpb_status ring_wait(struct ring *ring)
                                      "%llu was through",
                                      what.peer, (unsigned long long)what.step,
                                      (unsigned long long)what.bucket);
-    ring->args.host->note("wait_peer", what.bucket, what.peer);
-    return wake_wait(&ring->wake, ring->mesh, ring_bell(&ring->args.members), ring->fds, &what);
-}
-
-void ring_wake(struct ring *ring)
-{
-    wake_up(&ring->wake);
+    return mesh_wait(ring->mesh, &what);
 }
 
 /* ---- making and ending --------------------------------------------------------------------- */
@@ -201,23 +195,16 @@ static dpb_status open_mesh(struct ring *ring)
                                    .n_peers = LINKS,
                                    .memories = memories,
                                    .n_memories = shards->arena ? 3 : 2,
-                                   .bell = ring_bell(members),
-                                   .woken = &ring->wake.woken,
+                                   .doorbell = members->doorbell,
                                    .sink = ring_sink(ring)};
     ring->args.transport = NULL; /* the mesh's from here on */
-    DPB_TRY(mesh_open(&args, &ring->mesh));
-    ring->fds = calloc(WAKE_FDS + mesh_n_watched(ring->mesh), sizeof *ring->fds);
-    return ring->fds ? DPB_OK
-                     : ring->args.host->fail(DPB_NO_MEMORY, "no memory to wait for the ring");
+    return mesh_open(&args, &ring->mesh);
 }
 
 static dpb_status connect(struct ring *ring)
 {
     DPB_TRY(allocate(ring));
-    if (n_members(ring) == 1)
-        return DPB_OK;
-    DPB_TRY(wake_open(ring->args.host, &ring->wake));
-    return open_mesh(ring);
+    return n_members(ring) == 1 ? DPB_OK : open_mesh(ring);
 }
 
 dpb_status ring_create(const struct ring_args *args, struct ring **made)
@@ -232,7 +219,6 @@ dpb_status ring_create(const struct ring_args *args, struct ring **made)
     if (!args->shards.make)
         ring->gathered = (struct ring_shards){.arena = args->memory.arena, .type = args->type};
     ring->reserve = args->memory.n_slots / 4;
-    ring->wake.fd = -1;
     dpb_status status = connect(ring);
     if (status != DPB_OK) {
         ring_destroy(ring);
@@ -250,8 +236,6 @@ void ring_destroy(struct ring *ring)
     mesh_close(ring->mesh, ring->status == DPB_OK && ring_idle(ring));
     if (ring->args.transport)
         ring->args.transport->ops->close(ring->args.transport, false);
-    wake_close(&ring->wake);
-    free(ring->fds);
     free(ring->queues);
     free(ring->seens);
     free(ring->slots);

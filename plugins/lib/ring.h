@@ -40,7 +40,7 @@
  * A sender uses a slot that it has a credit for. So partial sums never wait in the network for
  * memory, and no chunk blocks another.
  *
- * One thread at a time, but for ring_wake. Nothing allocates after ring_create.
+ * One thread at a time. Nothing allocates after ring_create.
  */
 #ifndef DPB_PLUGINS_LIB_RING_H
 #define DPB_PLUGINS_LIB_RING_H
@@ -55,22 +55,14 @@ struct ring_members {
     /* Ranks in the order of the ring; NULL: 0, 1, ... @borrowed until destroy. */
     const uint32_t *members;
     uint32_t n_members;
-    uint32_t position; /* of this rank */
-    /* NULL; or a descriptor that ends a wait while it is readable. Its owner reads it
-     * (doorbell.h). */
-    const int *bell;
+    uint32_t position;         /* of this rank */
+    struct doorbell *doorbell; /* ends a wait; NULL: there is none. @borrowed until destroy */
 };
 
 static inline uint32_t ring_rank_at(const struct ring_members *ring, uint32_t position)
 {
     position %= ring->n_members;
     return ring->members ? ring->members[position] : position;
-}
-
-/* -1: there is none. */
-static inline int ring_bell(const struct ring_members *ring)
-{
-    return ring->bell ? *ring->bell : -1;
 }
 
 static inline uint32_t ring_own(const struct ring_members *ring)
@@ -154,9 +146,8 @@ bool ring_idle(const struct ring *ring);
 
 /* Does what can be done now, a pass over all connections; *moved: anything was. */
 dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved);
-/* Blocks until ring_move may do something, for the oldest bucket that is not finished. */
+/* As mesh_wait, until ring_move may do something for the oldest bucket that is not finished. */
 dpb_status ring_wait(struct ring *ring);
-void ring_wake(struct ring *ring); /* any thread: ends a ring_wait */
 
 /* ---- on the links, for tests --------------------------------------------------------------- */
 

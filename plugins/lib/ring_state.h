@@ -6,7 +6,6 @@
 #define DPB_PLUGINS_LIB_RING_STATE_H
 
 #include "lib/ring.h"
-#include "lib/wake.h"
 
 /* Links: to the next member, and to the one before. Two members have both, for a connection is
  * faster one way than both ways at once. */
@@ -71,8 +70,6 @@ struct ring {
     uint64_t n_messages, n_completed; /* chunks handed over, and sent */
     struct pending *queues;
     uint64_t *seens;
-    struct pollfd *fds; /* of a ring_wait: @borrowed by the mesh until it moves */
-    struct wake wake;
 };
 
 /* ---- which bytes travel when --------------------------------------------------------------- */

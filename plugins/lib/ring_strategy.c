@@ -130,11 +130,6 @@ static dpb_status messages_wait(const struct strategy *strategy, uint64_t bucket
 static const struct coded_carrier round_the_ring = {post_message, messages_here, messages_wait,
                                                     coded_decode};
 
-static void wake_gather(void *strategy)
-{
-    gather_wake(gather_of(strategy));
-}
-
 static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 {
     return gather_move(((struct ring_strategy *)strategy)->gather, until_ns, moved);
@@ -145,11 +140,6 @@ static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 static struct ring *ring_of(const struct strategy *strategy)
 {
     return ((const struct ring_strategy *)strategy)->ring;
-}
-
-static void wake_ring(void *strategy)
-{
-    ring_wake(ring_of(strategy));
 }
 
 static bool post_sum(struct strategy *strategy, uint64_t slot, uint64_t n)
@@ -274,18 +264,19 @@ static struct ring_members members_of(const struct ring_strategy *comm)
     return (struct ring_members){.name = "ring",
                                  .members = comm->order,
                                  .n_members = comm->base.args.n_workers,
-                                 .position = comm->position};
+                                 .position = comm->position,
+                                 .doorbell = comm->base.signals.doorbell};
 }
 
 static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arenas *arenas)
 {
     DPB_TRY(coded_bind_stages(&comm->base, arenas, &round_the_ring));
+    DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
     const struct gather_args args = {.strategy = &comm->base,
                                      .slots = gather_coded_slots(&comm->base),
                                      .transport = comm->transport,
                                      .members = members_of(comm)};
     comm->base.pipeline.move = move_messages;
-    comm->base.wake = wake_gather;
     comm->transport = NULL; /* the gather's from here on */
     return gather_create(&args, &comm->gather);
 }
@@ -306,10 +297,10 @@ static struct ring_args ring_args_of(const struct ring_strategy *comm,
 static dpb_status bind_sums(struct ring_strategy *comm, const struct dpb_arenas *arenas)
 {
     const struct dpb_codec *codec = comm->base.args.codec;
-    struct ring_args args = ring_args_of(comm, arenas);
     DPB_TRY(coded_sums_bind(&comm->base, arenas, &summed_by_the_ring));
+    DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
+    struct ring_args args = ring_args_of(comm, arenas);
     comm->base.pipeline.move = move_sums;
-    comm->base.wake = wake_ring;
     args.memory.arena = coded_memory_of(&comm->base, &args.memory.arena_bytes);
     args.n_buckets = coded_sums_places(&comm->base);
     args.names = coded_sums_buckets(&comm->base);
@@ -325,6 +316,12 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
         return way_of(comm->base.args.codec) == CODED_SUMMED ? bind_sums(comm, arenas)
                                                              : bind_gather(comm, arenas);
     const bool sharded = comm->base.sharded, whole = sharded && comm->base.args.whole;
+    if (whole)
+        DPB_TRY(strategy_bind(&comm->base, arenas, whole_stages,
+                              sizeof whole_stages / sizeof *whole_stages));
+    else
+        DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
+    DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
     struct ring_args args = ring_args_of(comm, arenas);
     args.n_buckets *= whole ? 2 : 1;
     if (sharded)
@@ -332,13 +329,7 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
                                            .type = arenas->layout.weight_type,
                                            .make = whole ? NULL : strategy_make_weights,
                                            .owner = comm};
-    if (whole)
-        DPB_TRY(strategy_bind(&comm->base, arenas, whole_stages,
-                              sizeof whole_stages / sizeof *whole_stages));
-    else
-        DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
     comm->base.pipeline.move = move;
-    comm->base.wake = wake_ring;
     comm->transport = NULL; /* the ring's from here on */
     return ring_create(&args, &comm->ring);
 }

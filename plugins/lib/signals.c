@@ -26,8 +26,7 @@ void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_
     struct signal_page *page = signals->pages[signals->rank];
     signals_note_time(signals, kind, bucket, signals->host->now_ns());
     signals->host->flag->set(&page->flags[kind], count_of(signals, bucket));
-    if (signals->doorbell)
-        doorbell_ring(signals->doorbell);
+    doorbell_ring(signals->doorbell);
 }
 
 uint32_t signals_missing(const struct signals *signals, enum signal_kind kind,

@@ -31,7 +31,7 @@ struct signals {
     uint32_t rank;
     uint64_t n_buckets, exchange;     /* the exchange under way, from 0 */
     struct signal_page *const *pages; /* by rank; at the start of each rank's scratch */
-    const struct doorbell *doorbell;  /* rung with every signal; NULL: nobody waits in poll */
+    struct doorbell *doorbell;        /* rung with every signal; NULL: nobody waits in poll */
     /* NULL; or, where "ranks" are places in a machine, the rank in the job of each. */
     const uint32_t *ranks;
 };

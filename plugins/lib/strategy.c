@@ -43,6 +43,11 @@ dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *are
     return DPB_OK;
 }
 
+dpb_status strategy_open_doorbell(struct strategy *strategy, const char *name)
+{
+    return doorbell_open(&strategy->signals, &strategy->args, name, &strategy->signals.doorbell);
+}
+
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
                                  dpb_memory shared, struct dpb_comm_plan *want)
 {
@@ -125,8 +130,6 @@ dpb_status strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event)
     struct strategy *strategy = comm;
     (void)event; /* host gradients are final when they are announced */
     signals_raise(&strategy->signals, SIGNAL_READY, bucket);
-    if (strategy->wake && strategy->args.comm_cores > 0)
-        strategy->wake(comm);
     return DPB_OK;
 }
 
@@ -160,6 +163,7 @@ void strategy_close(void *comm)
     coded_close(strategy);
     strategy->host->release(strategy->sum, CHUNK_BYTES);
     pipeline_close(&strategy->pipeline);
+    doorbell_close(strategy->signals.doorbell);
     free(strategy);
 }
 

@@ -34,9 +34,6 @@ struct strategy {
     const struct coded_carrier *carrier; /* coded.h: of coded_bind_stages */
     struct coded_sums sums;              /* with CODED_SUMMED */
     bool sharded, slots;                 /* shard.h: of gradients, too */
-    /* Ends the wait for the network of the thread that moves the strategy on (run.comm_cores), for
-     * strategy_ready. NULL: there is no such wait. */
-    void (*wake)(void *strategy);
     void *sum; /* room for a piece of one (slices.h, with shards); else NULL */
 };
 
@@ -51,6 +48,10 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
 /* The part of `bind` that is the same; the rank's scratch begins with its signal page. */
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
                          const struct stage *stages, uint32_t n_stages);
+
+/* In `bind`, of a strategy that waits for the network: its signals end that wait. Closed with the
+ * strategy. `name` as of doorbell_open. */
+dpb_status strategy_open_doorbell(struct strategy *strategy, const char *name);
 
 /* The `plan` of a strategy whose workers keep weights, gradients and optimizer state to themselves
  * and need no signals. */

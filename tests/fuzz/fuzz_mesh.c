@@ -66,7 +66,6 @@ static void rank_create(struct rank *rank)
     FUZZ_CHECK(mesh_tcp_create_connected(fuzz_host(), STREAMS, fds, &transport) == DPB_OK);
     const struct mesh_args args = {.host = fuzz_host(),
                                    .transport = transport,
-                                   .bell = -1,
                                    .kinds = kinds,
                                    .peers = &peer,
                                    .n_peers = 1,

@@ -21,6 +21,7 @@ static uint8_t memory[SLOTS][SLOT] __attribute__((aligned(64)));
 /* Rank 0. Rank 1 is the next one, rank 2 the one before. */
 struct duel {
     struct strategy strategy;
+    struct doorbell *doorbell;
     struct gather *gather;
     int next, previous; /* the test's ends */
 };
@@ -31,16 +32,17 @@ static void duel_begin(struct duel *duel)
     int in[2], out[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out), 0);
-    *duel = (struct duel){.next = out[1], .previous = in[1]};
+    *duel = (struct duel){.doorbell = wakes_doorbell(), .next = out[1], .previous = in[1]};
     duel->strategy.host = &dpb_host;
     duel->strategy.args.n_workers = MEMBERS;
     duel->strategy.arenas.n_buckets = BUCKETS;
     const int fds[] = {out[0], in[0]};
     assert_int_equal(mesh_tcp_create_connected(&dpb_host, 1, fds, &transport), DPB_OK);
-    const struct gather_args args = {.strategy = &duel->strategy,
-                                     .slots = {memory, SLOT},
-                                     .transport = transport,
-                                     .members = {.name = "duel", .n_members = MEMBERS}};
+    const struct gather_args args = {
+        .strategy = &duel->strategy,
+        .slots = {memory, SLOT},
+        .transport = transport,
+        .members = {.name = "duel", .n_members = MEMBERS, .doorbell = duel->doorbell}};
     assert_int_equal(gather_create(&args, &duel->gather), DPB_OK);
     dpb_first_error_clear();
 }
@@ -48,6 +50,7 @@ static void duel_begin(struct duel *duel)
 static void duel_end(struct duel *duel)
 {
     gather_destroy(duel->gather);
+    doorbell_close(duel->doorbell);
     close(duel->next);
     close(duel->previous);
     dpb_first_error_clear();
@@ -185,11 +188,6 @@ static dpb_status wait_for_first(void *gather)
     return gather_wait(gather, 0);
 }
 
-static void wake(void *gather)
-{
-    gather_wake(gather);
-}
-
 /* The loop's thread has a bucket for the one that waits for the messages of another. */
 TEST(test_wake)
 {
@@ -197,7 +195,7 @@ TEST(test_wake)
     duel_begin(&duel);
     post(&duel, 0, 0);
     assert_int_equal(duel_move(&duel), DPB_OK);
-    expect_woken((struct waker){duel.gather, wait_for_first, wake});
+    expect_woken(duel.doorbell, wait_for_first, duel.gather);
     duel_end(&duel);
 }
 

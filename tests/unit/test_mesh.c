@@ -10,7 +10,7 @@
 
 #include "tests/unit/trial.h"
 
-#include "lib/doorbell.h"
+#include "lib/signals.h"
 #include "lib/mesh_tcp.h"
 #include "lib/tcp_frames.h"
 #include "train/experiment.h"
@@ -82,7 +82,6 @@ static struct mesh_args args_of(struct talk *talk, uint32_t rank, struct mesh_tr
                               .keeper = 0,
                               .peers = talk->peers,
                               .n_peers = talk->n,
-                              .bell = -1,
                               .sink = {.owner = talk, .expects = expects, .arrived = arrived}};
 }
 
@@ -109,7 +108,6 @@ static dpb_status converse(struct talk *talk)
     static uint8_t outgoing[KINDS][ROUNDS][PLACE];
     uint64_t sent[RANKS][KINDS] = {{0}};
     const struct dpb_wait what = {.bucket = UINT64_MAX, .peer = 0, .purpose = "messages"};
-    struct pollfd fds[RANKS * STREAMS];
     for (uint32_t kind = 0; kind < KINDS; kind++)
         for (uint64_t n = 0; n < ROUNDS; n++)
             for (uint64_t i = 0; i < size_of(kind, n); i++)
@@ -128,8 +126,8 @@ static dpb_status converse(struct talk *talk)
                       mesh_arrived(talk->mesh, link, kind) == ROUNDS;
         }
         DPB_TRY(mesh_move(talk->mesh, INT64_MAX, &moved));
-        if (!moved && !through && mesh_watch(talk->mesh, fds))
-            DPB_TRY(host->poll(fds, mesh_n_watched(talk->mesh), &what, NULL));
+        if (!moved && !through)
+            DPB_TRY(mesh_wait(talk->mesh, &what));
     }
     return DPB_OK;
 }
@@ -174,18 +172,16 @@ enum { RINGS = 20000 };
 static dpb_status takes_turns(struct trial_scratch *scratch)
 {
     struct dpb_mapping own, all[2] = {{0}};
-    DPB_TRY(dpb_mapping_create("bell", DPB_CACHE_LINE, &own));
+    DPB_TRY(dpb_mapping_create("bell", signals_bytes(0), &own));
     DPB_TRY(dpb_world_share("bells", &own, 1, all));
-    struct bell_page *pages[2] = {all[0].memory, all[1].memory};
+    struct signal_page *pages[2] = {all[0].memory, all[1].memory};
     static const uint32_t machines[2];
-    const struct dpb_comm_args comm = {
-        .rank = dpb_world.rank, .n_workers = 2, .machines = machines, .n_machines = 1};
-    const struct doorbell_args args = {
-        .host = host, .comm = &comm, .name = "turns", .pages = pages};
+    const struct dpb_comm_args args = {.n_workers = 2, .machines = machines};
+    const struct signals signals = {.host = host, .rank = dpb_world.rank, .pages = pages};
     struct doorbell *doorbell;
     const struct dpb_wait what = {.bucket = UINT64_MAX, .peer = 0, .purpose = "the other's turn"};
     uint64_t *turn = &scratch->numbers[0];
-    DPB_TRY(doorbell_open(&args, &doorbell));
+    DPB_TRY(doorbell_open(&signals, &args, "turns", &doorbell));
     for (uint64_t mine = dpb_world.rank; mine < RINGS; mine += 2) {
         while (__atomic_load_n(turn, __ATOMIC_ACQUIRE) != mine) {
             struct pollfd bell = {.fd = doorbell_fd(doorbell), .events = POLLIN};
@@ -206,17 +202,15 @@ static dpb_status takes_turns(struct trial_scratch *scratch)
 /* What strangers say costs a look, and no more: afterwards there is silence. */
 static dpb_status strangers(struct trial_scratch *scratch)
 {
-    static struct bell_page page;
-    struct bell_page *pages[] = {&page};
-    static const uint32_t machines[1];
-    const struct dpb_comm_args comm = {.n_workers = 1, .machines = machines, .n_machines = 1};
-    const struct doorbell_args args = {
-        .host = host, .comm = &comm, .name = "strangers", .pages = pages};
+    static struct signal_page page;
+    struct signal_page *pages[] = {&page};
+    const struct dpb_comm_args args = {.n_workers = 1, .comm_cores = 1};
+    const struct signals signals = {.host = host, .pages = pages};
     struct doorbell *doorbell;
     struct sockaddr_un address;
     socklen_t bytes = sizeof address;
     (void)scratch;
-    DPB_TRY(doorbell_open(&args, &doorbell));
+    DPB_TRY(doorbell_open(&signals, &args, "strangers", &doorbell));
     int fd = doorbell_fd(doorbell), stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     RANK_CHECK(getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
     RANK_CHECK(sendto(stranger, "hello there", 11, 0, (struct sockaddr *)&address, bytes) == 11);

@@ -89,8 +89,8 @@ static dpb_status meets(struct trial_scratch *scratch)
     for (int opening = 0; opening < 2; opening++) {
         struct ring *ring;
         DPB_TRY(open_ring(opening == 0 ? "first" : "second", &ring));
-        /* To the next, from the one before, one that watches these, and one to be woken by. */
-        RANK_CHECK(count_fds() == before + 2 * options.streams + 2);
+        /* To the next, from the one before, and one that watches these. */
+        RANK_CHECK(count_fds() == before + 2 * options.streams + 1);
         for (uint64_t step = 0; step < 20; step++)
             DPB_TRY(reduce(ring, step));
         DPB_TRY(dpb_store_barrier(opening == 0 ? "over" : "all over", 0));
@@ -359,7 +359,7 @@ TEST(test_ends)
 struct duel {
     struct ring *ring;
     int previous, next; /* the test's ends */
-    int bell[2];        /* a pipe, whose reading end is the bell */
+    struct doorbell *doorbell;
 };
 
 static void duel_begin_with(struct duel *duel, uint32_t n_slots, uint64_t slot_bytes)
@@ -369,7 +369,7 @@ static void duel_begin_with(struct duel *duel, uint32_t n_slots, uint64_t slot_b
     int in[2], out[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out), 0);
-    assert_int_equal(pipe(duel->bell), 0);
+    duel->doorbell = wakes_doorbell();
     duel->previous = in[1];
     duel->next = out[1];
     const int fds[] = {out[0], in[0]};
@@ -377,7 +377,7 @@ static void duel_begin_with(struct duel *duel, uint32_t n_slots, uint64_t slot_b
     const struct ring_args args = {
         .host = &dpb_host,
         .transport = transport,
-        .members = {.name = "duel", .members = members, .n_members = 2, .bell = &duel->bell[0]},
+        .members = {.name = "duel", .members = members, .n_members = 2, .doorbell = duel->doorbell},
         .memory = {.arena = arena,
                    .arena_bytes = 16384,
                    .inbox = inbox,
@@ -402,8 +402,7 @@ static void duel_end(struct duel *duel)
     ring_destroy(duel->ring);
     close(duel->previous);
     close(duel->next);
-    close(duel->bell[0]);
-    close(duel->bell[1]);
+    doorbell_close(duel->doorbell);
     dpb_first_error_clear();
 }
 
@@ -598,35 +597,13 @@ static dpb_status wait_for_ring(void *ring)
     return ring_wait(ring);
 }
 
-static void wake(void *ring)
-{
-    ring_wake(ring);
-}
-
 TEST(test_wake)
 {
     struct duel duel;
     duel_begin(&duel);
     assert_int_equal(duel_move(&duel), DPB_OK);
-    expect_woken((struct waker){duel.ring, wait_for_ring, wake});
+    expect_woken(duel.doorbell, wait_for_ring, duel.ring);
     duel_end(&duel);
-}
-
-/* It ends every wait until its owner has read what it says. */
-TEST(test_bell)
-{
-    struct duel duel;
-    char ring = 'r';
-    dpb_world.timeout_ns = 50000000;
-    duel_begin(&duel);
-    assert_int_equal(duel_move(&duel), DPB_OK);
-    assert_int_equal(write(duel.bell[1], &ring, 1), 1);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(ring_wait(duel.ring), DPB_OK);
-    assert_int_equal(read(duel.bell[0], &ring, 1), 1);
-    assert_int_equal(ring_wait(duel.ring), DPB_TIMEOUT);
-    duel_end(&duel);
-    dpb_world.timeout_ns = 0;
 }
 
 TEST(test_deadline)

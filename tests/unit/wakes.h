@@ -1,4 +1,4 @@
-/* wakes.h - a wait for the network that another thread of the rank ends. */
+/* wakes.h - a wait for the network that another thread of the rank ends by the doorbell. */
 #ifndef DPB_TESTS_UNIT_WAKES_H
 #define DPB_TESTS_UNIT_WAKES_H
 
@@ -6,35 +6,76 @@
 
 #include "tests/unit/trial.h"
 
-struct waker {
-    void *of;
-    dpb_status (*wait)(void *of);
-    void (*wake)(void *of);
-};
+#include "lib/signals.h"
+#include "train/experiment.h"
 
-static void *wake_later(void *waker_)
+/* ---- the store of a job of one rank, for its address ---------------------------------------- */
+
+static struct {
+    char value[256];
+    size_t bytes;
+} wakes_kept;
+
+static dpb_status wakes_put(const char *key, const void *value, size_t bytes)
 {
-    const struct waker *waker = waker_;
+    (void)key;
+    assert_true(bytes <= sizeof wakes_kept.value);
+    memcpy(wakes_kept.value, value, bytes);
+    wakes_kept.bytes = bytes;
+    return DPB_OK;
+}
+
+static dpb_status wakes_get(const char *key, void *value, size_t *bytes, int64_t timeout_ns)
+{
+    (void)key;
+    (void)timeout_ns;
+    assert_true(wakes_kept.bytes <= *bytes);
+    memcpy(value, wakes_kept.value, wakes_kept.bytes);
+    *bytes = wakes_kept.bytes;
+    return DPB_OK;
+}
+
+/* Rank 0's, which rings itself. */
+static inline struct doorbell *wakes_doorbell(void)
+{
+    static const struct dpb_store_ops store = {wakes_put, wakes_get};
+    static struct signal_page page;
+    static struct signal_page *const pages[] = {&page};
+    static struct dpb_host host;
+    const struct dpb_comm_args args = {.n_workers = 1, .comm_cores = 1};
+    const struct signals signals = {.host = &host, .pages = pages};
+    struct doorbell *doorbell;
+    host = dpb_host;
+    host.store = &store;
+    memset(&page, 0, sizeof page);
+    assert_int_equal(doorbell_open(&signals, &args, "wakes", &doorbell), DPB_OK);
+    return doorbell;
+}
+
+/* ---- the wait ------------------------------------------------------------------------------ */
+
+static void *wakes_ring_later(void *doorbell)
+{
     trial_sleep_ms(50);
-    waker->wake(waker->of);
+    doorbell_ring(doorbell);
     return NULL;
 }
 
 /* Nothing comes by the network meanwhile. */
-static inline void expect_woken(struct waker waker)
+static inline void expect_woken(struct doorbell *doorbell, dpb_status (*wait)(void *of), void *of)
 {
     pthread_t thread;
     int64_t quickest_ns = INT64_MAX;
     dpb_world.timeout_ns = 5000000000; /* of a wait that nobody ends */
     for (int i = 0; i < 3; i++) {
         const int64_t begin_ns = dpb_now_ns();
-        assert_int_equal(pthread_create(&thread, NULL, wake_later, &waker), 0);
-        assert_int_equal(waker.wait(waker.of), DPB_OK);
+        assert_int_equal(pthread_create(&thread, NULL, wakes_ring_later, doorbell), 0);
+        assert_int_equal(wait(of), DPB_OK);
         const int64_t took_ns = dpb_now_ns() - begin_ns;
         quickest_ns = took_ns < quickest_ns ? took_ns : quickest_ns;
         pthread_join(thread, NULL);
-        waker.wake(waker.of); /* before the wait: it does not begin */
-        assert_int_equal(waker.wait(waker.of), DPB_OK);
+        doorbell_ring(doorbell); /* before the wait: it does not begin */
+        assert_int_equal(wait(of), DPB_OK);
     }
     dpb_world.timeout_ns = 0;
     assert_true(quickest_ns < 1000000000);

@@ -29,10 +29,10 @@ struct across_group {
     const struct dpb_comm_args *job;
     /* Of this rank: gradients and scratch in the host's memory; until connect returns. */
     const struct dpb_arenas *arenas;
-    const uint32_t *members; /* ranks, by machine */
-    uint32_t machine, place; /* of this rank */
-    uint32_t n_shares;       /* of a bucket: the first places have one each */
-    const int *bell;         /* as struct ring_members has it */
+    const uint32_t *members;   /* ranks, by machine */
+    uint32_t machine, place;   /* of this rank */
+    uint32_t n_shares;         /* of a bucket: the first places have one each */
+    struct doorbell *doorbell; /* as struct ring_members has it */
     struct ring_shards shards;
 };
 
@@ -53,7 +53,6 @@ struct across_ops {
      * rings. */
     dpb_status (*move)(struct across *across, int64_t until_ns, bool *moved);
     dpb_status (*wait)(struct across *across);
-    void (*wake)(struct across *across);
     void (*close)(struct across *across); /* never waits for a peer; frees */
 };
 

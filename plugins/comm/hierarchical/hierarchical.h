@@ -28,9 +28,6 @@ struct hierarchical {
     uint32_t *ranks;           /* of the machine's workers, by place */
     uint32_t *members;         /* who carry this place's share, by machine */
     void **views;              /* of the machine's arenas, by kind and place */
-    struct bell_page **bells;  /* of the machine's workers, by rank of the job */
-    struct doorbell *doorbell; /* NULL: nobody here waits for both */
-    int bell;                  /* its descriptor */
     struct across *across;     /* NULL: nothing goes across from this place */
     struct ring_shards shards; /* of this place's share; zeroed: sums go round */
     struct strategy *machines; /* across_open_coded; NULL: without a codec */
@@ -62,8 +59,7 @@ dpb_status hierarchical_wait(const struct hierarchical *comm);
 /* The part of `bind` that comes before and after the stages': the machine's arenas, by place; and
  * the way across, where shares lie in `staged`, an arena as core's. */
 struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_arenas *arenas);
-dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *arenas,
-                                const struct dpb_arenas *staged);
+dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *staged);
 /* What both forms have beside their strategy within the machine; part of `close`. */
 void hierarchical_release(struct hierarchical *comm);
 

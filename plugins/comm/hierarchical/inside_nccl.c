@@ -436,7 +436,7 @@ dpb_status inside_nccl_bind(void *comm_, const struct dpb_arenas *arenas)
                            : hierarchical_drives(comm)
                                ? "staged through the host, to other machines"
                                : "none of its own: others carry all shares");
-    return hierarchical_connect(comm, arenas, &staged);
+    return hierarchical_connect(comm, &staged);
 }
 
 dpb_status inside_nccl_begin(void *comm_, const struct dpb_step *step)

@@ -299,5 +299,5 @@ dpb_status inside_shm_bind(void *comm_, const struct dpb_arenas *arenas)
                                             .make = strategy_make_weights,
                                             .owner = comm};
     comm->base.signals.ranks = comm->ranks;
-    return hierarchical_connect(comm, arenas, arenas);
+    return hierarchical_connect(comm, arenas);
 }

@@ -67,7 +67,7 @@ static dpb_status over_coded_connect(struct across *across, const struct across_
                                      .members = {.name = over->name,
                                                  .n_members = group->job->n_machines,
                                                  .position = group->machine,
-                                                 .bell = group->bell}};
+                                                 .doorbell = group->doorbell}};
     over->transport = NULL; /* the gather's from here on */
     return gather_create(&args, &over->gather);
 }
@@ -151,11 +151,6 @@ static dpb_status over_coded_wait(struct across *across)
                : gather_wait(over->gather, over->finished);
 }
 
-static void over_coded_wake(struct across *across)
-{
-    (void)across; /* the bell does */
-}
-
 static const struct across_ops ops = {.connect = over_coded_connect,
                                       .begin = over_coded_begin,
                                       .has_place = over_coded_has_place,
@@ -164,7 +159,6 @@ static const struct across_ops ops = {.connect = over_coded_connect,
                                       .idle = over_coded_idle,
                                       .move = over_coded_move,
                                       .wait = over_coded_wait,
-                                      .wake = over_coded_wake,
                                       .close = over_coded_close};
 
 dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_args *job,

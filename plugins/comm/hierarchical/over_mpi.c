@@ -79,11 +79,6 @@ static dpb_status over_mpi_wait(struct across *across)
     return mpi_of(across)->library->wait(mpi_of(across)->sums);
 }
 
-static void over_mpi_wake(struct across *across)
-{
-    (void)across; /* it does not sleep */
-}
-
 static void over_mpi_close(struct across *across)
 {
     struct over_mpi *over = (struct over_mpi *)across;
@@ -101,7 +96,6 @@ static const struct across_ops ops = {.plan = over_mpi_plan,
                                       .idle = over_mpi_idle,
                                       .move = over_mpi_move,
                                       .wait = over_mpi_wait,
-                                      .wake = over_mpi_wake,
                                       .close = over_mpi_close};
 
 dpb_status across_open_mpi(const struct dpb_host *host, const struct dpb_comm_args *job,

@@ -39,7 +39,7 @@ static dpb_status over_ring_connect(struct across *across, const struct across_g
                                                .members = group->members,
                                                .n_members = group->job->n_machines,
                                                .position = group->machine,
-                                               .bell = group->bell},
+                                               .doorbell = group->doorbell},
                                    .memory = ring_inbox_memory(&over->inbox, arenas),
                                    .type = arenas->layout.gradient_type,
                                    .shards = group->shards,
@@ -85,11 +85,6 @@ static dpb_status over_ring_wait(struct across *across)
     return ring_wait(ring_of(across));
 }
 
-static void over_ring_wake(struct across *across)
-{
-    ring_wake(ring_of(across));
-}
-
 static void over_ring_close(struct across *across)
 {
     struct over_ring *over = (struct over_ring *)across;
@@ -108,7 +103,6 @@ static const struct across_ops ops = {.plan = over_ring_plan,
                                       .idle = over_ring_idle,
                                       .move = over_ring_move,
                                       .wait = over_ring_wait,
-                                      .wake = over_ring_wake,
                                       .close = over_ring_close};
 
 static dpb_status open_transport(struct over_ring *over, const struct hierarchical_options *given,

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 
 #include "comm/hierarchical/hierarchical.h"
-#include "lib/doorbell.h"
 
 /* ---- who is where --------------------------------------------------------------------------- */
 
@@ -47,8 +46,7 @@ dpb_status hierarchical_find_places(struct hierarchical *comm)
     comm->ranks = calloc(n_local, sizeof *comm->ranks);
     comm->members = calloc(job->n_machines, sizeof *comm->members);
     comm->views = calloc((size_t)n_local * 3, sizeof(void *));
-    comm->bells = calloc(job->n_workers, sizeof(struct bell_page *));
-    if (!comm->ranks || !comm->members || !comm->views || !comm->bells)
+    if (!comm->ranks || !comm->members || !comm->views)
         return comm->base.host->fail(DPB_NO_MEMORY, "no memory for the places of %u ranks",
                                      job->n_workers);
     for (uint32_t place = 0; place < n_local; place++)
@@ -77,45 +75,18 @@ struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_
 
 /* ---- the way across ------------------------------------------------------------------------- */
 
-/* Who drives a ring sleeps where a flag of the machine does not wake it. MPI does not sleep. */
-static dpb_status open_doorbell(struct hierarchical *comm, const struct dpb_arenas *arenas)
-{
-    const struct doorbell_args args = {.host = comm->base.host,
-                                       .comm = &comm->job,
-                                       .name = "hierarchical",
-                                       .pages = comm->bells,
-                                       .rings_itself =
-                                           comm->machines && comm->base.args.comm_cores > 0};
-    if ((comm->base.args.n_workers == 1 && !args.rings_itself) || comm->transport == OVER_MPI)
-        return DPB_OK;
-    for (uint32_t place = 0; place < comm->base.args.n_workers; place++) {
-        struct signal_page *page = arenas->peer_scratch[comm->ranks[place]];
-        comm->bells[comm->ranks[place]] = &page->bell;
-    }
-    DPB_TRY(doorbell_open(&args, &comm->doorbell));
-    comm->bell = doorbell_fd(comm->doorbell);
-    comm->base.signals.doorbell = comm->doorbell;
-    return DPB_OK;
-}
-
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
     struct across *across = ((const struct hierarchical *)strategy)->across;
     return across->ops->move(across, until_ns, moved);
 }
 
-static void wake(void *strategy)
-{
-    struct across *across = ((const struct hierarchical *)strategy)->across;
-    across->ops->wake(across);
-}
-
-dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *arenas,
-                                const struct dpb_arenas *staged)
+dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *staged)
 {
     if (comm->n_shares == 0)
         return DPB_OK;
-    DPB_TRY(open_doorbell(comm, arenas));
+    if (comm->transport != OVER_MPI) /* MPI does not sleep */
+        DPB_TRY(strategy_open_doorbell(&comm->base, "hierarchical"));
     if (!comm->across)
         return DPB_OK;
     const struct across_group group = {.job = &comm->job,
@@ -124,24 +95,16 @@ dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_aren
                                        .machine = comm->machine,
                                        .place = comm->base.args.rank,
                                        .n_shares = comm->n_shares,
-                                       .bell = comm->doorbell ? &comm->bell : NULL,
+                                       .doorbell = comm->base.signals.doorbell,
                                        .shards = comm->shards};
-    if (hierarchical_drives(comm)) {
+    if (hierarchical_drives(comm))
         comm->base.pipeline.move = move;
-        comm->base.wake = wake;
-    }
     return comm->across->ops->connect(comm->across, &group);
 }
 
 dpb_status hierarchical_wait(const struct hierarchical *comm)
 {
-    dpb_status status = DPB_OK;
-    if (!comm->doorbell)
-        return comm->across->ops->wait(comm->across);
-    if (doorbell_arm(comm->doorbell))
-        status = comm->across->ops->wait(comm->across);
-    doorbell_disarm(comm->doorbell, true);
-    return status;
+    return comm->across->ops->wait(comm->across);
 }
 
 void hierarchical_begin(const struct hierarchical *comm, uint64_t step)
@@ -156,7 +119,5 @@ void hierarchical_release(struct hierarchical *comm)
         comm->across->ops->close(comm->across);
     free(comm->ranks);
     free(comm->members);
-    doorbell_close(comm->doorbell);
-    free(comm->bells);
     free(comm->views);
 }

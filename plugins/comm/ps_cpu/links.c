@@ -230,13 +230,7 @@ dpb_status links_move(struct links *links, int64_t until_ns, bool *moved)
 
 dpb_status links_wait(struct links *links, const struct dpb_wait *what)
 {
-    dpb_status status = DPB_OK;
-    links->host->note("wait_peer", what->bucket, what->peer);
-    links->fds[0] = (struct pollfd){.fd = doorbell_fd(links->doorbell), .events = POLLIN};
-    if (doorbell_arm(links->doorbell) && mesh_watch(links->mesh, links->fds + 1))
-        status = links->host->poll(links->fds, 1 + mesh_n_watched(links->mesh), what, NULL);
-    doorbell_disarm(links->doorbell, links->fds[0].revents != 0);
-    return status;
+    return mesh_wait(links->mesh, what);
 }
 
 dpb_status links_advance(struct links *links, const struct dpb_wait *what)

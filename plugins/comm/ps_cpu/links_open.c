@@ -148,29 +148,6 @@ static dpb_status make_links(struct links *links)
     return DPB_OK;
 }
 
-static dpb_status open_doorbell(struct links *links)
-{
-    struct strategy *base = links->base;
-    uint32_t n = n_ranks(&base->args);
-    struct bell_page **pages = calloc(n, sizeof *pages);
-    if (!pages)
-        return links->host->fail(DPB_NO_MEMORY, "no memory for %u ranks", n);
-    for (uint32_t rank = 0; rank < n; rank++)
-        if (ps_is_here(&base->args, rank))
-            pages[rank] = &base->signals.pages[rank]->bell;
-    const struct doorbell_args args = {.host = links->host,
-                                       .comm = &base->args,
-                                       .name = "ps",
-                                       .pages = pages,
-                                       .rings_itself = base->args.comm_cores > 0 &&
-                                                       base->args.role == DPB_WORKER};
-    dpb_status status = doorbell_open(&args, &links->doorbell);
-    free(pages);
-    if (status == DPB_OK)
-        base->signals.doorbell = links->doorbell;
-    return status;
-}
-
 static dpb_status connect_mesh(struct links *links, struct mesh_transport *transport,
                                const struct mesh_peer *peers)
 {
@@ -201,7 +178,7 @@ static dpb_status connect_mesh(struct links *links, struct mesh_transport *trans
         .n_peers = links->n,
         .memories = memories,
         .n_memories = sizeof memories / sizeof memories[0],
-        .bell = doorbell_fd(links->doorbell),
+        .doorbell = base->signals.doorbell,
         .survives = base->args.survives && base->args.role == DPB_SERVER,
         .sink = {.owner = links, .expects = links_expects, .arrived = links_arrived}};
     return mesh_open(&args, &links->mesh);
@@ -256,7 +233,7 @@ dpb_status links_open(struct strategy *base, struct mesh_transport *transport, v
         links->memory = *memory;
         links->turn = (struct links_turn){arenas->gradients, 1, true};
         status = make_links(links);
-        DPB_THEN(status, open_doorbell(links));
+        DPB_THEN(status, strategy_open_doorbell(base, "ps"));
     } else {
         status = base->host->fail(DPB_NO_MEMORY, "no memory for links");
     }
@@ -264,11 +241,6 @@ dpb_status links_open(struct strategy *base, struct mesh_transport *transport, v
         status = open_mesh(links, transport);
     else
         transport->ops->close(transport, false);
-    if (status == DPB_OK) {
-        links->fds = calloc(1 + mesh_n_watched(links->mesh), sizeof *links->fds);
-        if (!links->fds)
-            status = base->host->fail(DPB_NO_MEMORY, "no memory for links");
-    }
     if (status != DPB_OK) {
         links_close(links, false);
         return status;
@@ -282,12 +254,9 @@ void links_close(struct links *links, bool through)
     if (!links)
         return;
     mesh_close(links->mesh, through);
-    links->base->signals.doorbell = NULL;
-    doorbell_close(links->doorbell);
     for (uint32_t i = 0; i < links->n; i++)
         links->host->release(links->links[i].began_ns, times_bytes(links));
     links->host->release(links->steps, steps_bytes(links));
-    free(links->fds);
     free(links->links);
     free(links->by_rank);
     free(links->comers);

@@ -35,8 +35,6 @@ struct links {
     const struct dpb_host *host;
     struct strategy *base;
     struct mesh *mesh;
-    struct doorbell *doorbell;
-    struct pollfd *fds;
     struct link *links;
     uint32_t *by_rank; /* NONE: on this machine */
     uint32_t n;

@@ -154,7 +154,7 @@ enum { LINKS_AGES = 64 };
 uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                            uint64_t bucket_elements, const struct links_memory *memory);
 
-/* Collective over all ranks of the job. `base` is bound, but for its doorbell, and @borrowed until
+/* Collective over all ranks of the job. `base` is bound, gets a doorbell, and is @borrowed until
  * close; the transport is the links' from here on, also where this fails; `inbox`: of
  * links_inbox_bytes. */
 dpb_status links_open(struct strategy *base, struct mesh_transport *transport, void *inbox,

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 
 #include "lib/verbs/failure.h"
 
@@ -96,25 +95,16 @@ const struct ibv_wc *adapter_take(struct adapter *adapter)
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-static bool is_stopped(int bell, const uint32_t *stop)
-{
-    struct pollfd look = {.fd = bell, .events = POLLIN};
-    return (stop && __atomic_load_n(stop, __ATOMIC_SEQ_CST) != 0) ||
-           (bell >= 0 && poll(&look, 1, 0) > 0);
-}
-
-dpb_status adapter_arm(struct adapter *adapter, int bell, const uint32_t *stop,
+dpb_status adapter_arm(struct adapter *adapter, const struct doorbell *doorbell,
                        struct pollfd fds[ADAPTER_FDS], bool *some)
 {
     fds[ADAPTER_COMPLETION] = (struct pollfd){.fd = adapter->channel->fd, .events = POLLIN};
     fds[ADAPTER_EVENT] = (struct pollfd){.fd = adapter->port.context->async_fd, .events = POLLIN};
     int64_t until_ns = adapter->host->now_ns() + POLL_NS;
     DPB_TRY(adapter_poll(adapter, some));
-    while (adapter->options.poll && !*some && adapter->host->now_ns() < until_ns) {
-        if (is_stopped(bell, stop))
-            break;
+    while (adapter->options.poll && !*some && !doorbell_was_rung(doorbell) &&
+           adapter->host->now_ns() < until_ns)
         DPB_TRY(adapter_poll(adapter, some));
-    }
     if (*some)
         return DPB_OK;
     /* An event comes for what completes after the request: what did before has to be looked for. */

@@ -7,6 +7,7 @@
 
 #include <poll.h>
 
+#include "lib/doorbell.h"
 #include "lib/verbs/link.h"
 #include "lib/verbs/options.h"
 
@@ -42,10 +43,9 @@ dpb_status adapter_poll(struct adapter *adapter, bool *some);
 const struct ibv_wc *adapter_take(struct adapter *adapter);
 
 /* For who is about to wait. With comm.poll it first looks for completions for some ms, until there
- * are some, `bell` (a descriptor; -1: none) is readable or *stop (may be NULL) is not 0. Then,
- * unless *some, asks for an event with the next completion, and fills in what poll(2) has to look
- * at. */
-dpb_status adapter_arm(struct adapter *adapter, int bell, const uint32_t *stop,
+ * are some or the doorbell (may be NULL) is rung. Then, unless *some, asks for an event with the
+ * next completion, and fills in what poll(2) has to look at. */
+dpb_status adapter_arm(struct adapter *adapter, const struct doorbell *doorbell,
                        struct pollfd fds[ADAPTER_FDS], bool *some);
 /* After poll(2), which has filled in `fds`: takes the events; those of a failed device are
  * errors. */

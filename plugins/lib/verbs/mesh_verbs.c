@@ -246,7 +246,7 @@ static bool watch(struct mesh_transport *transport, struct pollfd *fds)
     struct mesh_verbs *verbs = verbs_of(transport);
     bool some = false;
     if (verbs->status == DPB_OK)
-        verbs->status = adapter_arm(&verbs->adapter, verbs->bell, verbs->woken, fds, &some);
+        verbs->status = adapter_arm(&verbs->adapter, verbs->doorbell, fds, &some);
     verbs->awaited = fds;
     return verbs->status == DPB_OK && !some;
 }

@@ -174,8 +174,7 @@ dpb_status mesh_verbs_connect(struct mesh_transport *transport, const struct mes
 {
     struct mesh_verbs *verbs = (struct mesh_verbs *)(void *)transport;
     verbs->mesh = mesh;
-    verbs->bell = args->bell;
-    verbs->woken = args->woken;
+    verbs->doorbell = args->doorbell;
     DPB_TRY(allocate(verbs, args));
     DPB_TRY(make_queue(verbs));
     DPB_TRY(register_memories(verbs, args));

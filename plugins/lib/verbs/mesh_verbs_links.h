@@ -62,10 +62,9 @@ struct mesh_verbs {
     struct region *regions;
     struct place *places;
     struct ibv_mr *places_region;
-    uint64_t largest_bytes;       /* of a write */
-    const struct pollfd *awaited; /* what poll was given; NULL: nothing to look at there */
-    int bell;                     /* these two: struct mesh_args */
-    const uint32_t *woken;
+    uint64_t largest_bytes;          /* of a write */
+    const struct pollfd *awaited;    /* what poll was given; NULL: nothing to look at there */
+    const struct doorbell *doorbell; /* struct mesh_args */
     bool closing;
     dpb_status status; /* of what failed where none could be returned */
 };
