@@ -263,14 +263,14 @@ static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
     if (answer->rank != party->rank || answer->n_ranks == 0)
         return dpb_fail(DPB_FAILED, "%s says that this is rank %u of %u, and PMIX_RANK rank %u",
                         party->launcher, answer->rank, answer->n_ranks, party->rank);
-    party->n_ranks = answer->n_ranks;
-    party->hosts = calloc(party->n_ranks, sizeof *party->hosts);
-    party->machines = calloc(party->n_ranks, sizeof *party->machines);
-    party->launcher_pids = calloc(party->n_ranks, sizeof *party->launcher_pids);
-    party->links = calloc(party->n_ranks, sizeof *party->links);
-    party->store_fds = calloc(party->n_ranks, sizeof *party->store_fds);
+    party->hosts = calloc(answer->n_ranks, sizeof *party->hosts);
+    party->machines = calloc(answer->n_ranks, sizeof *party->machines);
+    party->launcher_pids = calloc(answer->n_ranks, sizeof *party->launcher_pids);
+    party->links = calloc(answer->n_ranks, sizeof *party->links);
+    party->store_fds = calloc(answer->n_ranks, sizeof *party->store_fds);
     DPB_TRY(dpb_allocated(party->hosts && party->machines && party->launcher_pids && party->links &&
                           party->store_fds));
+    party->n_ranks = answer->n_ranks; /* 0 until then: no link is to be closed */
     for (uint32_t rank = 0; rank < party->n_ranks; rank++)
         party->links[rank].fd = party->links[rank].lost_fd = party->store_fds[rank] = -1;
     return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline_ns);
