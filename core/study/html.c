@@ -194,8 +194,10 @@ static void write_head(const char *path, const json_t *document, FILE *out)
 {
     const json_t *words = dpb_result_part(document, "invocation.command");
     const char *processor = dpb_json_text(dpb_result_part(document, "machine.processor"), "", NULL);
+    /* A document of dpb_result_refused has its settings alone. */
+    const char *wanted = dpb_json_text(document, "config.run.name.value", "run");
     dpb_markup(out, "<h2>%s</h2>\n<p class=\"about\">%s, started %s",
-               dpb_json_text(document, "name", "run"), path,
+               dpb_json_text(document, "name", wanted), path,
                dpb_json_text(document, "started", "at an unknown time"));
     if (processor)
         dpb_markup(out, ", on %s", processor);

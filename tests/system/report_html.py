@@ -235,6 +235,12 @@ class OfRealResults(unittest.TestCase):
         self.assertIn("2 more results have a section below", page.text)
         self.assertNotIn("more results", Page(page_of(*links[:64])).text)
 
+    def test_refused_run_has_its_name(self):
+        ended = dpbench("-c", "base.ini", "run.name=odd", "sweep.run.precision=fp32,bf16", "sweep.repeats=1",
+                        "--output", "refused.json")
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertIn("<h2>odd</h2>", page_of("refused.json.runs/000002.json"))
+
     def test_hostile(self):
         run = load("sweep.json")["runs"][0]
         run["name"] = run["strategy"]["name"] = run["model"]["name"] = HOSTILE
