@@ -181,8 +181,8 @@ static dpb_plugin_kind kind_of(const char *path)
 {
     const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
     for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
-        size_t n = strlen(dpb_plugin_kind_name[kind]);
-        if (strncmp(file, dpb_plugin_kind_name[kind], n) == 0 && file[n] == '_')
+        const char *name = dpb_plugin_kind_name[kind];
+        if (dpb_begins_with(file, name) && file[strlen(name)] == '_')
             return (dpb_plugin_kind)kind;
     }
     return DPB_PLUGIN_KINDS;

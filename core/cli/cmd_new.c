@@ -68,7 +68,7 @@ static dpb_status find_example(const glob_t *files, struct words *words)
     for (size_t i = 0; i < files->gl_pathc; i++) {
         const char *file = strrchr(files->gl_pathv[i], '/') + 1, *dot = strrchr(file, '.');
         size_t n = strlen(words->kind);
-        if (!dot || strcmp(dot, ".c") != 0 || strncmp(file, words->kind, n) != 0)
+        if (!dot || strcmp(dot, ".c") != 0 || !dpb_begins_with(file, words->kind))
             continue;
         snprintf(words->example, sizeof words->example, "%.*s", (int)(dot - file - (int)n - 1),
                  file + n + 1);

@@ -244,12 +244,10 @@ struct others {
 
 static void count_other(void *context, const char *name)
 {
-    static const char counter[] = ".num_batches_tracked", prefix[] = OPTIMIZER_PREFIX,
-                      comm[] = DPB_CHECKPOINT_COMM;
     struct others *others = context;
-    bool expected = json_object_get(others->known, name) ||
-                    strncmp(name, prefix, sizeof prefix - 1) == 0 ||
-                    strncmp(name, comm, sizeof comm - 1) == 0 || dpb_ends_on(name, counter);
+    bool expected =
+        json_object_get(others->known, name) || dpb_begins_with(name, OPTIMIZER_PREFIX) ||
+        dpb_begins_with(name, DPB_CHECKPOINT_COMM) || dpb_ends_on(name, ".num_batches_tracked");
     if (!expected && others->n++ == 0)
         others->first = name;
 }

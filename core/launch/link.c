@@ -97,7 +97,7 @@ static void list_addresses(char *array, size_t capacity)
         else if (at->ifa_addr->sa_family == AF_INET6)
             bytes = &((const struct sockaddr_in6 *)(const void *)at->ifa_addr)->sin6_addr;
         if (!bytes || !inet_ntop(at->ifa_addr->sa_family, bytes, one, sizeof one) ||
-            strncmp(one, "fe80:", 5) == 0 || text.length + strlen(one) + 2 > capacity)
+            dpb_begins_with(one, "fe80:") || text.length + strlen(one) + 2 > capacity)
             continue;
         dpb_text_add(&text, "%s%s", text.length > 0 ? " " : "", one);
     }

@@ -210,7 +210,7 @@ static json_t *field_of(const char *name)
     FILE *file = dpb_proc_open("/proc/cpuinfo");
     while (file && !value && getline(&line, &capacity, file) > 0) {
         const char *colon = strchr(line, ':');
-        if (!colon || strncmp(line, name, n) != 0 ||
+        if (!colon || !dpb_begins_with(line, name) ||
             strspn(line + n, " \t") + n != (size_t)(colon - line))
             continue;
         const char *text = colon + 1 + strspn(colon + 1, " \t");

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 int64_t dpb_proc_tick_ns(void)
 {
     long per_s = sysconf(_SC_CLK_TCK);
@@ -95,11 +97,11 @@ bool dpb_proc_read(const char *root, int32_t pid, struct dpb_proc *proc)
 bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name)
 {
     char *variable = NULL;
-    size_t capacity = 0, length = strlen(name);
+    size_t capacity = 0;
     bool found = false;
     FILE *file = dpb_proc_open("%s/proc/%d/environ", root, pid);
     while (file && !found && getdelim(&variable, &capacity, '\0', file) > 0)
-        found = strncmp(variable, name, length) == 0 && variable[length] == '=';
+        found = dpb_begins_with(variable, name) && variable[strlen(name)] == '=';
     free(variable);
     if (file)
         fclose(file);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "machine/load.h"
 #include "machine/memory.h"
 #include "machine/proc.h"
@@ -105,8 +106,7 @@ static void look_at_zone(const char *root, const char *zone, struct dpb_usage_me
     uint64_t energy_uj, range_uj;
     uint32_t i = 0;
     if (!dpb_proc_line(name, sizeof name, "%s/sys/class/powercap/%s/name", root, zone) ||
-        strncmp(name, "package", strlen("package")) != 0 ||
-        !read_energy(root, zone, "energy_uj", &energy_uj) ||
+        !dpb_begins_with(name, "package") || !read_energy(root, zone, "energy_uj", &energy_uj) ||
         !read_energy(root, zone, "max_energy_range_uj", &range_uj))
         return;
     while (i < meter->n_packages && strcmp(meter->names[i], name) != 0)

@@ -103,7 +103,7 @@ static void load_object(struct object *object, const struct dpb_host *host)
     if (!handle) {
         const char *why = dlerror();
         size_t n = strlen(object->path);
-        bool named = strncmp(why, object->path, n) == 0 && strncmp(why + n, ": ", 2) == 0;
+        bool named = dpb_begins_with(why, object->path) && dpb_begins_with(why + n, ": ");
         refuse(object, named ? why + n + 2 : why); /* messages begin with the path anyway */
         return;
     }
@@ -230,7 +230,7 @@ static bool is_file_of(const char *file, dpb_plugin_kind kind)
 {
     const char *prefix = dpb_plugin_kind_name[kind];
     const size_t n = strlen(prefix);
-    return strncmp(file, prefix, n) == 0 && file[n] == '_' && dpb_ends_on(file + n + 1, ".so");
+    return dpb_begins_with(file, prefix) && file[n] == '_' && dpb_ends_on(file + n + 1, ".so");
 }
 
 /* Whether `path` ends in KIND_NAME.so. */

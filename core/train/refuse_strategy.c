@@ -270,8 +270,7 @@ static dpb_status check_late(const struct dpb_experiment *experiment)
 /* Neither a launcher of mpirun's or srun's nor a rank of one of theirs, nor will it be. */
 static bool started_locally(const struct dpb_experiment *experiment)
 {
-    if (strncmp(dpb_config_origin(experiment->config, "comm", "hosts"), DPB_LAUNCH_ORIGIN,
-                sizeof DPB_LAUNCH_ORIGIN - 1) == 0)
+    if (dpb_begins_with(dpb_config_origin(experiment->config, "comm", "hosts"), DPB_LAUNCH_ORIGIN))
         return false;
     return dpb_world.board ? !dpb_world.parted : !dpb_pmix_is_here();
 }

@@ -304,7 +304,7 @@ dpb_status dpb_snapshot_save_step(struct dpb_trainer *trainer)
 /* "net-step100.safetensors.4711.tmp" of "net.safetensors": as graph/safetensors.c names it. */
 static bool is_temporary_of(const char *name, const char *stem, const int32_t *pids, uint32_t n)
 {
-    if (strncmp(name, stem, strlen(stem)) != 0)
+    if (!dpb_begins_with(name, stem))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         char tail[32];
