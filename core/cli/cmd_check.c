@@ -186,14 +186,22 @@ static void add_refusal(struct refusals *refusals, const char *label)
     printf("%s: refused: %s\n", label, reason);
 }
 
+/* The cell before, whose data may be this one's. */
+struct checked {
+    struct dpb_experiment *experiment; /* @owned; NULL: there is none */
+    size_t cell;
+};
+
 static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
-                             const char *label, struct needs *needs)
+                             const char *label, struct checked *last, struct needs *needs)
 {
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(dpb_sweep_experiment(sweep, job, &experiment));
-    dpb_status status = job->accuracy ? DPB_OK : check_experiment(experiment, sweep, label, needs);
-    dpb_experiment_destroy(experiment);
-    return status;
+    if (last->experiment && dpb_sweep_same_network(sweep, job->cell, last->cell))
+        dpb_experiment_take_data(experiment, last->experiment);
+    dpb_experiment_destroy(last->experiment);
+    *last = (struct checked){experiment, job->cell};
+    return job->accuracy ? DPB_OK : check_experiment(experiment, sweep, label, needs);
 }
 
 /* The cells that are not refused, their runs, the most memory, and how long they take. */
@@ -224,6 +232,7 @@ static int check_sweep(const struct dpb_config *config)
     static const struct dpb_log_hooks silent = {.silent = true};
     struct dpb_sweep *sweep = NULL;
     struct refusals refusals = {.n = 0};
+    struct checked last = {NULL, 0};
     struct needs needs = {.steps = 0};
     size_t n_good = 0;
     dpb_status status = dpb_sweep_create(config, &sweep);
@@ -235,13 +244,14 @@ static int check_sweep(const struct dpb_config *config)
         struct dpb_sweep_job job = {.cell = i / per_cell, .accuracy = i % per_cell == 1};
         char label[256];
         dpb_sweep_label(sweep, &job, label, sizeof label);
-        dpb_status refused = check_cell(sweep, &job, label, &needs);
+        dpb_status refused = check_cell(sweep, &job, label, &last, &needs);
         n_good += refused == DPB_OK && !job.accuracy;
         if (refused != DPB_OK)
             add_refusal(&refusals, label);
         dpb_first_error_clear();
         code = dpb_exit_code_first(code, dpb_status_exit_code(refused));
     }
+    dpb_experiment_destroy(last.experiment);
     end_refusals(&refusals);
     dpb_log_set_hooks(NULL);
     if (n_good > 0)

@@ -45,7 +45,7 @@ static void listen_end(const struct listening *old)
 struct plan {
     char *results, *name;
     uint64_t seed;
-    char built[256];    /* model and data of the last cell opened */
+    size_t built;       /* the last cell whose model and data were opened */
     char refusal[1024]; /* of the first cell that was refused */
     dpb_status refused;
 };
@@ -55,16 +55,9 @@ struct plan {
 static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
                              struct dpb_experiment *experiment, struct plan *plan)
 {
-    char wanted[sizeof plan->built] = "";
-    for (size_t i = 0; i < sweep->n_axes; i++) {
-        const struct dpb_sweep_axis *axis = &sweep->axes[i];
-        size_t at = strlen(wanted);
-        if (strcmp(axis->section, "data") == 0 || strcmp(axis->section, "model") == 0)
-            snprintf(wanted + at, sizeof wanted - at, " %s", dpb_sweep_value(sweep, cell, i));
-    }
-    if (plan->results && strcmp(wanted, plan->built) == 0)
+    if (plan->results && dpb_sweep_same_network(sweep, cell, plan->built))
         return DPB_OK;
-    memcpy(plan->built, wanted, sizeof wanted);
+    plan->built = cell;
     return dpb_fit_build(experiment, experiment->n_workers, true);
 }
 

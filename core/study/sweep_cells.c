@@ -27,6 +27,17 @@ const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const 
     return setting ? setting->value : "";
 }
 
+bool dpb_sweep_same_network(const struct dpb_sweep *sweep, size_t cell, size_t other)
+{
+    for (size_t i = 0; i < sweep->n_axes; i++) {
+        const char *section = sweep->axes[i].section;
+        if ((strcmp(section, "data") == 0 || strcmp(section, "model") == 0) &&
+            strcmp(dpb_sweep_value(sweep, cell, i), dpb_sweep_value(sweep, other, i)) != 0)
+            return false;
+    }
+    return true;
+}
+
 json_t *dpb_sweep_cell(const struct dpb_sweep *sweep, size_t cell)
 {
     json_t *json = json_object();

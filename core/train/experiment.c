@@ -298,11 +298,35 @@ static dpb_status build_graph(struct dpb_experiment *experiment, struct dpb_shap
     return DPB_OK;
 }
 
+static dpb_status open_data(struct dpb_experiment *experiment,
+                            const struct dpb_data_request *request)
+{
+    const struct dpb_data_ops *data_ops = experiment->plugins[DPB_PLUGIN_DATA]->ops;
+    const char *path = place_of(experiment, "data", "path");
+    if (experiment->data)
+        return DPB_OK;
+    dpb_fail_at(path ? path : place_of(experiment, "data", "name"));
+    (void)dpb_alloc_most();
+    const uint64_t before = dpb_alloc_held();
+    dpb_status status = data_ops->open(experiment->options[DPB_PLUGIN_DATA], request,
+                                       &experiment->data, &experiment->data_info);
+    experiment->data_bytes = dpb_alloc_most() - before;
+    dpb_fail_at(NULL);
+    return status;
+}
+
+void dpb_experiment_take_data(struct dpb_experiment *experiment, struct dpb_experiment *from)
+{
+    experiment->data = from->data;
+    experiment->data_info = from->data_info;
+    experiment->data_bytes = from->data_bytes;
+    from->data = NULL;
+}
+
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const struct dpb_model_info *model = &experiment->model_info;
-    const struct dpb_data_ops *data_ops = experiment->plugins[DPB_PLUGIN_DATA]->ops;
     struct dpb_data_request request = {
         .shape = model->input,
         .nclass = settings->model.nclass ? (uint32_t)settings->model.nclass : model->nclass,
@@ -316,15 +340,7 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
         request.shape.h = request.shape.w = (uint32_t)settings->model.image;
     if (settings->run.mode == DPB_MODE_COMM) /* no data: the model as it is by itself */
         return build_graph(experiment, request.shape, request.nclass);
-    const char *path = place_of(experiment, "data", "path");
-    dpb_fail_at(path ? path : place_of(experiment, "data", "name"));
-    (void)dpb_alloc_most();
-    const uint64_t before = dpb_alloc_held();
-    dpb_status status = data_ops->open(experiment->options[DPB_PLUGIN_DATA], &request,
-                                       &experiment->data, &experiment->data_info);
-    experiment->data_bytes = dpb_alloc_most() - before;
-    dpb_fail_at(NULL);
-    DPB_TRY(status);
+    DPB_TRY(open_data(experiment, &request));
     DPB_TRY(dpb_refuse_data(experiment));
     experiment->steps_per_epoch =
         experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
@@ -332,7 +348,7 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
         build_graph(experiment, experiment->data_info.format.shape, experiment->data_info.nclass));
     DPB_TRY(dpb_refuse_network(experiment));
     dpb_fail_at(place_of(experiment, "checkpoint", "load"));
-    status = dpb_snapshot_check(experiment, &experiment->start);
+    dpb_status status = dpb_snapshot_check(experiment, &experiment->start);
     dpb_fail_at(NULL);
     return status;
 }

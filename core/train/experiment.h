@@ -66,6 +66,9 @@ dpb_status dpb_experiment_create(const struct dpb_config *config,
  * more than the configuration. In run.mode = comm without data: samples and classes are the
  * model's. */
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank);
+/* Before dpb_experiment_build, which opens no data then: has those of an experiment that was built
+ * for a server and has the same, if they are still there. */
+void dpb_experiment_take_data(struct dpb_experiment *experiment, struct dpb_experiment *from);
 /* How processes share the device of place `index` of this machine; zeros where the plugin has no
  * such hook. Fails where the plugin's options want it otherwise. */
 dpb_status dpb_experiment_sharing(const struct dpb_experiment *experiment, uint32_t index,

@@ -450,6 +450,18 @@ TEST(test_check_refuses_too)
     expect_all_refused(rows);
 }
 
+/* Data are opened once for the cells that have the same, and for no others. */
+TEST(test_check_opens_the_data_of_each_cell)
+{
+    struct command command;
+    dpbench(&command, deadline_s, "check -c idx.ini sweep.run.batch=1,2 sweep.data.path=good,cut");
+    assert_int_equal(command.exit_code, 2);
+    EXPECT_WORDS("check of a sweep", command.out,
+                 "run.batch=1 data.path=cut: refused: ", "cut/train-images-idx3-ubyte: byte 983",
+                 "... and 1 more", "plan: 2 cells");
+    command_free(&command);
+}
+
 /* No mistake, but a number that must not pass for one of a machine with that many cores. */
 static void expect_oversubscribed(const char *setting)
 {
