@@ -47,17 +47,6 @@ struct mpi {
 
 /* ---- stage: give the bucket to MPI --------------------------------------------------------- */
 
-static bool begin_due(void *strategy, uint64_t bucket)
-{
-    const struct strategy *comm = strategy;
-    return signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
-}
-
-static dpb_status begin_wait(void *strategy, uint64_t bucket)
-{
-    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
-}
-
 static void begin_bucket(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
@@ -78,7 +67,7 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
     return library->wait(((const struct mpi *)strategy)->sums);
 }
 
-static const struct stage stages[] = {{begin_due, begin_bucket, begin_wait},
+static const struct stage stages[] = {{strategy_own_ready, begin_bucket, strategy_own_wait},
                                       {update_due, strategy_update_bucket, update_wait}};
 
 /* ---- with shards: the own slice updated and given, all slices here -------------------------- */
@@ -120,7 +109,7 @@ static dpb_status given_wait(void *strategy, uint64_t bucket)
     return library->wait(((const struct mpi *)strategy)->weights);
 }
 
-static const struct stage shard_stages[] = {{begin_due, begin_bucket, begin_wait},
+static const struct stage shard_stages[] = {{strategy_own_ready, begin_bucket, strategy_own_wait},
                                             {update_due, update_slice, update_wait},
                                             {.due = given_due, .wait = given_wait}};
 
@@ -145,7 +134,7 @@ static bool all_given_due(void *strategy, uint64_t bucket)
     return !strategy_is_last(strategy, bucket) || given_due(strategy, bucket);
 }
 
-static const struct stage whole_stages[] = {{begin_due, begin_bucket, begin_wait},
+static const struct stage whole_stages[] = {{strategy_own_ready, begin_bucket, strategy_own_wait},
                                             {update_due, update_slices, update_wait},
                                             {.due = all_given_due, .wait = given_wait}};
 

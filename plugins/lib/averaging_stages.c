@@ -139,14 +139,7 @@ static dpb_status wait_for(struct averaging *self, enum signal_kind kind, struct
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
-    const struct strategy *base = strategy;
-    return device_has_room(strategy, DEVICE_UPDATES) &&
-           signals_reached(&base->signals, SIGNAL_READY, strategy_self(base), bucket);
-}
-
-static dpb_status update_wait(void *strategy, uint64_t bucket)
-{
-    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
+    return device_has_room(strategy, DEVICE_UPDATES) && strategy_own_ready(strategy, bucket);
 }
 
 /* The step's gradients are those of the replica before. Nobody reads d before all have pushed. */
@@ -395,9 +388,10 @@ static void take_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
     turn->at = turn->length;
 }
 
-const struct stage averaging_stages[AVERAGING_STAGES] = {{update_due, update_work, update_wait},
-                                                         {meet_due, meet_work, meet_wait},
-                                                         {take_due, take_work, take_wait}};
+const struct stage averaging_stages[AVERAGING_STAGES] = {
+    {update_due, update_work, strategy_own_wait},
+    {meet_due, meet_work, meet_wait},
+    {take_due, take_work, take_wait}};
 
 static const struct stage_flight met = {MEETS, DPB_PHASE_REDUCE, "its device to average"};
 static const struct stage_flight taken = {TAKES, DPB_PHASE_UPDATE, "its device to copy the mean"};

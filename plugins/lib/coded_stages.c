@@ -5,17 +5,6 @@
 
 /* ---- stages: encode, for each round gather and decode, update ------------------------------- */
 
-static bool encode_due(void *strategy, uint64_t bucket)
-{
-    const struct strategy *comm = strategy;
-    return signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
-}
-
-static dpb_status encode_wait(void *strategy, uint64_t bucket)
-{
-    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
-}
-
 static void encode_round(struct strategy *comm, uint64_t bucket, uint32_t round)
 {
     coded_encode(comm, bucket, round);
@@ -94,10 +83,10 @@ void coded_update(void *strategy_, uint64_t bucket, struct stage_turn *turn)
 dpb_status coded_bind_stages(struct strategy *strategy, const struct dpb_arenas *arenas,
                              const struct coded_carrier *carrier)
 {
-    static const struct stage one[] = {{encode_due, encode, encode_wait},
+    static const struct stage one[] = {{strategy_own_ready, encode, strategy_own_wait},
                                        {decode_due, decode, decode_wait},
                                        {update_due, coded_update, update_wait}};
-    static const struct stage two[] = {{encode_due, encode, encode_wait},
+    static const struct stage two[] = {{strategy_own_ready, encode, strategy_own_wait},
                                        {decode_due, answer, decode_wait},
                                        {again_due, decode_again, again_wait},
                                        {update_due, coded_update, update_wait}};

@@ -151,14 +151,13 @@ static dpb_status wait_messages(struct device_strategy *comm, uint64_t bucket, u
 static bool encode_due(void *strategy, uint64_t bucket)
 {
     const struct device_strategy *comm = strategy;
-    return device_has_room(comm, DEVICE_PUSHES) &&
-           signals_reached(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base), bucket);
+    return device_has_room(comm, DEVICE_PUSHES) && strategy_own_ready(strategy, bucket);
 }
 
 static dpb_status encode_wait(void *strategy, uint64_t bucket)
 {
     const struct device_strategy *comm = strategy;
-    DPB_TRY(strategy_wait_ready(&comm->base, strategy_self(&comm->base), bucket));
+    DPB_TRY(strategy_own_wait(strategy, bucket));
     return comm->status;
 }
 

@@ -372,15 +372,10 @@ const struct stage_flight device_updated = {DEVICE_UPDATES, DPB_PHASE_UPDATE,
 
 /* ---- stage: push --------------------------------------------------------------------------- */
 
-static bool own_ready(const struct device_strategy *comm, uint64_t bucket)
-{
-    return signals_reached(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base), bucket);
-}
-
 bool device_push_due(void *comm_, uint64_t bucket)
 {
     const struct device_strategy *comm = comm_;
-    return device_has_room(comm, DEVICE_PUSHES) && own_ready(comm, bucket) &&
+    return device_has_room(comm, DEVICE_PUSHES) && strategy_own_ready(comm_, bucket) &&
            full_inbox(comm, bucket) == NONE;
 }
 
@@ -389,8 +384,8 @@ dpb_status device_push_wait(void *comm_, uint64_t bucket)
 {
     struct device_strategy *comm = comm_;
     uint32_t owner = full_inbox(comm, bucket);
-    if (!own_ready(comm, bucket))
-        return strategy_wait_ready(&comm->base, strategy_self(&comm->base), bucket);
+    if (!strategy_own_ready(comm, bucket))
+        return strategy_own_wait(comm, bucket);
     return owner == NONE ? comm->status
                          : device_wait(comm, bucket, owner, comm->base.arenas.layout.gradient_type,
                                        "a free slot in the inbox of the bucket's owner");
@@ -426,7 +421,8 @@ static uint32_t missing_gradients(const struct device_strategy *comm, uint64_t b
 {
     const uint32_t self = comm->base.args.rank;
     if (!device_owns(comm, self, bucket))
-        return own_ready(comm, bucket) ? NONE : self;
+        return signals_missing(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base),
+                               bucket);
     return device_missing(comm, comm->in_place ? SIGNAL_READY : SIGNAL_PUSHED, false, bucket);
 }
 

@@ -115,15 +115,14 @@ static void sum_messages(const struct reduce *comm, const struct exchange *x)
 static bool start_due(void *comm_, uint64_t bucket)
 {
     const struct reduce *comm = comm_;
-    return comm->status == DPB_OK &&
-           signals_reached(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base), bucket);
+    return comm->status == DPB_OK && strategy_own_ready(comm_, bucket);
 }
 
 static dpb_status start_wait(void *comm_, uint64_t bucket)
 {
     const struct reduce *comm = comm_;
     DPB_TRY(comm->status);
-    return strategy_wait_ready(&comm->base, strategy_self(&comm->base), bucket);
+    return strategy_own_wait(comm_, bucket);
 }
 
 static void start(void *comm_, uint64_t bucket, struct stage_turn *turn)

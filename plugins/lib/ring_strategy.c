@@ -11,8 +11,7 @@
 static bool post_due(void *strategy, uint64_t bucket)
 {
     const struct ring_strategy *comm = strategy;
-    return signals_reached(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base), bucket) &&
-           ring_has_place(comm->ring);
+    return strategy_own_ready(strategy, bucket) && ring_has_place(comm->ring);
 }
 
 static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
@@ -20,13 +19,6 @@ static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
     const struct ring_strategy *comm = strategy;
     ring_post(comm->ring, bucket * comm->base.arenas.bucket_elements, turn->length);
     turn->at = turn->length;
-}
-
-/* Nothing is on the ring: the next bucket comes when this rank's backward gets there. */
-static dpb_status post_wait(void *strategy, uint64_t bucket)
-{
-    const struct ring_strategy *comm = strategy;
-    return strategy_wait_ready(&comm->base, strategy_self(&comm->base), bucket);
 }
 
 static bool reduce_due(void *strategy, uint64_t bucket)
@@ -42,9 +34,10 @@ static dpb_status reduce_wait(void *strategy, uint64_t bucket)
     return ring_wait(comm->ring);
 }
 
-/* With shards a bucket that is back from the ring is updated. */
+/* When a bucket has to wait to be posted, nothing is on the ring. With shards a bucket that is back
+ * from the ring is updated. */
 enum { POST, REDUCE, UPDATE, STAGES };
-static const struct stage stages[STAGES] = {[POST] = {post_due, post, post_wait},
+static const struct stage stages[STAGES] = {[POST] = {post_due, post, strategy_own_wait},
                                             [REDUCE] = {.due = reduce_due, .wait = reduce_wait},
                                             [UPDATE] = {.work = strategy_update_bucket}};
 
@@ -96,7 +89,7 @@ static bool given_due(void *strategy, uint64_t bucket)
            ring_finished(comm->ring, 2 * comm->base.arenas.n_buckets - 1);
 }
 
-static const struct stage whole_stages[] = {{post_due, post, post_wait},
+static const struct stage whole_stages[] = {{post_due, post, strategy_own_wait},
                                             {.due = reduce_due, .wait = reduce_wait},
                                             {.work = update_slices},
                                             {give_due, give, reduce_wait},

@@ -225,6 +225,17 @@ dpb_status strategy_wait_ready(const struct strategy *strategy, struct rank_set 
                          strategy->arenas.layout.gradient_type, "gradients of the peer");
 }
 
+bool strategy_own_ready(void *strategy, uint64_t bucket)
+{
+    const struct strategy *comm = strategy;
+    return signals_reached(&comm->signals, SIGNAL_READY, strategy_self(comm), bucket);
+}
+
+dpb_status strategy_own_wait(void *strategy, uint64_t bucket)
+{
+    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
+}
+
 struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, uint64_t length,
                             uint64_t at, dpb_dtype type)
 {

@@ -130,6 +130,9 @@ struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, ui
 void *strategy_weights(const struct strategy *strategy, uint32_t rank, uint64_t at);
 void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_t at);
 
+/* `due` and `wait` of a stage that a bucket enters when this rank's backward gets there. */
+bool strategy_own_ready(void *strategy, uint64_t bucket);
+dpb_status strategy_own_wait(void *strategy, uint64_t bucket);
 /* Waits for READY of a bucket: the own without a deadline (it comes when this rank's backward gets
  * there), then that of `ranks`. */
 dpb_status strategy_wait_ready(const struct strategy *strategy, struct rank_set ranks,

@@ -224,17 +224,6 @@ static struct piece whole(const struct toy *toy, uint64_t bucket, uint64_t lengt
     return (struct piece){bucket * toy->base.arenas.bucket_elements, length};
 }
 
-static bool encode_due(void *strategy, uint64_t bucket)
-{
-    const struct toy *toy = strategy;
-    return signals_reached(&toy->base.signals, SIGNAL_READY, strategy_self(&toy->base), bucket);
-}
-
-static dpb_status encode_wait(void *strategy, uint64_t bucket)
-{
-    return strategy_wait_ready(strategy, strategy_self(strategy), bucket);
-}
-
 static void encode_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct toy *toy = strategy;
@@ -324,7 +313,7 @@ static void take_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
     turn->at = turn->length;
 }
 
-static const struct stage stages[] = {{encode_due, encode_work, encode_wait},
+static const struct stage stages[] = {{strategy_own_ready, encode_work, strategy_own_wait},
                                       {apply_due, apply_work, apply_wait},
                                       {average_due, average_work, average_wait},
                                       {take_due, take_work, take_wait}};

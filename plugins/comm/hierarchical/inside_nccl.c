@@ -211,8 +211,7 @@ static bool reduce_due(void *strategy, uint64_t bucket)
     const struct hierarchical *comm = strategy;
     const struct device_strategy *device = &comm->on_device;
     return device_has_room(device, REDUCTIONS) && device_has_room(device, DOWNS) &&
-           device_has_room(device, DEVICE_UPDATES) &&
-           signals_reached(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base), bucket) &&
+           device_has_room(device, DEVICE_UPDATES) && strategy_own_ready(strategy, bucket) &&
            (comm->n_shares == 0 || is_turn(comm, REDUCE));
 }
 

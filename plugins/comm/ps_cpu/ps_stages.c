@@ -32,11 +32,6 @@ struct dpb_wait ps_wait_of(const struct ps *ps, uint32_t peer, uint64_t bucket, 
                              .purpose = purpose};
 }
 
-static bool own_ready(const struct ps *ps, uint64_t bucket)
-{
-    return signals_reached(&ps->base.signals, SIGNAL_READY, strategy_self(&ps->base), bucket);
-}
-
 /* Without a deadline: it comes when this rank's backward gets there. */
 static dpb_status wait_own_ready(const struct ps *ps, uint64_t bucket)
 {
@@ -58,13 +53,13 @@ static uint32_t crowded(const struct ps *ps)
 bool ps_push_due(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
-    return own_ready(ps, bucket) && crowded(ps) == NONE;
+    return strategy_own_ready(strategy, bucket) && crowded(ps) == NONE;
 }
 
 dpb_status ps_push_wait(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
-    if (!own_ready(ps, bucket))
+    if (!strategy_own_ready(strategy, bucket))
         return wait_own_ready(ps, bucket);
     const uint32_t peer = crowded(ps);
     const struct dpb_wait what = ps_wait_of(ps, peer, bucket, ps->base.arenas.layout.gradient_type,
@@ -115,7 +110,7 @@ static bool serve_due(void *strategy, uint64_t bucket)
 static dpb_status serve_wait(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
-    if (ps->base.args.role == DPB_WORKER && !own_ready(ps, bucket))
+    if (ps->base.args.role == DPB_WORKER && !strategy_own_ready(strategy, bucket))
         return wait_own_ready(ps, bucket);
     uint32_t worker = missing_worker(ps, bucket);
     const struct dpb_wait what = ps_wait_of(
@@ -275,7 +270,7 @@ static uint32_t unserved(const struct ps *ps, uint64_t bucket)
 bool ps_pull_due(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
-    return own_ready(ps, bucket) && missing_shard(ps, bucket) == NONE &&
+    return strategy_own_ready(strategy, bucket) && missing_shard(ps, bucket) == NONE &&
            unserved(ps, bucket) == NONE;
 }
 
@@ -283,7 +278,7 @@ dpb_status ps_pull_wait(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
     dpb_dtype type = ps->base.arenas.layout.weight_type;
-    if (!own_ready(ps, bucket))
+    if (!strategy_own_ready(strategy, bucket))
         return wait_own_ready(ps, bucket);
     uint32_t shard = missing_shard(ps, bucket), other = unserved(ps, bucket);
     struct dpb_wait what = ps_wait_of(ps, shard, bucket, type, "weights from the server");
