@@ -38,9 +38,8 @@ bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, struct sta
     return true;
 }
 
-/* Once all gradients of the bucket are here. */
-static void work_on_slice(const struct strategy *comm, uint64_t bucket, struct stage_turn *turn,
-                          slices_work work)
+void slices_reduce(const struct strategy *comm, uint64_t bucket, struct stage_turn *turn,
+                   slices_work work)
 {
     if (turn->at == 0)
         signals_span_late_peer(&comm->signals, strategy_workers(comm), bucket);
@@ -62,7 +61,7 @@ static void sum_everywhere(const struct strategy *comm, uint64_t bucket, struct 
 
 static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    work_on_slice(strategy, bucket, turn, sum_everywhere);
+    slices_reduce(strategy, bucket, turn, sum_everywhere);
 }
 
 /* ---- stage: update all of the bucket ------------------------------------------------------- */
@@ -125,7 +124,7 @@ static void sum_and_update(const struct strategy *comm, uint64_t bucket, struct 
 
 static void reduce_shard(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    work_on_slice(strategy, bucket, turn, sum_and_update);
+    slices_reduce(strategy, bucket, turn, sum_and_update);
 }
 
 static dpb_status gather_wait(void *strategy, uint64_t bucket)

@@ -35,6 +35,9 @@ bool slices_work_on(const struct strategy *comm, uint64_t bucket, struct dpb_ran
 /* With the own slice of the gradients; when all of it is done, turn->at is turn->length. */
 bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, struct stage_turn *turn,
                         slices_work work);
+/* The same once all gradients of the bucket are here: notes who was late, and says REDUCED. */
+void slices_reduce(const struct strategy *comm, uint64_t bucket, struct stage_turn *turn,
+                   slices_work work);
 
 /* The way of a bucket where nothing but these slices has to be done: summed, written back into all
  * arenas, used for the update. */

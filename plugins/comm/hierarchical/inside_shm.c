@@ -80,11 +80,7 @@ static void reduce_piece(const struct strategy *base, uint64_t bucket, struct pi
 
 static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    const struct strategy *base = strategy;
-    if (turn->at == 0)
-        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
-    if (slices_work_on_own(base, bucket, turn, reduce_piece))
-        signals_raise(&base->signals, SIGNAL_REDUCED, bucket);
+    slices_reduce(strategy, bucket, turn, reduce_piece);
 }
 
 /* ---- stage: off to the other machines -------------------------------------------------------- */
