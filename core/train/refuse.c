@@ -9,6 +9,7 @@
 #include "machine/links.h"
 #include "train/estimate.h"
 #include "train/journal.h"
+#include "train/schedule.h"
 
 static bool given(const struct dpb_experiment *experiment, const char *section, const char *key)
 {
@@ -80,6 +81,18 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
                                "optimizer.nesterov = yes with optimizer.momentum = 0 is plain sgd; "
                                "give a momentum or leave nesterov out");
     return DPB_OK;
+}
+
+/* Whether there is one: its rates also need the steps of an epoch, which the data say. */
+static dpb_status check_schedule(const struct dpb_experiment *experiment)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    const bool is_known = run->epochs > 0 || (run->steps > 0 && run->steady_limit_ns == 0);
+    struct dpb_schedule schedule;
+    if (!dpb_mode_has_steps(run->mode))
+        return DPB_OK;
+    return dpb_schedule_make(&experiment->settings.optimizer, experiment->global_batch, 1, is_known,
+                             &schedule);
 }
 
 static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
@@ -318,10 +331,11 @@ static dpb_status check_learners(const struct dpb_experiment *experiment)
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_length,        check_optimizer,  check_forward_mode, dpb_refuse_strategy,
-        check_image,         check_checkpoint, check_target,       check_profile,
-        check_evaluate_mode, check_comm_mode,  check_network_mode, check_place,
-        check_loss_scale,    check_trace,      check_monitor,      check_learners};
+        check_length,        check_optimizer,     check_schedule,   check_forward_mode,
+        dpb_refuse_strategy, check_image,         check_checkpoint, check_target,
+        check_profile,       check_evaluate_mode, check_comm_mode,  check_network_mode,
+        check_place,         check_loss_scale,    check_trace,      check_monitor,
+        check_learners};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

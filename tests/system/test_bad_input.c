@@ -327,6 +327,12 @@ static const struct row combination_rows[] = {
     {"-c base.ini run.epochs=2 eval.every=1", {"eval.every = 1 makes 50000"}},
     {"-c base.ini model.name=resnet50 model.version=v2 model.zero_gamma=yes",
      {"model.zero_gamma = yes is for versions v1 and v1.5"}},
+    {"-c base.ini run.seconds=1 optimizer.schedule=cosine",
+     {"optimizer.schedule = cosine needs a run whose length is known", "run.steady_limit_s = 0"}},
+    {"-c base.ini run.steps=2 optimizer.schedule=polynomial optimizer.end_rate=1",
+     {"optimizer.end_rate = 1 is above the rate it decays from"}},
+    {"-c base.ini optimizer.schedule=step optimizer.decay_at=2,1",
+     {"optimizer.decay_at: '2,1' is not a rising list of epochs"}},
     {"-c base.ini comm.bucket=1 model.name=mlp", {"comm.bucket = 1", "buckets", "1048576"}},
     {0}};
 
@@ -445,6 +451,7 @@ TEST(test_check_refuses_too)
         {"check -c key.ini", {"key.ini:6: unknown option 'bukcet'"}},
         {"check -c idx.ini data.path=cut", {"cut/train-images-idx3-ubyte: byte 983"}},
         {"check -c base.ini run.workers=3 run.batch=30000", {"a global batch of 90000"}},
+        {"check -c base.ini run.seconds=1 optimizer.schedule=cosine", {"whose length is known"}},
         {"check -c base.ini run.results=file", {"results cannot be written to file"}},
         {0}};
     expect_all_refused(rows);
