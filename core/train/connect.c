@@ -10,6 +10,7 @@
 #include "plugin/plugins.h"
 #include "train/contract.h"
 #include "train/exchange.h"
+#include "train/refuse.h"
 #include "train/saved.h"
 #include "world/host_device.h"
 
@@ -121,31 +122,6 @@ static dpb_status check_form(const struct dpb_plugin *comm, const struct dpb_com
                           reason);
 }
 
-/* Replicas that are averaged keep one array of state each. A checkpoint tells Adam's updates from
- * the steps, and servers that do not wait for each worker in each step make another number. */
-static dpb_status check_adam(const struct dpb_experiment *experiment,
-                             const struct dpb_contract *contract)
-{
-    const struct dpb_settings *settings = &experiment->settings;
-    const dpb_consistency kind = contract->consistency;
-    if (settings->optimizer.kind != DPB_ADAM)
-        return DPB_OK;
-    if (kind == DPB_PERIODIC || kind == DPB_AVERAGING)
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "comm '%s' keeps one array of optimizer state for each replica, and "
-                        "optimizer 'adam' has two; take sgd or adagrad, or another comm",
-                        settings->comm.name);
-    const bool counts =
-        kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES || kind == DPB_ASYNCHRONOUS;
-    if (counts && (settings->checkpoint.save[0] || settings->checkpoint.load[0]))
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "comm '%s': a checkpoint does not say how many updates of optimizer 'adam' "
-                        "a server has made; leave checkpoint.save and checkpoint.load out, or take "
-                        "sgd or adagrad",
-                        settings->comm.name);
-    return DPB_OK;
-}
-
 static dpb_status plan(struct dpb_exchange *exchange)
 {
     const struct dpb_experiment *experiment = exchange->experiment;
@@ -166,8 +142,8 @@ static dpb_status plan(struct dpb_exchange *exchange)
     DPB_TRY(status);
     DPB_TRY(formed);
     DPB_TRY(dpb_contract_check(&exchange->plan.contract, comm, experiment->n_workers));
-    DPB_TRY(check_adam(experiment, &exchange->plan.contract));
-    DPB_TRY(dpb_late_contract(experiment, &exchange->plan.contract));
+    DPB_TRY(dpb_refuse_contract(experiment, &exchange->plan.contract));
+    dpb_late_contract(experiment, &exchange->plan.contract);
 
     uint64_t n_buckets = (exchange->layout.n_elements + exchange->plan.bucket_elements - 1) /
                          exchange->plan.bucket_elements;

@@ -167,10 +167,9 @@ dpb_status dpb_exchange_pause(struct dpb_exchange *exchange);
 
 /* ---- late.c -------------------------------------------------------------------------------- */
 
-/* After `plan`: the contract of the strategy one step late; refuses those that are not synchronous.
- * Nothing without comm.late, as the others. */
-dpb_status dpb_late_contract(const struct dpb_experiment *experiment,
-                             struct dpb_contract *contract);
+/* After `plan`: the contract of the strategy one step late. Nothing without comm.late, as the
+ * others. */
+void dpb_late_contract(const struct dpb_experiment *experiment, struct dpb_contract *contract);
 /* Once the strategy's arenas are there: weights and gradients of the exchange. */
 dpb_status dpb_late_open(struct dpb_exchange *exchange);
 void dpb_late_close(struct dpb_exchange *exchange);

@@ -20,27 +20,16 @@
  * Staged variables of TensorFlow's benchmarks (tf_cnn_benchmarks, --staged_vars): docs/
  * asynchronous.md.
  */
-#include "base/log.h"
 #include "train/account.h"
-#include "train/contract.h"
 #include "train/exchange.h"
 #include "train/trace.h"
 
-dpb_status dpb_late_contract(const struct dpb_experiment *experiment, struct dpb_contract *contract)
+void dpb_late_contract(const struct dpb_experiment *experiment, struct dpb_contract *contract)
 {
-    char label[DPB_LABEL_BYTES];
     if (experiment->settings.comm.late == 0)
-        return DPB_OK;
-    if (contract->consistency != DPB_SYNCHRONOUS) {
-        dpb_contract_label(contract, experiment->n_workers, label);
-        return dpb_fail(DPB_UNSUPPORTED,
-                        "comm.late = 1 makes a synchronous strategy one step late, and comm '%s' "
-                        "is %s; leave comm.late out, or take another comm.name",
-                        experiment->settings.comm.name, label);
-    }
+        return;
     contract->consistency = DPB_LATE;
     contract->parameter = contract->settle_steps = 1;
-    return DPB_OK;
 }
 
 dpb_status dpb_late_open(struct dpb_exchange *exchange)

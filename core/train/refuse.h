@@ -13,6 +13,9 @@ dpb_status dpb_refuse_unknown(const struct dpb_experiment *experiment);
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment);
 /* The part of these that concerns the strategy. */
 dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment);
+/* The same by the strategy's contract: before the run, and again by that of its plan. */
+dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
+                               const struct dpb_contract *contract);
 /* By what the network's layout says besides. */
 dpb_status dpb_refuse_network(const struct dpb_experiment *experiment);
 /* By what the open data say of themselves. */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "plugin/plugins.h"
+#include "train/contract.h"
 #include "train/estimate.h"
 #include "train/norms.h"
 #include "train/refuse.h"
@@ -240,7 +241,6 @@ static dpb_status check_shard(const struct dpb_experiment *experiment)
                     shard->origin, shard->value, experiment->codec.name);
 }
 
-/* That the strategy is synchronous shows when it plans: dpb_late_contract. */
 static dpb_status check_late(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -384,11 +384,76 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
+/* Replicas that are averaged keep one array of state each. A checkpoint tells Adam's updates from
+ * the steps, and servers that do not wait for each worker in each step make another number. */
+static dpb_status check_adam(const struct dpb_experiment *experiment,
+                             const struct dpb_contract *contract)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const dpb_consistency kind = contract->consistency;
+    if (settings->optimizer.kind != DPB_ADAM)
+        return DPB_OK;
+    if (kind == DPB_PERIODIC || kind == DPB_AVERAGING)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
+                               "comm '%s' keeps one array of optimizer state for each replica, and "
+                               "optimizer 'adam' has two; take sgd or adagrad, or another comm",
+                               settings->comm.name);
+    const bool counts =
+        kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES || kind == DPB_ASYNCHRONOUS;
+    if (counts && (settings->checkpoint.save[0] || settings->checkpoint.load[0]))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
+                               "comm '%s': a checkpoint does not say how many updates of optimizer "
+                               "'adam' a server has made; leave checkpoint.save and "
+                               "checkpoint.load out, or take sgd or adagrad",
+                               settings->comm.name);
+    return DPB_OK;
+}
+
+static dpb_status check_synchronous(const struct dpb_experiment *experiment,
+                                    const struct dpb_contract *contract)
+{
+    char label[DPB_LABEL_BYTES];
+    if (experiment->settings.comm.late == 0 || contract->consistency == DPB_SYNCHRONOUS)
+        return DPB_OK;
+    dpb_contract_label(contract, experiment->n_workers, label);
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "late",
+                           "comm.late = 1 makes a synchronous strategy one step late, and comm "
+                           "'%s' is %s; leave comm.late out, or take another comm.name",
+                           experiment->settings.comm.name, label);
+}
+
+dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
+                               const struct dpb_contract *contract)
+{
+    DPB_TRY(check_adam(experiment, contract));
+    DPB_TRY(check_synchronous(experiment, contract));
+    if (contract->consistency != DPB_ALONE && contract->lead > 0 &&
+        experiment->settings.run.precision == DPB_PRECISION_FP16)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "precision",
+                               "comm '%s' lets workers be steps apart, and run.precision = fp16 "
+                               "has them agree in each step on whether gradients are finite; take "
+                               "another precision",
+                               experiment->settings.comm.name);
+    return DPB_OK;
+}
+
+static dpb_status check_contract(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    const struct dpb_comm_ops *ops = comm->ops;
+    const struct dpb_comm_args args = dpb_experiment_comm_args(experiment, 0);
+    struct dpb_contract contract =
+        dpb_contract_default(experiment->n_workers, comm->capabilities & DPB_COMM_ALONE);
+    if (ops->contract)
+        DPB_TRY(ops->contract(experiment->options[DPB_PLUGIN_COMM], &args, &contract));
+    return dpb_refuse_contract(experiment, &contract);
+}
+
 dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
 {
     static dpb_status (*const checks[])(const struct dpb_experiment *) = {
-        check_comm, check_device, check_machines, check_codec, check_launcher,
-        check_back, check_norms,  check_shard,    check_late,  check_survive};
+        check_comm,  check_device, check_machines, check_codec,   check_launcher, check_back,
+        check_norms, check_shard,  check_late,     check_survive, check_contract};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
         DPB_TRY(checks[i](experiment));
     return DPB_OK;

@@ -2,7 +2,6 @@
  * setup.c - opens what a rank trains with: its cores, the device, the strategy with its arenas
  * (connect.c), then what is compiled onto them, and the feeds.
  */
-#include "base/log.h"
 #include "base/secret.h"
 #include "train/fit.h"
 #include "train/trace.h"
@@ -120,20 +119,6 @@ static dpb_status share_seal_key(void)
     return DPB_OK;
 }
 
-/* What a strategy's contract excludes is known only when it has planned. */
-static dpb_status refuse_contract(const struct dpb_experiment *experiment,
-                                  const struct dpb_contract *contract)
-{
-    if (contract->consistency != DPB_ALONE && contract->lead > 0 &&
-        experiment->settings.run.precision == DPB_PRECISION_FP16)
-        return dpb_fail(
-            DPB_UNSUPPORTED,
-            "comm '%s' lets workers be steps apart, and run.precision = fp16 has them "
-            "agree in each step on whether gradients are finite; take another precision",
-            experiment->settings.comm.name);
-    return DPB_OK;
-}
-
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
 {
     const struct dpb_contract *contract = &trainer->exchange.plan.contract;
@@ -154,7 +139,6 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     DPB_TRY(dpb_exchange_connect(&trainer->exchange, experiment->graph));
     dpb_contract_label(contract, experiment->n_workers, trainer->journal->consistency);
     trainer->journal->apart = contract->lead > 0;
-    DPB_TRY(refuse_contract(experiment, contract));
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     dpb_world_note("compile", UINT64_MAX, UINT32_MAX);

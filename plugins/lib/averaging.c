@@ -111,6 +111,15 @@ static dpb_status check_rule(const struct dpb_comm_args *args, const struct aver
     return DPB_OK;
 }
 
+static dpb_status averaging_contract(const void *options, const struct dpb_comm_args *args,
+                                     struct dpb_contract *contract)
+{
+    const struct averaging_rule rule = rule_of(options, args);
+    DPB_TRY(check_rule(args, &rule));
+    *contract = contract_of(&rule, args->n_workers);
+    return DPB_OK;
+}
+
 static dpb_status averaging_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     const struct averaging_rule rule = rule_of(options, args);
@@ -361,6 +370,7 @@ static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
 
 const struct dpb_comm_ops averaging_ops = {.needs = averaging_needs,
                                            .memory = averaging_memory,
+                                           .contract = averaging_contract,
                                            .open = averaging_open,
                                            .plan = averaging_plan,
                                            .bind = averaging_bind,

@@ -169,12 +169,13 @@ static void write_idx_set(const struct damage *damage)
 
 /* ---- checks -------------------------------------------------------------------------------- */
 
-static void expect_refused(const struct row *row)
+/* `word` stands before the arguments. */
+static void expect_refused(const char *word, const struct row *row)
 {
     struct command command;
     struct traces before;
     traces_take(&before, ".");
-    dpbench(&command, deadline_s, "%s", row->arguments);
+    dpbench(&command, deadline_s, "%s%s", word, row->arguments);
     if (command.exit_code != 2 || command.out[0])
         fail_msg("dpbench %s: exit %d%s\n%s%s", row->arguments, command.exit_code,
                  command.late ? " (late)" : "", command.out, command.err);
@@ -190,7 +191,7 @@ static void expect_refused(const struct row *row)
 static void expect_all_refused(const struct row *rows)
 {
     for (; rows->arguments; rows++)
-        expect_refused(rows);
+        expect_refused("", rows);
 }
 
 /* ---- the rows ------------------------------------------------------------------------------ */
@@ -333,8 +334,21 @@ static const struct row combination_rows[] = {
      {"optimizer.end_rate = 1 is above the rate it decays from"}},
     {"-c base.ini optimizer.schedule=step optimizer.decay_at=2,1",
      {"optimizer.decay_at: '2,1' is not a rising list of epochs"}},
-    {"-c base.ini comm.bucket=1 model.name=mlp", {"comm.bucket = 1", "buckets", "1048576"}},
+    {"-c base.ini run.workers=2 comm.name=local_sgd comm.late=1",
+     {"command line: comm.late = 1 makes a synchronous strategy one step late",
+      "comm 'local_sgd' is periodic(8)", "leave comm.late out"}},
+    {"-c base.ini comm.late=1", {"comm 'independent' is none", "leave comm.late out"}},
+    {"-c base.ini run.workers=2 comm.name=easgd comm.alpha=1",
+     {"comm.alpha = 1 with 2 workers", "at most 0.666667"}},
+    {"-c base.ini comm.name=sma comm.local_centers=yes",
+     {"comm.local_centers = yes with one place", "take run.workers = 2"}},
+    {"-c base.ini comm.name=ps_async run.servers=1 comm.softsync=2",
+     {"comm.softsync is more than the workers"}},
     {0}};
+
+/* What the strategy's plan decides. */
+static const struct row plan_rows[] = {
+    {"-c base.ini comm.bucket=1 model.name=mlp", {"comm.bucket = 1", "buckets", "1048576"}}, {0}};
 
 static const struct row data_rows[] = {
     {"-c idx.ini data.path=missing",
@@ -402,6 +416,7 @@ TEST(test_values)
 TEST(test_combinations)
 {
     expect_all_refused(combination_rows);
+    expect_all_refused(plan_rows);
 }
 
 #if defined(__x86_64__)
@@ -451,10 +466,11 @@ TEST(test_check_refuses_too)
         {"check -c key.ini", {"key.ini:6: unknown option 'bukcet'"}},
         {"check -c idx.ini data.path=cut", {"cut/train-images-idx3-ubyte: byte 983"}},
         {"check -c base.ini run.workers=3 run.batch=30000", {"a global batch of 90000"}},
-        {"check -c base.ini run.seconds=1 optimizer.schedule=cosine", {"whose length is known"}},
         {"check -c base.ini run.results=file", {"results cannot be written to file"}},
         {0}};
     expect_all_refused(rows);
+    for (const struct row *row = combination_rows; row->arguments; row++)
+        expect_refused("check ", row);
 }
 
 /* Data are opened once for the cells that have the same, and for no others. */

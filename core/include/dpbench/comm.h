@@ -144,6 +144,8 @@ struct dpb_comm_ops {
     void (*memory)(const void *options, const struct dpb_comm_args *args,
                    const struct dpb_layout *layout, uint64_t bucket_elements,
                    struct dpb_comm_memory *memory);
+    dpb_status (*contract)(const void *options, const struct dpb_comm_args *args,
+                           struct dpb_contract *contract);
     /* contract.h: for strategies that are no synchronous mean */
     dpb_status (*settle)(void *comm);
     dpb_status (*books)(void *comm, struct dpb_books *books);

@@ -1,11 +1,14 @@
 /*
- * needs.h - a strategy's abilities, requirements and memory, which the launcher asks for before
- * the run. The hooks are called without `open`, on ranks, too.
+ * needs.h - a strategy's abilities, requirements, memory and promise, which the launcher asks for
+ * before the run. The hooks are called without `open`, on ranks, too.
  *
  *     needs    with these options. *needs is zeroed. Refuses by name if this build or machine lacks
  *              something; may load a library. NULL: the plugin's capabilities say all.
  *     memory   of rank args->rank. *memory has its presets, else zeros; args->device is NULL. NULL:
  *              none.
+ *     contract which `plan` will set. *contract is preset as in `plan`; args->device is NULL.
+ *              Refuses options that contradict each other or args. NULL: the launcher takes the
+ *              preset.
  */
 #ifndef DPBENCH_NEEDS_H
 #define DPBENCH_NEEDS_H

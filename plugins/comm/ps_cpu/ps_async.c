@@ -393,27 +393,41 @@ static dpb_consistency consistency_of(const struct ps_async_options *options)
     return options->bound < 0 ? DPB_ASYNCHRONOUS : DPB_STALE;
 }
 
-static dpb_status async_plan(void *comm, const struct dpb_layout *layout,
-                             struct dpb_comm_plan *want)
+/* `contract` is preset. */
+static void make_contract(const struct ps_async_options *options, const struct ps_rule *rule,
+                          struct dpb_contract *contract)
 {
-    const struct ps_async *async = comm;
-    const int64_t bound = async->options.bound;
-    const uint32_t count = async->rule.count;
-    DPB_TRY(ps_plan(comm, layout, want));
-    want->weights = DPB_MEMORY_SHARED; /* a server writes into its machine's workers' */
-    if (async->rule.batch && async->ps.base.args.role == DPB_SERVER)
-        want->gradients = DPB_MEMORY_PRIVATE; /* the sum of the gradients of an update */
-    struct dpb_contract *contract = &want->contract;
-    contract->consistency = consistency_of(&async->options);
-    contract->parameter = async->rule.sync ? count : bound < 0 ? 0 : (uint32_t)bound;
+    const int64_t bound = options->bound;
+    const uint32_t count = rule->count, n_push = (uint32_t)options->push_every;
+    contract->consistency = consistency_of(options);
+    contract->parameter = rule->sync ? count : bound < 0 ? 0 : (uint32_t)bound;
     contract->lead = bound < 0 ? UINT32_MAX : (uint32_t)bound;
     contract->proof = DPB_PROOF_BOOKS;
     contract->divisor = count;
     contract->share = 1.0 / count;
-    const uint32_t n_push = (uint32_t)async->options.push_every;
-    contract->roundings = (async->options.rate == PS_STALENESS ? 2 : 0) + (count > 1 ? count : 0) +
+    contract->roundings = (options->rate == PS_STALENESS ? 2 : 0) + (count > 1 ? count : 0) +
                           (n_push > 1 ? n_push : 0);
     contract->replicas_equal = false;
+}
+
+static dpb_status async_contract(const void *options, const struct dpb_comm_args *args,
+                                 struct dpb_contract *contract)
+{
+    struct ps_rule rule;
+    DPB_TRY(ps_make_rule(options, args, &rule));
+    make_contract(options, &rule, contract);
+    return DPB_OK;
+}
+
+static dpb_status async_plan(void *comm, const struct dpb_layout *layout,
+                             struct dpb_comm_plan *want)
+{
+    const struct ps_async *async = comm;
+    DPB_TRY(ps_plan(comm, layout, want));
+    want->weights = DPB_MEMORY_SHARED; /* a server writes into its machine's workers' */
+    if (async->rule.batch && async->ps.base.args.role == DPB_SERVER)
+        want->gradients = DPB_MEMORY_PRIVATE; /* the sum of the gradients of an update */
+    make_contract(&async->options, &async->rule, &want->contract);
     return DPB_OK;
 }
 
@@ -455,7 +469,8 @@ static const struct dpb_comm_ops async_ops = {.open = async_open,
                                               .serve = ps_shard_serve,
                                               .close = async_close,
                                               .needs = ps_needs,
-                                              .memory = async_memory};
+                                              .memory = async_memory,
+                                              .contract = async_contract};
 
 const struct dpb_plugin ps_async = {
     DPB_PLUGIN_HEAD(COMM, async_ops),
