@@ -159,7 +159,7 @@ static dpb_status help_overview(struct help *help)
     return DPB_OK;
 }
 
-/* The arguments that several commands take; summaries have the others. */
+/* Summaries have the arguments without a row. */
 static void print_arguments(const char *usage)
 {
     static const struct {
@@ -169,12 +169,29 @@ static void print_arguments(const char *usage)
                                "name of `dpbench list`"},
         {"RESULT.json", "a file that a run or a sweep left, or the directory of a sweep's runs"},
         {"A.json B.json", "two results of runs or of sweeps, or two directories of sweeps' runs"},
+        {"--markdown", "the table as Markdown"},
         {"--csv", "lines for a program: of rows, of runs, or of steps"},
         {"--html", "a page with figures in FILE, which needs nothing beside it"},
         {"--rows", "another table: KEYS, with commas between, are axes or columns of --csv"},
         {"--cols", "its columns are the values of KEY; without it the KEYS of --values"},
         {"--values", "what stands in its cells; default samples_per_s.median"},
         {"--each", "one result after the other, not one table"},
+        {"--link", "RATE,LATENCY of a machine's connection, as in 10Gbit,50us; one or several"},
+        {"--links", "instead: a document of `dpbench links network`"},
+        {"--comm", "instead: a document of `dpbench comm`, to which a link is fitted"},
+        {"--workers", "numbers of workers; default 2,4,... to 1024"},
+        {"--strategies", "default: all that apply, but ring_verbs and those with /shard"},
+        {"--buckets", "values of comm.bucket; default: the run's"},
+        {"--batches", "values of run.batch; default: the run's"},
+        {"--per-machine", "so many workers share a machine and its link; default 1"},
+        {"--inside", "how a worker copies within its machine; or a document of `dpbench comm` with "
+                     "shm"},
+        {"--servers", "processes of ps_cpu, each on a machine of its own; default: shards in the "
+                      "workers"},
+        {"--host", "a worker's thread sends at RATE, and takes TIME for each message; default: no "
+                   "time"},
+        {"--window", "how long work is repeated for one number, 10us to 10s; default 10ms"},
+        {"--max", "largest size of a message, 1KiB to 256MiB"},
         {"--base", "the program of the other build; its plugins are those beside it"},
         {"--repeats", "how often each build runs; default 10"},
         {"--threshold", "exit code 4 if B (`gate`: this build) is shown to be slower by more than "
@@ -195,7 +212,7 @@ static void print_arguments(const char *usage)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (strstr(usage, rows[i].argument))
-            printf("      %-18s %s\n", rows[i].argument, rows[i].meaning);
+            printf("      %-19s %s\n", rows[i].argument, rows[i].meaning);
 }
 
 static void help_command(struct help *help, const char *word)

@@ -8,6 +8,36 @@
 #include "lib/cli.h"
 #include "lib/traces.h"
 
+/* Each option in the usage of a command has a line in the command's help. */
+TEST(test_options)
+{
+    struct command all;
+    char name[32], option[32], words[64];
+    unsigned n = 0;
+    run(&all, 0, "help");
+    for (const char *line = all.out; (line = strstr(line, "\n  dpbench ")); line++) {
+        struct command help;
+        const char *end = strchr(line + 1, '\n');
+        line += strcspn(line, "d"); /* [run] is one that may be left out */
+        assert_int_equal(sscanf(line, "dpbench %*[[]%31[a-z]", name) == 1 ||
+                             sscanf(line, "dpbench %31[a-z-]", name) == 1,
+                         1);
+        if (strcmp(name, "--version") == 0)
+            continue;
+        snprintf(words, sizeof words, "help %s", name);
+        run(&help, 0, words);
+        for (const char *at = strstr(line, "--"); at && at < end; at = strstr(at + 2, "--")) {
+            sscanf(at, "%31[a-z-]", option);
+            snprintf(words, sizeof words, "      %s ", option);
+            expect_part(help.out, words);
+            n++;
+        }
+        command_free(&help);
+    }
+    assert_true(n > 40);
+    command_free(&all);
+}
+
 /* The output of each command has these words; nothing goes to stderr. */
 TEST(test_answers)
 {
