@@ -66,12 +66,7 @@ static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct 
     const struct dpb_sweep_job job = {.cell = cell};
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(dpb_sweep_experiment(sweep, &job, &experiment));
-    dpb_status status = DPB_OK;
-    if (experiment->settings.run.trace[0])
-        status = dpb_config_fail(experiment->config, DPB_USAGE, "run", "trace",
-                                 "run.trace in a sweep: each run would replace the file of the one "
-                                 "before; leave it out, or trace one run without [sweep]");
-    DPB_THEN(status, build_cell(sweep, cell, experiment, plan));
+    dpb_status status = build_cell(sweep, cell, experiment, plan);
     DPB_THEN(status, dpb_experiment_probe(experiment));
     if (status == DPB_OK && !plan->results) {
         plan->results = strdup(experiment->settings.run.results);

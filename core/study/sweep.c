@@ -446,7 +446,17 @@ dpb_status dpb_sweep_experiment(const struct dpb_sweep *sweep, const struct dpb_
 {
     struct dpb_config *config = NULL;
     DPB_TRY(dpb_sweep_config(sweep, job, &config));
-    dpb_status status = dpb_experiment_create(config, experiment);
+    struct dpb_experiment *made;
+    dpb_status status = dpb_experiment_create(config, &made);
     dpb_config_destroy(config);
+    DPB_TRY(status);
+    if (!made->settings.run.trace[0]) {
+        *experiment = made;
+        return DPB_OK;
+    }
+    status = dpb_config_fail(made->config, DPB_USAGE, "run", "trace",
+                             "run.trace in a sweep: each run would replace the file of the one "
+                             "before; leave it out, or trace one run without [sweep]");
+    dpb_experiment_destroy(made);
     return status;
 }

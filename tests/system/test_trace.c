@@ -213,6 +213,7 @@ TEST(test_refused)
     expect_refused("-c x.ini run.trace=.", "run.trace = . is there and is no regular file");
     expect_refused("-c x.ini run.trace= run.trace_steps=3", "run.trace_steps without run.trace");
     expect_refused("-c x.ini sweep.run.batch=1,2", "x.ini:6: run.trace in a sweep");
+    expect_refused("check -c x.ini sweep.run.batch=1,2", "x.ini:6: run.trace in a sweep");
     expect_refused("comm -c x.ini comm.name=shm run.workers=2", "`dpbench comm` has none");
     trace(&command, "");
     expect_refused("rerun r.json", "run.trace = t.json is there, and a rerun replaces no file");
