@@ -86,6 +86,12 @@ dpb_status dpb_result_probe_file(const char *option, const char *path)
                     option, path);
 }
 
+/* Of a file beside `path`, in which it is written; as snprintf returns. */
+static int name_temporary(const char *path, char name[PATH_MAX])
+{
+    return snprintf(name, PATH_MAX, "%s.tmp-%ld", path, (long)getpid());
+}
+
 dpb_status dpb_result_probe(const char *path, const char *results)
 {
     char directory[PATH_MAX], probe[PATH_MAX];
@@ -100,9 +106,12 @@ dpb_status dpb_result_probe(const char *path, const char *results)
 
     size_t made = 0;
     int fd = -1;
+    const long pid = (long)getpid();
     bool possible = make_directories(directory, &made);
-    if (possible && snprintf(probe, sizeof probe, "%s/.dpbench-probe-%ld", directory,
-                             (long)getpid()) < (int)sizeof probe)
+    const int length = path
+                           ? name_temporary(path, probe)
+                           : snprintf(probe, sizeof probe, "%s/.dpbench-probe-%ld", directory, pid);
+    if (possible && length < (int)sizeof probe)
         fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     int error = errno;
     if (fd >= 0) {
@@ -115,7 +124,7 @@ dpb_status dpb_result_probe(const char *path, const char *results)
     return dpb_fail(DPB_USAGE,
                     "results cannot be written to %s: %s; choose a directory by run.results=DIR "
                     "or a file by --output FILE",
-                    directory, strerror(error));
+                    path ? path : directory, strerror(error));
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -242,7 +251,7 @@ static void sync_directory(const char *path)
 static dpb_status write_temporary_text(const char *text, size_t length, const char *path,
                                        char name[PATH_MAX])
 {
-    if (snprintf(name, PATH_MAX, "%s.tmp-%ld", path, (long)getpid()) >= PATH_MAX)
+    if (name_temporary(path, name) >= PATH_MAX)
         return dpb_fail(DPB_IO, "%s: the name is too long", path);
     int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     bool good = fd >= 0 && dpb_write_all(fd, text, length) && fsync(fd) == 0;

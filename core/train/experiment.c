@@ -244,8 +244,10 @@ void dpb_experiment_destroy(struct dpb_experiment *experiment)
 static dpb_status probe_file(const struct dpb_experiment *experiment, const char *section,
                              const char *key, const char *file)
 {
+    /* At most, to the name of a checkpoint while it is written. */
+    static const char appended[] = "-step18446744073709551615.2147483647.tmp";
     const char *slash = strrchr(file, '/');
-    char directory[PATH_MAX];
+    char directory[PATH_MAX], longest[PATH_MAX + sizeof appended];
     struct stat info;
     if (!file[0])
         return DPB_OK;
@@ -259,6 +261,10 @@ static dpb_status probe_file(const struct dpb_experiment *experiment, const char
         return dpb_config_fail(experiment->config, DPB_USAGE, section, key,
                                "%s.%s = %s is there and is no regular file; name a file", section,
                                key, file);
+    snprintf(longest, sizeof longest, "%s%s", file, appended);
+    if (stat(longest, &info) != 0 && errno == ENAMETOOLONG)
+        return dpb_config_fail(experiment->config, DPB_USAGE, section, key,
+                               "%s.%s: the name is too long; give a shorter one", section, key);
     return DPB_OK;
 }
 

@@ -376,7 +376,14 @@ static const struct row data_rows[] = {
     {"-c idx.ini data.samples=10", {"unknown option 'samples' for data 'idx'"}},
     {0}};
 
+/* A name that a file may have, but not the one in which it is written first. */
+#define X50 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+#define X250 X50 X50 X50 X50 X50
+
 static const struct row place_rows[] = {
+    {"-c base.ini --output " X250, {"results cannot be written to xxx", "File name too long"}},
+    {"-c base.ini checkpoint.save=" X250, {"command line: checkpoint.save: the name is too long"}},
+    {"-c base.ini run.trace=" X250, {"command line: run.trace: the name is too long"}},
     {"-c base.ini run.results=file", {"results cannot be written to file", "run.results=DIR"}},
     {"-c base.ini run.results=file/deeper", {"file/deeper", "Not a directory", "--output"}},
     {"-c base.ini --output file/x.json", {"results cannot be written to file", "--output FILE"}},
