@@ -387,6 +387,34 @@ static dpb_status add_all(struct maker *maker, json_t *links)
     return DPB_OK;
 }
 
+static bool has_row(const struct maker *maker, const struct strategy *strategy)
+{
+    dpb_each_item(maker->rows, i, row) {
+        if (dpb_json_is(row, "strategy", strategy->name))
+            return true;
+    }
+    return false;
+}
+
+/* A strategy that was asked for and applies nowhere. */
+static dpb_status check_used(const struct maker *maker)
+{
+    for (size_t i = 0; i < maker->n_chosen && maker->request->n_strategies > 0; i++) {
+        const struct strategy *strategy = maker->chosen[i];
+        if (!has_row(maker, strategy))
+            return dpb_fail(
+                DPB_USAGE, "--strategies: %s %s", strategy->name,
+                strategy->way == DPB_WAY_MEMORY
+                    ? "works within one machine: give --per-machine N, and --workers up to N"
+                : strategy->way == DPB_WAY_HIERARCHICAL
+                    ? "joins machines of several workers: give --per-machine N, and --workers "
+                      "above N"
+                    : "goes from machine to machine: give --link, or --workers up to those of "
+                      "--per-machine");
+    }
+    return DPB_OK;
+}
+
 static json_t *measured_to_json(const struct maker *maker)
 {
     const struct dpb_measured *m = &maker->worker.measured;
@@ -406,6 +434,7 @@ dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, js
     dpb_status status = dpb_predict_read(request->path, request->result, &maker.worker);
     DPB_THEN(status, choose_strategies(&maker));
     DPB_THEN(status, add_all(&maker, links));
+    DPB_THEN(status, check_used(&maker));
     if (status == DPB_OK)
         *document =
             json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:b, s:O, s:O}", "schema",
