@@ -232,22 +232,26 @@ static void take_step_alone(const struct dpb_proving *proof, uint32_t n_taken, u
 }
 
 /* A meeting brings others' gradients, if the bound is narrow enough to tell; between meetings
- * there are none. A proof that begins with `load` begins with a meeting. */
+ * there are none. By a wide bound, steps next to a meeting look like one. A proof that begins with
+ * `load` begins with a meeting. */
 static dpb_status note_meeting(struct dpb_proving *proof, uint32_t n_taken, const double *is,
                                uint64_t count)
 {
     const struct dpb_exchange *exchange = proof->exchange;
-    const uint32_t apart = n_taken - proof->met_at, period = exchange->plan.contract.parameter;
-    const bool knows = proof->fresh || proof->met_at > 0;
+    const uint32_t apart = n_taken - proof->told_at, period = exchange->plan.contract.parameter;
+    const bool knows = proof->fresh || proof->told_at > 0;
     uint64_t i = 0;
     while (i < count && fabs(is[i] - proof->apart[i]) <= proof->together->bound[i])
         i++;
-    if (knows && apart < period && n_taken <= proof->n_steps && i < count)
+    proof->met_at = n_taken;
+    if (i == count || n_taken > proof->n_steps)
+        return DPB_OK;
+    if (knows && apart < period)
         return dpb_fail(DPB_VERIFICATION,
                         "%s check of comm '%s': the workers met %u steps after they had met; the "
                         "strategy does not keep its contract, periodic(%u)",
                         proof->name, exchange->experiment->settings.comm.name, apart, period);
-    proof->met_at = n_taken;
+    proof->told_at = n_taken;
     return DPB_OK;
 }
 

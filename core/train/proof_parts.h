@@ -33,7 +33,8 @@ struct dpb_proving {
     dpb_status (*interrupt)(const struct dpb_proving *proof); /* behind the first step; or NULL */
     struct dpb_proof_expected *together; /* periodic: the first block, as if workers met now */
     double *apart;                       /* ... and as if none did in this step */
-    uint32_t met_at;                     /* steps taken when they last had */
+    uint32_t met_at;                     /* steps taken when they last had, or may have had */
+    uint32_t told_at;                    /* ... when others' gradients last told so */
 };
 
 static inline uint64_t dpb_proof_seed(const struct dpb_exchange *exchange)

@@ -118,6 +118,17 @@ TEST(test_periods)
         }
 }
 
+/* So many roundings that a proof's bound does not tell a meeting from the step behind it. */
+TEST(test_long_period)
+{
+    struct training training;
+    train(&training, "model.name=tiny_dense run.workers=2 run.precision=fp32 run.steps=20 "
+                     "comm.name=local_sgd comm.period=4096");
+    expect_pass(&training, "pattern");
+    expect_pass(&training, "after");
+    training_free(&training);
+}
+
 /* A restart at the centre is no mistake of the strategy's: the rate drops in the middle, where it
  * would drop next, or while the replicas train alone. */
 TEST(test_restart)
