@@ -80,8 +80,9 @@ static void add_numbers(struct dpb_board *board, struct dpb_text *text)
     dpb_text_add(text, "  step %llu", (unsigned long long)step);
     if (n_steps > 0)
         dpb_text_add(text, " / %llu", (unsigned long long)n_steps);
+    const double samples = rate * (double)dpb_board_about(board)->step_samples;
     if (!isnan(rate))
-        dpb_text_add(text, "  %.4g samples/s", rate * (double)dpb_board_about(board)->step_samples);
+        dpb_text_add(text, samples < 1000 ? "  %.4g samples/s" : "  %.0f samples/s", samples);
     if (n > 0)
         dpb_text_add(text, "  loss %.4g", records[n - 1].loss);
     add_left(board, n_steps > step && !isnan(rate) ? (double)(n_steps - step) / rate : NAN, text);

@@ -1,6 +1,7 @@
 /* pivot.c - see pivot.h. */
 #include "study/pivot.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,11 @@ static json_t *text_of(const struct table *table, const json_t *row, const char 
     if (!json_is_number(value))
         return json_string("");
     const double number = json_number_value(value);
-    snprintf(text, sizeof text, table->form == DPB_PIVOT_CSV ? "%.17g" : "%.6g", number);
+    snprintf(text, sizeof text,
+             table->form == DPB_PIVOT_CSV ? "%.17g"
+             : fabs(number) < 1e6         ? "%.6g"
+                                          : "%.0f",
+             number);
     if (exact && strtod(text, NULL) != number)
         snprintf(text, sizeof text, "%.17g", number);
     return json_string(text);

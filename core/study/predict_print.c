@@ -16,15 +16,16 @@ static void print_bandwidth(double bytes_per_s, FILE *out)
 
 static void print_row(const json_t *row, FILE *out)
 {
+    const double rate = dpb_json_number(row, "samples_per_s");
     char interval[40] = "-";
     if (!isnan(dpb_json_number(row, "low_ns")))
         snprintf(interval, sizeof interval, "%.4g..%.4g", dpb_json_number(row, "low_ns") / 1e6,
                  dpb_json_number(row, "high_ns") / 1e6);
-    fprintf(out, "%7.0f %-12s%c %9.4g %17s %11.4g %5.0f %% %6.1f %%",
+    fprintf(out, "%7.0f %-12s%c %9.4g %17s %11.*f %5.0f %% %6.1f %%",
             dpb_json_number(row, "workers"), dpb_json_text(row, "strategy", "?"),
             dpb_json_true(row, "fastest") ? '*' : ' ', dpb_json_number(row, "step_ns") / 1e6,
-            interval, dpb_json_number(row, "samples_per_s"),
-            100 * dpb_json_number(row, "efficiency"), 100 * dpb_json_number(row, "exposed_share"));
+            interval, rate < 1000 ? 1 : 0, rate, 100 * dpb_json_number(row, "efficiency"),
+            100 * dpb_json_number(row, "exposed_share"));
     print_bandwidth(dpb_json_number(row, "least_bytes_per_s"), out);
     dpb_each_item(json_object_get(row, "beyond"), i, word)
         fprintf(out, "%s%s", i == 0 ? "  " : ",", json_string_value(word));
@@ -67,7 +68,7 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
 {
     const json_t *rows = json_object_get(document, "rows"), *before = NULL;
     fprintf(out,
-            "%s, batch %.0f, one worker: %.4g samples/s, %.4g ms a step of which %.3g update; "
+            "%s, batch %.0f, one worker: %.1f samples/s, %.4g ms a step of which %.3g update; "
             "%.4g MB of gradients; %.0f steps\n",
             dpb_json_text(document, "model", "?"), dpb_json_number(document, "measured.batch"),
             dpb_json_number(document, "measured.samples_per_s"),

@@ -288,10 +288,10 @@ class OfSeveral(unittest.TestCase):
         self.assertEqual(marked.splitlines()[1], "|---|---|---:|---:|")
         near = copy.deepcopy(self.sweep)
         for number, row in enumerate(near["rows"]):
-            row["bytes_per_step"] = 1000001 + number
-        text = report("--rows", "bytes_per_step", save(near, "near.json")).stdout
-        self.assertEqual([line.split()[0] for line in text.splitlines()[1:]],
-                         [str(row["bytes_per_step"]) for row in near["rows"]])
+            row["bytes_per_step"] = row["step_ns"] = 1000001 + number
+        text = report("--rows", "bytes_per_step", "--values", "step_ns", save(near, "near.json")).stdout
+        self.assertEqual([line.split() for line in text.splitlines()[1:]],
+                         [[str(row["bytes_per_step"]), str(row["step_ns"])] for row in near["rows"]])
         for arguments, words in ((("--rows", "comm.name"), "two rows have the same place"),
                                  (("--rows", "comm.name,run.batch,comm.bucket", "--values", "loss,loss"),
                                   "'loss' stands twice in one list"),

@@ -50,6 +50,7 @@ TEST(test_run)
     run(&command, 0, "one.json --link 1Gbit,50us --per-machine 2 --inside 5GB,1us --host 2GB,5us");
     expect_line(command.out, "^ +2 shm +[* ]");
     expect_line(command.out, "^ +1024 hierarchical.* steps$");
+    assert_null(strstr(command.out, "e+")); /* of samples/s */
     command_free(&command);
     /* What shm measures is the cost within a machine. */
     run(&command, 0,
