@@ -38,6 +38,16 @@ TEST(test_options)
     command_free(&all);
 }
 
+/* A library that does not tell its version has that of its headers alone. */
+TEST(test_libraries)
+{
+    struct command command;
+    run(&command, 0, "plugins");
+    expect_part(command.out, " (built against ");
+    assert_null(strstr(command.out, " ? "));
+    command_free(&command);
+}
+
 /* The output of each command has these words; nothing goes to stderr. */
 TEST(test_answers)
 {
