@@ -3,8 +3,8 @@
  * The workers of one machine train replicas of their own and draw them together every `period`
  * steps. Everything but the rule is here: the hooks, the contract and its books, the checkpoint.
  *
- * Every worker updates its weights by its own gradients in each step, bucket by bucket as they
- * become final. A step that meets goes on in one of two ways, at once for each bucket:
+ * In each step every worker updates its weights by its own gradients, each bucket as soon as its
+ * gradients are final. In a step that meets, one of these follows, at once for each bucket:
  *
  *   mean     the workers of a group take the mean of their weights: all workers, or two partners
  *   centre   c = alpha (weights before the update - z);  weights -= c;
@@ -13,19 +13,19 @@
  *            c = alpha (weights before the update - y);  weights -= c;  y += sum of all its c;
  *            e = (y - z) / places;  y -= e;  d = centre_momentum d + sum of all e;  z += d
  *
- * Of every bucket the p-th member of the group averages (or adds to z) the p-th slice (slices.h).
+ * The p-th member of the group averages (or adds to z) the p-th slice of every bucket (slices.h).
  * The model is z; or, for means, the mean of all weights.
  *
- * All work is given to queues (device_strategy.h), on the host and on devices. On the host a member
- * works on its slice where the slice lies, piece by piece. On a device it copies the slice from
- * every other member into its own memory, works there, and copies the result to where it belongs:
- * of another device's memory only `copy` is asked.
+ * All work is enqueued (device_strategy.h), on the host and on devices. On the host a member works
+ * on its slice in place, piece by piece. On a device it copies the slice from every other member
+ * into its own memory, works there, and copies the result to its destination. No kernel touches
+ * another device's memory; only `copy` does.
  *
- * Fences: 1. weights and c are read when their rank has updated the bucket (PUSHED). 2. Weights, c
+ * Fences: 1. Weights and c are read when their rank has updated the bucket (PUSHED). 2. Weights, c
  * and z are used again when all slices are written (REDUCED). 3. No worker begins a step before all
- * have updated their last bucket of the step before: the contract's `lead` is 0, so that a run
+ * have updated their last bucket of the step before. So the contract's `lead` is 0, and a run
  * changes its phase, and stops, in the same step everywhere. A worker that had stopped would miss
- * the meeting that the others wait in.
+ * the meeting in which the others wait.
  */
 #ifndef DPB_PLUGINS_LIB_AVERAGING_H
 #define DPB_PLUGINS_LIB_AVERAGING_H
@@ -37,7 +37,7 @@
 
 struct averaging;
 
-/* Options that a strategy may have: it has rows for some, and the others stay zero. */
+/* Options that a strategy may have. Options without a row in the strategy's table stay zero. */
 struct averaging_options {
     int64_t period, seed;
     double alpha, center_momentum, restart;
@@ -55,33 +55,33 @@ struct averaging_rule {
     /* Centre. */
     double alpha, centre_momentum;
     uint32_t learners; /* with a centre in each place: workers of a place; 0: without */
-    /* Where the rate falls to this share of the step's before, or less, replicas begin anew at the
-     * centre, which is at rest; 0: nowhere. */
+    /* If a step's rate is at most this share of the rate of the step before, replicas restart from
+     * the centre, and d is 0. 0: never. */
     double restart;
-    /* Mean: of the optimizer's state, too. */
+    /* Mean: averages the optimizer's state, too. */
     bool average_state;
-    /* Mean: with one partner, who says the same of this rank; the own rank: with nobody. `round`
-     * counts the meetings since `load`, from 0. NULL: with all workers. */
+    /* Mean: returns this rank's one partner, for which it returns this rank; the own rank: no
+     * meeting. `round` counts the meetings since `load`, from 0. NULL: all workers meet. */
     uint32_t (*partner)(const struct averaging *self, uint64_t round);
     uint64_t seed; /* for `partner` */
 };
 
-/* The strategy: its rule, with these options. */
+/* Returns the strategy's rule with these options. */
 typedef struct averaging_rule (*averaging_rule_of)(const void *options,
                                                    const struct dpb_comm_args *args);
 
 struct averaging {
     struct device_strategy comm; /* first */
     struct averaging_rule rule;
-    /* Bytes into an inbox. Each rank's begins with c, or with a copy of the optimizer's state. */
-    uint64_t place_at;    /* in that of each place's first worker: y */
+    /* Offsets into an inbox, in bytes. Each inbox begins with c, or a copy of optimizer state. */
+    uint64_t place_at;    /* in the inbox of each place's first worker: y */
     uint64_t model_at;    /* in rank 0's: z or the published mean */
     uint64_t velocity_at; /* in rank 0's: d */
     uint64_t staging_at;  /* in the own one, on a device: copies of slices */
     uint64_t fence_at;    /* bytes into each rank's scratch */
-    double steps;         /* since `load`, with the one under way */
+    double steps;         /* since `load`, including the step under way */
     double rate;          /* of the step under way; 0 before the first */
-    uint32_t fences;      /* reached, of all workers: two for each published mean */
+    uint32_t fences;      /* that all workers have reached: two for each published mean */
     char place_name[24];  /* of y in a checkpoint */
     struct rank_set peers;
     bool meets;    /* this step, with `peers`: all workers, or the partner */
@@ -94,8 +94,8 @@ extern const struct dpb_comm_ops averaging_ops;
 const struct dpb_plugin *averaging_entry(const struct dpb_host *host,
                                          const struct dpb_plugin *plugin, averaging_rule_of rule);
 
-/* All of a plugin whose rule the function RULE gives. Behind it members of struct dpb_plugin:
- * .name, .version, .summary, .options, .options_size. */
+/* Defines a whole plugin whose rule the function RULE returns. Members of struct dpb_plugin follow
+ * RULE: .name, .version, .summary, .options, .options_size. */
 #define AVERAGING_PLUGIN(RULE, ...)                                                           \
     static const struct dpb_plugin averaging_plugin = {                                       \
         DPB_PLUGIN_HEAD(COMM, averaging_ops), .capabilities = DPB_COMM_OVERLAP, __VA_ARGS__}; \

@@ -1,29 +1,29 @@
 /*
- * coded.h - carries a codec (dpbench/codec.h): what the strategies with DPB_COMM_CODECS
- * or DPB_COMM_ROUNDS share.
+ * coded.h - carries a codec (dpbench/codec.h), for all strategies with DPB_COMM_CODECS or
+ * DPB_COMM_ROUNDS.
  *
  *     encode    gradients + residual -> the own message, a new residual
  *     (bring)   the strategy brings all messages of the bucket to all workers
  *     decode    gradients <- the sum of all messages, in the order of the ranks
  *
- * A codec of two rounds has both twice. The sum of the first round goes to the codec, as the second
- * does, which then makes gradients and residuals. Its messages may be added up instead, where they
- * lie, by an all-reduce (coded_sums.h).
+ * A codec of two rounds encodes and decodes twice. The codec gets the sum of each round, and makes
+ * gradients and residuals after the second. Instead, an all-reduce may add up the messages in
+ * place (coded_sums.h).
  *
  * The strategy's ranks may be machines (struct signals, `ranks`): a part then has the rank in the
  * job.
  *
- * Messages lie in two banks, of even and of odd exchanges. Exchange s + 2 may overwrite what
- * exchange s has left: a worker begins s + 2 when it has all messages of s + 1, and each worker
+ * Messages lie in two banks, of even and of odd exchanges. Exchange s + 2 may overwrite the
+ * messages of exchange s. A worker begins s + 2 when it has all messages of s + 1. Each worker
  * sends these after it has decoded all messages of s. Messages that an all-reduce adds up have one
- * bank: nobody else reads them once a worker has their sum.
+ * bank: no other worker reads them once a worker has their sum.
  *
- * In the first comm.codec_start_step steps a message is the gradients themselves, and that of
- * another round is empty.
+ * In the first comm.codec_start_step steps the last round's message is the gradients themselves. A
+ * round before it has an empty message.
  *
- * The books of a strategy that carries a codec: weights 1/W, residuals 1/W in units of gradients;
- * what a velocity has added -1/W.
- * Without error feedback the array of residuals adds up what was dropped.
+ * The books of a strategy that carries a codec: weights 1/W; residuals 1/W in units of gradients;
+ * the sum of a velocity's additions to residuals -1/W. Without error feedback the array of
+ * residuals adds up the dropped gradients.
  */
 #ifndef DPB_PLUGINS_LIB_CODED_H
 #define DPB_PLUGINS_LIB_CODED_H
@@ -33,22 +33,22 @@
 
 /* Where messages lie. */
 enum coded_way {
-    CODED_GATHERED, /* those of all workers in the scratch of each */
+    CODED_GATHERED, /* all workers' messages in the scratch of each worker */
     CODED_SHARED,   /* each worker's in its own scratch (on a device: inbox), which all can read */
-    CODED_SUMMED    /* the own in the own scratch, where their sum takes their place */
+    CODED_SUMMED    /* the own messages in the own scratch, where sums replace messages */
 };
 
 /* A message of one bucket, round and worker, in a slot of the bank. */
 struct coded_message {
-    uint64_t bytes, step; /* `step` as in struct dpb_codec_part: a server has no other */
+    uint64_t bytes, step; /* `step` as in struct dpb_codec_part: a server has no step of its own */
     uint8_t unused[DPB_CACHE_LINE - 16];
     uint8_t content[];
 };
 
-/* What the codec says of the buckets of a layout. */
+/* The codec's sizes for the buckets of a layout. */
 uint32_t coded_rounds(const struct dpb_codec *codec);
 bool coded_has_velocity(const struct dpb_codec *codec);
-/* A bucket's elements and tensors; the rest is 0. */
+/* Returns a bucket's elements and tensors; the other members are 0. */
 struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
                                  uint64_t bucket);
 /* A slot for any of the messages of a round. */
@@ -57,55 +57,55 @@ uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout
 /* For a message of any round. */
 uint64_t coded_longest_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
                                   uint64_t bucket_elements);
-/* Elements of the state of all buckets. `at`, NULL or of a place for each bucket and one more:
- * where each begins. */
+/* Returns the elements of all buckets' state. `at`, NULL or an array of n_buckets + 1, is set to
+ * the first element of each bucket, then the total. */
 uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
                            uint64_t bucket_elements, uint64_t *at);
 
-/* `open`: makes strategy->coded where args->codec is set; else leaves it NULL. */
+/* `open`: makes strategy->coded if args->codec is set; else strategy->coded stays NULL. */
 dpb_status coded_open(struct strategy *strategy);
 /* `plan`, after the plan without a codec: contract and scratch; a worker's gradients become
  * private. CODED_SHARED: the scratch planned before is as large on all ranks. */
 dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout,
                       enum coded_way way, struct dpb_comm_plan *want);
-/* What that takes: the hook `memory`; nothing without a codec, and on a server. */
+/* The hook `memory`, for the codec's part; nothing without a codec, and on a server. */
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                   uint64_t bucket_elements, enum coded_way way, struct dpb_comm_memory *memory);
 dpb_status coded_bind(struct strategy *strategy);  /* after strategy_bind */
-dpb_status coded_begin(struct strategy *strategy); /* fails as the exchange before has failed */
-void coded_load(struct strategy *strategy);        /* residuals of another model go */
+dpb_status coded_begin(struct strategy *strategy); /* fails if an earlier exchange has failed */
+void coded_load(struct strategy *strategy);        /* drops residuals of another model */
 void coded_close(struct strategy *strategy);       /* accepts a strategy without a codec */
 
-/* For stages. Slots of a bank: of a codec of one round, a bucket is its slot. */
+/* For stages. Slots of a bank: with a codec of one round, a bucket's number is its slot's. */
 uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t round);
 /* The message of a worker in the exchange under way. */
 struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot);
 /* The memory of all messages in the own scratch. */
 void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes);
-/* At most, of the message in a slot. */
+/* The largest size of the message in a slot. */
 uint64_t coded_content_bytes(const struct strategy *strategy, uint64_t slot);
-/* Whether the codec has not begun in this step. */
+/* Returns whether the codec has not started by this step. */
 bool coded_is_plain(const struct strategy *strategy, uint64_t step);
 /* Fills a message with the part of the gradients, encoded or plain; returns its bytes. */
 uint64_t coded_fill(const struct strategy *strategy, const struct dpb_codec_part *part,
                     const float *gradients, float *residual, void *content);
 void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round);
-/* For a codec of one round: sum = the sum of the `messages`, by rank: one of each worker. A message
- * that is refused is what coded_status returns from then on. */
+/* For a codec of one round: sum = the sum of the `messages`, by rank: one of each worker. If a
+ * message is refused, coded_status returns the failure from then on. */
 void coded_sum(struct strategy *strategy, uint64_t bucket,
                const struct coded_message *const *messages, float *sum);
 dpb_status coded_status(const struct strategy *strategy); /* DPB_OK without a codec, too */
-/* Sums the messages of a round. After the last one the own gradients are the sum. Counts what was
- * read of others. */
+/* Sums the messages of a round. After the last round the own gradients are the sum. Counts the
+ * bytes read from others. */
 void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round);
-/* The same with CODED_SUMMED, where the own message is the sum already. */
+/* The same with CODED_SUMMED: the own message already is the sum. */
 void coded_take_sum(struct strategy *strategy, uint64_t bucket, uint32_t round);
 
-/* The stage that ends all: strategy_update_bucket, then the gradients are cleared. */
+/* The last stage: strategy_update_bucket, then clears the gradients. */
 void coded_update(void *strategy, uint64_t bucket, struct stage_turn *turn);
 
-/* For strategies whose ranks have residuals of some buckets alone: which ones. A checkpoint has it
- * beside the residuals, by rank. `load` sets it; core may then write what a checkpoint has. */
+/* For strategies whose ranks have residuals of some buckets only: names these buckets. A checkpoint
+ * has a share beside the residuals, by rank. `load` sets it; core may then write a checkpoint's. */
 struct coded_share {
     double bucket_elements, first, every;
 };
@@ -115,18 +115,19 @@ struct dpb_saved_array coded_saved_share(struct coded_share *share);
 dpb_status coded_check_share(const struct dpb_host *host, struct coded_share own,
                              struct coded_share loaded);
 
-/* Hooks for both: without a codec they have nothing to say. */
+/* Hooks for books and state; without a codec they name nothing. */
 dpb_status coded_books(void *comm, struct dpb_books *books);
 dpb_status coded_state(void *comm, struct dpb_saved *saved);
 #define CODED_HOOKS .books = coded_books, .state = coded_state
 
 /* How a strategy brings the messages of a bucket and round, or their sum, to all workers. */
 struct coded_carrier {
-    void (*post)(struct strategy *strategy, uint64_t bucket, uint32_t round); /* the own is there */
-    /* Whether those of all workers are here; blocks until they may be. */
+    /* `post`: the own message is there. `here`: whether all workers' messages are here. `wait`
+     * blocks until they may be here. `take`: all messages are here. */
+    void (*post)(struct strategy *strategy, uint64_t bucket, uint32_t round);
     bool (*here)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
     dpb_status (*wait)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
-    void (*take)(struct strategy *strategy, uint64_t bucket, uint32_t round); /* when all are */
+    void (*take)(struct strategy *strategy, uint64_t bucket, uint32_t round);
 };
 extern const struct coded_carrier coded_shared; /* messages lie in memory that all workers share */
 

@@ -1,16 +1,16 @@
 /*
- * device_coded.h - a codec (coded.h) by a device's queue: each worker has residual and messages in
- * its device's memory. All workers copy the messages of the others from device to device, and
- * decode each where it was copied to.
+ * device_coded.h - a codec (coded.h) by a device's queue. Each worker has its residual and messages
+ * in its device's memory. Each worker copies the messages of the others from device to device, and
+ * decodes the copies.
  *
  *     encode    gradients + residual -> the own message, a new residual;  PUSHED
  *     answer    of two rounds: the sum of all first messages -> the own second message;  ANSWERED
  *     decode    gradients <- the sum of all messages, in the order of the ranks; then the update
  *
  * A device has kernels for codecs whose messages of a bucket have the same length on all workers.
- * Norms are those of a sample that is copied to the host.
+ * Norms are measured on a sample that is copied to the host.
  *
- * Where the device is the host, the stages are those of strategies in shared memory (coded.h).
+ * If the device is the host, the stages are those of strategies in shared memory (coded.h).
  */
 #ifndef DPB_PLUGINS_LIB_DEVICE_CODED_H
 #define DPB_PLUGINS_LIB_DEVICE_CODED_H

@@ -1,45 +1,45 @@
 /*
- * device_strategy.h - what strategies share whose work is queues' (queue.h): inboxes into which
- * workers push gradients, their sum, and the buckets whose work a device has been given and has not
- * done yet. Workers share signals in the host's memory.
+ * device_strategy.h - common parts of strategies that enqueue their work (queue.h): inboxes into
+ * which workers push gradients, sums of gradients, and buckets whose enqueued work is not finished.
+ * Workers share signals in the host's memory.
  *
  * Every bucket has owners: workers on whose device a share of it is summed. A worker copies its
  * gradients of the share into a slot of the owner's inbox, which is in the owner's device memory.
- * The owner sums slots and its own gradients there, in the order of the ranks. What the others get
- * from the owner afterwards is the strategy's matter. Of another device's memory only `copy` is
- * asked, which goes from device to device, or, where devices cannot reach each other, through the
- * host.
+ * The owner sums slots and its own gradients there, in the order of the ranks. The strategy decides
+ * whether owners then give the sum or new weights. No kernel touches another device's memory; only
+ * `copy` does. It copies from device to device, or through the host if devices cannot reach each
+ * other.
  *
- * Stages give work to a queue and land when the device has done it (pipeline.h). Nothing waits for
- * a device but by looking.
+ * Stages enqueue work, and a bucket lands when the device has finished its work (pipeline.h). Waits
+ * for a device only poll.
  *
- * Where the device is the host, the strategy works in place. Owners read gradients where they are,
- * so there is no inbox. A queue's work is done when it is given, so signals are raised at once,
- * stages go on piece by piece, and a wait for a peer sleeps.
+ * If the device is the host, the strategy works in place. Owners read gradients in the arenas, so
+ * there is no inbox. Work is finished as soon as it is enqueued. So signals are raised at once,
+ * stages work piece by piece, and a wait for a peer sleeps.
  */
 #ifndef DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
 #define DPB_PLUGINS_LIB_DEVICE_STRATEGY_H
 
 #include "strategy.h"
 
-enum { DEVICE_IN_FLIGHT = 8 /* buckets that one kind of work may be under way for */ };
+enum { DEVICE_IN_FLIGHT = 8 /* buckets of one flight at most */ };
 
 /* Kinds of work, by the number in struct stage_flight. A strategy with a scheme of its own shares
  * the first and names the others itself. */
 enum {
-    DEVICE_UPDATES, /* behind the sum, where owners give weights; else behind what comes back */
+    DEVICE_UPDATES, /* after the sum, if owners give weights; else after the pull */
     DEVICE_PUSHES,  /* gradients to the owners, by `out` */
     DEVICE_SUMS,    /* by `here` */
-    DEVICE_PULLS,   /* what comes back from the owners, by `back` */
+    DEVICE_PULLS,   /* sums or new weights from the owners, by `back` */
     DEVICE_FLIGHTS = 5
 };
 
 struct device_lane {
     struct dpb_queue *queue;
-    int64_t free_ns; /* when what it was given before was last seen to be done */
+    int64_t free_ns; /* when its earlier work was seen to be finished */
 };
 
-/* One kind of work: the buckets that it was given to a queue for, in order. */
+/* One kind of work: the buckets for which it is enqueued, in order. */
 struct device_flight {
     struct device_lane *lane;
     struct dpb_event *events[DEVICE_IN_FLIGHT]; /* by bucket, in turn */
@@ -51,13 +51,12 @@ struct device_flight {
 
 /* How a strategy divides buckets, and how large its inboxes are. */
 struct device_scheme {
-    /* Elements of the bucket, which has `length`, that are summed by worker `owner`; may be
-     * empty. */
+    /* The elements of the bucket of `length` elements that worker `owner` sums; may be empty. */
     struct dpb_range (*share)(const struct dpb_comm_args *args, uint32_t owner, uint64_t bucket,
                               uint64_t length);
     uint64_t every;   /* an owner has a share of one in so many buckets, in turn */
-    uint64_t n_slots; /* an inbox takes as many shares from each worker */
-    /* What the others copy from an owner: its new weights, or else the sum, by which all update. */
+    uint64_t n_slots; /* shares from each worker that fit into an inbox */
+    /* True: others copy an owner's new weights. False: they copy the sum, and all update. */
     bool gives_weights;
 };
 
@@ -65,7 +64,7 @@ struct device_strategy {
     struct strategy base; /* first */
     const struct dpb_queue_ops *ops;
     void *device;
-    /* The device is the host: owners sum gradients where they are, and work is done when given. */
+    /* The device is the host: owners sum gradients in the arenas; enqueued work is finished. */
     bool in_place;
     struct device_scheme scheme;
     uint64_t slot_bytes;
@@ -75,8 +74,8 @@ struct device_strategy {
     /* NULL; or called for a bucket that has landed, before its signal: how long the work took. */
     void (*landed)(struct device_strategy *comm, uint32_t flight, uint64_t bucket, int64_t ns);
     struct device_coded *coded; /* device_coded.h; NULL: no codec, or on the host */
-    dpb_status status;          /* of what was given to a queue; then nothing more is */
-    /* The wait under way: for which bucket and purpose, since when, and how often it has looked. */
+    dpb_status status;          /* the first failure of enqueued work; no more is enqueued then */
+    /* The wait under way: for which bucket and purpose, since when, and how often it has polled. */
     uint64_t awaited_bucket;
     uint32_t awaited_peer;
     const char *awaited;
@@ -96,7 +95,7 @@ uint64_t device_strategy_inbox(const struct device_scheme *scheme, const struct 
 /* The part of `plan` that is the same: signals, inboxes. The scheme is set. */
 void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout *layout,
                           struct dpb_comm_plan *want);
-/* `bind`, with the flight of each stage, or NULL; says in the result by which way copies go. */
+/* `bind`, with the flight of each stage, or NULL; reports in the result the way of copies. */
 dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_arenas *arenas,
                                 const struct stage *stages,
                                 const struct stage_flight *const *flights, uint32_t n_stages);
@@ -114,21 +113,21 @@ void device_strategy_close(void *comm); /* accepts NULL */
 
 /* Opens the three lanes. */
 dpb_status device_lanes_open(struct device_strategy *comm);
-/* Lets that kind of work go by the lane, and raise the signal when a bucket has landed (N_SIGNALS:
- * none). */
+/* Assigns this kind of work to the lane. The flight raises the signal when a bucket has landed
+ * (N_SIGNALS: none). */
 dpb_status device_flight_open(struct device_strategy *comm, uint32_t flight,
                               struct device_lane *lane, enum signal_kind raises);
-/* Closes lanes and flights, also those that never were opened. */
+/* Closes lanes and flights, including those that never were opened. */
 void device_flights_close(struct device_strategy *comm);
-/* For the result, where the device is not the host: by which way this worker copies to and from the
- * others that own something; without a scheme all do. */
+/* Reports in the result, if the device is not the host, the way of this worker's copies to and from
+ * other owners. Without a scheme all workers are owners. */
 void device_report_ways(const struct device_strategy *comm);
-/* Whether all that was begun has landed. */
+/* Whether all begun flights have landed. */
 bool device_all_landed(const struct device_strategy *comm);
-/* The event behind the bucket's work: its lane has been given all of it (device_begun). */
+/* The event behind the bucket's work, all of which is enqueued (device_begun). */
 struct dpb_event *device_flight_event(const struct device_strategy *comm, uint32_t flight,
                                       uint64_t bucket);
-/* Of what was given to a queue: the first failure is kept in comm->status. */
+/* Keeps the first failure of enqueueing in comm->status. */
 void device_keep(struct device_strategy *comm, dpb_status status);
 /* For a strategy whose struct begins with a struct device_strategy. A bucket that lands makes
  * room, reports the time of the work and raises the flight's signal. If the work has failed, the
@@ -140,32 +139,33 @@ extern const struct stage_flight_ops device_flight_ops;
 /* The share of a bucket that worker `owner` sums, and whether there is one. */
 struct dpb_range device_share(const struct device_strategy *comm, uint32_t owner, uint64_t bucket);
 bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bucket);
-/* The first worker that has not raised `kind` for the bucket (`owners`: of those that own some of
- * it); UINT32_MAX: all have. */
+/* The first worker that has not raised `kind` for the bucket (`owners`: only owners of a part of
+ * the bucket count); UINT32_MAX: all have. */
 uint32_t device_missing(const struct device_strategy *comm, enum signal_kind kind, bool owners,
                         uint64_t bucket);
 
-/* Whether work for one more bucket may be given to the flight. */
+/* Whether the flight has room for one more bucket. */
 bool device_has_room(const struct device_strategy *comm, uint32_t flight);
-/* All that the bucket needs was given to the flight's queue; `empty`: that is nothing. */
+/* All work for the bucket was enqueued on the flight's queue; `empty`: there is no work. */
 void device_begun(struct device_strategy *comm, uint32_t flight, uint64_t bucket, bool empty);
 
 /* The elements of the bucket to work on next, from turn->at on; moves turn->at behind them. On a
- * device all of them. On the host as many as fit into a cache, so that a stage ends in time. */
+ * device: all elements. On the host: as many as fit into a cache, so that a stage ends in time. */
 struct dpb_range device_piece(const struct device_strategy *comm, struct stage_turn *turn);
 
-/* Work on a piece, given to a flight's queue. The last piece begins the bucket's flight. A failure
- * is kept in comm->status. */
+/* Work on a piece, enqueued on a flight's queue. The last piece begins the bucket's flight. A
+ * failure is kept in comm->status. */
 /* Sums the own share of the piece into the own gradients. */
 void device_sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
-/* Updates the own share of the piece, where owners give weights; else all of it. */
+/* Updates the own share of the piece if owners give weights; else the whole piece. */
 void device_update(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
-/* Copies what owners give of the piece into the own arena. */
+/* Copies the owners' sums or weights of the piece into the own arena. */
 void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece);
 
 /* ---- stages and parts of stages that all have ---------------------------------------------- */
 
-/* The first stage: own gradients into the owners' inboxes. In place it is left out. */
+/* The first stage: copies own gradients into the owners' inboxes. In place there is no such
+ * stage. */
 bool device_push_due(void *comm, uint64_t bucket);
 void device_push(void *comm, uint64_t bucket, struct stage_turn *turn);
 dpb_status device_push_wait(void *comm, uint64_t bucket);
@@ -177,11 +177,11 @@ bool device_pull_due(void *comm, uint64_t bucket);
 dpb_status device_pull_wait(void *comm, uint64_t bucket);
 extern const struct stage_flight device_pushed, device_summed, device_pulled, device_updated;
 
-/* For stages of a strategy's own: looks for a while, no longer than it may, for `peer`, which has
- * not done what `purpose` says. */
+/* For stages of a strategy's own: polls for a while, at most until the deadline. `peer` has not
+ * done its part; `purpose` names that part in messages. */
 dpb_status device_wait(struct device_strategy *comm, uint64_t bucket, uint32_t peer, dpb_dtype type,
                        const char *purpose);
-/* The same for a signal of the peer's, on which a host sleeps. */
+/* The same for a signal of the peer's. If the device is the host, the wait sleeps. */
 dpb_status device_wait_signal(struct device_strategy *comm, enum signal_kind kind, uint32_t peer,
                               uint64_t bucket, dpb_dtype type, const char *purpose);
 

@@ -1,13 +1,13 @@
 /*
  * pipeline.h - a strategy as a row of stages through which every bucket goes in order.
  *
- * A stage says when a bucket is due (all that it needs is there), does its work on it piece by
- * piece, and can wait for what is missing. The pipeline does whatever is due, earlier stages first
- * (others wait for their results), and, when it may block, waits where the furthest bucket is
- * stuck.
+ * A stage decides when a bucket is due: all its inputs are there. It works on the bucket piece by
+ * piece, and can wait for missing inputs. The pipeline runs all stages that are due, earlier stages
+ * first, because other ranks wait for their results. When it may block, it waits in the stage
+ * where the furthest bucket is stuck.
  *
- * A stage may have a flight: its work only gives something to a device's queue. A bucket lands, and
- * leaves such a stage, when the device has done that. Until then the stage works on the next ones.
+ * A stage may have a flight: its work only enqueues work of a device. A bucket lands, and leaves
+ * such a stage, when the device has finished. Until then the stage works on the next buckets.
  */
 #ifndef DPB_PLUGINS_LIB_PIPELINE_H
 #define DPB_PLUGINS_LIB_PIPELINE_H
@@ -16,9 +16,9 @@
 
 enum { PIPELINE_STAGES = 8 };
 
-/* What a stage gives to a device. */
+/* The work that a stage enqueues on a device. */
 struct stage_flight {
-    uint32_t kind;       /* the strategy's number of this kind of work */
+    uint32_t kind;       /* the strategy's number for this kind of work */
     dpb_phase phase;     /* of the work, in the step's parts */
     const char *purpose; /* completes "waits for ..." in messages */
 };
@@ -59,13 +59,13 @@ struct pipeline {
     /* By stage: the first bucket that it has not worked through, how far it is with that, and the
      * first bucket that has not left it. */
     uint64_t next[PIPELINE_STAGES], at[PIPELINE_STAGES], left[PIPELINE_STAGES];
-    /* Set after pipeline_open where stages have flights: by stage (NULL: a bucket leaves the stage
-     * once its work is through), and the hooks. */
+    /* Set after pipeline_open if stages have flights: by stage (NULL: a bucket leaves the stage
+     * once its work is finished), and the hooks. */
     const struct stage_flight *const *flights;
     const struct stage_flight_ops *flight_ops;
-    /* What goes on beside the stages, as a network does, or NULL; set after pipeline_open. Called
-     * with the strategy again and again while the pipeline works: does a piece of what can be done
-     * now, without waiting. *moved: something was, so that a stage may be due. */
+    /* Work beside the stages, such as a network's, or NULL; set after pipeline_open. The pipeline
+     * calls it repeatedly, with the strategy, while it works. `move` does a piece of the work that
+     * is possible now, without waiting. *moved: a piece was done, so a stage may be due. */
     dpb_status (*move)(void *strategy, int64_t until_ns, bool *moved);
     /* Set after pipeline_open: without a budget `pipeline_progress` returns when a bucket has left
      * the last stage, too. */

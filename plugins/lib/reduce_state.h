@@ -1,4 +1,4 @@
-/* reduce_state.h - what a reduction keeps, for the files behind reduce.h. */
+/* reduce_state.h - the state of a reduction, for the files behind reduce.h. */
 #ifndef DPB_PLUGINS_LIB_REDUCE_STATE_H
 #define DPB_PLUGINS_LIB_REDUCE_STATE_H
 
@@ -12,7 +12,7 @@ struct exchange {
     struct reduce_bucket bucket;
     struct reduce *owner;
     uint32_t n_sent;      /* messages so far, modulo 2^32 */
-    bool again;           /* it is not the first of this step */
+    bool again;           /* it is not the bucket's first exchange of this step */
     reduce_function then; /* NULL: no message is under way */
     uint64_t n_summed;    /* of reduce_sum; 0: the messages go to `then` */
 };
@@ -21,15 +21,15 @@ struct reduce {
     struct strategy base;
     const struct reduce_strategy *strategy;
     const char *name;                 /* the plugin's */
-    void *options;                    /* a copy, for core's go after `open` */
-    struct mesh_transport *transport; /* the gather's, once there is one */
+    void *options;                    /* a copy: core frees its own after `open` */
+    struct mesh_transport *transport; /* NULL once the gather owns the transport */
     struct gather *gather;            /* on several machines */
     uint32_t *order, position;        /* its members */
     uint64_t flags_at, slots_at, slot_bytes, n_state;
     struct exchange *exchanges;
     struct reduce_message messages[STRATEGY_WORKERS];
     float *residual, *state;
-    double steps, scale;      /* since `load`; of all steps, 0 before the first */
+    double steps, scale;      /* steps since `load`; the scale of all steps, 0 before the first */
     struct coded_share share; /* of the state */
     dpb_status status;
 };
@@ -40,7 +40,7 @@ static inline bool reduce_goes_across(const struct dpb_comm_args *args)
     return args->n_machines > 1;
 }
 
-/* bucket.message is for the next message. */
+/* Makes bucket.message room for the next message. */
 void reduce_make_room(struct exchange *x);
 enum { REDUCE_STAGES = 3 };
 extern const struct stage reduce_stages[REDUCE_STAGES];

@@ -1,8 +1,8 @@
 /*
- * shard.h - comm.shard = optimizer: of every bucket each worker owns a slice. A worker keeps the
- * optimizer state of its own slices only, updates these, and gives the new weights to all others.
- * comm.shard = gradients: the same, with gradients in slots (dpb_comm_plan.gradient_slots). A
- * bucket leaves its slot once the new weights of all its slices are here.
+ * shard.h - comm.shard = optimizer: each worker owns a slice of every bucket. A worker keeps the
+ * optimizer state of its own slices only. It updates these slices, and sends the new weights to
+ * all others. comm.shard = gradients: the same, with gradients in slots
+ * (dpb_comm_plan.gradient_slots). A bucket leaves its slot once all its new weights are here.
  *
  * Rajbhandari, Rasley, Ruwase, He: ZeRO: Memory Optimizations Toward Training Trillion Parameter
  * Models. SC 2020: stages 1 (P_os) and 2 (P_os+g).
@@ -18,10 +18,10 @@
 enum { SHARD_NONE, SHARD_OPTIMIZER, SHARD_GRADIENTS };
 extern const char *const shard_choices[], *const shard_slots_choices[];
 
-/* Slots beside those of the node under way: buckets that may be on their way meanwhile. */
+/* Slots beside the slots of the node under way: buckets that may be in exchange meanwhile. */
 enum { SHARD_SPARE_SLOTS = 4 };
 
-/* The options of a strategy that has no other, and their rows. */
+/* The options of a strategy without other options, and their rows. */
 struct shard_options {
     int shard;
 };
@@ -47,7 +47,7 @@ extern const struct dpb_option shard_option_rows[], shard_slots_option_rows[];
             "of it and updates all"                                                               \
     }
 
-/* Whether there are shards: one worker has all of the state. Core refuses a codec beside them. */
+/* Whether there are shards: a lone worker has the whole state. Core refuses shards with a codec. */
 static inline bool shard_wanted(const struct dpb_comm_args *args, int shard)
 {
     return shard != SHARD_NONE && args->n_workers > 1;
@@ -61,7 +61,7 @@ static inline void shard_plan_slots(const struct dpb_layout *layout, struct dpb_
     want->gradient_slots = SHARD_SPARE_SLOTS;
 }
 
-/* At most: elements of one of n owners, a slice of every bucket each. */
+/* The most elements that one of n owners has. Each owner has a slice of every bucket. */
 static inline uint64_t shard_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
                                       uint32_t n)
 {
@@ -70,7 +70,7 @@ static inline uint64_t shard_elements(const struct dpb_layout *layout, uint64_t 
            (strategy_bucket_length(layout, bucket_elements, last) + n - 1) / n;
 }
 
-/* The hook `memory`: what state a worker has with this comm.shard. */
+/* The hook `memory`: a worker's optimizer state with this comm.shard. */
 void shard_memory(const struct dpb_comm_args *args, int shard, const struct dpb_layout *layout,
                   uint64_t bucket_elements, struct dpb_comm_memory *memory);
 

@@ -1,21 +1,21 @@
 /*
- * slices.h - reducing within a machine by slices: of every bucket the rank at place p owns the p-th
- * of L slices and sums it straight out of all L gradient arenas (struct strategy: within a machine
- * ranks are places).
+ * slices.h - reducing within a machine by slices. The rank at place p owns the p-th of L slices of
+ * every bucket. It sums the slice directly from all L gradient arenas. (In struct strategy, ranks
+ * within a machine are places.)
  */
 #ifndef DPB_PLUGINS_LIB_SLICES_H
 #define DPB_PLUGINS_LIB_SLICES_H
 
 #include "strategy.h"
 
-/* The i-th of n slices of `length` elements; all of them together are the whole. */
+/* The i-th of n slices of `length` elements. All slices together are the whole. */
 static inline struct dpb_range slice_of(uint64_t length, uint64_t i, uint64_t n)
 {
     return (struct dpb_range){length * i / n, length * (i + 1) / n};
 }
 
-/* A member's part of the elements that are sent when each of n goes to its owner from all others,
- * or from its owner to all others. An all-reduce is both. */
+/* A member's part of the elements sent, if each of n goes from all others to its owner, or from its
+ * owner to all others. An all-reduce is both. */
 static inline uint64_t slices_share(uint64_t n, uint32_t position, uint32_t n_members)
 {
     struct dpb_range own = slice_of(n, position, n_members);
@@ -26,28 +26,28 @@ static inline uint64_t slices_share(uint64_t n, uint32_t position, uint32_t n_me
 bool slices_due(void *strategy, uint64_t bucket);
 dpb_status slices_wait(void *strategy, uint64_t bucket);
 
-/* What is done with a piece of a bucket. */
+/* Work on a piece of a bucket. */
 typedef void (*slices_work)(const struct strategy *comm, uint64_t bucket, struct piece piece);
-/* Does it with the range's elements, of `type`, piece by piece from turn->at on, as a stage does;
- * true: all of the range is done. */
+/* Calls `work` for the range's elements, of `type`, piece by piece from turn->at on, as a stage
+ * does; true: the whole range is done. */
 bool slices_work_on(const struct strategy *comm, uint64_t bucket, struct dpb_range range,
                     dpb_dtype type, struct stage_turn *turn, slices_work work);
-/* With the own slice of the gradients; when all of it is done, turn->at is turn->length. */
+/* The same for the own slice of the gradients. When the slice is done, turn->at is turn->length. */
 bool slices_work_on_own(const struct strategy *comm, uint64_t bucket, struct stage_turn *turn,
                         slices_work work);
 /* The same once all gradients of the bucket are here: notes who was late, and says REDUCED. */
 void slices_reduce(const struct strategy *comm, uint64_t bucket, struct stage_turn *turn,
                    slices_work work);
 
-/* The way of a bucket where nothing but these slices has to be done: summed, written back into all
- * arenas, used for the update. */
+/* The stages of a bucket if slices are the whole strategy. The first sums the own slice into all
+ * arenas, the second updates. */
 enum { SLICES_STAGES = 2 };
 extern const struct stage slices_stages[SLICES_STAGES];
 /* With shards (shard.h): the own slice of a bucket, a strategy_part. In `plan` the own slices are
  * the owned ranges: strategy_plan_parts. */
 struct dpb_range slices_own(const struct strategy *strategy, uint64_t bucket, uint64_t length);
-/* The same stages with shards: the own slice summed and updated, its weights written into all
- * arenas. For `bind`. */
+/* For `bind`: the same stages with shards. They sum and update the own slice, and write its weights
+ * into all arenas. */
 dpb_status slices_bind_shards(struct strategy *strategy, const struct dpb_arenas *arenas);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * strategy.h - what the strategies over shared memory have in common: who takes part, the arenas,
- * the signals and the pipeline; and the hooks that are the same for all. A strategy's own struct
- * begins with a struct strategy, and its file holds its plan and its stages.
+ * strategy.h - the common part of strategies over shared memory: members, arenas, signals, the
+ * pipeline, and the hooks that are the same for all. A strategy's own struct begins with a struct
+ * strategy, and its file holds its plan and its stages.
  */
 #ifndef DPB_PLUGINS_LIB_STRATEGY_H
 #define DPB_PLUGINS_LIB_STRATEGY_H
@@ -12,11 +12,11 @@
 
 enum {
     CHUNK_BYTES = 128 * 1024
-}; /* a piece of work: what several sources of it fit into a cache */
+}; /* a piece of work: several sources of this size fit into a cache */
 
 enum { STRATEGY_WORKERS = 1024 }; /* at most */
 
-/* Of coded_sums.h: how far an exchange is, in buckets of each round. */
+/* For coded_sums.h: the progress of an exchange, in buckets of each round. */
 struct coded_sums {
     const struct coded_sums_ops *ops;
     uint64_t *buckets; /* by place */
@@ -33,11 +33,11 @@ struct strategy {
     struct coded *coded;                 /* coded.h; NULL: without a codec */
     const struct coded_carrier *carrier; /* coded.h: of coded_bind_stages */
     struct coded_sums sums;              /* with CODED_SUMMED */
-    bool sharded, slots;                 /* shard.h: of gradients, too */
-    void *sum; /* room for a piece of one (slices.h, with shards); else NULL */
+    bool sharded, slots;                 /* shard.h; slots: gradients in slots, too */
+    void *sum; /* room for a piece of a sum (slices.h, with shards); else NULL */
 };
 
-/* Elements of the arena: bucket `bucket` from `at` on, as much as a piece of work. */
+/* Arena elements [begin, begin + n): one piece of work on a bucket. */
 struct piece {
     uint64_t begin, n;
 };
@@ -49,26 +49,26 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
                          const struct stage *stages, uint32_t n_stages);
 
-/* In `bind`, of a strategy that waits for the network: its signals end that wait. Closed with the
- * strategy. `name` as of doorbell_open. */
+/* In `bind` of a strategy that waits for the network: its signals end that wait. Closed with the
+ * strategy. `name` as for doorbell_open. */
 dpb_status strategy_open_doorbell(struct strategy *strategy, const char *name);
 
-/* The `plan` of a strategy whose workers keep weights, gradients and optimizer state to themselves
- * and need no signals. */
+/* The `plan` of a strategy whose workers have private weights, gradients and optimizer state, and
+ * need no signals. */
 dpb_status strategy_plan_own(void *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want);
-/* The same with signals: they and the gradients are in memory of kind `shared`. */
+/* The same with signals. Signals and gradients are in memory of kind `shared`. */
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
                                  dpb_memory shared, struct dpb_comm_plan *want);
 
 /* Elements of a bucket of `length` that belong to this rank. */
 typedef struct dpb_range (*strategy_part)(const struct strategy *strategy, uint64_t bucket,
                                           uint64_t length);
-/* In `plan`: these parts are the owned ranges, in place of those planned before. */
+/* In `plan`: these parts replace the owned ranges planned before. */
 dpb_status strategy_plan_parts(const struct strategy *strategy, const struct dpb_layout *layout,
                                strategy_part part, struct dpb_comm_plan *want);
 /* With args->whole: updates these parts of all buckets from the own, now summed, gradients. A stage
- * does this in the last bucket alone: core updates all parts at once, by norms of whole tensors. */
+ * calls this only in the last bucket: core updates all parts at once, by norms of whole tensors. */
 void strategy_update_parts(const struct strategy *strategy, strategy_part part);
 bool strategy_is_last(const struct strategy *strategy, uint64_t bucket);
 
@@ -110,7 +110,7 @@ dpb_status strategy_publish(void *comm, struct dpb_view *view);
 uint64_t strategy_taken(void *comm);
 void strategy_close(void *comm);
 
-/* The hooks that no strategy has to change, for its table of ops. */
+/* The hooks that are the same in every strategy, for its table of ops. */
 #define STRATEGY_HOOKS                                                           \
     .ready = strategy_ready, .progress = strategy_progress, .end = strategy_end, \
     .publish = strategy_publish, .taken = strategy_taken
@@ -118,9 +118,9 @@ void strategy_close(void *comm);
 /* ---- for stages ---------------------------------------------------------------------------- */
 
 struct rank_set strategy_self(const struct strategy *strategy);
-uint32_t strategy_local_rank(const struct dpb_comm_args *args); /* among those of its machine */
+uint32_t strategy_local_rank(const struct dpb_comm_args *args); /* among its machine's ranks */
 /* The workers machine by machine: a ring in this order enters and leaves each machine once. *order
- * is @owned: free. *position: of this rank. */
+ * is @owned: free. *position: this rank's place in *order. */
 dpb_status strategy_order(const struct strategy *strategy, uint32_t **order, uint32_t *position);
 struct rank_set strategy_workers(const struct strategy *strategy);
 
@@ -133,8 +133,8 @@ void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_
 /* `due` and `wait` of a stage that a bucket enters when this rank's backward gets there. */
 bool strategy_own_ready(void *strategy, uint64_t bucket);
 dpb_status strategy_own_wait(void *strategy, uint64_t bucket);
-/* Waits for READY of a bucket: the own without a deadline (it comes when this rank's backward gets
- * there), then that of `ranks`. */
+/* Waits for READY of a bucket: first this rank's own, without a deadline, because its own backward
+ * raises it; then the signals of `ranks`. */
 dpb_status strategy_wait_ready(const struct strategy *strategy, struct rank_set ranks,
                                uint64_t bucket);
 /* Waits for another signal of `ranks`, for a bucket of elements of `type`. */
@@ -142,15 +142,15 @@ dpb_status strategy_wait(const struct strategy *strategy, enum signal_kind kind,
                          struct rank_set ranks, uint64_t bucket, dpb_dtype type,
                          const char *purpose);
 
-/* Sums the workers' gradients of a piece into each `dst`, reports the span, and counts what was
- * read out of other ranks' memory. */
+/* Sums the workers' gradients of a piece into each `dst`, reports the span, and counts the bytes
+ * read from other ranks' memory. */
 void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                   void *const *dst, uint32_t n_dst);
-/* The same of the n_workers `sources`, which need not be in the workers' arenas; counts nothing. */
+/* The same for n_workers `sources`, which need not be in the workers' arenas; counts no bytes. */
 void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                           const void *const *sources, void *const *dst, uint32_t n_dst);
-/* Counts this rank's share (slices.h) of what others do with the bucket: the sums come together and
- * go to all ranks, or with shards the new weights do. */
+/* Counts this rank's share (slices.h) of the bytes that a library moves for the bucket: sums are
+ * made and go to all ranks; with shards new weights go in place of sums. */
 void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket);
 /* Updates [begin, begin + n) of the own weights from `gradients`, which points at element begin. */
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
@@ -163,7 +163,7 @@ void strategy_make_weights(void *strategy, uint64_t bucket, uint64_t begin, uint
 void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
                           enum signal_kind theirs, struct rank_set ranks, uint64_t bucket);
 
-/* The stage that ends most strategies: the whole bucket updated from the own, now summed,
+/* The last stage of most strategies: updates the whole bucket from the own, now summed,
  * gradients. */
 void strategy_update_bucket(void *strategy, uint64_t bucket, struct stage_turn *turn);
 

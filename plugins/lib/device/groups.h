@@ -1,6 +1,6 @@
 /*
- * groups.h - what devices find in a graph before they plan: nodes that are carried out together,
- * and how far gradients are final.
+ * groups.h - a device's analysis of a graph before planning: nodes that run together, and how far
+ * gradients are final.
  */
 #ifndef DPB_LIB_DEVICE_GROUPS_H
 #define DPB_LIB_DEVICE_GROUPS_H
@@ -12,35 +12,35 @@
 /* A device's own. */
 struct tensor;
 
-/* What one consumer of a node adds to the node's gradient. */
+/* One consumer's addend to a node's gradient. */
 struct dpb_part {
     struct tensor *tensor; /* @borrowed */
-    bool shared;           /* bytes of the consumer's: not to be written */
+    bool shared;           /* the consumer's bytes: do not write to them */
 };
 
-/* A group is a convolution, dense layer or batch-norm, behind a batch-norm maybe an addition whose
- * other input may be anything, and a ReLU, by which it is known. The inner nodes have no other
- * consumer. Here is what is found of one node; nodes are @borrowed from the graph. */
+/* A group is a convolution, dense layer or batch-norm, and a ReLU, which names the group. Behind a
+ * batch-norm an addition may precede the ReLU; its other input may be anything. Inner nodes have no
+ * other consumer. This struct describes one node; nodes are @borrowed from the graph. */
 struct dpb_group {
     uint32_t n_consumers;
-    const struct dpb_node *into; /* the ReLU that ends the group that it is inside of, or NULL */
-    const struct dpb_node *from; /* of such a ReLU: the node that begins the group, or NULL */
-    const struct dpb_node *residual; /* of such a ReLU: what is added before it, or NULL */
-    /* Of the node's gradient, as the device plans backward. Room for one a consumer. */
+    const struct dpb_node *into;     /* the ReLU that ends the group around the node, or NULL */
+    const struct dpb_node *from;     /* of such a ReLU: the node that begins the group, or NULL */
+    const struct dpb_node *residual; /* of such a ReLU: the input added before it, or NULL */
+    /* Parts of the node's gradient, as the device plans backward. Room for one a consumer. */
     struct dpb_part *parts;
     uint32_t n_parts;
 };
 
-/* All nodes' groups, without parts; @owned, one free(). NULL: no memory, no message. */
+/* Returns all nodes' groups, without parts; @owned, one free(). NULL: no memory, no message. */
 struct dpb_group *dpb_groups_find(const struct dpb_graph *graph);
 
-/* One consumer more has its part. */
+/* Adds one consumer's part. */
 static inline void dpb_group_add(struct dpb_group *group, struct tensor *tensor, bool shared)
 {
     group->parts[group->n_parts++] = (struct dpb_part){tensor, shared};
 }
 
-/* The first part that may be written, where all parts can be added up; NULL: all are shared. */
+/* Returns the first part that may be written, to add up all parts in it; NULL: all are shared. */
 static inline struct dpb_part *dpb_group_own_part(const struct dpb_group *group)
 {
     for (uint32_t i = 0; i < group->n_parts; i++) {
@@ -50,8 +50,8 @@ static inline struct dpb_part *dpb_group_own_part(const struct dpb_group *group)
     return NULL;
 }
 
-/* The end of the tensors whose gradients are complete after the backward of node `index` and of all
- * behind it. */
+/* The end of the tensors whose gradients are complete after backward of node `index` and of all
+ * nodes behind it. */
 uint64_t dpb_frontier_after(const struct dpb_graph *graph, uint32_t index);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * op_name.h - what messages and profiles of devices call an op.
+ * op_name.h - the name of an op in messages and profiles of devices.
  */
 #ifndef DPB_LIB_DEVICE_OP_NAME_H
 #define DPB_LIB_DEVICE_OP_NAME_H
