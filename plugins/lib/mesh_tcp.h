@@ -1,7 +1,7 @@
 /*
  * mesh_tcp.h - the TCP transport of a mesh (mesh_transport.h): a link is comm.streams connections.
- * Each message goes over all of them, a part over each, behind a header (tcp_frames.h). Payload is
- * copied by the kernel alone. Every connection has proven that it belongs to the job
+ * Each connection carries a part of each message, behind a header (tcp_frames.h). Only the kernel
+ * copies payload. Both ends of every connection have proven that they belong to the job
  * (tcp_connect.h).
  */
 #ifndef DPB_PLUGINS_LIB_MESH_TCP_H
@@ -13,12 +13,13 @@
 /* @owned: its `close`. The options are copied; their strings stay until then. */
 dpb_status mesh_tcp_create(const struct dpb_host *host, const struct tcp_options *options,
                            bool one_machine, struct mesh_transport **transport);
-/* The same over connections that are there already, n_streams of them a link (tests): `connect`,
- * until which `fds` is @borrowed, takes them over. */
+/* The same over existing connections, n_streams a link (tests). `fds` is @borrowed until
+ * `connect`, which takes ownership of the connections. */
 dpb_status mesh_tcp_create_connected(const struct dpb_host *host, uint32_t n_streams,
                                      const int *fds, struct mesh_transport **transport);
 
-/* The part of a message of `bytes` that stream s of n carries: all know it by the label. */
+/* The part of a message of `bytes` that stream s of n carries. All ranks derive it from the
+ * label. */
 struct dpb_range mesh_tcp_part(uint64_t bytes, uint32_t s, uint32_t n);
 
 #endif

@@ -1,25 +1,25 @@
 /*
- * mpi.h - MPI for the strategies that sum by it: `mpi` over all workers, `hierarchical` over those
- * of one place of each machine. What they share is here: the initialisation, the versions, and sums
- * of ranges of the gradient arena by MPI_Iallreduce; for shards also the two halves of that.
+ * mpi.h - MPI for strategies that sum by MPI: `mpi` over all workers, `hierarchical` over the
+ * workers of one place of each machine. Here are the initialisation, the versions, and sums of
+ * ranges of the gradient arena by MPI_Iallreduce; for shards also the two halves of an all-reduce.
  *
- * It lies in a shared object of its own, libdpbench-mpi.so beside the plugins, that a strategy
- * loads when it is to use it: none of the plugins is linked to libmpi. So `hierarchical` goes by
- * TCP on a machine without MPI, nobody loads that library who does not ask for it, and there is one
- * copy of what a process may do only once.
+ * This code lies in a shared object of its own, libdpbench-mpi.so beside the plugins. A strategy
+ * loads the object before use, so no plugin is linked to libmpi. `hierarchical` can use TCP on a
+ * machine without MPI. A run loads libmpi only if its options ask for MPI. A process has one copy
+ * of the code that MPI allows once.
  *
- * MPI's world is made by its launcher: each rank that mpirun or srun starts is one of it. Without
- * it there would be as many worlds of one as workers: core refuses that (DPB_COMM_LAUNCHER).
+ * MPI's launcher makes MPI's world: each rank that mpirun or srun starts is a member. Without a
+ * launcher each worker would be a world of one: core refuses such a run (DPB_COMM_LAUNCHER).
  *
- * Threads: one at a time calls MPI. Without communication cores it is the loop's, which also
- * initialises it: FUNNELED; else core's helper as well: SERIALIZED.
+ * Threads: one at a time calls MPI. Without communication cores only the loop's thread does, which
+ * also initialises MPI: FUNNELED. With them core's helper does, too: SERIALIZED.
  *
- * A reduction that has begun cannot be cancelled (MPI 4.0, 3.8.4 and 6.12), and writes into the
- * gradients whenever MPI is called. So the process ends where one is left over: in `destroy`, after
- * the message of the fault is written.
+ * A reduction that has begun cannot be cancelled (MPI 4.0, 3.8.4 and 6.12), and any call of MPI may
+ * write into the gradients. So if a reduction is unfinished, `destroy` ends the process, after the
+ * message of the fault is written.
  *
- * MPI requires that all ranks of a communicator receive identical results (MPI 4.0, 6.9.6): what is
- * summed is equal bit for bit on all that take part. The order of the sum is the library's.
+ * MPI requires that all ranks of a communicator receive identical results (MPI 4.0, 6.9.6): sums
+ * are equal bit for bit on all members. The library chooses the order of the sum.
  */
 #ifndef DPB_PLUGINS_LIB_MPI_H
 #define DPB_PLUGINS_LIB_MPI_H
@@ -30,23 +30,23 @@ struct mpi_sums;
 
 enum { MPI_NO_GROUP = -1 };
 
-/* What is made of a range that is posted. Slices are lib/slices.h's, one a position. */
+/* The contents of a posted range afterwards. Slices are lib/slices.h's, one a position. */
 enum mpi_kind {
-    MPI_KIND_SUM,        /* everywhere its sum: MPI_Iallreduce */
-    MPI_KIND_SUM_SLICES, /* at its begin the sum of the own slice, and anything behind that:
+    MPI_KIND_SUM,        /* the sum, on all members: MPI_Iallreduce */
+    MPI_KIND_SUM_SLICES, /* at its begin the sum of the own slice, undefined behind that sum:
                             MPI_Ireduce_scatter */
-    MPI_KIND_GIVE_SLICES /* everywhere each member's slice: MPI_Iallgatherv */
+    MPI_KIND_GIVE_SLICES /* each member's slice, on all members: MPI_Iallgatherv */
 };
 
 struct mpi_sums_args {
     enum mpi_kind kind;
-    void *arena;        /* of gradients, or what is given; @borrowed until destroy */
+    void *arena;        /* of gradients, or of the slices to give; @borrowed until destroy */
     dpb_dtype type;     /* of its elements */
-    uint64_t n_buckets; /* that are posted in an exchange */
-    /* What spans and messages call them; NULL: by their numbers. @borrowed until destroy. */
+    uint64_t n_buckets; /* posted in an exchange */
+    /* The buckets' names in spans and messages; NULL: their numbers. @borrowed until destroy. */
     const uint64_t *names;
-    /* Workers with the same number sum together; MPI_NO_GROUP: this one sums with nobody. Their
-     * positions are 0 .. n_members - 1. */
+    /* Workers with the same number sum together; MPI_NO_GROUP: this worker takes part in no sum.
+     * Positions in a group are 0 .. n_members - 1. */
     int32_t group;
     uint32_t position, n_members;
 };
@@ -64,23 +64,22 @@ struct mpi_library {
     dpb_status (*create)(const struct mpi_sums_args *args, struct mpi_sums **sums);
     void (*destroy)(struct mpi_sums *sums);
     void (*begin)(struct mpi_sums *sums, uint64_t step); /* a new exchange; all sums are finished */
-    /* The next sum, of as many elements on all members, is of elements [begin, begin + n) of the
-     * arena, which are final here; n may be 0. Slices: of two different n at most. What fails is
-     * the result of the next `move`. */
+    /* Posts the next sum: of elements [begin, begin + n) of the arena, which are final here. n is
+     * the same on all members; it may be 0. Slices: at most two different n. If `post` fails, the
+     * next `move` returns the failure. */
     void (*post)(struct mpi_sums *sums, uint64_t begin, uint64_t n);
     bool (*finished)(const struct mpi_sums *sums, uint64_t bucket);
-    bool (*idle)(const struct mpi_sums *sums); /* nothing that was posted is unfinished */
-    /* Moves all sums on that have begun, without waiting; *moved: one is finished. Reports its span
+    bool (*idle)(const struct mpi_sums *sums); /* all posted sums are finished */
+    /* Advances all begun sums, without waiting; *moved: a sum is finished. Reports the sum's span
      * and counts its bytes. */
     dpb_status (*move)(struct mpi_sums *sums, bool *moved);
-    /* A turn of waiting for the oldest that is not finished: MPI has nothing to sleep on, so it
-     * looks a few times, lets others run, and returns; with the deadline's message when that is
-     * over. */
+    /* A turn of waiting for the oldest unfinished sum. MPI offers nothing to sleep on, so `wait`
+     * polls a few times, yields the core, and returns. After the deadline it fails by a message. */
     dpb_status (*wait)(struct mpi_sums *sums);
 };
 
-/* Loads it, once a process. Refused with what is missing where it was not built, or where libmpi is
- * not there. */
+/* Loads the object, once a process. Refuses, and names the missing part, if the object was not
+ * built or libmpi is missing. */
 dpb_status mpi_load(const struct dpb_host *host, const struct mpi_library **library);
 
 #endif

@@ -1,18 +1,17 @@
 /*
- * nccl.h - NCCL for the strategies that sum by it: `nccl` over all workers, `hierarchical` over
- * those of a machine. What they share is here: options, communicators made without blocking,
- * errors, versions.
+ * nccl.h - NCCL for strategies that sum by NCCL: `nccl` over all workers, `hierarchical` over the
+ * workers of a machine. Here are options, communicators made without blocking, errors, versions.
  *
- * Every call of NCCL may go on behind its return, and is looked at until it is over, within a
- * deadline. What the options set goes into NCCL's configuration or into the environment that NCCL
- * reads, once in a process.
+ * A call of NCCL may return before it has finished. It is polled until it has finished, within a
+ * deadline. Options are written into NCCL's configuration or into the environment, which NCCL reads
+ * once in a process.
  *
- * It lies in a shared object of its own, libdpbench-nccl.so beside the plugins, that `hierarchical`
- * loads when it is to use it; comm nccl is linked to NCCL anyway and has the same code in itself.
+ * This code lies in a shared object of its own, libdpbench-nccl.so beside the plugins, which
+ * `hierarchical` loads before use. Comm nccl is linked to NCCL anyway and contains the same code.
  *
- * All functions are for one thread at a time, on which the GPU is the worker's (any call with a
- * queue of its device makes it that). Those that return dpb_status have written the message when it
- * is not DPB_OK; the communicator is then of no use but to be aborted.
+ * One thread at a time calls these functions. The worker's GPU is current on that thread (any call
+ * with a queue of the device makes it current). A function that returns a dpb_status other than
+ * DPB_OK has written the message; the communicator can then only be aborted.
  */
 #ifndef DPB_PLUGINS_LIB_NCCL_H
 #define DPB_PLUGINS_LIB_NCCL_H
@@ -33,16 +32,16 @@ struct nccl_options {
     int host_ids;               /* enum nccl_host_ids */
 };
 
-/* What NCCL needs with these options (dpb_comm_needs): it knows a GPU by host and bus. */
+/* NCCL's needs with these options (dpb_comm_needs): NCCL identifies a GPU by host and bus. */
 static inline uint64_t nccl_capabilities(const struct nccl_options *given)
 {
     return given->host_ids == HOST_IDS_MACHINE ? DPB_COMM_OWN_DEVICE : 0;
 }
 
-/* Choices of options; 0 is "auto", of host_ids "machine". */
+/* Choices of options; 0 is "auto", for host_ids "machine". */
 extern const char *const nccl_algos[], *const nccl_protos[], *const nccl_host_ids[];
 
-/* Their rows, for a struct whose member `nccl` they are. */
+/* The options' rows, for a struct with a member `nccl` of this type. */
 #define NCCL_OPTION_ROWS(STRUCT)                                                            \
     {"min_ctas",                                                                            \
      DPB_OPT_INT,                                                                           \
@@ -89,9 +88,9 @@ extern const char *const nccl_algos[], *const nccl_protos[], *const nccl_host_id
 
 /* ---- communicators ------------------------------------------------------------------------- */
 
-/* Who sums together; the same on all of them but for `rank`. */
+/* Ranks that sum together; equal on all members except for `rank`. */
 struct nccl_group {
-    const char *name; /* of the group, once a job: part of its key in the store */
+    const char *name; /* unique in the job: part of the group's key in the store */
     uint32_t rank, n_ranks;
     const uint32_t *ranks; /* the job's rank of each, for messages; NULL: the same */
 };
@@ -101,7 +100,7 @@ struct communicator {
     struct ncclComm *nccl; /* NULL: none, or aborted */
 };
 
-/* Elements of device memory, the same on all ranks but for where they lie. */
+/* Elements of device memory; equal on all ranks except for `memory`. */
 struct nccl_range {
     void *memory;
     dpb_dtype type; /* fp32, bf16 or fp16 */
@@ -109,52 +108,51 @@ struct nccl_range {
 };
 
 /*
- * Work is enqueued: sums are made in place when the queues of all ranks have got there. All ranks
- * of a communicator make the same calls in the same order. A call blocks until NCCL has given the
- * work to the queue. `what`: step, bucket and bytes, for messages.
+ * Work is enqueued: sums are made in place when the queues of all ranks have reached the call. All
+ * ranks of a communicator make the same calls in the same order. A call blocks until NCCL has
+ * enqueued the work. `what`: step, bucket and bytes, for messages.
  *
- * Slices are lib/slices.h's: of n_slices <= n_ranks the i-th is rank i's. Where all ranks have one
- * of equal length it is ncclReduceScatter and ncclAllGather, else a group of ncclReduce and of
- * ncclBroadcast, one for each.
+ * Slices are lib/slices.h's: rank i owns the i-th of n_slices <= n_ranks. If all ranks have slices
+ * of equal length, the calls are ncclReduceScatter and ncclAllGather. Else they are a group of
+ * ncclReduce and of ncclBroadcast, one for each slice.
  */
 struct nccl_library {
     const struct dpb_library *versions; /* ended by name = NULL */
-    const char *missing;                /* why it cannot run here; NULL: it can */
+    const char *missing;                /* why NCCL cannot run here; NULL: it can */
 
-    /* Refuses options that contradict each other or the environment, and puts into that what NCCL
-     * reads from there. Before the process calls NCCL for the first time. */
+    /* Refuses options that contradict each other or the environment. Writes options for NCCL into
+     * the environment. Call before the process calls NCCL for the first time. */
     dpb_status (*settle_options)(const struct nccl_options *options,
                                  const struct dpb_comm_args *job);
     /* Connects the group; collective. Ranks whose versions of NCCL or settings differ are refused,
-     * by name. After a failure abort what is there. */
+     * by name. After a failure abort the communicator. */
     dpb_status (*open)(const struct nccl_options *options, const struct nccl_group *group,
                        struct communicator *made);
-    /* DPB_OK while NCCL reports no error of what goes on behind its calls; `what`: the oldest of
-     * it. */
+    /* DPB_OK while NCCL reports no error of unfinished work; `what`: the oldest of this work. */
     dpb_status (*look)(const struct communicator *communicator, const struct dpb_wait *what);
 
     dpb_status (*all_reduce)(const struct communicator *communicator, struct dpb_queue *queue,
                              const struct nccl_range *range, const struct dpb_wait *what);
-    /* Each slice is summed into its rank's memory. The others' memory keeps what they gave: NCCL
-     * does not write what it sends from. */
+    /* Sums each slice into its rank's memory. Memory of other ranks' slices keeps its contents:
+     * NCCL does not write to memory that it only sends. */
     dpb_status (*reduce_slices)(const struct communicator *communicator, struct dpb_queue *queue,
                                 const struct nccl_range *range, uint32_t n_slices,
                                 const struct dpb_wait *what);
-    /* Each slice is copied from its rank to all. */
+    /* Copies each slice from its rank to all ranks. */
     dpb_status (*gather_slices)(const struct communicator *communicator, struct dpb_queue *queue,
                                 const struct nccl_range *range, uint32_t n_slices,
                                 const struct dpb_wait *what);
 
-    /* Stops what runs on the GPU, and frees. Waits for no peer. Of none, or one that was aborted:
-     * does nothing. */
+    /* Stops the communicator's work on the GPU, and frees. Waits for no peer. Does nothing without
+     * a communicator, or after an abort. */
     void (*abort)(struct communicator *communicator);
-    /* Frees, after all work was seen done. Waits for no peer: NCCL is given a second, then it is
-     * aborted. */
+    /* Frees, after all work was seen to be finished. Waits for no peer: after a second the
+     * communicator is aborted. */
     void (*close)(struct communicator *communicator);
 };
 
-/* Loads it, once a process. Refused with what is missing where it was not built, or cannot be
- * loaded. */
+/* Loads the object, once a process. Refuses, and names the missing part, if the object was not
+ * built or cannot be loaded. */
 dpb_status nccl_load(const struct dpb_host *host, const struct nccl_library **library);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * object.h - shared objects beside the plugins, which hold what only some runs of a strategy need:
- * a library's name in them does not make the strategy need it.
+ * object.h - shared objects beside the plugins, for code that only some runs of a strategy need. A
+ * strategy that can load such an object does not depend on the libraries that the object needs.
  */
 #ifndef DPB_PLUGINS_LIB_OBJECT_H
 #define DPB_PLUGINS_LIB_OBJECT_H
@@ -10,9 +10,9 @@
 /* The object's one symbol: returns its table of functions; NULL after host->fail. */
 typedef const void *object_entry(const struct dpb_host *host);
 
-/* Loads `file` from beside the plugin that this is part of, for as long as the process lives, and
- * calls `symbol` in it, an object_entry. Refused where it is not there, or cannot be loaded; `what`
- * is the library's name. */
+/* Loads `file` from the directory of the calling plugin, for as long as the process lives, and
+ * calls its `symbol`, an object_entry. Refuses if the file is missing or cannot be loaded; `what`
+ * is the library's name in the message. */
 dpb_status object_load(const struct dpb_host *host, const char *file, const char *what,
                        const char *symbol, const void **table);
 

@@ -1,18 +1,17 @@
 /*
- * ring_strategy.h - replicated training over a ring all-reduce: what ring_tcp and ring_verbs have
- * in common, which is all but the transport. Every worker keeps weights and, unless sharded,
- * optimizer state; a bucket goes round the ring (ring.h), then every rank updates its weights from
- * the sum.
+ * ring_strategy.h - replicated training over a ring all-reduce: everything but the transport, for
+ * ring_tcp and ring_verbs. Every worker keeps weights and, unless sharded, optimizer state. A
+ * bucket passes round the ring (ring.h), then every rank updates its weights from the sum.
  *
- * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. Messages of a
- * codec of two rounds go round in place of gradients (coded_sums.h): 2 (W - 1)/W m, m bytes a rank.
+ * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. With a codec
+ * of two rounds its messages replace gradients (coded_sums.h): 2 (W - 1)/W m, m bytes a rank.
  *
- * With comm.shard = optimizer (shard.h) a rank owns the slice of each bucket whose sum it
- * completes. It updates each chunk as soon as the chunk is summed. Weights go round in place of
- * sums. If updates need norms of whole tensors, sums go round as without shards. Then each rank
- * updates its slices, and weights go round, too: (W - 1)/W N bytes more, N of weights.
+ * With comm.shard = optimizer (shard.h) a rank owns the slice of each bucket whose sum the rank
+ * completes. It updates each chunk as soon as the chunk is summed, and sends weights in place of
+ * sums. If updates need norms of whole tensors, ranks send sums as without shards. Then each rank
+ * updates its slices and sends their weights, too: (W - 1)/W N bytes more, N bytes of weights.
  *
- * The members stand in the ring machine by machine, so that a machine is entered and left once.
+ * The ring's order is machine by machine, so that the ring enters and leaves each machine once.
  */
 #ifndef DPB_PLUGINS_LIB_RING_STRATEGY_H
 #define DPB_PLUGINS_LIB_RING_STRATEGY_H
@@ -30,10 +29,10 @@
 struct ring_options {
     uint64_t chunk; /* bytes */
     uint64_t inbox; /* bytes */
-    int shard;      /* of a ring of all workers: SHARD_OPTION_ROW */
+    int shard;      /* for a ring of all workers: SHARD_OPTION_ROW */
 };
 
-/* Their rows, for a struct whose member `ring` they are. */
+/* The options' rows, for a struct with a member `ring` of this type. */
 #define RING_OPTION_ROWS(STRUCT)                                                                   \
     {"chunk",                                                                                      \
      DPB_OPT_SIZE,                                                                                 \
@@ -49,13 +48,13 @@ struct ring_options {
             offsetof(STRUCT, ring.inbox), "memory for partial sums that arrive; at least 4 chunks" \
     }
 
-/* Where a ring's inbox lies in the scratch. */
+/* The place of a ring's inbox in the scratch. */
 struct ring_inbox {
     uint64_t at, slot_bytes;
     uint32_t n_slots;
 };
 
-/* Puts the inbox behind what `want` has for scratch. Refuses one that is too small. */
+/* Puts the inbox behind the scratch that `want` has so far. Refuses an inbox that is too small. */
 dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
                            struct dpb_comm_plan *want, struct ring_inbox *inbox);
 /* A ring's memory: the gradient arena, and this inbox. */
@@ -67,12 +66,12 @@ struct gather;
 struct ring_strategy {
     struct strategy base;
     struct ring_options options;
-    struct mesh_transport *transport; /* the ring's, once there is one */
-    struct ring *ring;                /* of gradients, or of a codec of two rounds its messages */
+    struct mesh_transport *transport; /* NULL once the ring or the gather owns the transport */
+    struct ring *ring;                /* of gradients, or of messages of a codec of two rounds */
     struct gather *gather;            /* with a codec of one round */
     uint32_t *order;                  /* of the members */
     uint32_t position;
-    uint64_t n_given; /* buckets of this exchange, whose weights go round behind all sums */
+    uint64_t n_given; /* buckets of this exchange whose weights are sent after all sums */
     struct ring_inbox inbox;
 };
 
@@ -86,8 +85,8 @@ dpb_status ring_strategy_bind(void *comm, const struct dpb_arenas *arenas);
 dpb_status ring_strategy_begin(void *comm, const struct dpb_step *step);
 void ring_strategy_close(void *comm);
 
-/* What a codec takes, and what state is left with shards. The plugin's options begin with a struct
- * ring_options. */
+/* The memory of a codec, and of optimizer state with shards. The plugin's options begin with a
+ * struct ring_options. */
 void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
                           const struct dpb_layout *layout, uint64_t bucket_elements,
                           struct dpb_comm_memory *memory);

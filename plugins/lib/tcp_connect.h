@@ -1,6 +1,6 @@
 /*
  * tcp_connect.h - the options that every strategy over TCP has, and host->connect at the network
- * interface that they mean.
+ * interface that the options name.
  */
 #ifndef DPB_PLUGINS_LIB_TCP_CONNECT_H
 #define DPB_PLUGINS_LIB_TCP_CONNECT_H
@@ -13,11 +13,11 @@
 /* Options that every strategy over TCP has: a member of its options. */
 struct tcp_options {
     int64_t streams;
-    const char *interface; /* as interface.h says */
-    int64_t port;          /* 0: any free one; else rank r listens at port + r */
+    const char *interface; /* as in interface.h */
+    int64_t port;          /* 0: any free port; else rank r listens at port + r */
 };
 
-/* Their rows, for a struct whose member `tcp` they are. */
+/* The options' rows, for a struct with a member `tcp` of this type. */
 #define TCP_OPTION_ROWS(STRUCT)                                                          \
     {"streams",                                                                          \
      DPB_OPT_INT,                                                                        \
@@ -42,10 +42,10 @@ struct tcp_options {
             "rank r listens at port + r; 0: at any free port"                            \
     }
 
-/* `own` with these options behind its own, for libraries that connect on behalf of a plugin: once a
- * shared object. NULL after host->fail, where a name is taken. */
+/* Returns `own` with these options behind its own, for libraries that connect on behalf of a
+ * plugin. Once a shared object. NULL after host->fail if a name is taken. */
 const struct dpb_plugin *tcp_add_options(const struct dpb_host *host, const struct dpb_plugin *own);
-/* They, among the options of such a plugin. */
+/* Returns the options of TCP among the options of such a plugin. */
 static inline const struct tcp_options *tcp_options_of(const struct dpb_plugin *plugin,
                                                        const void *options)
 {
@@ -53,7 +53,7 @@ static inline const struct tcp_options *tcp_options_of(const struct dpb_plugin *
     return (const struct tcp_options *)(const void *)(end - sizeof(struct tcp_options));
 }
 
-/* host->connect at the address that the options mean. `args` has all but address and interface. */
+/* host->connect at the address that the options name. `args` has all but address and interface. */
 dpb_status tcp_connect(const struct dpb_host *host, const struct tcp_options *tcp, bool one_machine,
                        const struct dpb_connect_args *args);
 

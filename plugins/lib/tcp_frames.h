@@ -1,8 +1,8 @@
 /*
- * tcp_frames.h - frames over one TCP connection that is there already: a queue of those that go
- * out, and the one that is coming in. A frame is a header of TCP_FRAME_BYTES and its payload, which
- * is sent from where it lies and received to where it belongs; whoever uses this writes and reads
- * the headers. Several frames, or a payload and the header behind it, are one system call.
+ * tcp_frames.h - frames over one existing TCP connection: a queue of outgoing frames, and the one
+ * incoming frame. A frame is a header of TCP_FRAME_BYTES and a payload. Payload is sent from its
+ * source and received into its destination, without a copy between. The caller writes and reads
+ * headers. Several frames, or a payload and the header behind it, take one system call.
  * Non-blocking; no memory of its own; one thread at a time.
  */
 #ifndef DPB_PLUGINS_LIB_TCP_FRAMES_H
@@ -46,11 +46,11 @@ static inline bool tcp_sender_idle(const struct tcp_sender *sender)
  * @borrowed until the frame has been handed to the kernel. */
 uint8_t *tcp_sender_add(struct tcp_sender *sender, const void *payload, uint64_t bytes);
 
-/* Hands the kernel what it takes now of the frames at the head. Returns errno, 0 for none. *n_sent:
- * frames that are wholly with the kernel now and were not before: head - *n_sent to head. *writable
- * is cleared where the kernel takes no more now. */
+/* Sends as many bytes of the frames at the head as the kernel takes now. Returns errno; 0: none.
+ * *n_sent: frames that this call completed: head - *n_sent to head. Clears *writable if the kernel
+ * takes no more now. */
 int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *writable);
-/* Forgets all frames: nobody is there to take them. */
+/* Drops all frames, because the peer is gone. */
 void tcp_sender_drop(struct tcp_sender *sender);
 
 /* Starts zeroed but for the descriptor. */
@@ -60,25 +60,25 @@ struct tcp_receiver {
     size_t n_header;
     bool in_payload;
     uint8_t *payload;
-    uint64_t bytes, n_payload; /* of the payload; of it that have come */
+    uint64_t bytes, n_payload; /* of the payload; received so far */
 };
 
-/* What one read has brought, in this order. */
+/* The results of one read, in this order. */
 struct tcp_news {
     bool closed; /* by the peer */
     int error;   /* errno, 0: none */
-    bool dry;    /* there was nothing, or less than was asked for: the kernel has no more now */
+    bool dry;    /* the read got nothing, or fewer bytes than asked: the kernel has no more now */
     uint64_t bytes;
-    bool payload_ends;  /* the frame that was coming is all here */
+    bool payload_ends;  /* the incoming frame is complete */
     bool header_begins; /* `header` is the next frame's: the caller calls tcp_receiver_begin */
 };
 
 struct tcp_news tcp_receiver_read(struct tcp_receiver *receiver);
-/* The payload of the frame whose header has come, to be written to `payload`; `bytes` may be 0:
- * then the frame has ended with this call. */
+/* Receives the payload of the frame whose header has arrived into `payload`. `bytes` may be 0: then
+ * this call ends the frame. */
 void tcp_receiver_begin(struct tcp_receiver *receiver, void *payload, uint64_t bytes);
 
-/* Closes a connection such that what the kernel has taken goes on its way. */
+/* Closes a connection such that the kernel still sends all bytes it has taken. */
 void tcp_close_stream(int fd);
 
 #endif

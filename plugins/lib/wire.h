@@ -1,11 +1,11 @@
-/* wire.h - numbers as they go over connections: little endian, of as many bytes as are said. */
+/* wire.h - numbers as connections carry them: little endian, in `bytes` bytes. */
 #ifndef DPB_PLUGINS_LIB_WIRE_H
 #define DPB_PLUGINS_LIB_WIRE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the place behind it. */
+/* Writes the value at `at`; returns the place behind it. */
 static inline uint8_t *wire_put(uint8_t *at, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -13,7 +13,7 @@ static inline uint8_t *wire_put(uint8_t *at, uint64_t value, size_t bytes)
     return at + bytes;
 }
 
-/* Moves *at behind it. */
+/* Returns the value at *at; moves *at behind it. */
 static inline uint64_t wire_get(const uint8_t **at, size_t bytes)
 {
     uint64_t value = 0;

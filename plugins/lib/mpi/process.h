@@ -9,9 +9,9 @@
 extern const struct dpb_host *mpi_host; /* set by the entry */
 extern const struct dpb_library mpi_versions[];
 
-/* What MPI says of its error `code`, as the result `status`. */
+/* Fails with `status` and MPI's text for its error `code`. */
 dpb_status mpi_fail(dpb_status status, int code, const char *what);
-/* As struct mpi_library has them. */
+/* As in struct mpi_library. */
 dpb_status mpi_process_open(const struct dpb_comm_args *job);
 void mpi_process_close(void);
 void mpi_look_at_library(void);

@@ -1,6 +1,6 @@
 /*
  * communicator.h - NCCL itself, for libdpbench-nccl.so and for the plugin that is linked to NCCL
- * anyway: what lib/nccl.h says of struct nccl_library, as functions. NCCL's User Guide.
+ * anyway: the hooks of struct nccl_library (lib/nccl.h) as functions. See NCCL's User Guide.
  */
 #ifndef DPB_PLUGINS_LIB_NCCL_COMMUNICATOR_H
 #define DPB_PLUGINS_LIB_NCCL_COMMUNICATOR_H
@@ -9,14 +9,14 @@
 
 #include "lib/nccl.h"
 
-/* Compares NCCL's versions, built against and loaded, and looks for a driver; before anything else.
- * False: the versions cannot work together, and the message is written. */
+/* Compares NCCL's versions, built against and loaded, and looks for a driver. Call it first. False:
+ * the versions cannot work together, and the message is written. */
 bool nccl_set_up(const struct dpb_host *host);
 extern const struct dpb_host *nccl_host;
 extern const struct dpb_library nccl_versions[];
 extern const char *nccl_missing; /* why NCCL cannot run here; NULL: it can */
 
-/* ncclNumTypes: none of NCCL's. */
+/* Returns ncclNumTypes if NCCL has no such type. */
 ncclDataType_t nccl_type_of(dpb_dtype type);
 
 dpb_status communicator_settle_options(const struct nccl_options *options,

@@ -1,6 +1,7 @@
 /*
- * adapter.h - what a rank has of an RDMA device, whatever it sends: a port, one queue into which
- * all of its connections (link.h) complete, and registered memory. A mesh (mesh_verbs.h) has one.
+ * adapter.h - a rank's part of an RDMA device, independent of messages: a port, one completion
+ * queue of all the rank's connections (link.h), and registered memory. A mesh (mesh_verbs.h) has
+ * one adapter.
  */
 #ifndef DPB_PLUGINS_LIB_VERBS_ADAPTER_H
 #define DPB_PLUGINS_LIB_VERBS_ADAPTER_H
@@ -24,7 +25,7 @@ struct adapter {
     int n_held, next_held;
 };
 
-/* The descriptors that wake who waits, in this order. */
+/* The descriptors that wake a waiting rank, in this order. */
 enum { ADAPTER_COMPLETION, ADAPTER_EVENT, ADAPTER_FDS };
 
 /* Opens the port; refuses by name. The options are copied, with @borrowed strings. */
@@ -39,19 +40,18 @@ void adapter_deregister(struct ibv_mr *region); /* accepts NULL */
 
 /* Whether there are completions to look at; a queue that cannot be polled is an error. */
 dpb_status adapter_poll(struct adapter *adapter, bool *some);
-/* The next of them (there are some). */
+/* Returns the next completion (there is one). */
 const struct ibv_wc *adapter_take(struct adapter *adapter);
 
-/* For who is about to wait. With comm.poll it first looks for completions for some ms, until there
- * are some or the doorbell (may be NULL) is rung. Then, unless *some, asks for an event with the
- * next completion, and fills in what poll(2) has to look at. */
+/* Call before waiting. Fills in `fds` for poll(2). With comm.poll first polls for completions, for
+ * some ms, until there is one or the doorbell (may be NULL) is rung. Then, unless *some, requests an
+ * event for the next completion. */
 dpb_status adapter_arm(struct adapter *adapter, const struct doorbell *doorbell,
                        struct pollfd fds[ADAPTER_FDS], bool *some);
-/* After poll(2), which has filled in `fds`: takes the events; those of a failed device are
- * errors. */
+/* Call after poll(2) on `fds`. Takes the events; an event of a failed device is an error. */
 dpb_status adapter_woken(struct adapter *adapter, const struct pollfd fds[ADAPTER_FDS]);
 
-/* All queue pairs and regions are gone. A zeroed one, too. */
+/* All queue pairs and regions are destroyed before. Accepts a zeroed adapter. */
 void adapter_close(struct adapter *adapter);
 
 #endif

@@ -2,17 +2,17 @@
  * mesh_verbs.h - the transport of a mesh (lib/mesh_transport.h) over RDMA. A link is one connection
  * (RC queue pair).
  *
- * Payload is written straight to where it belongs in the peer's memory, in as many writes as the
- * port's largest message makes necessary. With the last one come a label, written into the next
- * place of a ring of labels there, and the message's number as immediate data: who sees the number
- * has all of it (requests of a connection take effect in order). Memory is registered once, by the
- * mesh's list of memories; where its kinds of messages land is told to each peer by the store.
+ * Payload is written directly to its landing in the peer's memory, in as many writes as the port's
+ * largest message requires. The last write brings the message's number as immediate data, and a
+ * label, written into the next place of the peer's ring of labels. A peer that sees the number has
+ * the whole message: requests of a connection take effect in order. Memory is registered once, by
+ * the mesh's list of memories. The store holds each rank's landings for its peers.
  *
- * Places for labels are given back by credits: messages without payload whose immediate data say
- * how many labels were taken since the last one. Payload needs none: see mesh.h.
+ * Credits return places for labels: messages without payload whose immediate data count the labels
+ * taken since the last credit. Payload needs no credit: see mesh.h.
  *
- * What goes to a rank that has said good-bye may fail: it has all it needs, and its queue pair is
- * gone. Any other failed completion is an error.
+ * Writes to a rank that has sent its good-bye may fail: the rank needs nothing more, and its queue
+ * pair is gone. Any other failed completion is an error.
  */
 #ifndef DPB_PLUGINS_LIB_VERBS_MESH_VERBS_H
 #define DPB_PLUGINS_LIB_VERBS_MESH_VERBS_H

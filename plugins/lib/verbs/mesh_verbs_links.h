@@ -1,6 +1,6 @@
 /*
- * mesh_verbs_links.h - the links of a mesh over RDMA (mesh_verbs.h), as mesh_verbs_connect.c makes
- * them and mesh_verbs.c uses them.
+ * mesh_verbs_links.h - the links of a mesh over RDMA (mesh_verbs.h): mesh_verbs_connect.c makes
+ * links, mesh_verbs.c uses links.
  */
 #ifndef DPB_PLUGINS_LIB_VERBS_MESH_VERBS_LINKS_H
 #define DPB_PLUGINS_LIB_VERBS_MESH_VERBS_LINKS_H
@@ -9,13 +9,13 @@
 #include "lib/verbs/adapter.h"
 
 enum {
-    PLACES = 32,   /* labels on their way to a rank that it has not given back */
+    PLACES = 32,   /* labels sent to a rank whose places the rank has not returned */
     REQUESTS = 48, /* posted writes of a link */
     CREDITS = 8,   /* under way; a credit is for a quarter of the places */
     NUMBERS = CREDITS + 1
 };
 
-/* What a request was; above the link's number in wr_id. */
+/* The kind of a request; above the link's number in wr_id. */
 enum kind { KIND_PART, KIND_LAST, KIND_CREDIT, KIND_BYE, KIND_IN };
 
 /* A place for a label, at either end. */
@@ -37,13 +37,13 @@ struct way {
     struct place *in, *out; /* PLACES each */
     struct remote labels, landings[MESH_KINDS];
     struct message queue[MESH_QUEUE];
-    uint32_t head, cursor, tail; /* they only rise: with the peer, being posted, taken on */
+    uint32_t head, cursor, tail; /* they only rise: delivered, being posted, accepted */
     uint32_t n_requests;         /* posted, not completed */
     uint64_t n_sent, n_returned; /* labels */
     uint64_t n_received;
-    uint32_t n_untold, n_credits; /* labels taken and not given back; credits under way */
-    bool left, bye_sent;          /* its good-bye has come; ours is with it */
-    bool failed;                  /* after that: nothing can be sent any more */
+    uint32_t n_untold, n_credits; /* labels taken, but not returned yet; credits under way */
+    bool left, bye_sent;          /* the peer's good-bye has come; ours is with the peer */
+    bool failed;                  /* after the good-bye: no more can be sent */
 };
 
 struct region {
@@ -63,10 +63,10 @@ struct mesh_verbs {
     struct place *places;
     struct ibv_mr *places_region;
     uint64_t largest_bytes;          /* of a write */
-    const struct pollfd *awaited;    /* what poll was given; NULL: nothing to look at there */
+    const struct pollfd *awaited;    /* the argument of poll; NULL: no descriptor to check */
     const struct doorbell *doorbell; /* struct mesh_args */
     bool closing;
-    dpb_status status; /* of what failed where none could be returned */
+    dpb_status status; /* a failure in a function that returns no status */
 };
 
 static inline uint64_t request_id(enum kind kind, uint32_t link)
@@ -79,7 +79,7 @@ static inline size_t mesh_verbs_places_bytes(const struct mesh_verbs *verbs)
     return ((size_t)verbs->n_ways * 2 * PLACES + 1) * sizeof *verbs->places;
 }
 
-/* As struct mesh_transport_ops has it. */
+/* As in struct mesh_transport_ops. */
 dpb_status mesh_verbs_connect(struct mesh_transport *transport, const struct mesh_args *args,
                               struct mesh *mesh);
 

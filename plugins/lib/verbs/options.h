@@ -1,6 +1,6 @@
 /*
- * options.h - the options of every strategy over RDMA: a device, and how it is used. Needs no
- * libibverbs: a build without it has the options, too.
+ * options.h - the options of every strategy over RDMA: a device, and how to use the device. This
+ * header needs no libibverbs: a build without libibverbs has the options, too.
  */
 #ifndef DPB_PLUGINS_LIB_VERBS_OPTIONS_H
 #define DPB_PLUGINS_LIB_VERBS_OPTIONS_H
@@ -17,7 +17,7 @@ struct verbs_options {
     bool poll;
 };
 
-/* Their rows, but that of the interface, for a struct whose member `verbs` they are. */
+/* The options' rows, except the interface's, for a struct with a member `verbs` of this type. */
 #define VERBS_OPTION_ROWS(STRUCT)                                                                  \
     {"device",                                                                                     \
      DPB_OPT_STRING,                                                                               \
@@ -55,7 +55,7 @@ struct verbs_options {
             "times"                                                                                \
     }
 
-/* comm.transport = verbs of a strategy that has others, too. */
+/* Checks comm.transport = verbs, for a strategy with more than one transport. */
 static inline dpb_status verbs_check_built(const struct dpb_host *host)
 {
 #ifdef DPB_HAVE_VERBS

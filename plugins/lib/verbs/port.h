@@ -1,8 +1,8 @@
 /*
- * port.h - the port of an RDMA device that a rank uses, and the address (GID) that it has there.
+ * port.h - the port of an RDMA device that a rank uses, and the rank's address (GID) at the port.
  *
- * Devices are told apart by name or by the address of their network interface, never by number, and
- * GIDs by address and type: their order is another one on every machine and after every reboot.
+ * A device is found by name or by the address of its network interface, never by number. A GID is
+ * found by address and type. Their order differs between machines, and may change at a reboot.
  */
 #ifndef DPB_PLUGINS_LIB_VERBS_PORT_H
 #define DPB_PLUGINS_LIB_VERBS_PORT_H
@@ -18,11 +18,11 @@ struct port {
     uint8_t number;              /* of the device's ports, from 1 */
     struct ibv_port_attr attributes;
     struct ibv_gid_entry gid;         /* .gid_index is its place in the port's table */
-    char name[PORT_NAME_BYTES];       /* "rxe1", or "mlx5_0:2" where it is not port 1 */
-    char address[PORT_ADDRESS_BYTES]; /* the GID as text; an IPv4 address where it maps one */
+    char name[PORT_NAME_BYTES];       /* "rxe1", or "mlx5_0:2" if it is not port 1 */
+    char address[PORT_ADDRESS_BYTES]; /* the GID as text; an IPv4 address if the GID maps one */
 };
 
-/* What to look for. Both lists have commas between; the ranks of a machine take turns. */
+/* The wanted port. Commas separate a list's entries, which the ranks of a machine take in turn. */
 struct port_wanted {
     const char *devices;    /* NAME or NAME:PORT; "": any */
     const char *interfaces; /* as in lib/interface.h; "": any */
@@ -30,15 +30,15 @@ struct port_wanted {
     uint32_t local_rank;
 };
 
-/* Opens the one port that fits and is up; refuses by name, listing what there is, where none or
- * several do. Blocks for system calls only. @owned: port_close. */
+/* Opens the one port that fits and is up. If none or several fit, refuses and lists the ports.
+ * Blocks for system calls only. @owned: port_close. */
 dpb_status port_open(const struct dpb_host *host, const struct port_wanted *wanted,
                      struct port *port);
-void port_close(struct port *port); /* a zeroed one, too */
+void port_close(struct port *port); /* accepts a zeroed port */
 
 bool port_is_ethernet(const struct port *port); /* RoCE; else InfiniBand, which routes by LIDs */
 
-/* What this machine lacks for any rank to use RDMA, with what to do about it; false: nothing. */
+/* Writes why no rank can use RDMA on this machine, and the remedy; false: nothing is missing. */
 bool port_missing(char *text, size_t bytes);
 
 #endif
