@@ -1,12 +1,12 @@
 /*
- * easgd - elastic averaging: every worker trains a replica of its own, which a centre z draws.
+ * easgd - elastic averaging: every worker trains a replica of its own, and a centre z draws it.
  *
  *     each step:         w_i <- optimizer(w_i, g_i)
  *     each period-th:    c_i = alpha (w_i before its update - z)      (lib/averaging.h)
  *                        w_i <- w_i - c_i
  *                        z <- z + c_1 + ... + c_W
  *
- * Weight decay is the optimizer's, of w_i before the update. The model is z.
+ * The optimizer applies weight decay to w_i before the update. The model is z.
  *
  * Bytes moved per meeting and rank, M bytes of weights: M of z and (W - 1)/W M of c read, M / W of
  * z read and written. None in other steps.

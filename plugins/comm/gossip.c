@@ -1,14 +1,14 @@
 /*
- * gossip - every worker trains a replica of its own, and every comm.period steps takes the mean of
+ * gossip - every worker trains a replica of its own. Every comm.period steps it takes the mean of
  * its weights and one partner's.
  *
  *     each step:         w_i <- optimizer(w_i, g_i)
  *     round r:           w_i, w_j <- (w_i + w_j) / 2                  (lib/averaging.h)
  *
- * The matching is symmetric, so the sum of all weights stays. comm.matching = ring: the workers
- * stand in a circle that turns by one place each round; neighbours at places 2k and 2k + 1 are
- * partners. random: by a permutation of each round, the same on all workers. With an odd number of
- * workers one has no partner. The model is the mean of all weights.
+ * The matching is symmetric, so the sum of all weights does not change. comm.matching = ring: the
+ * workers stand in a circle that turns by one place each round; neighbours at places 2k and 2k + 1
+ * are partners. random: each round has a permutation, the same on all workers. With an odd number
+ * of workers one worker has no partner. The model is the mean of all weights.
  *
  * Bytes moved per round and rank, M bytes of weights: M/2 read and M/2 written.
  *

@@ -1,9 +1,9 @@
 /*
- * independent - no exchange at all: every worker trains a replica of its own. The upper bound that
- * the other strategies are measured against.
+ * independent - no exchange at all: every worker trains a replica of its own. Its rate is the upper
+ * bound for the other strategies.
  *
  * Each bucket's update is enqueued behind its gradients, on a queue beside the device's own. The
- * host's queue does it at once.
+ * host's queue runs the update at once.
  *
  * Bytes moved per step: none. Consistency: none.
  */

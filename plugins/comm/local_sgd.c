@@ -6,7 +6,7 @@
  *     each period-th:    w_i <- (w_1 + ... + w_W) / W                 (lib/averaging.h)
  *
  * With comm.average_state = yes the optimizer's state (momentum) is averaged with the weights. With
- * a period of 1, plain SGD and equal learning rates this is synchronous training but for rounding.
+ * a period of 1, plain SGD and equal learning rates, training is synchronous except for rounding.
  * The model between two meetings is the mean of all weights.
  *
  * Bytes moved per meeting and rank, M bytes of weights: (W - 1)/W M read and as many written; twice

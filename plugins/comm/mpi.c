@@ -1,20 +1,20 @@
 /*
  * mpi - replicated training whose buckets are all-reduced by MPI.
  *
- * Every worker keeps weights and, unless sharded, optimizer state. Each bucket is summed in place
- * by an MPI_Iallreduce on a communicator of its own, begun as soon as this rank's gradients of it
- * are final; MPI_Test, called between the device's ops, moves it on while backward goes on. Then
- * each worker updates its weights from its own, now summed, gradients. The algorithm is the
- * library's; lib/mpi.h says what holds of MPI: its launcher, threads, order, and how it ends.
+ * Every worker keeps weights and, unless sharded, optimizer state. An MPI_Iallreduce, on this
+ * plugin's communicator, sums each bucket in place. It begins as soon as this rank's gradients of
+ * the bucket are final. MPI_Test, called between the device's ops, advances it while backward runs.
+ * Then each worker updates its weights from its own, now summed, gradients. MPI chooses the
+ * algorithm. lib/mpi.h has MPI's rules: launcher, threads, order of sums, and end.
  *
- * Bytes moved per step, M bytes of gradients: counted as those of an all-reduce that sends each
- * element W - 1 times on its way to the sum and W - 1 times from there, 2 (W - 1) M in all.
+ * Bytes moved per step, M bytes of gradients: 2 (W - 1) M in all. They are counted as if each
+ * element were sent W - 1 times to the sum and W - 1 times from the sum.
  *
- * With comm.shard = optimizer (lib/shard.h) the all-reduce of a bucket becomes its two halves:
+ * With comm.shard = optimizer (lib/shard.h) an all-reduce is divided into its two halves.
  * MPI_Ireduce_scatter gives each worker the sum of its slice, the worker updates the slice, and
  * MPI_Iallgatherv gives the new weights to all. Ranks may begin the second half of a bucket before
- * or after the first half of another, so each half has a communicator. As many bytes, weights in
- * place of sums.
+ * or after the first half of another, so each half has a communicator. Bytes are as many, with
+ * weights in place of sums.
  *
  * If updates need norms of whole tensors, all workers get all sums by MPI_Iallreduce as without
  * shards. Then each worker updates its slices, and MPI_Iallgatherv gives their weights: (W - 1)/W N
@@ -24,9 +24,9 @@
  * communicator (lib/coded_sums.h), m bytes a worker: 2 (W - 1) m in all. MPI gives all workers
  * identical sums (lib/mpi.h), so all decode the same bits.
  *
- * Fences: a bucket is given to MPI when this rank's backward is through with it (READY), used and
- * written again when its request is complete here. No device reads a bucket's weights once the
- * bucket is READY, so others' slices of them may come.
+ * Fences: a bucket is posted to MPI when this rank's backward has finished it (READY). It is used
+ * and written again when its request is complete here. No device reads a bucket's weights once the
+ * bucket is READY, so MPI may write others' slices of them.
  */
 #include <string.h>
 

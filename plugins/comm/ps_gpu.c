@@ -1,8 +1,8 @@
 /*
- * ps_gpu - parameter servers in the workers' devices: the variables and the optimizer's state live
- * in device memory, in even shards on all workers' devices (comm.shards = all) or on that of worker
- * 0 (one). A worker pushes its gradients to the shards, each of which sums them, updates its
- * variables, and the workers pull the new weights (tf_cnn_benchmarks' "parameter_server" with
+ * ps_gpu - parameter servers in the workers' devices. Device memory holds the variables and the
+ * optimizer's state, in even shards on all workers' devices (comm.shards = all) or on worker 0's
+ * (one). A worker pushes its gradients to the shards. Each shard sums them and updates its
+ * variables, then the workers pull the new weights (tf_cnn_benchmarks' "parameter_server" with
  * local_parameter_device=gpu).
  *
  * Every bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big
@@ -13,19 +13,19 @@
  * Bytes moved per step, W workers, M bytes of the model: (W - 1) M pushed, (W - 1) M pulled.
  *
  * Device memory beside the arenas: a shard keeps up to SLOTS slices of gradients for each of the
- * other workers; optimizer state is on the shards alone.
+ * other workers; only shards have optimizer state.
  *
  * Fences:
  *   1. a slice is pushed when the worker's gradients are final (READY) and the shard has summed
- *      what was in the slot before (REDUCED of the bucket SLOTS before; in the first buckets of a
- *      step, REDUCED of the last of the step before, which the worker has seen when it ended that
+ *      the slot's previous content (REDUCED of the bucket SLOTS before; in the first buckets of a
+ *      step, REDUCED of the last bucket of the step before: the worker saw it before it ended that
  *      step);
- *   2. it is summed and used for the update when every worker has pushed it (PUSHED);
- *   3. it is pulled when that update is done (REDUCED), and over it the worker's gradients are
- *      free;
- *   4. weights of a shard change again only when all have pushed the bucket in the next step, and
- *      none begins that step before its pulls are over.
- * "Done" is an event of the device that this host has seen; then it raises the signal.
+ *   2. the shard sums and updates the slice when every worker has pushed it (PUSHED);
+ *   3. workers pull the slice when that update is done (REDUCED); then its gradients may be
+ *      written again;
+ *   4. weights of a shard change again only when all workers have pushed the bucket in the next
+ *      step. A worker begins that step only after its pulls.
+ * "Done" is an event of the device that this host has seen; then the host raises the signal.
  *
  * Li et al.: Scaling distributed machine learning with the parameter server. OSDI 2014 (the
  * synchronous form).

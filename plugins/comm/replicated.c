@@ -2,27 +2,26 @@
  * replicated - every worker keeps a copy of the variables; bucket i is summed on worker i mod W and
  * copied back (tf_cnn_benchmarks' "replicated" on one machine, without NCCL).
  *
- * The owner of a bucket sums the gradients of all ranks in place; the others copy the sum out of
- * the owner's arena into their own; then every rank updates its weights. On the host the owner
- * reads the others' gradients where they are. Where devices have memory of their own, the others
- * copy them into inboxes in the owner's device memory, and copies go from device to device
+ * The owner of a bucket sums the gradients of all ranks in place. The others copy the sum from the
+ * owner's arena into their own. Then every rank updates its weights. On the host the owner reads
+ * the others' gradients in their arenas. If devices have memory of their own, the others copy
+ * gradients into inboxes in the owner's device memory, from device to device
  * (lib/device_strategy.h).
  *
- * Bytes moved per step, M bytes of gradients: (W - 1) M to the owners, (W - 1) M back: as much as
- * an all-reduce, but a bucket passes through one rank.
+ * Bytes moved per step, M bytes of gradients: (W - 1) M to the owners, (W - 1) M back. An
+ * all-reduce moves as many, but here a bucket passes through one rank.
  *
  * Device memory beside the arenas: inboxes for up to SLOTS buckets from each of the other workers.
  *
  * Fences: a bucket is pushed into an inbox when this worker's gradients are final (READY) and the
- * owner has summed what was in the slot before (REDUCED; in the first buckets of a step, of the
- * step before); summed when all have announced it (READY), or pushed it (PUSHED); copied over the
- * gradients when its owner has summed it (REDUCED); and the owner's step ends when all have copied
- * it (TAKEN): then nobody reads its arena.
+ * owner has summed the slot's previous content (REDUCED; in the first buckets of a step, of the
+ * step before). It is summed when all have announced it (READY), or pushed it (PUSHED), and copied
+ * over the gradients when its owner has summed it (REDUCED). The owner's step ends when all have
+ * copied the bucket (TAKEN): then no rank reads the owner's arena.
  *
- * With a codec no bucket has an owner: each rank reads the messages of all others and sums what
- * they decode to (lib/device_coded.h). Messages of m bytes are (W - 1) m bytes a rank. An owner's
- * sum of M bytes, copied by the others, would be (W - 1)/W (m + M): less only where
- * m > M / (W - 1).
+ * With a codec no bucket has an owner: each rank reads, decodes and sums the messages of all others
+ * (lib/device_coded.h). Messages of m bytes are (W - 1) m bytes a rank. An owner's sum of M bytes,
+ * copied by the others, would be (W - 1)/W (m + M): less only if m > M / (W - 1).
  */
 #include "dpbench/plugin.h"
 #include "lib/device_coded.h"

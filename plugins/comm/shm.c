@@ -2,31 +2,31 @@
  * shm - replicated training on one machine, exchanged through shared memory.
  *
  * Every worker keeps weights and, unless sharded, optimizer state. Rank r owns the r-th of W slices
- * of every bucket: it sums the slice straight out of all W gradient arenas and writes the sum back
- * into all of them; then every rank updates its weights from its own, now summed, gradients.
+ * of every bucket. It sums the slice directly from all W gradient arenas and writes the sum back
+ * into all arenas. Then every rank updates its weights from its own, now summed, gradients.
  *
- * Bytes moved per step and rank, M bytes of gradients: (W - 1)/W M read out of other ranks' arenas
- * and (W - 1)/W M written into them: what a ring all-reduce sends, in two passes instead of 2 (W -
- * 1).
+ * Bytes moved per step and rank, M bytes of gradients: (W - 1)/W M read from other ranks' arenas
+ * and (W - 1)/W M written into them. A ring all-reduce sends as many, in 2 (W - 1) passes instead
+ * of two.
  *
- * Three fences keep it right:
+ * Fences:
  *   1. a slice is read when every rank has announced its bucket (READY);
  *   2. a bucket is used when every rank has written its slice into all arenas (REDUCED);
- *   3. a gradient arena is written again when all reads of it are over. The only other rank that
- *      touches a slice of an arena is the slice's owner, before it raises REDUCED, and a rank
- * begins no step before it has seen REDUCED of every rank for every bucket: fence 2 gives fence 3.
+ *   3. a gradient arena is written again when all reads of it are over. Fence 2 gives fence 3: the
+ *      only other rank that touches a slice of an arena is the slice's owner, before it raises
+ *      REDUCED. A rank begins a step after it has seen REDUCED of every rank for every bucket.
  *
  * With comm.shard = optimizer (lib/shard.h) weights are shared, too. The owner of a slice sums it
- * into memory of its own, updates its own weights of the slice, and writes them into all arenas: as
- * many bytes, weights in place of sums. Fence 1 holds for weights, too: no device reads them once
- * their bucket is announced. Fence 2 says that the new weights of a bucket are here.
+ * into memory of its own, updates its own weights of the slice, and writes them into all arenas.
+ * Bytes are as many, with weights in place of sums. Fence 1 holds for weights, too: no device reads
+ * them once their bucket is announced. After fence 2 the new weights of a bucket are here.
  *
  * If updates need norms of whole tensors, sums go to all as without shards. Then each owner updates
  * its slices, and writes their weights into all arenas when every rank has updated: (W - 1)/W M
  * bytes more.
  *
- * With a codec each rank reads the messages of all others instead (lib/coded.h): (W - 1) m bytes, a
- * rank's messages being m bytes.
+ * With a codec each rank reads the messages of all others instead (lib/coded.h): (W - 1) m bytes,
+ * for messages of m bytes a rank.
  */
 #include "dpbench/plugin.h"
 #include "lib/coded.h"

@@ -1,6 +1,6 @@
 /*
- * sma - synchronous model averaging, as Crossbow trains its learners: replicas with momentum of
- * their own, and a centre z that has momentum, too.
+ * sma - synchronous model averaging, as in Crossbow: replicas with momentum of their own, and a
+ * centre z that has momentum, too.
  *
  *     each step:         v_i <- momentum v_i - rate g_i;  w_i <- w_i + v_i     (core's optimizer)
  *     each period-th:    c_i = alpha (w_i before its update - z)      (lib/averaging.h)
@@ -8,12 +8,12 @@
  *                        z <- z + c_1 + ... + c_W + center_momentum (z - z before)
  *     the rate drops:    first w_i <- z, z before <- z
  *
- * With comm.local_centers = yes a centre y of each place (run.learners) stands in for z above, and
- * the places meet z behind it (lib/averaging.h).
+ * With comm.local_centers = yes a centre y of each place (run.learners) replaces z above, and each
+ * y meets z (lib/averaging.h).
  *
- * Core's optimizer keeps v / rate (train/optimizer.h), which is the same while the rate stays. The
- * model is z. The centre's momentum is that of comm.center_momentum where comm.momentum_on_center =
- * yes; its second term is kept as d = z - z before.
+ * Core's optimizer keeps v / rate (train/optimizer.h), which is equivalent while the rate does not
+ * change. The model is z. With comm.momentum_on_center = yes the centre's momentum is
+ * comm.center_momentum. Its term is kept as d = z - z before.
  *
  * Bytes moved per meeting and rank, M bytes of weights: M of z and (W - 1)/W M of c read, M / W of
  * z read and written, and of d as much. None in other steps.

@@ -1,6 +1,6 @@
 /*
- * gloo - replicated training whose buckets are all-reduced by Gloo, Meta's library of
- * collectives, over TCP or RDMA.
+ * gloo - replicated training whose buckets Gloo all-reduces, over TCP or RDMA. Gloo is Meta's
+ * library of collectives.
  *
  * Every worker keeps weights and optimizer state. Gloo sums every bucket over the workers in place,
  * then each worker updates its weights from its own, now summed, gradients. The algorithms are
@@ -8,22 +8,22 @@
  * `halving_doubling`. All of them sum an element on one worker and hand the sum to the others, so
  * replicas are equal bit for bit.
  *
- * Gloo blocks, and its own deadlines know nothing of a job that is suspended or ends. So all calls
- * of it are made by a thread of this plugin's, and core waits for that. It is no second thread that
- * computes: with run.comm_cores the buckets are handed to it as they become ready, and a codec's
- * messages once the sum before them is there; without, when backward is over and the loop has
- * nothing to do but wait. Then nothing is hidden behind backward.
+ * Gloo blocks, and its own deadlines ignore that a job is suspended or ends. So a thread of this
+ * plugin makes all calls of Gloo, and core waits for this thread. The thread never competes with
+ * computing. With run.comm_cores it gets buckets as they become ready, and a codec's messages once
+ * the sum before is there. Without, it gets buckets when backward is over and the loop only waits.
+ * Then nothing is hidden behind backward.
  *
- * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times on its way to the
- * sum and W - 1 times from there: 2 (W - 1) M in all, counted in equal shares. (halving_doubling
- * sends more where W is no power of 2.)
+ * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times to the sum and W - 1
+ * times from the sum: 2 (W - 1) M in all, counted in equal shares. (halving_doubling sends more if
+ * W is no power of 2.)
  *
  * Messages of a codec of two rounds are summed in place of gradients (lib/coded_sums.h), m bytes a
  * worker: 2 (W - 1) m in all. The loop encodes, and the thread makes one sum after the other.
  *
- * Fences: a bucket goes to Gloo when this rank's backward is through with it (GIVEN); Gloo takes of
- * a peer what that has given; a bucket is used, and its arena written again, when Gloo's call is
- * over here (ANSWERED), which writes and reads no more of it then.
+ * Fences: a bucket goes to Gloo when this rank's backward has finished it (GIVEN). Gloo reads only
+ * buckets that peers have given. A bucket is used, and its arena written again, when Gloo's call
+ * has returned here (ANSWERED): Gloo then no longer reads or writes the bucket.
  */
 #include <pthread.h>
 #include <time.h>

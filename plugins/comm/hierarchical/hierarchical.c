@@ -1,8 +1,8 @@
 /*
- * hierarchical - replicated training on several machines with several workers each: inside a
- * machine through shared memory (inside_shm.c) or by NCCL, in the memory of its GPUs
- * (inside_nccl.c); across machines by rings over TCP or RDMA, or by MPI (across.h). This file is
- * the plugin: options, needs, and the hooks that both forms have. places.c has who is where.
+ * hierarchical - replicated training on several machines with several workers each. Inside a
+ * machine it sums through shared memory (inside_shm.c) or by NCCL in GPU memory (inside_nccl.c);
+ * across machines by rings over TCP or RDMA, or by MPI (across.h). This file is the plugin:
+ * options, needs, and the hooks of both forms. places.c has the places of ranks.
  *
  * Jia et al.: Highly scalable deep learning training system with mixed-precision: training ImageNet
  * in four minutes. 2018 (hierarchical all-reduce).

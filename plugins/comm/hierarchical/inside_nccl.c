@@ -1,31 +1,30 @@
 /*
- * inside_nccl.c - `hierarchical` on arenas in the memory of NVIDIA GPUs: inside a machine sums are
- * made by NCCL, across machines as with shared memory, each place with its own share of the
- * network.
+ * inside_nccl.c - `hierarchical` on arenas in the memory of NVIDIA GPUs. Inside a machine NCCL
+ * makes sums. Across machines, as with shared memory, each place drives its share of the network.
  *
  * A bucket's way, on a machine of L places:
- *   reduce: ncclReduceScatter over the machine, in place in the gradient arena: the slice of a
- *           place is then summed there; and a copy of that slice into pinned memory of the host;
+ *   reduce: ncclReduceScatter over the machine, in place in the gradient arena, sums each place's
+ *           slice there; a copy brings that slice into pinned memory of the host;
  *   post:   when the copy is done, the place sends it across (across.h);
  *   fetch:  the sum over all machines is copied back over the slice;
- *   gather: ncclAllGather over the machine, and behind it the optimizer on all of the bucket.
- * The host drives it, because the network is the host's: a piece of work is given to a queue, and
- * an event behind it looked at (lib/device_strategy.h). Sums and copies are in three queues, so
- * several buckets are under way at once, while backward goes on. On one machine there is no
- * network, and a bucket is ncclAllReduce and the optimizer.
+ *   gather: ncclAllGather over the machine, then the optimizer on the whole bucket.
+ * The host drives these steps, because the network is the host's. It enqueues work, and polls an
+ * event behind the work (lib/device_strategy.h). Sums and copies are in three queues, so several
+ * buckets are under way at once, while backward runs. On one machine there is no network, and a
+ * bucket is ncclAllReduce and the optimizer.
  *
- * NCCL takes one order of calls for all ranks of a communicator, and when a share comes back from
- * across is another matter on every place. So place 0 decides: it says in shared memory when it has
- * given NCCL a bucket's reduction (REDUCED), and for each gathering after how many reductions it
- * came (GATHERED). The others do the same calls. No place waits for itself in that: a gathering
- * waits for the reductions of its own bucket and earlier ones alone.
+ * All ranks of a communicator must make NCCL's calls in one order, but shares come back from
+ * across in another order on every place. So place 0 decides. It shows in shared memory when it
+ * has enqueued a bucket's reduction (REDUCED), and after how many reductions it enqueued each
+ * gathering (GATHERED). The others make the same calls. No place waits for itself: a gathering
+ * waits only for the reductions of its own bucket and earlier ones.
  *
- * Bytes moved: those of the form in shared memory, 2 (H - 1) M across, 2 (L - 1) M in each machine.
- * In pinned memory a place has M / L bytes.
+ * Bytes moved: as in shared memory, 2 (H - 1) M across, 2 (L - 1) M in each machine. In pinned
+ * memory a place has M / L bytes.
  *
- * Fences: an event each. A slice goes across when it is copied, behind its reduction; is fetched
- * when nothing of it goes across any more; gathered behind that. The step of a place ends when its
- * last update has: the gathering before it is behind all reads of its gradients by NCCL.
+ * Fences: an event each. A slice goes across when its copy, behind its reduction, is done. It is
+ * fetched when it no longer goes across, and gathered behind that. The step of a place ends with
+ * its last update: the gathering before it is behind all reads of its gradients by NCCL.
  */
 #include "comm/hierarchical/hierarchical.h"
 

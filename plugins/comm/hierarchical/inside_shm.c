@@ -2,38 +2,36 @@
  * inside_shm.c - `hierarchical` through shared memory inside a machine.
  *
  * Every worker keeps weights and, unless sharded, optimizer state. With N places a machine, place l
- * of each machine carries the l-th of N slices of every bucket across, together with place l of the
- * others (across.h). A bucket goes four ways:
- *   reduce: each rank sums its part straight out of the arenas of its machine (lib/slices.h), into
- *           the arena of the place that carries it;
- *   post:   that place sends the slice across, once all of it is summed, where it is summed over
- *           the machines (lib/ring.h, lib/mpi.h): each place drives its own share of the network;
- *   gather: it writes the sum into all arenas of its machine;
+ * of each machine carries the l-th of N slices of every bucket across. Its partners are places l of
+ * the other machines (across.h). A bucket passes four stages:
+ *   reduce: each rank sums its part directly from the arenas of its machine (lib/slices.h), into
+ *           the arena of the place that carries the part;
+ *   post:   once a slice is summed, its place sends the slice across, to be summed over the
+ *           machines (lib/ring.h, lib/mpi.h): each place drives its own share of the network;
+ *   gather: the place writes the sum into all arenas of its machine;
  *   update: every rank updates its weights from its own, now summed, gradients.
- * On machines with unequal numbers of workers N is the smallest: the others sum and update. On one
- * machine there is no network to go by, and this is shm.
+ * If machines have unequal numbers of workers, N is the smallest: the further workers only sum and
+ * update. On one machine there is no network, and this strategy is shm.
  *
  * With comm.shard = optimizer (lib/shard.h) the ring of place l makes new weights of the slice in
- * place of sums: place l of each machine owns a part of it. `gather` then writes weights into all
- * arenas of the machine, and nothing is left to update. Bytes are those below, weights in place of
- * sums on the way back. On unequal machines the further workers own nothing.
+ * place of sums: place l of each machine owns a part of the slice. `gather` then writes weights
+ * into all arenas of the machine, and no update is left. Bytes are as below, with weights in place
+ * of sums on the way back. On unequal machines the further workers own nothing.
  *
- * Bytes moved per step, M bytes of gradients, H machines: 2 (H - 1) M over the network in all,
- * where one ring of all W workers sends 2 (W - 1)/W M over each of the links between machines,
- * which are H at best. Inside a machine, as shm does: (L - 1) M read and (L - 1) M written by its L
- * ranks.
+ * Bytes moved per step, M bytes of gradients, H machines: 2 (H - 1) M over the network in all. One
+ * ring of all W workers sends 2 (W - 1)/W M over each link between machines, of which there are H
+ * at best. Inside a machine its L ranks read (L - 1) M and write (L - 1) M, as in shm.
  *
  * Fences:
- *   1. a slice is summed when all of the machine have announced its bucket (READY);
- *   2. it goes across when all who sum a part of it have (REDUCED);
+ *   1. a slice is summed when all ranks of the machine have announced its bucket (READY);
+ *   2. it goes across when all ranks that sum a part of it have done so (REDUCED);
  *   3. a bucket is used when all of it has come from across and its places have written it into all
  *      arenas (GATHERED);
- *   4. a gradient arena is written again when all reads of it are over. The arena is read for sums
- *      before REDUCED, and by what goes across and its place before GATHERED, and written by others
- *      before GATHERED: what a rank has seen of all places, for every bucket, before it ends its
- *      step.
- *   5. with shards weights are written when all of the machine have announced their bucket: before
- *      a ring gives any, this place has posted its share, behind 1 and 2.
+ *   4. a gradient arena is written again when all reads of it are over. Sums read the arena before
+ *      REDUCED. Transfers across and their place read it before GATHERED, and others write it
+ *      before GATHERED. A rank sees GATHERED of all places, for every bucket, before its step ends;
+ *   5. with shards weights are written when all ranks of the machine have announced their bucket:
+ *      before a ring gives any weights, this place has posted its share, behind 1 and 2.
  */
 #include "comm/hierarchical/hierarchical.h"
 #include "lib/slices.h"

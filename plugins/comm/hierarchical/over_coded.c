@@ -1,12 +1,12 @@
 /*
  * over_coded.c - between machines by messages of a codec, over TCP: see across.h.
  *
- * A bucket goes across whole, by place `bucket` mod n_shares: a message is of a bucket. To the
- * codec's carrier (lib/coded.h) each machine is a worker, whose gradients are the machine's sum.
- * Its messages go round a ring of the places, one of each machine (lib/gather.h). Each place
- * decodes all messages, in the order of the machines, into its own gradients.
+ * Place `bucket` mod n_shares carries a whole bucket across, because a message is of a whole
+ * bucket. To the codec's carrier (lib/coded.h) each machine is a worker, whose gradients are the
+ * machine's sum. A ring of places, one of each machine, carries the messages (lib/gather.h). Each
+ * place decodes all messages, in the order of the machines, into its own gradients.
  *
- * All workers have a residual and its hooks, also those that carry nothing.
+ * All workers have a residual and its hooks, including workers that carry nothing.
  */
 #include <stdio.h>
 

@@ -1,10 +1,10 @@
 /*
- * over_mpi.c - between machines by MPI: see across.h, and lib/mpi.h for what holds of MPI.
+ * over_mpi.c - between machines by MPI: see across.h, and lib/mpi.h for MPI's rules.
  *
- * The ranks at place l of all machines have a communicator of their own, by MPI_Comm_split; those
- * without a share have none, but take part in making them. Each element belongs to one share, whose
- * members MPI gives identical sums; they write it into all arenas of their machines, so replicas
- * are equal bit for bit.
+ * The ranks at place l of all machines have a communicator of their own, by MPI_Comm_split. Ranks
+ * without a share have no communicator, but call MPI_Comm_split, too. Each element belongs to one
+ * share, and MPI gives all its members identical sums. The members write the sums into all arenas
+ * of their machines, so replicas are equal bit for bit.
  */
 #include "across.h"
 #include "lib/mpi.h"

@@ -2,38 +2,37 @@
  * nccl - replicated training on NVIDIA GPUs, all-reduced by NCCL in the GPUs' memory.
  *
  * Every worker keeps weights, gradients and optimizer state on its GPU. Work goes into one stream
- * of this plugin's, for every launch: wait for the event behind which backward has finished the
- * gradients; ncclAllReduce in place in the gradient arena; the optimizer on the same range. `end`
- * gives an event behind the last of them. The host enqueues all this while backward still runs,
- * waits for none of it, and NCCL's kernels run beside backward's. Neighbouring buckets that become
- * final with the same event are one range, and go as one: the order of NCCL's calls is that of
- * backward, the same on every rank.
+ * of this plugin's. Each launch waits for the event behind backward of its gradients. Then it calls
+ * ncclAllReduce in place in the gradient arena, and the optimizer on the same range. `end` gives
+ * an event behind the last launch. The host enqueues all launches while backward still runs, and
+ * waits for none. NCCL's kernels run beside backward's. Neighbouring buckets that become final with
+ * the same event are one range and one launch. NCCL's calls are in backward's order, on every rank.
  *
- * Where the device captures backward (comm.capture) all of this is captured with it, in the second
- * step, and a step is one launch from then on: "Using NCCL with CUDA Graphs", NCCL's User Guide.
- * That is the same on all ranks, as the guide wants it. The optimizer reads learning rate and scale
- * from device memory; `replay` says which. A communicator that is closed or aborted waits for the
- * graphs that hold work of it, so those go first (struct dpb_capture). NCCL has given its work to
- * the stream before all_reduce returns, so before the capture ends.
+ * If the device captures backward (comm.capture), all launches are captured with it, in the second
+ * step. From then on a step is one launch of a graph, on all ranks, as NCCL's User Guide requires
+ * ("Using NCCL with CUDA Graphs"). The optimizer reads learning rate and scale from device memory,
+ * where `replay` writes them. A communicator that is closed or aborted waits for the graphs with
+ * its work, so these graphs are destroyed first (struct dpb_capture). NCCL has enqueued its work
+ * before all_reduce returns, so before the capture ends.
  *
- * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times on its way to the
- * sum and W - 1 times from there: 2 (W - 1) M in all, counted in equal shares. So much do rings and
- * trees send; what NVLink SHARP and CollNet sum within a switch saves some of it.
+ * Bytes moved per step, M bytes of gradients: each element is sent W - 1 times to the sum and W - 1
+ * times from the sum: 2 (W - 1) M in all, counted in equal shares. Rings and trees send as many.
+ * NVLink SHARP and CollNet sum within a switch and send fewer.
  *
- * With comm.shard = optimizer (lib/shard.h) every bucket is a launch: ncclReduceScatter gives each
+ * With comm.shard = optimizer (lib/shard.h) every bucket is a launch. ncclReduceScatter gives each
  * worker the sum of its slice, the worker updates the slice, and ncclAllGather gives the new
- * weights to all, within the arenas. As many bytes, weights in place of sums. A bucket's slices are
- * of equal length; where those of the last are not, groups of ncclReduce and of ncclBroadcast do
- * the same.
+ * weights to all, within the arenas. Bytes are as many, with weights in place of sums. A bucket's
+ * slices have equal length. If the last bucket's slices do not, groups of ncclReduce and of
+ * ncclBroadcast do the same.
  *
- * All of NCCL's algorithms make a sum once and hand it on, so replicas are equal bit for bit.
+ * All of NCCL's algorithms make a sum once and send it on, so replicas are equal bit for bit.
  *
- * Fences are events and the stream's order: a range is reduced after backward's event, peers' parts
- * are read by NCCL when their streams have got there, weights are used after `done`.
+ * Fences are events and the stream's order: a range is reduced after backward's event, NCCL reads
+ * peers' parts when their streams have reached the call, weights are used after `done`.
  *
- * NCCL's calls do not block (lib/nccl.h). What goes wrong behind them is seen by `progress`, which
- * core and device call while they wait for the GPU; then NCCL's kernels are aborted, so that
- * nothing waits for the GPU for ever.
+ * NCCL's calls do not block (lib/nccl.h). `progress`, which core and device call while they wait
+ * for the GPU, detects later failures. Then NCCL's kernels are aborted, so that no thread waits for
+ * the GPU for ever.
  */
 #include <sched.h>
 #include <stdio.h>
