@@ -64,7 +64,7 @@ static int measure(const struct dpb_experiment *experiment, const struct dpb_arg
         json_object_set_new(json_object_get(document, "world"), "launcher",
                             json_string(arguments->party->launcher));
     if (!document) {
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory: the measurements are lost");
         return dpb_exit_code_first(code, dpb_status_exit_code(status));
     }
     if (status == DPB_OK)

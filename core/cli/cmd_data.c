@@ -71,7 +71,7 @@ static int deliver(const struct dpb_loader *loader, int64_t open_ns, dpb_status 
 {
     json_t *document = dpb_loader_report_make(loader, open_ns, status, dpb_stop_error(status));
     if (!document) {
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory: what was measured is lost");
+        status = dpb_fail(DPB_NO_MEMORY, "out of memory: the measurements are lost");
         return dpb_exit_code_first(code, dpb_status_exit_code(status));
     }
     code = dpb_exit_code_first(

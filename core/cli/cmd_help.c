@@ -174,7 +174,7 @@ static void print_arguments(const char *usage)
         {"--html", "a page with figures in FILE, which needs nothing beside it"},
         {"--rows", "another table: KEYS, with commas between, are axes or columns of --csv"},
         {"--cols", "its columns are the values of KEY; without it the KEYS of --values"},
-        {"--values", "what stands in its cells; default samples_per_s.median"},
+        {"--values", "the field in its cells; default samples_per_s.median"},
         {"--each", "one result after the other, not one table"},
         {"--link", "RATE,LATENCY of a machine's connection, as in 10Gbit,50us; one or several"},
         {"--links", "instead: a document of `dpbench links network`"},

@@ -191,7 +191,7 @@ static dpb_status check(const struct dpb_command *self, const struct request *re
         return dpb_usage_error(self,
                                "one form at a time: --html beside --markdown, --csv or --rows");
     if (!pivot->rows && (pivot->columns || pivot->values))
-        return dpb_usage_error(self, "--cols and --values need --rows: what stands in the lines");
+        return dpb_usage_error(self, "--cols and --values need --rows, the setting of the lines");
     if (pivot->rows && lines)
         return dpb_usage_error(self,
                                "--rows is of rows: with --csv, not with --csv=runs or =steps");

@@ -28,7 +28,7 @@ static const struct dpb_command commands[] = {
     {"rerun",
      "dpbench rerun RESULT.json [SECTION.KEY=VALUE ... | --resume] [--trust] [--json] [--output "
      "FILE]",
-     "run again what a result was made by, or the rest of a sweep", dpb_command_rerun},
+     "repeat the run of a result, or run the rest of a sweep", dpb_command_rerun},
     {"report",
      "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE] [--rows KEYS [--cols KEY] "
      "[--values KEYS]] [--each] RESULT.json...",
@@ -74,8 +74,8 @@ static const struct dpb_command commands[] = {
      "show the jobs that run on this machine, or that of one launcher, until they end; without a "
      "terminal once",
      dpb_command_watch},
-    {"plugins", "dpbench plugins [--json]", "list what can be loaded, and what cannot and why",
-     dpb_command_plugins},
+    {"plugins", "dpbench plugins [--json]",
+     "list the plugins that can be loaded, and the others with the reason", dpb_command_plugins},
     {"list", "dpbench list [WORD ...]",
      "list the experiments that come with dpbench, each with its question; only those that mention "
      "all words",

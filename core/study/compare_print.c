@@ -197,7 +197,7 @@ void dpb_compare_print(const json_t *document, FILE *out)
     print_breakdown(document, out);
     fputs(dpb_json_true(document, "paired")
               ? "\nA and B ran by turns and are compared repeat by repeat\n"
-              : "\nA and B were measured at different times: the ratio holds what changed between "
+              : "\nA and B were measured at different times: the ratio includes changes between "
                 "them, too;\n`dpbench gate` alternates two builds\n",
           out);
     if (isfinite(threshold))

@@ -444,7 +444,7 @@ void dpb_merge_notes(const json_t *document, FILE *out)
         return;
     const json_t *setups = json_object_get(merged, "files");
     if (dpb_json_number(merged, "results") > 1)
-        fputs("- these results ran at different times: the ratios hold what changed between them, "
+        fputs("- these results ran at different times: the ratios include changes between them, "
               "too.\n",
               out);
     dpb_each_item(setups, i, files) {

@@ -10,7 +10,7 @@
      "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "   \
      "same"},                                                                                      \
     {"launch", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, launch),           \
-     "what starts a cell: mpirun -np {ranks} --map-by ppr:{per_machine}:node, or srun -n {ranks} " \
+     "starts each cell: mpirun -np {ranks} --map-by ppr:{per_machine}:node, or srun -n {ranks} "   \
      "--mpi=pmix; {workers}, {servers}, {machines}; empty: dpbench itself, on this machine"},      \
     {"machines", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL,                                   \
      offsetof(struct dpb_sweep, machines),                                                         \
@@ -44,7 +44,7 @@ static const char *const objectives[] = {"samples_per_s", "time_to_target", NULL
 static const struct dpb_option tune_rows[] = {
     {"objective", DPB_OPT_CHOICE, NULL, "samples_per_s", 0, 0, objectives,
      offsetof(struct dpb_sweep, objective),
-     "what the best setting has: the most samples/s, or the least seconds to eval.target"},
+     "the best setting has the most samples/s, or the least seconds to eval.target"},
     {"threshold", DPB_OPT_REAL, "percent", "10", 0, 1000, NULL,
      offsetof(struct dpb_sweep, threshold),
      "the gain above which a later value of an ordered axis is taken"},

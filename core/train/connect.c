@@ -80,8 +80,9 @@ static dpb_status agree_on(const char *what, const char *format, ...)
     int n = vsnprintf(value, sizeof value, format, arguments);
     va_end(arguments);
     if (n < 0 || (size_t)n >= sizeof value)
-        return dpb_fail(DPB_FAILED, "what the ranks have to agree on, %s, is longer than %zu bytes",
-                        what, sizeof value);
+        return dpb_fail(DPB_FAILED,
+                        "the value on which ranks must agree, %s, is longer than %zu bytes", what,
+                        sizeof value);
     return dpb_world_agree(what, value);
 }
 

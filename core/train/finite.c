@@ -18,7 +18,7 @@ static dpb_status meet_nan(struct dpb_trainer *trainer, const char *what)
                         "optimizer.learning_rate, or run.nan = continue to train on",
                         (unsigned long long)trainer->course.step, what);
     if (!trainer->course.nan_seen)
-        dpb_warn("nan", "step %llu: %s is not finite, and the run goes on (run.nan = continue)",
+        dpb_warn("nan", "step %llu: %s is not finite, and the run continues (run.nan = continue)",
                  (unsigned long long)trainer->course.step, what);
     trainer->course.nan_seen = true;
     return DPB_OK;

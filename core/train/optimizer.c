@@ -74,12 +74,11 @@ static bool refuses(const struct dpb_optimizer *optimizer, struct dpb_range rang
         at = optimizer->owned[i].end;
     if (range.begin <= range.end && at >= range.end)
         return false;
-    dpb_fail(
-        DPB_FAILED,
-        "the strategy updates elements %llu to %llu, and this rank owns %s: `plan` says by its "
-        "ranges what a rank updates",
-        (unsigned long long)range.begin, (unsigned long long)range.end,
-        n > 0 ? "not all of them" : "none");
+    dpb_fail(DPB_FAILED,
+             "the strategy updates elements %llu to %llu, and this rank owns %s: the ranges of "
+             "`plan` are all that a rank updates",
+             (unsigned long long)range.begin, (unsigned long long)range.end,
+             n > 0 ? "not all of them" : "none");
     return refuse();
 }
 

@@ -29,8 +29,8 @@ static const struct dpb_option run_rows[] = {
     {"servers", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL, AT(run.servers),
      "parameter server processes; 0: shards in the workers"},
     {"mode", DPB_OPT_CHOICE, NULL, "train", 0, 0, modes, AT(run.mode),
-     "train, or the forward pass alone; evaluate, comm, network: what `dpbench eval`, "
-     "`dpbench comm` and `dpbench links network` set"},
+     "train, or the forward pass alone; evaluate, comm, network: set by `dpbench eval`, "
+     "`dpbench comm` and `dpbench links network`"},
     {"batch", DPB_OPT_INT, "samples", NULL, 1, 1 << 20, NULL, AT(run.batch),
      "per worker and micro-batch; default: the model's"},
     {"global_batch", DPB_OPT_INT, "samples", NULL, 1, 1 << 30, NULL, AT(run.global_batch),
@@ -59,7 +59,7 @@ static const struct dpb_option run_rows[] = {
     {"precision", DPB_OPT_CHOICE, NULL, "fp32", 0, 0, precisions, AT(run.precision),
      "of the computation; bf16 and fp16 keep fp32 master weights, tf32 is for tensor cores"},
     {"loss_scale", DPB_OPT_REAL, NULL, "0", 0, 0x1p32, NULL, AT(run.loss_scale),
-     "of fp16: what the loss is multiplied by; 0: 65536 at first, halved by every overflow and "
+     "of fp16: the factor of the loss; 0: 65536 at first, halved by every overflow and "
      "doubled after 1000 steps without one"},
     {"seed", DPB_OPT_INT, NULL, "1", 0, MANY, NULL, AT(run.seed), "of all random numbers"},
     {"comm_cores", DPB_OPT_INT, NULL, "0", 0, 1, NULL, AT(run.comm_cores),
@@ -80,7 +80,7 @@ static const struct dpb_option run_rows[] = {
     {"timeout_s", DPB_OPT_TIME, "s", "60", 1e6, 1e15, NULL, AT(run.timeout_ns),
      "deadline of every wait for another process, and of a worker that does nothing"},
     {"stall_warning_s", DPB_OPT_TIME, "s", "10", 0, 1e15, NULL, AT(run.stall_warning_ns),
-     "without progress for so long, say once who is late and where all are; 0: never"},
+     "without progress for so long, name the late rank once, and where all are; 0: never"},
     {"memory", DPB_OPT_CHOICE, NULL, "refuse", 0, 0, memories, AT(run.memory),
      "a run that needs more memory than there is: is refused, or only warned about"},
     {"survive", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(run.survive),
@@ -103,8 +103,7 @@ static const struct dpb_option model_rows[] = {
     {"image", DPB_OPT_INT, "pixels", NULL, 1, 65535, NULL, AT(model.image),
      "height and width of the samples, where model and data can have others"},
     {"label_smoothing", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(model.label_smoothing),
-     "share of each label that goes to all classes alike; all losses are those of the smoothed "
-     "labels"},
+     "share of each label that goes to all classes alike; all losses use the smoothed labels"},
     {0},
 };
 
@@ -124,7 +123,8 @@ static const struct dpb_option data_rows[] = {
 };
 
 static const struct dpb_option device_rows[] = {
-    {"name", DPB_OPT_STRING, NULL, "cpu", 0, 0, NULL, AT(device.name), "plugin: what computes"},
+    {"name", DPB_OPT_STRING, NULL, "cpu", 0, 0, NULL, AT(device.name),
+     "plugin: the device that computes"},
     {"threads", DPB_OPT_INT, NULL, "0", 0, 4096, NULL, AT(device.threads),
      "compute threads of a place, shared out among its learners; 0: an even share of the cores"},
     {0},
@@ -160,9 +160,9 @@ static const struct dpb_option optimizer_rows[] = {
     {"decoupled_decay", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(optimizer.decoupled_decay),
      "adam: the decay is no part of the gradient, but of the update (AdamW)"},
     {"beta1", DPB_OPT_REAL, NULL, "0.9", 0, 0.999999, NULL, AT(optimizer.beta1),
-     "of adam: what the mean of the gradients keeps in an update"},
+     "of adam: the share of the old mean of the gradients in the new mean"},
     {"beta2", DPB_OPT_REAL, NULL, "0.999", 0, 0.999999, NULL, AT(optimizer.beta2),
-     "of adam: what the mean of the squared gradients keeps in an update"},
+     "of adam: the share of the old mean of the squared gradients in the new mean"},
     {"epsilon", DPB_OPT_REAL, NULL, "1e-8", 1e-30, 1, NULL, AT(optimizer.epsilon),
      "of adagrad and adam; not 0: it divides where no gradient has been"},
     {"trust", DPB_OPT_REAL, NULL, "0.001", 1e-9, 1e6, NULL, AT(optimizer.trust),
@@ -175,7 +175,7 @@ static const struct dpb_option optimizer_rows[] = {
     {"decay_at", DPB_OPT_STRING, "epochs", "30,60,80", 0, 0, NULL, AT(optimizer.decay_at),
      "schedule = step: where the rate falls"},
     {"decay_factor", DPB_OPT_REAL, NULL, "0.1", 0, 1, NULL, AT(optimizer.decay_factor),
-     "schedule = step: what it is multiplied by"},
+     "schedule = step: the factor of each fall of the rate"},
     {"decay_power", DPB_OPT_REAL, NULL, "2", 0, 100, NULL, AT(optimizer.decay_power),
      "schedule = polynomial: the power of the share of the run that is left"},
     {"end_rate", DPB_OPT_REAL, NULL, "0", 0, 1e6, NULL, AT(optimizer.end_rate),
@@ -196,7 +196,7 @@ static const struct dpb_option eval_rows[] = {
     {"target", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AT(eval.target),
      "accuracy, as a share, at which the run ends; 0: none"},
     {"criterion", DPB_OPT_CHOICE, NULL, "last", 0, 0, criteria, AT(eval.criterion),
-     "what must reach the target: the last evaluation, or the median of the last 5"},
+     "compared with the target: the last evaluation, or the median of the last 5"},
     {"require_target", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(eval.require_target),
      "a run that ends without the target exits with 4"},
     {0},
@@ -206,8 +206,8 @@ static const struct dpb_option checkpoint_rows[] = {
     {"load", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(checkpoint.load),
      "safetensors file to begin with"},
     {"resume", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(checkpoint.resume),
-     "continue the training that the loaded file is of (optimizer's state, step, place in the "
-     "data); no: take its weights and statistics, and begin anew"},
+     "continue the training of the loaded file (optimizer's state, step, place in the data); "
+     "no: take its weights and statistics, and begin anew"},
     {"partial", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(checkpoint.partial),
      "continue without the strategy's state that this run cannot keep, as with another number of "
      "workers, and say which it is"},
@@ -247,7 +247,7 @@ const struct dpb_settings_section dpb_settings_sections[] = {
     {"run", "the job: processes, batch, length, warm-up", run_rows},
     {"model", "the network", model_rows},
     {"data", "where samples come from", data_rows},
-    {"device", "what computes", device_rows},
+    {"device", "the device that computes", device_rows},
     {"comm", "the variable-update strategy", comm_rows},
     {"optimizer", "the update rule and the learning rate", optimizer_rows},
     {"eval", "evaluation on the test set", eval_rows},

@@ -237,7 +237,7 @@ void dpb_pmix_leave(void)
 pmix_status_t PMIx_Abort(int status, const char message[], pmix_proc_t procs[], size_t n_procs)
 {
     (void)procs, (void)n_procs;
-    dpb_fail(DPB_PEER, "MPI cannot go on (PMIx_Abort, status %d%s%s)", status,
+    dpb_fail(DPB_PEER, "MPI cannot continue (PMIx_Abort, status %d%s%s)", status,
              message && message[0] != '\0' ? ": " : "", message ? message : "");
     _exit(dpb_status_exit_code(DPB_PEER));
 }

@@ -19,21 +19,20 @@ const struct dpb_option way_option_rows[] = {
      .def = "tcp",
      .choices = transports,
      .offset = offsetof(struct gloo_options, transport),
-     .help = "what Gloo sends by; ibverbs: RDMA, for ring_chunked and halving_doubling alone"},
+     .help = "Gloo's transport; ibverbs: RDMA, for ring_chunked and halving_doubling alone"},
     {.name = "algorithm",
      .type = DPB_OPT_CHOICE,
      .def = "ring",
      .choices = way_algorithms,
      .offset = offsetof(struct gloo_options, algorithm),
-     .help = "Gloo's all-reduce; ring is what gloo::allreduce takes by itself"},
+     .help = "Gloo's all-reduce; gloo::allreduce takes ring by default"},
     {.name = "interface",
      .type = DPB_OPT_STRING,
      .def = "",
      .offset = offsetof(struct gloo_options, interface),
-     .help =
-         "network interface: a name, a network (10.0.0.0/8) or an address; default: loopback "
-         "on one machine, else the one that leads out. With ibverbs that of the RDMA device, or a "
-         "list; default: any"},
+     .help = "network interface: a name, a network (10.0.0.0/8) or an address; default: loopback "
+             "on one machine, else the one that leads out. With ibverbs the RDMA device's, or a "
+             "list; default: any"},
     {.name = "device",
      .type = DPB_OPT_STRING,
      .def = "",
@@ -47,7 +46,7 @@ const struct dpb_option way_option_rows[] = {
      .min = -1,
      .max = 255,
      .offset = offsetof(struct gloo_options, gid_index),
-     .help = "ibverbs: place of the own address in the port's table of GIDs; -1: that of the "
+     .help = "ibverbs: place of the own address in the port's table of GIDs; -1: the place of the "
              "interface's address, RoCE v2 before v1"},
     {.name = NULL},
 };

@@ -20,7 +20,7 @@ static const char *const insides[] = {"shm", "nccl", NULL};
 static const struct dpb_option options[] = {
     {"inside", DPB_OPT_CHOICE, NULL, "shm", 0, 0, insides,
      offsetof(struct hierarchical_options, inside),
-     "within a machine: shm (the host's memory), or nccl (that of NVIDIA GPUs)"},
+     "within a machine: shm (the host's memory), or nccl (NVIDIA GPUs' memory)"},
     {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
      offsetof(struct hierarchical_options, transport),
      "between machines: tcp, verbs (RDMA: InfiniBand or RoCE), or mpi (under mpirun or srun)"},
