@@ -242,7 +242,7 @@ dpb_status dpb_control_look(struct dpb_control *control, uint64_t step, uint32_t
         if (dpb_world_now_ns() > deadline_ns)
             return dpb_fail(
                 DPB_TIMEOUT,
-                "step %llu: the other workers did not come to the same step within %.0f s "
+                "step %llu: the other workers did not reach the same step within %.0f s "
                 "of a change of phase; give run.timeout_s more if they are only slow",
                 (unsigned long long)step, (double)dpb_world.timeout_ns * 1e-9);
     }

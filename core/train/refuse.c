@@ -68,13 +68,14 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
                                "optimizer.nesterov out, or use sgd",
                                adam ? "adam" : "adagrad", adam ? ", but optimizer.beta1" : "");
     if (optimizer->decoupled_decay && !adam)
-        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "decoupled_decay",
-                               "optimizer.decoupled_decay is of optimizer 'adam'; leave it out, or "
-                               "say optimizer.name = adam");
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "optimizer", "decoupled_decay",
+            "optimizer.decoupled_decay belongs to optimizer 'adam'; leave it out, or "
+            "say optimizer.name = adam");
     if (lars ? optimizer->nesterov : given(experiment, "optimizer", "trust"))
         return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer",
                                lars ? "nesterov" : "trust",
-                               "optimizer.%s is of optimizer '%s'; leave it out",
+                               "optimizer.%s belongs to optimizer '%s'; leave it out",
                                lars ? "nesterov" : "trust", lars ? "sgd" : "lars");
     if (optimizer->nesterov && optimizer->momentum == 0.0)
         return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "nesterov",
@@ -169,10 +170,11 @@ static dpb_status check_network_mode(const struct dpb_experiment *experiment)
             "run.mode = network is no way to run an experiment; say `dpbench links network`");
     for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
         if (given(experiment, "comm_test", unused[i]))
-            return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm_test", unused[i],
-                                   "comm_test.%s is of `dpbench comm`; `dpbench links network` "
-                                   "takes comm_test.seconds, min_bytes and max_bytes",
-                                   unused[i]);
+            return dpb_config_fail(
+                experiment->config, DPB_UNSUPPORTED, "comm_test", unused[i],
+                "comm_test.%s belongs to `dpbench comm`; `dpbench links network` "
+                "takes comm_test.seconds, min_bytes and max_bytes",
+                unused[i]);
     if (!has_link_size(&experiment->settings))
         return dpb_config_fail(experiment->config, DPB_USAGE, "comm_test", "max_bytes",
                                "no message has comm_test.min_bytes to comm_test.max_bytes: they "
@@ -235,7 +237,7 @@ static dpb_status check_trace(const struct dpb_experiment *experiment)
     if (run->trace[0] && !dpb_mode_has_steps(run->mode))
         return dpb_config_fail(
             experiment->config, DPB_UNSUPPORTED, "run", "trace",
-            "run.trace is of the steps of a training, and `%s` has none; leave it out",
+            "run.trace needs the steps of a training, and `%s` has none; leave it out",
             dpb_config_origin(experiment->config, "run", "mode"));
     if (!run->trace[0] && given(experiment, "run", "trace_steps"))
         return dpb_config_fail(experiment->config, DPB_USAGE, "run", "trace_steps",
@@ -257,7 +259,7 @@ static dpb_status check_monitor(const struct dpb_experiment *experiment)
                                (double)interval_ns * 1e-9);
     if (interval_ns > 0 && !dpb_mode_has_steps(experiment->settings.run.mode))
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "monitor",
-                               "run.monitor is of a training, and `%s` has none; leave it out",
+                               "run.monitor needs a training, and `%s` has none; leave it out",
                                dpb_config_origin(experiment->config, "run", "mode"));
     return DPB_OK;
 }

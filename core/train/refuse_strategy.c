@@ -328,7 +328,7 @@ static dpb_status check_comm(const struct dpb_experiment *experiment)
     if (settings->run.comm_cores > 0 && experiment->comm_needs.takes_events &&
         dpb_experiment_arenas_on_device(experiment))
         return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "comm_cores",
-                               "what comm '%s' does is enqueued on the GPU by the loop's thread: "
+                               "the loop's thread enqueues all work of comm '%s' on the GPU: "
                                "there is no work for communication cores; leave run.comm_cores out",
                                comm->name);
     if (!has_runtime(experiment))

@@ -106,7 +106,7 @@ static dpb_heard hear_hello(struct dpb_meeting *meeting, const struct dpb_circle
     if (meeting->greeting.magic != DPB_GREETING_MAGIC ||
         (circle->expects && !circle->expects(circle->context, &meeting->greeting)))
         return end(meeting, DPB_HEARD_STRANGER,
-                   "what it said is no hello of a rank that is to connect here");
+                   "its first words are no hello of a rank that should connect here");
     dpb_random_bytes(meeting->answer.nonce, sizeof meeting->answer.nonce);
     code_of(meeting, circle, SIDE_ANSWER, meeting->answer.code);
     return say(meeting, &meeting->answer, sizeof meeting->answer, AWAITS_PROOF);

@@ -101,8 +101,8 @@ TEST(test_refused)
     } rows[] = {
         {"comm.transport=ibverbs", {"comm.algorithm = ring", "ring_chunked or halving_doubling"}},
         {"comm.transport=ibverbs comm.algorithm=bcube", {"comm.algorithm = bcube"}},
-        {"comm.device=rxe0", {"comm.device is of comm.transport = ibverbs; here it is tcp"}},
-        {"comm.gid_index=1", {"comm.gid_index is of comm.transport = ibverbs"}},
+        {"comm.device=rxe0", {"comm.device belongs to comm.transport = ibverbs; here it is tcp"}},
+        {"comm.gid_index=1", {"comm.gid_index belongs to comm.transport = ibverbs"}},
         {"comm.interface=no_such", {"comm.interface = no_such", "there are: ", "lo 127.0.0.1"}},
         {"comm.interface=127.0.0.0/33", {"comm.interface = 127.0.0.0/33"}},
         {"comm.algorithm=tree", {"comm.algorithm", "halving_doubling"}},

@@ -385,7 +385,7 @@ TEST(test_refused)
         {ACROSS "comm.codec=topk",
          "comm 'hierarchical' with comm.transport = mpi carries no codec, and comm.codec = topk"},
         {ACROSS "run.servers=1", "run.servers"},
-        {ACROSS "comm.interface=lo", "comm.interface is of comm.transport = tcp and verbs"},
+        {ACROSS "comm.interface=lo", "comm.interface belongs to comm.transport = tcp and verbs"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;

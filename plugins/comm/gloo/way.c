@@ -93,7 +93,7 @@ dpb_status way_find(const struct dpb_host *host, const struct gloo_options *give
     if (given->transport == SHIM_IBVERBS)
         return find_rdma(host, given, args, way);
     if (given->device[0] != '\0' || given->gid_index >= 0)
-        return host->fail(DPB_USAGE, "comm.%s is of comm.transport = ibverbs; here it is tcp",
+        return host->fail(DPB_USAGE, "comm.%s belongs to comm.transport = ibverbs; here it is tcp",
                           given->device[0] != '\0' ? "device" : "gid_index");
     DPB_TRY(interface_find(host, given->interface, args->n_machines == 1, &way->interface));
     snprintf(way->text, sizeof way->text, "tcp (%s, %s)", way->interface.name,

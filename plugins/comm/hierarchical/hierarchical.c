@@ -63,8 +63,9 @@ static dpb_status need_mpi(const struct hierarchical_options *given, struct dpb_
 {
     const struct mpi_library *library;
     if (given->tcp.interface[0] != '\0')
-        return host->fail(DPB_USAGE, "comm.interface is of comm.transport = tcp and verbs; MPI is "
-                                     "told by its own means, as mpirun --mca btl_tcp_if_include");
+        return host->fail(DPB_USAGE,
+                          "comm.interface belongs to comm.transport = tcp and verbs; configure "
+                          "MPI by its own means, as mpirun --mca btl_tcp_if_include");
     DPB_TRY(mpi_load(host, &library));
     add_versions(library->versions);
     needs->capabilities |= DPB_COMM_LAUNCHER;
