@@ -8,7 +8,7 @@
 
 struct dpb_binding {
     uint32_t threads;       /* of this rank */
-    uint32_t place_threads; /* that one learner would have in its place */
+    uint32_t place_threads; /* of one learner alone in its place */
     uint32_t n_cores;       /* of all ranks of the machine (dpb_cores_share.n_all); 0: not bound */
     bool oversubscribed;    /* more processes or threads than cores: a warning says so */
 };
@@ -16,10 +16,10 @@ struct dpb_binding {
 /* How the ranks of `place` divide its cores. */
 struct dpb_cores_job dpb_binding_job(const struct dpb_experiment *experiment,
                                      const struct dpb_seat *place);
-/* Binds this process, and says whether waits may spin: dpb_world.may_spin. */
+/* Binds this process, and sets dpb_world.may_spin: whether waits may spin. */
 dpb_status dpb_bind(const struct dpb_experiment *experiment, struct dpb_binding *binding);
-/* Whether the built experiment fits into this machine: before anybody takes memory for it. The
- * first rank of a machine looks. */
+/* Checks that the built experiment fits into this machine, before any rank takes memory for it.
+ * Only the first rank of a machine checks. */
 dpb_status dpb_bind_memory(const struct dpb_experiment *experiment);
 
 #endif

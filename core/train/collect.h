@@ -1,8 +1,8 @@
 /*
- * collect.h - the optimizer's state of all ranks, brought together by rank 0 for a checkpoint: out
- * of memory that it has mapped, where a rank is on its machine, else by the store, which hands on a
- * piece at a time and keeps none. A rank elsewhere is asked when its state is wanted: a worker
- * answers where it saves with the others, a server by a thread that waits to be asked.
+ * collect.h - rank 0 collects the optimizer's state of all ranks for a checkpoint. Rank 0 reads the
+ * state of its machine's ranks from mapped memory. Other ranks send theirs on request through the
+ * store, which passes on a piece at a time and keeps none. A worker answers the request while it
+ * saves with the others; a server has a thread that waits for requests.
  */
 #ifndef DPB_CORE_TRAIN_COLLECT_H
 #define DPB_CORE_TRAIN_COLLECT_H
@@ -13,7 +13,7 @@
 
 struct dpb_optimizer;
 
-/* What a rank owns, in all. */
+/* All that a rank owns. */
 struct dpb_holding {
     uint64_t n_ranges, n_elements;
 };
@@ -29,20 +29,20 @@ struct dpb_collection {
     struct dpb_mapping *mapped;   /* states and ranges of this machine's ranks */
     struct dpb_holding *holdings; /* rank 0's, by rank */
     bool is_asked;                /* rank 0 needs this rank's state, and cannot map it */
-    bool answers;                 /* by this thread */
+    bool answers;                 /* this rank answers by this thread */
     pthread_t thread;
 };
 
-/* Once the optimizers are there; collective over all ranks. Refuses where the ranks own less than
+/* After all optimizers are created; collective over all ranks. Refuses if the ranks own less than
  * all of the state. */
 dpb_status dpb_collect_open(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
                             struct dpb_optimizer *optimizer, uint32_t n_arrays, const char *comm,
                             struct dpb_collection *collection);
 void dpb_collect_close(struct dpb_collection *collection); /* accepts zeroed ones */
 
-/* Rank 0, between steps: into arenas that are laid out like the weights, array after array. */
+/* Rank 0, between steps: fills arenas that are laid out like the weights, array after array. */
 dpb_status dpb_collect_state(const struct dpb_collection *collection, void *arenas);
-/* The other workers, at the same time: gives rank 0 what it asks for. */
+/* The other workers, at the same time: sends rank 0 the requested state. */
 dpb_status dpb_collect_answer(const struct dpb_collection *collection);
 
 #endif

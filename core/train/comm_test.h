@@ -1,14 +1,14 @@
 /*
- * comm_test.h - `dpbench comm`: a communicator alone, exchange after exchange of one layout after
- * the other, without data and optimizer, and without a device but for strategies that work in its
- * memory (dpb_comm_needs.runtime). The launcher plans the layouts and reads the journals, the ranks
- * do the rest.
+ * comm_test.h - `dpbench comm`: a communicator alone, for a series of layouts, many exchanges each,
+ * without data and optimizer. There is no device but for strategies that work in its memory
+ * (dpb_comm_needs.runtime). The launcher plans the layouts and reads the journals, the ranks do the
+ * rest.
  *
  * Before each exchange every worker writes a new pattern (pattern.h) into its gradients, and the
- * workers meet; afterwards each checks all elements. Only what is between belongs to the time. What
- * stands for the optimizer does nothing where the strategy reduces in place (the workers' own
- * gradient arenas hold the sum), and else copies the sum to the weights: so what is timed ends when
- * every worker has the sum.
+ * workers meet. Afterwards each worker checks all elements. Only the time between belongs to a
+ * sample. Where the strategy reduces in place (the workers' own gradient arenas hold the sum) the
+ * optimizer's stand-in does nothing, else it copies the sum to the weights. So the timed part ends
+ * when every worker has the sum.
  */
 #ifndef DPB_CORE_TRAIN_COMM_TEST_H
 #define DPB_CORE_TRAIN_COMM_TEST_H
@@ -23,10 +23,10 @@ enum {
     DPB_COMM_SAMPLES = 1 << 17, /* at most so many */
 };
 
-/* A layout: so many elements of the exchange's type. */
+/* A layout: n_elements of the exchange's type. */
 struct dpb_comm_point {
     uint64_t n_elements, bytes;
-    bool model; /* that of model.name; else one of the sizes */
+    bool model; /* the layout of model.name; else one of the sizes */
 };
 
 /* CLOCK_MONOTONIC of the rank: comparable within a machine. */
@@ -34,7 +34,7 @@ struct dpb_comm_sample {
     int64_t begin_ns, end_ns;
 };
 
-/* What a worker knows of a point. n_samples is raised (release) after what it counts is
+/* A worker's results for a point. The worker raises n_samples (release) after a sample is
  * complete. */
 struct dpb_comm_record {
     uint64_t n_samples, n_buckets;
@@ -58,19 +58,19 @@ struct dpb_comm_journal {
 };
 
 /* The points of a built experiment: sizes, then the model's layout if model.name was given.
- * DPB_USAGE for sizes that are none, for too many, and for what the pattern cannot check. */
+ * DPB_USAGE for malformed sizes, too many sizes, and sizes that the pattern cannot check. */
 dpb_status dpb_comm_points(const struct dpb_experiment *experiment,
                            struct dpb_comm_point points[DPB_COMM_POINTS], uint32_t *n);
 /* The largest number of the pattern (pattern.h) with which all sums and, where the workers meet by
- * exchanges, sums of sums are exact; DPB_UNSUPPORTED where there is none. */
+ * exchanges, sums of sums are exact; DPB_UNSUPPORTED if no number is. */
 dpb_status dpb_comm_largest(const struct dpb_experiment *experiment, bool by_memory,
                             uint32_t *largest);
 /* Bytes of the arenas of a rank, on the largest layout. */
 uint64_t dpb_comm_memory(const struct dpb_experiment *experiment, uint32_t rank);
 size_t dpb_comm_journal_bytes(const struct dpb_experiment *experiment);
 
-/* The life of a rank of `dpbench comm`, instead of dpb_rank_run. A wrong element is
- * DPB_VERIFICATION, on the rank that found it, after the point that it was found in; a signal is
+/* The life of a rank of `dpbench comm`, instead of dpb_rank_run. After a point with a wrong
+ * element, the rank that found the element returns DPB_VERIFICATION; after a signal,
  * DPB_INTERRUPTED. */
 dpb_status dpb_comm_test_run(struct dpb_experiment *experiment);
 

@@ -1,6 +1,6 @@
 /*
- * contract.h - core's side of dpbench/contract.h: the contract that `plan` starts from, the claims
- * that exclude each other, the word for tables.
+ * contract.h - core's side of dpbench/contract.h: the contract that core fills in before `plan`,
+ * the check for claims that exclude each other, the word for tables.
  */
 #ifndef DPB_CORE_TRAIN_CONTRACT_H
 #define DPB_CORE_TRAIN_CONTRACT_H

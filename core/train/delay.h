@@ -33,30 +33,30 @@ struct dpb_delay {
     dpb_delay_kind kind;
     double time_ns, shape;
     uint64_t seed;
-    bool ranks[DPB_JOB_RANKS]; /* that are delayed */
+    bool ranks[DPB_JOB_RANKS]; /* the delayed ranks */
     uint32_t n_workers;
     int64_t *trace_ns; /* @owned */
     uint64_t n_trace;
 };
 
 /* From run.delay and run.delay_ranks ("all", or ranks below n_workers and commas). DPB_USAGE, with
- * `origin` of the one that is wrong, or with file and line of a trace. */
+ * the origin of the wrong setting, or with file and line of a trace. */
 dpb_status dpb_delay_make(const char *delay, const char *delay_origin, const char *ranks,
                           const char *ranks_origin, uint32_t n_workers, uint64_t seed,
                           struct dpb_delay *made);
-/* The FILE of trace(FILE); false: `delay` is another, and `file` undefined. */
+/* Gets the FILE of trace(FILE). False: `delay` is of another kind, and `file` undefined. */
 bool dpb_delay_file(const char *delay, char *file, size_t size);
 void dpb_delay_destroy(struct dpb_delay *delay); /* accepts zeroed ones */
 /* Nanoseconds; 0 for a rank that is not delayed. */
 int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step);
-/* The most looks of a delay of up to 13 min; in longer ones they are DPB_WAIT_SLICE_NS apart. Each
- * look is a span of the account. */
+/* The most looks of a delay of up to 13 min; longer delays look every DPB_WAIT_SLICE_NS. Each look
+ * is a span of the account. */
 enum { DPB_DELAY_LOOKS = 16384 };
-/* Ends a delay early, by *over. */
+/* Sets *over to end a delay early. */
 typedef dpb_status (*dpb_delay_look)(void *context, bool *over);
-/* Sleeps until the delay is over; never less, unless `look` (NULL: none) says so. It is asked about
- * twice a ms. In delays over 8 s it is asked less often: an exchange that only looks move on takes
- * longer then. DPB_PEER if the job ends meanwhile. */
+/* Sleeps until the delay is over; never less, unless `look` (NULL: none) ends it. `look` is called
+ * about twice a ms, in delays over 8 s less often: an exchange that only looks move on then takes
+ * longer. DPB_PEER if the job ends meanwhile. */
 dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step,
                            dpb_delay_look look, void *context);
 

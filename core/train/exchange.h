@@ -1,9 +1,10 @@
 /*
- * exchange.h - a rank's strategy, opened on a layout, with its arenas; what happens in a step
- * between the device and the strategy; and core's own access to the weights between steps.
+ * exchange.h - a rank's strategy, opened on a layout, with its arenas; the work of a step between
+ * the device and the strategy; core's own access to the weights between steps.
  *
- * connect.c opens and closes it, staging.c, exchange.c and pump.c are a step's exchange, late.c is
- * that of comm.late, access.c is core's access. Training and `dpbench comm` both work with one.
+ * connect.c opens and closes the strategy. staging.c, exchange.c and pump.c are a step's exchange,
+ * late.c is the exchange of comm.late, access.c is core's access. Training and `dpbench comm` both
+ * use a struct dpb_exchange.
  */
 #ifndef DPB_CORE_TRAIN_EXCHANGE_H
 #define DPB_CORE_TRAIN_EXCHANGE_H
@@ -34,13 +35,13 @@ struct dpb_pump {
     dpb_status status;
 };
 
-/* Gradients on their way from the device to the communicator. Where they need adding up
- * (accumulate) or another type (comm.gradient) they pass through arenas of core's own: device ->
- * summed -> the communicator's. Otherwise all three are the same memory. */
+/* Gradients on their way from the device to the communicator. With accumulation or another type
+ * (comm.gradient) they pass through arenas of core's own: device -> summed -> the communicator's.
+ * Otherwise all three are the same memory. */
 struct dpb_staging {
     void *device, *summed;
     uint32_t micro_batch;      /* of the step: 0 .. accumulate - 1 */
-    uint64_t n_staged;         /* elements of this micro-batch that went on to the communicator */
+    uint64_t n_staged;         /* elements of this micro-batch passed to the communicator */
     bool held_back;            /* fp16: until all ranks know that their gradients are finite */
     struct dpb_event **events; /* of a step's staged gradients, on a device */
     size_t n_events, next_event;
@@ -58,14 +59,14 @@ struct dpb_exchange {
     struct dpb_pump pump;
 
     /* From connect to disconnect. */
-    const struct dpb_graph *graph; /* whose layout is exchanged: the experiment's, but alone */
+    const struct dpb_graph *graph; /* its layout is exchanged: the experiment's, but alone */
     const struct dpb_comm_ops *ops;
     void *comm;
     struct dpb_layout layout;
     struct dpb_comm_plan plan;
     struct dpb_arenas arenas;
     struct dpb_arena_memory memory; /* behind `arenas` */
-    /* Those that the device and core work with: the strategy's; with comm.late core's own. */
+    /* The arenas that the device and core use: the strategy's; with comm.late core's own. */
     void *weights, *gradients;
     /* comm.late, on a device: the copies of a step's end are done. A step may stage gradients, and
      * record the events of staging anew, while the exchange of the step before waits for these. */
@@ -80,33 +81,32 @@ struct dpb_exchange {
     struct dpb_slots slots;
     bool takes_events; /* the strategy's work is enqueued behind the device's */
     bool captures;     /* a step's exchange may be captured with its last backward */
-    bool is_late;      /* comm.late: it goes on in the step behind it */
+    bool is_late;      /* comm.late: an exchange continues in the next step */
     /* The strategy may drop the gradients of the step under way. Devices of the host then leave
-     * their pass between two ops. What a GPU has been given it does to the end. */
+     * their pass between two ops. A GPU completes all enqueued work. */
     bool may_stop;
-    bool given_up;              /* it drops them: what is left of the step is left out */
+    bool given_up;              /* dropped: the rest of the step is left out */
     struct dpb_event *final;    /* the step's gradients are final when it fires; NULL: they are */
     struct dpb_event *pending;  /* the weights are new when it fires; NULL: they are */
-    struct dpb_event *replayed; /* what the strategy's `replay` gave; NULL: no launch was it */
+    struct dpb_event *replayed; /* *done of the strategy's `replay`; NULL: no launch */
 };
 
 /* ---- connect.c ----------------------------------------------------------------------------- */
 
-/* Of ranks that are not connected. */
+/* Initialises an exchange that is not connected. */
 void dpb_exchange_init(struct dpb_exchange *exchange, const struct dpb_experiment *experiment);
-/* The worker's device, for which nothing is compiled yet. */
+/* Opens the worker's device; compiles nothing. */
 dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads);
 void dpb_engine_close(struct dpb_engine *engine); /* accepts zeroed ones */
 /* Opens the communicator on a layout, with its arenas; collective. `graph` is @borrowed until
- * disconnect, which also takes away what was connected by half, and accepts nothing. */
+ * disconnect. disconnect also undoes a connect that failed, and accepts one that never began. */
 dpb_status dpb_exchange_connect(struct dpb_exchange *exchange, const struct dpb_graph *graph);
 void dpb_exchange_disconnect(struct dpb_exchange *exchange);
 /* The weights in the strategy's arena become the model. Workers; collective. */
 dpb_status dpb_exchange_load(struct dpb_exchange *exchange);
 /* Workers that train, once connected. */
 dpb_status dpb_staging_open(struct dpb_exchange *exchange);
-/* Closes the communicator: servers learn by it that there is no more to serve. Twice is
- * harmless. */
+/* Closes the communicator, which ends the work of servers. Twice is harmless. */
 void dpb_exchange_leave(struct dpb_exchange *exchange);
 
 /* ---- staging.c ----------------------------------------------------------------------------- */
@@ -129,16 +129,16 @@ dpb_status dpb_slots_plan(struct dpb_exchange *exchange);
 /* With slots: waits until all elements below `end` may be written. Their slots may hold earlier
  * buckets, which have been handed over. */
 dpb_status dpb_slots_await(struct dpb_exchange *exchange, uint64_t end);
-/* The same for what the device writes before it announces the frontier after this one. This and the
- * next do nothing where there is an arena. */
+/* The same for all elements that the device writes before it announces the frontier after this one.
+ * This and the next function do nothing where there is an arena. */
 dpb_status dpb_slots_await_node(struct dpb_exchange *exchange, uint64_t frontier);
 /* The device's elements below `frontier` are final: clears the gaps between their tensors, where
- * earlier buckets have left theirs. */
+ * earlier buckets have left values. */
 void dpb_slots_clear_gaps(struct dpb_exchange *exchange, uint64_t frontier);
 
 /* ---- exchange.c ---------------------------------------------------------------------------- */
 
-/* What the device calls back during a pass. */
+/* The hooks that the device calls during a pass. */
 struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange);
 /* Tells the communicator that an exchange with these parameters begins. */
 dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rate, double scale,
@@ -147,39 +147,40 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
  * buckets that end within them, but with comm.late. */
 dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
                               struct dpb_event *event);
-/* Between the device's ops, on the loop's thread: a piece of what the strategy can do now. Takes a
- * struct dpb_exchange. */
+/* Between the device's ops, on the loop's thread: does a piece of the strategy's work that is
+ * possible now. Takes a struct dpb_exchange. */
 dpb_status dpb_exchange_move(void *exchange);
-/* Begun: moves the strategy on, and asks whether this step's gradients will be dropped. A
+/* After begin: moves the strategy on, and asks whether this step's gradients will be dropped. A
  * dpb_delay_look. */
 dpb_status dpb_exchange_look(void *exchange, bool *cancelled);
-/* What a pass of the device returned; DPB_OK where it left the pass since the step is given up. */
+/* The status of a device's pass; DPB_OK if the device left the pass because the step is given
+ * up. */
 dpb_status dpb_exchange_passed(const struct dpb_exchange *exchange, dpb_status status);
-/* Waits until the weights are those of the next forward; or, where the device and the strategy do
- * so by themselves, sees to it that the next forward will. */
+/* Waits until the arena holds the next forward's weights. Where device and strategy order their
+ * work by events, makes the next forward wait instead. */
 dpb_status dpb_exchange_finish(struct dpb_exchange *exchange);
-/* Waits until device and strategy have done all that they were given. */
+/* Waits until device and strategy have done all enqueued work. */
 dpb_status dpb_exchange_drain(struct dpb_exchange *exchange);
-/* All that was handed over is in all weights: the strategy's `settle`, where it has one. */
+/* Applies all gradients handed over to all weights, by the strategy's `settle` if there is one. */
 dpb_status dpb_exchange_settle(struct dpb_exchange *exchange);
-/* The same as drain, between steps, and the account of the last one is closed. */
+/* Between steps: drains, and closes the account of the last step. */
 dpb_status dpb_exchange_pause(struct dpb_exchange *exchange);
 
 /* ---- late.c -------------------------------------------------------------------------------- */
 
-/* After `plan`: the contract of the strategy one step late. Nothing without comm.late, as the
- * others. */
+/* After `plan`: the contract of the strategy one step late. Without comm.late this and the other
+ * functions do nothing. */
 void dpb_late_contract(const struct dpb_experiment *experiment, struct dpb_contract *contract);
-/* Once the strategy's arenas are there: weights and gradients of the exchange. */
+/* Once the strategy's arenas exist: makes weights and gradients of the exchange. */
 dpb_status dpb_late_open(struct dpb_exchange *exchange);
 void dpb_late_close(struct dpb_exchange *exchange);
-/* The weights that were loaded are those of the next forward. */
+/* The loaded weights become the next forward's weights. */
 dpb_status dpb_late_load(struct dpb_exchange *exchange);
-/* Before `end`: the exchange before this one is waited for, and this one begins. */
+/* Before `end`: waits for the exchange before this one, and begins this one. */
 dpb_status dpb_late_turn(struct dpb_exchange *exchange);
-/* Behind `end`, which gave `done`: the exchange goes on in the next step. */
+/* After `end`, which gave `done`: the exchange continues in the next step. */
 dpb_status dpb_late_leave(struct dpb_exchange *exchange, struct dpb_event *done);
-/* Waits for the exchange under way; the weights of the next forward stay as they are. */
+/* Waits for the exchange under way. Leaves the next forward's weights unchanged. */
 dpb_status dpb_late_settle(struct dpb_exchange *exchange);
 
 /* ---- pump.c -------------------------------------------------------------------------------- */
@@ -189,24 +190,24 @@ dpb_status dpb_exchange_await(struct dpb_exchange *exchange, struct dpb_event *d
 /* Nothing where run.comm_cores = 0. */
 dpb_status dpb_pump_start(struct dpb_exchange *exchange);
 void dpb_pump_stop(struct dpb_pump *pump);
-/* A step has begun; its `end` gave `done`; and the step's exchange is waited for, on the loop's
- * thread where no pump runs. */
+/* kick: a step has begun. end: the step's `end` gave `done`. await: waits for the step's exchange,
+ * on the loop's thread where no pump runs. */
 void dpb_pump_kick(struct dpb_pump *pump);
 void dpb_pump_end(struct dpb_pump *pump, struct dpb_event *done);
 dpb_status dpb_pump_await(struct dpb_exchange *exchange, struct dpb_event *done);
 
 /* ---- access.c ------------------------------------------------------------------------------ */
 
-/* Between steps, once all of the strategy's work is done. `edit` gives host memory to write the
- * whole content to, which `commit` brings where it belongs. What `look` gives is @borrowed until
- * the next of these calls. */
+/* Between steps, once all of the strategy's work is done. `edit` gives host memory for the whole
+ * content; `commit` copies the content to the arena. The content from `look` is @borrowed until the
+ * next of these calls. */
 dpb_status dpb_arena_edit(struct dpb_exchange *exchange, void *arena, void **content);
 dpb_status dpb_arena_commit(struct dpb_exchange *exchange, void *arena, uint64_t bytes);
 dpb_status dpb_arena_look(struct dpb_exchange *exchange, const void *arena, uint64_t bytes,
                           const void **content);
 dpb_status dpb_arena_clear(struct dpb_exchange *exchange, void *arena,
                            uint64_t bytes); /* accepts NULL */
-/* Of an arena of elements of `type`. */
+/* The bytes of an arena with elements of `type`. */
 static inline uint64_t dpb_arena_bytes(const struct dpb_exchange *exchange, dpb_dtype type)
 {
     return exchange->layout.n_elements * dpb_dtype_size(type);

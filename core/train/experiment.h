@@ -1,7 +1,7 @@
 /*
- * experiment.h - a configuration made sense of: the settings, the plugins with their options,
- * and every number that follows. The launcher makes one to refuse what cannot work, each rank makes
- * one to do the work; nothing of a device or of other ranks is touched here.
+ * experiment.h - a parsed configuration: the settings, the plugins with their options, and every
+ * number that follows. The launcher makes one to refuse combinations that cannot work, each rank
+ * makes one to do the work. No device and no other rank is touched here.
  */
 #ifndef DPB_CORE_TRAIN_EXPERIMENT_H
 #define DPB_CORE_TRAIN_EXPERIMENT_H
@@ -19,7 +19,7 @@
 
 enum { DPB_MAX_TABLES = 16 };
 
-/* Where run.mode = comm and network come from: no user sets them. */
+/* The origins of run.mode = comm and network, which no user sets. */
 #define DPB_COMM_ORIGIN "dpbench comm"
 #define DPB_NETWORK_ORIGIN "dpbench links network"
 #define DPB_EVALUATE_ORIGIN "dpbench eval"
@@ -29,7 +29,7 @@ enum { DPB_MAX_TABLES = 16 };
 struct dpb_experiment {
     struct dpb_config *config; /* @owned copy, with derived settings added */
     struct dpb_settings settings;
-    /* By dpb_plugin_kind; that of DPB_PLUGIN_CODEC is NULL with comm.codec = none. */
+    /* By dpb_plugin_kind; NULL for DPB_PLUGIN_CODEC with comm.codec = none. */
     const struct dpb_plugin *plugins[DPB_PLUGIN_KINDS];
     void *options[DPB_PLUGIN_KINDS]; /* @owned parsed options structs; NULL where there are none */
     struct dpb_option_table tables[DPB_MAX_TABLES];
@@ -44,7 +44,7 @@ struct dpb_experiment {
     struct dpb_model_info model_info;
     struct dpb_comm_needs comm_needs;
     struct dpb_codec codec; /* of comm.codec */
-    uint64_t data_bytes;    /* that the source took in `open`, at the most at a time */
+    uint64_t data_bytes;    /* that the source's `open` took at its peak */
     struct dpb_save_points save_points;
     struct dpb_delay delay;
 
@@ -56,31 +56,30 @@ struct dpb_experiment {
     struct dpb_progress start; /* of the training that checkpoint.load continues; else all zero */
 };
 
-extern const struct dpb_host dpb_host; /* what every plugin gets */
+extern const struct dpb_host dpb_host; /* passed to every plugin */
 
 /* Parses, loads plugins, checks every combination by name (DPB_USAGE, DPB_UNSUPPORTED). *experiment
  * is @owned. */
 dpb_status dpb_experiment_create(const struct dpb_config *config,
                                  struct dpb_experiment **experiment);
-/* Opens the data, as rank `rank` will use it (servers use none), and builds the graph: what needs
- * more than the configuration. In run.mode = comm without data: samples and classes are the
- * model's. */
+/* Opens the data, as rank `rank` will use it (servers use none), and builds the graph. In run.mode
+ * = comm there are no data: samples and classes are the model's. */
 dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank);
 /* Before dpb_experiment_build, which opens no data then: has those of an experiment that was built
  * for a server and has the same, if they are still there. */
 void dpb_experiment_take_data(struct dpb_experiment *experiment, struct dpb_experiment *from);
 /* How processes share the device of place `index` of this machine; zeros where the plugin has no
- * such hook. Fails where the plugin's options want it otherwise. */
+ * such hook. Fails if the plugin's options exclude this sharing. */
 dpb_status dpb_experiment_sharing(const struct dpb_experiment *experiment, uint32_t index,
                                   struct dpb_sharing *sharing);
 /* Whether the run can begin here: plugins, the device of the first place, and the files that the
  * run will write at its end, the result aside. */
 dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
-/* How rank 0 is fed with the training set from the experiment's start on, by helper threads as
- * data.threads says; built experiments only. What it points to is @borrowed from the experiment. */
+/* The arguments of rank 0's feed of the training set from experiment->start, with data.threads
+ * helpers. Built experiments only. Pointers are @borrowed from the experiment. */
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
-/* What struct dpb_comm_args takes; NULL with comm.codec = none. */
+/* The codec for struct dpb_comm_args; NULL with comm.codec = none. */
 static inline const struct dpb_codec *dpb_experiment_codec(const struct dpb_experiment *experiment)
 {
     return experiment->plugins[DPB_PLUGIN_CODEC] ? &experiment->codec : NULL;
@@ -104,7 +103,7 @@ static inline struct dpb_comm_args dpb_experiment_comm_args(const struct dpb_exp
                                   .survives = settings->run.survive,
                                   .whole = dpb_norms_needed(&settings->optimizer)};
 }
-/* Of arenas for this graph, whose tensors are @borrowed. */
+/* The layout of arenas for this graph, whose tensors are @borrowed. */
 static inline struct dpb_layout dpb_experiment_layout(const struct dpb_experiment *experiment,
                                                       const struct dpb_graph *graph)
 {
@@ -127,7 +126,7 @@ static inline bool dpb_experiment_needs_launcher(const struct dpb_experiment *ex
 
 /* config.SECTION.KEY.{value,origin} of all tables. @owned. */
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
-/* comm.bucket, as the strategy's plan gets it. */
+/* comm.bucket in elements, for the strategy's plan. */
 static inline uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment)
 {
     size_t element = dpb_dtype_size(experiment->gradient_type);
@@ -140,7 +139,7 @@ static inline bool dpb_experiment_arenas_on_device(const struct dpb_experiment *
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     return device->queues && experiment->comm_needs.on_device;
 }
-/* Of its journals: launch/launch.h. */
+/* The shape of the run's journals: launch/launch.h. */
 struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment);
 /* Bytes of journal that the longest run of these settings may need; sparse memory. */
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment);

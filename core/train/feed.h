@@ -1,9 +1,9 @@
 /*
  * feed.h - hands batches to the loop: decoded ahead of time by helper threads into a ring of slots,
- * in the order of order.h. It knows samples only as bytes; where they come from is a data plugin's.
+ * in the order of order.h. The feed knows samples only as bytes; a data plugin brings them.
  *
- * One thread (the loop's) calls next; helpers fill whole slots, any of them any batch, so what
- * comes out does not depend on their number. All memory is taken at creation. Waits sleep.
+ * One thread (the loop's) calls next. Helpers fill whole slots, each helper any batch, so the
+ * batches do not depend on the number of helpers. All memory is taken at creation. Waits sleep.
  */
 #ifndef DPB_CORE_TRAIN_FEED_H
 #define DPB_CORE_TRAIN_FEED_H
@@ -18,25 +18,25 @@ struct dpb_feed_args {
     const struct dpb_data_ops *ops;
     void *source;              /* @borrowed until destroy */
     const char *name;          /* of the data plugin, for messages; @borrowed likewise */
-    struct dpb_data_info info; /* as the source's open gave it */
+    struct dpb_data_info info; /* from the source's open */
     dpb_split split;
-    /* Of the split: batches are numbers of its samples, and nothing is fetched. No samples: no
+    /* The split's pool: batches are numbers of its samples, and nothing is fetched. No samples: no
      * pool. */
     struct dpb_sample_pool pool;
     uint32_t batch; /* per worker and micro-batch */
     uint32_t rank, n_workers;
-    uint32_t threads;   /* helpers; 0: `next` fetches itself, on the loop's thread */
-    int64_t timeout_ns; /* of a wait in `next`; DPB_FOREVER: none. An own fetch has no deadline */
-    struct dpb_board *board; /* its job's end ends waits; NULL: none */
+    uint32_t threads;        /* helpers; 0: `next` fetches itself, on the loop's thread */
+    int64_t timeout_ns;      /* of a wait in `next`; DPB_FOREVER: none. Not of its own fetch */
+    struct dpb_board *board; /* the end of its job ends waits; NULL: none */
     /* Training only. */
     uint32_t accumulate;
     bool shuffle;
-    bool sharded; /* the rank goes through samples of its own: see struct dpb_data_request */
+    bool sharded; /* the rank reads samples of its own: see struct dpb_data_request */
     uint64_t seed;
-    struct dpb_progress start; /* all zero, or where a checkpoint goes on */
+    struct dpb_progress start; /* all zero, or where a checkpoint continues */
 };
 
-/* What `next` gives. Memory is @borrowed until the following `next`. */
+/* A batch from `next`. Memory is @borrowed until the following `next`. */
 struct dpb_feed_batch {
     struct dpb_batch batch;
     uint32_t valid; /* samples that count, from the first: batch.n in training; 0: the end of
@@ -57,18 +57,18 @@ void dpb_feed_eval_begin(struct dpb_feed *feed, uint32_t index, uint32_t n);
 
 /*
  * The next batch of the rank. Blocks while it is not ready: DPB_TIMEOUT or DPB_PEER with a message
- * when the deadline passes or the job ends. A batch that failed in the source's fetch returns that
- * status in its place, and so does every later call.
+ * when the deadline passes or the job ends. If the source's fetch of a batch failed, this call and
+ * every later one return the fetch's status.
  */
 dpb_status dpb_feed_next(struct dpb_feed *feed, struct dpb_feed_batch *batch);
 
-/* How the epochs of a training feed are split; of the own samples where they are sharded. @borrowed
- * until destroy. */
+/* How the epochs of a training feed are split; if args.sharded, the epochs of the rank's own
+ * samples. @borrowed until destroy. */
 const struct dpb_shards *dpb_feed_shards(const struct dpb_feed *feed);
 /* How far the training, of all workers, has come at the begin of `step`; without times. */
 struct dpb_progress dpb_feed_progress(const struct dpb_feed *feed, uint64_t step);
 
-/* Joins the helpers, each after the fetch that it is in. Accepts NULL. */
+/* Joins the helpers, each after its current fetch. Accepts NULL. */
 void dpb_feed_destroy(struct dpb_feed *feed);
 
 #endif

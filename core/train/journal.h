@@ -1,6 +1,6 @@
 /*
- * journal.h - what a rank measured, in memory that it shares with the launcher: so a result can be
- * made of it by rank 0, or by the launcher when rank 0 is no more. Times are nanoseconds.
+ * journal.h - a rank's measurements, in memory shared with the launcher. So the launcher can make a
+ * result when the rank has died. Times are nanoseconds.
  */
 #ifndef DPB_CORE_TRAIN_JOURNAL_H
 #define DPB_CORE_TRAIN_JOURNAL_H
@@ -29,18 +29,18 @@ enum {
 struct dpb_record {
     int64_t begin_ns;  /* CLOCK_MONOTONIC */
     int64_t paused_ns; /* between the step before and this one: an evaluation, a checkpoint */
-    int64_t step_ns;   /* to the begin of the next step, or of a pause, or to the end of the last */
+    int64_t step_ns;   /* to the begin of the next step or a pause; the last: to its end */
     int64_t data_wait_ns, forward_ns, delay_ns, backward_ns, optimizer_ns;
     int64_t comm_exposed_ns, comm_hidden_ns, comm_wait_peer_ns;
     uint64_t comm_bytes;
     double loss;      /* mean of this rank's samples */
-    bool has_no_loss; /* its forward was stopped: the gradients would have been dropped */
+    bool has_no_loss; /* forward was stopped: gradients would have been dropped */
     double learning_rate;
 };
 
 /* A moment of the backward pass, over the timed steps. */
 struct dpb_ready {
-    uint64_t elements; /* of the gradient that are final by then */
+    uint64_t elements; /* elements of the gradient that are final by then */
     uint64_t steps;
     int64_t sum_ns; /* since the step began, communicator code left out */
 };
@@ -71,7 +71,7 @@ typedef enum dpb_verdict {
     DPB_VERDICT_NOT_APPLICABLE
 } dpb_verdict;
 
-/* The rank writes; n_records and n_evals are raised (release) after what they count is complete. */
+/* The rank writes. It raises n_records and n_evals (release) after an entry is complete. */
 struct dpb_journal {
     uint64_t capacity;   /* of records[] */
     uint64_t n_records;  /* complete ones, from first_step: warm-up included */
@@ -86,17 +86,17 @@ struct dpb_journal {
     uint64_t parameters, macs_per_sample, classes, steps_per_epoch, dropped_samples;
     uint64_t dropped_spans;
     bool apart; /* workers do not wait for each other in each step */
-    /* Of this worker's gradients, one a server and timed step: how many had each age; the last
-     * entry: so many updates or more. */
+    /* Ages of this worker's gradients, one a server and timed step: ages[i] counts age i, the last
+     * entry that age or more. */
     uint64_t ages[DPB_JOURNAL_AGES], sum_of_ages, most_age;
-    uint64_t dropped;         /* likewise: were not applied */
-    struct dpb_coding coding; /* of the timed steps that have a record: so many are */
+    uint64_t dropped;         /* likewise: gradients not applied */
+    struct dpb_coding coding; /* of the coded_steps timed steps that have a record */
     uint64_t coded_steps;
     uint64_t n_ready; /* 0: gradients become final in the device's time, not the host's */
     struct dpb_ready ready[DPB_JOURNAL_READY]; /* elements rise */
     uint32_t threads;                          /* compute threads of this rank */
-    uint32_t place_threads;                    /* that one learner would have in its place */
-    uint32_t n_cores; /* hardware threads that it is bound to; 0: it is not */
+    uint32_t place_threads;                    /* of one learner alone in its place */
+    uint32_t n_cores; /* hardware threads that the rank is bound to; 0: not bound */
     uint16_t cores[DPB_JOURNAL_CORES];
     bool oversubscribed;
     uint64_t peak_memory_bytes;
@@ -113,7 +113,7 @@ struct dpb_journal {
     struct dpb_eval evals[DPB_JOURNAL_EVALS];
     struct dpb_profile_limits limits; /* run.profile */
     char profile_how[160];            /* "": by the clock around each op */
-    uint64_t n_profile;               /* rows of it; not more than there is room for */
+    uint64_t n_profile;               /* rows of profile[], at most its length */
     struct dpb_profile_entry profile[DPB_JOURNAL_PROFILE];
     struct dpb_record records[];
 };

@@ -11,7 +11,7 @@
 
 enum { DPB_LOADER_WINDOWS = 5, DPB_LOADER_POINTS = 16 };
 
-/* A stretch of time without a pause, and what came in it. */
+/* A window of time without a pause, and the data loaded in it. */
 struct dpb_loader_window {
     int64_t ns;
     uint64_t batches, samples;
@@ -28,7 +28,7 @@ struct dpb_loader_point {
 struct dpb_loader {
     const struct dpb_experiment *experiment; /* built as rank 0; @borrowed */
     const volatile sig_atomic_t *stop;       /* not 0: end soon, with DPB_INTERRUPTED */
-    struct dpb_progress place; /* where the next window goes on, so that it meets other samples */
+    struct dpb_progress place; /* where the next window continues, with other samples */
     uint32_t n_points;
     struct dpb_loader_point points[DPB_LOADER_POINTS];
 };
@@ -43,7 +43,7 @@ dpb_status dpb_loader_init(const struct dpb_experiment *experiment,
 /*
  * Every point DPB_LOADER_WINDOWS times, in turn, so that a slow change of the machine touches all
  * alike. A window has helpers of its own, begins once each of them is at work, and lasts as
- * run.seconds, run.steps or run.epochs says. What was measured before a failure stays. Blocks and
+ * run.seconds, run.steps or run.epochs says. Measurements before a failure stay. Blocks and
  * allocates.
  */
 dpb_status dpb_loader_measure(struct dpb_loader *loader);

@@ -1,7 +1,6 @@
 /*
- * loss_scale.h - what the loss is multiplied by in fp16, so that small gradients do not vanish: as
- * large as gradients that are infinite allow. A step in which one is, on any rank, is skipped on
- * all of them.
+ * loss_scale.h - the factor of the loss in fp16, so that small gradients do not vanish. The factor
+ * grows until gradients overflow. A step with an infinite gradient on any rank is skipped on all.
  *
  * Micikevicius et al.: Mixed Precision Training. ICLR 2018.
  */
@@ -22,7 +21,7 @@ struct dpb_loss_scale {
 
 /* `fixed` 0: automatic, from 2^16. */
 void dpb_loss_scale_init(struct dpb_loss_scale *scale, double fixed);
-/* A step is over. False: it overflowed though the scale cannot be smaller. */
+/* Called after a step. False: the step overflowed at the smallest scale. */
 bool dpb_loss_scale_step(struct dpb_loss_scale *scale, bool overflow);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * monitor.h - run.monitor: what the machine and the rank's GPU do while the rank trains or serves,
- * sampled by a thread beside it. Each rank with a GPU samples that GPU. One rank samples the
- * machine: the lowest rank of each machine under mpirun or srun, else rank 0.
+ * monitor.h - run.monitor: a thread samples the load of the machine and of the rank's GPU while the
+ * rank trains or serves. Each rank with a GPU samples that GPU. One rank samples the machine: the
+ * lowest rank of each machine under mpirun or srun, else rank 0.
  *
- * The samples stand behind the records of the journal. The launcher makes result.monitor of them
+ * The samples stand behind the records of the journal. The launcher makes result.monitor from them
  * (study/monitor_report.h). A series that is full keeps every second sample and doubles its
- * interval: since samples are counters, nothing is lost but detail.
+ * interval: samples are counters, so only detail is lost.
  */
 #ifndef DPB_CORE_TRAIN_MONITOR_H
 #define DPB_CORE_TRAIN_MONITOR_H
@@ -26,8 +26,8 @@ struct dpb_monitor_sample {
 /* The rank raises `n` (release) after a sample is whole. */
 struct dpb_monitor_series {
     uint64_t n;
-    int64_t interval_ns; /* of its samples; more than run.monitor if it was full */
-    int64_t cpu_ns;      /* that sampling took, at the end */
+    int64_t interval_ns; /* of its samples; above run.monitor if it was full */
+    int64_t cpu_ns;      /* CPU time of sampling, at the end */
     bool of_machine;
     struct dpb_monitor_sample samples[];
 };

@@ -1,5 +1,5 @@
 /*
- * norms.h - what the update rules need of the norms of whole tensors: optimizer.clip_norm and
+ * norms.h - the factors of update rules that need norms of whole tensors: optimizer.clip_norm,
  * LARS.
  *
  * clip_norm, X: the mean gradient g of all weights is scaled by min(1, X / (||g|| + 1e-6)), as
@@ -9,8 +9,8 @@
  * that decays has the local rate  l = trust ||w|| / (||g|| + decay ||w||),  others have 1, as has a
  * tensor whose ||w|| or ||g|| is 0. Then v = momentum * v + rate * l * (g + decay * w); w -= v.
  *
- * Norms are float64, of tensors that are summed in one order (dpb_vec_squares): equal mean
- * gradients give equal bits, whatever brought them here.
+ * Norms are float64. Tensors are summed in one order (dpb_vec_squares), so equal mean gradients
+ * give equal bits, whatever the strategy.
  */
 #ifndef DPB_CORE_TRAIN_NORMS_H
 #define DPB_CORE_TRAIN_NORMS_H
@@ -18,7 +18,7 @@
 #include "dpbench/host.h"
 #include "train/settings.h"
 
-/* By which a rule multiplies: w -= rate * (scale * g + decay * w), for SGD. */
+/* The factors in a rule: w -= rate * (scale * g + decay * w), for SGD. */
 struct dpb_factors {
     double rate, scale, decay;
 };

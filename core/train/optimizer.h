@@ -9,8 +9,8 @@
  * (AdamW, Loshchilov, Hutter 2019) g has no decay, and w -= rate * decay * w of the old w, too. The
  * arithmetic is done in the weights' type.
  *
- * LARS and clipped gradients need norms (norms.h). Then the last range of a step that a strategy
- * has updated brings the update of all: before it, weights and gradients stay as they are.
+ * LARS and clipped gradients need norms (norms.h). Then the update of the step's last range updates
+ * all ranges. Before that, weights and gradients stay unchanged.
  */
 #ifndef DPB_CORE_TRAIN_OPTIMIZER_H
 #define DPB_CORE_TRAIN_OPTIMIZER_H
@@ -30,15 +30,14 @@ struct dpb_optimizer_args {
     void *weights;
     const void *gradients;
     bool parts; /* whether a rule with norms may own less than all elements */
-    /* Of weights and gradients in a device's memory, where the state then is, too; NULL: the
-     * host's.
-     * @borrowed, as the queue, which works for reset, load, fetch and watch. */
+    /* The device whose memory holds weights, gradients and state; NULL: the host. @borrowed, as is
+     * the queue, which works for reset, load, fetch and watch. */
     const struct dpb_device_arenas *device;
     struct dpb_queue *queue;
-    bool saved; /* `fetch` may be asked for */
+    bool saved; /* `fetch` may be called */
     uint64_t
-        *not_finite; /* 0 until an update makes a weight infinite or NaN: then its arena element
-                           * + 1, of the first one seen. NULL: not looked for. @borrowed */
+        *not_finite; /* 0 until an update makes a weight infinite or NaN: then the arena element
+                           * of the first one found, + 1. NULL: no check. @borrowed */
 };
 
 /* Allocates state for the owned ranges only, as a mapping named "optimizer" or on the device.
@@ -48,29 +47,29 @@ dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
 void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
 
 /* The arrays of the state of these settings, in PyTorch's words: "momentum_buffer"; "sum";
- * "exp_avg", "exp_avg_sq"; LARS's is "velocity", since the rate is in it. Returns how many there
- * are. */
+ * "exp_avg", "exp_avg_sq". LARS's is "velocity", since it includes the rate. Returns their
+ * number. */
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES]);
 uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings); /* the number alone */
 uint64_t
 dpb_optimizer_bytes(const struct dpb_optimizer *optimizer); /* of the state; accepts NULL */
-/* The memory of the state: array after array, of each one owned range after the other, in the
- * weights' type. Zeroed where there is none; the optimizer's (may be NULL), @borrowed until
- * destroy. What other threads have updated until now is in it; of a state on a device it is what
- * `fetch` has brought, and none unless args.saved. */
+/* The memory of the state: array after array, each with one owned range after the other, in the
+ * weights' type. Zeroed if there is no state or `optimizer` is NULL. @borrowed until destroy. The
+ * memory has all updates of other threads until now. For a state on a device, the memory has the
+ * content that `fetch` has copied, and is zeroed unless args.saved. */
 struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer);
-/* A thread that does not update has read the state, before it lets the next step begin. */
+/* Called by a thread without updates that has read the state, before the next step can begin. */
 void dpb_optimizer_was_read(struct dpb_optimizer *optimizer);
 dpb_status dpb_optimizer_fetch(struct dpb_optimizer *optimizer); /* accepts NULL */
-/* Takes the state of the owned ranges after `updates` updates out of arenas on the host, one for
+/* Copies the state of the owned ranges after `updates` updates from arenas on the host: one for
  * each array, one behind the other, each laid out like the weights. */
 dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arenas,
                               uint64_t updates);
-/* On a device: has what updates have found until `done` fires brought to args.not_finite, by the
- * next call or one after it; does not wait. Accepts NULL. */
+/* On a device: enqueues a copy of the elements that updates have found until `done` fires. The next
+ * call or one after it writes them to args.not_finite. Does not wait. Accepts NULL. */
 dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event *done);
-/* The same of all that the queue has been given, and waits for it. */
+/* Waits for all enqueued work, and writes the element found to args.not_finite. */
 dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer);
 
 /* The seal of the n-th step that core makes. `plain`: w -= learning_rate * scale * gradient,
@@ -79,8 +78,8 @@ dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer);
 uint64_t dpb_step_seal(uint64_t n, bool plain);
 void dpb_step_key(uint64_t key);
 
-/* DPB_FAILED, after its message, once an update of elements that are not owned was asked for, which
- * was not done. */
+/* DPB_FAILED, after its message, once a strategy has called for an update of elements that are not
+ * owned. The optimizer does not make such an update. */
 dpb_status dpb_optimizer_refused(void);
 
 extern const struct dpb_optimizer_ops dpb_optimizers;

@@ -23,14 +23,14 @@ struct dpb_optimizer {
     uint64_t n_changes;       /* of the state, for the order of memory: see dpb_optimizer_mapping */
     struct dpb_range *decays; /* arena elements with weight decay */
     uint64_t n_decays;
-    /* With arenas on a device: there is the state, a copy of `decays`, and words. */
+    /* With arenas on a device: the state, a copy of `decays`, and words are there. */
     char *device_state;
     struct dpb_range *device_decays;
     struct dpb_optimizer_words *words;
-    struct dpb_optimizer_words *pinned; /* a copy of `found`; what each launch copies to `words` */
+    struct dpb_optimizer_words *pinned; /* a copy of `found`; each launch copies from it */
     /* Where the rule needs norms: by tensor; NULL: it needs none. */
     struct dpb_factors *factors;
-    uint64_t landing, n_landed; /* the step; of its elements, those that were to be updated */
+    uint64_t landing, n_landed; /* the step; its elements whose update was called */
 };
 
 /* The last range that does not begin behind arena element `at`, or the first. */
@@ -50,8 +50,8 @@ static inline uint64_t dpb_optimizer_array_bytes(const struct dpb_optimizer *opt
     return optimizer->n_state * dpb_dtype_size(optimizer->args.weight_type);
 }
 
-/* Other threads read the state when they have heard by other ways that the step is over, and it
- * changes again when they are through: whoever comes next sees all that was done before. */
+/* Orders accesses of several threads: each sees all that came before. Other threads read the state
+ * after another signal that the step is over. The state changes again after they have read it. */
 static inline void dpb_optimizer_changed(struct dpb_optimizer *optimizer)
 {
     __atomic_fetch_add(&optimizer->n_changes, 1, __ATOMIC_ACQ_REL);

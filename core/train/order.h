@@ -1,7 +1,7 @@
 /*
- * order.h - which sample comes when: the order of an epoch, and its split into steps, workers and
- * micro-batches. Pure functions: no state, no memory, any thread, any position at once; so helper
- * threads need no table between them and a run can begin at any step.
+ * order.h - the order of samples in an epoch, and the epoch's split into steps, workers and
+ * micro-batches. Pure functions: no state, no memory, any thread, any position. So helper threads
+ * share no table, and a run can begin at any step.
  */
 #ifndef DPB_CORE_TRAIN_ORDER_H
 #define DPB_CORE_TRAIN_ORDER_H
@@ -19,8 +19,8 @@ struct dpb_order {
 };
 
 /*
- * The sample at a position in [0, n) of an epoch: for every (seed, shard, epoch) a permutation. Of
- * the epoch the lower 32 bits count.
+ * The sample at a position in [0, n) of an epoch: for every (seed, shard, epoch) a permutation.
+ * Only the lower 32 bits of `epoch` count.
  *
  * A Feistel network over the smallest 2^k >= n, its round function Philox, applied again until the
  * result falls below n (less than twice on average; a set smaller than 2^8 is walked as one of
@@ -37,8 +37,8 @@ uint64_t dpb_order_at(const struct dpb_order *order, uint64_t epoch, uint64_t po
  * workers go through the same samples in the same order as one with accumulate = W * A. The last
  * global batch of an epoch is dropped where it is incomplete.
  *
- * A run that continues another begins in the middle of an epoch, behind the last sample that was
- * taken, whatever the global batch then was.
+ * A run that continues another begins behind the last sample taken, in the middle of an epoch. The
+ * earlier global batch does not matter.
  */
 struct dpb_shards {
     uint64_t n_samples;
@@ -46,7 +46,7 @@ struct dpb_shards {
     uint64_t global_batch;                 /* batch * accumulate * n_workers */
     uint64_t steps_per_epoch, dropped;     /* dropped: samples of each epoch */
     struct dpb_progress start;             /* all zero: a training from its beginning */
-    uint64_t first_steps;                  /* left of the epoch it begins in; may be 0 */
+    uint64_t first_steps;                  /* left of the epoch in which the run begins; may be 0 */
 };
 
 /* DPB_USAGE when the global batch is larger than the set; `data` names the source in the message.
@@ -67,11 +67,11 @@ struct dpb_place {
 /* The place of the rank's micro-batch `number`, counted from 0 since shards->start. */
 struct dpb_place dpb_shards_place(const struct dpb_shards *shards, uint32_t rank, uint64_t number);
 
-/* How far the training has come at the begin of `step` (not before shards->start.step); without
+/* The progress of the training at the begin of `step` (not before shards->start.step), without
  * times.
  */
 struct dpb_progress dpb_shards_progress(const struct dpb_shards *shards, uint64_t step);
-/* The step at whose begin so many epochs are done; shards->start.step if they are by then. */
+/* The first step that begins with `epochs` epochs done, but not before shards->start.step. */
 uint64_t dpb_shards_epochs_end(const struct dpb_shards *shards, uint64_t epochs);
 
 /* The part of [0, n) that rank of n_workers evaluates: contiguous, sizes differ by 1 at most. */

@@ -1,7 +1,7 @@
 /*
  * pattern.h - gradients whose sum over the ranks is known and exactly representable: small
- * integers, never 0, mixed from rank, element and repetition, so that a value in another's place,
- * of another rank or of an earlier exchange shows.
+ * integers, never 0, mixed from rank, element and repetition. So a check finds a value at the wrong
+ * element, from the wrong rank or from an earlier exchange.
  */
 #ifndef DPB_CORE_TRAIN_PATTERN_H
 #define DPB_CORE_TRAIN_PATTERN_H
@@ -13,12 +13,12 @@ enum { DPB_PATTERN_LARGEST = 8 };
 /* All integers up to here are exact in the type. */
 uint32_t dpb_pattern_most(dpb_dtype type);
 
-/* Of one exchange. */
+/* The pattern of one exchange. */
 struct dpb_pattern_sum {
     uint64_t repetition;
     uint32_t largest; /* values are in [-largest, largest] but 0; <= DPB_PATTERN_LARGEST */
     uint32_t n_ranks;
-    double factor; /* what is expected is the sum over ranks [0, n_ranks) times this */
+    double factor; /* expected: the sum over ranks [0, n_ranks) times this */
 };
 
 struct dpb_pattern_wrong {
@@ -29,7 +29,7 @@ struct dpb_pattern_wrong {
 /* array[i] = pattern of element begin + i, begin + i < end. */
 void dpb_pattern_fill(dpb_dtype type, void *array, uint64_t begin, uint64_t end, uint32_t rank,
                       const struct dpb_pattern_sum *sum);
-/* How many of the n elements differ from what is expected; *first: the first of them. */
+/* The number of the n elements that differ from the expected value; *first: the first of them. */
 uint64_t dpb_pattern_check(dpb_dtype type, const void *arena, uint64_t n,
                            const struct dpb_pattern_sum *sum, struct dpb_pattern_wrong *first);
 

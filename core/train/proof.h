@@ -1,6 +1,6 @@
 /*
- * proof.h - that the strategy keeps its contract (dpbench/contract.h). All are collective; verdicts
- * go into the journal. A failure is DPB_VERIFICATION with the first wrong element.
+ * proof.h - proves that the strategy keeps its contract (dpbench/contract.h). All are collective;
+ * verdicts go into the journal. A failure is DPB_VERIFICATION with the first wrong element.
  */
 #ifndef DPB_CORE_TRAIN_PROOF_H
 #define DPB_CORE_TRAIN_PROOF_H
@@ -14,15 +14,15 @@ dpb_status dpb_prove_pattern(struct dpb_exchange *exchange, double rate,
                              struct dpb_journal *journal);
 dpb_status dpb_prove_exchange(struct dpb_exchange *exchange, double rate,
                               struct dpb_journal *journal);
-/* When no more training and no checkpoint follows. */
+/* After the last step of training and the last checkpoint. */
 dpb_status dpb_prove_again(struct dpb_exchange *exchange, double rate, struct dpb_journal *journal);
 
 /* ---- verify.c ------------------------------------------------------------------------------ */
 
-/* After training: no gradient was applied later than a contract of DPB_STALE, DPB_PARTIAL or
- * DPB_BATCHES allows. */
+/* After training: checks that no gradient was applied later than a contract of DPB_STALE,
+ * DPB_PARTIAL or DPB_BATCHES allows. */
 dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal);
-/* After training: replicas that promise to be equal bit for bit are. */
+/* After training: checks that replicas are equal bit for bit if the contract promises so. */
 dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal);
 
 #endif

@@ -21,20 +21,20 @@ struct dpb_proving {
     const char *name;
     dpb_proof_generator generate;
     bool exact, fresh; /* from zero weights */
-    bool finite;       /* all numbers that were looked at; run.nan = continue lets others be */
+    bool finite;       /* all checked numbers are; run.nan = continue accepts others */
     double rate, scale;
     uint32_t n_steps;        /* with gradients */
     uint32_t n_zero_steps;   /* behind them */
     uint64_t first_exchange; /* step number of the first */
     uint64_t phase, stride;  /* blocks looked at: phase, phase + stride, ... */
     double *before;          /* of those blocks, one behind the other; NULL: zeros */
-    /* Between steps, n_taken of them; NULL: nothing is looked at before the last. */
+    /* Called between steps, after n_taken of them; NULL: nothing is checked before the last. */
     dpb_status (*look)(struct dpb_proving *proof, uint32_t n_taken);
     dpb_status (*interrupt)(const struct dpb_proving *proof); /* behind the first step; or NULL */
     struct dpb_proof_expected *together; /* periodic: the first block, as if workers met now */
     double *apart;                       /* ... and as if none did in this step */
-    uint32_t met_at;                     /* steps taken when they last had, or may have had */
-    uint32_t told_at;                    /* ... when others' gradients last told so */
+    uint32_t met_at;                     /* steps taken when workers last met, or may have met */
+    uint32_t told_at;                    /* ... when others' gradients last showed a meeting */
 };
 
 static inline uint64_t dpb_proof_seed(const struct dpb_exchange *exchange)
@@ -47,7 +47,7 @@ static inline uint64_t dpb_proof_seed(const struct dpb_exchange *exchange)
 /* Gradients as the arena holds them. */
 void dpb_proof_generate(const struct dpb_proving *proof, uint32_t rank, uint32_t step,
                         uint64_t begin, uint64_t count, double *gradients);
-/* Elements of the block that begins there. */
+/* Elements of the block that begins at `begin`. */
 uint64_t dpb_proof_block_length(const struct dpb_exchange *exchange, uint64_t begin);
 /* Blocks that the proof looks at. */
 uint64_t dpb_proof_count_blocks(const struct dpb_proving *proof);
@@ -58,8 +58,8 @@ static inline double dpb_proof_number_at(dpb_dtype type, const void *array, uint
     return type == DPB_FP64 ? ((const double *)array)[i] : (double)((const float *)array)[i];
 }
 
-/* Where a proof starts from: zero weights; or those of the training, once steps of zero gradients
- * have brought all that it handed over into them. */
+/* Makes the weights at the start of a proof: zeros; or the training's, after steps of zero
+ * gradients have brought all gradients handed over into the weights. */
 dpb_status dpb_proof_make_start(const struct dpb_proving *proof);
 dpb_status dpb_proof_take_steps(struct dpb_proving *proof);
 
@@ -68,16 +68,16 @@ dpb_status dpb_proof_publish(const struct dpb_proving *proof, const void **weigh
 
 /* ---- proof_load.c -------------------------------------------------------------------------- */
 
-/* `load` begins anew: behind it a step of zero gradients moves neither the weights nor what is
- * published. Collective. */
+/* Checks that `load` begins anew: a step of zero gradients after it moves neither the weights nor
+ * the published ones. Collective. */
 dpb_status dpb_proof_check_load(struct dpb_proving *proof);
 
 /* ---- proof_state.c ------------------------------------------------------------------------- */
 
-/* Whether this run saves what the strategy keeps. */
+/* Whether this run saves the strategy's state. */
 bool dpb_proof_saves(const struct dpb_exchange *exchange);
-/* Between steps: saves the strategy and continues it, but for what the proof does not look at.
- * Collective. */
+/* Between steps: saves the strategy's state and continues from it, but for the parts that the proof
+ * does not check. Collective. */
 dpb_status dpb_proof_continue(const struct dpb_proving *proof);
 
 /* ---- proof_books.c ------------------------------------------------------------------------- */

@@ -8,8 +8,8 @@
 
 /*
  * Runs this process's part of the job (dpb_world is open; `experiment` is created, not yet built).
- * What it measured is in its journal on the board. A failed verification is DPB_VERIFICATION, a run
- * that a signal ended DPB_INTERRUPTED; both after everything measured is in the journal.
+ * The rank's measurements are in its journal on the board. Returns DPB_VERIFICATION if a check
+ * failed, DPB_INTERRUPTED if a signal ended the run; both after the journal is complete.
  */
 dpb_status dpb_rank_run(struct dpb_experiment *experiment);
 

@@ -1,24 +1,24 @@
 /*
- * refuse.h - what cannot be: settings and plugins that do not work together. A refusal names the
- * setting, where it comes from, and what to do; DPB_USAGE or DPB_UNSUPPORTED.
+ * refuse.h - refuses settings and plugins that do not work together: DPB_USAGE or DPB_UNSUPPORTED.
+ * A refusal names the setting, its origin and what to do.
  */
 #ifndef DPB_CORE_TRAIN_REFUSE_H
 #define DPB_CORE_TRAIN_REFUSE_H
 
 #include "train/experiment.h"
 
-/* Before options are parsed: options that other plugins have. */
+/* Before options are parsed: refuses options that only other plugins have. */
 dpb_status dpb_refuse_unknown(const struct dpb_experiment *experiment);
-/* By what follows from the configuration alone. */
+/* Refuses by the configuration alone. */
 dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment);
-/* The part of these that concerns the strategy. */
+/* The refusals among these that concern the strategy. */
 dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment);
-/* The same by the strategy's contract: before the run, and again by that of its plan. */
+/* Refuses by the strategy's contract: before the run, and again by the contract of its plan. */
 dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
                                const struct dpb_contract *contract);
-/* By what the network's layout says besides. */
+/* Refuses by the network's layout besides. */
 dpb_status dpb_refuse_network(const struct dpb_experiment *experiment);
-/* By what the open data say of themselves. */
+/* Refuses by the properties of the open data. */
 dpb_status dpb_refuse_data(const struct dpb_experiment *experiment);
 
 #endif

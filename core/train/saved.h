@@ -22,16 +22,16 @@ struct dpb_saved_tensors {
     uint32_t n;
 };
 
-/* Before any rank runs, where checkpoint.load is to be continued: DPB_USAGE, naming the state in
- * it that this strategy or number of workers cannot keep, unless checkpoint.partial = yes. */
+/* Before any rank runs, if checkpoint.load is continued: DPB_USAGE, naming the state in the file
+ * that this strategy or number of workers cannot keep, unless checkpoint.partial = yes. */
 dpb_status dpb_saved_check(const struct dpb_experiment *experiment);
-/* Warns, on rank 0, of a strategy that keeps something apart and does not say what. */
+/* Warns, on rank 0, of a strategy that keeps a state of its own without naming it. */
 void dpb_saved_warn(const struct dpb_exchange *exchange);
 /* Workers, after the strategy's `load`: reads its state, if checkpoint.load is continued. DPB_USAGE
- * where strategy and file have other arrays or lengths, unless checkpoint.partial = yes. */
+ * if strategy and file differ in arrays or lengths, unless checkpoint.partial = yes. */
 dpb_status dpb_saved_load(struct dpb_exchange *exchange);
 
-/* Between steps, after `publish`: what belongs into a checkpoint, core's own arrays, too. */
+/* Between steps, after `publish`: lists the arrays of a checkpoint, core's own arrays, too. */
 dpb_status dpb_saved_list(struct dpb_exchange *exchange, struct dpb_saved *saved);
 
 /* Between steps, after `publish`. Rank 0; the tensors are valid until the strategy's next hook. */

@@ -33,10 +33,10 @@ typedef enum dpb_schedule_kind {
     DPB_POLYNOMIAL
 } dpb_schedule_kind;
 
-/* Where the batches of training come from. */
+/* The source of the training's batches. */
 typedef enum dpb_data_place { DPB_PLACE_HOST, DPB_PLACE_DEVICE } dpb_data_place;
 
-/* What the workers meet by before an exchange is timed. */
+/* How the workers meet before an exchange is timed. */
 typedef enum dpb_barrier { DPB_BARRIER_AUTO, DPB_BARRIER_MEMORY, DPB_BARRIER_EXCHANGE } dpb_barrier;
 
 /* Which accuracy must reach eval.target. */
@@ -126,7 +126,7 @@ struct dpb_settings_section {
 };
 extern const struct dpb_settings_section dpb_settings_sections[];
 extern const size_t dpb_settings_n_sections;
-/* The keys of [run] for its length, of which a run has one; ended by NULL. */
+/* The keys of [run] for its length; a run has one of them. Ended by NULL. */
 extern const char *const dpb_run_lengths[];
 bool dpb_is_run_length(const char *section, const char *key);
 /* The rows of a section; NULL: core has none of this name. */

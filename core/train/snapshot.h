@@ -1,11 +1,11 @@
 /*
- * snapshot.h - saving a training and continuing it: when checkpoints are due, under which name, and
- * how the parts that the ranks hold come together. The file itself is graph/checkpoint.h's.
+ * snapshot.h - saves a training and continues it: when checkpoints are due, their names, and the
+ * collection of the ranks' parts. graph/checkpoint.h writes the file.
  *
- * Weights are those that the strategy publishes, batch-norm statistics the mean over the workers,
- * the optimizer's state is collected from the ranks that own it (collect.h). What a strategy keeps
- * beside them is saved.h's. A file without such state does not know by how many workers, on how
- * many machines or by which strategy it was made.
+ * A file has the weights that the strategy publishes, the mean of the workers' batch-norm
+ * statistics, and the optimizer's state, collected from the ranks that own it (collect.h). saved.h
+ * adds a strategy's further state. A file without such state does not depend on the number of
+ * workers, the machines or the strategy.
  */
 #ifndef DPB_CORE_TRAIN_SNAPSHOT_H
 #define DPB_CORE_TRAIN_SNAPSHOT_H
@@ -19,7 +19,7 @@ struct dpb_experiment;
 
 enum { DPB_SAVE_POINTS = 64 };
 
-/* When a training is saved, its end aside. */
+/* The steps at which a training is saved, its end aside. */
 struct dpb_save_points {
     uint64_t at[DPB_SAVE_POINTS], every; /* steps; every = 0: never */
     uint32_t n;
@@ -34,20 +34,20 @@ bool dpb_save_points_due(const struct dpb_save_points *points, uint64_t step);
  * long. */
 bool dpb_snapshot_path(const char *save, uint64_t step, char *path, size_t capacity);
 
-/* Checks checkpoint.load against the experiment's graph and optimizer; *start is where it goes on,
- * all zero where nothing is loaded or resumed. */
+/* Checks checkpoint.load against the experiment's graph and optimizer; *start is the point where
+ * the training continues, all zero if nothing is loaded or resumed. */
 dpb_status dpb_snapshot_check(const struct dpb_experiment *experiment, struct dpb_progress *start);
 
-/* Workers: weights and statistics, initialised or from checkpoint.load, into the arenas; any rank:
- * the state of the ranges that it owns. */
+/* Workers: initialises weights and statistics or loads them from checkpoint.load, into the arenas.
+ * Any rank: loads the state of the ranges that it owns. */
 dpb_status dpb_snapshot_load(struct dpb_trainer *trainer);
 /* Collective over the workers, between steps: rank 0 writes checkpoint.save, the others wait.
- * Nothing where there is none. */
+ * Nothing if that is not set. */
 dpb_status dpb_snapshot_save(struct dpb_trainer *trainer);
 /* The same, with the step in the file's name. */
 dpb_status dpb_snapshot_save_step(struct dpb_trainer *trainer);
-/* The launcher, once all processes have ended: removes what one that died while it wrote a
- * checkpoint has left beside the file's place. */
+/* The launcher, after all processes have ended: removes a partial file that a process left beside
+ * the checkpoint when it died while writing. */
 void dpb_snapshot_sweep(const char *save, const int32_t *pids, uint32_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * statistics.h - batch norm's running statistics: those of a micro-batch, their mean over a step,
- * the average that moves once a step, and its mean over the workers.
+ * statistics.h - batch norm's running statistics: the statistics of a micro-batch, their mean over
+ * a step, the average that moves once a step, and its mean over the workers.
  */
 #ifndef DPB_CORE_TRAIN_STATISTICS_H
 #define DPB_CORE_TRAIN_STATISTICS_H
@@ -12,20 +12,20 @@
 struct dpb_statistics {
     const struct dpb_graph *graph; /* @borrowed; NULL: there are none */
     dpb_dtype type;
-    void *running;     /* the moving average, which the device evaluates with */
-    void *micro_batch; /* what the device found in its last backward */
+    void *running;     /* the moving average, which the device uses to evaluate */
+    void *micro_batch; /* from the device's last backward */
     void *step;        /* the mean over the step's micro-batches */
 };
 
 dpb_status dpb_statistics_open(const struct dpb_graph *graph, dpb_dtype type,
                                struct dpb_statistics *statistics);
 void dpb_statistics_close(struct dpb_statistics *statistics); /* accepts zeroed ones */
-/* Takes what the device found in micro-batch `i` of `n` into the step's mean. */
+/* Adds the device's statistics of micro-batch `i` of `n` to the step's mean. */
 void dpb_statistics_add(struct dpb_statistics *statistics, uint32_t i, uint32_t n);
 /* Moves the average by the step's mean. */
 void dpb_statistics_move(struct dpb_statistics *statistics);
-/* The running statistics, averaged over those of the first n_workers ranks that live, into
- * `average`; `name` is used once a job. Collective among them. */
+/* Writes the mean of the running statistics to `average`, over the living ranks of the first
+ * n_workers. `name` is used once a job. Collective among these ranks. */
 dpb_status dpb_statistics_average(const struct dpb_statistics *statistics, uint32_t n_workers,
                                   const char *name, void *average);
 

@@ -36,8 +36,8 @@ struct dpb_trace_span {
     int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC of the rank's machine */
     uint64_t number;
     uint32_t what; /* dpb_trace_what */
-    /* LOAD, LOAD_TEST: which helper. PHASE of a worker: the record that the account counts it to,
-     * which with comm.late is not that of the step in which it began. */
+    /* LOAD, LOAD_TEST: the helper's number. PHASE of a worker: the record to which the account adds
+     * the span. With comm.late this is not the record of the step in which the span began. */
     uint32_t of;
 };
 
@@ -69,7 +69,7 @@ static inline void dpb_trace(uint32_t what, uint64_t number, int64_t begin_ns, i
         dpb_trace_write((struct dpb_trace_span){begin_ns, end_ns, number, what, 0});
 }
 
-/* A span from this call to dpb_trace_end, which gets what this call returns. */
+/* Begins a span. Pass the result to dpb_trace_end. */
 int64_t dpb_trace_now(void);
 static inline int64_t dpb_trace_begin(void)
 {

@@ -1,9 +1,9 @@
 /*
- * trainer.h - all that a rank trains with, opened and connected. The loop counts in `course`; the
- * rest belongs to the headers that its structs come from.
+ * trainer.h - all parts of a rank's training, opened and connected. The loop counts in `course`;
+ * the headers of the other structs describe the rest.
  *
- * setup.c opens and closes it, rank.c is a rank's life, loop.c trains, between.c acts between two
- * steps, evaluate.c tests, snapshot.c loads and saves. Servers use the exchange alone.
+ * setup.c opens and closes the trainer, rank.c is a rank's life, loop.c trains, between.c acts
+ * between two steps, evaluate.c tests, snapshot.c loads and saves. Servers use the exchange alone.
  */
 #ifndef DPB_CORE_TRAIN_TRAINER_H
 #define DPB_CORE_TRAIN_TRAINER_H
@@ -21,20 +21,20 @@
 #include "train/snapshot.h"
 #include "train/statistics.h"
 
-/* Where a training is: what its loop counts and knows. */
+/* The progress of a training: the loop's counts and state. */
 struct dpb_course {
     uint64_t step;         /* under way, counted from the training's begin */
-    uint64_t first_step;   /* this run's: not 0 where it continues a training */
+    uint64_t first_step;   /* of this run: not 0 if it continues a training */
     uint64_t stop_at;      /* UINT64_MAX: not known yet */
     uint64_t evaluated_at; /* step of the last evaluation; UINT64_MAX: none */
     int64_t rate_shift;    /* step + rate_shift: by the samples trained on, for the schedule */
     uint32_t snapshots, evaluations; /* begun, by all workers alike: for names in the store */
     uint32_t last_actions;           /* that the ranks have agreed on */
     bool stopping;                   /* rank 0 has proposed to stop */
-    bool nan_seen;                   /* and said */
+    bool nan_seen;                   /* and warned of */
     bool paid;             /* comm.late: the first timed step waits for an exchange of warm-up */
     bool gated;            /* warm-up ends by a gate, which rank 0 has */
-    struct dpb_gate *gate; /* NULL once it has spoken */
+    struct dpb_gate *gate; /* NULL once it has decided */
     int64_t warm_at_ns;    /* when the counted warm-up was over */
     int64_t paused_ns;     /* evaluations and checkpoints since the first timed step */
     int64_t all_paused_ns; /* all of them */
@@ -60,7 +60,7 @@ struct dpb_trainer {
 
 /* Opens device, communicator, arenas and data of this rank, in that order; collective. */
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer);
-void dpb_trainer_close(struct dpb_trainer *trainer); /* also what was opened by half */
+void dpb_trainer_close(struct dpb_trainer *trainer); /* also after a failed open */
 
 /* ---- course.c ------------------------------------------------------------------------------ */
 
@@ -68,16 +68,17 @@ void dpb_trainer_close(struct dpb_trainer *trainer); /* also what was opened by 
 dpb_status dpb_course_open(struct dpb_trainer *trainer);
 /* The learning rate of the step under way. */
 double dpb_train_rate(const struct dpb_trainer *trainer);
-/* That of the last step; before the first one, of the first. */
+/* The learning rate of the last step; before the first step, of the first. */
 double dpb_train_last_rate(const struct dpb_trainer *trainer);
-/* Time spent training until the end of the last step, evaluations and checkpoints left out; with
- * that of the training which this run continues. */
+/* Time of training until the end of the last step, evaluations and checkpoints left out. Includes
+ * the time of the training that this run continues. */
 int64_t dpb_trained_ns(const struct dpb_trainer *trainer);
 
 /* ---- evaluate.c ---------------------------------------------------------------------------- */
 
-/* The test set, shared among the workers, with the published weights and the batch-norm statistics
- * averaged over the workers; the sums stand in rank 0's journal. Collective; not timed. */
+/* Evaluates the published weights on the test set, which is shared among the workers, with
+ * batch-norm statistics averaged over them. Sums go into rank 0's journal. Collective; not
+ * timed. */
 dpb_status dpb_evaluate(struct dpb_trainer *trainer);
 
 /* ---- between.c ----------------------------------------------------------------------------- */
@@ -93,13 +94,13 @@ dpb_status dpb_end_training(struct dpb_trainer *trainer);
 
 /* ---- finite.c ------------------------------------------------------------------------------ */
 
-/* The loss, and the weights that this worker or a server has updated: by run.nan the run fails, or
- * goes on after one warning. */
+/* Checks the loss, and the weights that this worker or a server has updated. On NaN the run fails,
+ * or continues after one warning, by run.nan. */
 dpb_status dpb_look_for_nan(struct dpb_trainer *trainer, double loss);
 /* fp16: sets *overflow where the last backward's gradients are not finite, else leaves it. */
 dpb_status dpb_look_for_overflow(const struct dpb_engine *engine, bool *overflow);
-/* fp16, collective: exchanges gradients once those of all ranks are known to be finite. Where one
- * is not, no rank exchanges, and the step counts for nothing. */
+/* fp16, collective: exchanges gradients once those of all ranks are known to be finite. If one is
+ * not finite, no rank exchanges, and the step is skipped. */
 dpb_status dpb_exchange_if_finite(struct dpb_trainer *trainer, double rate, double scale,
                                   bool own_overflow);
 
