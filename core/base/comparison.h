@@ -4,7 +4,7 @@
  * All estimates are of logarithms of rates, so a ratio and its inverse are treated alike. The unit
  * is the repeat: steps of one process share its luck with memory and cores. Student's t takes the
  * number of repeats into account. Where there is one repeat, a circular block bootstrap over its
- * steps gives an error that knows nothing of other repeats: `of_steps` says so.
+ * steps gives an error without other repeats: `of_steps` is true.
  *
  * Welch: The generalization of Student's problem when several different population variances are
  * involved. Biometrika 34, 1947. Politis, Romano: A circular block-resampling procedure for
@@ -48,8 +48,8 @@ enum dpb_shown { DPB_NOT_MEASURED, DPB_UNDECIDED, DPB_EQUAL, DPB_FASTER, DPB_SLO
 struct dpb_comparison {
     double ratio, low, high; /* B / A and its 95 % interval */
     double margin; /* DPB_EQUAL: the whole interval is within 1 / (1 + margin) .. 1 + margin */
-    enum dpb_shown outcome; /* DPB_FASTER, DPB_SLOWER: the interval has no 1, and reaches beyond */
-    size_t take; /* DPB_UNDECIDED: with so many repeats of this spread any other outcome follows */
+    enum dpb_shown outcome; /* DPB_FASTER, DPB_SLOWER: without 1, and reaches beyond the margin */
+    size_t take; /* DPB_UNDECIDED: this many repeats of this spread decide on another outcome */
     bool paired, of_steps;
 };
 

@@ -47,7 +47,7 @@ const struct dpb_setting *dpb_config_get(const struct dpb_config *config, const 
 /* A whole number that is not checked yet; `none`: not given. */
 unsigned long dpb_config_count(const struct dpb_config *config, const char *section,
                                const char *key, unsigned long none);
-/* Where a setting comes from: "FILE:LINE", "command line" or "default". Likewise. */
+/* The origin of a setting: "FILE:LINE", "command line" or "default". @borrowed likewise. */
 const char *dpb_config_origin(const struct dpb_config *config, const char *section,
                               const char *key);
 /* dpb_fail with the setting's origin before the message. */

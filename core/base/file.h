@@ -1,5 +1,5 @@
 /*
- * file.h - what files of all kinds need.
+ * file.h - a complete write to files of all kinds.
  */
 #ifndef DPB_CORE_BASE_FILE_H
 #define DPB_CORE_BASE_FILE_H

@@ -17,7 +17,7 @@ int dpb_status_exit_code(dpb_status status);
  * logged at level DEBUG. Any thread. */
 dpb_status dpb_fail(dpb_status status, const char *format, ...) DPB_PRINTF(2, 3);
 dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments);
-/* DPB_OK if `all` that was asked for is there, else DPB_NO_MEMORY with its message. */
+/* DPB_OK if `all` requested memory was allocated, else DPB_NO_MEMORY with its message. */
 static inline dpb_status dpb_allocated(bool all)
 {
     return all ? DPB_OK : dpb_fail(DPB_NO_MEMORY, "out of memory");
@@ -30,10 +30,10 @@ void dpb_warn(const char *code, const char *format, ...) DPB_PRINTF(2, 3);
 /* The i-th warning of the process in order; equal warnings count once. False past the last. */
 bool dpb_warning_at(size_t i, const char **code, const char **text);
 void dpb_warnings_clear(void);
-/* `yes`: of a code that was printed before, further warnings are counted and not printed: between
- * the runs of a sweep. False: the counts are printed and forgotten. */
+/* `yes`: further warnings of a code that was printed before are counted and not printed, between
+ * the runs of a sweep. False: prints the counts and resets them. */
 void dpb_warnings_once(bool yes);
-/* Counts a warning of this code; whether it is to be printed. */
+/* Counts a warning of this code. Returns whether the caller must print the warning. */
 bool dpb_warning_is_new(const char *code);
 
 void dpb_log(dpb_log_level level, const char *format, ...) DPB_PRINTF(2, 3);
@@ -52,24 +52,24 @@ void dpb_log_set_hooks(const struct dpb_log_hooks *hooks); /* NULL: none. Copied
 
 int64_t dpb_now_ns(void);      /* CLOCK_MONOTONIC */
 void *dpb_alloc(size_t bytes); /* see dpb_host.alloc */
-uint64_t dpb_alloc_held(void); /* bytes of it that were not released */
-uint64_t dpb_alloc_most(void); /* the most that was held since it was last asked */
-/* From now on dpb_alloc refuses to hold more than that: `why` is the message, DPB_UNSUPPORTED its
- * status. UINT64_MAX: no limit. On one thread, before others allocate. */
+uint64_t dpb_alloc_held(void); /* bytes allocated and not released */
+uint64_t dpb_alloc_most(void); /* the most bytes held since the last call */
+/* From now on dpb_alloc refuses to hold more than `bytes`, with message `why` and DPB_UNSUPPORTED.
+ * UINT64_MAX: no limit. On one thread, before others allocate. */
 void dpb_alloc_limit(uint64_t bytes, const char *why);
 void dpb_release(void *memory, size_t bytes);
 
-/* From now on messages of failures on this thread begin with "PLACE: ", the setting that led there;
- * NULL: none. For what is wrong with a file that a setting names. */
+/* From now on messages of failures on this thread begin with "PLACE: ", the origin of a setting;
+ * NULL: none. For errors in a file that a setting names. */
 void dpb_fail_at(const char *place);
 
-/* Whether standard error takes up to PIPE_BUF bytes now, or within so many milliseconds. */
+/* Whether standard error takes up to PIPE_BUF bytes now, or within patience_ms. */
 bool dpb_log_can_write(int patience_ms);
 
 /*
- * Control characters (tabs apart) as \x1b: what files, plugins and peers bring may be made for the
- * terminal. Messages are escaped by themselves, line by line. `size`: of `to`, of which 4 * length
- * + 5 bytes are always enough. Returns the length of the text in `to`.
+ * Writes control characters (tabs apart) as \x1b, since text from files, plugins and peers may
+ * target the terminal. The log escapes messages itself, line by line. `size`: of `to`; 4 * length +
+ * 5 bytes always suffice. Returns the length of the text in `to`.
  */
 size_t dpb_escape(const char *text, size_t length, char *to, size_t size);
 

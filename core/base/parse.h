@@ -28,8 +28,7 @@ extern const struct dpb_unit dpb_size_units[], dpb_time_units[];
 /* "B, kB, KiB, ..." */
 void dpb_unit_names(const struct dpb_unit *units, char *names, size_t capacity);
 
-/* All write *value only on DPB_PARSED. The whole text must be one decimal value; NaN and inf are
- * refused.
+/* All write *value only on DPB_PARSED. The whole text must be one decimal value; NaN and inf fail.
  */
 dpb_parsed dpb_parse_int(const char *text, int64_t *value);
 dpb_parsed dpb_parse_real(const char *text, double *value);

@@ -3,8 +3,8 @@
  * process knows a secret. Any thread; nothing here blocks or allocates.
  *
  * How peers prove that they know the key: each side sends a nonce (dpb_random_bytes), then a code
- * over its role, both nonces and all else that must be believed. The codes of the two sides must
- * differ (by the role), or a stranger could send one back as the other.
+ * over its role, both nonces and all other data to protect. The codes of the two sides must differ
+ * (by the role), or a stranger could send one side's code back as the other's.
  */
 #ifndef DPB_CORE_BASE_SECRET_H
 #define DPB_CORE_BASE_SECRET_H

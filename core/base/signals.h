@@ -1,5 +1,5 @@
 /*
- * signals.h - signals that one thread of the process takes when it asks for them.
+ * signals.h - signals that one thread of the process holds, and takes when it is ready.
  *
  * The kernel gives a signal of the process to any thread that does not block it. Threads that
  * libraries start (a driver's, PMIx's) often block none: with the usual actions they lose SIGCHLD,
@@ -21,9 +21,10 @@ struct dpb_signals {
 };
 
 /* From here on these signals (0: none) stay pending for this thread, which takes them by
- * sigtimedwait or signalfd. Any other thread blocks each from the first one on that it gets. */
+ * sigtimedwait or signalfd. Any other thread blocks each signal after it has got that signal
+ * once. */
 void dpb_signals_hold(struct dpb_signals *signals, const int numbers[DPB_SIGNALS_HELD]);
-/* By the same thread. What is pending then comes. */
+/* By the same thread. Pending signals are then delivered. */
 void dpb_signals_release(const struct dpb_signals *signals);
 
 #endif

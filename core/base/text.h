@@ -1,6 +1,6 @@
 /*
- * text.h - a text that is put together in an array of fixed size. What does not fit is cut. Of a
- * list the items that fit are whole, and " ..." stands for the others.
+ * text.h - a text that is composed in an array of fixed size and cut at its end. A list keeps whole
+ * the items that fit; " ..." replaces the others.
  */
 #ifndef DPB_CORE_BASE_TEXT_H
 #define DPB_CORE_BASE_TEXT_H
@@ -19,14 +19,14 @@ struct dpb_text {
 /* An empty text in the array; capacity >= 1. */
 struct dpb_text dpb_text_in(char *array, size_t capacity);
 DPB_PRINTF(2, 3) void dpb_text_add(struct dpb_text *text, const char *format, ...);
-/* The same as one of a list: `gap` goes before all but the first. A first one that does not fit is
- * cut. */
+/* Adds an item of a list, with `gap` before it unless it is the first. A first item that does not
+ * fit is cut. */
 DPB_PRINTF(3, 4)
 void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, ...);
 
 /* Whether the text begins with `start`. */
 bool dpb_begins_with(const char *text, const char *start);
-/* Whether something stands before `end`, and `end` is all that follows. */
+/* Whether the text is longer than `end` and ends in it. */
 bool dpb_ends_on(const char *text, const char *end);
 /* Whether the list has a word of n bytes, between `separators`: "cpuacct,cpu" has "cpu". */
 bool dpb_text_lists(const char *list, const char *separators, const char *word, size_t n);

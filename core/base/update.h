@@ -1,5 +1,5 @@
 /*
- * update.h - one step of the optimizer on host memory: what a queue of the host does for
+ * update.h - one step of the optimizer on host memory, as a host's queue does for
  * dpb_queue_ops.update.
  */
 #ifndef DPB_CORE_BASE_UPDATE_H
@@ -8,7 +8,7 @@
 #include "dpbench/queue.h"
 
 /* fp32 or fp64 weights, gradients of any type. Done on return, on the calling thread. Disjoint
- * ranges may be updated by several threads at once. `words` is read now. */
+ * ranges may be updated by several threads at once. `words` is read in the call. */
 void dpb_update_apply(const struct dpb_update *update);
 
 #endif

@@ -1,6 +1,5 @@
 /*
- * vec.h - arithmetic on ranges of host memory: dpb_vec_ops of host.h, and what core
- * alone asks of them.
+ * vec.h - arithmetic on ranges of host memory: dpb_vec_ops of host.h, and functions for core alone.
  */
 #ifndef DPB_CORE_BASE_VEC_H
 #define DPB_CORE_BASE_VEC_H
@@ -10,7 +9,7 @@
 extern const struct dpb_vec_ops dpb_vec;
 
 bool dpb_vec_finite(dpb_dtype type, const void *x, uint64_t n);
-/* Of the bits, with their order; equal arrays have equal checksums. */
+/* A checksum of the bits and their order; equal arrays have equal checksums. */
 uint64_t dpb_vec_checksum(dpb_dtype type, const void *x, uint64_t n);
 
 /* The sum of the squares in float64, in the order of a binary tree over the elements: neighbours,

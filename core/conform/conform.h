@@ -1,10 +1,10 @@
 /*
- * conform.h - the public conformance suites: what dpbench's own plugins are held to, for any plugin
- * of the kind. `dpbench conform` runs them. The suite of comm starts jobs and stands in
+ * conform.h - the public conformance suites: the tests of dpbench's own plugins, for any plugin of
+ * the kind. `dpbench conform` runs them. The suite of comm starts jobs and stands in
  * cli/cmd_conform.c.
  *
- * A suite is a list of trials. Each prints its outcome: shown, refused (the plugin says by name
- * that it cannot do this) or FAILED with the reason. A suite goes on after a failure.
+ * A suite is a list of trials. Each prints its outcome: shown, refused (by name, as something that
+ * the plugin cannot do) or FAILED with the reason. A suite continues after a failure.
  */
 #ifndef DPB_CORE_CONFORM_CONFORM_H
 #define DPB_CORE_CONFORM_CONFORM_H
@@ -18,10 +18,10 @@ struct dpb_conform {
 
 /* Begins a group of trials: prints its heading. */
 void dpb_conform_heading(struct dpb_conform *conform, const char *format, ...) DPB_PRINTF(2, 3);
-/* Takes the outcome of a trial, with the message of dpb_first_error, which it clears.
+/* Counts the outcome of a trial; prints the message of dpb_first_error and clears it.
  * DPB_UNSUPPORTED and DPB_USAGE: refused. */
 void dpb_conform_trial(struct dpb_conform *conform, dpb_status status, const char *name);
-/* For a trial of what the plugin has promised: a refusal becomes DPB_VERIFICATION. */
+/* For a trial of a plugin's promise: a refusal becomes DPB_VERIFICATION. */
 dpb_status dpb_conform_promised(dpb_status status);
 /* Ends the group: prints the trials that were shown. */
 void dpb_conform_end(struct dpb_conform *conform);

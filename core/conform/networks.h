@@ -1,6 +1,6 @@
 /*
  * networks.h - small networks that together have every op of graph.h, for `dpbench conform` and the
- * tests of dpbench's own devices. None is a model that anybody would train.
+ * tests of dpbench's own devices. None is a model to train.
  */
 #ifndef DPB_CORE_CONFORM_NETWORKS_H
 #define DPB_CORE_CONFORM_NETWORKS_H
@@ -28,7 +28,7 @@ extern const struct dpb_model_ops dpb_network_uneven;
 /* Odd numbers of pixels, channels of one vector and less; strides; a batch-norm of the input. */
 extern const struct dpb_model_ops dpb_network_pairs;
 /* Convolutions in groups: depthwise with one output each and with more, groups of fewer channels
- * than a vector has and of more. Heights and widths from 8 do. */
+ * than a vector has and of more. Heights and widths must be at least 8. */
 extern const struct dpb_model_ops dpb_network_grouped;
 
 #endif

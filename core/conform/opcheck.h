@@ -1,10 +1,10 @@
 /*
- * opcheck.h - a device held to the reference's fp64 ops, op by op.
+ * opcheck.h - compares a device's ops with the reference's fp64 ops, one by one.
  *
  * Each node is computed again in fp64 from the device's own numbers (activations of its inputs,
- * gradient by its output), so that errors neither hide nor pile up. The bound is that of device.h,
- * relative to the sum of the magnitudes of the terms. Further checks take a network as a whole: the
- * loss, repeated passes, evaluation.
+ * gradient by its output), so that errors neither hide nor pile up. The bound is the one of
+ * device.h, relative to the sum of the magnitudes of the terms. Further checks take a network as a
+ * whole: the loss, repeated passes, evaluation.
  *
  * The oracle is plugins/devices/reference/ops.h, which device `reference` runs, too.
  *
@@ -23,8 +23,8 @@ dpb_status dpb_opcheck_ops(const struct dpb_session *session);
 dpb_status dpb_opcheck_loss(const struct dpb_session *session,
                             const struct dpb_device_ops *reference);
 
-/* After a training step: the same step again gives the same bits, although weights vanish as soon
- * as backward has let them go. So does a program that was not compiled for inspection. */
+/* After a training step: the same step again gives the same bits, although weights are overwritten
+ * as soon as backward has released them. A program compiled without inspection gives them, too. */
 dpb_status dpb_opcheck_repeat(struct dpb_session *session);
 
 /* An evaluation by running averages, without dropout, with a sample that does not count; then a

@@ -41,9 +41,9 @@ struct dpb_session {
     /* fp64 under DPB_PRECISION_FP64, else fp32. */
     void *weights, *gradients, *state, *statistics;
     struct dpb_outcome outcome;
-    uint64_t frontier; /* what backward has announced so far */
-    void *at_frontier; /* gradients as they were then */
-    bool spoil;        /* overwrite weights that backward has let go */
+    uint64_t frontier; /* announced by backward so far */
+    void *at_frontier; /* the gradients at that time */
+    bool spoil;        /* overwrite weights that backward has released */
     uint64_t n_progress;
 };
 

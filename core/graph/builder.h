@@ -33,7 +33,7 @@ static inline uint64_t dpb_graph_fan_in(const struct dpb_tensor *weight)
 void dpb_graph_builder_start(struct dpb_graph_builder *builder, struct dpb_shape input);
 
 /* Keeps the first mistake of a builder, with the names of model and node (NULL: no node). Returns
- * DPB_NONE, as a call then does. */
+ * DPB_NONE, as does a builder's call after a mistake. */
 uint32_t dpb_graph_builder_refuse(struct dpb_graph_builder *builder, dpb_status status,
                                   const char *node, const char *format, ...) DPB_PRINTF(4, 5);
 

@@ -19,7 +19,7 @@ dpb_status dpb_graph_build(const char *name, const struct dpb_model_ops *model, 
                            struct dpb_shape input, uint32_t nclass, struct dpb_graph **graph);
 void dpb_graph_destroy(struct dpb_graph *graph); /* accepts NULL */
 
-/* The loss is of smoothed labels from now on (Szegedy et al. 2016): its node says by how much. */
+/* The loss has smoothed labels from now on (Szegedy et al. 2016); its node has the amount. */
 void dpb_graph_smooth_labels(struct dpb_graph *graph, double smoothing);
 
 /* Writes the initial weights (tensors and gaps) by the rules of docs/models.md: fp64 numbers of

@@ -9,17 +9,17 @@
 
 /*
  * The tightest limit on the way from this process's group to the root of all groups; INFINITY or
- * UINT64_MAX when there is none or the system does not tell. `root` stands before /sys and /proc:
- * "", but for tests.
+ * UINT64_MAX when there is none or the system does not report it. `root` stands before /sys and
+ * /proc: "", but for tests.
  */
 double dpb_cgroup_cpus(const char *root);
-/* `used_bytes`: what the group with this limit uses, page cache included; or UINT64_MAX. */
+/* `used_bytes`: memory that the group with this limit uses, page cache included; or UINT64_MAX. */
 uint64_t dpb_cgroup_memory(const char *root, uint64_t *used_bytes);
-/* How often a CPU quota on that way held the processes of its group back, and for how long in all;
- * of the group where it was most. 0: never, or the system does not tell. */
+/* How often, and for how long in all, CPU quotas on the way to the root held processes back; each
+ * the largest of any group. 0: never, or the system does not report it. */
 void dpb_cgroup_throttled(const char *root, uint64_t *times, int64_t *ns);
-/* Processes of this process's group that the system has ended for want of memory. UINT64_MAX: the
- * system does not tell, as in the root group of version 2. */
+/* Processes of this process's group that the system has killed for lack of memory. UINT64_MAX: not
+ * reported, as in the root group of version 2. */
 uint64_t dpb_cgroup_memory_kills(const char *root);
 
 #endif

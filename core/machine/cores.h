@@ -1,6 +1,6 @@
 /*
- * cores.h - which cores there are for this process, within affinity and cgroup limits, by hwloc;
- * and their division among the ranks of a job.
+ * cores.h - the cores for this process, within affinity and cgroup limits, by hwloc; and their
+ * division among the ranks of a job.
  */
 #ifndef DPB_CORE_MACHINE_CORES_H
 #define DPB_CORE_MACHINE_CORES_H
@@ -28,16 +28,16 @@ struct dpb_cores_job {
     uint32_t comm_cores, threads;
 };
 
-/* A rank's: cores [first, first + n) of the usable ones; n = 0: there are not enough for all. */
+/* A rank's share: cores [first, first + n) of the usable ones; n = 0: too few cores for all. */
 struct dpb_cores_share {
     uint32_t first, n;
-    uint32_t threads;       /* to compute with, at least 1 */
+    uint32_t threads;       /* for computing, at least 1 */
     uint32_t place_threads; /* of its place, if the place had one learner */
     uint32_t n_all; /* cores of all ranks, with those of a place that its learners leave idle */
 };
 
 /* The share of `rank` of n_cores cores. Where the number of workers is no multiple of the learners,
- * a launcher has bound the learners of a place apart: every worker then is a place. */
+ * a launcher has bound the learners of a place separately: every worker then is a place. */
 struct dpb_cores_share dpb_cores_place(uint32_t n_cores, const struct dpb_cores_job *job,
                                        uint32_t rank);
 
@@ -50,13 +50,13 @@ dpb_status dpb_cores_bind(const struct dpb_cores_job *job, uint32_t rank,
 uint32_t dpb_cores_of(const struct dpb_cores_job *job, uint32_t rank, uint16_t *cores,
                       uint32_t capacity);
 
-/* By the system's number of a hardware thread: what it is to a job that is bound to the first
- * n_cores of the usable cores, or to none of them (0: all may be used): DPB_CPU_* of load.h. */
+/* The kind (DPB_CPU_* of load.h) of each hardware thread, by the system's number, for a job that is
+ * bound to the first n_cores of the usable cores, or to none of them (0: all may be used). */
 void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n);
 
 /* result.machine: processor's name, family, microcode, virtual or not, SMT, cores, threads, NUMA
- * nodes, caches, memory, cgroup limits, governor and clocks where the system tells, kernel, host
- * name. @owned. */
+ * nodes, caches, memory, cgroup limits, governor and clocks where the system reports them, kernel,
+ * host name. @owned. */
 json_t *dpb_machine_describe(void);
 
 #endif

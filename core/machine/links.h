@@ -1,11 +1,11 @@
 /*
- * links.h - how fast bytes move: through this machine's memory, between its cores, over its
- * loopback or a connection to another, and between the host and the devices of a plugin. Nothing is
- * trained. Rates are bytes of payload a second: a copy counts its bytes once.
+ * links.h - measures how fast bytes move: through this machine's memory, between its cores, over
+ * its loopback or a connection to another, and between the host and the devices of a plugin.
+ * Nothing is trained. Rates are bytes of payload a second: a copy counts its bytes once.
  *
  * A measurement repeats the work until it fills a window, and is the median of up to five windows,
  * with the slowest and the fastest. Functions block while they measure, bind threads of their own
- * and leave nothing behind.
+ * and release all they take.
  */
 #ifndef DPB_CORE_MACHINE_LINKS_H
 #define DPB_CORE_MACHINE_LINKS_H
@@ -97,24 +97,24 @@ dpb_status dpb_links_cores_rate(const struct dpb_links_limits *limits,
 struct dpb_links_line {
     const char *name;   /* in messages: "loopback" */
     int fd;             /* @owned; -1: none */
-    int64_t longest_ns; /* sizes whose message would take longer are left out; 0: none are */
+    int64_t longest_ns; /* sizes whose message would take longer are left out; 0: none */
     /* Private. */
     char *buffer;
     uint64_t capacity, bytes; /* of the buffer; of a message */
 };
-/* Takes over the descriptor, which it makes a blocking one; -1: there is nothing to open. The line
- * can be closed also where this fails. */
+/* Owns the descriptor from now on, and makes it blocking; -1: there is nothing to open. Close the
+ * line after a failure, too. */
 dpb_status dpb_links_line_open(const char *name, int fd, const struct dpb_links_limits *limits,
                                struct dpb_links_line *line);
 void dpb_links_line_close(struct dpb_links_line *line);
-/* From now on a message that does not move for so long is an error; negative: none is. */
+/* From now on a message that does not move for limit_ns is an error; negative: no limit. */
 dpb_status dpb_links_line_limit(const struct dpb_links_line *line, int64_t limit_ns);
-/* `latency`: one way of a byte. `rate`: messages of each size, each answered by a byte. What was
- * not measured is NaN. */
+/* `latency`: one way of a byte. `rate`: messages of each size, each answered by a byte. NaN: not
+ * measured. */
 dpb_status dpb_links_line_measure(const struct dpb_links_limits *limits,
                                   struct dpb_links_line *line, struct dpb_links_value *latency,
                                   struct dpb_links_value rate[DPB_LINKS_SIZES]);
-/* Until the other end has measured all. */
+/* Answers until the other end has measured all. */
 dpb_status dpb_links_line_answer(struct dpb_links_line *line);
 
 /* ---- over loopback ------------------------------------------------------------------------- */

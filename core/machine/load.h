@@ -1,7 +1,7 @@
 /*
- * load.h - what else the machine did while the timed steps ran: others' processes on the job's
- * cores and on their siblings, a hypervisor, a control group's quota, heat. A number measured
- * beside these says so.
+ * load.h - disturbances of the machine while the timed steps ran: others' processes on the job's
+ * cores and on their siblings, a hypervisor, a control group's quota, heat. A result measured
+ * beside these reports them.
  */
 #ifndef DPB_CORE_MACHINE_LOAD_H
 #define DPB_CORE_MACHINE_LOAD_H
@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Shares are of the time that those hardware threads have; NaN where the system does not tell. */
+/* Shares are of the time that those hardware threads have; NaN where the system does not report
+ * them. */
 struct dpb_load {
     bool known; /* the timed steps came to their end */
     double seconds;
@@ -25,7 +26,7 @@ struct dpb_load {
     uint64_t hot;       /* times that a processor slowed down for its heat */
 };
 
-/* What a hardware thread is to the job, by the system's number of it. */
+/* The kind of a hardware thread for the job, by the system's number. */
 enum { DPB_CPU_OTHER, DPB_CPU_USED, DPB_CPU_SIBLING };
 
 /* Counters of the system; differences count. */
@@ -40,7 +41,7 @@ struct dpb_load_sample {
 /* `root` stands before /proc and /sys: "", but for tests. `pids`: the job's processes. */
 void dpb_load_sample(const char *root, const uint8_t *cpus, size_t n_cpus, const int32_t *pids,
                      uint32_t n_pids, struct dpb_load_sample *sample);
-/* The same without what holds CPUs back, which takes a file a CPU. `cpus`: NULL: all are used. */
+/* The same without `throttled` and `hot`, which take a file a CPU. `cpus`: NULL: all are used. */
 void dpb_load_times(const char *root, const uint8_t *cpus, size_t n_cpus, const int32_t *pids,
                     uint32_t n_pids, struct dpb_load_sample *sample);
 void dpb_load_between(const struct dpb_load_sample *from, const struct dpb_load_sample *to,

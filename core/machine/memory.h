@@ -1,6 +1,6 @@
 /*
- * memory.h - how much memory a job can have on this machine, and whether the system had to end
- * processes because there was none. `root` stands before /proc and /sys: "", but for tests.
+ * memory.h - the memory that a job can have on this machine, and the processes that the system
+ * killed for lack of it. `root` stands before /proc and /sys: "", but for tests.
  */
 #ifndef DPB_CORE_MACHINE_MEMORY_H
 #define DPB_CORE_MACHINE_MEMORY_H
@@ -10,16 +10,16 @@
 
 struct dpb_machine_memory {
     uint64_t total_bytes; /* the machine's, or the limit where it is less; UINT64_MAX: not told */
-    uint64_t available_bytes; /* of it, what nobody else holds now, as the system guesses */
+    uint64_t available_bytes; /* the part that no process holds now, as the system guesses */
     uint64_t used_bytes; /* on the machine, or in the group that limits it; UINT64_MAX: not told */
     bool limited;        /* by a control group */
 };
 
-/* Swap is none: a training that swaps measures the disk. */
+/* Swap does not count as memory: a training that swaps measures the disk. */
 void dpb_memory_look(const char *root, struct dpb_machine_memory *memory);
 
-/* Processes that the system has ended for want of memory: of this process's control group where
- * the system counts them by group, else of all. UINT64_MAX: it does not tell. */
+/* Processes that the system has killed for lack of memory: of this process's control group where
+ * the system counts by group, else of all. UINT64_MAX: not reported. */
 uint64_t dpb_memory_kills(const char *root);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * proc.h - small files of /proc and /sys, read by hand, and what they say of a process.
+ * proc.h - reads small files of /proc and /sys, and a process's state from them.
  */
 #ifndef DPB_CORE_MACHINE_PROC_H
 #define DPB_CORE_MACHINE_PROC_H
@@ -23,7 +23,7 @@ struct dpb_proc {
     char state;        /* of its main thread: R, S, D (waits for a disk), T (stopped), Z, ... */
     int32_t parent;    /* its process id; 0: outside of this PID namespace */
     int64_t cpu_ns;    /* of all its threads, in the steps of the system's clock tick */
-    uint64_t io_bytes; /* read and written so far; 0 where the system does not tell */
+    uint64_t io_bytes; /* read and written so far; 0 where the system does not report them */
 };
 
 /* `root` stands before /proc: "", but for tests. False: there is no such process. */
@@ -35,14 +35,14 @@ static inline bool dpb_proc_is_stopped(const struct dpb_proc *proc)
     return proc->state == 'T' || proc->state == 't';
 }
 
-/* Whether the environment that the process was started with has `name`. False, too, for a process
- * of another user, which this one may not look at. */
+/* Whether the process was started with `name` in its environment. False, too, for a process of
+ * another user, which this process may not read. */
 bool dpb_proc_has_variable(const char *root, int32_t pid, const char *name);
 
 enum { DPB_PROC_FUNCTION_BYTES = 64 };
 
 /* The kernel's function in which its main thread sleeps: futex_wait_queue, say. False: it does not
- * sleep, or the system does not tell. */
+ * sleep, or the system does not report it. */
 bool dpb_proc_sleeps_in(const char *root, int32_t pid, char function[DPB_PROC_FUNCTION_BYTES]);
 
 /* The number behind `name` in a file of lines "NAME NUMBER ..."; UINT64_MAX: not there. */

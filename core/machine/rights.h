@@ -13,8 +13,8 @@ enum { DPB_RIGHTS_MOST = 16 }; /* of one message */
 /* As sendmsg, without SIGPIPE. The descriptors, which stay the caller's, go with the first byte. */
 ssize_t dpb_rights_send(int socket, const void *bytes, size_t n, int flags, const int *fds,
                         size_t n_fds);
-/* As recvmsg. *n_fds of them came, whatever else is returned: close-on-exec, @owned by the
- * caller. */
+/* As recvmsg. Sets *n_fds to the number of received descriptors, whatever the result:
+ * close-on-exec, @owned. */
 ssize_t dpb_rights_receive(int socket, void *bytes, size_t n, int flags, int fds[DPB_RIGHTS_MOST],
                            size_t *n_fds);
 void dpb_rights_close(const int *fds, size_t n_fds);

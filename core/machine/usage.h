@@ -1,6 +1,6 @@
 /*
- * usage.h - what a machine, and a job on it, have used so far: CPU time, memory, network, disks,
- * energy. Counters of the system: differences of two samples count.
+ * usage.h - the resources that a machine, and a job on it, have used so far: CPU time, memory,
+ * network, disks, energy. Counters of the system: differences of two samples count.
  */
 #ifndef DPB_CORE_MACHINE_USAGE_H
 #define DPB_CORE_MACHINE_USAGE_H
@@ -25,7 +25,7 @@ struct dpb_usage {
                                            NaN: not told, as often without root */
 };
 
-/* Energy counters wrap around: what they said last. Zeroed before the first sample. */
+/* The last values of the energy counters, which wrap around. Zeroed before the first sample. */
 struct dpb_usage_meter {
     uint32_t n_packages;
     char names[DPB_USAGE_PACKAGES][DPB_USAGE_NAME]; /* "package-0" */

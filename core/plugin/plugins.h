@@ -8,7 +8,7 @@
 
 /* "model", "data", "device", "comm", "codec" */
 extern const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS];
-/* Where a configuration names the plugin of a kind; its options are in the same section. */
+/* The setting that names the plugin of a kind; the plugin's options are in the same section. */
 extern const struct dpb_plugin_place {
     const char *section, *key;
 } dpb_plugin_place[DPB_PLUGIN_KINDS];
@@ -30,16 +30,16 @@ bool dpb_plugin_check_hooks(const struct dpb_plugin *plugin, const void *ops,
 
 /*
  * The plugin `name` of a kind: KIND_NAME.so in the directories of DPBENCH_PLUGIN_PATH (colons),
- * then EXE/plugins, then EXE/../lib/dpbench; then, for names that live in another's shared object,
- * every other KIND_*.so there. Loaded once a process, never unloaded. Refused with the path and the
- * reason: what dlopen says, no entry, wrong magic, ABI, struct size, kind, ops size, a
- * missing hook. Not found: every path tried with its own reason, and a "did you mean". `where`:
- * the place that the name comes from, for messages; may be NULL. `host` is handed to entries.
+ * then EXE/plugins, then EXE/../lib/dpbench; then, for plugins that share another's object, every
+ * other KIND_*.so there. Loaded once a process, never unloaded. Refused with the path and the
+ * reason: dlopen's message, no entry, wrong magic, ABI, struct size, kind, ops size, a missing
+ * hook. Not found: every path tried with its own reason, and a "did you mean". `where`: the origin
+ * of the name, for messages; may be NULL. `host` is passed to entries.
  */
 dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *where,
                            const struct dpb_host *host, const struct dpb_plugin **plugin);
 
-/* One row of `dpbench plugins`: what is there, and what is there but cannot be loaded, and why. */
+/* One row of `dpbench plugins`: a plugin, or one that cannot be loaded, with the reason. */
 struct dpb_plugin_row {
     dpb_plugin_kind kind;
     const char *path;                /* of the shared object */
@@ -47,9 +47,9 @@ struct dpb_plugin_row {
     const char *reason;              /* when refused */
 };
 enum { DPB_PLUGIN_ALL_KINDS = (1 << DPB_PLUGIN_KINDS) - 1 };
-/* Those of the kinds whose bits (1 << kind) are set, sorted by kind and name. `name`: only what is
- * in files called KIND_NAME.so; NULL: all. No other file is opened. *rows is @owned: free().
- * Strings live as long as the process. */
+/* The plugins of the kinds whose bits (1 << kind) are set, sorted by kind and name. `name`: only
+ * plugins of files called KIND_NAME.so, and no other file is opened; NULL: all. *rows is @owned:
+ * free(). Strings live as long as the process. */
 dpb_status dpb_plugin_list(const struct dpb_host *host, uint32_t kinds, const char *name,
                            struct dpb_plugin_row **rows, size_t *n_rows);
 
