@@ -73,7 +73,7 @@ const char *dpb_stop_error(dpb_status status); /* for the result; NULL: none */
 /* The argument of --threshold, "5" or "5%", as a share. */
 dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share);
 
-/* The exit code where both apply: signals first, then 2, 1, 3, 5, 4, 0. */
+/* The exit code if both apply: signals first, then 2, 1, 3, 5, 4, 0. */
 int dpb_exit_code_first(int a, int b);
 
 /* ---- arguments: NAME | -c FILE.ini [SECTION.KEY=VALUE ...] [--json] [--output FILE] -------- */
@@ -133,10 +133,10 @@ int dpb_command_alone(const struct dpb_command *self, int argc, char **argv,
                       int (*run)(struct dpb_experiment *experiment,
                                  const struct dpb_arguments *arguments));
 
-/* What people who look at a running job are told of it. */
+/* The data shown of a running job. */
 struct dpb_live_place {
     const char *label;
-    /* In a sweep: the seconds of the runs that have ended, how many, and how many are to come. */
+    /* In a sweep: the seconds of the runs that have ended, their number, and the number left. */
     double ended_s;
     uint64_t n_ended, n_left;
 };
@@ -165,24 +165,24 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
 struct dpb_child {
     const char *program; /* its path */
     const char *const *words;
-    const char *without; /* a variable that is not for it; NULL: none */
+    const char *without; /* a variable to remove from its environment; NULL: none */
     int64_t limit_ns;    /* to its end; 0: none */
-    /* A launcher: it may never end after its document, so 10 s are enough; SIGINT reaches it as
-     * SIGTERM, since srun wants the former twice. */
+    /* A launcher: it may never end after its document, so it gets 10 s. SIGINT is passed on as
+     * SIGTERM, since srun needs SIGINT twice. */
     bool lingers;
 };
 
 struct dpb_child_end {
     int code;          /* 128 + N: it was killed by signal N */
-    int signal_number; /* that this process got meanwhile, and passed on; 0: none */
+    int signal_number; /* a signal to this process meanwhile, passed on; 0: none */
     bool late;         /* it was ended, at the limit or after the document */
-    bool whole;        /* of one that lingers: the document is whole */
+    bool whole;        /* if it lingers: the document is whole */
     char *out, *err;   /* @owned: dpb_child_release; ended by NUL */
     size_t out_bytes, err_bytes;
 };
 
-/* Runs it to its end, in a process group of its own and with no input. It is ended when this
- * process is. The end is filled whenever the status is DPB_OK, and may be released in any case. */
+/* Runs the program to its end, in a process group of its own and with no input. The program is
+ * ended when this process ends. *end is filled if the status is DPB_OK; release it in any case. */
 dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *end);
 void dpb_child_release(struct dpb_child_end *end);
 

@@ -1,6 +1,6 @@
 /*
- * codec_rates.h - how fast each codec encodes and decodes on one core of this machine, and on which
- * links it pays.
+ * codec_rates.h - the speed at which each codec encodes and decodes on one core of this machine,
+ * and the links on which the codec pays.
  *
  * A ring of W workers sends 2 (W - 1)/W x 4 bytes an element, or with a codec (W - 1) x 4 r bytes,
  * r being the message's share of fp32. A worker encodes an element once and decodes it W times. So
@@ -8,12 +8,12 @@
  *
  *     4 (W - 1) (2/W - r) / (encode + W decode)   bytes a second,
  *
- * the times being those of an element. Messages of two rounds are summed as gradients are, which is
- * 2 (W - 1)/W x 4 r bytes, and no worker decodes them:
+ * with the times of an element. Messages of two rounds are summed as gradients are, which is 2 (W -
+ * 1)/W x 4 r bytes, and no worker decodes them:
  *
  *     4 x 2 (W - 1)/W (1 - r) / encode   bytes a second.
  *
- * Nothing of the times is taken to be hidden behind computing.
+ * No part of the times is assumed to be hidden behind computing.
  */
 #ifndef DPB_CORE_STUDY_CODEC_RATES_H
 #define DPB_CORE_STUDY_CODEC_RATES_H
@@ -27,7 +27,7 @@
 struct dpb_codec_rate {
     double ratio;                            /* bytes of a message to those of fp32 */
     double encode_gb_per_s, decode_gb_per_s; /* of fp32 */
-    bool sums;                               /* of two rounds */
+    bool sums;                               /* a codec of two rounds */
 };
 
 /* Measures with the options of [comm] in `config`, on the calling thread. */

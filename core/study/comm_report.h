@@ -1,7 +1,7 @@
 /*
  * comm_report.h - the measurements of `dpbench comm`: one JSON document, schema dpbench.comm/1, and
- * its table. Bandwidths: algorithm = bytes / time, bus = algorithm * 2 (n - 1) / n for n
- * workers, the least that each worker sends and receives.
+ * its table. Bandwidths: algorithm = bytes / time, bus = algorithm * 2 (n - 1) / n for n workers,
+ * the minimum that each worker sends and receives.
  */
 #ifndef DPB_CORE_STUDY_COMM_REPORT_H
 #define DPB_CORE_STUDY_COMM_REPORT_H

@@ -21,7 +21,7 @@ struct dpb_compared {
 };
 
 struct dpb_compare_how {
-    double threshold; /* by which share of A's rate (0.05) B may be slower; NaN: any */
+    double threshold; /* the share of A's rate (0.05) by which B may be slower; NaN: any */
     const char *same; /* parts that must be the same: "machine,config"; NULL: none */
     bool paired;      /* two sweeps that ran together, repeat by repeat */
 };

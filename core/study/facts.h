@@ -1,7 +1,6 @@
 /*
- * facts.h - what ranks say beside their numbers: facts that strategies report (the host's
- * `report`), as which interface and which device; and warnings[] of a result, those of the launcher
- * and of all ranks, each text once.
+ * facts.h - texts of ranks beside numbers: facts that strategies report (the host's `report`), as
+ * interface and device; and warnings[] of a result, from launcher and ranks, each text once.
  */
 #ifndef DPB_CORE_STUDY_FACTS_H
 #define DPB_CORE_STUDY_FACTS_H

@@ -1,5 +1,5 @@
 /*
- * figures.h - which figures a result or a sweep has, as <figure> elements with inline SVG. A figure
+ * figures.h - the figures of a result or a sweep, as <figure> elements with inline SVG. A figure
  * that does not exist for these results is left out. Numbers are read from the document; none is
  * estimated here but by rates.h.
  */
@@ -11,7 +11,7 @@
 
 #include "study/svg.h"
 
-/* What a line, or a box, of a figure stands for. */
+/* The meaning of a line, or a box, of a figure. */
 struct dpb_figure_key {
     const char *name, *class;
     bool dashed, box;
@@ -35,7 +35,7 @@ void dpb_figure_rate(const json_t *document, const json_t *row, struct dpb_svg_r
 /* "disturbed, timed only once": why the rate of a run or row allows no conclusion; "": it does. */
 void dpb_figure_doubts(const json_t *of, char *text, size_t capacity);
 
-enum { DPB_FIGURE_SERIES = 24 }; /* colours tell no more apart */
+enum { DPB_FIGURE_SERIES = 24 }; /* the colours distinguish no more */
 
 /* Whether the rate of a run or row allows no conclusion. */
 bool dpb_figure_is_doubtful(const json_t *of);

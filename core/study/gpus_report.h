@@ -1,6 +1,6 @@
 /*
  * gpus_report.h - `gpus` of a run's result and of `dpbench comm`: whether workers of the job shared
- * a GPU, and how their work was run there: at once, by a service of the driver's, or in slices of
+ * a GPU, and how the GPU ran their work: at once, by a service of the driver's, or in slices of
  * time.
  */
 #ifndef DPB_CORE_STUDY_GPUS_REPORT_H
@@ -13,7 +13,7 @@
 #include "dpbench/device.h"
 #include "world/board.h"
 
-/* "time slices", or the service's name; NULL: the driver does not tell. @borrowed. */
+/* "time slices", or the service's name; NULL: the driver does not report it. @borrowed. */
 const char *dpb_sharing_name(const struct dpb_sharing *sharing);
 /* The GPU of a rank, as its journal has it. @borrowed. */
 struct dpb_gpu_seat {
@@ -21,7 +21,7 @@ struct dpb_gpu_seat {
     const struct dpb_sharing *sharing;
 };
 typedef struct dpb_gpu_seat (*dpb_gpu_seat_of)(struct dpb_board *board, uint32_t rank);
-/* Of the ranks of a run. */
+/* The GPUs of the ranks of a run. */
 struct dpb_gpu_seat dpb_gpu_of_run(struct dpb_board *board, uint32_t rank);
 
 /* Whether two ranks of a run compute on one GPU; false for ranks that compute on the host. */

@@ -1,5 +1,5 @@
 /*
- * html.h - results as one page of HTML that needs nothing else: no scripts, no files, no network.
+ * html.h - results as one self-contained page of HTML: no scripts, no files, no network.
  *
  * Numbers are those of the tables for people (result_print.c, sweep_print.c), figures those of
  * figures.h. Text of results is escaped. The page follows the reader's light or dark scheme, and

@@ -15,8 +15,8 @@
 const json_t *dpb_json_at(const json_t *document, const char *path);
 /* The number there; NaN for null or no value. */
 double dpb_json_number(const json_t *document, const char *path);
-/* The numbers at `path` of each item; NaN for null or no value. *n: how many. @owned: free(). NULL,
- * and 0: out of memory. */
+/* The numbers at `path` of each item; NaN for null or no value. *n: their number. @owned: free().
+ * NULL, and 0: out of memory. */
 double *dpb_json_numbers(const json_t *list, const char *path, size_t *n);
 /* The string there, or `otherwise`. @borrowed. */
 const char *dpb_json_text(const json_t *document, const char *path, const char *otherwise);
@@ -50,8 +50,8 @@ void dpb_json_print(const json_t *value, FILE *out);
 void dpb_json_print_cell(const json_t *document, const char *path, double unit, int width,
                          int digits, FILE *out);
 
-/* A copy whose strings have no control characters (dpb_escape): all that is printed of a document
- * that may have come from anywhere. NULL: out of memory. @owned. */
+/* A copy whose strings have no control characters (dpb_escape), for printing a document that may
+ * have come from anywhere. NULL: out of memory. @owned. */
 json_t *dpb_json_printable(const json_t *document);
 
 #endif

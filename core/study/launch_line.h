@@ -17,7 +17,7 @@
 #include "study/sweep.h"
 
 /* The numbers: {ranks} is workers + servers. {per_machine} fills `machines` evenly, rounded up to
- * whole places; {machines} is how many of them then have ranks. */
+ * whole places; {machines} is the number of machines that then have ranks. */
 struct dpb_launch_size {
     uint32_t workers, servers;
     uint32_t learners; /* workers of a place */
@@ -32,10 +32,10 @@ dpb_status dpb_launch_line(const char *line, const char *name, const struct dpb_
 
 /* Refuses a template that launch_line.h refuses, and keys that need one. */
 dpb_status dpb_sweep_launch_check(const struct dpb_config *config, struct dpb_sweep *sweep);
-/* In a cell's configuration: comm.hosts says where the ranks will be, as far as sweep.machines
- * does, and its origin begins with DPB_LAUNCH_ORIGIN. */
+/* In a cell's configuration: sets comm.hosts to the ranks' machines, as far as sweep.machines gives
+ * them. Its origin begins with DPB_LAUNCH_ORIGIN. */
 dpb_status dpb_sweep_launch_place(const struct dpb_sweep *sweep, struct dpb_config *config);
-/* The words of the template for so many processes. *words, ended by NULL, is @owned:
+/* The words of the template for these numbers of processes. *words, ended by NULL, is @owned:
  * dpb_sweep_list_destroy. */
 dpb_status dpb_sweep_launch(const struct dpb_sweep *sweep, uint32_t workers, uint32_t servers,
                             uint32_t learners, char ***words, size_t *n_words);

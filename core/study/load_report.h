@@ -1,7 +1,6 @@
 /*
- * load_report.h - result.load and ranks[].gpu: what others took of the machine during the
- * measurement; clocks and power of the GPU that a rank computed on, and what held them down. With
- * their warnings.
+ * load_report.h - result.load and ranks[].gpu: the machine's load by others during the measurement;
+ * clocks and power of a rank's GPU, and the reasons that held them down. With their warnings.
  */
 #ifndef DPB_CORE_STUDY_LOAD_REPORT_H
 #define DPB_CORE_STUDY_LOAD_REPORT_H
@@ -13,7 +12,7 @@
 
 /* null for NULL; `disturbed`: whether any of the warnings applies. @owned. */
 json_t *dpb_load_to_json(const struct dpb_load *load);
-/* Appends those of busy_machine, busy_siblings, stolen_time, throttled, hot that apply. */
+/* Appends each of busy_machine, busy_siblings, stolen_time, throttled, hot that applies. */
 void dpb_load_warn(const struct dpb_load *load, json_t *warnings);
 
 /* null where the rank computed on the host. @owned. */

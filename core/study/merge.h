@@ -3,9 +3,9 @@
  *
  * The axes are those of the sweeps, then each setting in which the results differ, then `setup`
  * where results differ in machine, versions, environment, inputs or launcher. Defaults that differ
- * since each plugin has its own are no axis. Runs that differ in
- * nothing but replicates (run.seed, and what a sweep varies by repeat) share a row. Repeats are
- * pairs only within one sweep. A row never has runs of two setups.
+ * since each plugin has its own are no axis. Runs that differ only in replicates (run.seed, and the
+ * settings that a sweep varies by repeat) share a row. Repeats are pairs only within one sweep. A
+ * row never has runs of two setups.
  */
 #ifndef DPB_CORE_STUDY_MERGE_H
 #define DPB_CORE_STUDY_MERGE_H
@@ -18,7 +18,7 @@
 
 /* A dpbench.sweep/1 document with `merged` (docs/results.md). Runs of one sweep's directory that
  * are given one by one are one sweep. DPB_USAGE: the results are of different models, or have no
- * run. The results stay as they are, and have no control characters. *document is @owned. */
+ * run. The results stay unchanged, and have no control characters. *document is @owned. */
 dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **document);
 /* Names the files and every difference that is no column, one paragraph a line. Nothing for a
  * document that is not merged. */

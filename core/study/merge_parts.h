@@ -20,7 +20,7 @@ struct dpb_merge_item {
     size_t *at, n_at; /* @borrowed: by axis, the number of its value, from 1; 0: it has none */
 };
 
-/* A sweep, or a run that is of none. */
+/* A sweep, or a run outside any sweep. */
 struct dpb_merge_source {
     const char *file; /* @borrowed */
     bool kept;        /* runs of a sweep's directory, given one by one */
@@ -29,7 +29,7 @@ struct dpb_merge_source {
     json_t *settings; /* @owned: SECTION.KEY: value, of the first run that has it */
     json_t *defaults; /* @owned: SECTION.KEY: true, of settings that nobody set */
     json_t *of_cells; /* @owned: its axes, as the members of an object */
-    json_t *facts;    /* @owned: on what its runs were made */
+    json_t *facts;    /* @owned: the machine and software of its runs */
 };
 
 struct dpb_merge {
@@ -39,17 +39,17 @@ struct dpb_merge {
     size_t n_sources;
     size_t *places;    /* @owned: all that items point at */
     json_t *axes;      /* @owned: KEY: [{label, value}] */
-    json_t *over;      /* @owned: KEY: [label] of what repeats differ in */
+    json_t *over;      /* @owned: KEY: [label] settings in which repeats differ */
     json_t *followers; /* @owned: KEY: true, of settings that other axes may decide */
     json_t *setups;    /* @owned: as of dpb_setups_add */
     json_t *accuracy;  /* @owned: the accuracy runs */
-    json_t *settings;  /* @owned: KEY: value, of those that some results do not have */
+    json_t *settings;  /* @owned: KEY: value, of settings that some results lack */
     size_t n_twice;    /* runs that were given before */
     bool has_columns;  /* it has axes that the sweeps do not have */
 };
 
 enum { DPB_MERGE_REPEATS = 1000 }; /* of one sweep, as sweep.repeats */
-/* Whether the run says of which cell and repeat of a sweep it is. */
+/* Whether the run names its cell and repeat of a sweep. */
 bool dpb_merge_is_of_sweep(const json_t *run);
 
 /* Fills settings and of_cells of the sources, and the keys of `over` and followers. */
@@ -67,8 +67,7 @@ size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, 
  * differs. A plugin is compared with the plugin of its name, an input with that of the same
  * setting, so the cells of a sweep have one setup. */
 
-/* Puts what the run was made on into `facts`, an object; what stands there stays. A run that was
- * refused does not say. */
+/* Adds the run's facts to `facts`, an object, and replaces none. A refused run has none. */
 void dpb_setups_learn(json_t *facts, const json_t *run);
 /* The number of the setup with these facts in `setups`, an array that gets the new ones. */
 size_t dpb_setups_add(json_t *setups, const json_t *facts);

@@ -1,6 +1,6 @@
 /*
- * monitor_report.h - result.monitor: what run.monitor saw of each machine and each GPU, interval by
- * interval; and its lines for people.
+ * monitor_report.h - result.monitor: the samples of run.monitor for each machine and each GPU,
+ * interval by interval; and its lines for people.
  */
 #ifndef DPB_CORE_STUDY_MONITOR_REPORT_H
 #define DPB_CORE_STUDY_MONITOR_REPORT_H

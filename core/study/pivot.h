@@ -1,6 +1,5 @@
 /*
- * pivot.h - rows[] of a sweep as a table of the caller's choice: what stands in its lines, in its
- * columns and in its cells.
+ * pivot.h - rows[] of a sweep as a table; the caller chooses the keys of lines, columns and cells.
  */
 #ifndef DPB_CORE_STUDY_PIVOT_H
 #define DPB_CORE_STUDY_PIVOT_H

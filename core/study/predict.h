@@ -41,7 +41,7 @@ struct dpb_cost {
     double bytes_per_s, latency_s; /* INFINITY, 0: it costs nothing */
 };
 
-/* What was measured of one worker: times of its mean step, communicator code left out. */
+/* The measurements of one worker: times of its mean step, communicator code left out. */
 struct dpb_measured {
     const double *ready_s, *ready_bytes; /* gradients are final: both rise; [n_ready], >= 1 */
     size_t n_ready;
@@ -67,7 +67,7 @@ struct dpb_prediction_case {
 /* Means over steps, in seconds. */
 struct dpb_predicted {
     double step_s;
-    double own_s;     /* of it, the slowest worker's computing and updating */
+    double own_s;     /* the slowest worker's computing and updating */
     double exposed_s; /* the rest: computing waits for the exchange */
 };
 
@@ -88,13 +88,13 @@ dpb_status dpb_predict_mean(const struct dpb_measured *measured,
                             struct dpb_predicted *predicted);
 
 /* The least bandwidth outside (within, where all workers are on one machine) at which exposed_s is
- * at most `share` of step_s; INFINITY: latency and work alone are too much. 0: any link will do. */
+ * at most `share` of step_s; INFINITY: latency and work alone exceed it. 0: any link suffices. */
 dpb_status dpb_predict_least_bandwidth(const struct dpb_measured *measured,
                                        const struct dpb_prediction_case *c, double share,
                                        double *bytes_per_s);
 
 /*
- * Latency and bandwidth from measured exchanges: of time[i] seconds for one bucket of bytes[i], by
+ * Latency and bandwidth from measured exchanges: time[i] seconds for one bucket of bytes[i], by
  * `way` among `workers` machines of one worker each. Least squares of relative errors; DPB_USAGE:
  * fewer than 2 sizes, or no positive bandwidth fits. *error: the root mean square of the relative
  * errors.

@@ -21,7 +21,7 @@ struct dpb_predict_link {
     const json_t *network; /* the same */
 };
 
-/* Lists with no entries: what was measured; of workers 2, 4, .. 1024; of strategies all. */
+/* Lists without entries: the measured values; for workers 2, 4, .. 1024; for strategies all. */
 struct dpb_predict_request {
     const char *path;     /* of the result */
     const json_t *result; /* @borrowed */
@@ -33,10 +33,10 @@ struct dpb_predict_request {
     size_t n_strategies;
     uint32_t per_machine, servers;
     struct dpb_predict_link inside; /* within a machine; used where per_machine > 1 */
-    struct dpb_cost host; /* for what a worker's thread passes on to a link; each message */
+    struct dpb_cost host; /* for bytes that a worker's thread passes to a link; each message */
 };
 
-/* *document is @owned. DPB_USAGE, by name, for what cannot be predicted. */
+/* *document is @owned. DPB_USAGE, by name, for a request that cannot be predicted. */
 dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, json_t **document);
 void dpb_predict_report_print(const json_t *document, FILE *out);
 

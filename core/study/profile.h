@@ -1,5 +1,5 @@
 /*
- * profile.h - run.profile: where rank 0's device spent the timed steps, op by op, beside the
+ * profile.h - run.profile: the time of rank 0's device in the timed steps, op by op, beside the
  * hardware's limits.
  */
 #ifndef DPB_CORE_STUDY_PROFILE_H
@@ -14,8 +14,8 @@
  * flops, bytes}], bytes_per_sample}; sums over all calls; batch: of a pass. @owned. */
 json_t *dpb_profile_to_json(const struct dpb_journal *journal, uint32_t batch);
 
-/* For people: a line a row (mean of a call, share of all, rates), sums by kind of op, the
- * limits, and what a sample moves. */
+/* For people: a line a row (mean of a call, share of all, rates), sums by kind of op, the limits,
+ * and the bytes of a sample. */
 void dpb_profile_print(const json_t *profile, FILE *out);
 
 #endif

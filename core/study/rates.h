@@ -10,7 +10,7 @@
 
 #include "base/comparison.h"
 
-/* The repeats' mean logarithm; of one repeat, and of a run (`row` NULL), that of its steps. */
+/* The mean logarithm of the repeats; for one repeat, or a run (`row` NULL), of its steps. */
 void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_estimate *estimate);
 /* Two rows of one sweep, or of two that ran together, B against A: paired by repeat where both have
  * at least two in common. */
@@ -18,8 +18,8 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
                        const json_t *b, double margin, struct dpb_comparison *comparison);
 
 /* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
- * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last is of rows alone:
- * "timed only once". */
+ * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last holds for rows
+ * alone: "timed only once". */
 enum { DPB_DOUBTS = 8, DPB_DOUBT_NOT_STEADY = 5, DPB_DOUBT_LEFT = 6, DPB_DOUBT_ONCE = 7 };
 const char *dpb_rates_doubt(const json_t *of, size_t i);
 

@@ -40,14 +40,14 @@ json_t *dpb_result_invocation(void);
  * run.delay): place, number, bytes, fingerprint; null: not given. Call it before the run, which may
  * change them. @owned. */
 json_t *dpb_result_inputs(const struct dpb_experiment *experiment);
-/* Whether this option names a file or a directory that is read. */
+/* Whether this option names a file or a directory that the run reads. */
 bool dpb_result_is_input(const struct dpb_option_table *table, const struct dpb_option *row);
 /* Makes relative paths of these settings, in a result's `config`, start from the directory of the
  * result's run, if this is another directory. */
 dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config);
 
-/* Reads a file of dpb_result_write: schema dpbench.result/1 or dpbench.sweep/1, or DPB_USAGE. Of a
- * directory of dpb_result_begin it makes the document of the runs that are there, with their rows.
+/* Reads a file of dpb_result_write: schema dpbench.result/1 or dpbench.sweep/1, or DPB_USAGE. From
+ * a directory of dpb_result_begin it makes the document of the runs that are there, with rows.
  * *document is @owned. */
 dpb_status dpb_result_read(const char *path, json_t **document);
 /* The same for people: dpb_json_printable. */

@@ -31,7 +31,7 @@ json_t *dpb_result_real(struct dpb_result_maker *maker, double value, const char
 json_t *dpb_result_breakdown(struct dpb_result_maker *maker, const struct dpb_breakdown *breakdown);
 
 json_t *dpb_result_ranks(struct dpb_result_maker *maker);
-/* Whether any rank's GPU was held back; null: none of them is on a GPU whose driver tells. */
+/* Whether any rank's GPU was throttled; null: no rank is on a GPU whose driver reports that. */
 json_t *dpb_result_throttled(const struct dpb_result_maker *maker);
 
 #endif

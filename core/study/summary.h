@@ -19,9 +19,9 @@
 #define DPB_LEAST_STEPS 10
 #define DPB_LEAST_NS INT64_C(500000000)
 
-/* Means a step, in nanoseconds. Each step is divided as the worker that ends it last divides its
- * own; where workers do not wait for each other, as all of them together divide theirs. The first
- * six, all but comm_hidden and comm_wait_peer, sum to the step. */
+/* Means a step, in nanoseconds. Each step has the parts of the worker that ends it last; where
+ * workers do not wait for each other, the parts of all of them together. The first six, all but
+ * comm_hidden and comm_wait_peer, sum to the step. */
 enum { DPB_BREAKDOWN_STEP = 6, DPB_BREAKDOWN = 8 };
 struct dpb_breakdown {
     double parts[DPB_BREAKDOWN];
@@ -35,8 +35,8 @@ struct dpb_summary_args {
     uint32_t n_workers, n_servers;
     uint64_t global_batch; /* samples of a step over all workers */
     bool local;            /* the workers do not wait for each other in each step */
-    /* By worker: died, and the others trained on (run.survive). Its steps count as long as it
-     * lived; from then on the time in which all run is that of the others. NULL: none. */
+    /* By worker: died, and the others trained on (run.survive). Its steps count until its death.
+     * From then on the time in which all run is the time in which the others run. NULL: none. */
     const bool *lost;
 };
 

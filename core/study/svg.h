@@ -3,9 +3,9 @@
  * stacked bars. It is no general drawing library: no legends, no styles, no layout.
  *
  * Colours and fonts are classes that the page's style sheet defines: c0 to c7 and cn (neutral) of
- * series, p0 to p7 of parts. A plot is DPB_SVG_WIDTH units wide and scales with its place.
- * Values are in the unit that the axis' title names. A function returns false, and draws nothing,
- * if there is nothing finite to draw. With `out` NULL it only says whether there is.
+ * series, p0 to p7 of parts. A plot is DPB_SVG_WIDTH units wide and scales with its place. Values
+ * are in the unit that the axis' title names. A function returns false, and draws nothing, if there
+ * is nothing finite to draw. With `out` NULL it only returns whether there is.
  */
 #ifndef DPB_CORE_STUDY_SVG_H
 #define DPB_CORE_STUDY_SVG_H
@@ -43,7 +43,7 @@ struct dpb_svg_plot {
 /* A series of many points is thinned to the least and the largest value of each column. */
 bool dpb_svg_lines(const struct dpb_svg_plot *plot, FILE *out);
 
-/* One row. Of a longer label the first 22 characters are shown. */
+/* One row. A label is cut after 22 characters. */
 struct dpb_svg_row {
     char label[128], text[32]; /* to its left and to its right */
     double value, low, high;   /* of a dot; low and high may be NaN */
@@ -52,8 +52,8 @@ struct dpb_svg_row {
     double parts[DPB_SVG_PARTS]; /* of a bar; 0 or NaN: not drawn */
 };
 
-/* The axis begins at 0. `title` says what the labels are. An interval that reaches beyond 1.5 times
- * the largest value runs out of the plot, without its end: it would leave no room for the dots. */
+/* The axis begins at 0. `title`: of the labels. An interval that reaches beyond 1.5 times the
+ * largest value runs out of the plot, without its end: it would leave no room for the dots. */
 struct dpb_svg_rows {
     const char *name, *title, *x_title;
     const struct dpb_svg_row *rows;

@@ -31,9 +31,9 @@
 #include "base/config.h"
 #include "train/settings.h"
 
-/* The sections that are of no single run. [sweep] runs all cells of its product, [tune] those that
- * its search needs (tune.h): keys in `rows` are the section's own, all others are axes. [published]
- * has figures for cells of the [sweep] (published.h). */
+/* The sections that belong to no single run. [sweep] runs all cells of its product, [tune] those
+ * that its search needs (tune.h): keys in `rows` are the section's own, all others are axes.
+ * [published] has figures for cells of the [sweep] (published.h). */
 enum { DPB_STUDY_SWEEP, DPB_STUDY_TUNE, DPB_STUDY_PUBLISHED, DPB_STUDIES };
 extern const struct dpb_settings_section dpb_studies[DPB_STUDIES];
 
@@ -75,16 +75,15 @@ struct dpb_sweep {
 /* Whether the configuration has a section of dpb_studies; a [tune]. */
 bool dpb_sweep_wanted(const struct dpb_config *config);
 bool dpb_tune_wanted(const struct dpb_config *config);
-/* Refuses (DPB_USAGE) with the origin: a list or condition that is none (sweep_list.h), a key that
- * is no SECTION.KEY, a [sweep] beside a [tune], what dpb_published_read refuses. */
+/* Refuses (DPB_USAGE) with the origin: a malformed list or condition (sweep_list.h), a key that is
+ * no SECTION.KEY, a [sweep] beside a [tune], all that dpb_published_read refuses. */
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
 void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 
-/* A cell's value on an axis. Cells count with the last axis fastest; those for which sweep.when
+/* A cell's value on an axis. Cells count with the last axis fastest; cells for which sweep.when
  * does not hold do not count. @borrowed. */
 const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis);
-/* A cell's value for SECTION.KEY, from an axis or the base; "": the default. Replicates are not
- * looked at. */
+/* A cell's value for SECTION.KEY, from an axis or the base; "": the default. Ignores replicates. */
 const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
                               const char *key);
 /* The configuration of one job. *config is @owned. */
@@ -114,18 +113,18 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
 /* Appends a job's result (stolen) with its cell and repeat. */
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document);
-/* Whether the run is a good one of the row's cell, for "timing" or "accuracy". */
+/* Whether the run is a good run of the row's cell, for "timing" or "accuracy". */
 bool dpb_sweep_is_of(const json_t *run, const json_t *row, const char *purpose);
-/* Whether the run or row, of a document from elsewhere, is of the cell that its index names. */
+/* Whether the run or row, of a foreign document, belongs to the cell that its index names. */
 bool dpb_sweep_has(const struct dpb_sweep *sweep, const json_t *run);
-/* Whether the job needs no further run: a good one is in the document that was not disturbed, or
- * that was repeated sweep.retry_disturbed times. */
+/* Whether the job needs no further run: the document has a good run that was not disturbed, or that
+ * was repeated sweep.retry_disturbed times. */
 bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
                     const struct dpb_sweep_job *job);
 /* Whether a run failed (`failure`) because its combination cannot work, or for memory. To a search
  * such a cell has no value; to a sweep the cell failed. */
 bool dpb_sweep_refused(const json_t *run);
-enum { DPB_SWEEP_REPEATS = 100000 }; /* a row has at most so many rates */
+enum { DPB_SWEEP_REPEATS = 100000 }; /* rates of a row, at most */
 /* Makes rows[] anew from runs[]: one for each cell that has a run. */
 void dpb_sweep_make_rows(json_t *document);
 /* Puts the accuracy of the accuracy runs into all rows of their strategy. */
@@ -142,9 +141,9 @@ void dpb_sweep_group(const json_t *row, char *group, size_t capacity);
 void dpb_sweep_workers(const json_t *row, char *text, size_t capacity);
 /* Puts rows[] into the order of the table, by group; `ordered` has room for all. Their number. */
 size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered);
-/* The table for people, at most 100 columns, and how to read it. */
+/* Prints the table for people, at most 100 columns wide, and how to read the table. */
 void dpb_sweep_print(const json_t *document, FILE *out);
-/* The same of a search, without the table of its trials. */
+/* The same for a search, without the table of its trials. */
 void dpb_sweep_print_best(const json_t *document, FILE *out);
 /* The same table as texts: columns[] (the titles of those that have content), lines[] in the order
  * of the table: row (of rows[]), group ("": none), cells[], failed. NULL: out of memory. @owned. */

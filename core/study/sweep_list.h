@@ -10,7 +10,7 @@
  *     WHEN   test and test or test ...    `and` binds tighter
  *     test   SECTION.KEY OP VALUE         OP: = != < <= > >=; all but = and != compare numbers
  *
- * An .ini file takes a `;` behind a blank as the begin of a comment: write "a;b", or quote.
+ * In an .ini file a `;` after a blank begins a comment: write "a;b", or quote.
  */
 #ifndef DPB_CORE_STUDY_SWEEP_LIST_H
 #define DPB_CORE_STUDY_SWEEP_LIST_H
@@ -21,14 +21,14 @@
 #include "dpbench/status.h"
 
 /* `name` begins the messages ("x.ini:3: sweep.run.workers"). Refuses (DPB_USAGE) an empty or
- * repeated value, a quote without its end, a range that is none or has more than 1000 values.
+ * repeated value, a quote without its end, a malformed range or one of more than 1000 values.
  * *values and each of them is @owned. */
 dpb_status dpb_sweep_list(const char *list, const char *name, char ***values, size_t *n_values);
 void dpb_sweep_list_destroy(char **values, size_t n_values);
 
 /* A value of SECTION.KEY; NULL: the sweep knows none. @borrowed. */
 typedef const char *dpb_sweep_lookup(const void *context, const char *section, const char *key);
-/* *holds: whether the condition does. DPB_USAGE with `name`: not a condition, a key without a
+/* *holds: whether the condition holds. DPB_USAGE with `name`: not a condition, a key without a
  * value, no number where one is compared. */
 dpb_status dpb_sweep_when(const char *when, const char *name, dpb_sweep_lookup *lookup,
                           const void *context, bool *holds);

@@ -1,6 +1,6 @@
 /*
- * target.h - time to accuracy: what the repeats of a sweep's cell needed until they reached
- * eval.target, and how cells compare in it. Made from documents alone.
+ * target.h - time to accuracy: the seconds and samples that the repeats of a sweep's cell needed to
+ * reach eval.target, and the comparison of cells by them. Made from documents alone.
  *
  * All means are of logarithms, so the mean seconds are the mean samples (statistical efficiency) by
  * the mean samples/s until then (hardware efficiency). A run that missed the target is censored: it
@@ -20,15 +20,15 @@
 #include "base/comparison.h"
 
 /* A row's `to_target` (docs/results.md) from the n good runs of its cell, the last of each repeat.
- * Disturbed runs count where a repeat has no other: their samples are as good. `n_failed` repeats
- * more have missed the target. NULL: no run asked for one. @owned. */
+ * Disturbed runs count where a repeat has no other: their samples are as good. `n_failed` further
+ * repeats have missed the target. NULL: no run has a target. @owned. */
 json_t *dpb_target_of_runs(const json_t *const *runs, size_t n, size_t n_failed, int64_t repeats);
 /* Puts `to_target.rank` into rows[]: 1 is the soonest of all rows with this target, model and data.
  * Null where a run missed, or where each worker trains a model of its own. */
 void dpb_target_rank(json_t *rows);
 /* Whether two rows train for the same: the target, and the axes of model and data. */
 bool dpb_target_same_contest(const json_t *a, const json_t *b);
-/* Whether a run of any row missed. */
+/* Whether a run of any row missed the target. */
 bool dpb_target_missed(const json_t *rows);
 
 /* Row b by row a in `part` ("seconds", "samples" or "samples_per_s"). `paired`: the rows ran by
@@ -36,13 +36,14 @@ bool dpb_target_missed(const json_t *rows);
  * ratio is b / a; DPB_FASTER: b is better (less time, fewer samples, more samples/s). */
 void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool paired,
                         struct dpb_comparison *comparison);
-/* The same, and what it shows in words: "faster"; "fewer" samples; "no conclusion (disturbed)".
- * Where a run missed the target nothing is compared. Returns whether it allows a conclusion. */
+/* The same, with the outcome in words: "faster"; "fewer" samples; "no conclusion (disturbed)". If a
+ * run missed the target, compares nothing. Returns whether the comparison allows a conclusion. */
 bool dpb_target_conclude(const json_t *a, const json_t *b, const char *part, bool paired,
                          struct dpb_comparison *comparison, char *verdict, size_t capacity);
 
-/* Where no row has a target, these print nothing and give NULL. The table at most 100 columns wide;
- * the same in the form of dpb_sweep_table (sweep.h), @owned; how to read it, a line a paragraph. */
+/* Without a row with a target these print nothing and return NULL. print: the table, at most 100
+ * columns wide. table: the same as of dpb_sweep_table (sweep.h), @owned. notes: how to read the
+ * table, a line a paragraph. */
 void dpb_target_print(const json_t *document, FILE *out);
 json_t *dpb_target_table(const json_t *document);
 void dpb_target_notes(const json_t *document, FILE *out);

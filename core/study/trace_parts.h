@@ -27,11 +27,11 @@ struct dpb_traced_rank {
     const struct dpb_journal *journal;
     const struct dpb_status_page *page;
     struct dpb_trace_span *spans; /* @owned, in the order of writing; on the clock of rank 0 */
-    struct dpb_trace_span *steps; /* @owned: of them, those whose spans are all there */
+    struct dpb_trace_span *steps; /* @owned: the steps whose spans are all there */
     uint64_t n, n_steps;
     bool full;               /* older spans are lost */
     uint64_t first, n_shown; /* of the steps */
-    int64_t from_ns, to_ns;  /* what is shown */
+    int64_t from_ns, to_ns;  /* the time shown */
 };
 
 struct dpb_tracer {
@@ -48,13 +48,14 @@ struct dpb_tracer {
 
 /* Fills the clocks, and spans and steps of each rank. */
 dpb_status dpb_trace_read_rings(struct dpb_tracer *tracer, struct dpb_board *board);
-/* Servers, and ranks without a step, show what lies within the others' time; where no rank has a
- * step, all that there is. */
+/* Servers, and ranks without a step, show the spans within the others' time; if no rank has a step,
+ * all spans. */
 void dpb_trace_choose_spans(struct dpb_tracer *tracer);
 bool dpb_trace_is_shown(const struct dpb_traced_rank *rank, const struct dpb_trace_span *span);
-/* Fewer steps than were asked for and done; or, on a server, less time than the workers show. */
+/* Whether the rank has fewer steps than requested and done; or, on a server, less time than the
+ * workers show. */
 bool dpb_trace_is_cut(const struct dpb_tracer *tracer, uint32_t number);
-/* Of ranks whose spans are cut or lost. */
+/* Warns of ranks whose spans are cut or lost. */
 void dpb_trace_warn(const struct dpb_tracer *tracer);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * tune.h - the search of a [tune]: which cell of the product is tried next, and which is best.
+ * tune.h - the search of a [tune]: chooses the next cell of the product to try, and the best.
  *
  *     [tune]
  *     comm.bucket = 64..16384 KiB x2    an axis, as in [sweep] (sweep.h); here an ordered one
@@ -12,13 +12,13 @@
  * along is ordered: the values after the present one are tried while each is better than all before
  * it, and one is taken where its gain over the present one is above the threshold. So gains that
  * are small one by one add up. If none is taken, the values before are tried, and one is taken
- * while the best of the axis gains no more than the threshold over it. Of another axis all values
+ * while the best of the axis gains no more than the threshold over it. On any other axis all values
  * are tried, and the best is taken. Each cell is tried once: its value is that of all its repeats.
  * A cell without a value (refused, out of memory, failed, target missed) is never taken from one
  * that has a value, so it ends its direction.
  *
- * The search ends: there are no more rounds than cells. (A round depends on nothing but the cell
- * where it begins, so more would repeat some.)
+ * The search ends after at most as many rounds as cells. (A round depends only on the cell where it
+ * begins, so more rounds would repeat.)
  *
  * The threshold: Koliousis et al.: Crossbow, section 4.4. PVLDB 12(11), 2019, which stops at the
  * first gain below it. There a trial is a window of running training; here a trial is a run of its
@@ -41,7 +41,7 @@
 bool dpb_tune_next(const struct dpb_sweep *sweep, json_t *document, struct dpb_sweep_job *job,
                    bool *failed);
 
-/* Whether the document is that of a [tune]. */
+/* Whether the document is one of a [tune]. */
 bool dpb_tune_is(const json_t *document);
 /* The number of trials that are over. */
 size_t dpb_tune_trials(const json_t *document);

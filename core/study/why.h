@@ -1,6 +1,6 @@
 /*
- * why.h - why a run is not faster: which worker the others wait for, and with which part of its
- * step; how long computing waits for data and for the exchange; what rate is left without.
+ * why.h - why a run is not faster: the worker that the others wait for, and the part of its step;
+ * the time that computing waits for data and for the exchange; the rate without these waits.
  *
  * A worker's own time of a step lasts until its gradients are handed over: data_wait + forward +
  * delay + backward. The worker with the longest own time was last in the step. The last worker
