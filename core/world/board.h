@@ -1,9 +1,9 @@
 /*
  * board.h - memory that the launcher and all ranks of a machine share: the status page of each
- * rank, the control block of the job, and each rank's journal (what it measured).
+ * rank, the control block of the job, and each rank's journal (its measurements).
  *
- * It outlives a rank that dies: the launcher reads from it what the rank was doing and what was
- * measured until then. A memfd, handed down by inheritance: nothing is left behind by a crash.
+ * The board outlives a rank that dies: the launcher reads the rank's last phase and its
+ * measurements there. The board is an inherited memfd, so a crash leaves nothing behind.
  */
 #ifndef DPB_CORE_WORLD_BOARD_H
 #define DPB_CORE_WORLD_BOARD_H
@@ -19,8 +19,8 @@ enum {
     DPB_BOARD_CONTROL_BYTES = 64 * 1024
 };
 
-/* Written by its rank alone, without locks, but for what the launcher writes before any rank is
- * there; read by the launcher and by others for messages. */
+/* Written by its rank alone, without locks, but for members that the launcher writes, most before
+ * any rank is there. Read by the launcher, and by other ranks for messages. */
 struct dpb_status_page {
     uint32_t machine; /* the launcher's: see launch/machines.h */
     int32_t pid;
@@ -34,12 +34,12 @@ struct dpb_status_page {
     int64_t since_ns;
     uint32_t status;   /* dpb_status of the first error */
     int64_t failed_ns; /* when; 0: not failed */
-    struct {           /* where: a rank may go on after it */
+    struct {           /* where: a rank may continue after it */
         char phase[32];
         uint64_t step, bucket;
     } failed;
     char error[DPB_BOARD_TEXT];
-    uint64_t not_finite; /* element of the arena + 1 that an update here made no number; 0: none */
+    uint64_t not_finite; /* arena element + 1 that an update here made infinite or NaN; 0: none */
     uint32_t n_warnings; /* may exceed DPB_BOARD_WARNINGS: the rest was dropped */
     struct {
         char code[32], text[256];
@@ -49,21 +49,21 @@ struct dpb_status_page {
         char name[24], value[104];
     } facts[DPB_BOARD_FACTS]; /* the host's `report` */
     /* The launcher's, for ranks of other parts: the clock of rank 0's machine less the rank's, and
-     * by how much that may be off; error_ns = -1: not known. Zeros: the clock is the same. */
+     * the error of that; error_ns = -1: not known. Zeros: the clock is the same. */
     struct {
         int64_t offset_ns, error_ns;
     } clock;
-    uint32_t may_die; /* run.survive: the others train on where a signal ends this worker now */
-    uint32_t lost;    /* the launcher's: a signal has, and they do */
+    uint32_t may_die; /* run.survive: the others train on if a signal ends this worker now */
+    uint32_t lost;    /* the launcher's: a signal has ended it, and they train on */
 };
 
-/* What a job is, for people who look at it while it runs: the launcher writes it before any rank is
+/* A description of the job for people who watch it: the launcher writes it before any rank is
  * there. Only the launcher that makes the result has a label. */
 struct dpb_board_about {
     char label[320]; /* "[3/24] comm.name=shm" */
     int64_t began_ns;
     uint64_t step_samples; /* of a training's step, over all workers; 0: there is no training */
-    double usual_s;        /* of the sweep's runs that have ended; NaN: none has, or no sweep */
+    double usual_s;        /* of the sweep's ended runs; NaN: none has ended, or no sweep */
     uint64_t n_left;       /* runs of the sweep behind this one */
     uint64_t record_bytes; /* of struct dpb_record in the job's version */
 };
@@ -71,7 +71,7 @@ struct dpb_board_about {
 struct dpb_board;
 
 /* Words of the control memory that a rank has written, for the boards of other parts (party.h):
- * told by dpb_store_post, applied in order. */
+ * sent by dpb_store_post, applied in order. */
 enum { DPB_POST_WORDS = 4 };
 struct dpb_post {
     uint32_t n_words;
@@ -86,10 +86,10 @@ struct dpb_post {
 /* The launcher's. Sparse memory: a journal takes only the pages that are written. */
 dpb_status dpb_board_create(uint32_t n_ranks, size_t journal_bytes, struct dpb_board **board);
 int dpb_board_fd(const struct dpb_board *board); /* @borrowed */
-/* A rank's, from the inherited descriptor, which it takes over. */
+/* A rank's, from the inherited descriptor, which it then owns. */
 dpb_status dpb_board_open(int fd, struct dpb_board **board);
-/* Another process's, to be read alone: everything in it. The job may end, and it stays as it was
- * then. DPB_USAGE: it is no board of this version; nothing is logged. */
+/* For another process, which may read everything and write nothing. When the job ends, the board
+ * keeps its last content. DPB_USAGE: no board of this version; nothing is logged. */
 dpb_status dpb_board_watch(int fd, struct dpb_board **board); /* takes over */
 void dpb_board_destroy(struct dpb_board *board);              /* unmaps; accepts NULL */
 
@@ -104,11 +104,11 @@ bool dpb_board_written(const struct dpb_board *board, uint32_t rank, size_t from
                        size_t *end);
 /* Zeroed memory for train/control.h; core's own layout. */
 void *dpb_board_control(struct dpb_board *board);
-/* Applies what came from another part; false: it cannot be meant. */
+/* Applies a post from another part. False: the post is invalid. */
 bool dpb_board_apply(struct dpb_board *board, const struct dpb_post *post);
 bool dpb_board_write(struct dpb_board *board, uint64_t offset, uint64_t value);
 
-/* Set by the launcher, before anybody is told; see run.survive. */
+/* Set by the launcher, before it informs any rank; see run.survive. */
 void dpb_board_lose(struct dpb_board *board, uint32_t rank);
 bool dpb_board_lost(struct dpb_board *board, uint32_t rank);
 
@@ -119,7 +119,7 @@ bool dpb_board_job_ended(const struct dpb_board *board);
 /* SIGINT or SIGTERM came (its number, 0: none): rank 0 proposes the stop at a step's start. */
 void dpb_board_interrupt(struct dpb_board *board, int signal_number);
 int dpb_board_interrupted(const struct dpb_board *board);
-/* The job was suspended (^Z) for so long, and is continued: set by the launcher, sums up. */
+/* The job was suspended (^Z) for by_ns, and is continued: set by the launcher, adds up. */
 void dpb_board_suspended(struct dpb_board *board, int64_t by_ns);
 int64_t dpb_board_suspended_ns(const struct dpb_board *board);
 

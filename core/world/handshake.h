@@ -1,15 +1,15 @@
 /*
- * handshake.h - how a TCP connection proves that both its ends belong to the job, and the door at
- * which those who prove it come in. Launchers and strategies use both.
+ * handshake.h - the proof that both ends of a TCP connection belong to the job, and the door that
+ * admits connections with this proof. Launchers and strategies use both.
  *
  *     dialler -> acceptor   hello: who I am, for whom this is, what it is for; nonce
  *     acceptor -> dialler   answer: nonce, code of "answer", of all that and of both nonces
  *     dialler -> acceptor   proof: code of "proof", and the same
  *     acceptor -> dialler   welcome: a byte
  *
- * The code is dpb_mac with the secret of the circle, so neither side's can be sent back as the
+ * The code is dpb_mac with the secret of the circle. So neither side's code can be sent back as the
  * other's, nor be used for another connection. Until a proof has come, the acceptor has sent and
- * kept a few bytes for whoever it is. Nothing here blocks.
+ * kept only a few bytes for the dialler. Nothing here blocks.
  */
 #ifndef DPB_CORE_WORLD_HANDSHAKE_H
 #define DPB_CORE_WORLD_HANDSHAKE_H
@@ -26,16 +26,16 @@ enum { DPB_SOCKET_TEXT = INET6_ADDRSTRLEN + 9 };
 
 struct dpb_greeting;
 
-/* Who connect with each other, and the secret that they alone know. */
+/* The processes that connect with each other share this, and they alone know the secret. */
 struct dpb_circle {
     char name[DPB_CIRCLE_BYTES];
     uint8_t secret[DPB_SECRET_BYTES];
-    /* Whether this acceptor awaits such a greeting: another is not answered. NULL: any. */
+    /* Whether this acceptor awaits the greeting; it answers no other. NULL: any. */
     bool (*expects)(const void *context, const struct dpb_greeting *greeting);
     const void *context;
 };
 
-/* As it goes over the wire, in the byte order that all machines of a job have. */
+/* The format on the wire, in the byte order that all machines of a job have. */
 struct dpb_greeting {
     uint64_t magic;
     uint32_t dialler, acceptor; /* ranks */
@@ -52,14 +52,14 @@ typedef enum dpb_heard {
     DPB_HEARD_PART,    /* more is to come */
     DPB_HEARD_PROOF,   /* both sides are proven */
     DPB_HEARD_END,     /* the connection is broken: `why` */
-    DPB_HEARD_STRANGER /* the other side is none of the circle: `why` */
+    DPB_HEARD_STRANGER /* the other side is not of the circle: `why` */
 } dpb_heard;
 
 /* One side of a connection that is being proven. */
 struct dpb_meeting {
     int fd;           /* non-blocking, @owned; -1: none */
     int awaits;       /* handshake.c's */
-    int64_t until_ns; /* of one who came to a door */
+    int64_t until_ns; /* of a visitor at a door */
     struct dpb_greeting greeting;
     struct dpb_answer answer;
     uint8_t code[DPB_MAC_BYTES]; /* the proof that is coming */
@@ -83,10 +83,10 @@ union dpb_socket_address {
 void dpb_socket_text(const union dpb_socket_address *address, char text[DPB_SOCKET_TEXT]);
 
 /*
- * A listener beside which strangers cost nothing: one who stalls or sends rubbish is dropped. The
+ * A listener that strangers cannot block: a connection that stalls or sends garbage is dropped. The
  * log names the first DPB_NAMED_STRANGERS of them and, at the end, counts the others. A stranger
  * takes a place for at most DPB_VISIT_NS, and only while no other needs the place. All connections
- * of the circle have places at once, so no number of them drops one of their own.
+ * of the circle have places at once, so no number of strangers drops one of the circle.
  */
 struct dpb_door {
     int listener; /* non-blocking; @borrowed, as what follows */
@@ -94,7 +94,7 @@ struct dpb_door {
     struct dpb_meeting *visitors; /* @owned */
     uint32_t n_visitors;
     uint64_t n_dropped;
-    bool full; /* out of descriptors: nobody is let in before a visitor has left */
+    bool full; /* out of descriptors: no connection is accepted before a visitor has left */
 };
 
 /* For n_expected connections of the circle, and DPB_STRANGERS others; the first two are set. */
@@ -102,8 +102,8 @@ dpb_status dpb_door_open(struct dpb_door *door, uint32_t n_expected);
 void dpb_door_close(struct dpb_door *door); /* accepts zeroed ones; not the listener */
 /* Descriptors to poll: 1 + n_visitors. */
 uint32_t dpb_door_watch(const struct dpb_door *door, struct pollfd *fds);
-/* After poll: came->fd is that of one who has proven itself, and the caller's; -1: nobody has.
- * Fails where this process has no descriptor left for another connection. */
+/* After poll: came->fd is a proven connection, @owned by the caller; -1: there is none. Fails if
+ * this process has no descriptor left for another connection. */
 dpb_status dpb_door_serve(struct dpb_door *door, const struct pollfd *fds,
                           struct dpb_meeting *came);
 

@@ -1,5 +1,5 @@
 /*
- * hello.h - what a launcher hands to a rank that it has started, on the socket between them.
+ * hello.h - the message of a launcher to a rank that it has started, on the socket between them.
  */
 #ifndef DPB_CORE_WORLD_HELLO_H
 #define DPB_CORE_WORLD_HELLO_H
@@ -15,15 +15,15 @@ enum { DPB_ADDRESS_BYTES = 1024, DPB_HOST_BYTES = 64 };
 /* A rank's environment: the number of its descriptor; ",join" after it: a dpb_join comes first. */
 #define DPB_JOB_VARIABLE "DPBENCH_JOB"
 
-/* What comes with a hello (SCM_RIGHTS), in this order; the last two only where it says so. */
+/* The descriptors with a hello (SCM_RIGHTS), in this order; the last two only if it says so. */
 enum { DPB_FD_BOARD, DPB_FD_CONFIG, DPB_FD_ENVIRONMENT, DPB_FD_STORE, DPB_HELLO_FDS };
 
-/* Among which ranks the cores that this one may use are divided: `index` counts workers first. */
+/* A rank's seat among the ranks that divide its cores: `index` counts workers first. */
 struct dpb_seat {
     uint32_t index, n_workers, n_servers;
 };
 
-/* What begins a job for a rank, on its socket. */
+/* The message that begins a job for a rank, on its socket. */
 struct dpb_hello {
     uint64_t magic;
     uint32_t rank, n_workers, n_servers;
@@ -38,9 +38,9 @@ struct dpb_hello {
     bool keep_pmix; /* until the end of the process: its strategy needs it */
 };
 
-/* Before that, where mpirun or srun started the launcher: the rank is to join by PMIx first. It
- * answers by a byte, with which its connection to PMIx comes (SCM_RIGHTS), by a dpb_join_answer and
- * by `n_ranks` names of hosts, of DPB_HOST_BYTES each. */
+/* Before the hello, where mpirun or srun started the launcher: the rank must join by PMIx first.
+ * The rank answers with a byte that carries its connection to PMIx (SCM_RIGHTS), a dpb_join_answer
+ * and `n_ranks` names of hosts, of DPB_HOST_BYTES each. */
 struct dpb_join {
     uint64_t magic;
     int32_t launcher_pid;

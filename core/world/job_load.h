@@ -8,7 +8,7 @@
 #include "machine/load.h"
 
 /* Rank 0 calls these at the first timed step and after the last; neither is in a step's time.
- * `n_cores`: the ranks are bound to so many together; 0: they are not bound. */
+ * `n_cores`: the cores to which all ranks together are bound; 0: they are not bound. */
 void dpb_load_begin(uint32_t n_cores);
 void dpb_load_end(struct dpb_load *load);
 

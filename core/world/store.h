@@ -3,8 +3,9 @@
  * launch/store_server.h.
  *
  * A rank and the launcher share one stream socket. A request is a frame (header, key, value) and is
- * answered by a frame with its serial; `get` and `barrier` are answered when they can be, or when
- * their deadline passes. Every length has a hard limit: a frame beyond it is a fault of the rank.
+ * answered by a frame with its serial; `get` and `barrier` are answered when their value or all
+ * ranks are there, or when their deadline passes. Every length has a hard limit: a frame beyond it
+ * is a fault of the rank.
  */
 #ifndef DPB_CORE_WORLD_STORE_H
 #define DPB_CORE_WORLD_STORE_H
@@ -29,7 +30,7 @@ typedef enum dpb_store_op {
     DPB_STORE_BYE, /* the rank leaves in order; not answered */
     DPB_STORE_ANSWER,
     DPB_STORE_POST, /* words for the launcher: see dpb_store_post; not answered */
-    DPB_STORE_GIVE, /* answered when the value was taken, which the store then has no more */
+    DPB_STORE_GIVE, /* answered when the value was taken; the store then drops it */
     DPB_STORE_TAKE
 } dpb_store_op;
 
@@ -69,17 +70,17 @@ bool dpb_buffer_add_frame(struct dpb_buffer *buffer, const struct dpb_frame *fra
 dpb_frame_state dpb_buffer_frame(const struct dpb_buffer *buffer, struct dpb_frame *frame,
                                  const char **key, const void **value, char why[128]);
 void dpb_buffer_drop_frame(struct dpb_buffer *buffer, const struct dpb_frame *frame);
-/* Without blocking. The bytes moved; 0: the other side has closed (nothing was to be sent); -1:
- * errno, EAGAIN for "later". */
+/* Without blocking. Return the bytes moved; 0: receive: the other side has closed, send: nothing to
+ * send; -1: errno, EAGAIN for "later". */
 ssize_t dpb_buffer_receive(struct dpb_buffer *buffer, int fd);
 ssize_t dpb_buffer_send(struct dpb_buffer *buffer, int fd);
 
 /* ---- the ranks' side ----------------------------------------------------------------------- */
 
 void dpb_store_connect(int fd);  /* takes over */
-void dpb_store_disconnect(void); /* says goodbye */
-/* dpb_store.get of what `rank` puts. *lost: that rank is lost (dpb_board_lost) and has not put it;
- * all that ask are told the same. */
+void dpb_store_disconnect(void); /* sends DPB_STORE_BYE */
+/* dpb_store.get of a value that `rank` puts. *lost: that rank is lost (dpb_board_lost) and has not
+ * put the value; every caller gets the same *lost. */
 dpb_status dpb_store_get_from(uint32_t rank, const char *key, void *value, size_t *bytes,
                               bool *lost);
 /* Rank 0 puts its value, the others get it. */
@@ -91,12 +92,12 @@ dpb_status dpb_store_get_of(uint32_t rank, const char *name, void *value, size_t
 /* Blocks until all ranks, servers too, have come with the same name, but for lost ones; each name
  * once a job. */
 dpb_status dpb_store_barrier(const char *name, int64_t timeout_ns);
-/* The same for ranks below n_ranks; all of them say the same number. */
+/* The same for ranks below n_ranks; all of them pass the same number. */
 dpb_status dpb_store_barrier_of(uint32_t n_ranks, const char *name, int64_t timeout_ns);
 /*
- * From one rank to another, as often as they like: who gives waits until the value was taken, so
- * that the store holds no more than one of each who gives. At any time one thread gives under a
- * key, and one takes. Deadlines as for dpb_store.get. `give`: up to DPB_STORE_VALUE_BYTES.
+ * From one rank to another, any number of times. The giver blocks until the value was taken, so the
+ * store holds at most one value of each giver. At any time one thread gives under a key, and one
+ * takes. Deadlines as for dpb_store.get. `give`: up to DPB_STORE_VALUE_BYTES.
  */
 dpb_status dpb_store_give(const char *key, const void *value, size_t bytes, int64_t timeout_ns);
 /* *bytes: capacity in, length out; too long is an error. */

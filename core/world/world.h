@@ -1,6 +1,6 @@
 /*
- * world.h - the job as one of its ranks sees it: who am I, who are the others, how do we find each
- * other. The local launcher makes it, or mpirun or srun with the launchers of its parts (party.h).
+ * world.h - the job as one of its ranks sees it: its own rank, the other ranks, the ways to reach
+ * them. The local launcher makes the job, or mpirun or srun with its parts (party.h).
  *
  * One world a process: dpb_world is set by dpb_world_open and read everywhere.
  */
@@ -15,13 +15,13 @@
 struct dpb_world {
     uint32_t rank, n_workers, n_servers, n_ranks;
     uint32_t n_machines, n_local; /* machines of the job; ranks of this one */
-    uint32_t *machines;           /* of each rank; those of one machine share memory */
+    uint32_t *machines;           /* of each rank; ranks of one machine share memory */
     dpb_role role;
     char host[64];
     char launcher[16];     /* "local", "mpirun", "srun", "pmix" */
-    struct dpb_seat place; /* among the ranks that this one's cores are divided among */
+    struct dpb_seat place; /* among the ranks that divide this one's cores */
     bool parted;           /* each rank has a launcher and a board of its own: launch/party.h */
-    char *config;          /* the job's configuration, as the launcher handed it over: JSON text */
+    char *config;          /* the job's configuration from the launcher: JSON text */
     struct dpb_board *board;
     int64_t timeout_ns; /* run.timeout_s: the default deadline of every wait; set by dpb_rank_run */
     bool may_spin;      /* no more processes than cores: short waits may spin */
@@ -33,15 +33,15 @@ extern struct dpb_world dpb_world;
 bool dpb_world_is_rank(void);
 /* Whether `rank` shares memory with this one. */
 bool dpb_world_is_local(uint32_t rank);
-/* Takes over what the launcher left in environment and descriptors: fills dpb_world, connects the
- * store, sets the log's prefix and hooks. The process ends when the launcher dies. */
+/* Takes over the launcher's environment and descriptors: fills dpb_world, connects the store, sets
+ * the log's prefix and hooks. The process ends when the launcher dies. */
 dpb_status dpb_world_open(void);
 void dpb_world_close(void);
 
 extern const struct dpb_store_ops dpb_store; /* host.h */
-/* From now on keys and barriers are those of `name` ("": of none, as at first), up to 30
- * characters: what is opened again may use the same ones. All ranks change it between the same
- * calls of the store, and none has a call under way then. */
+/* From now on keys and barriers belong to the scope `name` ("": none, as at first), up to 30
+ * characters. So an object that is opened again may use its names again. All ranks change the scope
+ * between the same calls of the store, and none has a call under way then. */
 void dpb_store_scope(const char *name);
 extern const struct dpb_flag_ops dpb_flags;
 extern const struct dpb_event_ops dpb_events;
@@ -57,25 +57,25 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
 dpb_status dpb_world_patience(const struct dpb_wait *what, int64_t *begin_ns);
 /* connect.c: the host's `connect`. */
 dpb_status dpb_world_connect(const struct dpb_connect_args *args);
-/* From now on waits of this thread, of any kind, end as those of a job that is ending do, and as
- * soon, when *stop is not 0; NULL: no more. @borrowed until then. */
+/* From now on, when *stop is not 0, all waits of this thread end as, and as soon as, waits in a job
+ * that is ending; NULL: no more. @borrowed until then. */
 void dpb_world_heed(const uint32_t *stop);
 
 /* Writes phase, bucket and peer into the own status page; the host's `note`. Step by the loop. */
 void dpb_world_note(const char *phase, uint64_t bucket, uint32_t peer);
-/* From now on notes of the calling thread, which exchanges for the rank's own thread, stand aside.
- * The page shows the last of them, unless its phase is "", while the own thread waits for this one:
- * from show_aside(true) to show_aside(false). One such thread a rank. */
+/* From now on notes of the calling thread, which exchanges for the rank's own thread, are kept
+ * aside. While the own thread waits for this one, from show_aside(true) to show_aside(false), the
+ * page shows the last such note, unless its phase is "". One such thread a rank. */
 void dpb_world_note_aside(void);
 void dpb_world_show_aside(bool shows);
-/* The step there, which the loop of training or exchanges writes. Any thread. */
+/* The step on the status page, which the loop of training or exchanges writes. Any thread. */
 void dpb_world_begin_step(uint64_t step);
 uint64_t dpb_world_step(void);
-/* Writes a fact into it; the host's `report`. */
+/* Writes a fact into the own page; the host's `report`. */
 void dpb_world_report(const char *name, const char *format, ...) DPB_PRINTF(2, 3);
 /* Begins the own status page; from now on errors and warnings of the log go there. */
 void dpb_world_open_page(void);
-/* What a rank does now according to its status page and the system: "rank 1 (pid 812) is in phase
+/* Describes a rank's state by its status page and the system: "rank 1 (pid 812) is in phase
  * 'forward' of step 6 for 3.2 s". For messages. */
 void dpb_peer_describe(uint32_t rank, char *text, size_t size);
 
@@ -99,26 +99,26 @@ dpb_status dpb_mapping_create_window(const char *name, size_t bytes, size_t wind
 void dpb_mapping_destroy(struct dpb_mapping *mapping); /* accepts zeroed ones; zeroes it */
 
 /*
- * Collective over all ranks of the job: each offers n mappings (those with bytes = 0 are none; the
- * same n everywhere) and maps all those of the others on its machine. peers[rank * n + i] is
- * filled, by zeroes for ranks of other machines; own entries are a copy of `mine` and not to be
- * destroyed. Descriptors travel over abstract Unix sockets whose peers prove the same user and the
- * job's secret. `name` is used once a job.
+ * Collective over all ranks of the job: each rank offers n mappings (bytes = 0: none; the same n
+ * everywhere) and maps all mappings of the others on its machine. peers[rank * n + i] is filled, by
+ * zeroes for ranks of other machines. Own entries are a copy of `mine`; do not destroy them.
+ * Descriptors travel over abstract Unix sockets whose peers prove the same user and the job's
+ * secret. `name` is used once a job.
  */
 dpb_status dpb_world_share(const char *name, const struct dpb_mapping *mine, uint32_t n,
                            struct dpb_mapping *peers);
 /* Likewise, between rank 0 and each other rank of its machine alone. */
 dpb_status dpb_world_share_with_0(const char *name, const struct dpb_mapping *mine, uint32_t n,
                                   struct dpb_mapping *peers);
-/* What peers have to prove: by dpb_world_open. */
+/* Sets the secret that peers must prove; called by dpb_world_open. */
 void dpb_share_set_secret(const uint8_t secret[DPB_SECRET_BYTES]);
 
 /*
- * Collective: every rank says `value` for `what`; all must be equal, else every rank fails with a
+ * Collective: every rank passes `value` for `what`; all must be equal, else every rank fails with a
  * message that names the first two ranks that differ and both values.
  */
 dpb_status dpb_world_agree(const char *what, const char *value);
-/* All workers (not the servers) have come here, but for lost ones. For setting up, not for
+/* Blocks until all workers (not the servers) but lost ones have come here. For setup, not for
  * steps. */
 dpb_status dpb_workers_meet(void);
 
