@@ -1,11 +1,11 @@
 /*
- * keeper.h - a process beside the launcher of a part, for the case that this one is killed: Slurm
- * ends a job, and with it the result, when a rank's connection to PMIx ends, and a rank ends with
- * its launcher.
+ * keeper.h - a process beside the launcher of a part, for the case that the launcher is killed. A
+ * rank ends with its launcher. Slurm ends a job, before it has a result, when a rank's connection
+ * to PMIx ends.
  *
- * The keeper holds that connection, and one of this launcher's to another. When its launcher has
- * died it says so by the end of the latter, waits until the other side has ended, too, and ends
- * itself.
+ * The keeper holds the rank's connection to PMIx and its launcher's link to the head. When the
+ * launcher has died, the keeper shuts the link down, waits until the head closes its side, and
+ * exits.
  */
 #ifndef DPB_CORE_LAUNCH_KEEPER_H
 #define DPB_CORE_LAUNCH_KEEPER_H
@@ -16,12 +16,12 @@
 
 struct keeper {
     pid_t pid;    /* 0: there is none */
-    int alive_fd; /* it sees by its end that the launcher has died */
+    int alive_fd; /* its end shows the keeper that the launcher has died */
 };
 
-/* Both descriptors stay the caller's, whose end of `link_fd` is not the connection's any more. */
+/* Both descriptors stay the caller's. Closing `link_fd` no longer ends the link. */
 dpb_status keeper_start(int pmix_fd, int link_fd, struct keeper *keeper);
-/* While its launcher lives. Without a keeper it does nothing. */
+/* Ends the keeper while its launcher lives. Without a keeper it does nothing. */
 void keeper_stop(struct keeper *keeper);
 
 #endif

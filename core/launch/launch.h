@@ -1,6 +1,6 @@
 /*
  * launch.h - the local launcher: starts the ranks of a job as processes of this machine, serves
- * their key-value store, watches over them, and ends them all when one dies.
+ * their key-value store, watches the ranks, and ends all of them when one dies.
  */
 #ifndef DPB_CORE_LAUNCH_LAUNCH_H
 #define DPB_CORE_LAUNCH_LAUNCH_H
@@ -9,28 +9,28 @@
 
 struct dpb_party;
 
-/* Where in a journal the launcher of another part finds what it mirrors: a head, in which
- * `count_at` is the number (uint64_t) of records that follow it; each with a time (int64_t,
- * CLOCK_MONOTONIC) at `time_at`. The last `tail_bytes` of the journal are none of this: what was
- * written of them is mirrored at the end, as it is. record_bytes = 0: so is all of the journal. */
+/* The layout of a journal for the launcher of another part, which mirrors it. A head has at
+ * `count_at` the number (uint64_t) of records that follow. Each record has a time (int64_t,
+ * CLOCK_MONOTONIC) at `time_at`. The written part of the last `tail_bytes` is mirrored unchanged,
+ * at the end. record_bytes = 0: so is all of the journal. */
 struct dpb_journal_shape {
     size_t head_bytes, count_at, record_bytes, time_at, tail_bytes;
 };
 
 struct dpb_job {
     uint32_t n_workers, n_servers;
-    const uint32_t *machines;       /* by rank: launch/machines.h; NULL: all are on one */
+    const uint32_t *machines;       /* by rank: launch/machines.h; NULL: one for all */
     const char *config;             /* JSON text handed to every rank */
     size_t journal_bytes;           /* a rank */
     const char *const *environment; /* NAME=VALUE to add, ended by NULL; may be NULL */
     int64_t timeout_ns;             /* run.timeout_s */
     int64_t stall_warning_ns;       /* run.stall_warning_s; 0: never */
-    struct dpb_party *party; /* of a job of mpirun or srun; NULL: all ranks are started here */
+    struct dpb_party *party;        /* with mpirun or srun; NULL: this launcher starts all ranks */
     struct dpb_journal_shape shape; /* with a party */
     bool survive;                   /* run.survive: only where this launcher starts all ranks */
     bool keep_pmix;                 /* with a party: the strategy needs the launcher's runtime */
     struct dpb_board_about about;   /* with a label: the job is shown on stderr by `live` */
-    /* Writes a line of what the job does now, of so many columns at most. */
+    /* Writes a line with the state of the job, at most `columns` wide. */
     void (*live)(struct dpb_board *board, size_t columns, char *line, size_t capacity);
 };
 
@@ -44,17 +44,17 @@ struct dpb_job_outcome {
 
 /*
  * Runs the job to its end. Ranks are processes of /proc/self/exe; dpb_world_is_rank() is true
- * there. When a rank dies or fails the others are told (board), given a grace of a second or two to
- * write what they have, then killed; all are reaped when this returns. SIGINT and SIGTERM are
- * passed on as an interruption; a second one ends the job at once. SIGTSTP (^Z) stops the ranks
- * with the launcher, and SIGCONT continues all; no deadline counts that time. Errors of ranks are
- * printed once: the first cause. The outcome is filled whenever the status is DPB_OK; a launch that
- * fails reports itself.
+ * there. When a rank dies or fails, the launcher marks the end on the board, gives the others a
+ * second or two to write their data, then kills them. All are reaped when this returns. SIGINT and
+ * SIGTERM are passed on as an interruption; a second one ends the job at once. SIGTSTP (^Z) stops
+ * the ranks with the launcher, and SIGCONT continues all; no deadline counts that time. Errors of
+ * ranks are printed once: the first cause. The outcome is filled if the status is DPB_OK; else the
+ * message is written here.
  *
  * With a party this starts the part's own rank, and the head's outcome is that of the whole job.
- * The other parts get the head's exit code, no board, and have nothing to say. SIGTSTP is not
- * heeded there; mpirun kills what has not ended a second after its signals, so an interrupted job
- * of its ends sooner.
+ * The other parts get the head's exit code and no board, and print nothing. SIGTSTP is ignored
+ * there. mpirun kills processes a second after its signals, so an interrupted job of mpirun ends
+ * sooner.
  */
 dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome);
 

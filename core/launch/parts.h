@@ -1,6 +1,6 @@
 /*
  * parts.h - the work of a job's parts while it runs, private to the launchers: their ranks
- * (ranks.c), the head's side (head.c), the others' (part.c), and what they say to each other.
+ * (ranks.c), the head's side (head.c), the others' (part.c), and their messages to each other.
  */
 #ifndef DPB_CORE_LAUNCH_PARTS_H
 #define DPB_CORE_LAUNCH_PARTS_H
@@ -8,8 +8,8 @@
 #include "launch/job.h"
 #include "launch/party.h"
 
-#define PARTS_PAGE_NS INT64_C(250000000)    /* how often a part tells its rank's page */
-#define PARTS_PING_NS INT64_C(500000000)    /* ... that it is there */
+#define PARTS_PAGE_NS INT64_C(250000000)    /* how often a part sends its rank's page */
+#define PARTS_PING_NS INT64_C(500000000)    /* ... a ping */
 #define PARTS_JOURNAL_NS INT64_C(500000000) /* ... its journal */
 /* Silence beyond run.timeout_s: less than a stuck rank gets (stall.c), so that the cause comes
  * first. */
@@ -47,13 +47,13 @@ void job_release_signals(struct job_run *run);
 int job_next_signal(const struct job_run *run);
 /* Starts all ranks of a local job. */
 dpb_status job_start_ranks(struct job_run *run);
-/* Starts this part's rank: the process is there, it gets its job. */
+/* Starts this part's rank: sends the job to the process, which is already there. */
 dpb_status job_greet_rank(struct job_run *run);
-/* Looks whether a process of this launcher's has ended, and reaps it with its group. */
+/* Whether a process of this launcher has ended; reaps it with its group. */
 bool job_reap(struct job_run *run, uint32_t rank);
 void job_kill(struct job_run *run, uint32_t rank);
 void job_kill_all(struct job_run *run);
-/* For the head, once all of a rank's end is known. */
+/* For the head, once a rank's end is fully known. */
 void job_rank_ended(struct job_run *run, uint32_t rank);
 void job_end(struct job_run *run);
 void job_interrupt(struct job_run *run, uint32_t n_interrupts, int signal_number);
@@ -64,7 +64,7 @@ void job_tell_parts(struct job_run *run, link_op op, const void *value, size_t b
 
 /* Gives the store the ranks' connections. */
 void head_begin(struct job_run *run);
-/* An entry a part, for poll; and what has come. */
+/* watch: fills one entry a part, for poll. serve: handles the received frames. */
 void head_watch(const struct job_run *run, struct pollfd *fds);
 void head_serve(struct job_run *run, int64_t now_ns);
 

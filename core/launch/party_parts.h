@@ -1,12 +1,12 @@
 /*
- * party_parts.h - how a part waits for others: private to party.c and party_agree.c.
+ * party_parts.h - a part's waits for others: private to party.c and party_agree.c.
  */
 #ifndef DPB_CORE_LAUNCH_PARTY_PARTS_H
 #define DPB_CORE_LAUNCH_PARTY_PARTS_H
 
 #include "launch/party.h"
 
-enum { PARTY_TICK_MS = 50 }; /* between looks at what may end the waiting */
+enum { PARTY_TICK_MS = 50 }; /* between looks for the end of a wait */
 
 /* LINK_VERDICT. */
 struct verdict {
@@ -15,16 +15,16 @@ struct verdict {
     uint8_t secret[DPB_SECRET_BYTES];
 };
 
-/* Of a part that waits, often: DPB_PEER if mpirun or srun has ended. */
+/* A waiting part calls it often. DPB_PEER if mpirun or srun has ended. */
 dpb_status party_look(struct dpb_party *party);
-/* A deadline has passed. A part that was stopped itself has no right to name another: that one, or
- * rank 1's part, has said meanwhile who was missing. mpirun continues what it ends (SIGCONT). */
+/* A deadline has passed. A part that was itself stopped must not name another: the head, or rank
+ * 1's part, has meanwhile named the missing one. mpirun continues processes that it ends
+ * (SIGCONT). */
 DPB_PRINTF(2, 3)
 dpb_status party_missed(struct dpb_party *party, const char *format, ...);
-/* The head's, which has said why the job does not begin: the parts that are linked to it say
- * nothing. */
+/* The head's, after it has printed why the job does not begin: the linked parts print nothing. */
 void party_refuse(struct dpb_party *party, dpb_status status);
-/* When a wait that begins now is given up. */
+/* The deadline of a wait that begins now. */
 int64_t party_deadline(const struct dpb_party *party);
 
 #endif

@@ -10,22 +10,21 @@
 
 /* The same for all ranks of a job, but for hello->rank. */
 struct dpb_spawn {
-    int fds[DPB_HELLO_FDS]; /* what goes with the hello; -1: nothing */
+    int fds[DPB_HELLO_FDS]; /* descriptors with the hello; -1: none */
     char **environment;     /* dpb_spawn_environment */
     int64_t timeout_ns;     /* for a child to execute its program */
     struct dpb_hello hello;
 };
 
-/* This process's environment, what `additions` say (NAME=VALUE, ended by NULL; may be NULL) in
- * place of its own, and the mark of a rank, of one that joins first or of one that does not. One
- * block,
- * @owned: free(). NULL: out of memory. */
+/* This process's environment, with `additions` (NAME=VALUE, ended by NULL; may be NULL) in place of
+ * its own, and the mark of a rank, which joins first or not. One block, @owned: free(). NULL: out
+ * of memory. */
 char **dpb_spawn_environment(const char *const *additions, bool joins);
 
 /* *socket is the launcher's end of the rank's socket, close-on-exec. A program that cannot be
- * executed is an error here, not a rank that dies. Without a message: DPB_TIMEOUT, the child is
- * there, but has not come to execute it; DPB_INTERRUPTED, SIGINT or SIGTERM is pending, which the
- * caller has blocked, and there is no child. */
+ * executed is an error here, not a rank that dies. Without a message: DPB_TIMEOUT, the child
+ * exists, but has not executed the program in time; DPB_INTERRUPTED, SIGINT or SIGTERM, which the
+ * caller blocks, is pending and there is no child. */
 dpb_status dpb_spawn_rank(const struct dpb_spawn *spawn, pid_t *pid, int *socket);
 
 /* The same in two steps, for a rank that joins first: */

@@ -11,19 +11,19 @@ enum { STORE_CHAINS = 4096 };
 
 /* Each kind has names of its own. */
 enum store_entry_kind {
-    STORE_VALUE,   /* that was put */
-    STORE_BARRIER, /* somebody has come to */
-    STORE_GIFT     /* is given, and not taken yet */
+    STORE_VALUE,   /* was put */
+    STORE_BARRIER, /* at least one rank has come to it */
+    STORE_GIFT     /* was given, and not taken yet */
 };
 
 struct store_entry {
     struct store_entry *next;
     enum store_entry_kind kind;
     char key[DPB_STORE_KEY_BYTES + 1];
-    uint32_t rank; /* that put it */
+    uint32_t rank; /* the rank that put it */
     void *value;
     uint32_t bytes;
-    uint32_t n_coming; /* to the barrier: the ranks below */
+    uint32_t n_coming; /* the barrier is for the ranks below */
     uint8_t *arrived;  /* by rank */
 };
 
@@ -72,7 +72,7 @@ void store_handle(struct dpb_store_server *server, uint32_t rank, const struct d
                   const char *raw_key, const void *value);
 /* A rank has gone: drops its requests, and refuses those that wait for it at a barrier. */
 void store_drop(struct dpb_store_server *server, uint32_t rank);
-/* Drops its requests; nobody waits for it any more. */
+/* Drops its requests; no rank waits for it any more. */
 void store_lose(struct dpb_store_server *server, uint32_t rank);
 
 #endif

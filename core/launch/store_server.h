@@ -20,25 +20,25 @@ void dpb_store_server_attach(struct dpb_store_server *server, uint32_t rank,
 /* Fills one entry a rank, for poll. */
 void dpb_store_server_watch(const struct dpb_store_server *server, struct pollfd *fds);
 void dpb_store_server_serve(struct dpb_store_server *server, uint32_t rank, short events);
-/* Answers what has waited too long; the nearest deadline left, INT64_MAX: none. */
+/* Answers requests whose deadline has passed. Returns the nearest one left; INT64_MAX: none. */
 int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns);
-/* The process of `rank` has ended: takes in what it still said and tells those who wait for it. */
+/* The process of `rank` has ended: handles its last frames, and answers ranks that wait for it. */
 void dpb_store_server_detach(struct dpb_store_server *server, uint32_t rank);
-/* The same, and the others go on without it: at barriers, and in dpb_store_get_from. */
+/* The same, and the others continue without it: at barriers, and in dpb_store_get_from. */
 void dpb_store_server_lose(struct dpb_store_server *server, uint32_t rank);
 bool dpb_store_server_said_bye(const struct dpb_store_server *server, uint32_t rank);
-/* Whether `rank` waits for an answer: for a key or at a barrier. A take without a deadline is
- * none. */
+/* Whether `rank` waits for an answer: for a key or at a barrier. A take without a deadline does not
+ * count. */
 bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank);
-/* The job was suspended for so long: all deadlines are later by it. */
+/* The job was suspended for by_ns: moves all deadlines by that. */
 void dpb_store_server_delay(struct dpb_store_server *server, int64_t by_ns);
 /* Called for each DPB_STORE_POST. */
 typedef void (*dpb_store_on_post)(void *context, uint32_t rank, const void *value, uint32_t bytes);
 void dpb_store_server_on_post(struct dpb_store_server *server, dpb_store_on_post call,
                               void *context);
-/* Whether the rank's connection has come to its end: nothing more of it will be served. */
+/* Whether the rank's connection has ended: no further request of it will be served. */
 bool dpb_store_server_closed(const struct dpb_store_server *server, uint32_t rank);
-/* What was wrong with a request of `rank`; NULL: nothing. */
+/* The fault of a request of `rank`; NULL: none. */
 const char *dpb_store_server_fault(const struct dpb_store_server *server, uint32_t rank);
 
 #endif
