@@ -1,5 +1,5 @@
 /*
- * comparison.h - the ratio of two rates, its 95 % interval, and what the interval shows.
+ * comparison.h - the ratio of two rates, its 95 % interval, and the conclusion from it.
  *
  * All estimates are of logarithms of rates, so a ratio and its inverse are treated alike. The unit
  * is the repeat: steps of one process share its luck with memory and cores. Student's t takes the

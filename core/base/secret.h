@@ -24,7 +24,7 @@ void dpb_random_bytes(void *bytes, size_t n);
 void dpb_secret_print(const uint8_t secret[DPB_SECRET_BYTES], char text[2 * DPB_SECRET_BYTES + 1]);
 /* False: the text does not begin with all the digits of a secret. */
 bool dpb_secret_parse(const char *text, uint8_t secret[DPB_SECRET_BYTES]);
-/* Compares in constant time, so the time tells nothing about the bytes. */
+/* Compares in constant time, so the time reveals nothing about the bytes. */
 bool dpb_same_bytes(const void *a, const void *b, size_t n);
 
 #endif

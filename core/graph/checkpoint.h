@@ -27,7 +27,7 @@ struct dpb_progress {
     uint64_t position; /* in that epoch */
     int64_t trained_ns;
     uint64_t seed; /* of its random numbers */
-    /* Of a training in fp16 (train/loss_scale.h). */
+    /* For a training in fp16 (train/loss_scale.h). */
     uint64_t loss_scale;    /* 0: none, or a fixed one */
     uint64_t clean_steps;   /* since it changed */
     uint64_t skipped_steps; /* all of them */

@@ -35,7 +35,7 @@ struct stall_watch {
     char late[288]; /* the rank that the waiter whose deadline passed waited for */
 };
 
-/* Of one rank. */
+/* The sign of life of one rank. */
 struct stall_sign {
     int64_t note_ns; /* the page's since_ns when last seen, and its step ... */
     uint64_t step;

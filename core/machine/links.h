@@ -53,7 +53,7 @@ dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work 
                           struct dpb_links_value *seconds);
 /* The rate of `bytes` in these seconds. */
 struct dpb_links_value dpb_links_rate(const struct dpb_links_value *seconds, double bytes);
-/* Of n >= 1 windows, in any order. */
+/* The value of n >= 1 windows, in any order. */
 struct dpb_links_value dpb_links_value_of(const double *x, size_t n);
 struct dpb_links_value dpb_links_nothing(void);
 

@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 struct dpb_machine_memory {
-    uint64_t total_bytes; /* the machine's, or the limit where it is less; UINT64_MAX: not told */
+    uint64_t total_bytes;     /* the machine's, or a smaller limit; UINT64_MAX: unknown */
     uint64_t available_bytes; /* the part that no process holds now, as the system guesses */
-    uint64_t used_bytes; /* on the machine, or in the group that limits it; UINT64_MAX: not told */
+    uint64_t used_bytes; /* on the machine, or in the group that limits it; UINT64_MAX: unknown */
     bool limited;        /* by a control group */
 };
 

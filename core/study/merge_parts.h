@@ -27,7 +27,7 @@ struct dpb_merge_source {
     int64_t repeats;  /* of its own */
     int64_t first;    /* the number that its first repeat has in the merged document */
     json_t *settings; /* @owned: SECTION.KEY: value, of the first run that has it */
-    json_t *defaults; /* @owned: SECTION.KEY: true, of settings that nobody set */
+    json_t *defaults; /* @owned: SECTION.KEY: true, of settings left unset */
     json_t *of_cells; /* @owned: its axes, as the members of an object */
     json_t *facts;    /* @owned: the machine and software of its runs */
 };
@@ -61,7 +61,7 @@ void dpb_merge_find_axes(struct dpb_merge *merge);
 /* The number of the item's value among those of an axis, from 1; 0: it has no such setting. */
 size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, const char *key);
 
-/* ---- setups: on what runs were made --------------------------------------------------------- */
+/* ---- setups: machine and software of runs --------------------------------------------------- */
 
 /* Machine, versions, environment, inputs, launcher, GPU. Runs have one setup where nothing of it
  * differs. A plugin is compared with the plugin of its name, an input with that of the same

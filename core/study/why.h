@@ -4,7 +4,7 @@
  *
  * A worker's own time of a step lasts until its gradients are handed over: data_wait + forward +
  * delay + backward. The worker with the longest own time was last in the step. The last worker
- * waits for nobody, so its exposed communication is the exchange's own.
+ * waits for no other, so its exposed communication is the exchange's own.
  *
  * A statement stands (`decided`) where the lower end of its 95 % interval exceeds DPB_MARGIN of the
  * step. The unit is the step; the error is that of a block bootstrap (base/comparison.h).

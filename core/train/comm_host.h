@@ -7,7 +7,7 @@
 
 #include "train/exchange.h"
 
-/* Of the communicator under test: a process has one. */
+/* The state of the communicator under test: a process has one. */
 extern struct dpb_reduced {
     const struct dpb_exchange *exchange;
     bool in_place;       /* settled: nothing is left to copy */

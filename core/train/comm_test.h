@@ -19,8 +19,8 @@
 
 enum {
     DPB_COMM_POINTS = 128,      /* layouts */
-    DPB_COMM_LEAST = 5,         /* timed exchanges of a layout, whatever comm_test.seconds says */
-    DPB_COMM_SAMPLES = 1 << 17, /* at most so many */
+    DPB_COMM_LEAST = 5,         /* timed exchanges of a layout, whatever comm_test.seconds is */
+    DPB_COMM_SAMPLES = 1 << 17, /* at most */
 };
 
 /* A layout: n_elements of the exchange's type. */

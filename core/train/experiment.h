@@ -113,7 +113,7 @@ static inline struct dpb_layout dpb_experiment_layout(const struct dpb_experimen
                                .tensors = graph->tensors,
                                .n_tensors = graph->n_tensors};
 }
-/* Capabilities of the communicator, and what its options need beyond them: DPB_COMM_*. */
+/* Capabilities of the communicator, with those that its options add: DPB_COMM_*. */
 static inline uint64_t dpb_experiment_promises(const struct dpb_experiment *experiment)
 {
     return experiment->plugins[DPB_PLUGIN_COMM]->capabilities | experiment->comm_needs.capabilities;

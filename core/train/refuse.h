@@ -1,6 +1,6 @@
 /*
  * refuse.h - refuses settings and plugins that do not work together: DPB_USAGE or DPB_UNSUPPORTED.
- * A refusal names the setting, its origin and what to do.
+ * A refusal names the setting, its origin and the remedy.
  */
 #ifndef DPB_CORE_TRAIN_REFUSE_H
 #define DPB_CORE_TRAIN_REFUSE_H

@@ -17,7 +17,7 @@
 /* Room of the ring for each step of run.trace_steps. */
 enum { DPB_TRACE_SPANS = 4096 };
 
-/* What a span is, and its `number`. */
+/* The kind of a span, and the meaning of its `number`. */
 typedef enum dpb_trace_what {
     DPB_TRACE_STEP,                         /* the index of its record in the journal */
     DPB_TRACE_PART,                         /* plus a dpb_part; 0 */

@@ -83,8 +83,8 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer);
 
 /* ---- between.c ----------------------------------------------------------------------------- */
 
-/* Acts on what the ranks have agreed on, and pauses where this step begins with an evaluation or a
- * checkpoint. *stop: this step is not begun. May block. */
+/* Takes the actions that the ranks have agreed on, and pauses where this step begins with an
+ * evaluation or a checkpoint. *stop: this step is not begun. May block. */
 dpb_status dpb_between_steps(struct dpb_trainer *trainer, bool *stop);
 /* Rank 0, in each step: proposes to end warm-up, by count and by the gate. Others: nothing. */
 void dpb_watch_warm_up(struct dpb_trainer *trainer);

@@ -2,7 +2,7 @@
  * handshake.h - the proof that both ends of a TCP connection belong to the job, and the door that
  * admits connections with this proof. Launchers and strategies use both.
  *
- *     dialler -> acceptor   hello: who I am, for whom this is, what it is for; nonce
+ *     dialler -> acceptor   hello: both ranks, the purpose; nonce
  *     acceptor -> dialler   answer: nonce, code of "answer", of all that and of both nonces
  *     dialler -> acceptor   proof: code of "proof", and the same
  *     acceptor -> dialler   welcome: a byte

@@ -52,7 +52,7 @@ struct dpb_frame {
 
 struct dpb_buffer {
     uint8_t *data;
-    size_t begin, end, capacity; /* what is in it: [begin, end) */
+    size_t begin, end, capacity; /* its content: [begin, end) */
 };
 
 typedef enum dpb_frame_state {
