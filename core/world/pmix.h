@@ -35,7 +35,7 @@ dpb_status dpb_pmix_open(int *connection);
 /* Rank 0 publishes `address`; the others block until it has, or DPB_TIMEOUT. No fence: the other
  * ranks connect to rank 0 by that address, and it can name missing ranks. PMIx stays open. */
 dpb_status dpb_pmix_join(const char *address, int64_t timeout_ns, struct dpb_joined *joined);
-/* Checks that MPI finds all it needs by PMIx. A library of PMIx 5 lacks some of it under a Slurm
+/* Checks that MPI finds all it needs by PMIx. A library of PMIx 5 does not find all under a Slurm
  * with PMIx 4, and then MPI_Init of Open MPI 5 ends the process. */
 dpb_status dpb_pmix_check_mpi(void);
 /* Finalizes PMIx. Twice is harmless. */
