@@ -36,7 +36,7 @@ struct dpb_comm_args {
     const uint32_t *machines;
     uint32_t n_machines; /* at least 1 */
     /* The worker's device, if it has memory of its own; otherwise, and on servers, the host, whose
-     * queues do their work when it is given. NULL in `memory`. @borrowed until close. */
+     * queues do their work when it is given. NULL in needs.h's hooks. @borrowed until close. */
     const struct dpb_device_arenas *device;
     const struct dpb_codec *codec; /* codec.h: comm.codec; NULL: none */
     bool whole;    /* updates need norms of whole tensors: see DPB_COMM_WHOLE (needs.h) */
@@ -138,8 +138,7 @@ struct dpb_comm_ops {
     /* Servers, with DPB_COMM_SERVERS: works until the workers have closed. */
     dpb_status (*serve)(void *comm);
 
-    /* ---- for few strategies, in headers of their own; may be NULL ---- */
-    /* needs.h: the launcher's questions, without `open` */
+    /* ---- may be NULL. needs.h: the launcher's questions, without `open` ---- */
     dpb_status (*needs)(const void *options, struct dpb_comm_needs *needs);
     void (*memory)(const void *options, const struct dpb_comm_args *args,
                    const struct dpb_layout *layout, uint64_t bucket_elements,
@@ -152,8 +151,7 @@ struct dpb_comm_ops {
     double (*applied)(void *comm, uint64_t step, uint64_t element);
     bool (*cancelled)(void *comm);
     uint64_t (*taken)(void *comm); /* needs.h: with plan.gradient_slots */
-    /* saved.h: the strategy's state in a checkpoint */
-    dpb_status (*state)(void *comm, struct dpb_saved *saved);
+    dpb_status (*state)(void *comm, struct dpb_saved *saved); /* saved.h: for checkpoints */
     /* capture.h: an exchange in the device's graph */
     dpb_status (*capture)(void *comm, const struct dpb_capture *capture);
     dpb_status (*replay)(void *comm, struct dpb_event **done);

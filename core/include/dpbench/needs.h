@@ -6,9 +6,9 @@
  *              something; may load a library. NULL: the plugin's capabilities say all.
  *     memory   of rank args->rank. *memory has its presets, else zeros; args->device is NULL. NULL:
  *              none.
- *     contract which `plan` will set. *contract is preset as in `plan`; args->device is NULL.
- *              Refuses options that contradict each other or args. NULL: the launcher takes the
- *              preset.
+ *     contract the contract that `plan` will set. *contract is preset as in `plan`; args->device is
+ *              NULL. Refuses options that contradict each other or args. NULL: the launcher takes
+ *              the preset.
  */
 #ifndef DPBENCH_NEEDS_H
 #define DPBENCH_NEEDS_H
