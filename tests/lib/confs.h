@@ -10,9 +10,9 @@
 
 #include <stdbool.h>
 
-/* Runs a cmocka test a file, from the repository's root. `full`: the experiments with heavy networks
- * run, all cells. Otherwise every experiment's commands are checked, and those with light networks
- * run; a sweep runs one cell, or all with DPB_ALL_CELLS. Returns what cmocka does. */
+/* Runs a cmocka test a file, from the repository's root. `full`: the experiments with heavy
+ * networks run, all cells. Otherwise every experiment's commands are checked, and those with light
+ * networks run; a sweep runs one cell, or all with DPB_ALL_CELLS. Returns cmocka's result. */
 int confs_test(bool full);
 
 #endif
