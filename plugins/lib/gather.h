@@ -1,16 +1,16 @@
 /*
- * gather.h - all-gather of messages around a ring, over a mesh with links to the two neighbours:
- * those of a codec of one round (coded.h), and those of a reduction (reduce.h).
+ * gather.h - all-gather of messages around a ring, over a mesh with links to the two neighbours.
+ * The messages are those of a codec of one round (coded.h) or of a reduction (reduce.h).
  *
- * A bucket is exchanged whenever its members have posted their messages of it: in a step once or
- * several times, on all members equally often. Each member sends its own message to the next
- * member, and passes on what comes from the member before, unless the next member has made it. A
+ * An exchange of a bucket begins when its members have posted their messages: once or several times
+ * a step, on all members equally often. Each member sends its own message to the next member, and
+ * forwards each message from the member before, unless the next member has made the message. A
  * member sends W - 1 messages an exchange.
  *
- * A message lands in its own slot of the receiver, so that none waits for memory. The exchanges of
- * a bucket use two banks of slots by turns. A member posts its message of exchange s + 1 when it
- * has done with all messages of exchange s. So nobody sends a message of exchange s + 2 before all
- * have done with exchange s, whose slots these messages take.
+ * A message lands in its own slot of the receiver, so no message waits for memory. The exchanges of
+ * a bucket use two banks of slots by turns. A member posts its message of exchange s + 1 after it
+ * has used all messages of exchange s. So no member sends a message of exchange s + 2 before all
+ * members have used those of exchange s, whose slots the new messages take.
  *
  * One thread at a time. Nothing allocates after gather_create.
  */
@@ -36,7 +36,7 @@ static inline uint64_t gather_slot(uint64_t n_buckets, uint32_t rank, uint64_t e
     return ((uint64_t)rank * GATHER_BANKS + exchange % GATHER_BANKS) * n_buckets + bucket;
 }
 
-/* Those of a codec of one round, CODED_GATHERED. */
+/* The slots of a codec of one round, CODED_GATHERED. */
 static inline struct gather_slots gather_coded_slots(const struct strategy *strategy)
 {
     uint64_t bytes;
@@ -58,10 +58,10 @@ struct gather_args {
 dpb_status gather_create(const struct gather_args *args, struct gather **gather);
 void gather_destroy(struct gather *gather); /* accepts NULL */
 
-/* Begins the bucket's next exchange, once the one before is finished and its messages are not used
- * any more. The own message is in its slot. */
+/* Begins the bucket's next exchange. The exchange before is finished, and its messages are used.
+ * The own message is in its slot. */
 void gather_post(struct gather *gather, uint64_t bucket);
-/* Whether all messages of the exchange are here, and those that this member sends are gone. */
+/* Whether this member has received all messages of the exchange, and sent its own and others'. */
 bool gather_finished(const struct gather *gather, uint64_t bucket);
 dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved);
 /* As mesh_wait, until gather_move may do something for the bucket. */

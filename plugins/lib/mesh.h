@@ -1,17 +1,18 @@
 /*
- * mesh.h - messages between any two ranks: of a ring (ring.h), or of a server and its many workers.
- * By a transport (mesh_transport.h), TCP or RDMA.
+ * mesh.h - messages between any two ranks, for a ring (ring.h) or a server and its many workers. A
+ * transport (mesh_transport.h) carries them: TCP or RDMA.
  *
- * A link joins two ranks, both ways. A message has a kind, and lands where the receiver has said
- * messages of its kind from this rank do, at a place that its label names: in the arena itself, or
- * in memory kept for this sender. So no message waits for memory, and none needs a credit: who uses
- * the mesh sends only what the receiver's memory is free for, which its own exchange or messages of
- * its own (the credits of ring.h) have to assure. The receiver checks each message that comes.
+ * A link joins two ranks, both ways. A message has a kind and a label. It lands in the memory that
+ * the receiver has named for this kind from this rank, at the place in the label: in the arena
+ * itself, or in memory kept for this sender. So no message waits for memory, and none needs a
+ * credit. In return the mesh's owner sends a message only if the receiver's memory for it is free,
+ * by its own exchange or by messages of its own (the credits of ring.h). The receiver checks each
+ * message.
  *
- * Messages of a kind arrive in the order in which they were sent. Payload is copied by the kernel
- * alone, or by nobody.
+ * Messages of a kind arrive in the order in which they were sent. The kernel alone copies payload,
+ * or nothing does.
  *
- * Nothing allocates after mesh_open. One thread at a time; nothing blocks but mesh_open, mesh_wait
+ * Nothing allocates after mesh_open. One thread at a time. Nothing blocks but mesh_open, mesh_wait
  * and, for a moment, mesh_close.
  */
 #ifndef DPB_PLUGINS_LIB_MESH_H
@@ -26,15 +27,15 @@ enum {
     MESH_TEXT_BYTES = 200
 };
 
-/* What a message is; goes with it. Both ends know it before: the receiver compares. */
+/* Travels with a message. Both ends know the label before: the receiver compares. */
 struct mesh_label {
     uint32_t kind;     /* below MESH_KINDS */
     uint32_t bucket;   /* of the exchange */
     uint64_t exchange; /* since the mesh was opened, from 0 */
-    uint64_t at_bytes; /* where it lands in the receiver's memory for its kind */
+    uint64_t at_bytes; /* offset in the receiver's memory for the kind */
     uint64_t bytes;    /* of payload; may be 0 */
-    bool or_less;      /* of what is expected: fewer bytes will do; does not go with the message */
-    uint64_t word;     /* the sender's to say: not compared */
+    bool or_less;      /* in an expected label: fewer bytes will do; not sent */
+    uint64_t word;     /* the sender's; not compared */
 };
 
 struct mesh_landing {
@@ -42,35 +43,35 @@ struct mesh_landing {
     uint64_t bytes;
 };
 
-/* Memory that payload is sent from or lands in: all of it is in one of these. RDMA devices are
- * told. */
+/* Memory of payload: each payload is sent from one of these memories, or lands in one. RDMA devices
+ * register them. */
 struct mesh_memory {
     const char *what; /* in messages: "the gradients" */
     void *at;         /* @borrowed until close */
     uint64_t bytes;   /* 0: there is none */
 };
 
-/* Another rank, as given to mesh_open; links are numbered as they are there. */
+/* Another rank. The links have the numbers of mesh_open's peers. */
 struct mesh_peer {
     uint32_t rank;
-    uint32_t number; /* of the links between the same two ranks: 0 or 1, the same at both ends */
+    uint32_t number; /* 0 or 1 among the links of the same two ranks; the same at both ends */
     struct mesh_landing landings[MESH_KINDS];
 };
 
-/* What the mesh asks of its owner, from within mesh_move. Of `expects` and `begins` one is set. */
+/* The mesh calls these of its owner, within mesh_move. Either `expects` or `begins` is set. */
 struct mesh_sink {
     void *owner;
-    /* The n-th message of a kind (from 0) begins to come over a link: which one is it to be? False:
-     * none of this kind is to come now. May be called several times for one message. By TCP that is
-     * when its first bytes are here, by RDMA when all of it is. */
+    /* The n-th message of a kind (from 0) arrives over a link: fills in the label that it must
+     * have. False: none of this kind may arrive now. May be called several times for one message.
+     * TCP calls at the message's first bytes, RDMA when all bytes have arrived. */
     bool (*expects)(void *owner, uint32_t link, uint32_t kind, uint64_t n,
                     struct mesh_label *label);
-    /* The same, for an owner that cannot tell which message is next: refuses a wrong one, with the
-     * message. The mesh compares the label with the memory that it lands in alone. */
+    /* The same, for an owner that cannot know the next message: refuses a wrong label by
+     * host->fail. The mesh compares the label only with the memory that the message lands in. */
     dpb_status (*begins)(void *owner, uint32_t link, uint64_t n, const struct mesh_label *label);
-    /* How messages call a label; NULL: as mesh_describe does by itself. */
+    /* Writes a label's text for errors; NULL: mesh_describe has a text of its own. */
     void (*describe)(const struct mesh_label *label, char text[MESH_TEXT_BYTES]);
-    /* All of it is here. */
+    /* All bytes of the message have arrived. */
     void (*arrived)(void *owner, uint32_t link, const struct mesh_label *label);
 };
 
@@ -78,12 +79,12 @@ struct mesh_transport;
 
 struct mesh_args {
     const struct dpb_host *host;
-    struct mesh_transport *transport; /* the mesh's from mesh_open on, also where that fails */
+    struct mesh_transport *transport; /* @owned by the mesh, also when mesh_open fails */
     const char *name;                 /* prefix of its keys in the store, once a job */
     const char *what;                 /* in messages: "the parameter servers" */
-    const char *const *kinds; /* their names there, MESH_KINDS; @borrowed until close; unused where
-                                 the sink describes labels */
-    const char *shape; /* as said in messages: must be equal at both ends of a link; NULL: any */
+    const char *const *kinds; /* names of the MESH_KINDS kinds in messages; @borrowed until close;
+                                 unused if the sink describes labels */
+    const char *shape;        /* must be equal at both ends of a link; in messages; NULL: any */
     uint32_t rank;
     uint32_t keeper; /* the rank that makes the secret; it opens the mesh, with peers or without */
     const struct mesh_peer *peers; /* copied */
@@ -91,51 +92,51 @@ struct mesh_args {
     const struct mesh_memory *memories; /* @borrowed until mesh_open returns */
     uint32_t n_memories;
     struct doorbell *doorbell; /* ends a mesh_wait; NULL: there is none. @borrowed until close */
-    /* Whether a link is left (mesh_left), with what had come whole, where the other end's process
-     * has died: TCP alone. Else mesh_move fails. */
+    /* Where the other end's process has died, the link is left (mesh_left) and keeps the messages
+     * that had arrived. TCP alone. Else mesh_move fails. */
     bool survives;
     struct mesh_sink sink;
 };
 
 struct mesh;
 
-/* Collective over all that have links, each of which stands on both its ends. */
+/* Collective over all ranks with links. Both ends of a link name it. */
 dpb_status mesh_open(const struct mesh_args *args, struct mesh **mesh);
-/* Messages that a link takes on now. */
+/* Messages that a link accepts now. */
 uint32_t mesh_room(const struct mesh *mesh, uint32_t link);
-/* Takes a message on (there is room). The payload is read until the kernel or the peer has it:
- * @borrowed until the link is idle, or until an answer says that it has come. */
+/* Sends a message (there is room). The payload is @borrowed until the link is idle, or until an
+ * answer of the peer shows that the message has arrived. */
 void mesh_send(struct mesh *mesh, uint32_t link, const struct mesh_label *label,
                const void *payload);
-/* Messages sent over a link that the kernel (TCP) or the peer (RDMA) has wholly, in their order. */
+/* Sent messages that the kernel (TCP) or the peer (RDMA) has wholly, in their order. */
 uint64_t mesh_sent(const struct mesh *mesh, uint32_t link);
-/* Whether it has all of them. */
+/* Whether the kernel or the peer has all sent messages. */
 bool mesh_idle(const struct mesh *mesh, uint32_t link);
-/* Messages of a kind that have come whole. */
+/* Messages of a kind that have arrived wholly. */
 uint64_t mesh_arrived(const struct mesh *mesh, uint32_t link, uint32_t kind);
-/* Whether the other end has closed its mesh, as who is through does. */
+/* Whether the other end has closed its mesh with `through`, or died where `survives`. */
 bool mesh_left(const struct mesh *mesh, uint32_t link);
 
-/* Does what can be done without waiting, and returns after about until_ns (host->now_ns). *moved:
- * set where something came, or more could be sent right now. An error has its message; after one
- * the mesh is good for mesh_close alone. */
+/* Does the work that needs no wait, and returns at about until_ns (host->now_ns). *moved: set if
+ * bytes arrived, or if more can be sent at once. After an error (message written) only mesh_close
+ * may be called. */
 dpb_status mesh_move(struct mesh *mesh, int64_t until_ns, bool *moved);
-/* Blocks until mesh_move may do something, or the doorbell is rung; not at all if it was rung since
- * the last wait. Where comm.poll says so it looks for some ms before it sleeps. Notes the wait, and
+/* Blocks until mesh_move has work, or the doorbell is rung; not at all if the doorbell was rung
+ * since the last wait. With comm.poll it polls for some ms before it sleeps. Notes the wait, and
  * fails as host->poll. */
 dpb_status mesh_wait(struct mesh *mesh, const struct dpb_wait *what);
 
-/* `through`: tells the peers that this is no failure: nothing is to come any more; RDMA waits for a
- * second at most until they know. Accepts NULL. */
+/* `through`: sends the peers a good-bye, so that the close is no failure; RDMA waits until they
+ * have the good-bye, a second at most. Accepts NULL. */
 void mesh_close(struct mesh *mesh, bool through);
 
 /* ---- on the wire, for transports and tests ------------------------------------------------- */
 
-/* Good-bye: nothing more comes from this rank. */
+/* Good-bye: this rank sends no more messages. */
 #define MESH_BYE ((struct mesh_label){.kind = MESH_KINDS})
 
 void mesh_write_header(uint8_t bytes[MESH_HEADER_BYTES], const struct mesh_label *label);
-/* False: it is none. The label is filled in either way. */
+/* False: the bytes are no header. The label is filled in either way. */
 bool mesh_read_header(const uint8_t bytes[MESH_HEADER_BYTES], struct mesh_label *label);
 
 #endif

@@ -3,41 +3,41 @@
  * links to the two neighbours.
  *
  * A bucket is cut into W slices, one a member. In round k the member at position p sends slice
- * p - k to the next one and receives slice p - 1 - k (modulo W) from the one before. For W - 1
- * rounds it adds its own part to what it received; then it holds slice p + 1 summed over all, and
- * for W - 1 rounds sums are passed on. A chunk that came in round k is the one to be sent in round
- * k + 1, so receiving, reducing and sending overlap within a bucket, and several buckets are under
- * way at once.
+ * p - k to the next member and receives slice p - 1 - k (modulo W) from the member before. For
+ * W - 1 rounds a member adds its own part to the received slice. Then it holds slice p + 1 summed
+ * over all, and for W - 1 rounds the members forward sums. A member sends a chunk of round k again
+ * in round k + 1, so receiving, reducing and sending overlap within a bucket, and several buckets
+ * are under way at once.
  *
- * A member sends 2 (W - 1)/W of the bucket's bytes, whatever W is: the least that an all-reduce
- * can. The order in which a slice is summed is that of the ring from the slice's own position on:
- * the same bits on all members, whenever chunks arrive.
+ * A member sends 2 (W - 1)/W of the bucket's bytes for any W: the least that an all-reduce can. A
+ * slice is summed in the order of the ring, from the slice's own position on: the same bits on all
+ * members, whenever chunks arrive.
  *
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
  * Gibiansky: Bringing HPC techniques to deep learning. Baidu Research, 2017.
  *
- * Why sums may land in the arena unasked: what arrives in an all-gather round contains this
- * member's own part of that slice, so its gradients of the bucket are final; and it has sent that
- * part, which nobody will read here again. Gradients are written again only when the bucket is
- * finished, and finished are all sends and receives of it.
+ * Sums may land in the arena unasked. A chunk of an all-gather round contains this member's own
+ * part of the slice, so the member's gradients of the bucket are final, and the part was sent and
+ * is not read here again. Gradients are written again only when all sends and receives of the
+ * bucket are finished.
  *
- * With shards (struct ring_shards) the sum of a slice is made into something else where it is
- * complete, and that goes round in the all-gather rounds, from and into an arena of its own.
+ * With shards (struct ring_shards) the member that completes the sum of a slice makes new weights
+ * of it. The all-gather rounds carry the weights, from and into an arena of their own.
  *
- * If that needs the sums of all buckets, members post all buckets for sums and then give them again
- * (ring_give): a given bucket has the all-gather rounds alone. A member may give long before the
- * next one, which still reads what its own arena has. So given chunks land in the inbox, and a
- * member copies them into its arena once it has given the bucket itself.
+ * If new weights need the sums of all buckets, members post all buckets for sums and then give them
+ * again (ring_give): a given bucket has the all-gather rounds alone. A member may give long before
+ * the next member, which still reads its own arena. So given chunks land in the inbox, and a member
+ * copies them into its arena once it has given the bucket itself.
  *
  * Messages on the links. Payload is sent from the sender's arena.
  *
  *     partial sums  to the next member: a chunk of scatter-reduce, or of a bucket that is given,
  *                   into a slot of its inbox
- *     sums          to the next member: a chunk of all-gather, into the same place of its arena, or
- *                   of that of the shards
+ *     sums          to the next member: a chunk of all-gather, into the same place of its arena or
+ *                   of the shards' arena
  *     credit        to the member before: slots of the inbox that are free again
  *
- * A sender uses a slot that it has a credit for. So partial sums never wait in the network for
+ * A sender uses only slots for which it has a credit. So partial sums never wait in the network for
  * memory, and no chunk blocks another.
  *
  * One thread at a time. Nothing allocates after ring_create.
@@ -49,7 +49,7 @@
 
 enum { RING_WINDOW = 16 /* buckets under way at once */ };
 
-/* The members, and what messages call them. */
+/* The members, and the ring's name. */
 struct ring_members {
     const char *name; /* of this ring, once a job: prefix of its keys in the store */
     /* Ranks in the order of the ring; NULL: 0, 1, ... @borrowed until destroy. */
@@ -80,7 +80,8 @@ static inline uint32_t ring_previous(const struct ring_members *ring)
     return ring_rank_at(ring, ring->position + ring->n_members - 1);
 }
 
-/* Where chunks come from and land. @borrowed until ring_destroy. Sizes are the same everywhere. */
+/* Chunks are sent from, and land in, this memory. @borrowed until ring_destroy. Sizes are the same
+ * on all members. */
 struct ring_memory {
     void *arena;
     uint64_t arena_bytes;
@@ -89,18 +90,18 @@ struct ring_memory {
     uint64_t slot_bytes; /* of payload; a multiple of DPB_CACHE_LINE */
 };
 
-/* New weights, which all members get. Zeroed: they get sums alone. */
+/* New weights for all members. Zeroed: members get sums alone. */
 struct ring_shards {
     void *arena; /* as many elements as the ring's arena, of `type`; @borrowed as that one */
     dpb_dtype type;
-    /* Makes elements [begin, begin + n) of this arena: those of the ring's arena are sums. They are
-     * of the slice that this member owns. Weights then go round in place of sums. NULL: sums go
-     * round, and weights when they are given (ring_give). */
+    /* Makes elements [begin, begin + n) of this arena from the sums in the ring's arena. The
+     * elements lie in the slice that this member owns. The all-gather rounds then carry weights in
+     * place of sums. NULL: they carry sums, and weights after ring_give. */
     void (*make)(void *owner, uint64_t bucket, uint64_t begin, uint64_t n);
     void *owner;
 };
 
-/* The slice of a bucket of n elements that the member at `position` gets the whole sum of first. */
+/* The slice of a bucket of n elements whose whole sum the member at `position` has first. */
 static inline struct dpb_range ring_owned(uint64_t n, uint32_t position, uint32_t n_members)
 {
     const uint64_t slice = (position + 1) % n_members;
@@ -118,8 +119,8 @@ struct ring_args {
     struct ring_shards shards;
     uint64_t n_buckets;       /* of an exchange; with shards that are given each counts twice */
     uint64_t bucket_elements; /* at most */
-    /* What spans and messages call the buckets, n_buckets; NULL: by their numbers. @borrowed until
-     * ring_destroy. */
+    /* The buckets' numbers in spans and messages, n_buckets; NULL: the ring's own numbers.
+     * @borrowed until ring_destroy. */
     const uint64_t *names;
 };
 
@@ -144,9 +145,9 @@ bool ring_finished(const struct ring *ring, uint64_t bucket);
 /* Whether nothing is under way: all buckets that were posted are finished. */
 bool ring_idle(const struct ring *ring);
 
-/* Does what can be done now, a pass over all connections; *moved: anything was. */
+/* Does the work that is possible now, a pass over all connections; *moved: there was some. */
 dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved);
-/* As mesh_wait, until ring_move may do something for the oldest bucket that is not finished. */
+/* As mesh_wait, until ring_move has work for the oldest bucket that is not finished. */
 dpb_status ring_wait(struct ring *ring);
 
 /* ---- on the links, for tests --------------------------------------------------------------- */

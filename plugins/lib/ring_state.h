@@ -1,17 +1,17 @@
 /*
- * ring_state.h - what the files of the ring (ring.h) share: its state, which bytes travel when
- * (ring_check.c), the way of a chunk (ring_chunks.c). For no other file.
+ * ring_state.h - shared by the ring's files (ring.h) alone: the ring's state, which bytes travel
+ * when (ring_check.c), the way of a chunk (ring_chunks.c).
  */
 #ifndef DPB_PLUGINS_LIB_RING_STATE_H
 #define DPB_PLUGINS_LIB_RING_STATE_H
 
 #include "lib/ring.h"
 
-/* Links: to the next member, and to the one before. Two members have both, for a connection is
+/* Links: to the next member, and to the member before. Two members have both links: a connection is
  * faster one way than both ways at once. */
 enum { NEXT, PREVIOUS, LINKS };
 
-/* What may be sent as soon as the link takes it. */
+/* A chunk that may be sent as soon as the link has room. */
 struct pending {
     uint32_t round, chunk;
 };
@@ -19,20 +19,20 @@ struct pending {
 /* A bucket on its way round the ring. */
 struct flight {
     uint64_t bucket, begin, n;                     /* elements of the arena */
-    uint32_t first_round;                          /* 0, or of all-gather: the bucket is given */
+    uint32_t first_round;                          /* 0; a given bucket: of all-gather */
     uint32_t n_to_receive, n_to_reduce, n_to_send; /* chunks */
     uint32_t n_received, n_handed_over, n_sent;
-    /* Rounds of which something has come, and how many chunks those have: when all of them are here
-     * and scatter-reduce is not over, the bucket waits for a peer. */
+    /* Rounds of which bytes have arrived, and the chunks of these rounds. If all these chunks have
+     * arrived and scatter-reduce is not over, the bucket waits for a peer. */
     uint32_t rounds_begun, n_begun;
     int64_t waits_from_ns;
-    int64_t began_ns;  /* what no span has yet; 0: no chunk came or went */
+    int64_t began_ns;  /* start of the next span; 0: no chunk arrived or left since the last */
     uint32_t n_queued; /* since the bucket was posted: the queue's end; n_handed_over is its head */
     struct pending *queue;
     uint64_t *seen; /* a bit for each chunk of each round */
 };
 
-/* A slot of the own inbox, and the one of the same number in the next member's. */
+/* A slot of the own inbox, and the slot of the same number in the next member's inbox. */
 struct slot {
     bool lent;  /* the next member's: a chunk is under way to it, or lies in it */
     bool taken; /* the own: a chunk is in it, or the member before has no credit for it yet */
@@ -40,16 +40,16 @@ struct slot {
     struct mesh_label label; /* of the chunk that is held */
 };
 
-/* A chunk that the mesh was given and that is not sent yet. */
+/* A chunk that the mesh has not sent yet. */
 struct sending {
     uint64_t bucket, bytes;
 };
 
 struct ring {
     struct ring_args args;
-    struct ring_shards gathered; /* what goes round in place of sums; without `make` the sums */
+    struct ring_shards gathered; /* carried by the all-gather rounds; without `make` the sums */
     struct mesh *mesh;           /* NULL: there is one member */
-    dpb_status status;           /* of what failed where none could be returned */
+    dpb_status status;           /* a failure in a function that returns no status */
     uint64_t step;
     bool stepping;             /* there was an exchange: `step` counts */
     uint64_t posted, finished; /* buckets of this exchange; finished: all before it are */
@@ -57,9 +57,9 @@ struct ring {
     uint32_t max_chunks; /* of a slice */
     uint32_t queue_size, n_seen_words;
     uint32_t reserve;              /* credits that are left to the oldest bucket */
-    uint64_t n_begun[RING_CREDIT]; /* chunks of each kind of which a part has come */
-    uint32_t n_arriving;           /* chunks of which only a part is here */
-    int64_t last_ns;               /* when the last chunk had come */
+    uint64_t n_begun[RING_CREDIT]; /* chunks of each kind that arrived at least in part */
+    uint32_t n_arriving;           /* chunks that arrived only in part */
+    int64_t last_ns;               /* when the last chunk had arrived */
     struct flight flights[RING_WINDOW];
     struct slot *slots;
     uint32_t *free_slots, n_free; /* of the next member's inbox: the last one returned on top */
@@ -99,7 +99,7 @@ static inline bool is_given(const struct flight *flight)
     return flight->first_round > 0;
 }
 
-/* The bucket for people, who do not count given ones again. */
+/* The bucket's number in messages: a given bucket has the number of its sums. */
 static inline uint64_t bucket_of(const struct ring *ring, const struct flight *flight)
 {
     if (ring->args.names)
@@ -138,7 +138,7 @@ static inline struct flight *flight_of(struct ring *ring, uint64_t bucket)
     return &ring->flights[bucket % RING_WINDOW];
 }
 
-/* Of 64 slots, which one credit can give back. */
+/* Groups of 64 slots; one credit returns slots of one group. */
 static inline uint32_t n_groups(const struct ring *ring)
 {
     return (ring->args.memory.n_slots + 63) / 64;
@@ -149,7 +149,7 @@ static inline uint32_t slot_of(const struct ring *ring, const struct mesh_label 
     return (uint32_t)(label->at_bytes / ring->args.memory.slot_bytes);
 }
 
-/* The lowest slot of a credit, which is taken out of it. */
+/* Takes the lowest slot out of a credit. */
 static inline uint32_t take_slot(uint32_t group, uint64_t *slots)
 {
     uint32_t slot = group * 64 + (uint32_t)__builtin_ctzll(*slots);
@@ -169,8 +169,8 @@ dpb_status ring_refuse(const struct ring *ring, const struct mesh_label *label,
 /* Whether a label is one that its bucket's flight expects. */
 dpb_status ring_check_label(const struct ring *ring, const struct flight *flight,
                             const struct mesh_label *label);
-/* What is not under way here may be of a bucket that backward has not got to, or of the next step
- * for a member that was sooner through with this one. */
+/* A label that is not under way here may belong to a bucket that backward has not reached, or to
+ * the next step of a member that has finished this step before. */
 dpb_status ring_check_early(const struct ring *ring, const struct mesh_label *label);
 /* A chunk of partial sums lands at the beginning of a slot, which a credit was sent for. */
 dpb_status ring_check_slot(const struct ring *ring, const struct mesh_label *label);
