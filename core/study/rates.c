@@ -99,8 +99,11 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
                        dpb_json_number(of, is_row ? "workers" : "world.workers")
                    ? "short of workers that died"
                    : NULL;
-    return i == DPB_DOUBT_ONCE && is_row && dpb_json_number(of, "runs") < 2 ? "timed only once"
-                                                                            : NULL;
+    if (!is_row || dpb_json_number(of, "runs") >= 2)
+        return NULL;
+    if (dpb_json_number(of, "disturbed_runs") > 0)
+        return i == DPB_DOUBT_UNDISTURBED_ONCE ? "undisturbed only once" : NULL;
+    return i == DPB_DOUBT_ONCE ? "timed only once" : NULL;
 }
 
 /* Of a row, or of a run. */

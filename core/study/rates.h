@@ -18,9 +18,10 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
                        const json_t *b, double margin, struct dpb_comparison *comparison);
 
 /* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
- * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last holds for rows
- * alone: "timed only once". */
-enum { DPB_DOUBTS = 8, DPB_DOUBT_NOT_STEADY = 5, DPB_DOUBT_LEFT = 6, DPB_DOUBT_ONCE = 7 };
+ * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last two hold for
+ * rows alone. */
+enum { DPB_DOUBT_NOT_STEADY = 5, DPB_DOUBT_LEFT, DPB_DOUBT_ONCE, DPB_DOUBT_UNDISTURBED_ONCE };
+enum { DPB_DOUBTS = 9 };
 const char *dpb_rates_doubt(const json_t *of, size_t i);
 
 /* Why two rows, or two runs, allow no conclusion, although each might; NULL: there is no reason. */

@@ -151,7 +151,7 @@ TEST(doubtful_rates_conclude_nothing)
     } doubts[] = {
         {"timing", "too_short", "shm timed too shortly", "1761..2271<", true},
         {"world", "oversubscribed", "shm oversubscribed", "2!", true},
-        {"load", "disturbed", "shm timed only once", "1534..2556 ",
+        {"load", "disturbed", "shm undisturbed only once", "1534..2556 ",
          true}, /* the other one remains */
         {NULL, "throttled", "shm throttled", "1761..2271^", true},
         {"gpus", "time_sliced", "shm time-sliced", "2&", true},
