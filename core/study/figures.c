@@ -187,27 +187,28 @@ static void write_parts_of_run(const json_t *document, FILE *out)
 
 /* ---- courses: step times, loss, accuracy --------------------------------------------------- */
 
-bool dpb_course_create(size_t n, struct dpb_course *course)
+bool dpb_figure_line_create(size_t n, struct dpb_figure_line *course)
 {
-    *course = (struct dpb_course){calloc(n + 1, sizeof(double)), calloc(n + 1, sizeof(double)), 0};
+    *course =
+        (struct dpb_figure_line){calloc(n + 1, sizeof(double)), calloc(n + 1, sizeof(double)), 0};
     return course->x && course->y;
 }
 
-void dpb_course_release(struct dpb_course *course)
+void dpb_figure_line_release(struct dpb_figure_line *course)
 {
     free(course->x);
     free(course->y);
-    *course = (struct dpb_course){0};
+    *course = (struct dpb_figure_line){0};
 }
 
-void dpb_course_add(struct dpb_course *course, double x, double y)
+void dpb_figure_line_add(struct dpb_figure_line *course, double x, double y)
 {
     course->x[course->n] = x;
     course->y[course->n++] = y;
 }
 
 /* By seconds only where the time of each step is known, the warm-up's too. */
-static void course_of_loss(const json_t *run, enum dpb_by by, struct dpb_course *course)
+static void course_of_loss(const json_t *run, enum dpb_by by, struct dpb_figure_line *course)
 {
     const json_t *loss = json_object_get(run, "loss");
     const json_t *before = dpb_json_at(run, "timing.warmup_step_ns");
@@ -216,30 +217,31 @@ static void course_of_loss(const json_t *run, enum dpb_by by, struct dpb_course 
     double ns = 0, first = dpb_json_number(run, "timing.first_step"),
            batch = dpb_json_number(run, "batch.global");
     if ((by == DPB_BY_SECONDS && n_before + json_array_size(timed) != n) ||
-        !dpb_course_create(n, course))
+        !dpb_figure_line_create(n, course))
         return;
     for (size_t k = 0; k < n; k++) {
         ns += by == DPB_BY_SAMPLES ? 0 : k < n_before ? item(before, k) : item(timed, k - n_before);
-        dpb_course_add(course, by == DPB_BY_SECONDS ? ns / 1e9 : (first + (double)k + 1) * batch,
-                       item(loss, k));
+        dpb_figure_line_add(course,
+                            by == DPB_BY_SECONDS ? ns / 1e9 : (first + (double)k + 1) * batch,
+                            item(loss, k));
     }
 }
 
-static void course_of_accuracy(const json_t *run, enum dpb_by by, struct dpb_course *course)
+static void course_of_accuracy(const json_t *run, enum dpb_by by, struct dpb_figure_line *course)
 {
     const json_t *evals = json_object_get(run, "eval");
-    if (!dpb_course_create(json_array_size(evals), course))
+    if (!dpb_figure_line_create(json_array_size(evals), course))
         return;
     dpb_each_item(evals, i, eval)
-        dpb_course_add(
+        dpb_figure_line_add(
             course, dpb_json_number(eval, by == DPB_BY_SECONDS ? "trained_s" : "trained_samples"),
             100 * dpb_json_number(eval, "accuracy"));
 }
 
-void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, enum dpb_course_of of,
+void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, enum dpb_figure_of of,
                        enum dpb_by by, const char *about, FILE *out)
 {
-    struct dpb_course courses[DPB_FIGURE_SERIES] = {{0}};
+    struct dpb_figure_line courses[DPB_FIGURE_SERIES] = {{0}};
     struct dpb_svg_series series[DPB_FIGURE_SERIES];
     struct dpb_figure_key keys[DPB_FIGURE_SERIES];
     const size_t n = n_runs < DPB_FIGURE_SERIES ? n_runs : DPB_FIGURE_SERIES;
@@ -269,7 +271,7 @@ void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, enum dpb
         .n_series = n};
     dpb_figure_lines(about, keys, n > 1 ? n : 0, &plot, out);
     for (size_t i = 0; i < n; i++)
-        dpb_course_release(&courses[i]);
+        dpb_figure_line_release(&courses[i]);
 }
 
 static void write_steps(const json_t *document, FILE *out)
@@ -278,13 +280,13 @@ static void write_steps(const json_t *document, FILE *out)
     const json_t *timed = dpb_json_at(document, "timing.step_ns");
     const size_t n_before = json_array_size(before), n_timed = json_array_size(timed);
     const double warmup = dpb_json_number(document, "timing.warmup_steps");
-    struct dpb_course course;
+    struct dpb_figure_line course;
     double most_ns = 0;
-    if (dpb_course_create(n_before + n_timed, &course)) {
+    if (dpb_figure_line_create(n_before + n_timed, &course)) {
         for (size_t k = 0; k < n_before; k++)
-            dpb_course_add(&course, (double)k + 1, item(before, k));
+            dpb_figure_line_add(&course, (double)k + 1, item(before, k));
         for (size_t k = 0; k < n_timed; k++)
-            dpb_course_add(&course, (warmup > 0 ? warmup : 0) + (double)k + 1, item(timed, k));
+            dpb_figure_line_add(&course, (warmup > 0 ? warmup : 0) + (double)k + 1, item(timed, k));
     }
     for (size_t k = 0; k < course.n; k++)
         most_ns = fmax(most_ns, course.y[k]);
@@ -303,7 +305,7 @@ static void write_steps(const json_t *document, FILE *out)
                                           {"warm-up, not timed", "shade", false, true}};
     dpb_figure_lines(course.n > 2 * DPB_SVG_WIDTH ? "least and largest of each column" : "", keys,
                      n_before > 0 ? 2 : 0, &plot, out);
-    dpb_course_release(&course);
+    dpb_figure_line_release(&course);
 }
 
 void dpb_figures_of_run(const json_t *document, FILE *out)

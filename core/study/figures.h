@@ -48,15 +48,15 @@ void dpb_figure_bars(struct dpb_svg_row *bars, size_t n, const char *what, const
                      FILE *out);
 
 /* A line that owns its points. */
-struct dpb_course {
+struct dpb_figure_line {
     double *x, *y;
     size_t n;
 };
 
-/* Room for n points. False: out of memory. dpb_course_release either way. */
-bool dpb_course_create(size_t n, struct dpb_course *course);
-void dpb_course_release(struct dpb_course *course);
-void dpb_course_add(struct dpb_course *course, double x, double y);
+/* Room for n points. False: out of memory. dpb_figure_line_release either way. */
+bool dpb_figure_line_create(size_t n, struct dpb_figure_line *course);
+void dpb_figure_line_release(struct dpb_figure_line *course);
+void dpb_figure_line_add(struct dpb_figure_line *course, double x, double y);
 
 struct dpb_named_run {
     const char *name;
@@ -64,11 +64,11 @@ struct dpb_named_run {
     int color;
 };
 
-enum dpb_course_of { DPB_OF_LOSS, DPB_OF_ACCURACY };
+enum dpb_figure_of { DPB_OF_LOSS, DPB_OF_ACCURACY };
 enum dpb_by { DPB_BY_SAMPLES, DPB_BY_SECONDS };
 
 /* Loss or accuracy of some runs. */
-void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, enum dpb_course_of of,
+void dpb_figure_course(const struct dpb_named_run *runs, size_t n_runs, enum dpb_figure_of of,
                        enum dpb_by by, const char *about, FILE *out);
 
 #endif

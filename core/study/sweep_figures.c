@@ -89,7 +89,7 @@ static void write_rates_and_parts(const struct group *group, FILE *out)
 
 /* A number of a strategy's rows over their workers. */
 struct scaling {
-    struct dpb_course course;
+    struct dpb_figure_line course;
     bool *hollow;
 };
 
@@ -112,11 +112,11 @@ static void scaling_of(const struct group *group, const char *strategy, const ch
             rows[n++] = group->rows[i];
     if (n > 0)
         qsort(rows, n, sizeof *rows, by_workers);
-    if (dpb_course_create(n, &scaling->course) && scaling->hollow) {
+    if (dpb_figure_line_create(n, &scaling->course) && scaling->hollow) {
         for (size_t i = 0; i < n; i++) {
             scaling->hollow[i] = dpb_figure_is_doubtful(rows[i]);
-            dpb_course_add(&scaling->course, dpb_json_number(rows[i], "workers"),
-                           dpb_json_number(rows[i], path) * unit);
+            dpb_figure_line_add(&scaling->course, dpb_json_number(rows[i], "workers"),
+                                dpb_json_number(rows[i], path) * unit);
         }
     }
     free(rows);
@@ -215,7 +215,7 @@ static void write_scaling(const struct group *group, const char *path, FILE *out
     if (n > n_ideals)
         dpb_figure_lines(about, keys, n, &plot, out);
     for (size_t i = 0; i < group->n_strategies; i++) {
-        dpb_course_release(&scalings[i].course);
+        dpb_figure_line_release(&scalings[i].course);
         free(scalings[i].hollow);
     }
     free(workers);
@@ -237,7 +237,7 @@ static const json_t *run_of(const json_t *document, const json_t *row, const cha
 }
 
 /* One run of each strategy, with the most workers. */
-static void write_training(const struct group *group, const char *purpose, enum dpb_course_of of,
+static void write_training(const struct group *group, const char *purpose, enum dpb_figure_of of,
                            FILE *out)
 {
     struct dpb_named_run runs[DPB_FIGURE_SERIES];
