@@ -73,8 +73,8 @@ void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *lay
                   uint64_t bucket_elements, enum coded_way way, struct dpb_comm_memory *memory);
 dpb_status coded_bind(struct strategy *strategy);  /* after strategy_bind */
 dpb_status coded_begin(struct strategy *strategy); /* fails if an earlier exchange has failed */
-void coded_load(struct strategy *strategy);        /* drops residuals of another model */
-void coded_close(struct strategy *strategy);       /* accepts a strategy without a codec */
+void coded_load(struct strategy *strategy);  /* clears residuals, velocity, state and step count */
+void coded_close(struct strategy *strategy); /* accepts a strategy without a codec */
 
 /* For stages. Slots of a bank: with a codec of one round, a bucket's number is its slot's. */
 uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t round);

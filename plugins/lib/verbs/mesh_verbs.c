@@ -122,12 +122,12 @@ static void send_message(struct mesh_transport *transport, uint32_t link,
 
 static dpb_status give_back(struct mesh_verbs *verbs, struct way *way)
 {
-    if (way->n_untold < PLACES / 4 || way->n_credits == CREDITS || way->left)
+    if (way->n_unreturned < PLACES / 4 || way->n_credits == CREDITS || way->left)
         return DPB_OK;
     uint64_t id = request_id(KIND_CREDIT, (uint32_t)(way - verbs->ways));
-    DPB_TRY(link_post_number(verbs->host, &way->link, id, way->n_untold));
+    DPB_TRY(link_post_number(verbs->host, &way->link, id, way->n_unreturned));
     way->n_credits++;
-    way->n_untold = 0;
+    way->n_unreturned = 0;
     return DPB_OK;
 }
 
@@ -142,7 +142,7 @@ static dpb_status take_message(struct mesh_verbs *verbs, struct way *way, uint32
     if (number != (uint32_t)way->n_received || !mesh_read_header(place->header, &label))
         return mesh_refuse_bytes(verbs->mesh, link);
     way->n_received++;
-    way->n_untold++;
+    way->n_unreturned++;
     DPB_TRY(mesh_begins(verbs->mesh, link, mesh_arrived(verbs->mesh, link, label.kind % MESH_KINDS),
                         &label, &memory));
     mesh_arrives(verbs->mesh, link, &label);
@@ -169,7 +169,7 @@ static dpb_status fail_completion(const struct mesh_verbs *verbs, struct way *wa
     char text[MESH_TEXT_BYTES];
     if (way->left || verbs->closing) {
         way->failed = true;
-        way->head = way->cursor = way->tail; /* who has left has what it needs */
+        way->head = way->cursor = way->tail; /* a peer that has left needs no more */
         return DPB_OK;
     }
     if (kind != KIND_PART && kind != KIND_LAST)

@@ -41,9 +41,9 @@ struct way {
     uint32_t n_requests;         /* posted, not completed */
     uint64_t n_sent, n_returned; /* labels */
     uint64_t n_received;
-    uint32_t n_untold, n_credits; /* labels taken, but not returned yet; credits under way */
-    bool left, bye_sent;          /* the peer's good-bye has come; ours is with the peer */
-    bool failed;                  /* after the good-bye: no more can be sent */
+    uint32_t n_unreturned, n_credits; /* labels taken, but not returned yet; credits under way */
+    bool left, bye_sent;              /* the peer's good-bye has come; ours is with the peer */
+    bool failed;                      /* after the good-bye or while closing: nothing can be sent */
 };
 
 struct region {
