@@ -1,12 +1,12 @@
 /*
- * columns.h - activations as matrices (a row a pixel of a sample, a column a channel), and what
- * batch-norm, ReLU, the addition of a shortcut and biases do with them, fused: in as few passes
- * over memory as the definitions allow.
+ * columns.h - activations as matrices: a row is a pixel of a sample, a column a channel.
+ * Batch-norm, ReLU, the addition of a shortcut and biases work on these matrices, fused: in as few
+ * passes over memory as the definitions allow.
  *
  * Columns are summed in fp32 over blocks of COLUMN_ROWS rows and in fp64 from there on. So the
- * error does not grow with the size of the image and the batch, which oneDNN's own batch-norm and
- * bias gradients cannot say (2e-4 where 1e-5 is allowed, at 112x112 pixels and 32 images). Work is
- * cut into chunks of rows by the matrix alone: results do not depend on the number of threads.
+ * error does not grow with image and batch. The error of oneDNN's own batch-norm and bias gradients
+ * does: 2e-4 at 112x112 pixels and 32 images, where 1e-5 is allowed. The matrix alone decides how
+ * rows are cut into chunks, so results do not depend on the number of threads.
  */
 #ifndef DPB_CPU_COLUMNS_H
 #define DPB_CPU_COLUMNS_H
@@ -17,7 +17,7 @@
 
 enum {
     COLUMN_ROWS = 32,
-    COLUMN_TILE = 512 /* columns at a time: what a block works with stays in the L1 cache */
+    COLUMN_TILE = 512 /* columns at a time: a block's data stay in the L1 cache */
 };
 
 /* Matrices of one call have the same rows, columns and type. */
@@ -27,7 +27,7 @@ struct matrix {
     size_t rows, columns;
 };
 
-/* What a column is normalised by; arrays of as many columns. */
+/* How columns are normalised. Each array has an element for each column. */
 struct norm {
     float *mean, *scale, *shift; /* z = (x - mean) * scale + shift */
     float *offset, *slope;       /* dx = scale * (dz - offset - (x - mean) * slope) */
@@ -37,7 +37,7 @@ struct norm {
 enum mask {
     MASK_NONE,   /* everywhere */
     MASK_OUTPUT, /* where its output y is positive */
-    MASK_INPUT   /* where z is, which is worked out again from x */
+    MASK_INPUT   /* where z is positive; z is computed again from x */
 };
 
 /* Room for the partial sums of the functions below, in doubles. */
@@ -47,11 +47,11 @@ size_t cpu_column_partials(size_t rows, size_t columns);
 void cpu_column_moments(const struct matrix *x, float *near, double *partials, double *mean,
                         double *variance);
 
-/* y = z, z + residual (unless it has no data), or either with ReLU; z by `by`. */
+/* y = z, or z + residual if `residual` has data; then ReLU if `relu`. `by` normalises x to z. */
 void cpu_column_normalise(const struct matrix *x, const struct matrix *residual, bool relu,
                           const struct norm *by, const struct matrix *y);
 
-/* Where a gradient comes from: the sum of one or two parts, behind a ReLU or not. */
+/* A gradient: the sum of one or two parts, with a ReLU's mask or without. */
 struct gradient {
     struct matrix part[2]; /* the second may have no data */
     enum mask mask;
@@ -59,11 +59,11 @@ struct gradient {
     struct matrix dz; /* written unless it has no data; may be a part */
 };
 
-/* sum[c] = sum of dz (as written: rounded to its type); where x has data, product[c] = sum of
- * dz * (x - mean[c]). Two parts, or MASK_OUTPUT, need a dz to be written. */
+/* sum[c] = sum of dz (as written: rounded to its type). If x has data, product[c] = sum of dz * (x
+ * - mean[c]). Two parts, or MASK_OUTPUT, require a dz with data. */
 void cpu_column_sums(const struct gradient *gradient, const struct matrix *x, const struct norm *by,
                      double *partials, double *sum, double *product);
-/* dx of struct norm; dz = dy masked by MASK_NONE or MASK_INPUT. */
+/* Writes dx of struct norm. dz is dy with the mask MASK_NONE or MASK_INPUT. */
 void cpu_column_normalise_backward(const struct matrix *dy, enum mask mask, const struct matrix *x,
                                    const struct norm *by, const struct matrix *dx);
 

@@ -1,13 +1,13 @@
 /*
- * cpu.h - the CPU device's own types: a program is planned once, as flat lists of steps over
- * tensors in one arena; a pass walks a list and allocates nothing.
+ * cpu.h - the CPU device's own types. A program is planned once, as flat lists of steps over
+ * tensors in one arena. A pass walks a list and allocates nothing.
  *
- * Life of a program: *plan* (program.c asks every op of the graph, by the table of ops.c, for its
- * steps; tensors get places in an arena that does not exist yet), *bind* (the arena is allocated,
- * oneDNN's primitives are made), passes (pass.c), release. memory_needed() plans and goes no
- * further.
+ * Life of a program: *plan*, *bind*, passes (pass.c), release. In *plan* program.c calls every op
+ * of the graph, through the table of ops.c, and the op appends its steps. Tensors get places in an
+ * arena that does not exist yet. *bind* allocates the arena and makes oneDNN's primitives.
+ * memory_needed() only plans.
  *
- * Functions that return dpb_status have written the message when it is not DPB_OK.
+ * Functions that return dpb_status have written the message unless they return DPB_OK.
  */
 #ifndef DPB_CPU_H
 #define DPB_CPU_H
@@ -31,17 +31,17 @@ struct device {
     dnnl_stream_t stream;
 };
 
-/* What a step reads or writes: a description and a place. */
+/* An operand of a step: a description and a place. */
 struct tensor {
     const_dnnl_memory_desc_t desc; /* @borrowed from the program */
     dnnl_memory_t memory;
     void *data;                /* NULL until the program is bound */
-    const struct tensor *base; /* a view of that tensor's bytes; NULL: a place of its own */
-    struct dpb_place place;    /* in the arena; of 0 bytes: core's arena, in `data` */
+    const struct tensor *base; /* this tensor is a view of it; NULL: a place of its own */
+    struct dpb_place place;    /* in the arena; 0 bytes: `data` is in core's arena */
     struct tensor *next;       /* of the program's list */
 };
 
-/* In which passes a step runs: all bits of a pass are in its mask, and a step needs one of them. */
+/* The passes in which a step runs: a pass's mask has all of its bits, a step needs one of them. */
 enum when {
     WHEN_TRAINING = 1,
     WHEN_EVALUATION = 2,
@@ -53,7 +53,7 @@ struct program;
 struct step;
 typedef void step_loop(const struct program *program, const struct step *step);
 
-/* What a loop on a gradient works with besides: struct gradient of columns.h. */
+/* Further tensors of a loop on a gradient: see struct gradient of columns.h. */
 enum use { USE_PART, USE_SECOND_PART, USE_OUTPUT, USE_DZ, USES };
 
 /* One prepared execution: a primitive of oneDNN, or a loop of our own. */
@@ -61,7 +61,7 @@ struct step {
     const struct dpb_node *node;
     const char *what; /* "backward weights": for messages */
     enum when when;
-    uint64_t frontier; /* gradients below are final after this step; 0: says nothing */
+    uint64_t frontier;                /* after this step, gradients below are final; 0: none more */
     const_dnnl_primitive_desc_t desc; /* @borrowed from the program; NULL: a loop */
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t *args;
@@ -77,11 +77,11 @@ struct step_list {
     size_t n;
 };
 
-/* What planning knows of a node. */
+/* A node's part of the plan. */
 struct node_plan {
     struct tensor *activation;
     struct tensor *gradient; /* NULL: not computed */
-    /* From forward to backward, as the op needs it. */
+    /* Forward sets these for backward, each op as it needs them. */
     const_dnnl_primitive_desc_t forward;
     struct tensor *weights, *workspace, *input_fp32, *flattened;
     struct dpb_group *group;
@@ -107,11 +107,11 @@ struct program {
     size_t arena_bytes;
     struct tensor scratch; /* the arena's tail: the scratchpad of every step */
 
-    /* The cursor of planning: where cpu_step appends, and for which node. */
+    /* The cursor of planning: the list to which cpu_step appends, and the node. */
     struct step_list *list;
     const struct dpb_node *node;
 
-    /* @owned: what steps and tensors refer to. */
+    /* @owned: steps and tensors refer to these. */
     struct tensor *tensors;
     struct dpb_place *places; /* of tensors */
     struct dpb_group *groups; /* of all nodes */
@@ -121,7 +121,7 @@ struct program {
     dnnl_primitive_attr_t attributes; /* user scratchpad, strict fp32 */
     dnnl_primitive_attr_t with_relu;  /* the same, and a ReLU after it */
 
-    /* The loss: per sample, and what backward needs of the last forward. */
+    /* The loss by sample, and results of the last forward that backward needs. */
     struct tensor *sample_loss; /* double */
     struct tensor *log_sum;     /* double: log of the sum of the exponentials */
     struct tensor *labels;      /* int32_t */
@@ -138,8 +138,8 @@ extern const struct dpb_host *cpu_host;
 
 /* ---- ops.c: the ops ------------------------------------------------------------------------ */
 
-/* Append the steps of p->node. backward: the node's gradient is complete (p->nodes[].gradient);
- * contributions to its inputs' gradients go where cpu_input_gradient() says. */
+/* Append the steps of p->node. backward: the node's gradient is complete (p->nodes[].gradient). The
+ * steps write its inputs' gradients to the tensors of cpu_input_gradient(). */
 struct op {
     dpb_status (*forward)(struct program *p, const struct dpb_node *node);
     dpb_status (*backward)(struct program *p, const struct dpb_node *node);
@@ -153,7 +153,7 @@ dpb_status cpu_dense_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_dense_backward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_batch_norm_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_batch_norm_backward(struct program *p, const struct dpb_node *node);
-/* Of a ReLU that a batch-norm was fused into. */
+/* For a ReLU into which a batch-norm was fused. */
 dpb_status cpu_fused_norm_forward(struct program *p, const struct dpb_node *relu);
 dpb_status cpu_fused_norm_backward(struct program *p, const struct dpb_node *relu);
 dpb_status cpu_lrn_forward(struct program *p, const struct dpb_node *node);
@@ -174,7 +174,7 @@ dpb_status cpu_input_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_loss_forward(struct program *p, const struct dpb_node *node);
 dpb_status cpu_loss_backward(struct program *p, const struct dpb_node *node);
 
-/* ---- plan.c: what an op is planned with ---------------------------------------------------- */
+/* ---- plan.c: functions for planning an op -------------------------------------------------- */
 
 static inline uint32_t cpu_index(const struct program *p, const struct dpb_node *node)
 {
@@ -192,20 +192,20 @@ static inline const struct dpb_node *cpu_input(const struct program *p, const st
     return &p->graph->nodes[node->inputs[slot]];
 }
 
-/* DPB_OK, or the message that p->node cannot do `what`. */
+/* Returns DPB_OK, or fails with the message that p->node cannot do `what`. */
 dpb_status cpu_check(const struct program *p, const char *what, dnnl_status_t status);
 
 /* Descriptions live as long as the program. */
 dpb_status cpu_desc(struct program *p, int n_dims, const dnnl_dim_t *dims, dnnl_data_type_t type,
                     dnnl_format_tag_t tag, const_dnnl_memory_desc_t *desc);
-/* With the distance in elements between neighbours in each dimension. */
+/* strides: the distance in elements between neighbours in each dimension. */
 dpb_status cpu_strided_desc(struct program *p, int n_dims, const dnnl_dim_t *dims,
                             const dnnl_dim_t *strides, dnnl_data_type_t type,
                             const_dnnl_memory_desc_t *desc);
-/* Of an activation: {n, c, h, w} of the batch in nhwc order. */
+/* Describes an activation: {n, c, h, w} of the batch in nhwc order. */
 dpb_status cpu_activation_desc(struct program *p, struct dpb_shape shape, dnnl_data_type_t type,
                                const_dnnl_memory_desc_t *desc);
-/* Likewise as a matrix {n, columns}. */
+/* Describes an activation as a matrix {n, columns}. */
 dpb_status cpu_matrix_desc(struct program *p, uint64_t columns, dnnl_data_type_t type,
                            const_dnnl_memory_desc_t *desc);
 
@@ -217,9 +217,9 @@ dpb_status cpu_part_desc(struct program *p, const_dnnl_memory_desc_t whole, cons
 dpb_status cpu_tensor(struct program *p, const_dnnl_memory_desc_t desc, struct tensor **tensor);
 /* `bytes` of the arena, without further description. */
 dpb_status cpu_buffer(struct program *p, size_t bytes, struct tensor **tensor);
-/* `bytes` that hold nothing from one step to the next. */
+/* `bytes` whose content lasts for one step only. */
 dpb_status cpu_scratch(struct program *p, size_t bytes, struct tensor **tensor);
-/* The bytes of another tensor, described otherwise. */
+/* The bytes of another tensor, with another description. */
 dpb_status cpu_view(struct program *p, const struct tensor *base, const_dnnl_memory_desc_t desc,
                     struct tensor **tensor);
 /* Elements of one of core's fp32 arenas. */
@@ -229,16 +229,16 @@ dpb_status cpu_core_tensor(struct program *p, const void *arena, uint64_t offset
 dpb_status cpu_core_vector(struct program *p, const void *arena, uint32_t index,
                            struct tensor **tensor);
 
-/* Takes over the primitive description that a dnnl_..._create() made, or writes its error. */
+/* Makes the program own the description that a dnnl_..._create() made, or writes its error. */
 dpb_status cpu_own(struct program *p, const char *what, dnnl_status_t status,
                    dnnl_primitive_desc_t created, const_dnnl_primitive_desc_t *desc);
 
-/* The workspace that a forward primitive fills for its backward; NULL where it has none. */
+/* The workspace that a forward primitive fills for its backward; NULL: it has none. */
 dpb_status cpu_workspace(struct program *p, const_dnnl_primitive_desc_t forward,
                          struct tensor **tensor);
 
-/* A node's activation, or a tensor like it, for columns.h; and scratch for its partial sums. */
-/* tensor NULL: a matrix without data. cpu_partials: behind two sums a channel. */
+/* A node's activation, or a tensor like it, for columns.h; and scratch for its sums. */
+/* tensor NULL: a matrix without data. The scratch has two sums a channel, then partial sums. */
 struct matrix cpu_matrix(const struct program *p, const struct dpb_node *node,
                          const struct tensor *tensor);
 dpb_status cpu_partials(struct program *p, const struct dpb_node *node, struct tensor **tensor);
@@ -261,19 +261,19 @@ dpb_status cpu_step(struct program *p, enum when when, const char *what,
                     const_dnnl_primitive_desc_t desc, const struct arg *args);
 dpb_status cpu_loop(struct program *p, enum when when, const char *what, step_loop *loop,
                     const struct tensor *from, const struct tensor *to, const struct tensor *aux);
-/* A further tensor of the loop that was appended last; NULL: none. */
+/* Gives the loop that was appended last a further tensor; NULL: none. */
 void cpu_also(struct program *p, enum use use, const struct tensor *tensor);
-/* What the step that was appended last computes: the forward pass of `node`, or as much. */
+/* Counts the work of the step that was appended last: as much as the forward pass of `node`. */
 void cpu_count_macs(struct program *p, const struct dpb_node *node);
-/* The tensor is read by others than steps, or by a later pass. */
+/* For a tensor that a later pass reads, or code that is no step. */
 void cpu_keep(struct tensor *tensor);
 dpb_status cpu_reorder(struct program *p, enum when when, const char *what,
                        const struct tensor *from, const struct tensor *to);
 
 /*
- * For ops that oneDNN does not do, or does wrong, in bf16: the fp32 copy of an activation (or of a
- * gradient like one), and a tensor to be written in fp32 and copied to `tensor` by the second call.
- * In an fp32 program they are `tensor` itself and no copy.
+ * For ops that oneDNN lacks, or does wrong, in bf16. cpu_read_fp32: an fp32 copy of an activation,
+ * or of a gradient like one. cpu_write_fp32: a tensor to write in fp32; cpu_round_fp32 copies it to
+ * `tensor`. In an fp32 program both are `tensor` itself, without a copy.
  */
 dpb_status cpu_read_fp32(struct program *p, struct tensor *tensor, struct dpb_shape shape,
                          struct tensor **fp32);
@@ -282,14 +282,14 @@ dpb_status cpu_write_fp32(struct program *p, struct tensor *tensor, struct dpb_s
 dpb_status cpu_round_fp32(struct program *p, const struct tensor *fp32, struct tensor *tensor);
 
 /*
- * Weights in the format that a primitive wants. `canonical` describes them as core has them. Where
- * that is what is wanted, core's arena itself is used; else they are repacked when they have
- * changed.
+ * Weights in the format that a primitive wants. `canonical` describes core's own format. If this is
+ * `wanted`, the tensor is in core's arena; else a step repacks the weights when they have changed.
  */
 dpb_status cpu_packed_weights(struct program *p, uint32_t index, const_dnnl_memory_desc_t canonical,
                               const_dnnl_memory_desc_t wanted, struct tensor **tensor);
-/* Where a primitive that writes `format` puts a weight's gradient: core's arena, or a tensor that
- * cpu_unpack_gradient(), called after the step, brings there. */
+/* The tensor for a weight's gradient that a primitive writes in `format`. The tensor is in core's
+ * arena; else cpu_unpack_gradient(), called after the step, appends the step that copies it to the
+ * arena. */
 dpb_status cpu_weight_gradient(struct program *p, uint32_t index,
                                const_dnnl_memory_desc_t canonical, const_dnnl_memory_desc_t format,
                                struct tensor **tensor);
@@ -298,32 +298,31 @@ dpb_status cpu_unpack_gradient(struct program *p, uint32_t index,
 
 /* Makes p->nodes[].activation of the node, in the layout and type of all activations. */
 dpb_status cpu_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor);
-/* Where the node's backward writes its part of the gradient of input `slot`: a dense tensor like
- * the input's activation. NULL: nobody needs it (the input node). */
+/* The node's backward writes its part of the gradient of input `slot` to this dense tensor, which
+ * is like the input's activation. NULL: no such gradient is needed (the input node). */
 dpb_status cpu_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
                               struct tensor **tensor);
-/* For ops whose part is bytes that are there already: `part` will not be written by others. */
+/* For ops whose part of the gradient lies in `part` already: no other step may write `part`. */
 void cpu_share_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
                               struct tensor *part);
-/* Adds up what the consumers of a node gave: sets p->nodes[].gradient. */
+/* Adds up the parts of a node's consumers: sets p->nodes[].gradient. */
 dpb_status cpu_join_gradient(struct program *p, const struct dpb_node *node);
 
-/* ---- fuse.c: nodes that are carried out together (lib/device/groups.h) ---------------------- */
+/* ---- fuse.c: nodes that run as one (lib/device/groups.h) ------------------------------------ */
 
-/* Where the result of a node goes: its own activation, or that of the ReLU it was fused with. */
+/* The node whose activation has the node's result: itself, or the ReLU that it was fused with. */
 static inline const struct dpb_node *cpu_result(const struct program *p,
                                                 const struct dpb_node *node)
 {
     const struct dpb_node *into = cpu_plan(p, node)->group->into;
     return into ? into : node;
 }
-/* The gradient by a fused ReLU's input, for the convolution or dense layer before it, whose bias
- * gradient is summed on the way. */
+/* The gradient by a fused ReLU's input, for the convolution or dense layer before the ReLU. Its
+ * step sums that layer's bias gradient, too. */
 dpb_status cpu_masked_gradient(struct program *p, const struct dpb_node *relu);
 /* The bias gradient of a convolution or dense layer that has a bias and no such ReLU. */
 dpb_status cpu_bias_gradient(struct program *p, const struct dpb_node *node);
-/* Parts of a node's gradient as columns.h takes them: one or two, and a place for dz where it is
- * written. */
+/* One or two parts of a node's gradient, as in columns.h, and a place for dz if written. */
 struct gradient_plan {
     const struct tensor *part[2];
     struct tensor *dz; /* NULL: not written */
@@ -343,7 +342,7 @@ dpb_status cpu_weights_loop(struct program *p, const struct dpb_node *node,
 
 /* ---- image_conv.c: a convolution of the images themselves ---------------------------------- */
 
-/* Of one group, and so large that oneDNN's sums are too far off. */
+/* Whether the node reads images, has one group, and is too large for oneDNN's inexact sums. */
 bool cpu_reads_images(const struct program *p, const struct dpb_node *node);
 /* Appends the step that computes its weights' gradient. */
 dpb_status cpu_image_weights(struct program *p, const struct dpb_node *node,
@@ -351,8 +350,8 @@ dpb_status cpu_image_weights(struct program *p, const struct dpb_node *node,
 
 /* ---- weights_product.c: weights' gradients by own kernels ------------------------------------ */
 
-/* Whether this processor has the instructions, and they are the best that it has; for convolutions
- * of one group. */
+/* Whether the convolution has one group, and this processor has the kernels' instructions and none
+ * that are better. */
 bool cpu_multiplies_weights(const struct program *p, const struct dpb_node *node);
 /* Appends the step that computes a convolution's weights' gradient. */
 dpb_status cpu_weights_product(struct program *p, const struct dpb_node *node,
@@ -373,7 +372,7 @@ dpb_status cpu_measure_limits(uint32_t threads, struct dpb_profile_limits *limit
 
 /* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------- */
 
-/* Compute threads of the calling thread: OpenMP keeps the number for each. */
+/* Sets the calling thread's number of compute threads: OpenMP keeps one for each thread. */
 void cpu_use_threads(uint32_t threads);
 
 uint64_t cpu_memory_needed(const void *options, const struct dpb_compile_args *args);

@@ -1,12 +1,12 @@
 /*
- * inner.h - what files with inner loops share: how loops are compiled, and arithmetic of sizes.
+ * inner.h - for files with inner loops: how loops are compiled, and arithmetic of sizes.
  */
 #ifndef DPB_CPU_INNER_H
 #define DPB_CPU_INNER_H
 
 #include <stddef.h>
 
-/* Compiled for several instruction sets, chosen when the plugin is loaded. */
+/* Compiled for several instruction sets; one is chosen when the plugin is loaded. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
 #else

@@ -1,5 +1,5 @@
 /*
- * codecs.h - codecs on gradients in device memory: which there are (codecs.c), and their kernels
+ * codecs.h - codecs on gradients in device memory: the functions of queues (codecs.c), and kernels
  * (kernels_codec.cu). Each function enqueues and returns; a launch that fails shows in
  * cudaGetLastError().
  */
@@ -45,8 +45,9 @@ void cuda_encode_topk(cudaStream_t stream, const struct dpb_codec_part *part,
 void cuda_decode_topk(cudaStream_t stream, const struct dpb_codec_part *part, const void *message,
                       uint32_t k, float *sum, uint32_t *refused);
 
-/* powersgd, of one matrix: its factor of a round; the state by the sum of the factors; gradients
- * and residual by the last sum, from element `from` of the part to the matrix' end. */
+/* powersgd, for one matrix. multiply: its factor of a round. take: the state, from the sum of the
+ * factors. settle: gradients and residual, from the last sum, for elements of the part from `from`
+ * to the matrix' end. */
 void cuda_powersgd_multiply(cudaStream_t stream, const struct dpb_codec_part *part,
                             const struct powersgd_matrix *m, const float *gradients,
                             const float *residual, float *factor);

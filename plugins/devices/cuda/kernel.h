@@ -1,11 +1,10 @@
 /*
- * kernel.h - what the .cu files share: launching, element types, places in a grid, and the largest
+ * kernel.h - shared by the .cu files: launching, element types, places in a grid, and the maximum
  * of a block.
  *
- * A kernel is written so that it can also be run on a processor, thread after thread, which tests
- * do where there is no GPU (tests/cuda/kernel_host.h takes this file's place at the launching): it
- * uses threadIdx, blockIdx, blockDim, gridDim, __shared__ and __syncthreads, and of these two only
- * what is launched by LAUNCH_BLOCKS.
+ * Tests without a GPU run each kernel on a processor, thread after thread (tests/cuda/kernel_host.h
+ * takes this file's place at the launching). So a kernel uses only threadIdx, blockIdx, blockDim
+ * and gridDim, and __shared__ and __syncthreads if LAUNCH_BLOCKS launches it.
  */
 #ifndef DPB_CUDA_KERNEL_H
 #define DPB_CUDA_KERNEL_H
@@ -23,13 +22,13 @@
 #define KERNEL_OF(blocks)
 #define LONG_INDICES stand_in_long_indices()
 #else
-/* Whether indices are of 64 bits, however few elements there are. */
+/* Whether indices have 64 bits, however few elements there are. */
 #define LONG_INDICES false
-/* Before a loop: eight of its rounds at a time. */
+/* Before a loop: unrolls eight rounds. */
 #define UNROLLED _Pragma("unroll 8")
-/* Before a loop: one round at a time, for which its body has been given registers. */
+/* Before a loop: unrolls none; the registers are budgeted for one round. */
 #define ROLLED _Pragma("unroll 1")
-/* A kernel of which so many blocks are on a multiprocessor at a time: 4 leave a thread 64
+/* A kernel with at least `blocks` blocks on a multiprocessor at a time: 4 leave a thread 64
  * registers, 3 leave 80. */
 #define KERNEL_OF(blocks) __global__ __launch_bounds__(THREADS, blocks)
 #define LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
@@ -68,7 +67,7 @@ template <> __host__ __device__ inline __half from_fp32<__half>(float x)
     return __float2half(x);
 }
 
-/* Does what follows with T as the element type of `type`. */
+/* Does the rest with T as the element type of `type`. */
 #define BY_TYPE(type, ...)                \
     do {                                  \
         if ((type) == TYPE_BF16) {        \
@@ -85,7 +84,7 @@ template <> __host__ __device__ inline __half from_fp32<__half>(float x)
 
 enum { THREADS = 256 };
 
-/* Blocks for n elements, one a thread, or several where there are very many: kernels loop. */
+/* Blocks for n elements: one element a thread, or several if n is very large: kernels loop. */
 static inline dim3 blocks_for(index_t n)
 {
     const index_t most = 1 << 16;
@@ -93,7 +92,7 @@ static inline dim3 blocks_for(index_t n)
     return dim3((unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most));
 }
 
-/* For blocks of elements, each a block of threads' at a time. */
+/* Blocks for n elements in blocks; a block of threads works on one block of elements at a time. */
 static inline dim3 grid_of(index_t n, index_t block)
 {
     const index_t most = 1 << 16, blocks = (n + block - 1) / block;
@@ -107,8 +106,8 @@ static inline dim3 grid_of(index_t n, index_t block)
     i += (I)gridDim.x * blockDim.x
 #define EACH(i, n) EACH_OF(index_t, i, n)
 
-/* Does what follows with I as the type of indices into arrays of at most n elements: of 32 bits
- * where they are below DIVISOR_MOST, which a batch of 512 at 224x224x64 still is. */
+/* Does the rest with I as the type of indices into arrays of at most n elements: 32 bits if all are
+ * below DIVISOR_MOST, as for a batch of 512 at 224x224x64. */
 #define BY_INDEX(n, ...)              \
     do {                              \
         if (takes_short_indices(n)) { \
@@ -125,7 +124,7 @@ static inline bool takes_short_indices(index_t n)
     return n <= DIVISOR_MOST && !LONG_INDICES;
 }
 
-/* A grid whose elements are taken apart. */
+/* A grid, with divisors to take its elements apart. */
 struct parted {
     grid shape;
     divisor h, w, c;
@@ -136,7 +135,7 @@ static inline parted parted_of(const grid &shape)
     return {shape, cuda_divisor(shape.h), cuda_divisor(shape.w), cuda_divisor(shape.c)};
 }
 
-/* k / by, and in k's place; the remainder comes back. */
+/* Divides *k by the divisor in place; returns the remainder. */
 static __host__ __device__ inline uint32_t part(uint32_t *k, const divisor &divisor)
 {
     const uint32_t quotient = cuda_quotient(*k, divisor), rest = *k - quotient * divisor.by;
@@ -156,7 +155,7 @@ struct place {
     uint32_t n, h, w, c;
 };
 
-/* All elements of a grid are of one layout: its branches are every thread's. */
+/* A grid has one layout, so all threads take the same branches. */
 template <typename I> static __host__ __device__ inline place place_of(I k, const parted &by)
 {
     place at;
@@ -178,7 +177,7 @@ static __host__ __device__ inline I element_of(const grid &shape, uint32_t n, ui
                         : (((I)n * shape.h + h) * shape.w + w) * shape.c + c;
 }
 
-/* From an element to the same pixel's of the next channel. */
+/* The distance from an element to the same pixel's in the next channel. */
 static __host__ __device__ inline index_t channel_stride(const grid &shape)
 {
     return shape.planes ? (index_t)shape.h * shape.w : 1;
@@ -189,8 +188,7 @@ static __host__ __device__ inline uint32_t channel_of(index_t k, const grid &sha
     return (uint32_t)(shape.planes ? k / ((index_t)shape.h * shape.w) % shape.c : k % shape.c);
 }
 
-/* Elements that a thread reads and writes at once, of one address that is a multiple of
- * PACK_BYTES. */
+/* A thread reads and writes a pack at once, at an address that is a multiple of PACK_BYTES. */
 enum { PACK_BYTES = 16 };
 
 template <typename T, int N> struct alignas(N == 1 ? sizeof(T) : (size_t)PACK_BYTES) pack {
@@ -209,9 +207,8 @@ static __host__ __device__ inline void store_pack(T *array, index_t i, const pac
     reinterpret_cast<pack<T, N> *>(array)[i] = values;
 }
 
-/* Does what follows with N as the elements of a pack: PACK_BYTES of T where n is a multiple of so
- * many, else one. What is multiplied out by n has the alignment then, where the first element has
- * it. */
+/* Does the rest with N as the elements of a pack: PACK_BYTES of T if n is a multiple of them, else
+ * one. Then each row of n elements has the alignment if the first element has it. */
 #define BY_PACK(n, ...)                               \
     do {                                              \
         if ((n) % (PACK_BYTES / sizeof(T)) == 0) {    \
@@ -223,13 +220,13 @@ static __host__ __device__ inline void store_pack(T *array, index_t i, const pac
         }                                             \
     } while (0)
 
-/* For what goes by channels: in a pack they follow each other, or are all one. */
+/* For work by channel: a pack's channels follow each other, or all are one. */
 static inline index_t run_length(const grid &shape)
 {
     return shape.planes ? (index_t)shape.h * shape.w : shape.c;
 }
 
-/* Of the channels of a pack: fp32, of an array that begins at a multiple of PACK_BYTES; NULL:
+/* The values of a pack's channels, in fp32. `array` begins at a multiple of PACK_BYTES; NULL:
  * `otherwise`. */
 template <int N> using channel_values = pack<float, N>;
 
@@ -245,8 +242,8 @@ static __host__ __device__ inline channel_values<N> values_of(const float *array
     return values;
 }
 
-/* Blocks for n packs: so few that threads take several, whose channels are the same where the
- * number of channels divides what all threads take at once. */
+/* Blocks for n packs: so few that a thread takes several. These packs have the same channels if the
+ * number of channels divides the elements that all threads take at once. */
 static inline dim3 blocks_for_packs(index_t n)
 {
     const index_t most = 1 << 11;
@@ -269,8 +266,8 @@ static inline index_t most_of(const grid &a, const grid &b)
     return elements(a) > elements(b) ? elements(a) : elements(b);
 }
 
-/* Of the magnitudes of a block's threads, as bits; their number is a multiple of 32. Every thread
- * gets it. It is larger than those of infinity where one is NaN. */
+/* Returns the largest of the magnitudes of a block's threads, as bits, to every thread; their
+ * number is a multiple of 32. The result is larger than infinity's bits if one is NaN. */
 static __device__ inline uint32_t largest_of_block(uint32_t own, uint32_t *room)
 {
     const uint32_t t = threadIdx.x, columns = 16;

@@ -3,12 +3,12 @@
  *
  * A pass goes over a tensor in packs of N elements. A column is N neighbouring channels of NHWC, or
  * one channel of NCHW; its rows are all of its packs. A thread stays in one column, so it loads the
- * channels' values once. It reads several rows before it computes with the first: a GPU's memory
- * gives its rate only to many reads that are under way at once.
+ * channels' values once. The thread reads several rows before it computes with the first: a GPU's
+ * memory reaches its rate only with many reads under way at once.
  *
  * A sum is made in one launch. Each block adds a slab of rows: a thread adds CHUNK values in fp32,
- * then goes on in fp64. Of the blocks with the same columns the last one to be done adds their
- * slabs and finishes the channels. Whichever block that is, the order of the additions is the same.
+ * and the chunks in fp64. The last of the blocks with the same columns adds their slabs and
+ * finishes the channels. The order of the additions is the same, whichever block is last.
  */
 #ifndef DPB_CUDA_KERNEL_COLUMNS_H
 #define DPB_CUDA_KERNEL_COLUMNS_H
@@ -16,25 +16,26 @@
 #include "kernel.h"
 
 enum { CHUNK = 32, BLOCKS = 2048 /* about as many as fill a GPU */ };
-/* Of a sum: about as many as a GPU has under way at once, which are Terms::blocks on each of its
- * multiprocessors. One block reads the slabs of all others with its columns. */
+/* A sum has about as many blocks as a GPU runs at once: Terms::blocks on each multiprocessor. One
+ * block reads the slabs of all others with its columns. */
 enum { MULTIPROCESSORS = 128, MOST_SUM_BLOCKS = 4 * MULTIPROCESSORS };
 enum { MOST_SUMS = 3 /* of a channel, in one pass */ };
-/* Of a slab, with those of other channels between: a thread counts them in 32 bits. */
+/* The most packs of a slab, with the packs of other channels between: a thread counts them in 32
+ * bits. */
 static const index_t MOST_PACKS = (index_t)1 << 31;
-/* Columns of a block at most: of packs they fill a line of the cache, of elements a warp. */
+/* The most columns of a block: columns of packs fill a cache line, columns of elements a warp. */
 enum { LANES = 8, LANES_OF_ELEMENTS = 32 };
 /* Rows of each tensor that a thread reads at once; when normalising, packs of all tensors. */
 enum { SUMMED_ROWS = 4, NORMALISED_PACKS = 4, BACKWARD_ROWS = 4 };
-enum { POOLED_ROWS = 2 /* of a gradient that a max pool hands back */ };
+enum { POOLED_ROWS = 2 /* of a gradient by a max pool's input */ };
 
-/* A grid as a pass goes over it. */
+/* A grid, cut for a pass. */
 struct table {
     uint32_t columns, lanes; /* lanes: the columns of a block, a power of two */
     index_t rows, slab;      /* of a column; of a block */
     uint32_t run;            /* NCHW: rows of a channel in one sample */
     uint32_t slabs;
-    /* This block's first row, and how many rows there are from this thread's first one on. */
+    /* This block's first row, and the number of rows from this thread's first one on. */
     __device__ index_t begin() const
     {
         return blockIdx.y * slab;
@@ -69,8 +70,8 @@ static table table_of(const grid &shape, uint32_t n_in_pack, uint32_t blocks)
     return made;
 }
 
-/* Go over the packs of a column in a block's slab, `step` rows at a time: of NHWC, and of NCHW.
- * `pack` counts from the slab's first pack, which leaves it 32 bits. */
+/* Walks over the packs of a column in a block's slab, `step` rows at a time: for NHWC, and for
+ * NCHW. `pack` counts from the slab's first pack, so that 32 bits suffice. */
 struct pixel_walk {
     static constexpr bool planes = false;
     uint32_t left, step, pack, stride; /* left: rows of the slab from here on */
@@ -115,7 +116,7 @@ struct plane_walk {
     }
 };
 
-/* The next rows of a walk. Behind the last row the first one stands in, so that all are read
+/* The next rows of a walk. The first row stands in for rows behind the last, so that all are read
  * without a condition. */
 template <int ROWS> struct row_group {
     index_t first;
@@ -146,7 +147,7 @@ template <typename T, int N, int ROWS> struct row_packs {
         for (int r = 0; r < ROWS; r++)
             row[r] = load_pack<T, N>(from, rows.first + rows.place[r]);
     }
-    /* As cuda_sum adds two parts. */
+    /* Adds as cuda_sum adds two parts. */
     __device__ void add(const row_packs &more)
     {
         UNROLLED
@@ -188,12 +189,12 @@ template <typename T, int N, int ROWS> struct row_mask {
     }
 };
 
-/* A block's threads as lines of `wide` each, and this thread among them. */
+/* A block's threads as n lines of `wide` threads each, and this thread's place. */
 struct lines {
     uint32_t wide, n, line, at;
 };
 
-/* Adds the lines up, of S values of each thread; the results are the first line's. */
+/* Adds up the lines, S values of each thread; the first line has the results. */
 template <int S, typename Values>
 static __device__ inline void add_lines(Values &values, const lines &by)
 {
@@ -207,8 +208,8 @@ static __device__ inline void add_lines(Values &values, const lines &by)
     }
 }
 
-/* Of a thread: of each of its channels S sums. All but the first have an origin. The origins stay
- * in shared memory, as the slab's begin does: reads under way take the registers. */
+/* A thread's S sums of each of its channels. All but the first have an origin. The origins, as the
+ * slab's begin, stay in shared memory: reads under way take the registers. */
 template <int S, int CHANNELS> struct channel_sums {
     const volatile float *origins;
     float of[S][CHANNELS];
@@ -218,7 +219,7 @@ template <int S, int CHANNELS> struct channel_sums {
     }
 };
 
-/* What all blocks with these columns have left is there, and this block was the last of them. */
+/* Returns whether this block is the last one with these columns. If so, it sees all their slabs. */
 static __device__ inline bool is_last(uint32_t *tickets, uint32_t slabs)
 {
     __shared__ bool last;
@@ -231,7 +232,7 @@ static __device__ inline bool is_last(uint32_t *tickets, uint32_t slabs)
     return last;
 }
 
-/* A block's sums, by its first line. */
+/* The block's first line stores its sums. */
 template <int S, int CHANNELS, int BLOCK>
 static __device__ inline void keep_slab(const double (&sums)[S * CHANNELS][BLOCK], uint32_t column,
                                         const table &by, double *partial)
@@ -244,7 +245,7 @@ static __device__ inline void keep_slab(const double (&sums)[S * CHANNELS][BLOCK
     }
 }
 
-/* By the last block of these columns: adds all slabs in their order. */
+/* For the last block of these columns: adds all slabs in their order. */
 template <int S, int CHANNELS, int BLOCK, typename Finish>
 static __device__ inline void finish_columns(const Finish &finish,
                                              double (&sums)[S * CHANNELS][BLOCK], const table &by,
@@ -332,7 +333,7 @@ static dim3 slab_threads(const table &by, uint32_t threads = THREADS)
     return dim3(by.lanes, threads / by.lanes);
 }
 
-/* Does what follows with Walk as the walk of the layout. */
+/* Does the rest with Walk as the walk of the layout. */
 #define BY_WALK(planes, ...)         \
     do {                             \
         if (planes) {                \
@@ -348,7 +349,7 @@ template <typename T, int N, typename Walk, typename Terms, typename Finish>
 static void sum_by(cudaStream_t stream, const Terms &terms, const Finish &finish, const grid &shape,
                    const sum_room &room, int blocks = Terms::blocks)
 {
-    constexpr int PARTS = THREADS / Terms::threads; /* blocks in the room of a whole one */
+    constexpr int PARTS = THREADS / Terms::threads; /* blocks in the room of a full one */
     static_assert(Terms::blocks * PARTS * MULTIPROCESSORS <= MOST_SUM_BLOCKS &&
                       Terms::n_sums <= MOST_SUMS,
                   "what partial has room for");

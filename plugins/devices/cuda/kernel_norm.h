@@ -1,12 +1,12 @@
 /*
- * kernel_norm.h - what a batch-norm does to a channel's values, for kernels (kernel.h).
+ * kernel_norm.h - a batch-norm's function of a channel's values, for kernels (kernel.h).
  */
 #ifndef DPB_CUDA_KERNEL_NORM_H
 #define DPB_CUDA_KERNEL_NORM_H
 
 #include "kernel.h"
 
-/* What is done to the channels of a column: y = (x - mean) * scale + beta. */
+/* The function of a column's channels: y = (x - mean) * scale + beta. */
 template <int CHANNELS> struct normalising {
     float mean[CHANNELS], scale[CHANNELS], beta[CHANNELS];
     __device__ normalising(const norm_by &by, uint32_t column)
@@ -25,7 +25,7 @@ template <int CHANNELS> struct normalising {
     }
 };
 
-/* Of what is not negative. */
+/* Whether x, which is not negative, is 0. */
 static __device__ inline bool is_zero(float x)
 {
     return x == 0.0f;

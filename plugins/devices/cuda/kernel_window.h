@@ -1,5 +1,5 @@
 /*
- * kernel_window.h - windows over a grid, and the gradient that a max pool hands back, for kernels
+ * kernel_window.h - windows over a grid, and the gradient by a max pool's input, for kernels
  * (kernel.h).
  */
 #ifndef DPB_CUDA_KERNEL_WINDOW_H
@@ -34,7 +34,7 @@ output_reach(uint32_t in, uint32_t kernel, const divisor &stride, uint32_t pad, 
     return r;
 }
 
-/* Of a thread an element of `places`, which is the window's input or output. */
+/* Each thread has an element of `places`, which is the window's input or output. */
 struct pooling {
     window by;
     parted places;
@@ -46,13 +46,14 @@ static pooling pooling_of(const window &by, const grid &places)
     return {by, parted_of(places), cuda_divisor(by.stride_h), cuda_divisor(by.stride_w)};
 }
 
-/* Of each element of a pack, its maximum's place. */
+/* The place of its maximum, for each element of a pack. */
 template <int N> struct alignas(N) pack_places {
     uint8_t at[N];
 };
 
-/* By pack k of a max pool's input, of neighbouring channels, which lie in the same windows: the
- * pool's channels count packs. It gathers from those windows in row order, and rounds once. */
+/* The gradient by pack k of a max pool's input: neighbouring channels, which lie in the same
+ * windows. The pool's channels count packs. Gathers from these windows in row order, and rounds
+ * once. */
 template <typename T, int N, typename I>
 static __device__ inline pack<T, N> pool_gradient(const pooling &pool, const T *dy,
                                                   const pack_places<N> *where, I k)

@@ -1,10 +1,10 @@
 /*
  * kernels.h - the cuda device's own kernels, as C functions that enqueue them.
  *
- * All arrays lie in device memory unless a line says otherwise; activations are grids of pixels,
- * NHWC or NCHW, of element type `type`; everything by channel is fp32. Sums are made in fp32 by few
- * and in fp64 above, always in the same order: equal inputs give equal bits. No function blocks or
- * allocates; a launch that fails shows in cudaGetLastError().
+ * All arrays lie in device memory unless a line says otherwise. Activations are grids of pixels,
+ * NHWC or NCHW, of element type `type`. Everything by channel is fp32. Sums are made in fp32 by few
+ * and in fp64 above, always in the same order, so equal inputs give equal bits. No function blocks
+ * or allocates; a launch that fails shows in cudaGetLastError().
  */
 #ifndef DPB_CUDA_KERNELS_H
 #define DPB_CUDA_KERNELS_H
@@ -26,13 +26,13 @@ static inline size_t cuda_type_size(enum cuda_type type)
     return type == TYPE_FP32 ? 4 : 2;
 }
 
-/* What changes from pass to pass, in device memory, so that captured graphs need no other
+/* Words that change from pass to pass, in device memory, so that captured graphs need no other
  * arguments. */
 struct pass_words {
     uint32_t step, first_sample; /* dropout */
     uint32_t valid;
     uint32_t serial;  /* of the pass; flags are raised to it */
-    float loss_scale; /* what the loss is multiplied by before its gradients are taken */
+    float loss_scale; /* multiplies the loss before its gradients are taken */
 };
 
 /* A pixel grid of n samples. */
@@ -46,7 +46,7 @@ static inline uint64_t cuda_grid_pixels(const struct grid *grid)
     return (uint64_t)grid->n * grid->h * grid->w;
 }
 
-/* Of a pool. */
+/* A pool's window. */
 struct window {
     struct grid in, out;
     uint32_t kernel_h, kernel_w, stride_h, stride_w;
@@ -55,17 +55,17 @@ struct window {
 
 /* ---- kernels_simple.cu ------------------------------------------------------------------- */
 
-/* Between a weight as core has it (OIHW, fp32) and as the device does (OHWI; with hw = 1, where i
- * counts inputs and pixels, OIHW). The device's inputs from i on are 0. */
+/* Between a weight in core's format (OIHW, fp32) and in the device's (OHWI; OIHW with hw = 1, where
+ * i counts inputs and pixels). The device's inputs from i on are 0. */
 struct packing {
     uint64_t from; /* first element in the weight arena */
     void *to;
     uint32_t o, i, hw;
-    uint32_t wide; /* inputs as the device has them: i at least */
+    uint32_t wide; /* inputs in the device's format: i at least */
     struct divisor by_wide;
 };
 
-/* All of `table` (n entries in device memory) from `weights`, converted to `type`. */
+/* Packs all of `table` (n entries in device memory) from `weights`, converted to `type`. */
 void cuda_pack_weights(cudaStream_t stream, enum cuda_type type, const struct packing *table,
                        uint32_t n, const float *weights);
 /* from: OHWI in `type`, of by->wide inputs; to: OIHW in fp32, of by->i. */
@@ -76,7 +76,7 @@ void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *
  * samples do not have are 0. */
 struct samples {
     const void *data;
-    const uint32_t *numbers; /* which of them; NULL: one after the other */
+    const uint32_t *numbers; /* the samples' numbers; NULL: one after the other */
     uint32_t channels;
     bool bytes, chw;
     float scale[4], offset[4];
@@ -84,7 +84,7 @@ struct samples {
 void cuda_normalise_samples(cudaStream_t stream, enum cuda_type type, const struct samples *from,
                             void *y, struct grid grid);
 
-/* y = x + bias (NULL: none), then ReLU where asked for; x may be y. A NaN passes a ReLU. */
+/* y = x + bias (NULL: none), then ReLU if `relu`; x may be y. A NaN passes a ReLU. */
 void cuda_bias_relu(cudaStream_t stream, enum cuda_type type, const void *x, const float *bias,
                     bool relu, void *y, struct grid grid);
 /* dx = y <= 0 ? 0 : dy; dx may be dy. */
@@ -100,8 +100,8 @@ struct sum_parts {
 void cuda_sum(cudaStream_t stream, enum cuda_type type, const struct sum_parts *parts, void *to,
               uint64_t n);
 
-/* Columns [at, at + c) of one of the matrices, which has `wide` of them, from or to the other,
- * which has c. */
+/* Copy columns [at, at + c) of the matrix with `wide` columns to, or from, the matrix with c
+ * columns. */
 void cuda_gather_columns(cudaStream_t stream, enum cuda_type type, const void *wide_matrix,
                          uint32_t wide, uint32_t at, void *to, uint64_t rows, uint32_t c);
 void cuda_scatter_columns(cudaStream_t stream, enum cuda_type type, const void *from,
@@ -117,8 +117,8 @@ struct dropout {
 void cuda_dropout(cudaStream_t stream, enum cuda_type type, const struct dropout *dropout,
                   const void *x, void *y, struct grid grid);
 
-/* small(y, x, c) = large(y * stride_h, x * stride_w, c) where there is such a channel,
- * else 0; and back: what the small side does not show is 0. Shortcuts. */
+/* For shortcuts. cuda_sample: small(y, x, c) = large(y * stride_h, x * stride_w, c), or 0 if
+ * `large` has no such channel. cuda_spread: the way back; all other elements of `large` are 0. */
 struct sampling {
     struct grid large, small;
     uint32_t stride_h, stride_w;
@@ -128,7 +128,7 @@ void cuda_sample(cudaStream_t stream, enum cuda_type type, const struct sampling
 void cuda_spread(cudaStream_t stream, enum cuda_type type, const struct sampling *sampling,
                  const void *small, void *large);
 
-/* inner lies in outer at (top, left); around it are zeros. */
+/* `inner` lies in `outer` at (top, left), with zeros around it. */
 struct frame {
     struct grid inner, outer;
     uint32_t top, left;
@@ -141,7 +141,8 @@ void cuda_crop(cudaStream_t stream, enum cuda_type type, const struct frame *fra
 /* n values, uniform in [-1, 1), the same in each run. */
 void cuda_fill_random(cudaStream_t stream, enum cuda_type type, void *to, uint64_t n);
 
-/* *flag (in the host's memory, mapped) = words->serial, when all that came before is done. */
+/* *flag (in the host's memory, mapped) = words->serial, when all earlier work of the stream is
+ * done. */
 void cuda_raise(cudaStream_t stream, const struct pass_words *words, uint32_t *flag);
 
 /* *flag (in the host's memory, mapped) = words->serial if one of the n values, which begin at a
@@ -151,9 +152,8 @@ void cuda_find_infinite(cudaStream_t stream, const struct pass_words *words, con
 
 /* ---- kernels_norm.cu: sums over the pixels of a channel, and batch-norm forward ------------- */
 
-/* Where sums are made. partial: cuda_partial_bytes, 3 doubles of a channel for each block's share
- * of its pixels, whose content does not matter; tickets: a word for each channel, all zero before
- * and after. */
+/* Room for making sums. partial: cuda_partial_bytes of any content, 3 doubles a channel for each
+ * block's share of its pixels. tickets: a word for each channel, all zero before and after. */
 struct sum_room {
     double *partial;
     uint32_t *tickets;
@@ -164,32 +164,32 @@ size_t cuda_partial_bytes(enum cuda_type type, const struct grid *grid);
 void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
                       struct sum_room room, float *to);
 
-/* By what a channel is normalised: y = (x - mean) * inverse * gamma + beta. */
+/* How a channel is normalised: y = (x - mean) * inverse * gamma + beta. */
 struct norm_by {
     float *mean, *inverse;     /* inverse = 1 / sqrt(variance + epsilon) */
     const float *gamma, *beta; /* NULL: 1, 0 */
     double epsilon;
 };
-/* mean and inverse from the batch; the mean and the unbiased variance to the statistics. */
+/* Makes mean and inverse from the batch; writes mean and unbiased variance to the statistics. */
 void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
                         struct sum_room room, const struct norm_by *norm, float *statistics_mean,
                         float *statistics_variance);
-/* The same of sums[c] and, from sums[stride] on, of sums of squares. */
+/* The same from sums[c] and, from sums[stride] on, sums of squares. */
 void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride, uint64_t rows,
                           uint32_t c, const struct norm_by *norm, float *statistics_mean,
                           float *statistics_variance);
-/* mean and inverse from running averages. */
+/* Makes mean and inverse from running averages. */
 void cuda_running_moments(cudaStream_t stream, const float *running_mean,
                           const float *running_variance, uint32_t c, const struct norm_by *norm);
-/* Of a ReLU's result y, which elements it lets through: a byte for each pack, whose bit i is y > 0
- * (or a NaN) of the pack's element i. Backward reads it in the place of y. */
+/* A mask of the elements that a ReLU with result y lets through: a byte for each pack; bit i is set
+ * if the pack's element i is y > 0 or NaN. Backward reads the mask in place of y. */
 size_t cuda_mask_bytes(enum cuda_type type, const struct grid *grid);
-/* What is added to a normalised x: values, as they are or normalised themselves (norm not NULL). */
+/* Values to add to a normalised x, unchanged or normalised themselves (norm not NULL). */
 struct norm_added {
     const void *values; /* NULL: nothing */
     const struct norm_by *norm;
 };
-/* y = normalised x, plus what is added, then ReLU where asked for. mask NULL: it is not written. */
+/* y = normalised x, plus `added`, then ReLU if `relu`. mask NULL: not written. */
 void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
                     const struct norm_by *norm, const struct norm_added *added, bool relu, void *y,
                     uint8_t *mask, struct grid grid);
@@ -200,26 +200,26 @@ void cuda_normalise(cudaStream_t stream, enum cuda_type type, const void *x,
 struct norm_gradient {
     const void *dy;
     const uint8_t *mask;
-    const void *more; /* of cuda_norm_sums: to be added to dy, as cuda_sum does; NULL: nothing */
-    void *dz;         /* of cuda_norm_sums: may be dy or more; of one side NULL: not written */
-    /* Of one side in NHWC, where cuda_max_pool normalised: dy is by the pool's result, and what the
-     * pool hands back is dz; mask, more and dz are NULL. where NULL: there is no pool. */
+    const void *more; /* cuda_norm_sums adds it to dy, as cuda_sum does; NULL: nothing */
+    void *dz;         /* cuda_norm_sums writes it: may be dy or more; one side, NULL: does not */
+    /* For one side in NHWC, if cuda_max_pool normalised: dy is by the pool's result, and dz is the
+     * gradient by the pool's input; mask, more and dz are NULL. where NULL: there is no pool. */
     struct window pool;
     const uint8_t *where;
 };
-/* A batch-norm that the gradient enters: one, or those on both sides of an addition. */
+/* A batch-norm that the gradient enters. An addition has one on each of its two sides. */
 struct norm_side {
     const void *x;
     struct norm_by by;
     float *sums;           /* {sum of dz, sum of dz * x^}: 2 c floats */
     float *dgamma, *dbeta; /* NULL: none */
-    void *dx;              /* of cuda_norm_backward */
+    void *dx;              /* cuda_norm_backward writes it */
 };
 /* The sums of n sides (1 or 2), and their gradients by gamma and beta. */
 void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
                     const struct norm_side *sides, uint32_t n, struct grid grid,
                     struct sum_room room);
-/* The same of sums that are made: of dz, and from sums[stride] on of dz * x^. */
+/* The same from existing sums `made`: of dz, and from made[stride] on of dz * x^. */
 void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
                          float *sums, float *dgamma, float *dbeta);
 void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
@@ -231,9 +231,9 @@ void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
 enum { WINDOW_MAX = 256 /* elements of a max pool's window */, POOLED_NOTHING = WINDOW_MAX - 1 };
 
 /* where[output element] = the maximum's place in its window: the first in row order, or the last
- * NaN. NULL: not wanted. norm (NULL: x as it is): of x normalised, behind a ReLU and rounded; the
- * windows have fewer than WINDOW_MAX elements, and where is POOLED_NOTHING where the maximum is 0,
- * so that no gradient passes. */
+ * NaN. where NULL: not wanted. norm not NULL: pools x normalised, behind a ReLU and rounded. The
+ * windows then have fewer than WINDOW_MAX elements, and `where` is POOLED_NOTHING if the maximum is
+ * 0, so that no gradient passes. */
 void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
                    const void *x, const struct norm_by *norm, void *y, uint8_t *where);
 void cuda_max_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
@@ -257,7 +257,7 @@ void cuda_lrn_backward(cudaStream_t stream, enum cuda_type type, const struct lr
 struct loss {
     const int32_t *labels;
     double *log_sum, *sample_loss; /* by sample */
-    uint32_t *label_rank;          /* likewise: how many logits are larger than the label's */
+    uint32_t *label_rank;          /* by sample: how many logits are larger than the label's */
     uint32_t n, classes;
     float smoothing;
 };
@@ -268,7 +268,7 @@ struct outcome_words {
 };
 void cuda_softmax_loss(cudaStream_t stream, enum cuda_type type, const struct loss *loss,
                        const void *logits);
-/* As struct dpb_outcome says, of the words->valid first samples. */
+/* The members of struct dpb_outcome, of the first words->valid samples. */
 void cuda_outcome(cudaStream_t stream, const struct loss *loss, const struct pass_words *words,
                   struct outcome_words *outcome);
 void cuda_softmax_loss_backward(cudaStream_t stream, enum cuda_type type, const struct loss *loss,

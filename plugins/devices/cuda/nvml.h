@@ -1,5 +1,5 @@
 /*
- * nvml.h - the monitor of NVIDIA's GPUs, by the driver's NVML. Needs nothing else of CUDA.
+ * nvml.h - the monitor of NVIDIA's GPUs, by the driver's NVML. No other part of CUDA is needed.
  */
 #ifndef DEVICE_CUDA_NVML_H
 #define DEVICE_CUDA_NVML_H

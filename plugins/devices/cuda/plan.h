@@ -1,12 +1,12 @@
 /*
- * plan.h - what an op is planned with (plan.c), and the copies of core's memory (mirror.c).
+ * plan.h - functions for planning an op (plan.c), and the copies of core's memory (mirror.c).
  */
 #ifndef DPB_CUDA_PLAN_H
 #define DPB_CUDA_PLAN_H
 
 #include "cuda.h"
 
-/* `bytes` with a place of their own; a part of such; bytes that hold nothing between steps. */
+/* `bytes` with a place of their own; a part of a tensor; bytes whose content lasts for one step. */
 dpb_status cuda_tensor(struct program *p, size_t bytes, struct tensor **tensor);
 dpb_status cuda_part(struct program *p, const struct tensor *base, size_t at,
                      struct tensor **tensor);
@@ -20,49 +20,48 @@ dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struc
 #define TENSORS(...) ((const struct tensor *const[SLOTS]){__VA_ARGS__})
 dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_run *run,
                      const struct tensor *const t[SLOTS]);
-/* A further tensor of the step that was appended last; one of core's in the arena, by its number
- * (DPB_NONE: none), which is a weight or the gradient by one; and that the step is one of the
- * node's sums of products. The last two are for run.profile, as cuda_count_bytes is. */
+/* For the step that was appended last. cuda_use: it has a further tensor. cuda_use_core: it has
+ * core's tensor `index` (DPB_NONE: none), a weight or the gradient by one. cuda_count_macs: it is
+ * one of the node's sums of products. The last two, and cuda_count_bytes, are for run.profile. */
 void cuda_use(struct program *p, const struct tensor *tensor);
 void cuda_use_core(struct program *p, uint32_t index);
 void cuda_count_macs(struct program *p);
-/* That the step appended last moves so many bytes, where it takes only a part of its tensors. */
+/* Sets the bytes that the step appended last moves, if it moves only a part of its tensors. */
 void cuda_count_bytes(struct program *p, double bytes);
 
-/* Of all that read the node's result; NULL: nothing does. Backward comes to this one last. */
+/* The first node that reads the node's result; NULL: none. Backward reaches this reader last. */
 const struct dpb_node *cuda_first_reader(const struct program *p, const struct dpb_node *node);
 
-/* Where the node's backward writes its part of the gradient of input `slot`, like the input's
- * activation. NULL: nobody needs it (the input node). */
+/* The node's backward writes its part of the gradient of input `slot` to this tensor, which is like
+ * the input's activation. NULL: no such gradient is needed (the input node). */
 dpb_status cuda_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
                                struct tensor **tensor);
-/* For ops whose part is bytes that are there already: they will not be written by others. */
+/* For ops whose part of the gradient lies in `part` already: no other step may write `part`. */
 void cuda_share_input_gradient(struct program *p, const struct dpb_node *node, uint32_t slot,
                                struct tensor *part);
-/* The two parts of the gradient of a group that ends on an addition and a ReLU: the sums of its
- * batch-norm, which write the gradient that the shortcut shares, add them up. */
+/* Whether the sums of the group's batch-norm add up the two parts of the group's gradient. The
+ * group ends on an addition and a ReLU; the sums write the gradient that the shortcut shares. */
 static inline bool cuda_joins_in_sums(const struct dpb_group *group)
 {
     return group->residual && group->n_parts == 2;
 }
-/* Adds up what the consumers of a node gave: sets p->nodes[].gradient; NULL where the sums do. */
+/* Adds up the parts of a node's consumers: sets p->nodes[].gradient. NULL: the sums add them up. */
 dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node);
-/* A place for what is made of a node's complete gradient: that itself, or the part of it, that may
- * be written over; the second part, where a convolution may have joined both in it. */
+/* A place for a result made from a node's complete gradient: the gradient or its part, if it may be
+ * overwritten; the second part, if a convolution may have joined both there; else a new tensor. */
 dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
                               struct tensor **tensor);
 
-/* Weights of a contraction as the libraries take them, in the layout of the activations (OHWI or
- * core's OIHW) and the program's type: NULL in the node's plan where core's own do. And where the
- * gradient by them goes; cuda_unpack_weights appends the step that brings it to core's layout,
- * where one is needed. */
+/* Weights of a contraction for the libraries, in the activations' layout (OHWI or core's OIHW) and
+ * the program's type. NULL in the node's plan: core's own suffice. Likewise their gradient, for
+ * which cuda_unpack_weights appends the step to core's layout, if one is needed. */
 dpb_status cuda_pack_weights_of(struct program *p, const struct dpb_node *node);
 const void *cuda_packed(const struct program *p, const struct dpb_node *node);
 dpb_status cuda_weight_gradient(struct program *p, const struct dpb_node *node,
                                 enum cuda_type type);
 void *cuda_weight_gradient_data(const struct program *p, const struct dpb_node *node);
 dpb_status cuda_unpack_weights(struct program *p, const struct dpb_node *node);
-/* Of a bound program: all that is packed (p->n_packings entries). */
+/* Lists all packings of a bound program (p->n_packings entries). */
 void cuda_list_packings(const struct program *p, struct packing *table);
 
 /* Cuts the gradient arena into pieces of at least `least` elements, by the frontiers of backward's
@@ -72,16 +71,17 @@ dpb_status cuda_cut_pieces(const struct step_list *backward, uint64_t least, str
 
 /* ---- mirror.c -------------------------------------------------------------------------------- */
 
-/* Of fp32 at `core`. bind pins the host's side, and zeroes the device's. */
+/* Mirrors fp32 at `core`. bind pins the host's side, and zeroes the device's. */
 dpb_status cuda_mirror_plan(struct program *p, void *core, uint64_t elements,
                             struct mirror *mirror);
-/* Of memory of the device: nothing is ever copied. */
+/* For memory of the device: nothing is ever copied. */
 dpb_status cuda_mirror_none(struct program *p, void *core, struct mirror *mirror);
 dpb_status cuda_mirror_bind(struct program *p, struct mirror *mirror);
 void cuda_mirror_release(struct mirror *mirror);
-/* All of it, on the main stream. */
+/* Copies all of the mirror to the device, on the main stream. */
 dpb_status cuda_upload(const struct program *p, const struct mirror *mirror);
-/* Elements [begin, end); cuda_downloaded, once the copy is done, brings them to core. */
+/* Copies elements [begin, end) to the host. Call cuda_downloaded after the copy: it brings them to
+ * core. */
 dpb_status cuda_download(const struct program *p, const struct mirror *mirror, uint64_t begin,
                          uint64_t end, cudaStream_t stream);
 void cuda_downloaded(const struct mirror *mirror, uint64_t begin, uint64_t end);

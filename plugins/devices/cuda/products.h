@@ -1,6 +1,6 @@
 /*
- * products.h - convolutions by cuDNN (conv.c), those with sums (conv_fused.c), products of matrices
- * by cuBLASLt (gemm.c), and which of their plans and algorithms is taken (tuning.c).
+ * products.h - convolutions by cuDNN (conv.c), convolutions with sums (conv_fused.c), products of
+ * matrices by cuBLASLt (gemm.c), and the choice among their plans and algorithms (tuning.c).
  */
 #ifndef DPB_CUDA_PRODUCTS_H
 #define DPB_CUDA_PRODUCTS_H
@@ -12,16 +12,16 @@ enum { TUNING_KEY_BYTES = 256 };
 /* A convolution's three calls. */
 enum conv_call { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_CALLS };
 
-/* Of a call that adds up sums, too (conv_fused.c), plans that are timed; steps that take the sums;
- * and that a kernel of ours makes the sums. */
+/* The most plans of a call; for calls with sums (conv_fused.c), plans that are timed and steps that
+ * take the sums. SEPARATE: a kernel of ours makes the sums. */
 enum { PLAN_CHOICES = 64, FUSED_CHOICES = 3, FUSED_TAKERS = 2, SEPARATE = -1 };
 
 struct conv_plan {
     cudnnBackendDescriptor_t plan;
-    int rank; /* among all that cuDNN offers and that would do, best first by its own estimate */
+    int rank; /* among suitable plans that cuDNN offers, best first by its own estimate */
     size_t workspace;
     bool kept;  /* in a file (plan_file.h) */
-    char *text; /* @owned: of a plan whose kernel was compiled, until it is remade of the text */
+    char *text; /* @owned: of a compiled plan, until the plan is remade from the text */
     size_t text_bytes;
 };
 /* The plans of a call, for all nodes of equal shapes (conv_plans.c). */
@@ -33,20 +33,20 @@ struct conv_plans {
     struct conv_plan plans[PLAN_CHOICES];
     uint32_t n;
     bool found;                     /* n is known */
-    int only;                       /* the rank that is wanted; -1: the best */
-    int first;                      /* that may be taken: 0, or SEPARATE */
-    int taken;                      /* of plans; or SEPARATE */
-    bool tuned;                     /* that was measured, or stood in the file */
-    char why[160];                  /* of the first call that failed; "" */
-    bool failed;                    /* there is none, since a call failed that should not */
-    cudnnBackendDescriptor_t *made; /* @owned: what the plans refer to */
+    int only;                       /* the wanted rank; -1: the best */
+    int first;                      /* the first choice: 0, or SEPARATE */
+    int taken;                      /* index into plans; or SEPARATE */
+    bool tuned;                     /* `taken` was measured, or stood in the file */
+    char why[160];                  /* the first call that failed; "": none */
+    bool failed;                    /* no plan, since a call failed that should not */
+    cudnnBackendDescriptor_t *made; /* @owned: the plans refer to these */
     size_t n_made;
 };
 
 struct conv {
     struct conv_plans *call[CONV_CALLS];     /* @borrowed; NULL: this call is not made alone */
-    struct frame frame;                      /* where the padding is not the same on both sides */
-    struct tensor *padded, *padded_gradient; /* likewise; else NULL */
+    struct frame frame;                      /* for padding that differs between two sides */
+    struct tensor *padded, *padded_gradient; /* for such padding; else NULL */
 };
 
 static inline struct frame cuda_conv_frame(const struct program *p, const struct dpb_node *node)
@@ -76,7 +76,7 @@ static inline bool cuda_conv_framed(const struct conv *conv)
 enum { GEMM_CHOICES = 8 };
 struct gemm_choice {
     cublasLtMatmulAlgo_t algorithm;
-    int rank; /* among all that cuBLASLt offers, best first by its own estimate */
+    int rank; /* among algorithms that cuBLASLt offers, best first by its own estimate */
     size_t workspace;
 };
 struct gemm {
@@ -84,7 +84,7 @@ struct gemm {
     cublasLtMatrixLayout_t a, b, c;
     struct gemm_choice choices[GEMM_CHOICES];
     uint32_t n;
-    int taken; /* of choices */
+    int taken; /* index into choices */
     char key[TUNING_KEY_BYTES];
 };
 
@@ -92,16 +92,16 @@ struct gemm {
 
 /* The plans of a node's convolution, for each call but CONV_DATA. @owned: free(). */
 dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct conv **conv);
-/* Those of CONV_DATA. *adds: whether its result is to be added to what its place holds; set to
- * false where cuDNN has no plan for it: then the plans do not add. */
+/* The plans of CONV_DATA. *adds: whether the plans shall add the result to the content of its
+ * place. Set to false if cuDNN has no plan that adds: then the plans do not. */
 dpb_status cuda_conv_open_data(struct program *p, const struct dpb_node *node, bool *adds);
 cudnnDataType_t cuda_cudnn_type(const struct program *p); /* of activations */
 /* forward: a is x, b the weights; data: a is dy, b the weights; weights: a is x, b is dy. */
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
                          const void *a, const void *b, void *to);
-/* Room for the largest workspace of the plans (NULL: none), of which tuning takes one. */
+/* Plans scratch for the largest workspace of the plans (NULL: none); tuning takes one of them. */
 dpb_status cuda_plans_scratch(struct program *p, const struct conv_plans *plans);
-/* The plan that is taken, for the next process. */
+/* Keeps the plan that is taken, for the next process. */
 void cuda_plans_keep(const struct program *p, struct conv_plans *plans);
 void cuda_plans_close(struct conv_plans *all); /* a list; accepts NULL */
 
@@ -111,85 +111,85 @@ struct gemm_shape {
     bool transpose_a, transpose_b;
     enum cuda_type c_type;
 };
-/* Of a program's scratch: what cuBLASLt may use at most; it takes more for large products on the
- * newest GPUs only. */
+/* The most scratch that cuBLASLt may use. cuBLASLt would use more only for large products on the
+ * newest GPUs. */
 #define CUDA_GEMM_WORKSPACE ((size_t)32 << 20)
-/* With one choice where nothing is tuned. */
+/* Opens a product; with one choice if nothing is tuned. */
 dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
                           const struct gemm_shape *shape, struct gemm **gemm);
-/* What the largest of its choices needs. */
+/* The largest workspace of its choices, in bytes. */
 size_t cuda_gemm_workspace(const struct gemm *gemm);
 void cuda_gemm_close(struct gemm *gemm); /* accepts NULL */
 dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
                          const struct gemm *gemm, const void *a, const void *b, void *c);
 
-/* Whether the step is one of a convolution's calls, and which; whether it is a fused one; the
- * product that it runs, or NULL. */
+/* Whether the step is a convolution's call, and the kind; whether the step is a fused call, and the
+ * kind. The product that the step runs, or NULL. */
 bool cuda_is_conv(const struct step *step, enum conv_call *call);
 bool cuda_is_fused(const struct step *step, enum fused_call *call);
 struct gemm *cuda_gemm_of(const struct program *p, const struct step *step);
-/* When it is known which are fused: their steps' names, and what they move, for run.profile. */
+/* Call this once the fused calls are known: sets their steps' names and bytes, for run.profile. */
 void cuda_fused_settle(const struct program *p);
 static inline bool cuda_tunes(const struct options *options)
 {
     return strcmp(options->tuning, "no") != 0;
 }
-/* Takes the fastest choice of every convolution's calls and of every product: by the cache file
- * where it is there, else by trying. After the arena is there, before its content is. */
+/* Takes the fastest choice for every call of a convolution and every product: from the cache file
+ * if it is there, else by trials. Call this after the arena is allocated, before it has content. */
 dpb_status cuda_tune(struct program *p);
-/* By what the file knows a node's call, whose name is `call`; and the rank that stands there for
- * it. */
+/* The file's key of a node's call with the name `call`; and the key's rank in the file. */
 void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const char *call,
                      char key[TUNING_KEY_BYTES]);
 bool cuda_tuning_known(const struct device *device, const char *key, int *rank);
 
 /* ---- conv_fused.c: convolutions with a batch-norm's sums --------------- */
 
-/* Compiles the plans of all convolutions that may be fused, before their nodes are planned: several
- * threads have work then. */
+/* Compiles the plans of all convolutions that may be fused, before their nodes are planned, so that
+ * several threads have work. */
 dpb_status cuda_fused_compile(struct program *p);
-/* Of a node whose convolution is planned, and its weights' packing: sets node_plan.fused and .sums
- * of the call where it may be fused with the batch-norm behind it; and where its input is a ReLU's
- * whose batch-norm may be, those of the batch-norm as well. */
+/* For a node whose convolution and packing of weights are planned. cuda_fused_open sets
+ * FUSED_FORWARD's node_plan.fused and .sums if the call may be fused with the batch-norm behind the
+ * node. cuda_masked_open sets FUSED_DATA's if it may be fused with the batch-norm before the ReLU
+ * that the node reads, and the batch-norm's as well. */
 dpb_status cuda_fused_open(struct program *p, const struct dpb_node *node);
 dpb_status cuda_masked_open(struct program *p, const struct dpb_node *node);
-/* Elements from the first sums, of a node's channels, to the second. */
+/* The distance in elements from the first sums of a node's channels to the second. */
 static inline size_t cuda_fused_stride(const struct dpb_node *node)
 {
     return (node->shape.c + (size_t)3) / 4 * 4;
 }
-/* The batch-norm before the ReLU that a convolution reads, where the convolution can make the whole
- * gradient by the ReLU: nothing else reads the ReLU; or the ReLU ends a block, one layer more reads
- * it, and backward comes to the convolution last. Else NULL. */
+/* The batch-norm before the ReLU that a convolution reads, if the convolution can make the whole
+ * gradient by the ReLU: no other node reads the ReLU; or the ReLU ends a block, one layer more
+ * reads it, and backward reaches the convolution last. Else NULL. */
 const struct dpb_node *cuda_masked_norm(const struct program *p, const struct dpb_node *node);
 enum fused_form cuda_fused_form(const struct program *p, const struct dpb_node *node,
                                 enum fused_call call);
-/* Of a convolution with such a batch-norm, when its backward is planned: the gradient by the ReLU
- * that the other layer left; NULL: there is no other. */
+/* For a convolution with such a batch-norm, in planning backward: the other layer's gradient by the
+ * ReLU; NULL: there is no other layer. */
 static inline const struct tensor *cuda_shortcut_gradient(const struct program *p,
                                                           const struct dpb_node *node)
 {
     const struct dpb_group *group = cuda_plan(p, cuda_input(p, node, 0))->group;
     return group->residual ? group->parts[0].tensor : NULL;
 }
-/* Whether the gradient that comes to this batch-norm is its ReLU's masked one, with its sums. */
+/* Whether a fused call makes this batch-norm's gradient, masked by the ReLU, and its sums. */
 static inline bool cuda_is_masked(const struct program *p, const struct dpb_node *norm)
 {
     const struct conv_plans *fused = cuda_plan(p, norm)->fused[FUSED_DATA];
     return fused && fused->taken != SEPARATE;
 }
-/* Whether a node's gradient by its input is made with sums or its program refused. */
+/* Whether the program is refused unless a node's gradient by its input is made with sums. */
 bool cuda_is_masked_always(const struct program *p, const struct dpb_node *node);
-/* The steps that take the sums that step `at` may make, in their order; NULL: none further. */
+/* The steps that take the sums of step `at`, if it makes any, in their order; NULL: no more. */
 void cuda_fused_takers(const struct program *p, enum fused_call call, size_t at,
                        struct step *takers[FUSED_TAKERS]);
-/* What inspection shows as the gradient by a node's result; NULL: it is not computed. */
+/* The tensor that inspection shows as the gradient by a node's result; NULL: not computed. */
 const struct tensor *cuda_shown_gradient(const struct program *p, const struct dpb_node *node);
-/* These only where fused->taken is a plan. */
+/* Call these only if fused->taken is a plan. */
 dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
                           const void *w, void *y, void *sums);
-/* dz = y <= 0 ? 0 : the gradient by y, to which `shortcut` is added (NULL: nothing); of the
- * batch-norm: its input x, mean, and inverse. */
+/* dz = y <= 0 ? 0 : the gradient by y plus `shortcut` (NULL: nothing). x, mean and inverse are the
+ * batch-norm's; x is its input. */
 struct masked_tensors {
     const void *dy, *w, *y, *x, *shortcut;
     const float *mean, *inverse;

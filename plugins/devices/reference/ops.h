@@ -2,17 +2,17 @@
  * ops.h - every op of graph.h, forward and backward, as a pure function on fp64 arrays in NCHW
  * order.
  *
- * Written to be seen to be right: one loop a sum, nothing saved from forward for backward (a
- * maximum, a mask, a batch's mean are found again from the inputs). No state, no allocation, no
- * precision but fp64: who wants the results of fp32 rounds them.
+ * Written so that a reader sees that an op is right: one loop a sum, nothing saved from forward for
+ * backward (a maximum, a mask, a batch's mean are found again from the inputs). No state, no
+ * allocation, no precision but fp64: a caller that wants results of fp32 rounds them.
  *
  * Each op exists a second time as its *magnitude*: the same inputs, the same sums, but the absolute
- * value of every term. It is what the rounding error of an op is measured by: an op computed with
- * unit roundoff u is right when each element is within a small multiple of u * magnitude. Both come
- * from one source (magnitudes.c), so they cannot drift apart. Factors that an op works out on the
- * way from its inputs (inverse standard deviations, LRN's denominators, probabilities) are taken as
- * given; where a mean is subtracted, its terms count: |x| + mean |x|. For ops that only choose or
- * copy (relu, max pool, concat, dropout, shortcut) the magnitude is that of the result.
+ * value of every term. The magnitude measures an op's rounding error: an op computed with unit
+ * roundoff u is right if each element is within a small multiple of u * magnitude. Both come from
+ * one source (magnitudes.c), so they cannot drift apart. Factors that an op computes from its
+ * inputs (inverse standard deviations, LRN's denominators, probabilities) are taken as given. If an
+ * op subtracts a mean, the mean's terms count: |x| + mean |x|. For ops that only choose or copy
+ * (relu, max pool, concat, dropout, shortcut) the magnitude is the result's.
  */
 #ifndef DPB_REFERENCE_OPS_H
 #define DPB_REFERENCE_OPS_H
@@ -20,7 +20,7 @@
 #include "dpbench/data.h"
 #include "dpbench/graph.h"
 
-/* One node at work on `n` samples. All arrays are the caller's and do not overlap. */
+/* One call of a node on `n` samples. The caller owns all arrays, which do not overlap. */
 struct ref_call {
     const struct dpb_node *node;
     uint32_t index; /* of the node in its graph */
@@ -36,7 +36,7 @@ struct ref_call {
     const double *weight, *bias; /* NULL: the node has none */
     double *dweight, *dbias;
 
-    /* Batch-norm: what evaluation reads, what training writes (the unbiased variance). */
+    /* Batch-norm: evaluation reads the first two, training writes the others (unbiased). */
     const double *running_mean, *running_variance;
     double *mean, *variance;
 
