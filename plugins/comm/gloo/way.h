@@ -1,5 +1,5 @@
 /*
- * way.h - what strategy gloo may be asked for, and which interface or RDMA device Gloo sends by.
+ * way.h - the options of strategy gloo, and the interface or RDMA device by which Gloo sends.
  */
 #ifndef DPB_PLUGINS_COMM_GLOO_WAY_H
 #define DPB_PLUGINS_COMM_GLOO_WAY_H
@@ -16,17 +16,17 @@ struct gloo_options {
 
 extern const struct dpb_option way_option_rows[];
 extern const char *const way_algorithms[]; /* their names, by enum shim_algorithm */
-/* Whether Gloo has the algorithm as a class, which knows its buffers beforehand. */
+/* Whether the algorithm is a class of Gloo, which knows its buffers beforehand. */
 bool way_is_class(int algorithm);
 
 struct way {
     char text[160];             /* for messages: "tcp, eth0, 10.9.0.1" */
-    struct interface interface; /* of SHIM_TCP */
-    char device[64];            /* of SHIM_IBVERBS, which Gloo is to open */
+    struct interface interface; /* for SHIM_TCP */
+    char device[64];            /* for SHIM_IBVERBS: Gloo opens this device */
     int port, gid_index;
 };
 
-/* Options of the other transport are refused. */
+/* Refuses options of the other transport. */
 dpb_status way_find(const struct dpb_host *host, const struct gloo_options *given,
                     const struct dpb_comm_args *args, struct way *way);
 

@@ -1,10 +1,8 @@
 /*
- * across.h - between machines: how a place's share of every bucket is summed over them. By a ring
- * of its own over TCP or RDMA (over_ring.c), by messages of a codec (over_coded.c), or by MPI
- * (over_mpi.c).
+ * across.h - sums a place's share of every bucket over machines: by a ring of its own over TCP or
+ * RDMA (over_ring.c), by messages of a codec (over_coded.c), or by MPI (over_mpi.c).
  *
- * Shares are posted in the order of the buckets and finish in it. One thread at a time, but for
- * `wake`.
+ * Shares are posted, and finish, in the order of the buckets. One thread at a time calls these.
  */
 #ifndef DPB_PLUGINS_COMM_HIERARCHICAL_ACROSS_H
 #define DPB_PLUGINS_COMM_HIERARCHICAL_ACROSS_H
@@ -24,52 +22,52 @@ struct hierarchical_options {
     struct verbs_options verbs; /* its interface is tcp.interface */
 };
 
-/* Who sums a share: one rank of each machine. @borrowed until close. */
+/* The ranks that sum a share: one of each machine. @borrowed until close. */
 struct across_group {
     const struct dpb_comm_args *job;
-    /* Of this rank: gradients and scratch in the host's memory; until connect returns. */
+    /* This rank's gradients and scratch in the host's memory; until connect returns. */
     const struct dpb_arenas *arenas;
     const uint32_t *members;   /* ranks, by machine */
     uint32_t machine, place;   /* of this rank */
-    uint32_t n_shares;         /* of a bucket: the first places have one each */
-    struct doorbell *doorbell; /* as struct ring_members has it */
+    uint32_t n_shares;         /* of a bucket; the first places have one share each */
+    struct doorbell *doorbell; /* as in struct ring_members */
     struct ring_shards shards;
 };
 
 struct across;
 
 struct across_ops {
-    /* Adds to `want` what is needed of memory; refuses what cannot be. NULL with a codec: the
-     * machines' strategy plans. */
+    /* Adds the needed memory to `want`; refuses impossible plans. NULL with a codec: the machines'
+     * strategy plans. */
     dpb_status (*plan)(struct across *across, uint64_t share_elements, struct dpb_comm_plan *want);
     dpb_status (*connect)(struct across *across, const struct across_group *group); /* collective */
     void (*begin)(struct across *across, uint64_t step); /* a new exchange */
-    bool (*has_place)(const struct across *across);      /* for one more that is posted */
+    bool (*has_place)(const struct across *across);      /* for one more share */
     /* The next bucket's share is elements [begin, begin + n) of the arena. */
     void (*post)(struct across *across, uint64_t begin, uint64_t n);
     bool (*finished)(const struct across *across, uint64_t bucket);
-    bool (*idle)(const struct across *across); /* all that were posted are finished */
-    /* As ring.h has them. `wait` is for the oldest that is not finished, and ends when the bell
+    bool (*idle)(const struct across *across); /* all posted shares are finished */
+    /* As in ring.h. `wait` waits for the oldest unfinished share; it also returns when the bell
      * rings. */
     dpb_status (*move)(struct across *across, int64_t until_ns, bool *moved);
     dpb_status (*wait)(struct across *across);
-    void (*close)(struct across *across); /* never waits for a peer; frees */
+    void (*close)(struct across *across); /* frees; never waits for a peer */
 };
 
-/* Either kind's own struct begins with it. */
+/* The struct of each kind begins with this one. */
 struct across {
     const struct across_ops *ops;
 };
 
-/* By rings: only ranks with a share. `place` as above. */
+/* Opens rings; only ranks with a share call it. `place` as above. */
 dpb_status across_open_ring(const struct dpb_host *host, const struct hierarchical_options *options,
                             uint32_t place, struct across **across);
-/* With a codec: all workers. *machines: the machines as workers, which carry the codec; @borrowed
- * until close. `drives`: this rank has shares. */
+/* Opens the way of a codec; all workers call it. *machines: a strategy that carries the codec,
+ * whose workers are machines; @borrowed until close. `drives`: this rank has shares. */
 dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_args *job,
                              const struct hierarchical_options *options, bool drives,
                              struct across **across, struct strategy **machines);
-/* By MPI: all workers. */
+/* Opens the way by MPI; all workers call it. */
 dpb_status across_open_mpi(const struct dpb_host *host, const struct dpb_comm_args *job,
                            struct across **across);
 

@@ -1,7 +1,7 @@
 /*
- * hierarchical.h - the two forms of `hierarchical`, and what they share: who is where, and the way
- * across. Inside a machine sums are made through shared memory (inside_shm.c) or by NCCL
- * (inside_nccl.c).
+ * hierarchical.h - the two forms of `hierarchical`, and their common parts: the ranks' places, and
+ * the way across machines. Inside a machine, sums are made through shared memory (inside_shm.c) or
+ * by NCCL (inside_nccl.c).
  */
 #ifndef DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
 #define DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
@@ -14,24 +14,24 @@ enum { INSIDE_SHM, INSIDE_NCCL };
 
 struct inside_nccl;
 
-/* Its base is the strategy within the machine, whose ranks are the places there. */
+/* `base` is the strategy within the machine; its ranks are the machine's places. */
 struct hierarchical {
     union {
         struct strategy base;
-        struct device_strategy on_device; /* begins with it; with comm.inside = nccl */
+        struct device_strategy on_device; /* begins with `base`; with comm.inside = nccl */
     };
-    struct dpb_comm_args job; /* as core gave it: ranks are ranks */
+    struct dpb_comm_args job; /* as core gave it: ranks of the job */
     int transport, inside;
     struct nccl_options nccl_options;
     uint32_t machine;
-    uint32_t n_shares;         /* of a bucket; 0: nothing goes across */
+    uint32_t n_shares;         /* of a bucket; 0: no bucket goes across */
     uint32_t *ranks;           /* of the machine's workers, by place */
-    uint32_t *members;         /* who carry this place's share, by machine */
+    uint32_t *members;         /* by machine: the ranks that carry this place's share */
     void **views;              /* of the machine's arenas, by kind and place */
-    struct across *across;     /* NULL: nothing goes across from this place */
-    struct ring_shards shards; /* of this place's share; zeroed: sums go round */
+    struct across *across;     /* NULL: this place carries nothing across */
+    struct ring_shards shards; /* of this place's share; zeroed: sums go round the ring */
     struct strategy *machines; /* across_open_coded; NULL: without a codec */
-    struct coded_share share;  /* with one: the buckets whose residuals are here */
+    struct coded_share share;  /* with a codec: buckets whose residuals are here */
     struct inside_nccl *nccl;  /* NULL: shared memory */
 };
 
@@ -44,38 +44,37 @@ static inline bool hierarchical_drives(const struct hierarchical *comm)
 
 /* Workers of a machine. */
 uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine);
-/* Shares of a bucket: workers of the machine that has the fewest; 0: there is one machine, and no
- * codec. */
+/* Shares of a bucket: as many as the smallest machine has workers; 0: one machine, no codec. */
 uint32_t hierarchical_shares(const struct dpb_comm_args *job);
-/* The most elements of a bucket's share, where there are some. */
+/* The most elements of a bucket's share, if there are shares. */
 uint64_t hierarchical_longest_share(const struct dpb_comm_args *job,
                                     const struct dpb_layout *layout, uint64_t bucket_elements);
-/* Sets `machine`, `ranks`, `members` and `n_shares`; room for the rest. */
+/* Sets `machine`, `ranks`, `members` and `n_shares`; allocates `views`. */
 dpb_status hierarchical_find_places(struct hierarchical *comm);
-/* A new exchange. */
+/* Begins an exchange across. */
 void hierarchical_begin(const struct hierarchical *comm, uint64_t step);
-/* For what comes from across, or from the machine: either may let a bucket move on. */
+/* Waits for shares from across, or ranks of the machine: either may let a bucket move on. */
 dpb_status hierarchical_wait(const struct hierarchical *comm);
-/* The part of `bind` that comes before and after the stages': the machine's arenas, by place; and
- * the way across, where shares lie in `staged`, an arena as core's. */
+/* Parts of `bind`. view, before the stages': the machine's arenas, by place. connect, after the
+ * stages': the way across; shares lie in `staged`, an arena like core's. */
 struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_arenas *arenas);
 dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *staged);
-/* What both forms have beside their strategy within the machine; part of `close`. */
+/* Part of `close`: releases all but the strategy within the machine. */
 void hierarchical_release(struct hierarchical *comm);
 
 /* ---- inside_shm.c -------------------------------------------------------------------------- */
 
-/* Hooks; of `plan` and `bind` the parts that are this form's. */
+/* Hooks: this form's parts of `plan` and `bind`. */
 dpb_status inside_shm_plan(struct hierarchical *comm, const struct dpb_layout *layout,
                            struct dpb_comm_plan *want);
 dpb_status inside_shm_bind(void *comm, const struct dpb_arenas *arenas);
 
 /* ---- inside_nccl.c ------------------------------------------------------------------------- */
 
-/* The part of `plan` that is this form's; makes comm->nccl. */
+/* This form's part of `plan`; makes comm->nccl. */
 dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *layout,
                             struct dpb_comm_plan *want);
-/* Pinned memory that a rank will take, which need not be open. */
+/* The pinned memory that a rank will allocate. No strategy need be open. */
 uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct dpb_layout *layout,
                                   uint64_t bucket_elements);
 /* Hooks. */

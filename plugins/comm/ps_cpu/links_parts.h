@@ -1,7 +1,7 @@
 /*
- * links_parts.h - the parts of the links between workers and servers (ps.h): messages and what the
- * mesh asks of them (links_messages.c), every exchange (links.c), what ps_async needs beside
- * (links_async.c), making and ending (links_open.c).
+ * links_parts.h - the parts of the links between workers and servers (ps.h): messages and the sink
+ * of the mesh (links_messages.c), exchanges (links.c), additions for ps_async (links_async.c),
+ * making and ending (links_open.c).
  */
 #ifndef DPB_PLUGINS_COMM_PS_CPU_LINKS_PARTS_H
 #define DPB_PLUGINS_COMM_PS_CPU_LINKS_PARTS_H
@@ -15,20 +15,20 @@ struct link {
     uint32_t rank;
     bool is_shard, is_worker; /* for this rank */
     bool shares;              /* links_memory.machines: slices go through shared memory */
-    char *inbox;              /* its gradients; NULL: it pushes none here */
-    char *outbox;             /* weights as they were given to it; NULL: sent from the arena */
-    char *pushed_from;        /* shares: the arena that it pushes from */
-    uint64_t pushed, given;   /* slices sent to it */
-    uint64_t asked;           /* slices of weights that it is to send */
-    uint64_t freed, turns;    /* its gradients that are used, in slices; its turns that ended */
+    char *inbox;              /* its gradients; NULL: the peer pushes none here */
+    char *outbox;             /* weights as last given to the peer; NULL: sent from the arena */
+    char *pushed_from;        /* shares: the arena from which the peer pushes */
+    uint64_t pushed, given;   /* slices sent to the peer */
+    uint64_t asked;           /* slices of weights that the peer is to send */
+    uint64_t freed, turns;    /* the peer's: used gradients, in slices; ended turns */
     uint64_t n_loads;         /* sent, or answered */
     uint64_t said, models, n_ages; /* sent: words, slices of the model; expected: slices; ages */
-    uint64_t word;                 /* the last that it said */
+    uint64_t word;                 /* the last one from the peer */
     uint64_t ages[LINKS_AGES];     /* of the own gradients, by exchange */
-    /* By bucket, on this machine's clock: a slice begins to come, and is here. */
+    /* By bucket, on this machine's clock: when a slice begins to arrive, and is here. */
     int64_t *began_ns, *came_ns;   /* gradients */
-    int64_t *given_ns, *waited_ns; /* weights: are here; its shard waited for late workers */
-    uint8_t *step;                 /* parameters that it has sent */
+    int64_t *given_ns, *waited_ns; /* weights: here; wait of the shard for late workers */
+    uint8_t *step;                 /* parameters that the peer has sent */
 };
 
 struct links {
@@ -41,10 +41,10 @@ struct links {
     uint64_t slice_elements; /* places in the outbox, and without a codec in the inbox */
     uint64_t inbox_slot;     /* bytes of a place in the inbox */
     struct links_memory memory;
-    char *inbox; /* of all links; links_memory.accrues: an arena, the sum of gradients */
+    char *inbox; /* of all links; with links_memory.accrues an arena: the sum of gradients */
     uint64_t inbox_bytes;
     uint8_t *steps;   /* parameters: own, then of each rank */
-    uint32_t *comers; /* workers whose turns have come whole, in that order */
+    uint32_t *comers; /* workers whose turns are here whole, in order of arrival */
     uint64_t n_come, n_taken;
     struct links_turn turn;                /* of this worker */
     uint64_t n_turns, n_pushes, n_fetches; /* begun */
@@ -55,7 +55,7 @@ static inline uint64_t links_place_of(const struct links *links, uint64_t bucket
     return bucket * links->slice_elements * dpb_dtype_size(type);
 }
 
-/* Where what is pushed lands: behind the head of a message. */
+/* Where pushed gradients land: with a codec behind the head of a message. */
 static inline uint64_t links_inbox_at(const struct links *links, uint64_t bucket)
 {
     return bucket * links->inbox_slot + (links->base->coded ? sizeof(struct coded_message) : 0);
@@ -74,17 +74,17 @@ struct links_news links_read_step(const uint8_t bytes[STEP_BYTES]);
 /* The n-th slice between a worker and a shard (`weights`: the way back). */
 struct mesh_label links_slice_label(const struct links *links, bool weights, uint32_t shard,
                                     uint64_t n);
-/* The n-th slice of the model lies where its weights do. */
+/* The n-th slice of the model lands where its weights lie. */
 struct mesh_label links_model_label(const struct links *links, uint32_t shard, uint64_t n);
-/* As the message says it: with shared memory the peer reads or writes the slice where it lies. */
+/* The label for the message: no payload with shared memory, where the peer accesses the slice. */
 struct mesh_label links_as_sent(const struct link *link, struct mesh_label label);
 struct mesh_label links_step_label(uint64_t turn);
-/* What has no payload: the n-th of its kind, with a word. */
+/* A message without payload: the n-th of its kind, with a word. */
 struct mesh_label links_word_label(uint32_t kind, uint64_t n, uint64_t word);
-/* How often is said in `exchange`. */
+/* `exchange` has the count of this kind. */
 struct mesh_label links_load_label(const struct links *links, uint32_t kind, uint64_t n);
 
-/* The message whose content lands at `at_bytes`; an answer. */
+/* The answer, and the message, whose content lands at `at_bytes`. */
 struct coded_message *links_answer_at(const struct links *links, uint64_t at_bytes);
 struct coded_message *links_message_at(const struct link *link, uint64_t at_bytes);
 
@@ -95,7 +95,8 @@ void links_arrived(void *links, uint32_t number, const struct mesh_label *label)
 
 /* ---- an exchange (links.c) ----------------------------------------------------------------- */
 
-/* Tells the servers what the turn is. They have all of the turn before, also its parameters. */
+/* Sends the turn's parameters to the servers, which have all of the turn before, parameters
+ * included. */
 void links_begin_turn(struct links *links);
 
 #endif

@@ -15,12 +15,12 @@ enum { PS_PLAIN, PS_STALENESS };
 /* Indices into the choices of comm.policy. */
 enum { PS_ASYNC, PS_K_SYNC, PS_K_BATCH_SYNC, PS_K_BATCH_ASYNC, PS_K_ASYNC };
 
-/* When a server updates its shard, and which workers go on. */
+/* When a server updates its shard, and when workers get new weights. */
 struct ps_rule {
     uint32_t count; /* gradients of an update */
-    bool batch;     /* a worker gets weights at once, not after the update that it is part of */
-    bool sync;      /* an update takes gradients of the newest weights alone; others are dropped */
-    bool rejoins;   /* gradients of new weights are for the next update, however many were missed */
+    bool batch;     /* a worker gets weights at once, not after the update with its gradients */
+    bool sync;      /* an update takes only gradients of the newest weights; others are dropped */
+    bool rejoins;   /* gradients of new weights join the next update, even after missed ones */
 };
 
 struct ps_async_options {
@@ -34,27 +34,27 @@ struct ps_async_options {
     int64_t push_every, fetch_every;
 };
 
-/* What a server knows of a worker. */
+/* A worker's state on a server. */
 struct ps_client {
-    uint64_t clock;  /* turns taken: pushes, or fetches alone */
-    uint64_t pulled; /* version of the weights that it computes with */
-    uint64_t oldest; /* the same, of the first of the gradients that it pushes next */
+    uint64_t clock;  /* turns taken: pushes, or fetches without a push */
+    uint64_t pulled; /* version of the weights with which the worker computes */
+    uint64_t oldest; /* the same, for the first gradients of its next push */
     uint64_t age;    /* of its last push */
-    uint64_t met;    /* meetings that it was given the model for */
-    uint64_t turn;   /* rule.sync: the update that its next gradients are for */
+    uint64_t met;    /* meetings for which it was given the model */
+    uint64_t turn;   /* rule.sync: the update that its next gradients join */
     uint64_t warned; /* rule.sync: the word of ps_late_word last sent */
     uint64_t step;   /* of its last turn, for the log */
     int64_t taken_ns;
     bool pushes, fetches; /* in its last turn */
     bool pending;         /* its gradients are in the inbox, for the next update */
-    bool untold;          /* the age */
-    bool held;            /* the weights */
-    bool gives, model;    /* weights are being sent; of a meeting */
+    bool untold;          /* its age was not sent yet */
+    bool held;            /* its weights are held back */
+    bool gives, model;    /* weights are being sent; for a meeting */
     uint64_t bucket;      /* the next to send */
     int64_t waited_ns;
 };
 
-/* The part of a worker's gradients of `step` that the server of a slice has applied. */
+/* The share of a worker's gradients of `step` that the server of a slice has applied. */
 struct ps_applied {
     uint64_t step;
     struct dpb_range slice;
@@ -65,25 +65,25 @@ struct ps_async {
     struct ps ps;
     struct ps_async_options options;
     struct ps_rule rule;
-    uint32_t *machines; /* each rank on one of its own: all goes over links */
+    uint32_t *machines; /* each rank on a machine of its own: links carry all */
     /* Workers: */
     uint64_t meetings;
-    uint64_t unpushed, unfetched; /* steps since a push, or a fetch, with the one under way */
-    uint64_t carried[LINKS_AGES]; /* by step: the push that brings its gradients */
-    struct ps_applied applied;    /* the last that core asked for; an empty slice: none */
+    uint64_t unpushed, unfetched; /* steps since a push, or a fetch, including this one */
+    uint64_t carried[LINKS_AGES]; /* by step: the push that carries its gradients */
+    struct ps_applied applied;    /* core's last query; an empty slice: none */
     uint64_t *told; /* k_async, by server: the last turn in which it knows that this worker waits */
     /* Servers: */
     struct ps_client *clients; /* by worker */
     uint64_t version;          /* updates */
     uint32_t n_taken;          /* gradients for the next update */
     bool banked;               /* some of them are in the own gradients */
-    uint64_t ready;            /* the word last said to worker 0: it may load */
+    uint64_t ready;            /* the word last sent to worker 0: it may load */
     struct dpb_step step;      /* of the last push */
     FILE *log;
 };
 
-/* What a worker says to servers (links_say, links_tell_word): turns and meetings behind it, and
- * whether it pauses: no worker waits for it until its next turn. */
+/* A worker's word to servers (links_say, links_tell_word): its past turns and meetings, and whether
+ * it pauses. No worker waits for a pausing worker until its next turn. */
 static inline uint64_t ps_word(uint64_t turns, uint64_t meetings, bool pauses)
 {
     return turns << 32 | (meetings & 0x7fffffff) << 1 | pauses;
@@ -94,8 +94,8 @@ static inline uint64_t ps_word_meetings(uint64_t word)
     return word >> 1 & 0x7fffffff;
 }
 
-/* All workers that load say so, before worker 0 sends the weights. A server answers worker 0 once
- * no gradients are left that it could apply to these weights. */
+/* All workers that load send this word before worker 0 sends the weights. A server answers worker 0
+ * once it has no more gradients that it could apply to these weights. */
 static inline uint64_t ps_load_word(uint64_t turns, uint64_t meetings)
 {
     return ps_word(turns, meetings + 1, true);
@@ -106,13 +106,13 @@ static inline uint64_t ps_ready_word(uint64_t meetings)
     return ps_word(0, meetings + 1, false);
 }
 
-/* A server says to a worker that its exchange `exchange` will be dropped; 0 is no such word. */
+/* A server's word to a worker: its exchange `exchange` will be dropped; 0 is no such word. */
 static inline uint64_t ps_late_word(uint64_t exchange, uint64_t meetings)
 {
     return ps_word(exchange, meetings, true);
 }
 
-/* An error, which has its message, where options contradict each other. */
+/* Fails, with a message, if options contradict each other. */
 dpb_status ps_make_rule(const struct ps_async_options *options, const struct dpb_comm_args *args,
                         struct ps_rule *rule);
 
