@@ -16,7 +16,7 @@ struct int8_options {
     int rounding;
 };
 
-/* The integers of a message begin behind its scales. */
+/* A message has its scales, then its integers. */
 static inline uint64_t int8_scales(uint64_t n)
 {
     return (n + INT8_BLOCK - 1) / INT8_BLOCK;
@@ -27,8 +27,7 @@ static inline uint64_t int8_bytes(uint64_t n)
     return n + int8_scales(n) * sizeof(float);
 }
 
-/* x, rounded to the nearest: adding and taking off 1.5 x 2^23 rounds a small float to an integer,
- * as its low bits. */
+/* Rounds x to the nearest integer: x + 1.5 x 2^23 has the integer of a small x in its low bits. */
 DPB_EVERYWHERE int32_t int8_round(float x)
 {
     const float rounded = x + 12582912.0F;

@@ -1,8 +1,8 @@
 /*
- * message.h - what codecs share: the check of a message's length, and codes of few bits in bytes.
+ * message.h - for all codecs: the check of a message's length, and codes of few bits in bytes.
  *
- * Codes of `bits` bits: of a block of q bytes, byte j has the codes of elements j, q + j, 2q + j
- * and so on, lowest bits first. Neighbours lie in neighbouring bytes, so all loops vectorise.
+ * Codes of `bits` bits: byte j of a block of q bytes has the codes of elements j, q + j, 2q + j and
+ * so on, lowest bits first. Neighbours lie in neighbouring bytes, so all loops vectorise.
  */
 #ifndef DPB_PLUGINS_CODECS_MESSAGE_H
 #define DPB_PLUGINS_CODECS_MESSAGE_H
@@ -14,7 +14,7 @@ static inline uint64_t message_blocks(uint64_t n, uint64_t block)
     return (n + block - 1) / block;
 }
 
-/* For `decode`: refuses a message that has not the `wanted` bytes. */
+/* For `decode`: refuses a message without exactly `wanted` bytes. */
 static inline dpb_status message_check_length(const struct dpb_host *host, const char *codec,
                                               const struct dpb_codec_part *part, uint64_t bytes,
                                               uint64_t wanted)

@@ -1,6 +1,6 @@
 /*
  * powersgd.h - the rule of codec powersgd, for its plugin and for devices that encode by kernels:
- * the matrices of a part, and where their factors lie.
+ * the matrices of a part, and the places of their factors.
  */
 #ifndef DPB_PLUGINS_CODECS_POWERSGD_H
 #define DPB_PLUGINS_CODECS_POWERSGD_H
@@ -20,14 +20,14 @@ struct powersgd_options {
 
 struct powersgd_matrix {
     uint64_t at, n; /* elements [at, at + n) of the part */
-    uint64_t lacks; /* elements of the first row, before the part */
+    uint64_t lacks; /* elements of its first row that lie before the part */
     uint64_t rows, columns;
-    uint64_t rank; /* of the factors; 0: it goes raw */
-    /* Where it begins, in elements: in the messages of both rounds, and in the state: Q, then P. */
+    uint64_t rank; /* of the factors; 0: sent uncoded */
+    /* Its first element in the messages of both rounds, and in the state: Q, then P. */
     uint64_t in_message[DPB_CODEC_ROUNDS], in_state;
 };
 
-/* Of the matrix' message. */
+/* Elements of the matrix in a round's message. */
 static inline uint64_t powersgd_elements(const struct powersgd_matrix *m, uint32_t round)
 {
     if (round == 0)
@@ -40,7 +40,7 @@ static inline uint64_t powersgd_state_elements(const struct powersgd_matrix *m)
     return (m->rows + m->columns) * m->rank;
 }
 
-/* Matrix i of the part, behind matrix i - 1, which is in *m; it is zeroed before the first. */
+/* Sets *m from matrix i - 1 of the part to matrix i. Before matrix 0, *m is zeroed. */
 static inline void powersgd_next(const struct powersgd_options *options,
                                  const struct dpb_codec_part *part, uint32_t i,
                                  struct powersgd_matrix *m)
@@ -64,7 +64,7 @@ static inline void powersgd_next(const struct powersgd_options *options,
         m->rank = 0;
 }
 
-/* *m: behind the last matrix. */
+/* Sets *m to the place behind the last matrix. */
 static inline void powersgd_end(const struct powersgd_options *options,
                                 const struct dpb_codec_part *part, struct powersgd_matrix *m)
 {

@@ -1,6 +1,5 @@
 /*
- * scaled.h - what codecs with a scale for each block share: the sum of gradients and residual, and
- * its scale.
+ * scaled.h - for codecs with a scale for each block: sums of gradients and residual, their scales.
  */
 #ifndef DPB_PLUGINS_CODECS_SCALED_H
 #define DPB_PLUGINS_CODECS_SCALED_H
@@ -27,8 +26,8 @@ static inline __attribute__((always_inline)) float scaled_add(const float *restr
     return magnitude;
 }
 
-/* residual += gradients. Returns the scale of this block; a block that is not finite leaves NaN in
- * all of its residual. */
+/* residual += gradients. Returns the scale of this block. If the block is not finite, all of its
+ * residual becomes NaN. */
 DPB_CLONES static float scaled_begin(const float *restrict gradients, float *restrict residual,
                                      uint64_t n, float levels)
 {

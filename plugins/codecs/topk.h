@@ -15,7 +15,7 @@ struct topk_options {
     int64_t warmup_steps;
 };
 
-/* Elements that are sent in step `t` of the codec, counted from 1. */
+/* Elements to send in step `t` of the codec, counted from 1. */
 static inline uint64_t topk_count_in(const struct topk_options *options, uint64_t t, uint64_t n)
 {
     const double steps = (double)options->warmup_steps;
@@ -36,7 +36,7 @@ static inline uint64_t topk_bytes(uint64_t k)
     return k * (sizeof(uint32_t) + sizeof(float));
 }
 
-/* Magnitudes of floats rise with these bits. */
+/* Magnitudes of floats are in the order of these bits. */
 DPB_EVERYWHERE uint32_t topk_magnitude(float value)
 {
     uint32_t bits;

@@ -1,6 +1,6 @@
 /*
- * moments.h - mean and standard deviation of many bytes, exactly: what a source that holds its
- * training set in memory normalises by. For data plugins; a struct that starts as zeros is empty.
+ * moments.h - exact mean and standard deviation of many bytes. A source with its training set in
+ * memory normalises by them. For data plugins. A zeroed struct is empty.
  */
 #ifndef DPB_PLUGINS_DATA_MOMENTS_H
 #define DPB_PLUGINS_DATA_MOMENTS_H
@@ -26,14 +26,14 @@ static inline void moments_add(struct moments *moments, const uint8_t *bytes, si
     moments->squares += squares;
 }
 
-/* Of at least one byte. */
+/* The mean of at least one byte. */
 static inline double moments_mean(const struct moments *moments)
 {
     return (double)moments->sum / (double)moments->n;
 }
 
-/* Scale and offset that give these bytes mean 0 and standard deviation 1. False, and nothing
- * written, when they are all the same. */
+/* Scale and offset that give these bytes mean 0 and standard deviation 1. If all bytes are equal,
+ * returns false and writes nothing. */
 static inline bool moments_normalise(const struct moments *moments, float *scale, float *offset)
 {
     double mean = moments_mean(moments);

@@ -1,5 +1,5 @@
 /*
- * read_at.h - a part of a file, whatever read(2) gives at once. For data plugins.
+ * read_at.h - reads a part of a file, in as many reads as that takes. For data plugins.
  */
 #ifndef DPB_PLUGINS_DATA_READ_AT_H
 #define DPB_PLUGINS_DATA_READ_AT_H
@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <unistd.h>
 
-/* Up to n bytes, from byte `at` on; *got is less where the file ends, or where reading fails.
- * False: it has failed, errno says why. */
+/* Reads up to n bytes, from byte `at` on. *got is less if the file ends or a read fails. False: a
+ * read has failed, see errno. */
 static inline bool read_at(int fd, void *to, size_t n, uint64_t at, size_t *got)
 {
     ssize_t some = 1;

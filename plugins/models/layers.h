@@ -1,8 +1,8 @@
 /*
- * layers.h - layers as the networks before batch-norm have them: bias, then ReLU. Not for the
- * residual networks; theirs are in residual.h.
+ * layers.h - layers of networks from before batch-norm: bias, then ReLU. The residual networks'
+ * layers are in residual.h.
  *
- * Node names are PREFIX (of a block, or ""), kind, and which of them: "inception3a.conv1x1".
+ * Node names are PREFIX (a block's, or ""), kind, and WHICH: "inception3a.conv1x1".
  */
 #ifndef LAYERS_H
 #define LAYERS_H
@@ -11,7 +11,7 @@
 
 #include "model.h"
 
-/* A network, or a block of one, that is being described. */
+/* A network, or a block of one, under construction. */
 struct net {
     const struct dpb_graph_ops *g;
     struct dpb_graph_builder *b;
@@ -49,7 +49,7 @@ static inline uint32_t conv_relu_window(const struct net *net, const char *which
     return relu(net, which, x);
 }
 
-/* Of stride 1, padded `same`. */
+/* With stride 1, padded `same`. */
 static inline uint32_t conv_relu(const struct net *net, const char *which, uint32_t x,
                                  uint32_t channels, uint32_t kernel)
 {

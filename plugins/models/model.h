@@ -1,13 +1,13 @@
 /*
- * model.h - the frame of a file of networks: what a network is published for, its plugin, and the
- * entry, of which all have one form.
+ * model.h - the frame of a file of networks: a network's published settings, its plugin, and the
+ * entry, which is the same for all.
  */
 #ifndef MODEL_H
 #define MODEL_H
 
 #include "dpbench/plugin.h"
 
-/* The hook `describe`, by the members of struct dpb_model_info. Images may have any size. */
+/* Defines the hook `describe` from members of struct dpb_model_info. Images may have any size. */
 #define MODEL_INFO(DESCRIBE, ...)                                          \
     static void DESCRIBE(const void *options, struct dpb_model_info *info) \
     {                                                                      \
@@ -15,7 +15,7 @@
         *info = (struct dpb_model_info){.any_image = true, __VA_ARGS__};   \
     }
 
-/* The plugin of network NAME, a variable of that name; then members of struct dpb_plugin. */
+/* Defines NAME, the plugin of network NAME; members of struct dpb_plugin follow BUILD. */
 #define MODEL(NAME, DESCRIBE, BUILD, ...)                                                  \
     static const struct dpb_model_ops NAME##_ops = {.describe = DESCRIBE, .build = BUILD}; \
     static const struct dpb_plugin NAME = {                                                \
@@ -25,7 +25,7 @@
         __VA_ARGS__,                                                                       \
     };
 
-/* The entry of a file whose networks are FIRST and those that follow it (dpb_plugin.next). */
+/* Defines the entry of a file whose networks are FIRST and its successors (dpb_plugin.next). */
 #define MODELS(FIRST)                                                      \
     const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host) \
     {                                                                      \

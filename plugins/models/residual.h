@@ -1,8 +1,8 @@
 /*
- * residual.h - what the residual networks, DenseNet and MobileNet share: convolutions without bias
- * with batch-norm, and names made of a block's prefix.
+ * residual.h - for the residual networks, DenseNet and MobileNet: convolutions without bias with
+ * batch-norm, and names made from a block's prefix.
  *
- * Names are those of torchvision, so that its checkpoints fit: "layer1.0.conv2", "layer1.0.bn2".
+ * Names are torchvision's, so that its checkpoints fit: "layer1.0.conv2", "layer1.0.bn2".
  */
 #ifndef RESIDUAL_H
 #define RESIDUAL_H
@@ -11,7 +11,7 @@
 
 #include "model.h"
 
-/* A network that is being described. */
+/* A network under construction. */
 struct net {
     const struct dpb_graph_ops *g;
     struct dpb_graph_builder *b;
@@ -29,7 +29,7 @@ struct net {
                 "shortcut (Goyal et al. 2017)."                                             \
     }
 
-/* A layer's name: PREFIX (of a block, or ""), kind, number. */
+/* A layer's name: PREFIX (a block's, or ""), kind, number. */
 struct name {
     char text[48];
 };
@@ -41,7 +41,7 @@ static inline struct name layer_name(const char *prefix, const char *kind, int n
     return name;
 }
 
-/* A convolution, as a rule without bias: batch-norm comes somewhere after each. */
+/* A convolution, as a rule without bias, since a batch-norm follows later. */
 static inline uint32_t grouped_conv(const struct net *net, struct name name, uint32_t x,
                                     uint32_t channels, uint32_t kernel, uint32_t stride,
                                     uint32_t groups)

@@ -1,15 +1,15 @@
 /*
- * image_folder.h - what the parts of the plugin know of each other. As data flows:
+ * image_folder.h - the interfaces between the plugin's parts, in the order of the data's flow:
  *
- *   list.c     which files there are, their numbers and labels
+ *   list.c     list of all files, their numbers and labels
  *   file.c     one file, read whole
- *   store.c    the bytes of a file: from where it lies, from memory, or out of a pack (pack.c)
- *   crop.c     which part of a picture becomes the sample
+ *   store.c    the bytes of a file: from the file, from memory, or out of a pack (pack.c)
+ *   crop.c     choice of the part of a picture that becomes the sample
  *   decode.c   rows of that part out of a JPEG file
  *   resize.c   rows to a sample
- *   damage.c   which files were unreadable, and when they are too many
+ *   damage.c   count of unreadable files, and refusal of too many
  *
- * image_folder.c has options and hooks.
+ * Options and hooks are in image_folder.c.
  */
 #ifndef DPB_PLUGINS_IMAGE_FOLDER_H
 #define DPB_PLUGINS_IMAGE_FOLDER_H
@@ -25,58 +25,58 @@ enum { PATH_BYTES = 4096, REASON_BYTES = 256 };
 
 /* ---- list.c -------------------------------------------------------------------------------- */
 
-/* The samples of a split: first those of class 0, and so on; names of a class in bytewise order. */
+/* The samples of a split, class after class from 0; a class has its names in bytewise order. */
 struct split_list {
     uint64_t n;
-    uint64_t *names;        /* n: where in `text` the name of a sample's file begins */
+    uint64_t *names;        /* n: where the name of a sample's file begins in `text` */
     uint64_t *first;        /* n_classes + 1: the samples of class c are [first[c], first[c + 1]) */
     const char *directory;  /* within `path`; @borrowed */
-    uint64_t name_capacity; /* that `names` has room for */
+    uint64_t name_capacity; /* elements for which `names` has room */
 };
 
 struct listing {
     const char *path; /* @borrowed */
     uint32_t n_classes;
-    uint64_t *classes;           /* where in `text` their names begin, in bytewise order */
+    uint64_t *classes;           /* where their names begin in `text`, in bytewise order */
     struct split_list splits[2]; /* by dpb_split */
     char *text;                  /* all names, each ended by 0 */
     uint64_t text_bytes, text_capacity;
 };
 
-/* `directories`, by dpb_split; an empty name for DPB_TEST: no such split. Releases what it took
- * when it fails. */
+/* `directories`, by dpb_split; an empty name for DPB_TEST: no such split. On failure it releases
+ * all its memory. */
 dpb_status listing_create(const char *path, const char *const directories[2],
                           struct listing *listing);
 void listing_destroy(struct listing *listing);
 uint32_t listing_label(const struct listing *listing, dpb_split split, uint64_t sample);
-/* SPLIT/CLASS/FILE, and with `path` before it. What the path does not hold was refused before. */
+/* Write SPLIT/CLASS/FILE; listing_path puts `path` before it. Longer names were refused before. */
 void listing_name(const struct listing *listing, dpb_split split, uint64_t sample,
                   char name[PATH_BYTES]);
 void listing_path(const struct listing *listing, dpb_split split, uint64_t sample,
                   char path[PATH_BYTES]);
-/* `name` for messages: control characters and what is no UTF-8 as \xNN. Cut where it is long. */
+/* Returns `name` for messages: control characters and non-UTF-8 bytes as \xNN. Cuts long names. */
 const char *printable(const char *name, char text[PATH_BYTES]);
 
 /* ---- file.c -------------------------------------------------------------------------------- */
 
-/* A growing piece of memory that is used again and again. */
+/* Memory that grows and is used again. */
 struct buffer {
     uint8_t *bytes;
     size_t capacity;
 };
 
-/* At least `bytes`; what was in it is lost. False: no memory (message written). */
+/* Grows the buffer to at least `bytes`; drops its content. False: no memory (message written). */
 bool buffer_reserve(struct buffer *buffer, size_t bytes);
 void buffer_release(struct buffer *buffer);
 
-/* What a file or a sample turned out to be. */
+/* The result of reading a file or a sample. */
 typedef enum verdict {
     GOOD,
     BAD,   /* unreadable: `reason` says why; another sample takes its place */
     BROKEN /* something else failed: message written, the run ends */
 } verdict;
 
-/* All bytes of a file, of at most max_bytes; in `buffer`. */
+/* Reads all bytes of a file, at most max_bytes, into `buffer`. */
 verdict read_image_file(const char *path, uint64_t max_bytes, struct buffer *buffer, size_t *n,
                         char reason[REASON_BYTES]);
 
@@ -84,12 +84,12 @@ verdict read_image_file(const char *path, uint64_t max_bytes, struct buffer *buf
 
 typedef enum preload { PRELOAD_NONE, PRELOAD_MEMORY, PRELOAD_FILE } preload;
 
-/* Where the bytes of a sample are kept; `offset` may be one of the two that follow. */
+/* Where the bytes of a sample are kept; `offset` may be one of the next two constants. */
 struct place {
     uint64_t offset, bytes;
 };
-#define PLACE_NONE UINT64_MAX             /* not kept: read the file */
-#define PLACE_UNREADABLE (UINT64_MAX - 1) /* it could not be read */
+#define PLACE_NONE UINT64_MAX             /* not kept: the file is read */
+#define PLACE_UNREADABLE (UINT64_MAX - 1) /* the file could not be read */
 
 struct store {
     const struct listing *listing;
@@ -115,8 +115,8 @@ void store_close(struct store *store);
 /* The bytes of a sample's file, @borrowed until the next call with this buffer. */
 verdict store_read(struct store *store, dpb_split split, uint64_t sample, struct buffer *buffer,
                    const uint8_t **bytes, size_t *n, char reason[REASON_BYTES]);
-/* Opens the pack of a listing; with `make`, makes it when there is none; refuses one of another
- * state of the files. Sets the store's pack and places. */
+/* Opens the pack of a listing; with `make`, makes a missing pack. Refuses a pack of another state
+ * of the files. Sets the store's pack and places. */
 dpb_status pack_open(const char *path, bool make, struct store *store);
 
 /* ---- crop.c -------------------------------------------------------------------------------- */
@@ -131,14 +131,14 @@ struct crop_options {
     double eval_ratio;
 };
 
-/* What becomes a sample: `inner` is stretched over it. Pixels beyond `outer` are never looked at.
- */
+/* The part of a picture for a sample: `inner` is stretched over the sample. Pixels beyond `outer`
+ * are never read. */
 struct crop {
     struct box inner, outer;
     bool flip;
 };
 
-/* Which numbers decide on a crop. */
+/* The numbers that decide on a crop. */
 struct crop_key {
     uint64_t seed, sample, epoch;
 };
@@ -152,15 +152,15 @@ void crop_centre(const struct crop_options *options, struct dpb_shape to, uint32
 
 enum { DECODED_CHANNELS = 4 /* red, green, blue, unused: a pixel is one load */ };
 
-struct decoder; /* a decompressor of libjpeg with what it needs */
+struct decoder; /* a decompressor of libjpeg and its memory */
 
 struct decoder *decoder_create(void); /* NULL: no memory (message written) */
 void decoder_destroy(struct decoder *decoder);
 
-/* Reads the header. Bad: not a whole JPEG file, or one of more than max_pixels. */
+/* Reads the header. BAD: not a whole JPEG file, or more than max_pixels. */
 verdict decoder_begin(struct decoder *decoder, const uint8_t *bytes, size_t n, uint64_t max_pixels,
                       uint32_t *w, uint32_t *h, char reason[REASON_BYTES]);
-/* Leaves off after decoder_begin. */
+/* Ends the decoding of a file after decoder_begin. */
 void decoder_abandon(struct decoder *decoder);
 
 /* Pixels [x0, x1) of the rows [y0, y1) of the picture at scale / 8 of its size. */
@@ -171,20 +171,20 @@ struct region {
 /* The smallest scale with a fast transform at which the part `inner` still has the size `to`. */
 uint32_t decoder_scale(const struct box *inner, struct dpb_shape to);
 /* Decodes the region, and hands its rows in order to `take`: DECODED_CHANNELS bytes a pixel,
- * @borrowed for the call. Without `partial` all else is decoded, too. */
+ * @borrowed for the call. Without `partial` it decodes all other pixels, too. */
 verdict decoder_rows(struct decoder *decoder, const struct region *region, bool partial,
                      void (*take)(void *context, const uint8_t *row), void *context,
                      uint64_t *bytes_decoded, char reason[REASON_BYTES]);
 
 /* ---- resize.c ------------------------------------------------------------------------------ */
 
-struct resizer; /* what has to be remembered between the rows of a sample, and its memory */
+struct resizer; /* the state between the rows of a sample, and its memory */
 
 struct resizer *resizer_create(struct dpb_shape to); /* NULL: no memory (message written) */
 void resizer_destroy(struct resizer *resizer);
 
 /* Prepares for a crop, all of it at `scale` / 8, into `sample`: to.h rows of to.w pixels of 3
- * bytes. Says which region is needed. */
+ * bytes. Sets *region to the needed region. */
 dpb_status resizer_begin(struct resizer *resizer, const struct crop *crop, uint32_t scale,
                          uint32_t w, uint32_t h, uint8_t *sample, struct region *region);
 void resizer_take(void *resizer, const uint8_t *row); /* the next row of the region */
@@ -196,13 +196,13 @@ struct damage {
     double max_share;
     _Atomic uint64_t *seen[2]; /* a bit a sample */
     _Atomic uint64_t skipped[2];
-    struct first_damage *first; /* what the message names */
+    struct first_damage *first; /* for the message */
     pthread_mutex_t lock;       /* of `first` */
 };
 
 dpb_status damage_create(const struct listing *listing, double max_share, struct damage *damage);
 void damage_destroy(struct damage *damage);
-/* An unreadable sample was met. Fails when they are too many. Any thread. */
+/* Counts an unreadable sample; fails if there are too many. Any thread may call it. */
 dpb_status damage_note(struct damage *damage, dpb_split split, uint64_t sample, const char *reason);
 
 #endif
