@@ -1,11 +1,11 @@
 /*
- * account.c - run.profile: what every step of a pass takes, by an event behind each on the main
- * stream.
+ * account.c - run.profile: the time of every step of a pass, by an event behind each step on the
+ * main stream.
  *
  * A program that keeps an account enqueues its steps one by one and captures no graph: within a
- * graph steps may be done side by side, and what one of them takes by itself is not defined. A
- * step's time is from the end of the one before to its own end. Where the GPU is faster than the
- * host enqueues it has waited for the launch in that time.
+ * graph, steps may run side by side, so a step's own time is not defined. A step's time is from the
+ * end of the step before to its own end. If the GPU is faster than the host enqueues, this time
+ * includes waiting for the launch.
  *
  * Events of a pass are read when the host knows that it is over: of a forward, which is waited for,
  * at its end; of a backward by the next forward's end, which comes behind it on the stream.
@@ -20,7 +20,7 @@ dpb_status cuda_account_open(struct program *p)
     struct account *made = calloc(1, sizeof *made);
     if (!made)
         return cuda_no_memory();
-    p->account = made; /* the program's, which closes it whatever comes */
+    p->account = made; /* the program owns and closes it */
     made->n = n;
     made->ends = calloc(n, sizeof *made->ends);
     made->ns = calloc(n, sizeof *made->ns);

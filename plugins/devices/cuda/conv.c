@@ -34,7 +34,7 @@ dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct
     struct conv *made = calloc(1, sizeof *made);
     if (!made)
         return cuda_no_memory();
-    *conv = made; /* the program's, which closes it whatever comes */
+    *conv = made; /* the program owns and closes it */
     made->frame = cuda_conv_frame(p, node);
     if (cuda_is_counted(p))
         return DPB_OK;

@@ -1,25 +1,24 @@
 /*
- * conv_fused.c - convolutions that add up what a batch-norm needs, by cuDNN's graph API: the sums
- * come out of the kernel that makes what they are of, which then need not be read once more for
- * them.
+ * conv_fused.c - convolutions that also make a batch-norm's sums, by cuDNN's graph API. The kernel
+ * that makes a tensor makes the tensor's sums, too, so no other kernel reads the tensor for them.
  *
  * Forward, for the batch-norm behind: each channel's sum and sum of squares of the result. The
  * graph is ConvolutionFwd -> y -> an addition of all pixels, and one of their squares. y is the
- * tensor that is stored, so the sums are of y as it is stored, as our own kernel's are.
+ * stored tensor, so the sums are those of stored values, as with our own kernel.
  *
- * cuDNN adds in fp32 and from zero, where our kernel goes on in fp64 and takes deviations from the
- * first row: the variance, E[y^2] - E[y]^2, loses as many bits as E[y]^2 is larger than it.
+ * cuDNN adds in fp32 and from zero; our kernel continues in fp64, with deviations from the first
+ * row. So cuDNN's variance, E[y^2] - E[y]^2, loses as many bits as E[y]^2 is larger than it.
  *
- * By the input, where that is a ReLU's result y of a batch-norm of x, and nobody else reads it: dz,
- * the gradient where y > 0, and each channel's sums of dz and of dz times the normalised x, with
- * which the batch-norm's backward begins. The graph is ConvolutionBwdData -> ReLU's backward by y
- * -> dz -> two additions of all pixels. The mask is by y as it is stored, as our own kernel's is;
+ * By the input, if that is the result y of a batch-norm of x and a ReLU, and no other node reads y:
+ * dz, the gradient where y > 0, and each channel's sums of dz and of dz times the normalised x. The
+ * batch-norm's backward begins with these sums. The graph is ConvolutionBwdData -> ReLU's backward
+ * by y -> dz -> two additions of all pixels. The mask is by the stored y, as our own kernel's is.
  * cuDNN's own pattern for this (DgradDreluBNBwdWeight) makes y anew from x, and has engines for
  * fp16 only.
  *
  * A block's result y, of an addition and a ReLU, is read by a convolution and, as a shortcut, by
- * one layer more. Backward comes to the one last that is first in the graph. Where that is a
- * convolution, its graph has an addition before the mask: of the gradient that the shortcut left.
+ * one layer more. Backward reaches the reader last that is first in the graph. If this is a
+ * convolution, its graph adds the shortcut's gradient before the mask.
  *
  * All additions ask to be deterministic (CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC). Others, GenStats
  * among them, cuDNN 9.19 mostly makes without a workspace, so by atomic additions in any order, of
@@ -62,7 +61,7 @@ static cudnnBackendDescriptor_t pointwise(struct making *m, cudnnPointwiseMode_t
     return op;
 }
 
-/* Of all pixels of a channel. */
+/* Adds all pixels of a channel. */
 static cudnnBackendDescriptor_t addition(struct making *m, cudnnBackendDescriptor_t of,
                                          cudnnBackendDescriptor_t to)
 {
@@ -201,7 +200,7 @@ enum fused_form cuda_fused_form(const struct program *p, const struct dpb_node *
     return cuda_plan(p, cuda_input(p, node, 0))->group->residual ? FUSED_JOINED : FUSED_SUMS;
 }
 
-/* shape: of what need not be read again. */
+/* shape: of the tensor that need not be read again. */
 static bool wanted(const struct program *p, struct dpb_shape shape)
 {
     const struct options *options = &p->device->options;
@@ -253,7 +252,7 @@ static dpb_status say_none(const struct program *p, const struct dpb_node *node,
     return DPB_OK;
 }
 
-/* Of a node's call, with sums for `norm`'s channels. */
+/* Opens a node's call, with sums for `norm`'s channels. */
 static dpb_status open_call(struct program *p, const struct dpb_node *node, enum fused_call call,
                             const struct dpb_node *norm)
 {

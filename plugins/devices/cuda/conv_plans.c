@@ -2,11 +2,11 @@
  * conv_plans.c - the plans that cuDNN's engines offer for a convolution's call: of the call alone,
  * and of the call with a batch-norm's sums (conv_fused.c).
  *
- * Only those are taken that give equal bits for equal inputs, add in fp32 and without transforms,
- * and multiply as run.precision says; of a call alone only those whose kernels cuDNN brings
- * compiled. A plan is finalised, which may compile its kernel, when the program is planned: how
- * much it needs to work with is known then. A plan that was compiled is kept (plan_file.h), and so
- * is the fastest: the next process makes it of what was kept, and asks no heuristic.
+ * Plans are taken only if they give equal bits for equal inputs, add in fp32 and without
+ * transforms, and multiply in run.precision; for a call alone only if cuDNN brings the kernel
+ * compiled. A plan is finalised, which may compile its kernel, when the program is planned: then
+ * its workspace is known. Compiled plans are kept (plan_file.h), and so is the fastest plan: the
+ * next process makes plans from the files, and asks no heuristic.
  *
  * Threads of their own compile (conv_compile.c). A plan belongs to the handle by which it was made.
  * So a thread leaves the plan's text, and the plan is remade of the text by the device's handle.
@@ -32,8 +32,8 @@ static int64_t ask(struct making *m, cudnnBackendDescriptor_t engine,
     return m->status == CUDNN_STATUS_SUCCESS ? (n < most ? n : most) : -1;
 }
 
-/* Of fp32 the tensor cores read 10 bits of a mantissa. A sum by transforms errs by what the whole
- * tensor has, not by its own terms: more than device.h allows, and seen on a GPU. */
+/* The tensor cores read 10 bits of a mantissa of fp32. A sum by transforms errs in proportion to
+ * the whole tensor, not to its own terms: more than device.h allows, and seen on a GPU. */
 static bool is_exact(const struct making *m, cudnnBackendNumericalNote_t note)
 {
     switch (note) {
@@ -186,7 +186,7 @@ static void make_plan(struct making *m, cudnnBackendDescriptor_t config, int ran
         free(plan.text);
 }
 
-/* What a heuristic answers for the graph, best first. */
+/* Adds a heuristic's plans for the graph, best first. */
 static void add_answers(struct making *m, cudnnBackendDescriptor_t of, cudnnBackendHeurMode_t mode)
 {
     cudnnBackendDescriptor_t configs[RESULTS];
@@ -211,7 +211,7 @@ static void add_answers(struct making *m, cudnnBackendDescriptor_t of, cudnnBack
     }
 }
 
-/* Of the order alone it depends which rank a configuration has. */
+/* A configuration's rank depends on the order alone. */
 static void add_plans(struct making *m)
 {
     m->n_seen = 0;
@@ -223,7 +223,7 @@ static void add_plans(struct making *m)
     add_answers(m, of, CUDNN_HEUR_MODE_FALLBACK);
 }
 
-/* What the tuning's file names, where it was kept, too. True: nothing else is to be made. */
+/* Takes the plan that the tuning's file names, if it was kept. True: no other plan need be made. */
 static bool take_kept(struct making *m)
 {
     struct conv_plans *plans = m->plans;
@@ -243,7 +243,7 @@ static bool take_kept(struct making *m)
     return plans->tuned;
 }
 
-/* What the tuning's file names is made alone; where it cannot be, all is tried anew. */
+/* Makes only the plan that the tuning's file names; without one, or if it fails, all plans. */
 static void make_plans(struct making *m)
 {
     struct conv_plans *plans = m->plans;
@@ -296,7 +296,7 @@ void cuda_plans_remake(const struct program *p, struct conv_plans *plans)
     plans->tuned = plans->tuned && (n > 0 || plans->n == 0);
     plans->n = n;
     plans->found = true;
-    cudaGetLastError(); /* what cuDNN tried and left is of no kernel that follows */
+    cudaGetLastError(); /* an error that cuDNN left concerns no later kernel */
 }
 
 dpb_status cuda_plans_begin(struct program *p, const struct dpb_node *node,

@@ -3,8 +3,8 @@
  * master weights and sums; of the last two activations, their gradients, and convolutions'
  * gradients by weights before they are added up).
  *
- * This file is the plugin: options, opening, closing, versions. How a graph becomes a program is
- * told by cuda.h; docs/devices-cuda.md says what the device does and what its limits are.
+ * This file is the plugin: options, opening, closing, versions. cuda.h describes how a graph
+ * becomes a program; docs/devices-cuda.md describes the device and its limits.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,7 +180,7 @@ static struct options options_of(const void *options)
     return options ? *(const struct options *)options : defaults;
 }
 
-/* What is wrong whichever GPU there is. */
+/* Refuses options that are wrong on any GPU. */
 static dpb_status check_options(const struct options *options)
 {
     if (options->ids[0] && listed_id(options->ids, UINT32_MAX) == -2)

@@ -1,5 +1,5 @@
 /*
- * errors.c - what went wrong, in words: the call, the node, its shapes, and the memory.
+ * errors.c - messages of failures: the call, the node, its shapes, and the memory.
  */
 #include <stdio.h>
 
@@ -82,7 +82,7 @@ dpb_status cuda_no_memory(void)
     return cuda_host->fail(DPB_NO_MEMORY, "device cuda: out of memory on the host");
 }
 
-/* Bytes that do not grow with the batch: what mirrors core's arenas, and weights. */
+/* Bytes that do not grow with the batch: mirrors of core's arenas, and packed weights. */
 static size_t fixed_bytes(const struct program *p)
 {
     size_t bytes = p->scratch.place.bytes;

@@ -1,9 +1,9 @@
 /*
  * gemm.c - products of matrices by cuBLASLt: dense layers.
  *
- * Sums are made in fp32, of products of tf32's mantissas where that is the precision; partial sums
- * of a split product, too, in an order that does not vary. Of what cuBLASLt offers, best first by
- * its own estimate, tuning.c takes the fastest.
+ * Sums are made in fp32, of products of tf32's mantissas if this is the precision. So are partial
+ * sums of a split product, in an order that does not vary. tuning.c takes the fastest of cuBLASLt's
+ * algorithms, which come best first by its own estimate.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
     return status;
 }
 
-/* What stands in the file of tuning.c for a product. */
+/* The key of a product in the file of tuning.c. */
 static void write_key(const struct program *p, const struct gemm_shape *shape,
                       char key[TUNING_KEY_BYTES])
 {
@@ -116,7 +116,7 @@ dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
     struct gemm *made = calloc(1, sizeof *made);
     if (!made)
         return cuda_no_memory();
-    *gemm = made; /* the program's, which closes it whatever comes */
+    *gemm = made; /* the program owns and closes it */
     if (cuda_is_counted(p))
         return DPB_OK;
     write_key(p, shape, made->key);

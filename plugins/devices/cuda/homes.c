@@ -4,9 +4,8 @@
 
 #include "streams.h"
 
-/* A stream would tell its own (cudaStreamGetDevice), but only where the driver is of CUDA 12.8 or
- * later, and older ones run what is built with that as well. Several threads may look while one
- * opens or closes. */
+/* cudaStreamGetDevice would return a stream's GPU, but needs a driver of CUDA 12.8 or later; older
+ * drivers run a build for 12.8, too. Several threads may look while one opens or closes. */
 enum { MOST_QUEUES = 64 };
 static struct home {
     _Atomic(cudaStream_t) stream; /* NULL: free */

@@ -201,7 +201,7 @@ struct norm_gradient {
     const void *dy;
     const uint8_t *mask;
     const void *more; /* cuda_norm_sums adds it to dy, as cuda_sum does; NULL: nothing */
-    void *dz;         /* cuda_norm_sums writes it: may be dy or more; one side, NULL: does not */
+    void *dz; /* cuda_norm_sums writes it; may be dy or more; NULL (one side): not written */
     /* For one side in NHWC, if cuda_max_pool normalised: dy is by the pool's result, and dz is the
      * gradient by the pool's input; mask, more and dz are NULL. where NULL: there is no pool. */
     struct window pool;

@@ -1,7 +1,6 @@
 /*
- * limits.c - what this GPU can do at most, for run.profile: products of large matrices by cuBLASLt
- * in the program's own arithmetic, and copying and reading of memory that is larger than the
- * caches.
+ * limits.c - this GPU's limits, for run.profile: products of large matrices by cuBLASLt in the
+ * program's own arithmetic, and copying and reading of memory that is larger than the caches.
  *
  * Work is made larger until it takes long enough to be timed, or is as large as it may be. Where
  * the GPU has no memory left for that nothing is known: less would be the caches' rate. Operands
@@ -16,7 +15,7 @@
 enum { TRIES = 5, FIRST_EDGE = 64, LAST_EDGE = 8192 };
 static const float long_enough_ms = 2.0f;
 static const size_t first_bytes = (size_t)1 << 20, last_bytes = (size_t)1 << 30;
-/* Room for several operands, one behind the other, and what they are used for. */
+/* Memory for several operands, one behind the other, and their use. */
 struct trial {
     const struct program *p;
     void *memory;
@@ -97,7 +96,7 @@ static dpb_status copy(const void *trial_)
                                       cudaMemcpyDeviceToDevice, trial->p->device->stream));
 }
 
-/* It looks for what is not there: nothing is written. */
+/* Looks for infinite values, finds none, and writes nothing. */
 static dpb_status read(const void *trial_)
 {
     const struct trial *trial = trial_;

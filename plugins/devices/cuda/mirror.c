@@ -1,7 +1,7 @@
 /*
- * mirror.c - core's memory and the device's copy of it. What the GPU copies from and to has to be
- * pinned: core's own memory where it is a mapping of its own and the driver takes it, else a pinned
- * copy beside.
+ * mirror.c - core's memory and the device's copy of it. The GPU copies only from and to pinned
+ * memory: core's own memory if it is a mapping of its own and the driver pins it, else a pinned
+ * copy.
  */
 #include "plan.h"
 

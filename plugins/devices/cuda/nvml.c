@@ -110,8 +110,8 @@ _Static_assert(1 << DPB_GPU_POWER_CAP == 0x4 && 1 << DPB_GPU_DISPLAY_CLOCKS == 0
                "NVML's bits of reasons");
 
 /* NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP, _SW_THERM_SLOWDOWN, _SYNC_BOOST,
- * NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, _RELIABILITY: of nanoseconds. And what they have taken the
- * place of, nvmlPerfPolicyType_t: 4 is a GPU that has too little to do. */
+ * NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, _RELIABILITY: in nanoseconds. Then the older
+ * nvmlPerfPolicyType_t, in the same order: 4 is a GPU with too little work. */
 static const unsigned hold_fields[DPB_GPU_HOLDS] = {74, 269, 76, 77, 79};
 static const int hold_types[DPB_GPU_HOLDS] = {0, 1, 2, 3, 5};
 
@@ -235,7 +235,7 @@ static bool nanoseconds_in(const struct nvml_field *field, double *ns)
     return true;
 }
 
-/* Of the fields by one call; what that does not tell by the older one, a call each. */
+/* Reads the fields by one call; missing ones by the older call, one call each. */
 static void read_holds(nvml_device device, char unknown[DPB_GPU_TEXT], double held_s[DPB_GPU_HOLDS])
 {
     struct nvml_field fields[DPB_GPU_HOLDS] = {{0}};

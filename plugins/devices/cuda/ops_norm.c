@@ -69,8 +69,8 @@ static dpb_status run_running_moments(const struct program *p, const struct step
     return DPB_OK;
 }
 
-/* Of the node that is added behind a batch-norm: whether the same kernel normalises it, so that its
- * own result is nowhere. */
+/* Whether a batch-norm's kernel also normalises the node `added` that is added behind it. The
+ * node's own result is then stored nowhere. */
 static bool is_joined(const struct program *p, const struct dpb_node *added)
 {
     const struct node_plan *plan = cuda_plan(p, added);
@@ -102,7 +102,7 @@ const struct dpb_node *cuda_pooled_norm(const struct program *p, const struct dp
     return cuda_masked_norm(p, pool);
 }
 
-/* Of a batch-norm: the pool whose cuda_pooled_norm it is, or NULL. */
+/* The pool whose cuda_pooled_norm is this batch-norm, or NULL. */
 static const struct dpb_node *pool_of(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_node *relu = cuda_plan(p, node)->group->into;
@@ -155,8 +155,8 @@ static dpb_status plan_moments(struct program *p, const struct dpb_node *node)
                      TENSORS(NULL, NULL, NULL, plan->workspace));
 }
 
-/* What the step appended last takes of a side (NULL: none) beside x; bias: that, or the gradient by
- * it, too. */
+/* The step appended last uses these tensors of a side (NULL: none) beside x; bias: the bias or its
+ * gradient, too. */
 static void use_side(struct program *p, const struct dpb_node *node, bool bias)
 {
     if (!node)

@@ -178,9 +178,8 @@ static dpb_status masked_data(struct program *p, const struct dpb_node *node, st
     return DPB_OK;
 }
 
-/* Of the gradient by the input, the part of a layer behind this one, to which the convolution may
- * add its own; NULL: there is none. A block's two parts are left to whatever makes its batch-norm's
- * sums. */
+/* The part of the input's gradient by a layer behind this one, to which the convolution may add its
+ * own part; NULL: there is none. The sums of a block's batch-norm add up the block's two parts. */
 static struct tensor *part_to_add_to(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_group *group = cuda_plan(p, cuda_input(p, node, 0))->group;
@@ -333,7 +332,7 @@ dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node)
     return dense_data(p, node);
 }
 
-/* ------------------------------------------------------------------------------- what steps are */
+/* ------------------------------------------------------------------------------- kinds of steps */
 
 bool cuda_is_conv(const struct step *step, enum conv_call *call)
 {
@@ -358,7 +357,8 @@ struct gemm *cuda_gemm_of(const struct program *p, const struct step *step)
                                             : NULL;
 }
 
-/* What a step and those that take its sums move: planned with all that they may. */
+/* Sets the bytes of a step and of the takers of its sums. Planning has counted all tensors that
+ * they may use. */
 static void settle_forward(struct step *step, struct step *const takers[], bool fused)
 {
     takers[0]->bytes -= fused ? takers[0]->t[FROM]->bytes : takers[0]->t[FIFTH]->bytes;

@@ -10,8 +10,8 @@ static cudaStream_t stream_of(const struct program *p)
     return p->device->stream;
 }
 
-/* A node with one input and one output, by own kernels both ways: most of what is below. The table
- * has what they run. */
+/* A node with one input and one output, by own kernels both ways, as most nodes below. The table
+ * has the kernels. */
 static dpb_status plan_forward(struct program *p, const struct dpb_node *node)
 {
     struct tensor *y;
@@ -20,7 +20,7 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node)
                      TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, y));
 }
 
-/* also, third: what of forward is needed; NULL: nothing. */
+/* also: the third tensor, from forward; NULL: none. */
 static dpb_status plan_backward_with(struct program *p, const struct dpb_node *node,
                                      const struct tensor *also)
 {
@@ -113,7 +113,7 @@ static dpb_status run_relu_backward(const struct program *p, const struct step *
     return DPB_OK;
 }
 
-/* Of a ReLU that follows a convolution or dense layer: the gradient by what it takes. */
+/* The gradient by the input of a ReLU that follows a convolution or dense layer. */
 static dpb_status masked_gradient(struct program *p, const struct dpb_node *relu)
 {
     struct node_plan *plan = cuda_plan(p, relu);

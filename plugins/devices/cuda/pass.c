@@ -1,23 +1,22 @@
 /*
- * pass.c - forward and backward: what changes from pass to pass is copied to the device, then a
- * list of steps is enqueued, or the graph that was captured of it launched; and the loop's thread
- * waits for the flags that the GPU raises in the host's memory, letting the strategy move on
- * meanwhile.
+ * pass.c - forward and backward. A pass's own words are copied to the device, then a list of steps
+ * is enqueued, or the graph that was captured from it is launched. The loop's thread waits for
+ * flags that the GPU raises in the host's memory, and lets the strategy move on meanwhile.
  *
- * In backward a second stream brings gradients to the host: behind the step that finishes a piece
- * of the arena it waits for that step, copies the piece and raises the piece's flag, while the
- * first stream goes on. The loop's thread hands a piece to the strategy when it sees its flag. A
- * flag is raised to the pass's serial number, which lies in device memory, so a captured graph
- * raises it as well.
+ * In backward a second stream copies gradients to the host. It waits for the step that finishes a
+ * piece of the arena, copies the piece and raises the piece's flag; meanwhile the first stream
+ * continues. The loop's thread hands a piece to the strategy when it sees its flag. A flag is
+ * raised to the pass's serial number, which lies in device memory, so a captured graph raises it as
+ * well.
  *
- * Where core takes events, backward is not waited for: an event behind each piece, which a captured
- * graph records as well, is handed out at once, and the next forward is enqueued while all that is
- * still to be done. Its samples are copied on the second stream meanwhile: the forward before has
- * read its own, for its loss was waited for.
+ * If core takes events, the host does not wait for backward. Core gets an event behind each piece
+ * at once; a captured graph records these events, too. The host enqueues the next forward before
+ * this work is done. The second stream copies the samples of that forward meanwhile: the forward
+ * before has read its own, since the host has waited for its loss.
  *
- * Where core asks for it (dpb_pass.captures) the strategy's work is captured with backward: it is
- * told of the pieces while backward is captured, by events of that, its streams are captured from
- * then on, and the main one waits for them where the capture ends.
+ * If core asks for it (dpb_pass.captures), the strategy's work is captured with backward. During
+ * the capture the strategy gets the pieces, with events of the capture. From then on its streams
+ * are captured, too, and the main stream waits for them at the end of the capture.
  */
 #include <stdatomic.h>
 
@@ -43,7 +42,7 @@ static dpb_status pack(const struct program *p)
     return cuda_check(p, NULL, "packing of weights", cudaPeekAtLastError());
 }
 
-/* The main stream goes on when the second has done what it was given. */
+/* The main stream waits until the second has done all enqueued work. */
 static dpb_status join(const struct program *p)
 {
     DPB_TRY(cuda_check(p, NULL, "cudaEventRecord", cudaEventRecord(p->joined, p->device->copies)));
@@ -77,7 +76,7 @@ static dpb_status enqueue_forward(struct program *p, unsigned when, enum way way
     return cuda_check(p, NULL, "flag of forward", cudaPeekAtLastError());
 }
 
-/* The copies of a piece begin when what the main stream has been given so far is done. */
+/* The copies of a piece begin when all work enqueued on the main stream so far is done. */
 static dpb_status send_piece(struct program *p, size_t piece)
 {
     cudaStream_t copies = p->device->copies;
@@ -103,7 +102,7 @@ static dpb_status finish_piece(const struct program *p, const struct piece *piec
                                      : DPB_OK;
 }
 
-/* What the strategy has added to the capture is done before the main stream goes on. */
+/* The main stream waits for the strategy's part of the capture. */
 static dpb_status join_exchange(const struct program *p, const struct dpb_hooks *hooks)
 {
     struct dpb_event *event = NULL;
@@ -140,7 +139,7 @@ static dpb_status enqueue(struct program *p, unsigned which, enum way way,
                              : enqueue_forward(p, which, way, hooks);
 }
 
-/* Of a graph that is under way nothing is cut off: it is freed when it is through. */
+/* A graph that is under way runs to its end, and is freed then. */
 static void drop_exchanged(void *program)
 {
     struct program *p = program;
@@ -226,8 +225,8 @@ static dpb_status ask_stream(const struct program *p, const uint32_t *flag, cons
                            (unsigned long long)p->step, what);
 }
 
-/* Lets the strategy move on, then looks at the flag for a moment: who called it at every look would
- * fill the account with nothing. */
+/* Lets the strategy move on, then looks at the flag for a moment: calls at every look would fill
+ * the account with empty entries. */
 static dpb_status look_for(const struct program *p, const uint32_t *flag,
                            const struct dpb_hooks *hooks)
 {
@@ -247,7 +246,7 @@ static dpb_status await(const struct program *p, const uint32_t *flag, const cha
         DPB_TRY(look_for(p, flag, hooks));
         DPB_TRY(ask_stream(p, flag, what));
         if (p->followed && !cuda_host->event->poll(p->followed))
-            begin_ns = 0; /* what is followed has a deadline of its own */
+            begin_ns = 0; /* the followed event has a deadline of its own */
         DPB_TRY(cuda_host->patience(&wait, &begin_ns));
     }
     return DPB_OK;
@@ -293,9 +292,9 @@ static dpb_status begin_pass(struct program *p, const struct dpb_pass *pass,
     return send(p, p->words, words, sizeof *words);
 }
 
-/* The samples, by pinned memory: a copy from other memory the driver would stage itself, while the
- * host waits. A piece goes while the next one is brought there. Where core takes events it goes
- * beside what the main stream is still doing. */
+/* Copies the samples through pinned memory: the driver would stage a copy from other memory itself,
+ * while the host waits. A piece is copied to the device while the host copies the next one. If core
+ * takes events, the copy runs beside the main stream's work. */
 static dpb_status send_samples(const struct program *p, const struct dpb_batch *batch)
 {
     enum { SAMPLES_PIECE = 4 << 20 };
@@ -408,7 +407,7 @@ dpb_status cuda_follow(void *program, struct dpb_event *event)
     return mark(p, MARK_IDLE);
 }
 
-/* What ends here is the last step, as far as times go. */
+/* For times, the last step ends here. */
 dpb_status cuda_drain(void *program)
 {
     struct program *p = program;

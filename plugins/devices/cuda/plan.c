@@ -1,5 +1,5 @@
 /*
- * plan.c - what an op is planned with: tensors, steps, parts of gradients, weights in the
+ * plan.c - functions for planning an op: tensors, steps, parts of gradients, weights in the
  * libraries' layout, and the pieces in which gradients leave. Plain C: no call here needs a GPU.
  */
 #include <stdlib.h>
@@ -186,7 +186,7 @@ dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node)
     struct node_plan *plan = cuda_plan(p, node);
     const struct dpb_part *parts = plan->group->parts, *own = dpb_group_own_part(plan->group);
     const uint32_t n = plan->group->n_parts;
-    if (n == 0) /* the input, whose gradient nobody needs; the loss; a ReLU that a pool takes */
+    if (n == 0) /* the input, which needs no gradient; the loss; a ReLU that a pool takes */
         return DPB_OK;
     if (cuda_joins_in_sums(plan->group))
         return DPB_OK;
@@ -227,9 +227,9 @@ dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
 
 /* -------------------------------------------------------------------------------------- weights */
 
-/* I is what an output reads: of a convolution, the channels of a group.
- * A dense layer over a picture has OI over CHW: OIHW in all but name. Activations in NCHW want
- * weights as core has them: there is nothing to permute. */
+/* I counts the inputs of an output: for a convolution, the channels of a group. A dense layer over
+ * a picture has OI over CHW, which is OIHW. Activations in NCHW need weights in core's order:
+ * nothing is permuted. */
 static struct packing packing_of(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_tensor *tensor = &p->graph->tensors[node->weight];

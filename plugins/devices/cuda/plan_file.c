@@ -49,7 +49,7 @@ static void add_name(char path[PATH_BYTES], const char *key, int rank)
     snprintf(path + at, PATH_BYTES - at, "/%016llx", (unsigned long long)hash_of(text, (size_t)n));
 }
 
-/* What a file of that plan and text begins with. */
+/* The head of the file of a plan and its text. */
 static size_t write_head(const char *key, int rank, const char *text, size_t bytes,
                          char head[HEAD_BYTES])
 {
@@ -220,7 +220,7 @@ void cuda_plan_file_write(const struct device *device, const char *key, int rank
 
 /* ---- turns --------------------------------------------------------------------------------- */
 
-/* A lock for reading: all that wait go on at once. */
+/* A lock for reading: all waiting processes continue at once. */
 static void wait_for_other(int fd, struct flock byte, const char *path)
 {
     byte.l_type = F_RDLCK;

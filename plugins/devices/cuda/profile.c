@@ -1,6 +1,6 @@
 /*
- * profile.c - run.profile: the account of the steps (account.c) as rows, and what the GPU can do at
- * most (limits.c).
+ * profile.c - run.profile: the account of the steps (account.c) as rows, and the GPU's limits
+ * (limits.c).
  */
 #include "account.h"
 
@@ -29,7 +29,7 @@ double cuda_step_bytes(const struct program *p)
     return bytes;
 }
 
-/* Of all weights at once: it stands under the input, before all others. */
+/* The packing of all weights at once: its row has the input's name and precedes all others. */
 static void add_packing(const struct program *p)
 {
     const struct account *account = p->account;
@@ -51,7 +51,7 @@ static void add_rows(const struct program *p, const struct step_list *list, bool
     }
 }
 
-/* Of all calls; rows of steps that never ran (evaluation, say) are left out. */
+/* Sums over all calls. Steps that never ran (evaluation, say) have no row. */
 static uint64_t add_up(struct account *account)
 {
     uint64_t kept = 0;
@@ -76,7 +76,7 @@ dpb_status cuda_profile(void *program, struct dpb_profile *profile)
         return cuda_host->fail(DPB_USAGE,
                                "device cuda: the program was compiled without an account "
                                "of its ops");
-    if (!profile) { /* what is under way is not counted either */
+    if (!profile) { /* work under way is not counted either */
         account->n_passed[0] = account->n_passed[1] = 0;
         memset(account->ns, 0, account->n * sizeof *account->ns);
         memset(account->calls, 0, account->n * sizeof *account->calls);

@@ -27,7 +27,7 @@ static dpb_status allocate_plans(struct program *p)
     return DPB_OK;
 }
 
-/* What is there beside the nodes' own. */
+/* Plans the tensors that belong to no node. */
 static dpb_status plan_mirrors(struct program *p, const struct dpb_device_memory *core)
 {
     const struct dpb_graph *graph = p->graph;
@@ -119,7 +119,7 @@ static dpb_status place_tensors(struct program *p)
     return DPB_OK;
 }
 
-/* What run.profile works with when it measures the GPU's limits. */
+/* The workspace with which run.profile measures the GPU's limits. */
 static dpb_status plan_profile(struct program *p)
 {
     struct tensor *unused;
@@ -202,7 +202,7 @@ static dpb_status make_fence(const struct program *p, struct fence *fence)
     return fence->event ? DPB_OK : cuda_no_memory();
 }
 
-/* What a program needs that runs ahead of the host. */
+/* Makes the events of a program that runs ahead of the host. */
 static dpb_status bind_events(struct program *p)
 {
     if (!p->takes_events)
@@ -370,8 +370,8 @@ void cuda_release(void *program)
 
 /* ---------------------------------------------------------------------------------------- hooks */
 
-/* Of the host's memory, which core counts: pinned copies of the arenas, should they not be pinned
- * as they lie. Device memory is counted in compile, on the device that it is of. */
+/* Returns the host's memory, for core's count: pinned copies of the arenas, in case the arenas
+ * cannot be pinned in place. compile counts device memory, on the device itself. */
 uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *args)
 {
     const struct dpb_graph *graph = args->graph;
@@ -436,7 +436,7 @@ static double value_of(const struct program *p, const void *data, size_t i)
     return p->type == TYPE_BF16 ? (double)dpb_bf16_to_fp32(bits) : (double)dpb_fp16_to_fp32(bits);
 }
 
-/* Of an activation as it lies in memory, `stored`, the channels of `shape`. */
+/* Copies the channels of `shape` of an activation that has the shape `stored` in memory. */
 static dpb_status copy_to_nchw(const struct program *p, struct dpb_shape shape,
                                struct dpb_shape stored, const struct tensor *tensor, double *out)
 {

@@ -25,7 +25,7 @@ static cudaStream_t stream_of(struct dpb_queue *queue)
     return (cudaStream_t)queue;
 }
 
-/* What goes on beside passes is short and awaited by others: its blocks come before theirs. */
+/* Work beside passes is short and others wait for it: its blocks run before those of passes. */
 static dpb_status open_queue(void *device, struct dpb_queue **queue)
 {
     const struct device *d = device;
@@ -177,7 +177,7 @@ static dpb_status elapsed(const struct dpb_event *from, const struct dpb_event *
 static dpb_status too_large(const struct device *d, const char *name, uint64_t bytes)
 {
     size_t free_bytes = 0, total = 0;
-    cudaGetLastError(); /* it is said here what has failed */
+    cudaGetLastError(); /* this message replaces the error */
     cudaMemGetInfo(&free_bytes, &total);
     return cuda_host->fail(
         DPB_NO_MEMORY,
@@ -217,7 +217,7 @@ static void release(void *device, void *memory)
     cudaFree(memory);
 }
 
-/* What a handle's bytes hold. Numbers of GPUs are a process's own: it is known by its UUID. */
+/* The content of a handle's bytes. GPUs' numbers differ by process: the UUID names a GPU. */
 struct handle {
     cudaIpcMemHandle_t memory;
     cudaUUID_t gpu;

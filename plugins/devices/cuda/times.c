@@ -1,6 +1,6 @@
 /*
- * times.c - where a step's time goes on the device, of a program that does not wait for the host:
- * events of the main stream mark where its work changes, and are read a step later, when all have
+ * times.c - the parts of a step's time on the device, for a program that does not wait for the
+ * host. Events mark where the main stream's work changes. They are read a step later, when all have
  * fired.
  *
  * The host's clock is tied to the device's once a step: when the host sees that a forward is done,

@@ -8,8 +8,7 @@
  * the least median wins. After FIRST_TRIES the clearly slower ones are dropped. A try of a short
  * one is SHORT_RUNS runs.
  *
- * Processes that share a GPU take turns at trials, and read what the others have found
- * (tuning_file.h).
+ * Processes that share a GPU take turns at trials, and read the others' results (tuning_file.h).
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -24,13 +23,13 @@ static_assert((int)GEMM_CHOICES <= PLAN_CHOICES, "room");
 struct tuning {
     struct program *p;
     struct tuning_file file;
-    cudaEvent_t ends[2]; /* of what is timed; NULL: nothing has been yet */
+    cudaEvent_t ends[2]; /* around the timed work; NULL: nothing was timed yet */
     bool warm;           /* the GPU's clocks are up */
 };
 
 /* ---- trying -------------------------------------------------------------------------------- */
 
-/* What may be taken for a step: numbers [first, end), and how the file writes them. */
+/* The choices for a step: numbers [first, end), and their ranks in the file. */
 struct candidates {
     const struct step *step;
     struct step *const *next; /* timed with it: FUSED_TAKERS, of which some may be NULL; or NULL */
@@ -54,8 +53,8 @@ static dpb_status run_trial(const void *trial_)
     return DPB_OK;
 }
 
-/* Times number i of the candidates. *ran: false where it failed and the GPU goes on. Of an error
- * that stays with the GPU's context every later call fails, too. */
+/* Times number i of the candidates. *ran: false if it failed and the GPU still works. An error that
+ * stays with the GPU's context fails every later call. */
 static dpb_status time_candidate(const struct tuning *tuning, const struct candidates *from, int i,
                                  int runs, bool *ran, float *ms)
 {
@@ -73,7 +72,7 @@ static dpb_status time_candidate(const struct tuning *tuning, const struct candi
     return cuda_check(p, step->node, step->what, cudaStreamSynchronize(p->device->stream));
 }
 
-/* Whether each candidate runs, how often between two events, and what its tries took. */
+/* By candidate: whether it runs, its runs between two events, and the times of its tries. */
 struct trials {
     bool ran[MOST];
     int runs[MOST];
@@ -133,7 +132,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of n tries, which it sorts: the median. */
+/* Sorts n tries and returns their median. */
 static float median(float ms[], int n)
 {
     qsort(ms, (size_t)n, sizeof ms[0], by_size);
@@ -156,8 +155,8 @@ static int least(struct trials *t, int n_candidates, int n, float *best_ms)
     return best;
 }
 
-/* Those whose fastest of n tries is slower than `slow` times the best's median, unless it is within
- * spare_ms. How many are left comes back. */
+/* Drops candidates whose fastest of n tries is slower than `slow` times the best's median, unless
+ * it is within spare_ms. Returns the number of candidates left. */
 static int drop_slow(struct trials *t, int n_candidates, int n, float slow, float spare_ms)
 {
     float best_ms;
@@ -194,7 +193,7 @@ static dpb_status find_fastest(struct tuning *tuning, const struct candidates *f
     return DPB_OK;
 }
 
-/* Of an earlier step of the same shape here, or else of the file. */
+/* Takes the choice of an earlier step of the same shape here, or else the file's. */
 static bool take_known(const struct tuning *tuning, const char *key, const struct candidates *from)
 {
     int rank;
@@ -226,10 +225,10 @@ static dpb_status take_fastest(struct tuning *tuning, const char *key,
     return cuda_tuning_add(&tuning->file, key, from->rank[best - from->first]);
 }
 
-/* ---- what is tuned ------------------------------------------------------------------------- */
+/* ---- calls, products ----------------------------------------------------------------------- */
 
-/* Of a convolution's call with sums, each plan, and the call by its fastest plan, with the steps
- * that take what it leaves. */
+/* For a convolution's call with sums, tries each plan, and the call alone by its fastest plan, with
+ * the steps that take the results. */
 static dpb_status tune_plans(struct tuning *tuning, const struct step *step,
                              struct conv_plans *plans, struct step *const *next)
 {

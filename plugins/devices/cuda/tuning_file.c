@@ -62,7 +62,7 @@ static void append(struct tuning_file *file, const char *line, size_t n)
         close(fd);
 }
 
-/* Far behind what the file holds. */
+/* A byte far behind the file's end. */
 static off_t byte_of(const struct device *device)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
@@ -90,7 +90,7 @@ bool cuda_await_lock(int fd, struct flock *byte, int64_t limit_ns)
     return true;
 }
 
-/* Without a file that can be written, which `append` says, nobody is waited for. */
+/* Without a writable file, for which `append` warns, it waits for no process. */
 bool cuda_tuning_first_trial(struct tuning_file *file)
 {
     struct flock byte = {
