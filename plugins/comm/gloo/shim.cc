@@ -33,7 +33,7 @@ constexpr auto far_away = std::chrono::hours(24 * 30);
 
 const dpb_vec_ops *vec;
 
-/* Of the job's store. Gloo waits in `get` for what is not there yet. */
+/* The job's store. Gloo waits in `get` for a value that is not there yet. */
 class Store : public gloo::rendezvous::Store
 {
   public:
@@ -79,7 +79,7 @@ class Store : public gloo::rendezvous::Store
     size_t most_bytes_;
 };
 
-/* What Gloo says, without the place in its source. */
+/* Gloo's message, without the place in its source. */
 std::string text_of(const std::exception &error)
 {
     std::string text = error.what();
@@ -147,7 +147,7 @@ std::function<void()> make_bucket(const shim &shim, T *data, uint64_t n)
     return [options] { gloo::allreduce(*options); };
 }
 
-/* The same through `staged`. What a shorter bucket leaves of it is zero. */
+/* The same through `staged`. Behind a shorter bucket `staged` is zero. */
 template <typename T, dpb_dtype type>
 std::function<void()> make_staged_bucket(shim &shim, T *data, uint64_t n)
 {

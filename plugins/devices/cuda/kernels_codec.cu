@@ -81,7 +81,7 @@ struct selection {
     uint32_t left; /* its place among those that have these bits */
 };
 
-/* Of elements; then of those in all chunks before. */
+/* Counts of a chunk's elements; then sums of these counts over all chunks before. */
 struct chunk {
     uint32_t above, equal;
 };
@@ -146,8 +146,8 @@ __global__ void choose_bits(selection *found, uint32_t width, uint32_t k)
         found->counts[bin] = 0;
 }
 
-/* Of a thread's own elements: how many are above the least magnitude that is sent, and, times 2^16,
- * how many equal it. */
+/* Counts a thread's own elements: those above the least magnitude that is sent, plus 2^16 times
+ * those equal to it. */
 static __device__ uint32_t count_own(const float *values, index_t begin, index_t n, uint32_t least)
 {
     uint32_t count = 0;

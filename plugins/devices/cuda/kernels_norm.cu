@@ -59,7 +59,7 @@ void cuda_column_sums(cudaStream_t stream, enum cuda_type type, const void *x, s
 
 /* -------------------------------------------------------------------------------------- forward */
 
-/* Of deviations from the first pixel's values, so that squares of small deviations from a large
+/* Sums deviations from the first pixel's values, so that squares of small deviations from a large
  * mean are not lost. */
 template <typename T, int N> struct moment_terms {
     static constexpr int n_sums = 2, threads = THREADS, blocks = 4, at_once = SUMMED_ROWS;
@@ -158,7 +158,7 @@ void cuda_running_moments(cudaStream_t stream, const float *running_mean,
            *norm);
 }
 
-/* What a pass that normalises adds. */
+/* The term that a normalising pass adds. */
 enum adding { NOTHING, VALUES, NORMALISED };
 
 /* ROWS at once; `added` only where ADDS says so, and `added_norm` likewise. */

@@ -46,7 +46,7 @@ template <typename T, int N, typename I> struct pooled_gradient {
     };
 };
 
-/* What values of dz, by row and channel of a pack, add to the sum of dz and to that of dz times the
+/* Adds values of dz, by row and channel of a pack, to the sum of dz and to the sum of dz times the
  * deviation of x. */
 template <typename T, int N, int ROWS, int CHANNELS, typename Value>
 static __device__ void add_gradient(const row_packs<T, N, ROWS> &x, Value dz,
@@ -64,7 +64,7 @@ static __device__ void add_gradient(const row_packs<T, N, ROWS> &x, Value dz,
     }
 }
 
-/* Of dz, and of dz times the deviation from the mean, which norm_finish normalises. */
+/* Sums dz, and dz times the deviation from the mean; norm_finish normalises the deviation. */
 template <typename T, int N> struct norm_terms {
     static constexpr int n_sums = 2, threads = THREADS, blocks = 3, at_once = SUMMED_ROWS;
     const T *dy, *x;
@@ -111,8 +111,8 @@ template <typename T, int N> struct joined_terms : norm_terms<T, N> {
     }
 };
 
-/* Of two batch-norms that take the same gradient, in one part or two: its sum, and what the
- * deviations of either x add to. */
+/* For two batch-norms that take the same gradient, in one part or two: the gradient's sum, and the
+ * sums of its products with the deviations of either x. */
 template <typename T, int N> struct both_terms {
     static constexpr int n_sums = 3, threads = THREADS / 2, blocks = 2, at_once = SUMMED_ROWS / 2;
     const T *dy, *more, *x[2];

@@ -13,7 +13,7 @@
 
 enum { LANES = POWERSGD_LANES };
 
-/* Of a block: whole groups of LANES, and no more than there is work for. */
+/* Threads of a block: whole groups of LANES, and no more than there is work for. */
 static unsigned threads_for(index_t n)
 {
     const index_t most = THREADS, whole = (n + LANES - 1) / LANES * LANES;

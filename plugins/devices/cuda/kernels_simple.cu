@@ -97,8 +97,8 @@ void cuda_unpack_gradient(cudaStream_t stream, enum cuda_type type, const void *
 
 /* -------------------------------------------------------------------------------------- samples */
 
-/* A pool may have more samples than the batch: it is indexed by 64 bits. Of arguments that are
- * indexed, as scale and offset are, a kernel would make itself a copy in local memory. */
+/* A pool may have more samples than the batch: it is indexed by 64 bits. A kernel would
+ * copy indexed arguments, as scale and offset, to local memory. */
 template <typename T>
 static __device__ inline T normalised(const samples &from, index_t at, uint32_t c)
 {
@@ -149,7 +149,7 @@ static __host__ __device__ inline float relu_of(float x)
     return x <= 0.0f ? 0.0f : x;
 }
 
-/* Of n packs. */
+/* Works on n packs. */
 template <typename T, int N>
 __global__ void bias_relu(const T *x, const float *bias, bool relu, T *y, index_t n, grid shape)
 {

@@ -18,8 +18,8 @@
                                       __VA_ARGS__, (I)n)));                                 \
     } while (0)
 
-/* What a max pool takes of a column's channels: x as it is, or normalised, behind a ReLU, and
- * rounded as it would be if it were stored. */
+/* The values of a column's channels that a max pool compares: x as it is, or normalised, behind a
+ * ReLU, and rounded as if it were stored. */
 template <typename T, int N, bool NORMALISES> struct pooled_values {
     __device__ pooled_values(const norm_by &, uint32_t)
     {
@@ -39,8 +39,8 @@ template <typename T, int N> struct pooled_values<T, N, true> : normalising<N> {
     }
 };
 
-/* Of n packs of neighbouring channels, which lie in the same windows: the pool's channels count
- * packs. */
+/* Works on n packs of neighbouring channels, which lie in the same windows: the pool's channels
+ * count packs. */
 template <typename T, int N, typename I, bool NORMALISES>
 KERNEL_OF(3)
 void max_pool(pooling pool, const T *__restrict__ x, norm_by norm, T *__restrict__ y,
