@@ -6,8 +6,8 @@
 #include "launch/parts.h"
 
 #define LAST_WORDS_NS INT64_C(500000000) /* between a rank's end and that of its connection */
-#define KILLED_NS INT64_C(3000000000) /* without a word from a part that was told to end its rank */
-#define TELL_NS INT64_C(1000000000)   /* how often the others hear where the ranks are */
+#define KILLED_NS INT64_C(3000000000)    /* without a message from a part that must end its rank */
+#define TELL_NS INT64_C(1000000000)      /* how often the others hear where the ranks are */
 
 /* ---- control words --------------------------------------------------------------------------- */
 
@@ -142,7 +142,7 @@ static void handle(struct job_run *run, uint32_t rank, const struct dpb_frame *f
     case LINK_PING:
         on_ping(run, rank, value, bytes);
         break;
-    default: /* what only the head says */
+    default: /* messages that only the head sends */
         break;
     }
 }
@@ -170,7 +170,7 @@ static void lose_part(struct job_run *run, uint32_t rank, int64_t now_ns, const 
     job_rank_ended(run, rank);
 }
 
-/* A rank that has ended has said to the store what it had to say once its connection has closed. */
+/* After a rank has ended, the store has its last requests once the rank's connection has closed. */
 static void settle_end(struct job_run *run, uint32_t rank, int64_t now_ns)
 {
     const struct process *process = &run->processes[rank];
@@ -226,7 +226,7 @@ static bool was_given_up(struct job_run *run, int64_t now_ns)
     return true;
 }
 
-/* Without mpirun nobody waits for the result's end, but it is made: what was measured is kept. */
+/* After mpirun's end no process waits for the result, but it is made: measurements are kept. */
 static void check_starter(struct job_run *run, int64_t now_ns)
 {
     const struct dpb_party *party = run->job->party;

@@ -1,5 +1,5 @@
 /*
- * job.c - what is said of a job: progress, warnings, and who ended it.
+ * job.c - reports on a job: its progress, warnings, and the rank that ended it.
  */
 #include "launch/job.h"
 
@@ -15,7 +15,7 @@
 enum { LINE = 512 };
 #define REFRESH_NS INT64_C(500000000)
 #define LOG_NS INT64_C(30000000000)
-/* Others notice a broken connection before the launcher has reaped who broke it. */
+/* Others notice a broken connection before the launcher has reaped the rank that broke it. */
 #define NOTICE_NS INT64_C(50000000)
 
 struct dpb_status_page *job_page(const struct job_run *run, uint32_t rank)
@@ -152,7 +152,7 @@ static int64_t message_time(const struct job_run *run, uint32_t rank)
     return failed_ns;
 }
 
-/* When a rank did what may have ended the job; INT64_MAX: it did nothing of the kind. */
+/* When a rank failed in a way that may have ended the job; INT64_MAX: it did not. */
 static int64_t blame_time(const struct job_run *run, uint32_t rank)
 {
     const struct process *process = &run->processes[rank];
@@ -202,8 +202,8 @@ static dpb_status status_of_code(int code)
     return DPB_FAILED;
 }
 
-/* The system's own SIGKILL is like anybody's, but it counts them: here, those of this machine.
- * *status: unless it was the system, as it is. */
+/* The system's own SIGKILL looks like any other, but the system counts its own: here, those of this
+ * machine. *status: unchanged unless the system sent the signal. */
 static const char *why_killed(const struct job_run *run, uint32_t rank, dpb_status *status)
 {
     const struct dpb_party *party = run->job->party;

@@ -26,8 +26,8 @@ static void run_destroy(struct job_run *run)
     job_release_signals(run);
 }
 
-/* A connection a rank, and some for each while it starts: more than many shells let a process
- * have, and less than they let it take. What is still missing is said where it is needed. */
+/* Each rank needs a connection, and some more while it starts: above the limit in many shells,
+ * below the limit that a process may set. A later failure reports a shortage that remains. */
 static void raise_descriptors(uint32_t n_ranks)
 {
     enum { OWN = 64 };
@@ -129,7 +129,7 @@ static void take_signal_input(struct job_run *run)
     }
 }
 
-/* A rank that sends what no rank should is ended: what else it does cannot be trusted either. */
+/* Ends a rank that sends a malformed request: its other requests cannot be trusted either. */
 static void check_fault(struct job_run *run, uint32_t rank)
 {
     struct process *process = &run->processes[rank];
@@ -142,7 +142,7 @@ static void check_fault(struct job_run *run, uint32_t rank)
     job_end(run);
 }
 
-/* A rank that does nothing and waits for nobody, where nobody else's deadline ended the job. */
+/* Ends a rank that neither works nor waits for a rank, unless another's deadline ended the job. */
 static void check_stalls(struct job_run *run, int64_t now_ns)
 {
     uint32_t stuck = stall_look(run, now_ns);

@@ -11,15 +11,15 @@
 
 enum { TICK_MS = 100 };
 #define FORCED_NS INT64_C(2000000000)   /* for the head to end the job after a second signal */
-#define DESERTED_NS INT64_C(3000000000) /* ... after the end of who started this part */
+#define DESERTED_NS INT64_C(3000000000) /* ... after the end of this part's starter */
 
 struct part {
     struct job_run run;
     struct link *link;
     uint32_t rank;
-    uint8_t *mirrored;     /* the journal's head as it was told last */
-    uint64_t n_records;    /* told */
-    struct page_news news; /* told last, and the page */
+    uint8_t *mirrored;     /* the journal's head as it was sent last */
+    uint64_t n_records;    /* sent */
+    struct page_news news; /* sent last, and the page */
     struct dpb_status_page page;
     int64_t page_told_ns, journal_told_ns, pinged_ns, heard_ns;
     int64_t offset_ns, round_trip_ns; /* the head's clock less this one, by the fastest ping */
@@ -31,8 +31,8 @@ struct part {
     bool said; /* by the head: why the job ends */
     uint32_t n_signals;
     int64_t give_up_ns; /* a while after the second signal; 0: it has not come */
-    int64_t alone_ns;   /* a while after the end of who started this part; 0: it is there */
-    const char *lost;   /* what has become of the head */
+    int64_t alone_ns;   /* a while after the end of this part's starter; 0: the starter is there */
+    const char *lost;   /* the fate of the head */
     int exit_code;
 };
 
@@ -55,7 +55,7 @@ static void tell_page(struct part *part, int64_t now_ns, bool anyway)
     uint32_t n_warnings = __atomic_load_n(&page->n_warnings, __ATOMIC_ACQUIRE);
     uint32_t n_facts = __atomic_load_n(&page->n_facts, __ATOMIC_ACQUIRE);
     int64_t failed_ns = __atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE);
-    memcpy(&copy, page, sizeof copy); /* what is counted or marked as there is whole */
+    memcpy(&copy, page, sizeof copy); /* entries that are counted or marked as there are whole */
     copy.n_warnings = n_warnings;
     copy.n_facts = n_facts;
     copy.failed_ns = head_time(part, failed_ns);
@@ -108,7 +108,7 @@ static void tell_records(struct part *part, const uint8_t *journal, uint64_t n)
     }
 }
 
-/* What was written of the journal from `end` on. */
+/* Sends the written bytes of the journal from `end` on. */
 static void tell_written(struct part *part, size_t end)
 {
     size_t bytes, begin;
@@ -245,7 +245,7 @@ static void handle(struct part *part, const struct dpb_frame *frame, const void 
         part->over = true;
         part->exit_code = number;
         break;
-    default: /* what only parts say */
+    default: /* messages that only parts send */
         break;
     }
 }
@@ -316,7 +316,7 @@ static void look(struct part *part)
         tell_end(part);
     }
     if (now_ns - part->pinged_ns >=
-        PARTS_PING_NS) /* also while the others go on, or are concluded */
+        PARTS_PING_NS) /* also while the others run on, or are concluded */
         tell_ping(part, now_ns);
     if (part->ended)
         return;

@@ -23,7 +23,7 @@
 /* The head gives up first, then rank 1: the first names the culprit, the second the head. */
 #define TURN_NS INT64_C(500000000)
 #define SLEPT_NS INT64_C(1000000000)   /* between two looks: it was stopped */
-#define LATELY_NS INT64_C(10000000000) /* from being continued to what that explains */
+#define LATELY_NS INT64_C(10000000000) /* from being continued to an end that the stop explains */
 #define LEAVE_NS INT64_C(2000000000)   /* for a word to arrive, for a rank without a job to end */
 
 /* ---- this part's own end -------------------------------------------------------------------- */
@@ -202,7 +202,7 @@ int64_t party_deadline(const struct dpb_party *party)
     return dpb_now_ns() + party->timeout_ns + turn * TURN_NS;
 }
 
-/* Nobody else knows how it ended: mpirun ends the others before rank 0's launcher could be told. */
+/* No other process knows how it ended: mpirun ends the others before a message reaches rank 0. */
 static dpb_status has_ended(const struct dpb_party *party)
 {
     siginfo_t info = {0};
@@ -372,8 +372,8 @@ void party_refuse(struct dpb_party *party, dpb_status status)
         link_say(&party->links[rank], LINK_VERDICT, rank, &verdict, sizeof verdict);
 }
 
-/* Until what was said has arrived everywhere: a connection that is closed while something unread is
- * in it would take the last words with it. */
+/* Waits until all messages have arrived everywhere: if a connection is closed with unread bytes, it
+ * loses the last messages. */
 static void finish_links(struct dpb_party *party)
 {
     int64_t until_ns = dpb_now_ns() + LEAVE_NS;
@@ -447,8 +447,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
 
 /* ---- keeping ------------------------------------------------------------------------------- */
 
-/* Without another part there is nobody left whom the death of this one could end before his
- * time. */
+/* Without another part, the death of this part can end no other before its time. */
 dpb_status dpb_party_keep(struct dpb_party *party)
 {
     if (party->pmix_fd < 0 || party->n_ranks == 1)

@@ -14,7 +14,7 @@
 
 enum { AFFINITY_BYTES = 512, VERSION_BYTES = 32, ENDED_BESIDE_MS = 500 };
 
-/* What a part says of itself; the configuration, or why it was refused, follows. */
+/* A part's report on itself; the configuration, or the reason of its refusal, follows. */
 struct report {
     int32_t status, pid;
     char version[VERSION_BYTES];
@@ -76,7 +76,7 @@ static bool find_difference(const char *a_text, const char *b_text, char name[12
     return found;
 }
 
-/* The head's: what speaks against beginning; it is printed. */
+/* The head's: the reason against beginning; it is printed. */
 static dpb_status judge(const struct dpb_party *party, const struct reported *reports)
 {
     char name[128], a[128], b[128];
@@ -204,7 +204,7 @@ static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, cons
     bool open = link_receive(link) && link_say(link, LINK_REPORT, party->rank, report, bytes);
     free(report);
     if (!open)
-        link_receive(link); /* what came before the connection broke */
+        link_receive(link); /* messages that came before the connection broke */
     /* The head may have just begun to wait for the last one to join. */
     const int64_t deadline_ns = party_deadline(party) + party->timeout_ns;
     for (;;) {
@@ -252,7 +252,7 @@ dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const cha
                                      "of several launchers");
         text = dpb_first_error(NULL);
     }
-    party->looked_ns = dpb_now_ns(); /* reading configuration and data took what it took */
+    party->looked_ns = dpb_now_ns(); /* reading configuration and data took time */
     return dpb_party_is_head(party) ? agree_as_head(party, status, text, n_workers, exit_code)
                                     : agree_as_part(party, status, text, exit_code);
 }

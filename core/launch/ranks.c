@@ -93,7 +93,7 @@ static dpb_status create_environment(const char *const *variables, int *fd)
     return create_file("dpbench-environment", block, used, fd);
 }
 
-/* What all ranks get. */
+/* The members of `spawn` that are equal for all ranks. */
 static dpb_status prepare(const struct job_run *run, struct dpb_spawn *spawn)
 {
     const struct dpb_job *job = run->job;
@@ -208,7 +208,7 @@ void job_kill(struct job_run *run, uint32_t rank)
         return;
     }
     kill(process->pid, SIGKILL);
-    kill(-process->pid, SIGKILL); /* and what it has started */
+    kill(-process->pid, SIGKILL); /* and the processes it has started */
 }
 
 /* It sends SIGTERM, and SIGKILL a second later: until then the result has to be written. */
@@ -272,7 +272,7 @@ bool job_reap(struct job_run *run, uint32_t rank)
         waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
         return false;
-    /* Until it is reaped its number is its own: what is left of its group can be ended safely. */
+    /* Until it is reaped its number is its own: the rest of its group can be ended safely. */
     kill(-process->pid, SIGKILL);
     waitpid(process->pid, &process->wait_status, 0);
     process->ended_ns = dpb_now_ns();
@@ -289,7 +289,7 @@ static bool may_lose(const struct job_run *run, uint32_t rank)
            __atomic_load_n(&page->may_die, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Its word on the board comes first: whoever is told by the store finds it there. */
+/* The word on the board comes first: a rank that learns of the loss by the store finds it there. */
 static void lose(struct job_run *run, uint32_t rank)
 {
     run->processes[rank].lost = true;

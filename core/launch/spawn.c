@@ -97,8 +97,8 @@ static void run_child(const struct dpb_spawn *spawn, int socket, int null_fd, in
     sigemptyset(&none);
     for (int signal_number = 1; signal_number < NSIG; signal_number++)
         signal(signal_number, SIG_DFL); /* ignored ones would stay so */
-    /* A group of its own: the terminal's ^C is for the launcher, and what a rank starts ends with
-     * it. As it is then in the background, writing to the terminal must not stop it. */
+    /* A group of its own: the terminal's ^C is for the launcher, and a rank's own children end with
+     * it. As the rank is then in the background, writing to the terminal must not stop it. */
     setpgid(0, 0);
     signal(SIGTTOU, SIG_IGN);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -163,7 +163,7 @@ static dpb_status start_child(const struct dpb_spawn *spawn, int socket, int nul
     return status;
 }
 
-/* The socket pair; what is to be read first is in it before the child is there. */
+/* The socket pair; its first message is in it before the child is there. */
 static dpb_status open_pair(const struct dpb_spawn *spawn, int ends[2])
 {
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)

@@ -9,7 +9,7 @@
 #include "machine/proc.h"
 
 #define LOOK_NS INT64_C(250000000)
-/* After run.timeout_s: those that wait speak first, they know what for. */
+/* After run.timeout_s: ranks that wait report first, since they can name their wait. */
 #define AFTER_WAITERS_NS INT64_C(2000000000)
 /* A tenth of a core is more than waiting takes and less than any computing. */
 enum { COMPUTES = 10, PICTURE_RANKS = 32, WHERE_BYTES = 256 };
@@ -86,8 +86,8 @@ void stall_forgive(struct job_run *run, int64_t suspended_ns)
 
 /* ---- who is late --------------------------------------------------------------------------- */
 
-/* Starting from a rank that makes no progress: whom it waits for, and whom that one, ...; where
- * that is not known, the one that is furthest behind of those that wait for nobody. */
+/* Follows the peers from a rank that makes no progress: the last one is late. If the last one waits
+ * for an unknown rank, the rank furthest behind among those that do not wait is late. */
 static uint32_t find_late(const struct job_run *run, uint32_t rank)
 {
     for (uint32_t i = 0; i < run->n_ranks; i++) {
@@ -175,7 +175,7 @@ void stall_keep_picture(struct job_run *run, int64_t now_ns)
         uint32_t late = find_late(run, rank);
         for (uint32_t other = 0; late == rank && other < run->n_ranks; other++)
             if (is_stopped(run,
-                           other)) /* it waits in the store, and its page does not say for whom */
+                           other)) /* it waits in the store, and its page does not name its peer */
                 late = other;
         char where[WHERE_BYTES];
         describe(run, late, now_ns, where, sizeof where);
@@ -238,7 +238,7 @@ static void say_stalls(struct job_run *run, int64_t now_ns)
         say_stall(run, named, n_late - 1, silent_ns, now_ns);
 }
 
-/* All leave together: who is there long after another has left does not come to its end. */
+/* All leave together: a rank that is there long after another has left does not end. */
 static void check_left(struct job_run *run, uint32_t rank, int64_t now_ns)
 {
     struct process *process = &run->processes[rank];
@@ -262,8 +262,8 @@ static void check_rank(struct job_run *run, uint32_t rank, int64_t now_ns)
                  (double)silent_ns * 1e-9);
 }
 
-/* Whoever waits has a deadline, and says so when it passes: where nobody does for longer, nobody
- * can. A stopped one is named before another. */
+/* Each waiting rank has a deadline and reports its passing. If no rank does so for longer, none
+ * can. A stopped rank is named before another. */
 static uint32_t find_all_silent(struct job_run *run, int64_t now_ns)
 {
     const int64_t limit_ns = run->job->timeout_ns + 2 * AFTER_WAITERS_NS;

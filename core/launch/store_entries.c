@@ -1,4 +1,4 @@
-/* store_entries.c - what the job's store keeps, by kind and key: see store_parts.h. */
+/* store_entries.c - the entries of the job's store, by kind and key: see store_parts.h. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -332,7 +332,7 @@ void store_handle(struct dpb_store_server *server, uint32_t rank, const struct d
 
 /* ---- deadlines and ends -------------------------------------------------------------------- */
 
-/* What a request that is over has left, unless it was answered in order. */
+/* Removes the gift of a request that is over, unless the request was answered in order. */
 static void forget(struct dpb_store_server *server, const struct store_waiter *waiter)
 {
     struct store_entry *gift =
@@ -391,7 +391,7 @@ int64_t dpb_store_server_expire(struct dpb_store_server *server, int64_t now_ns)
     return nearest;
 }
 
-/* Who takes without a deadline answers others beside its work, and says nothing of that. */
+/* A rank that takes without a deadline answers others beside its work, and reports no wait. */
 bool dpb_store_server_waits(const struct dpb_store_server *server, uint32_t rank)
 {
     for (size_t i = 0; i < server->n_waiters; i++) {
