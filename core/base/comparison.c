@@ -66,8 +66,8 @@ double dpb_block_error(const double *x, size_t n, double *freedom)
         squares += off * off;
         block += x[(i + length) % n] - x[i];
     }
-    /* Of the mean of `blocks` blocks, drawn with equal probability; `freedom` corrects for spread
-     * about their own mean. */
+    /* The error of the mean of `blocks` blocks, drawn with equal probability; `freedom` corrects
+     * for spread about their own mean. */
     *freedom = (double)blocks - 1;
     return sqrt(squares / (double)n / *freedom);
 }

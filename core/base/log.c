@@ -150,7 +150,7 @@ static void name_limit(char *text)
                  (unsigned long long)limit.rlim_cur);
 }
 
-/* Of this thread. */
+/* This thread's. */
 static _Thread_local char fail_place[PREFIX_BYTES];
 
 void dpb_fail_at(const char *place)

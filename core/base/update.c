@@ -10,7 +10,7 @@
 
 #include "base/vec.h"
 
-/* What a rule reads beside its arrays: an update's numbers, with the decay of this piece. */
+/* A rule's input beside its arrays: an update's numbers, with the decay of this piece. */
 struct rule {
     dpb_update_kind kind;
     double rate, scale, decay, momentum, epsilon;

@@ -29,7 +29,7 @@ static void print_device_memory(const struct dpb_experiment *experiment, uint64_
                (double)learners * (double)(arenas + scratch) / mib, learners);
 }
 
-/* Of worker 0, wherever they lie. */
+/* The arenas of worker 0, wherever they lie. */
 static void print_arenas(const struct dpb_experiment *experiment)
 {
     const double n = (double)experiment->graph->n_elements / mib;
@@ -54,7 +54,7 @@ static void print_memory(const struct dpb_experiment *experiment, const struct d
     print_arenas(experiment);
 }
 
-/* As far as this process can tell: each worker asks for itself. */
+/* As far as this process knows: each worker asks for itself. */
 static dpb_status print_sharing(const struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
@@ -96,7 +96,7 @@ static void print_run(const struct dpb_experiment *experiment)
            (unsigned long long)experiment->steps_per_epoch);
 }
 
-/* What the cells of a sweep take, as far as their settings say. */
+/* The needs of a sweep's cells, as far as their settings say. */
 struct needs {
     double timed_s, gate_s; /* at most, of the gates */
     uint64_t steps;

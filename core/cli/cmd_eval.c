@@ -29,7 +29,7 @@ static bool matters(const char *section, const char *key)
     return false;
 }
 
-/* An axis may change what is evaluated. */
+/* An axis may change a setting that matters to the evaluation. */
 static bool is_axis(const struct dpb_setting *setting)
 {
     char section[64];

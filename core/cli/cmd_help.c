@@ -256,7 +256,7 @@ static dpb_status help_kind(struct help *help, const char *word)
     return DPB_OK;
 }
 
-/* Of those that were listed. */
+/* Describes a plugin among the listed ones. */
 static void describe_plugin(struct help *help, const char *word)
 {
     for (size_t i = 0; i < help->n_plugins; i++) {

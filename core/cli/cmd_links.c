@@ -160,7 +160,7 @@ static json_t *device_to_json(const struct dpb_monitor_ops *monitor,
                      "driver", driver);
 }
 
-/* The way that the GPUs' driver tells, or else the way between the PCI devices. */
+/* The way that the GPUs' driver reports, or else the way between the PCI devices. */
 static json_t *paths_of(const struct measuring *m, const struct dpb_monitor_ops *monitor,
                         const struct dpb_link_device *devices, uint32_t n, uint32_t from)
 {

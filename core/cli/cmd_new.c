@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 
-/* What becomes of the templates' words. */
+/* The replacements of the templates' words. */
 struct words {
     const char *kind, *name;
     char example[64]; /* the name in the templates of this kind */

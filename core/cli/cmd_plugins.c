@@ -37,8 +37,8 @@ static json_t *hooks_to_json(const struct dpb_comm_ops *ops)
     return list;
 }
 
-/* What a strategy says beside its capabilities: the hooks that it need not have, and the runtime of
- * the device that it needs with its options' defaults. */
+/* A strategy's facts beside its capabilities: its optional hooks, and the device's runtime that it
+ * needs with its options' defaults. */
 static dpb_status add_strategy(const struct dpb_plugin *plugin, json_t *row)
 {
     const struct dpb_comm_ops *ops = plugin->ops;
@@ -59,8 +59,8 @@ static dpb_status add_strategy(const struct dpb_plugin *plugin, json_t *row)
     return status;
 }
 
-/* How processes share the first device of that plugin, with its options' defaults; NULL: it has no
- * such hook, cannot run here, or nobody knows. */
+/* How processes share the first device of that plugin, with its options' defaults; NULL: the plugin
+ * has no such hook, cannot run here, or does not know. */
 static const char *sharing_of(const struct dpb_plugin *plugin, struct dpb_sharing *sharing)
 {
     const struct dpb_device_ops *ops = plugin->ops;

@@ -25,7 +25,7 @@ struct request {
     bool each; /* one after the other, not merged */
 };
 
-/* Prints the table of a sweep again, or what is asked for instead. */
+/* Prints the table of a sweep again, or the output asked for instead. */
 static dpb_status print_sweep(const struct request *request, const json_t *document)
 {
     if (request->pivot.rows)

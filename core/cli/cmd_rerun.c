@@ -1,6 +1,6 @@
 /*
- * cmd_rerun.c - `dpbench rerun RESULT.json`: runs a result's run once more, and what a result that
- * somebody sent may do then.
+ * cmd_rerun.c - `dpbench rerun RESULT.json`: runs a result's run once more, within limits for a
+ * result that somebody sent.
  *
  * Settings that read files are those of result.inputs. Every other text of a plugin's options may
  * be the name of a file that the plugin writes, and is treated as one.
@@ -208,7 +208,7 @@ static dpb_status check_trust(const struct dpb_arguments *arguments,
     return status;
 }
 
-/* Says what a rerun will run, read and write: of a sweep, its first cell. */
+/* Announces the work, inputs and outputs of a rerun: for a sweep, those of its first cell. */
 static void announce(const struct dpb_arguments *arguments, const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;

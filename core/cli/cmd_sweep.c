@@ -254,7 +254,7 @@ static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_
     return dpb_allocated(execution->result);
 }
 
-/* Of all jobs so far. */
+/* The outcome of all jobs so far. */
 struct outcome {
     dpb_status status;
     int code;
@@ -374,7 +374,7 @@ static int run_jobs(const struct dpb_sweep *sweep, struct queue *queue, struct r
     return dpb_exit_code_first(outcome.code, dpb_status_exit_code(record->status));
 }
 
-/* The empty document, the directory of its runs, and what a sweep before this one has done. */
+/* The empty document, the directory of its runs, and the results of a sweep before this one. */
 static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
                         const struct plan *plan, struct queue *queue, struct record *record)
 {

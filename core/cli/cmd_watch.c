@@ -175,7 +175,7 @@ static struct screen screen_of(void)
     return (struct screen){size.ws_col, size.ws_row};
 }
 
-/* A process of the user's, or of anybody's where root watches, may have written anything there. */
+/* A process of the user, or of any user where root watches, may have written any bytes there. */
 static void put_line(struct watching *w, const struct screen *screen, const char *line)
 {
     char text[4 * DPB_LIVE_LINE + 1];

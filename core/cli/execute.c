@@ -32,7 +32,7 @@ static dpb_status worker_threads(const struct dpb_experiment *experiment,
     return DPB_OK;
 }
 
-/* Of the job that is shown, for its board. */
+/* Describes the job that is shown, for its board. */
 static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
                                        const struct dpb_party *party,
                                        const struct dpb_live_place *place)

@@ -119,7 +119,7 @@ static void await(struct running *running, const sigset_t *set)
         }
         look_at_time(running);
     }
-    /* Until the child is reaped, the number is that of its group: of what it has started. */
+    /* Until the child is reaped, its number names its group: all that it started. */
     if (running->end->late || running->end->signal_number != 0)
         kill(-running->pid, SIGKILL);
     if (waitpid(running->pid, &status, 0) == running->pid)
@@ -315,7 +315,7 @@ static dpb_status explain(const struct dpb_sweep *sweep, const char *program,
     return dpb_fail(DPB_FAILED, "%s ended with exit code %d: %s", program, end->code, reason);
 }
 
-/* What the child calls `command line` comes from where this sweep has it from. */
+/* Replaces the child's origin `command line` by the origin that the setting has in this sweep. */
 static void restore_origins(const struct dpb_experiment *experiment, json_t *result)
 {
     static const char mark[] = DPB_LAUNCH_ORIGIN ", ";
@@ -344,7 +344,7 @@ static json_t *result_of(const struct dpb_child_end *end)
     return NULL;
 }
 
-/* As dpb_execute, of what the child left. */
+/* As dpb_execute, but from the end of a child. */
 static void take_end(const struct dpb_sweep *sweep, const char *program,
                      const struct dpb_experiment *experiment, const struct dpb_child_end *end,
                      struct dpb_execution *execution)

@@ -19,7 +19,7 @@
 #include "dpbench/random.h"
 
 enum { GUARD = 64, CANARY = 0xa5, FOREIGN_MESSAGES = 20, RANK = 2, PATIENCE_S = 30 };
-/* What a decode came to, as its process's exit code. */
+/* The result of a decode, as its process's exit code. */
 enum { TAKEN = 10, REFUSED, REFUSED_WITHOUT_NAME, OUTSIDE };
 
 struct subject {
@@ -29,14 +29,14 @@ struct subject {
     struct dpb_codec_part part;
     uint32_t n_rounds;
     bool moves;              /* has a velocity */
-    uint64_t n_state, n_sum; /* elements of the state, and of what `decode` adds to */
+    uint64_t n_state, n_sum; /* elements of the state, and of the array that `decode` adds to */
     uint64_t bound, bytes;   /* of the message */
     float *gradients;
     float *before, *residual; /* the residual before and after the encoding */
     unsigned char *guarded;   /* `decoded`, with GUARD bytes on either side */
     float *decoded;
     unsigned char *message; /* `bound` bytes, and GUARD more */
-    unsigned char *end;     /* of what can be read */
+    unsigned char *end;     /* of the readable memory */
     void *mapped;
     size_t mapped_bytes;
 };
@@ -95,7 +95,7 @@ static dpb_status allocate(struct subject *s)
 
 /* ---- one message --------------------------------------------------------------------------- */
 
-/* Of many magnitudes, both signs, and some equal. */
+/* Numbers of many magnitudes and both signs, some of them equal. */
 static float number(uint32_t stream, uint64_t i)
 {
     const struct dpb_random4 r = dpb_random(11, DPB_STREAM_EXCHANGE, stream, (uint32_t)i, 0, 0);
@@ -145,7 +145,7 @@ static dpb_status decode(struct subject *s, const void *message, uint64_t bytes,
     return status;
 }
 
-/* Ends a round of the only worker; after the last one s->decoded is what was sent. */
+/* Ends a round of the only worker; after the last round s->decoded has the gradients sent. */
 static dpb_status finish(struct subject *s)
 {
     DPB_TRY(decode(s, s->message, s->bytes, 0.0F));
@@ -193,8 +193,7 @@ static double given_of(const struct subject *s, uint64_t i)
     return (double)s->gradients[i] + (double)s->part.added[i] + (double)s->before[i];
 }
 
-/* What is sent and what is kept make up what was given, and what a velocity has added; decode
- * adds. */
+/* The sent and the kept part sum to the input plus the addition of a velocity; decode adds. */
 static dpb_status check_books(struct subject *s)
 {
     double largest = 0;
@@ -248,7 +247,7 @@ static dpb_status check_again(struct subject *s, uint32_t round)
     return status;
 }
 
-/* Of the part's elements at least the one that is not finite. */
+/* If an element is not finite, at least this element must be sent or kept as not finite. */
 static dpb_status check_not_finite(struct subject *s)
 {
     static const float odd[] = {NAN, INFINITY, -INFINITY};

@@ -124,7 +124,7 @@ static dpb_status fetch_first(struct samples *samples)
     return DPB_OK;
 }
 
-/* All of them once more in one call, backwards from the first-th, must be what they were. */
+/* All of them once more in one call, backwards from the first-th, must be unchanged. */
 static dpb_status check_again(const struct samples *samples, uint32_t first, const char *when)
 {
     const size_t size = samples->subject->sample_bytes;

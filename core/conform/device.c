@@ -96,7 +96,7 @@ dpb_status dpb_opcheck_loss(const struct dpb_session *s, const struct dpb_device
 
 /* ---- again ---------------------------------------------------------------------------------- */
 
-/* What a training step left. */
+/* The results of a training step. */
 struct left {
     struct dpb_outcome outcome;
     void *gradients, *statistics, *weights;

@@ -63,7 +63,7 @@ static dpb_status try_counts(const struct subject *subject)
     return status;
 }
 
-/* Data may bring other classes, and what `describe` allows. */
+/* Data may bring other classes, and other inputs that `describe` allows. */
 static dpb_status try_others(const struct subject *subject)
 {
     static const uint32_t classes[] = {2, 1000};

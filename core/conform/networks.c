@@ -114,7 +114,7 @@ static const struct dpb_model_ops of_row = {.describe = describe_row, .build = b
 
 /* ---- mixtures ------------------------------------------------------------------------------- */
 
-/* MIXTURE(NAME, BATCH, CHANNELS, HEIGHT, WIDTH): before what builds it. */
+/* MIXTURE(NAME, BATCH, CHANNELS, HEIGHT, WIDTH): before the function that builds it. */
 #define MIXTURE(name, n, ...)                                                                \
     static void describe_##name(const void *options, struct dpb_model_info *info)            \
     {                                                                                        \

@@ -14,9 +14,9 @@ enum { MAX_NODES = 1024 };
 struct oracle {
     const struct dpb_session *s;
     double *y[MAX_NODES], *dy[MAX_NODES];          /* the device's own */
-    double *sum[MAX_NODES], *magnitude[MAX_NODES]; /* what dy should be, by the consumers */
+    double *sum[MAX_NODES], *magnitude[MAX_NODES]; /* the expected dy, by the consumers */
     double *weights;                               /* as the device uses them */
-    /* Fused away: y, or dy, is the reference's own, not rounded, from what the device did show. */
+    /* Fused away: y, or dy, is the reference's own, not rounded, from values the device showed. */
     bool no_y[MAX_NODES], no_dy[MAX_NODES];
     double *y_magnitude[MAX_NODES]; /* of such a y */
     /* One allocation for all arrays; those of one node begin at `scratch` again. */
@@ -48,8 +48,8 @@ enum rounding { NONE, ONCE, OFTEN };
 
 static const struct {
     double sum, half_ulp, often;
-    double smallest; /* below it numbers are denormal, or nearly; of fp16 what a few roundings of
-                        denormal ones come to */
+    double smallest; /* below it numbers are denormal, or nearly; for fp16 the size of a few
+                        roundings of denormals */
 } errors[DPB_PRECISIONS] = {
     [DPB_PRECISION_FP32] = {1e-5, 0, 0, 1e-30},
     [DPB_PRECISION_BF16] = {1e-5, 0x1p-8, 0x1p-7, 1e-30},
@@ -191,7 +191,7 @@ static dpb_status inspect(struct oracle *o, uint32_t i)
     return DPB_OK;
 }
 
-/* What a node needs beside its five arrays, in forward or in backward. */
+/* The scratch that a node needs beside its five arrays, in forward or in backward. */
 static uint64_t scratch_elements(const struct dpb_session *s, uint32_t i)
 {
     const struct dpb_graph *graph = s->graph;
@@ -275,7 +275,7 @@ static dpb_status check_statistics(struct oracle *o, uint32_t index, const doubl
                          states[node->variance].offset, c);
 }
 
-/* The magnitude of what hangs on inputs that were fused away is theirs. */
+/* A value that hangs on inputs that were fused away has the magnitude of these inputs. */
 static void widen_magnitude(const struct oracle *o, const struct dpb_node *node, double *magnitude,
                             uint64_t n)
 {
@@ -291,8 +291,8 @@ static void widen_magnitude(const struct oracle *o, const struct dpb_node *node,
     }
 }
 
-/* What was fused away is known now; where rounding decides whether it is positive, the device does,
- * for backward's sake. */
+/* Keeps values that were fused away, now known. Where rounding decides whether one is positive, the
+ * device decides, for backward's sake. */
 static void keep_fused(struct oracle *o, uint32_t index, const double *y, const double *magnitude)
 {
     const struct dpb_node *node = &o->s->graph->nodes[index];

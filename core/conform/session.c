@@ -165,8 +165,8 @@ dpb_status dpb_session_forward(struct dpb_session *s)
     return s->ops->forward(s->program, &s->pass, &s->batch, &s->hooks, &s->outcome);
 }
 
-/* Bit by bit: gradients that overflow are no numbers, and rightly. What backward did not assign is
- * one as well, which the comparison with the reference finds. */
+/* Bit by bit: gradients that overflow are no numbers, and rightly. A gradient that backward did not
+ * assign is no number either; the comparison with the reference finds it. */
 static dpb_status check_gradients(const struct dpb_session *s)
 {
     const struct dpb_graph *graph = s->graph;

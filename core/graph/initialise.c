@@ -29,7 +29,7 @@ static void fill(dpb_dtype type, void *arena, uint64_t offset, uint64_t n, doubl
         store(type, arena, offset + i, value);
 }
 
-/* Of mean 0 and variance 1, by Box and Muller or within +-sqrt(3). */
+/* Draws with mean 0 and variance 1, by Box and Muller or within +-sqrt(3). */
 static void draw(bool uniform, struct dpb_random4 bits, double value[4])
 {
     if (!uniform) {

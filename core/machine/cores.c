@@ -18,8 +18,8 @@
 #include "machine/load.h"
 #include "machine/proc.h"
 
-/* What was usable when this process first asked: binding it later does not make the machine
- * smaller. Kept for as long as the process lives. */
+/* The resources usable when this process first asked: binding the process later does not make the
+ * machine smaller. Kept for as long as the process lives. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static hwloc_topology_t topology;
 static unsigned *usable; /* the hardware thread to use of each usable core (OS index) */
@@ -46,7 +46,7 @@ static dpb_status load_topology(void)
     return DPB_OK;
 }
 
-/* The affinity mask within what the cpuset allows. */
+/* The affinity mask within the cores that the cpuset allows. */
 static dpb_status find_usable(void)
 {
     hwloc_bitmap_t allowed = hwloc_bitmap_alloc(), shared = hwloc_bitmap_alloc();
@@ -100,7 +100,7 @@ dpb_status dpb_cores_available(uint32_t *n_cores)
     return DPB_OK;
 }
 
-/* Of a share's cores, those that communication leaves; at least 1. */
+/* The number of a share's cores that communication leaves; at least 1. */
 static uint32_t left_to_compute(uint64_t n_cores, uint32_t comm_cores)
 {
     return n_cores > comm_cores ? (uint32_t)(n_cores - comm_cores) : 1;
@@ -186,7 +186,7 @@ void dpb_cores_kinds(uint32_t n_cores, uint8_t *kinds, size_t n)
 
 /* ---- the machine --------------------------------------------------------------------------- */
 
-/* The first line of a file; JSON null when the system does not tell. */
+/* The first line of a file; JSON null if the system does not report it. */
 static json_t *line_of(const char *path)
 {
     char line[256];
@@ -240,7 +240,7 @@ static json_t *describe_instructions(void)
     return found;
 }
 
-/* What the processor is beside its name. */
+/* The processor's name and the other facts about it. */
 static void set_processor(json_t *machine)
 {
     static const struct {

@@ -84,7 +84,7 @@ static dpb_status exchange(void *line_, uint64_t times)
     return DPB_OK;
 }
 
-/* A message of its own tells the receiver each size; 0: no more follow. */
+/* A message of its own announces each size to the receiver; 0: no more follow. */
 static dpb_status announce(struct dpb_links_line *line, uint64_t bytes)
 {
     line->bytes = bytes;

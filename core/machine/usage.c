@@ -74,7 +74,7 @@ static void sample_network(const char *root, struct dpb_usage *usage)
         fclose(file);
 }
 
-/* Whole disks: a partition or a mapping counts what a disk counts. */
+/* Whole disks: the counts of a partition or a mapping are in the counts of a disk. */
 static void sample_disks(const char *root, struct dpb_usage *usage)
 {
     char line[512], name[NAME];
@@ -99,7 +99,7 @@ static bool read_energy(const char *root, const char *zone, const char *name, ui
 }
 
 /* Packages alone: a zone psys holds them, and zones below them are parts of them. Two drivers may
- * tell of the same package. */
+ * report the same package. */
 static void look_at_zone(const char *root, const char *zone, struct dpb_usage_meter *meter)
 {
     char name[NAME];

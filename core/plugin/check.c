@@ -1,5 +1,5 @@
 /*
- * check.c - what speaks against a plugin, found in the struct that its entry gave.
+ * check.c - finds the reason against a plugin, in the struct that its entry gave.
  */
 #include <stdio.h>
 #include <string.h>
@@ -79,8 +79,8 @@ static const char *kind_text(uint32_t kind)
     return kind < DPB_PLUGIN_KINDS ? dpb_plugin_kind_name[kind] : "unknown";
 }
 
-/* What speaks against the frozen prefix, in this order: a later field means what it says only if
- * all fields before it do. */
+/* The reason against the frozen prefix, in this order: a later field is valid only if all fields
+ * before it are. */
 static bool check_prefix(const struct dpb_plugin *plugin, dpb_plugin_kind kind, char *reason)
 {
     const char *rebuild = "rebuild the plugin with this dpbench's headers";

@@ -1,7 +1,7 @@
 /*
  * plugins.c - finds, loads and checks plugins.
  *
- * A shared object is loaded once a process and kept, with what came of it, in a list that is never
+ * A shared object is loaded once a process and kept, with the result, in a list that is never
  * freed: dlclose would pull code from under threads that a library has started.
  */
 #include "plugin/plugins.h"
@@ -31,7 +31,7 @@ static const char *why_not_built(dpb_plugin_kind kind, const char *name)
     return NULL;
 }
 
-/* A shared object and what came of loading it: a chain of plugins or the reason against it. */
+/* A shared object and the result of loading it: a chain of plugins or the reason against it. */
 struct object {
     struct object *next;
     char *path; /* resolved */
@@ -265,7 +265,7 @@ static void search_visit(const struct search *search, dpb_plugin_kind kind,
 
 /* ---- one plugin by its name ---------------------------------------------------------------- */
 
-/* What a search has met: the message of its failure. */
+/* A search and its finds, for the message of its failure. */
 struct lookup {
     dpb_plugin_kind kind;
     const char *name;
