@@ -24,10 +24,10 @@ static const double seconds_of_a_codec = 0.05;
 static const uint32_t workers[] = {2, 4, 8};
 enum { N_WORKERS = sizeof workers / sizeof *workers };
 
-/* A bucket, and what comes of it. */
+/* A bucket, and the results of coding it. */
 struct bucket {
     float *gradients, *sum, *state, *decoded;
-    float *residual; /* then, for a codec with a velocity, that and what it has added */
+    float *residual; /* then, for a codec with a velocity, the velocity and its addition */
     void *message;
     uint64_t bytes;
     double encode_ns[MOST], decode_ns[MOST];

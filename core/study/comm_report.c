@@ -27,8 +27,8 @@ static uint64_t n_samples_of(const struct dpb_comm_journal *journal, uint32_t po
     return n < journal->capacity ? n : journal->capacity;
 }
 
-/* With one clock, from the last worker's beginning to the last one's end; else the longest of what
- * each saw by its own. */
+/* With one clock, from the last worker's beginning to the last worker's end; else the longest of
+ * the times that workers measured, each by its own clock. */
 static double time_of(const struct maker *maker, uint32_t point, uint64_t i)
 {
     int64_t began_ns = INT64_MIN, ended_ns = INT64_MIN, longest_ns = 0;
@@ -176,7 +176,7 @@ json_t *dpb_comm_report_make(const struct dpb_experiment *experiment, struct dpb
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* Three decimals, or three digits where a link is so slow that they tell less. */
+/* Three decimals, or three digits for a link so slow that three decimals show less. */
 static int digits_of_rate(const json_t *point, const char *path)
 {
     double value = dpb_json_number(point, path);

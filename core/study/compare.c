@@ -74,7 +74,7 @@ static json_t *differences_of(const json_t *a, const json_t *b)
 
 /* ---- rates --------------------------------------------------------------------------------- */
 
-/* What speaks against the rates of a run or row. @owned. */
+/* The reasons against the rates of a run or row. @owned. */
 static json_t *doubts_of(const json_t *of)
 {
     json_t *list = json_array();
@@ -86,7 +86,7 @@ static json_t *doubts_of(const json_t *of)
     return list;
 }
 
-/* Of a run (`row` NULL) or of a sweep's row. @owned. */
+/* One side: a run (`row` NULL) or a sweep's row. @owned. */
 static json_t *side_of_row(const json_t *document, const json_t *row,
                            const struct dpb_estimate *estimate)
 {
@@ -99,7 +99,7 @@ static json_t *side_of_row(const json_t *document, const json_t *row,
                      (json_int_t)estimate->n, "doubts", doubts_of(row ? row : document));
 }
 
-/* Of two runs (rows NULL), or of two rows of one cell. */
+/* A comparison of two runs (rows NULL), or of two rows of one cell. */
 static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
                       const struct dpb_compare_how *how)
 {

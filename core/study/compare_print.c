@@ -119,7 +119,7 @@ static void print_seconds(const json_t *side, FILE *out)
     fprintf(out, "  %11s", text);
 }
 
-/* Of the cells with the same target in both. */
+/* Prints the cells with the same target in both results. */
 static void print_targets(const json_t *document, FILE *out)
 {
     static const char *const names[DPB_COMPARE_TARGETS] = {"time", "= samples", "/ rate"};

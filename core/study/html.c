@@ -107,7 +107,7 @@ static bool is_structured(const json_t *array)
     return json_is_object(json_array_get(array, 0)) || json_is_array(json_array_get(array, 0));
 }
 
-/* A row for each value below `value`, its name the path to it. What is null or empty is left out.
+/* A row for each value below `value`, its name the path to it. Null and empty values are left out.
  * NOLINTNEXTLINE(misc-no-recursion): as deep as the document */
 static void write_facts(const char *path, const json_t *value, FILE *out)
 {
@@ -154,7 +154,7 @@ static void write_table_of(const char *title, const json_t *value, const json_t 
     fputs("</table>\n", out);
 }
 
-/* What somebody set, with its origin; defaults are counted. */
+/* The settings that somebody set, each with its origin; defaults are counted. */
 static void write_settings(const json_t *config, FILE *out)
 {
     size_t n_defaults = 0;
@@ -216,8 +216,8 @@ static void write_head(const char *path, const json_t *document, FILE *out)
 
 /* ---- a run --------------------------------------------------------------------------------- */
 
-/* The text of dpb_result_print as rows: "  LABEL TEXT", the label of 13 characters; lines further
- * in, and those without label, go on with the row before. */
+/* The text of dpb_result_print as rows: "  LABEL TEXT", the label of 13 characters. Lines further
+ * in, and lines without label, continue the row before. */
 static void write_lines_of_run(char *text, FILE *out)
 {
     char *state = NULL;

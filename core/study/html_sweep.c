@@ -106,7 +106,7 @@ static void write_line(const json_t *columns, const json_t *line, struct notes *
     fputs("</tr>\n", out);
 }
 
-/* `notes` NULL: without what qualifies the rates. */
+/* `notes` NULL: without the notes that qualify the rates. */
 static void write_table(const json_t *table, struct notes *notes, FILE *out)
 {
     const json_t *columns = json_object_get(table, "columns");
@@ -129,7 +129,7 @@ static void write_table(const json_t *table, struct notes *notes, FILE *out)
     fputs("</tbody></table></div>\n", out);
 }
 
-/* What `print` writes above or below the text table, one a line. */
+/* The notes that `print` writes above or below the text table, one a line. */
 static void write_notes(void (*print)(const json_t *document, FILE *out), const json_t *document,
                         FILE *out)
 {

@@ -1,5 +1,5 @@
-/* invocation.c - result.invocation, result.inputs and result.versions: how dpbench was called, what
- * the files are that it read, what it was made with, built against and loaded. */
+/* invocation.c - result.invocation, result.inputs and result.versions: how dpbench was called,
+ * which files it read, how it was made, and which libraries it was built against and loaded. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -130,8 +130,8 @@ static void add_bytes(struct print *print, const void *bytes, size_t n)
     print->crc = crc32(print->crc, bytes, (uInt)n);
 }
 
-/* Its size, first and last block: enough to tell data apart, quick for those of any size. A file
- * of /proc or /sys looks regular; to read it may block, or change the system. */
+/* Its size, first and last block: enough to distinguish data, quick for data of any size. A file of
+ * /proc or /sys looks regular; to read it may block, or change the system. */
 static void add_file(struct print *print, const char *path)
 {
     unsigned char block[BLOCK];

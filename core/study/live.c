@@ -46,7 +46,7 @@ static double steps_per_s(const struct dpb_record *records, uint64_t n)
     return sum_ns > 0 ? (double)n * 1e9 / (double)sum_ns : NAN;
 }
 
-/* Of the job, and of the sweep behind it. */
+/* The time left of the job, and of the sweep behind it. */
 static void add_left(struct dpb_board *board, double job_s, struct dpb_text *text)
 {
     const struct dpb_board_about *about = dpb_board_about(board);
@@ -100,7 +100,7 @@ static size_t cut_at(const char *text, size_t most)
 }
 
 /* The settings of a label without their names: "[3/24] shm 2" of "[3/24] comm.name=shm
- * run.workers=2". Values tell cells apart, names do not. */
+ * run.workers=2". Values distinguish cells, names do not. */
 static void drop_names(char *label)
 {
     char *to = label;

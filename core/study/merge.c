@@ -230,7 +230,7 @@ static json_t *distinct(const struct dpb_compared *results, size_t n, const char
     return list;
 }
 
-/* Of the sweeps, each text once; the runs have their own. @owned. */
+/* The warnings of the sweeps, each text once; the runs have their own. @owned. */
 static json_t *warnings_of(const struct dpb_compared *results, size_t n)
 {
     json_t *list = json_array();

@@ -58,7 +58,7 @@ static bool is_placed_by_launcher(const json_t *run, const char *key)
            (strcmp(origin, "launcher") == 0 || strcmp(origin, DPB_LAUNCH_ORIGIN) == 0);
 }
 
-/* Whether nobody set it. */
+/* Whether the setting comes from its default. */
 static bool is_default(const json_t *run, const char *key)
 {
     char path[TEXT];
@@ -175,7 +175,7 @@ static const json_t *setting_of(const json_t *run, const char *key)
     return is_settled(run) ? dpb_json_at(run, path) : NULL;
 }
 
-/* What stands in the table; NULL: the run has no such setting. */
+/* The text in the table; NULL: the run has no such setting. */
 static const char *label_of(const struct dpb_merge_item *item, const char *key, char *buffer,
                             size_t capacity)
 {
@@ -435,7 +435,7 @@ static void note(void *context, const char *path, const json_t *a, const json_t 
     set_value(json_object_get(found->differences, name), found->b, b);
 }
 
-/* What `facts` do not say yet. */
+/* Adds the facts that `facts` lacks. */
 static void learn(json_t *facts, const json_t *more)
 {
     dpb_each_member(more, part, value) {

@@ -17,7 +17,7 @@
 
 typedef const struct dpb_monitor_sample sample_t;
 
-/* A number of the interval between two samples; NaN: not told. */
+/* A number of the interval between two samples; NaN: not reported. */
 typedef double number_of(sample_t *from, sample_t *to);
 
 static double seconds(sample_t *from, sample_t *to)
@@ -58,8 +58,8 @@ static double own_memory(sample_t *from, sample_t *to)
     return (double)to->machine.own_memory_bytes;
 }
 
-/* Of the counter of bytes at that place of a sample. An interface or a disk that went away takes
- * its count with it. */
+/* The rate of the counter of bytes at that place of a sample. If an interface or a disk disappears,
+ * its count does, too. */
 static double bytes_per_s(sample_t *from, sample_t *to, size_t counter)
 {
     const uint64_t before = *(const uint64_t *)(const void *)((const char *)from + counter);
@@ -202,7 +202,7 @@ static double sum_of(const json_t *list, const char *name)
     return sum;
 }
 
-/* Of the workers. `timed`: of their timed steps, else of all. */
+/* The samples of the workers: of their timed steps if `timed`, else of all. */
 static double samples_trained(const struct dpb_experiment *experiment, struct dpb_board *board,
                               bool timed)
 {
@@ -223,8 +223,8 @@ static bool lower_rank_shares_gpu(struct dpb_board *board, uint32_t rank)
     return false;
 }
 
-/* Around the timed steps, each GPU once: its counter includes all workers on it. NaN where a GPU
- * does not tell, or there is none. */
+/* Around the timed steps, each GPU once: its counter includes all workers on it. NaN if a GPU does
+ * not report it, or there is none. */
 static double energy_of_gpus(const struct dpb_experiment *experiment, struct dpb_board *board)
 {
     double energy_j = 0;

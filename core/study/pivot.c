@@ -15,7 +15,7 @@
 /* The table as it grows. A line is an array of texts, as long as its last one asks. */
 struct table {
     json_t *heads; /* @owned: an array of texts */
-    json_t *lines; /* @owned: by what they have in their first columns; in order */
+    json_t *lines; /* @owned: by the texts of their first columns; in order */
     enum dpb_pivot_form form;
 };
 

@@ -8,7 +8,7 @@
 #include "base/log.h"
 
 /* Up to MOST_STAGES equal rounds of a ring are simulated one by one, more as fewer and longer ones:
- * what a link carries and when a bucket is through stay as they are. */
+ * a link's bytes and the time when a bucket is through stay the same. */
 enum { MOST_STAGES = 64, MOST_MESSAGES = 16384, GRID = 16, STEPS_OF_SEARCH = 14 };
 enum { LINK, SERVER, LINK_BACK, RESOURCES };
 
@@ -65,7 +65,7 @@ static struct stage by_memory(const struct dpb_prediction_case *c, double bytes)
                           .latency_s = c->inside.latency_s};
 }
 
-/* Over the machine's link: it carries `link_bytes`. Of these this worker sends `own_bytes`, in
+/* Over the machine's link: the link carries `link_bytes`. This worker sends `own_bytes` of them, in
  * `n_messages`. */
 static struct stage by_link(const struct dpb_prediction_case *c, double own_bytes,
                             double n_messages, double link_bytes, int resource)
@@ -77,7 +77,7 @@ static struct stage by_link(const struct dpb_prediction_case *c, double own_byte
                           .resource = resource};
 }
 
-/* Of a ring whose workers exchange `bytes`. */
+/* A round of a ring whose workers exchange `bytes`. */
 static struct stage ring_round(const struct dpb_prediction_case *c, double bytes)
 {
     const double share = bytes / c->workers;
@@ -384,7 +384,7 @@ dpb_status dpb_predict_mean(const struct dpb_measured *measured,
     return DPB_OK;
 }
 
-/* Whether this bandwidth keeps what is exposed within the share. */
+/* Whether this bandwidth keeps exposed communication within the share. */
 static dpb_status is_enough(const struct dpb_measured *measured,
                             const struct dpb_prediction_case *given, double bytes_per_s,
                             double share, bool *enough)
@@ -422,7 +422,7 @@ dpb_status dpb_predict_least_bandwidth(const struct dpb_measured *measured,
 
 /* ---- from measured exchanges --------------------------------------------------------------- */
 
-/* Of one bucket: how many latencies, and how often its bytes, are in its time. */
+/* The time of one bucket, as a number of latencies and a multiple of its bytes. */
 static void count(const struct dpb_prediction_case *given, double bytes, double *latencies,
                   double *times_bytes)
 {

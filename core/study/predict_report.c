@@ -10,7 +10,7 @@
 #include "study/links_report.h"
 #include "study/predict_worker.h"
 
-/* What TCP leaves of a link: 1448 of the 1538 bytes that a full Ethernet frame takes. */
+/* TCP's share of a link: 1448 of the 1538 bytes that a full Ethernet frame takes. */
 static const double tcp_share = 1448.0 / 1538;
 /* Steps that differ by less are equally fast. */
 static const double equal_within = 0.01;
@@ -100,8 +100,8 @@ static bool applies(const struct strategy *strategy, const struct dpb_prediction
 
 struct link {
     struct dpb_cost outside, inside;
-    bool measured;                     /* what TCP carries; else what the link does */
-    double error;                      /* relative, of what was measured; 0: given */
+    bool measured;                     /* TCP's rate; else the link's */
+    double error;                      /* relative, of the measurement; 0: given */
     const struct strategy *fitted;     /* NULL: given */
     double workers, smallest, largest; /* of the fit */
 };
@@ -196,7 +196,7 @@ static dpb_status take_network(const struct dpb_predict_link *given, struct link
     return DPB_OK;
 }
 
-/* By --inside; the link keeps what was measured of it. */
+/* By --inside; the link keeps the measurement of it. */
 static dpb_status fit_inside(const struct dpb_predict_request *request, struct link *link)
 {
     struct link within = {.outside = {.bytes_per_s = INFINITY}};
@@ -241,7 +241,7 @@ static json_t *link_to_json(const struct dpb_predict_link *given, const struct l
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-/* Why a row goes beyond what was measured. */
+/* Why a row goes beyond the measurements. */
 static json_t *beyond_of(const struct maker *maker, const struct strategy *strategy,
                          const struct dpb_prediction_case *c, double batch, const struct link *link)
 {

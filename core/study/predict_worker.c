@@ -76,8 +76,8 @@ static const char *type_of(const json_t *result)
     return dpb_json_is(result, "config.run.precision.value", "fp64") ? "fp64" : "fp32";
 }
 
-/* When gradients are final. Of a device that did not tell, evenly over backward: said in the
- * document and above the table. */
+/* When gradients are final. If a device did not report this, gradients become final evenly over
+ * backward: the document and a line above the table say so. */
 static dpb_status read_ready(struct dpb_predict_worker *worker)
 {
     enum { EVEN = 64 };

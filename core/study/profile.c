@@ -46,7 +46,7 @@ json_t *dpb_profile_to_json(const struct dpb_journal *journal, uint32_t batch)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* What one line tells: sums over some rows. */
+/* One line of the table: sums over some rows. */
 struct line {
     const char *op, *what, *pass;
     double call_ns; /* mean of a call, summed over the rows */

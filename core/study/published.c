@@ -127,7 +127,7 @@ static bool is_set_late(const struct dpb_config *config, const struct named *nam
     return late;
 }
 
-/* No cell has what the line names: OK if the command line made it so. */
+/* No cell has all settings that the line names: OK if the command line made it so. */
 static dpb_status refuse_unknown(const struct dpb_config *config, const struct dpb_sweep *sweep,
                                  const struct line *line)
 {
@@ -153,7 +153,7 @@ static dpb_status refuse_unknown(const struct dpb_config *config, const struct d
                     line->setting->origin, unknown->section, unknown->key, unknown->value);
 }
 
-/* Several cells have what the line names: OK if the command line made it so. */
+/* Several cells have all settings that the line names: OK if the command line made it so. */
 static dpb_status refuse_several(const struct dpb_sweep *sweep, const struct line *line, size_t n)
 {
     const struct dpb_sweep_axis *missing = NULL;

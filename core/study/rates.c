@@ -106,7 +106,7 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
     return i == DPB_DOUBT_ONCE ? "timed only once" : NULL;
 }
 
-/* Of a row, or of a run. */
+/* The GPU sharing of a row, or of a run. */
 static const char *sharing_of(const json_t *of)
 {
     return dpb_json_text(of, "gpu_sharing", dpb_json_text(of, "gpus.sharing", NULL));

@@ -38,7 +38,7 @@ static json_t *rate_to_json(struct dpb_result_maker *maker)
                      "uncertainty", dpb_result_real(maker, rate->uncertainty, name));
 }
 
-/* When gradients were final; null: the host's clock does not tell. */
+/* When gradients were final; null: the host's clock does not show it. */
 static json_t *ready_to_json(const struct dpb_journal *journal)
 {
     if (!journal || journal->n_ready == 0)
@@ -155,7 +155,7 @@ static uint64_t age_quantile(const uint64_t *counts, uint64_t n, double share)
     return DPB_JOURNAL_AGES;
 }
 
-/* How old gradients were when servers applied them, over all workers; null: none told. */
+/* How old gradients were when servers applied them, over all workers; null: none was reported. */
 static json_t *ages_to_json(const struct dpb_result_maker *maker)
 {
     static uint64_t counts[DPB_JOURNAL_AGES];
@@ -193,7 +193,7 @@ static json_t *ages_to_json(const struct dpb_result_maker *maker)
     return json_null();
 }
 
-/* What the codec did, a mean over the timed steps of all workers; null: no codec, or nothing was
+/* The codec's figures, a mean over the timed steps of all workers; null: no codec, or nothing was
  * timed. */
 static json_t *codec_to_json(const struct dpb_result_maker *maker)
 {
@@ -309,7 +309,7 @@ static const struct dpb_load *load_of(const struct dpb_result_maker *maker)
     return journal && journal->load.known ? &journal->load : NULL;
 }
 
-/* What only the finished numbers show. */
+/* Warnings that only the finished numbers justify. */
 static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
 {
     const struct dpb_summary *summary = &maker->summary;
@@ -408,7 +408,7 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
                                  "config", dpb_experiment_effective(experiment),        //
                                  "versions", dpb_result_versions(experiment),           //
                                  "machine", dpb_machine_describe());
-    warn_of_numbers(maker, warnings); /* last: it counts what is not finite */
+    warn_of_numbers(maker, warnings); /* last: it counts numbers that are not finite */
     if (!document) {
         json_decref(warnings);
         return NULL;

@@ -27,8 +27,8 @@ enum {
 
 /* ---- directories --------------------------------------------------------------------------- */
 
-/* Makes `path` and what leads to it; *made gets the length of its first part that was not there
- * (0: all was). errno on failure. */
+/* Makes `path` and the directories above; *made gets the length of its first part that was not
+ * there (0: all was). errno on failure. */
 static bool make_directories(const char *path, size_t *made)
 {
     char part[PATH_MAX];
@@ -53,7 +53,7 @@ static bool make_directories(const char *path, size_t *made)
     return true;
 }
 
-/* Takes back what make_directories made. */
+/* Removes the directories that make_directories made. */
 static void remove_directories(const char *path, size_t made)
 {
     char part[PATH_MAX];
@@ -86,7 +86,7 @@ dpb_status dpb_result_probe_file(const char *option, const char *path)
                     option, path);
 }
 
-/* Of a file beside `path`, in which it is written; as snprintf returns. */
+/* Names the file beside `path` that is written first; returns as snprintf. */
 static int name_temporary(const char *path, char name[PATH_MAX])
 {
     return snprintf(name, PATH_MAX, "%s.tmp-%ld", path, (long)getpid());
@@ -292,8 +292,8 @@ static int name_if_free(const char *temporary, const char *path)
     return 0;
 }
 
-/* A part of a file's name: what a shell would trip over becomes `_`. A long one is cut: a name that
- * the file system refuses would be found out after the run. */
+/* A part of a file's name: characters that may trouble a shell become `_`. A long one is cut: a
+ * name that the file system refuses would be found out after the run. */
 static void append_word(char *name, size_t capacity, const char *word)
 {
     size_t length = strlen(name);

@@ -181,7 +181,7 @@ static size_t find_changes(const struct dpb_summary_args *args, const struct tim
             changes[n++] = (struct change){span.end_ns, -speed, -1};
         }
         if (is_lost(args, w) && n > 0)
-            changes[n - 1].running = 0; /* nobody waits for it to run again */
+            changes[n - 1].running = 0; /* no worker waits for it to run again */
         else if (span.end_ns < common->end_ns)
             common->end_ns = span.end_ns;
     }

@@ -256,7 +256,7 @@ static dpb_status choose_study(const struct dpb_config *config, struct dpb_sweep
     return DPB_OK;
 }
 
-/* What a search needs beside the rows of its section. */
+/* The needs of a search beside the rows of its section. */
 static dpb_status check_search(const struct dpb_config *config, const struct dpb_sweep *sweep)
 {
     const char *origin = first_of(config, "tune")->origin;
@@ -343,8 +343,8 @@ static dpb_status set(struct dpb_config *config, const char *section, const char
     return dpb_config_set(config, section, key, value, origin);
 }
 
-/* An accuracy job is as long as sweep.accuracy says, evaluates at its end, and nobody looks at its
- * times; then the timing jobs need no evaluation. */
+/* An accuracy job is as long as sweep.accuracy says, evaluates at its end, and its times are not
+ * used; then the timing jobs need no evaluation. */
 static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                               struct dpb_config *config)
 {
@@ -387,8 +387,8 @@ static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, c
     return false;
 }
 
-/* Where an axis goes through plugins, an option of one of them is for its own cells: the others
- * would refuse it. What none of them has stays, and is refused. */
+/* If an axis varies plugins, an option of one plugin is for its own cells: the others would refuse
+ * it. An option that no plugin has stays, and is refused. */
 static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dpb_sweep_axis *axis,
                                   const char *plugin, struct dpb_config *config)
 {

@@ -1,5 +1,5 @@
-/* sweep_cells.c - what a cell of a sweep has for each setting; which jobs a sweep has, how they are
- * called, and their order: see sweep.h. */
+/* sweep_cells.c - the value of each setting in a cell of a sweep; the jobs of a sweep, their names
+ * and their order: see sweep.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ void dpb_sweep_order(const struct dpb_sweep *sweep, uint64_t seed, struct dpb_sw
     }
 }
 
-/* Both are 1 where they are not set; what cannot be is refused with the cell. */
+/* Both are 1 where they are not set; an impossible value is refused with the cell. */
 static double workers_of(const struct dpb_sweep *sweep, size_t cell)
 {
     static const char *const keys[] = {"workers", "learners"};

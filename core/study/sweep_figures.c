@@ -45,7 +45,7 @@ static int color_of(const struct group *group, const char *strategy)
     return color;
 }
 
-/* Colors do not tell more apart than DPB_FIGURE_SERIES; a strategy that comes twice counts once. */
+/* Colors distinguish DPB_FIGURE_SERIES strategies; a strategy that comes twice counts once. */
 static void find_strategies(const json_t *lines, struct group *group)
 {
     json_t *left_out = json_object();
@@ -139,7 +139,7 @@ static size_t find_workers(const struct group *group, double *workers)
     return n;
 }
 
-/* What all speedups of the group are over; NULL: they have several baselines. */
+/* The baseline of all speedups of the group; NULL: they have several baselines. */
 static const char *baseline_of(const struct group *group)
 {
     const char *over = NULL;

@@ -17,7 +17,7 @@ void dpb_sweep_group(const json_t *row, char *group, size_t capacity)
             dpb_text_item(&text, ", ", "%s = %s", key, dpb_json_text(value, "", "?"));
 }
 
-/* Of its workers; a place has `learners` of them. */
+/* The places of a row's workers; a place has `learners` workers. */
 static double places_of(const json_t *row)
 {
     const double learners = dpb_json_number(row, "learners");

@@ -1,4 +1,4 @@
-/* sweep_notes.c - what the table of a sweep shows and how to read it; a paragraph a line. */
+/* sweep_notes.c - the findings of a sweep's table and how to read it; a paragraph a line. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 enum { NOTE = 8192 };
 
-/* What the notes are made from. */
+/* The material of the notes. */
 struct notes {
     const json_t *document;
     const struct dpb_table *table;
@@ -257,7 +257,7 @@ static const json_t *value_in(const struct dpb_table_line *line, const char *axi
     return line->failed ? NULL : json_object_get(json_object_get(line->row, "cell"), axis);
 }
 
-/* Of every value of an axis by the first, in all cells that are otherwise the same. */
+/* Compares each value of an axis with the first, in all cells that are otherwise the same. */
 static void note_axis(const struct notes *notes, const char *axis, const json_t *values)
 {
     const struct dpb_table_line *lines = notes->table->lines;
@@ -305,7 +305,7 @@ static size_t runs_of(const json_t *document, const json_t *row, const json_t **
     return n;
 }
 
-/* What stands in all runs of a row. */
+/* The explanations that all runs of a row share. */
 static void note_why(const struct notes *notes)
 {
     const size_t most = json_array_size(json_object_get(notes->document, "runs"));

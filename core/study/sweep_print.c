@@ -25,7 +25,7 @@ static void print_wrapped(char *text, FILE *out)
     fputc('\n', out);
 }
 
-/* Breaks what `print` writes, a paragraph a line. */
+/* Wraps the paragraphs that `print` writes, one a line. */
 static void wrap(void (*print)(const json_t *document, FILE *out), const json_t *document,
                  FILE *out)
 {

@@ -50,7 +50,7 @@ struct cell_runs {
     const json_t **ok, **good; /* `good` has the disturbed ones, too */
     size_t n_ok, n_good, n_failed;
     size_t n_disturbed; /* good runs that are left out, since others were not disturbed */
-    const json_t *any;  /* one of them, a good one if there is: for what all have in common */
+    const json_t *any;  /* one of them, a good one if there is: for facts that all have in common */
     const char *reason; /* why the first failed one failed */
 };
 
@@ -287,7 +287,7 @@ static bool any_true(const struct cell_runs *runs, const char *path, bool value)
     return any;
 }
 
-/* That of all runs, or "mixed"; null: no run was on a GPU whose driver tells. */
+/* The GPU sharing of all runs, or "mixed"; null: no run was on a GPU whose driver reports it. */
 static json_t *sharing_to_json(const struct cell_runs *runs)
 {
     const char *all = NULL;
@@ -317,7 +317,7 @@ static long setting_of(const json_t *run, const char *key)
     return text[0] ? strtol(text, NULL, 10) : 1;
 }
 
-/* A job that was refused never had a world; its settings say what it would have had. */
+/* A job that was refused never had a world; its settings say which world it would have had. */
 static void set_world(const json_t *run, json_t *row)
 {
     const json_t *workers = dpb_json_at(run, "world.workers");
@@ -332,7 +332,7 @@ static void set_world(const json_t *run, json_t *row)
         json_object_set(row, "learners", (json_t *)(uintptr_t)learners);
 }
 
-/* Of the runs that ended well the fewest workers that were left; null: there is no such run. */
+/* The fewest workers left in any run that ended well; null: there is no such run. */
 static void set_left(const struct cell_runs *runs, json_t *row)
 {
     double fewest = NAN;

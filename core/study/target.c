@@ -236,7 +236,7 @@ void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool
     comparison->high = 1 / low;
 }
 
-/* What speaks against the samples of a row; NULL: nothing. */
+/* The reason against the samples of a row; NULL: none. */
 static const char *doubt_of_samples(const json_t *row)
 {
     return dpb_json_number(row, "to_target.reached_at_once") > 0 ? "evaluated too rarely"
@@ -244,7 +244,7 @@ static const char *doubt_of_samples(const json_t *row)
                                                                  : NULL;
 }
 
-/* What speaks against its times; steps need not be steady here. */
+/* The reason against the times of a row; steps need not be steady here. */
 static const char *doubt_of_times(const json_t *row)
 {
     const char *doubt = dpb_json_true(row, "to_target.disturbed") ? "disturbed" : NULL;

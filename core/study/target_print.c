@@ -77,7 +77,7 @@ static bool fill_line(struct dpb_table_line *line)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* Of the rows that have a target; label and workers stand where they differ. False: none has. */
+/* A table of rows with a target, with label and workers if these differ. False: no such row. */
 static bool table_make(const json_t *document, struct dpb_table *table)
 {
     dpb_table_make(document, titles, COLUMNS, fill_line, table);

@@ -100,7 +100,7 @@ static const char *layer_of(const struct dpb_tracer *tracer, uint64_t node)
     return "op";
 }
 
-/* What the account says of the step. */
+/* The account's record of the step. */
 static void put_record(struct dpb_tracer *tracer, const struct dpb_traced_rank *rank,
                        uint64_t number)
 {
@@ -115,7 +115,7 @@ static void put_record(struct dpb_tracer *tracer, const struct dpb_traced_rank *
     fprintf(tracer->out, ",\"comm_bytes\":%lld", (long long)record->comm_bytes);
 }
 
-/* What is shown of each kind of span: its row, category, name, and what its number counts. */
+/* The form of each kind of span: its row, category, name, and the thing that its number counts. */
 static const struct kind {
     uint32_t row;
     const char *category, *name, *counts;
@@ -163,7 +163,7 @@ static void put_span(struct dpb_tracer *tracer, uint32_t number, uint32_t row,
     fputs("}}", tracer->out);
 }
 
-/* Where the device tells its times, the loop's thread runs ahead, and they have a row of their
+/* If the device reports its times, the loop's thread runs ahead, and the times have a row of their
  * own. */
 static dpb_status write_span(struct dpb_tracer *tracer, uint32_t number,
                              const struct dpb_trace_span *span)

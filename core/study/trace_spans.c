@@ -73,8 +73,8 @@ bool dpb_trace_is_shown(const struct dpb_traced_rank *rank, const struct dpb_tra
            (span->begin_ns >= rank->from_ns || span->end_ns > rank->from_ns);
 }
 
-/* Each worker shows its last steps, and behind the very last what came then. Workers that are apart
- * end at different times: theirs are steps that began before the first of them ended. */
+/* Each worker shows its last steps, then the spans after the very last. Workers that are apart end
+ * at different times: they show steps that began before the first of them ended. */
 static void choose_steps(struct dpb_tracer *tracer, int64_t *from_ns)
 {
     const struct dpb_experiment *experiment = tracer->experiment;

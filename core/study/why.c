@@ -137,7 +137,7 @@ static json_t *data_to_json(struct why *why)
     return json;
 }
 
-/* Of the worker that was last in each step. *exposed_ns, *communication_ns: its means. */
+/* The exchange of the last worker of each step. *exposed_ns, *communication_ns: its means. */
 static json_t *exchange_to_json(struct why *why, double *exposed_ns, double *communication_ns)
 {
     const uint64_t n = why->args->n_steps;
@@ -232,7 +232,7 @@ static bool all_have_last(const json_t *const *runs, size_t n)
     return all_decide(runs, n, "last");
 }
 
-/* Of an even number, the lower one of the two in the middle. */
+/* For an even number of runs, the lower one of the two in the middle. */
 static const json_t *median_run(const json_t *const *runs, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -341,7 +341,7 @@ static void print_rank(const json_t *rank, double share, FILE *out)
     fputc('\n', out);
 }
 
-/* Of many workers: the one that was last, and those that were so more often than by chance. */
+/* With many workers, prints the last one, and workers that were last more often than by chance. */
 static void print_ranks(const json_t *result, FILE *out)
 {
     enum { MANY = 16 };
