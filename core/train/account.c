@@ -15,7 +15,7 @@ struct interval {
 };
 
 /* Intervals of one kind. Several threads append; the loop's thread reads at the end of the step.
- * With comm.late an exchange goes on meanwhile. */
+ * With comm.late an exchange continues meanwhile. */
 struct series {
     struct interval *at;
     uint64_t n;          /* may exceed the capacity: the rest was dropped */
@@ -44,11 +44,11 @@ static struct {
     struct dpb_coding coding; /* of the step */
     bool by_device, updates_only;
     bool awaits_device;
-    struct dpb_record ended; /* of which the device has not told yet */
+    struct dpb_record ended; /* awaits the device's times */
 } account;
 
-/* By the device, spans of two steps wait: of the step that it has not told of, and of the next.
- * Most of the room is never touched: small pages, which calloc gives, are fewer bytes to clear. */
+/* By the device, spans of two steps wait: of the step that awaits its times, and of the next. Most
+ * of the room is never touched: small pages, which calloc gives, are fewer bytes to clear. */
 dpb_status dpb_account_open(struct dpb_journal *journal, size_t capacity)
 {
     account.journal = journal;
@@ -102,7 +102,7 @@ static void sort(struct interval *at, uint64_t n)
         }
 }
 
-/* Sorts a series, clips it to the step and joins what touches; the number of intervals left. */
+/* Sorts a series, clips it to the step and joins intervals that touch; the number that is left. */
 static uint64_t make_union(struct series *series, struct interval step)
 {
     uint64_t n = series->n < account.capacity ? series->n : account.capacity, kept = 0;
@@ -158,8 +158,8 @@ static int64_t intersection(const struct interval *a, uint64_t n_a, const struct
 
 /* ---- a step -------------------------------------------------------------------------------- */
 
-/* What lies behind the end of a step of the device is the next one's: with comm.late the host may
- * hear of it before it hears of the step. Intervals that cross the end become one, in the place of
+/* Intervals behind a device step's end belong to the next step: with comm.late the host may get
+ * them before it gets the step's times. Intervals that cross the end become one, in the place of
  * the first of them. With the lock. */
 static void drop_earlier(struct series *series, int64_t end_ns)
 {
@@ -170,8 +170,8 @@ static void drop_earlier(struct series *series, int64_t end_ns)
     series->n = crosses + series->n_later;
 }
 
-/* Of a record whose begin and length are known: empties the series into what they say of its step;
- * the time that was exposed. */
+/* Empties the series into a record whose begin and length are known. Returns the time that was
+ * exposed. */
 static int64_t take_series(struct dpb_record *record)
 {
     struct series *series = account.series;
@@ -205,7 +205,7 @@ static void keep(const struct dpb_record *record)
     }
 }
 
-/* Of the step that ends: before `keep`, which is later for a device's. */
+/* Keeps the coding of the step that ends: before `keep`, which is later for a device's step. */
 static void keep_coding(void)
 {
     struct dpb_journal *journal = account.journal;
@@ -215,7 +215,7 @@ static void keep_coding(void)
     journal->coded_steps++;
 }
 
-/* Its bytes are known; the rest the device tells. */
+/* The bytes of the step are known; the device reports the rest. */
 static void end_step_of_device(void)
 {
     account.ended = account.record;
@@ -271,7 +271,7 @@ static void end_step(int64_t now)
     record->step_ns = now - record->begin_ns;
     int64_t exposed_ns = take_series(record);
     record->comm_exposed_ns = exposed_ns - record->optimizer_ns;
-    /* What the loop itself did after the last mark (statistics, control) counts as backward. */
+    /* The loop's own work after the last mark (statistics, control) counts as backward. */
     record->backward_ns += record->step_ns - exposed_ns - record->data_wait_ns -
                            record->forward_ns - record->delay_ns - record->backward_ns;
     record->comm_bytes = __atomic_exchange_n(&account.bytes, 0, __ATOMIC_ACQ_REL);
@@ -280,7 +280,7 @@ static void end_step(int64_t now)
     account.running = false;
 }
 
-/* What verification exchanged before the first step, or an evaluation between two, is no step's. */
+/* Exchanges of verification before the first step, or of an evaluation, are no part of a step. */
 static void forget(void)
 {
     pthread_mutex_lock(&series_lock);
@@ -324,7 +324,7 @@ void dpb_account_mark(dpb_part part)
     int64_t now = dpb_now_ns();
     int64_t *const parts[DPB_PARTS] = {&account.record.data_wait_ns, &account.record.forward_ns,
                                        &account.record.delay_ns, &account.record.backward_ns};
-    /* What follows, for the status page. */
+    /* The part that follows, for the status page. */
     static const char *const next[DPB_PARTS] = {"forward", "backward", "backward", "data"};
     dpb_world_note(next[part], UINT64_MAX, UINT32_MAX);
     *parts[part] += now - account.marked_ns - account.exposed_ns;

@@ -11,7 +11,7 @@
 
 static const char *const names[DPB_ARENA_KINDS] = {"weights", "gradients", "scratch", "inbox"};
 
-/* What the plan asks for, by kind. */
+/* The memory and bytes that the plan requests, by kind. */
 static void list_plan(const struct dpb_comm_plan *want, const struct dpb_layout *layout,
                       dpb_memory memory[DPB_ARENA_KINDS], uint64_t bytes[DPB_ARENA_KINDS])
 {
@@ -71,7 +71,7 @@ static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_pla
 
 /* ---- of the peers -------------------------------------------------------------------------- */
 
-/* Whether any rank offers memory. Rank 0 asks all and tells all: these are as many requests as
+/* Whether any rank offers memory. Rank 0 asks all and informs all: these are as many requests as
  * ranks, while all pairs that meet to share nothing are as many as their square. */
 static dpb_status ask_offers(const struct dpb_mapping offered[DPB_ARENA_KINDS], bool *any)
 {

@@ -1,5 +1,5 @@
 /*
- * between.c - what happens between two steps of a training and is not timed: what the ranks have
+ * between.c - the untimed work between two steps of a training: the actions that the ranks have
  * agreed on, the end of warm-up and of the run, pauses for an evaluation or a checkpoint. All ranks
  * leave a training together.
  */
@@ -83,7 +83,7 @@ static dpb_status begin_timing(struct dpb_trainer *trainer, bool steady)
                : DPB_OK;
 }
 
-/* Acts on what the ranks have agreed on. */
+/* Carries out the actions that the ranks have agreed on. */
 static dpb_status act(struct dpb_trainer *trainer)
 {
     if (trainer->course.last_actions & DPB_ACTION_TIMED)
@@ -139,7 +139,7 @@ static bool stops_before(const struct dpb_trainer *trainer)
 }
 
 /* All are at the pause of this step; or the run stops before it: this worker may have come here
- * before the end was known, and nobody else will. */
+ * before the end was known, and the others will not come. */
 static dpb_status at_pause(struct dpb_trainer *trainer, bool *is_over)
 {
     (void)dpb_control_try(&trainer->control, trainer->course.step, &trainer->course.last_actions);
@@ -234,8 +234,8 @@ dpb_status dpb_between_steps(struct dpb_trainer *trainer, bool *stop)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-/* No rank goes on before all have trained to their end: one that is still at it may have to be told
- * to stop. */
+/* No rank leaves before all have trained to their end: a rank that still trains may have to be
+ * stopped. */
 static dpb_status leave_together(struct dpb_trainer *trainer)
 {
     if (trainer->control.apart) /* nobody shall wait for this worker's next step */
@@ -245,8 +245,8 @@ static dpb_status leave_together(struct dpb_trainer *trainer)
     return await_others(trainer, "", all_left);
 }
 
-/* Workers that are apart end at steps of their own, and a signal may come when some have ended.
- * What follows the training is for all: a run that was interrupted, or a last evaluation. */
+/* Workers that are apart end at steps of their own, and a signal may come when some have ended. The
+ * work after training is for all: a run that was interrupted, or a last evaluation. */
 static dpb_status agree_on_end(struct dpb_trainer *trainer, bool *interrupted)
 {
     enum { NOTHING, EVALUATION, INTERRUPTION };
@@ -269,7 +269,7 @@ dpb_status dpb_end_training(struct dpb_trainer *trainer)
     bool interrupted;
     DPB_TRY(end_account_if_paid(trainer));
     DPB_TRY(dpb_exchange_pause(&trainer->exchange));
-    DPB_TRY(dpb_look_for_nan(trainer, 0.0)); /* what the last updates have found */
+    DPB_TRY(dpb_look_for_nan(trainer, 0.0)); /* values that the last updates found */
     dpb_gpu_end(&trainer->journal->gpu);
     if (trainer->control.rank == 0)
         dpb_load_end(&trainer->journal->load);

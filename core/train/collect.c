@@ -51,7 +51,7 @@ static dpb_status choose_sources(struct dpb_collection *c, bool *asks)
                     c->comm, here + elsewhere, all);
 }
 
-/* Everybody tells rank 0 what it owns, and hears whether it asks. */
+/* Each rank gives rank 0 its holding, and learns whether rank 0 asks for states. */
 static dpb_status agree_on_sources(struct dpb_collection *c)
 {
     const struct dpb_holding own = holding_of(c->plan->owned, c->plan->n_owned);
@@ -105,7 +105,7 @@ dpb_status dpb_collect_answer(const struct dpb_collection *c)
     return c->is_asked ? answer(c, &left) : DPB_OK;
 }
 
-/* A server's. What goes wrong is also rank 0's, whose deadline ends the job. */
+/* A server's. If an answer fails, rank 0 fails, too: its deadline ends the job. */
 static void *answer_always(void *collection)
 {
     for (bool left = false; !left;)

@@ -22,7 +22,7 @@ struct comm_test {
     struct dpb_comm_point points[DPB_COMM_POINTS];
     uint32_t n_points, point;
     struct dpb_pattern_sum pattern; /* of the exchange under way */
-    bool spoilt; /* an exchange leaves neither sums in the gradients nor what was given */
+    bool spoilt; /* an exchange leaves neither sums nor the input in the gradients */
 
     struct dpb_mapping flag, *flags; /* where the workers meet; flags[rank] */
     uint32_t meeting;
@@ -76,7 +76,7 @@ static dpb_status meet_once(struct comm_test *test)
     return DPB_OK;
 }
 
-/* Who had to wait long sleeps and wakes up late; after the second time they are together. */
+/* A worker with a long wait sleeps and wakes up late; after the second meeting all are together. */
 static dpb_status meet(struct comm_test *test)
 {
     DPB_TRY(meet_once(test));
@@ -108,7 +108,7 @@ static void name_point(const struct comm_test *test, char *text, size_t size)
         snprintf(text, size, "%llu bytes", (unsigned long long)point->bytes);
 }
 
-/* Every element of what this worker now has; the first wrong one of all is the message. */
+/* Every element of this worker's result; the first wrong one of all is the message. */
 static dpb_status check(struct comm_test *test)
 {
     struct dpb_exchange *exchange = &test->exchange;
@@ -179,7 +179,7 @@ static dpb_status repeat(struct comm_test *test, struct dpb_comm_sample *sample)
     return check(test);
 }
 
-/* The first exchange tells where the sums are: in place only if all of them are, on all workers. */
+/* The first exchange shows where the sums are: in place only if all of them are, on all workers. */
 static dpb_status settle_place(struct comm_test *test)
 {
     struct dpb_comm_record *record = &test->journal->records[test->point];
@@ -248,8 +248,8 @@ static dpb_status measure(struct comm_test *test)
     }
 }
 
-/* From the communicator's opening on; the sums of all workers are known to be right, or who has
- * found wrong ones ends with that, and the others as its victims. */
+/* From the communicator's opening on. Either the sums of all workers are right; or a worker with
+ * wrong sums fails for that, and the others fail as its victims. */
 static dpb_status work(struct comm_test *test)
 {
     struct dpb_exchange *exchange = &test->exchange;

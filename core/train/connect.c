@@ -138,7 +138,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
         dpb_contract_default(experiment->n_workers, comm->capabilities & DPB_COMM_ALONE);
     dpb_status status = exchange->ops->plan(exchange->comm, &exchange->layout, &exchange->plan);
     dpb_status formed = check_form(comm, exchange->plan.ops);
-    if (formed == DPB_OK) /* also where the plan failed: what it chose closes what it opened */
+    if (formed == DPB_OK) /* also if the plan failed: its ops close what they opened */
         exchange->ops = exchange->plan.ops;
     DPB_TRY(status);
     DPB_TRY(formed);
@@ -173,7 +173,7 @@ static dpb_status share_state(struct dpb_exchange *exchange)
                             settings->comm.name, &exchange->collection);
 }
 
-/* Of the owned ranges; a communicator alone has none. */
+/* The optimizer of the owned ranges; a communicator alone has none. */
 static dpb_status make_optimizer(struct dpb_exchange *exchange)
 {
     const struct dpb_experiment *experiment = exchange->experiment;

@@ -144,7 +144,7 @@ static void commit_if_all_acked(struct dpb_control *control)
     control->proposed = 0;
 }
 
-/* Acts on what this rank has acknowledged and rank 0 has committed. */
+/* Takes the actions that this rank has acknowledged and rank 0 has committed. */
 static void take_actions(struct dpb_control *control, uint64_t commit, uint32_t *actions)
 {
     *actions = (uint32_t)commit;

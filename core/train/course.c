@@ -1,7 +1,7 @@
 /* course.c - where a training begins, how long it has trained, and its learning rate. */
 #include "train/trainer.h"
 
-/* Where a training goes on, its scale does; and the schedule has stood still in the steps
+/* A training that is continued continues its scale; and the schedule has stood still in the steps
  * skipped. */
 static void open_loss_scale(struct dpb_trainer *trainer)
 {

@@ -5,8 +5,8 @@
 #include "train/optimizer.h"
 #include "train/slots.h"
 
-/* Weights, gradients, and what they pass through; optimizer state as if all of it were the
- * worker's. */
+/* Weights, gradients, and the arrays that they pass through; optimizer state as if all of it were
+ * the worker's. */
 uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;

@@ -12,7 +12,7 @@
 #include "train/trainer.h"
 #include "world/store.h"
 
-/* What a worker found in its share. */
+/* A worker's result for its share. */
 struct share {
     double loss; /* sum over its samples */
     uint64_t correct, in_top5, samples;
@@ -74,7 +74,7 @@ static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struc
     }
 }
 
-/* What eval.criterion says of the evaluations so far; -1 while there are too few. */
+/* The accuracy by eval.criterion of the evaluations so far; -1 while there are too few. */
 static double judged_accuracy(const struct dpb_journal *journal, dpb_criterion criterion)
 {
     double last[5];
@@ -123,7 +123,7 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
     }
     if (journal->n_evals == DPB_JOURNAL_EVALS)
         return dpb_fail(DPB_FAILED, "more than %d evaluations in a run; make eval.every larger",
-                        DPB_JOURNAL_EVALS); /* not wrong input: the result keeps what there is */
+                        DPB_JOURNAL_EVALS); /* not wrong input: the result keeps all so far */
     struct dpb_progress progress = dpb_feed_progress(trainer->feed, trainer->course.step);
     journal->evals[journal->n_evals] =
         (struct dpb_eval){.step = trainer->course.step,
@@ -139,7 +139,7 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
     return DPB_OK;
 }
 
-/* A published array other than the worker's takes its place; *own is what was there. */
+/* A published array other than the worker's takes its place; *own is a copy of the worker's. */
 static dpb_status take_published(struct dpb_trainer *trainer, const struct dpb_view *view,
                                  void **own)
 {

@@ -3,9 +3,9 @@
  * ready, buckets are handed over, the weights are waited for.
  *
  * With arenas on a device and a strategy that takes events the loop waits for none of this. Buckets
- * come with events that have not fired, the device gets the event of the weights, and the loop goes
- * on to the next step's input. Where the device captures a step's exchange with its backward, all
- * of this is done once, into the graph; each launch of the graph takes its place.
+ * come with events that have not fired, the device gets the event of the weights, and the loop
+ * continues with the next step's input. Where the device captures a step's exchange with its
+ * backward, all of this is done once, into the graph; each launch of the graph takes its place.
  */
 #include "base/log.h"
 #include "train/account.h"
@@ -86,7 +86,7 @@ dpb_status dpb_exchange_look(void *exchange_, bool *cancelled)
     return DPB_OK;
 }
 
-/* Its status is the device's word that it has left the pass; nobody reports it. */
+/* The device returns this status when it has left the pass; nobody reports it. */
 static dpb_status on_progress(void *context)
 {
     struct dpb_exchange *exchange = context;
@@ -109,7 +109,7 @@ static dpb_status hand_over(struct dpb_exchange *exchange, struct dpb_event *don
     return exchange->engine.ops->follow(exchange->engine.program, done);
 }
 
-/* Of the step before: its spans have been reported, and its last event has fired. */
+/* Accounts for the step before: its spans have been reported, and its last event has fired. */
 static dpb_status settle_times(struct dpb_exchange *exchange)
 {
     struct dpb_device_times times;

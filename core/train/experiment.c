@@ -79,7 +79,7 @@ static dpb_status load_all(struct dpb_experiment *experiment)
 
 /* ---- what follows -------------------------------------------------------------------------- */
 
-/* batch, global_batch and what follows from them. */
+/* batch, global_batch and the numbers that follow from them. */
 static dpb_status derive_batch(struct dpb_experiment *experiment)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
@@ -133,7 +133,7 @@ static dpb_status derive_machines(struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* What the strategy is given, and needs with its options. */
+/* The strategy's codec, and the strategy's needs with its options. */
 static dpb_status derive_needs(struct dpb_experiment *experiment)
 {
     const struct dpb_plugin *codec = experiment->plugins[DPB_PLUGIN_CODEC];
@@ -399,8 +399,8 @@ struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experimen
 
 size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
 {
-    /* The gate may take a while, a run by the clock may be quick: the memory is sparse, what is not
-     * written costs nothing. */
+    /* The gate may take a while, a run by the clock may be quick: the memory is sparse, so
+     * unwritten bytes cost nothing. */
     if (experiment->settings.run.mode == DPB_MODE_COMM)
         return dpb_comm_journal_bytes(experiment);
     if (experiment->settings.run.mode == DPB_MODE_NETWORK)

@@ -9,7 +9,7 @@
 #include "graph/graph.h"
 #include "train/trainer.h"
 
-/* run.nan: the run ends, or goes on after saying so at the first such step. */
+/* run.nan: the run ends, or continues after a warning at the first such step. */
 static dpb_status meet_nan(struct dpb_trainer *trainer, const char *what)
 {
     if (trainer->experiment->settings.run.nan == DPB_NAN_STOP)
@@ -68,8 +68,8 @@ static dpb_status agree_on_overflow(struct dpb_trainer *trainer, bool overflow, 
     return status;
 }
 
-/* Gradients are exchanged once those of all ranks are known to be finite. Where one is not,
- * nobody's are: weights, momentum, running statistics and schedule stay as they were. */
+/* Gradients are exchanged only if the gradients of all ranks are finite. Otherwise no rank
+ * exchanges any: weights, momentum, running statistics and schedule stay as they were. */
 dpb_status dpb_exchange_if_finite(struct dpb_trainer *trainer, double rate, double scale,
                                   bool own_overflow)
 {

@@ -8,11 +8,11 @@
 
 static const double mib = 1024.0 * 1024.0;
 
-/* Of a process beside what is planned: heap, stacks, page tables, and what it measures. Device
+/* Memory of a process beside the plan: heap, stacks, page tables, and its measurements. Device
  * reference and model tiny take 1.1 MiB a rank in a control group, device cpu and model mlp 5.7. */
 static const uint64_t process_bytes = UINT64_C(6) << 20;
 
-/* Of the first `n` ranks, those of a machine. */
+/* The number of a machine's ranks among the first `n`. */
 static uint64_t ranks_of(const struct dpb_experiment *experiment, uint32_t n, uint32_t machine)
 {
     uint64_t count = 0;

@@ -47,7 +47,7 @@ static dpb_status go_backward(struct dpb_trainer *trainer, const struct dpb_pass
                : dpb_exchange_passed(exchange, engine->ops->backward(engine->program, pass, hooks));
 }
 
-/* *loss: of its samples, where forward comes to its end. */
+/* *loss: of its samples, if forward completes. */
 static dpb_status go_forward(struct dpb_trainer *trainer, const struct dpb_pass *pass,
                              const struct dpb_batch *batch, const struct dpb_hooks *hooks,
                              double *loss)
@@ -94,7 +94,7 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
             return dpb_end_training(trainer);
 
         double rate = dpb_train_rate(trainer), loss = 0.0;
-        uint32_t n_forward = 0; /* micro-batches whose forward came to its end */
+        uint32_t n_forward = 0; /* micro-batches whose forward completed */
         dpb_account_begin(rate);
         dpb_watch_warm_up(trainer);
         if (training && !held_back)

@@ -9,7 +9,7 @@
 #include "world/store.h"
 #include "world/world.h"
 
-/* Others wait for a pair for so many times what it takes where all goes well. */
+/* Others wait for a pair for so many times the time that the pair takes if all goes well. */
 enum { PAIR_PATIENCE = 4 };
 
 static const int64_t longest_message_ns = INT64_C(1000000000);
@@ -106,7 +106,7 @@ static dpb_status begins(const char *name, bool *more)
     return DPB_OK;
 }
 
-/* Both ways, latency and rates, and what a message may take beyond its time. */
+/* Both ways, latency and rates, and the delay of a message beyond its time. */
 static int64_t pair_limit_ns(const struct dpb_settings *settings)
 {
     return settings->run.timeout_ns +

@@ -115,9 +115,9 @@ static dpb_status capture(struct dpb_optimizer *optimizer, struct dpb_queue *que
         queue, &optimizer->words->words, &optimizer->pinned->words, sizeof optimizer->words->words);
 }
 
-/* What Adam divides its moments by in the update that these n elements are of. An update of all
- * owned elements ends before the next one begins, however many pieces and threads there are. So the
- * elements count the updates, also on servers that make several in a step. */
+/* Adam's divisors of its moments in the update of these n elements. An update of all owned elements
+ * ends before the next one begins, however many pieces and threads there are. So the elements count
+ * the updates, also on servers that make several in a step. */
 static void correct(struct dpb_optimizer *optimizer, uint64_t n, double *first, double *second)
 {
     const uint64_t before = __atomic_fetch_add(&optimizer->n_updated, n, __ATOMIC_RELAXED);
@@ -137,7 +137,7 @@ static void replay(struct dpb_optimizer *optimizer, const struct dpb_step *step)
                                                          .second_correction = (float)second};
 }
 
-/* Where Adam's second moments are, and what it divides the moments by. */
+/* Sets the place of Adam's second moments, and the divisors of the moments. */
 static void fill_in_adam(struct dpb_optimizer *optimizer, bool captured, struct dpb_update *update)
 {
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
@@ -242,8 +242,8 @@ static dpb_status apply_all(struct dpb_optimizer *optimizer, const struct dpb_st
     return DPB_OK;
 }
 
-/* The last range of a step to be updated brings the update of all. So does that of a proof, whose
- * steps are plain: a proof sees what training does. */
+/* The last range of a step to be updated brings the update of all. So does the last range of a
+ * proof's step, which is plain: a proof sees the behaviour of training. */
 static dpb_status land(struct dpb_optimizer *optimizer, struct dpb_range range,
                        const struct dpb_step *step)
 {

@@ -7,7 +7,7 @@
 
 enum { BLOCK = 1024 };
 
-/* What is the same for all elements of a block; blocks do not cross a multiple of 2^32. */
+/* The part that is the same for all elements of a block; blocks do not cross a multiple of 2^32. */
 static uint32_t seed_of(uint32_t rank, uint64_t element, uint64_t repetition)
 {
     uint64_t mixed = (rank + 1) * UINT64_C(0xD1B54A32D192ED03) +

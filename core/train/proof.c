@@ -9,7 +9,7 @@
  * exchange  random numbers of a wide range of magnitudes, within a bound
  *
  * A proof before training starts from zero weights and looks at all elements. The proof after
- * training starts from the trained weights, without `load`: the strategy is told nothing. It looks
+ * training starts from the trained weights, without `load`: the strategy gets no notice. It looks
  * at about a million elements, so that it takes little memory.
  */
 #include <math.h>
@@ -78,7 +78,7 @@ DPB_CLONES static void add_up(const double *gradients, uint64_t count, double *s
     }
 }
 
-/* What the elements of a block should be, and by how much each may differ. */
+/* The expected elements of a block, and how much each may differ. */
 struct dpb_proof_expected {
     double value[DPB_PROOF_BLOCK], bound[DPB_PROOF_BLOCK];
     double magnitude[DPB_PROOF_BLOCK]; /* of the gradients */
@@ -121,7 +121,7 @@ static void expect_step(const struct dpb_proving *proof, uint32_t step, uint64_t
         subtract(coefficient_of(proof), sum, count, expected->value);
 }
 
-/* Of n_steps steps from `before`. */
+/* The bounds of n_steps steps from `before`. */
 static void set_bounds(const struct dpb_proving *proof, uint32_t n_steps, const double *before,
                        uint64_t count, struct dpb_proof_expected *expected)
 {
@@ -231,7 +231,7 @@ static void take_step_alone(const struct dpb_proving *proof, uint32_t n_taken, u
     subtract(proof->rate * proof->scale, block, count, proof->apart);
 }
 
-/* A meeting brings others' gradients, if the bound is narrow enough to tell; between meetings
+/* A meeting brings others' gradients, if the bound is narrow enough to show them; between meetings
  * there are none. By a wide bound, steps next to a meeting look like one. A proof that begins with
  * `load` begins with a meeting. */
 static dpb_status note_meeting(struct dpb_proving *proof, uint32_t n_taken, const double *is,
@@ -358,7 +358,7 @@ static double proof_rate(double rate)
     return rate > 0x1p-10 ? exp2(floor(log2(rate))) : 0x1p-10;
 }
 
-/* Two meetings take up to twice a period where nobody knows when the first is due. */
+/* Two meetings take up to twice a period if the step of the first is unknown. */
 static uint32_t count_steps(const struct dpb_contract *contract, bool fresh)
 {
     const uint32_t settle = contract->settle_steps;
@@ -375,7 +375,7 @@ static dpb_status keep_contract(struct dpb_proving *proof)
                                                                    : settle_and_check(proof);
 }
 
-/* *verdict: what the proof says unless it fails. */
+/* *verdict: the verdict of the proof unless it fails. */
 static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *name,
                         dpb_proof_generator gradients, bool fresh, struct dpb_journal *journal,
                         uint32_t *verdict)
@@ -405,7 +405,7 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
         sample_blocks(&proof);
     struct dpb_proving again = proof;
     status = keep_contract(&proof);
-    /* Other contracts have shown what is published with each proof. */
+    /* Other contracts have shown the published weights with each proof. */
     if (gradients == pattern && (fresh || (contract->proof == DPB_PROOF_BOOKS && proof.finite)))
         DPB_THEN(status, dpb_proof_check_load(&proof));
     if (gradients == pattern && fresh && dpb_proof_saves(exchange)) {
@@ -437,5 +437,5 @@ dpb_status dpb_prove_again(struct dpb_exchange *exchange, double rate, struct dp
 {
     DPB_TRY(prove(exchange, rate, "pattern (after training)", pattern, false, journal,
                   &journal->verdict_after));
-    return dpb_workers_meet(); /* none closes while another's exchange goes on */
+    return dpb_workers_meet(); /* none closes while another's exchange runs */
 }

@@ -1,5 +1,5 @@
 /*
- * proof_load.c - `load` begins anew, and what is published is the model (dpbench/comm.h).
+ * proof_load.c - `load` begins anew, and the published weights are the model (dpbench/comm.h).
  * Strategies that keep nothing between steps need no such proof: each step's weights are checked.
  */
 #include <math.h>
@@ -25,7 +25,7 @@ static dpb_status load_model(const struct dpb_proving *proof)
     return dpb_workers_meet(); /* none takes a step while another loads */
 }
 
-/* A mean of replicas rounds what none has moved. */
+/* A mean of replicas rounds weights that none has moved. */
 static dpb_status expect_model(const struct dpb_proving *proof, const void *array,
                                const char *where, const char *mistake)
 {

@@ -1,11 +1,11 @@
 /*
- * proof_state.c - a checkpoint keeps what is on its way, since the hook `state` names it
- * (dpbench/saved.h). In the midst of a proof the strategy is saved and continued: what it publishes
- * is loaded, and the arrays that it names get their content back. The rest of the proof then finds
- * gradients, replicas and clocks that were in no array.
+ * proof_state.c - a checkpoint keeps gradients on their way, since the hook `state` names them
+ * (dpbench/saved.h). In the midst of a proof the strategy is saved and continued: the weights that
+ * it publishes are loaded, and the arrays that it names get their content back. The rest of the
+ * proof then finds gradients, replicas and clocks that were in no array.
  *
- * Such a proof looks at the first block alone, and so much is kept of an array as long as the
- * arenas: it takes little memory.
+ * Such a proof looks at the first block alone, and keeps only this block of an array that is as
+ * long as the arenas: so the proof takes little memory.
  */
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ struct kept {
     char *content[DPB_SAVED];
 };
 
-/* Without error feedback the books have what a codec dropped, which goes into no checkpoint. */
+/* Without error feedback the books have the losses of a codec, which go into no checkpoint. */
 bool dpb_proof_saves(const struct dpb_exchange *exchange)
 {
     const struct dpb_codec *codec = dpb_experiment_codec(exchange->experiment);
@@ -60,7 +60,7 @@ static dpb_status keep(struct dpb_exchange *exchange, struct kept *kept)
     return DPB_OK;
 }
 
-/* A checkpoint has what rank 0 publishes. */
+/* A checkpoint has the weights that rank 0 publishes. */
 static dpb_status pass_model(struct dpb_exchange *exchange, const void *published)
 {
     double block[DPB_PROOF_BLOCK]; /* room for any type */

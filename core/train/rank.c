@@ -30,7 +30,7 @@ static void settle_timing(struct dpb_trainer *trainer)
             warm < trainer->journal->n_records ? warm : trainer->journal->n_records;
 }
 
-/* Of rank 0, while the others wait for it: the limits are those of a machine at rest. */
+/* On rank 0, while the others wait for it: the limits are those of a machine at rest. */
 static dpb_status take_profile(struct dpb_trainer *trainer)
 {
     struct dpb_profile profile = {0};
@@ -79,8 +79,8 @@ static dpb_status begin_monitor(struct dpb_trainer *trainer)
                              &trainer->journal->gpu);
 }
 
-/* run.survive: from now on the others train on where this worker dies; or, once all have come here,
- * no more: what follows is for those that are left then. */
+/* run.survive: from now on the others train on if this worker dies. Or, once all have come here,
+ * they no longer do: the work that follows is for the workers left then. */
 static dpb_status let_die(const struct dpb_trainer *trainer, bool may_die)
 {
     struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);

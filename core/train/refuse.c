@@ -304,7 +304,7 @@ static dpb_status check_image(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* Learners share what one machine has. */
+/* Learners share the resources of one machine. */
 static dpb_status check_learners(const struct dpb_experiment *experiment)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;

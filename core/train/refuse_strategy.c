@@ -1,6 +1,6 @@
 /*
- * refuse_strategy.c - what a strategy cannot do, by what it promises: see refuse.h. And options
- * that belong to plugins which were not chosen.
+ * refuse_strategy.c - refuses settings that a strategy's promises exclude: see refuse.h. Refuses
+ * options of plugins that were not chosen, too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +115,7 @@ static dpb_status check_codec(const struct dpb_experiment *experiment)
     return check_velocity(experiment);
 }
 
-/* What needs the norms of whole tensors: of the option that asks for them. */
+/* Checks a setting that needs norms of whole tensors; `place` is the option that asks for them. */
 static dpb_status check_norms(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -190,7 +190,7 @@ static dpb_status check_back(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* What slots of gradients do not go with: the settings, and why. */
+/* The settings that do not go with slots of gradients, and why. */
 static dpb_status check_slots(const struct dpb_experiment *experiment,
                               const struct dpb_setting *shard)
 {
@@ -384,7 +384,7 @@ static dpb_status check_launcher(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* Replicas that are averaged keep one array of state each. A checkpoint tells Adam's updates from
+/* Replicas that are averaged keep one array of state each. A checkpoint counts Adam's updates by
  * the steps, and servers that do not wait for each worker in each step make another number. */
 static dpb_status check_adam(const struct dpb_experiment *experiment,
                              const struct dpb_contract *contract)

@@ -201,7 +201,7 @@ static bool parse(const char *name, struct parts *parts)
     return n >= 2;
 }
 
-/* What of a file's state is not kept: `keeps` decides. */
+/* The part of a file's state that is not kept: `keeps` decides. */
 struct lost {
     const struct dpb_experiment *experiment;
     const struct dpb_safetensors *file;
@@ -306,10 +306,10 @@ static dpb_status read_arrays(struct dpb_exchange *exchange, const struct dpb_sa
         const struct dpb_safetensor tensor =
             tensor_of(exchange->experiment, array, dpb_world.rank, name);
         if (!array->common && missing->n_ranks != missing->experiment->n_workers)
-            continue; /* told as lost */
+            continue; /* reported as lost */
         if (!dpb_safetensors_has(file, name) && missing->n++ == 0)
             snprintf(missing->first, sizeof missing->first, "%s", name);
-        else if (dpb_safetensors_fits(file, &tensor) && array->memory) /* else told as lost */
+        else if (dpb_safetensors_fits(file, &tensor) && array->memory) /* else reported as lost */
             DPB_TRY(read_array(exchange, file, tensor));
     }
     return DPB_OK;

@@ -1,6 +1,6 @@
 /*
- * setup.c - opens what a rank trains with: its cores, the device, the strategy with its arenas
- * (connect.c), then what is compiled onto them, and the feeds.
+ * setup.c - opens the means of a rank's training: its cores, the device, the strategy with its
+ * arenas (connect.c), then the program compiled onto them, and the feeds.
  */
 #include "base/secret.h"
 #include "train/fit.h"
@@ -109,7 +109,7 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     return dpb_account_open(journal, SPANS_A_STEP);
 }
 
-/* Rank 0 draws it: no plugin can tell a proof's steps from others by their seals. */
+/* Rank 0 draws the key: no plugin can distinguish a proof's steps from others by their seals. */
 static dpb_status share_seal_key(void)
 {
     uint64_t key;

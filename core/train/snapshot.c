@@ -270,8 +270,8 @@ static dpb_status take_and_write(struct dpb_trainer *trainer, const char *path)
     if (status == DPB_OK && dpb_world.rank != 0)
         status = dpb_saved_give(&trainer->exchange);
     free(average);
-    /* The others read what rank 0 collects; workers that do not exchange have nothing to wait
-     * for. */
+    /* Rank 0 reads the others' mapped state until here; workers that do not exchange have nothing
+     * to wait for. */
     if (status == DPB_OK && trainer->replicas > 1)
         status = dpb_workers_meet();
     return status;

@@ -36,7 +36,7 @@ void dpb_staging_begin(struct dpb_exchange *exchange, uint32_t micro_batch)
     exchange->staging.n_staged = 0;
 }
 
-/* What is between the device's gradients and the communicator's: each only where it is needed. */
+/* The work between the device's gradients and the communicator's: each part only if needed. */
 struct transfer {
     bool sums, first; /* over the micro-batches; of which this is the first */
     bool casts;       /* to the communicator's type, in the last of them */

@@ -38,7 +38,7 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
     const void *weights;
     dpb_dtype type = exchange->layout.weight_type;
     DPB_TRY(exchange->ops->publish(exchange->comm, &view));
-    /* Equal replicas are those that the workers train with; what is published may be one array. */
+    /* Equal replicas are the workers' own weights; the published weights may be one array. */
     const bool equal = exchange->plan.contract.replicas_equal;
     DPB_TRY(dpb_arena_look(exchange, equal ? exchange->weights : view.weights,
                            dpb_arena_bytes(exchange, type), &weights));
