@@ -67,7 +67,7 @@ static void take_shape(struct dpb_board *board, const struct board_header *heade
     board->journal_stride = header->journal_stride;
 }
 
-/* Whether what the header says of the parts is within `bytes`. */
+/* Whether the parts that the header describes are within `bytes`. */
 static bool header_holds(const struct board_header *header, size_t bytes)
 {
     size_t journals;
@@ -79,7 +79,7 @@ static bool header_holds(const struct board_header *header, size_t bytes)
            journals <= bytes - status_offset(header->n_ranks);
 }
 
-/* Of a header that others may write to, as it is now. */
+/* Checks a header that others may write to, as it is now. */
 static bool check_shape(struct dpb_board *board)
 {
     const struct board_header header = *header_of(board);

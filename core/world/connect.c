@@ -73,8 +73,8 @@ static bool same_host(const union dpb_socket_address *a, const union dpb_socket_
 }
 
 /* On a network buffers are left to the kernel: it lets them grow with the link, which a fixed size
- * would stop. Within a machine there is no link to be filled, and what waits in a buffer should
- * still be in the cache when it is read. */
+ * would stop. Within a machine there is no link to be filled, and bytes in a buffer should still be
+ * in the cache when they are read. */
 static void set_options(int fd, bool same_machine)
 {
     int on = 1, bytes = LOCAL_BUFFER_BYTES;

@@ -60,8 +60,7 @@ static void event_signal(struct dpb_event *event)
     dpb_futex_set(&event->flag, 1, DPB_FUTEX_PRIVATE);
 }
 
-/* What has failed will never fire: who polls goes on, and meets the failure in what it does
- * next. */
+/* A failed event will never fire: a poller continues, and meets the failure in its next action. */
 static bool event_poll(struct dpb_event *event)
 {
     bool fired = false;
@@ -70,7 +69,7 @@ static bool event_poll(struct dpb_event *event)
     return event->source->poll(event->native, &fired) != DPB_OK || fired;
 }
 
-/* Nobody wakes who waits for a device: looks for a moment, then now and again. */
+/* Nothing wakes a waiter for a device: the waiter looks for a moment, then now and again. */
 static dpb_status wait_for_device(const struct dpb_event *event, const struct dpb_wait *what)
 {
     int64_t begin_ns = 0;

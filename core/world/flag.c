@@ -110,7 +110,7 @@ uint64_t dpb_wait_signs(void)
     return __atomic_load_n(&signs, __ATOMIC_RELAXED);
 }
 
-/* Of this thread. */
+/* This thread's. */
 static _Thread_local const uint32_t *heeded;
 
 void dpb_world_heed(const uint32_t *stop)

@@ -200,7 +200,7 @@ static void drop(struct dpb_door *door, struct dpb_meeting *visitor, const char 
     door->full = false;
 }
 
-/* A free place; else that of the oldest: one who has just come may be a rank. */
+/* A free place; else that of the oldest visitor: a new visitor may be a rank. */
 static struct dpb_meeting *place_for_visitor(struct dpb_door *door)
 {
     struct dpb_meeting *least = &door->visitors[0];
@@ -224,7 +224,7 @@ static dpb_status meet_shortage(struct dpb_door *door)
     return door->full ? DPB_OK : dpb_fail(DPB_FAILED, "cannot accept a connection: %s", why);
 }
 
-/* One at a time: all who are here are heard before others take their places. */
+/* One at a time: all visitors are heard before others take their places. */
 static dpb_status let_in(struct dpb_door *door)
 {
     int fd = accept4(door->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);

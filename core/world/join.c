@@ -1,6 +1,6 @@
 /*
- * join.c - how a rank joins its job and leaves it: it takes over what the launcher left, connects
- * the store, and agrees with the other ranks.
+ * join.c - how a rank joins its job and leaves it: it takes over the launcher's descriptors,
+ * connects the store, and agrees with the other ranks.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static dpb_status inherited_socket(int *fd, bool *joins)
     return DPB_OK;
 }
 
-/* By PMIx, for the launcher of this part: it prints what goes wrong. */
+/* By PMIx, for the launcher of this part: the launcher prints failures. */
 static dpb_status join(int fd)
 {
     struct dpb_join asked;
@@ -76,7 +76,7 @@ static dpb_status join(int fd)
     return status == DPB_OK && !sent ? DPB_PEER : status;
 }
 
-/* The launcher's hello, and what comes with it; fds that did not come are -1. DPB_PEER without a
+/* The launcher's hello, and the descriptors with it; missing fds are -1. DPB_PEER without a
  * message: a rank that has joined gets no job. */
 static dpb_status receive_hello(int fd, bool joined, struct dpb_hello *hello,
                                 int fds[DPB_HELLO_FDS])
@@ -125,8 +125,8 @@ static dpb_status read_file(int fd, char **content, size_t *bytes)
     return DPB_OK;
 }
 
-/* What plugins need in their environment, before any of them is loaded. Where PMIx has a thread
- * still, it waits for messages. */
+/* Takes the environment that plugins need, before any of them is loaded. If PMIx still has a
+ * thread, the thread waits for messages. */
 static dpb_status take_environment(int fd)
 {
     char *block = NULL;
@@ -175,7 +175,7 @@ static void fill_world(const struct dpb_hello *hello)
         snprintf(dpb_world.host, sizeof dpb_world.host, "localhost");
 }
 
-/* What the launcher handed over; all descriptors are taken over or closed. */
+/* Opens the job that the launcher handed over; all descriptors are taken over or closed. */
 static dpb_status open_job(int socket, const struct dpb_hello *hello, const int fds[DPB_HELLO_FDS])
 {
     size_t config_bytes;
@@ -279,8 +279,7 @@ static dpb_status compare_all(const struct agreement *agreement, const char *val
     return DPB_OK;
 }
 
-/* Rank 0 compares and tells the others: what it costs grows as the ranks do, not as their
- * square. */
+/* Rank 0 compares and informs the others: the cost grows as the ranks do, not as their square. */
 dpb_status dpb_world_agree(const char *what, const char *value)
 {
     static uint32_t n_agreements; /* the same on all ranks: the calls are collective */

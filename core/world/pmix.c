@@ -167,7 +167,7 @@ static bool is_connection(int fd)
     return getpeername(fd, &peer.any, &bytes) == 0 && bytes > sizeof peer.any.sa_family;
 }
 
-/* PMIx does not tell its descriptor; it takes the lowest ones that are free. */
+/* PMIx does not reveal its descriptor; it takes the lowest ones that are free. */
 dpb_status dpb_pmix_open(int *connection)
 {
     bool before[FDS_LOOKED_AT];
@@ -232,8 +232,8 @@ void dpb_pmix_leave(void)
 
 /* ---- in the place of PMIx, for MPI ---------------------------------------------------------- */
 
-/* Whose peer has died asks the launcher to kill the job, and Slurm does so before there is a cause
- * or a result. It is this process alone that cannot go on: its own launcher ends the job. */
+/* A process whose peer has died asks the launcher to kill the job, and Slurm does so before there
+ * is a cause or a result. This process alone cannot continue: its own launcher ends the job. */
 pmix_status_t PMIx_Abort(int status, const char message[], pmix_proc_t procs[], size_t n_procs)
 {
     (void)procs, (void)n_procs;
@@ -242,8 +242,8 @@ pmix_status_t PMIx_Abort(int status, const char message[], pmix_proc_t procs[], 
     _exit(dpb_status_exit_code(DPB_PEER));
 }
 
-/* Open MPI 5 takes a PMIx that is open for its own, and learns then neither its rank nor its job.
- * Told that it is not, it opens it a second time, which PMIx counts. */
+/* If PMIx is open, Open MPI 5 takes it for its own, and learns neither its rank nor its job. By
+ * this answer it opens PMIx a second time, which PMIx counts. */
 int PMIx_Initialized(void)
 {
     return 0;

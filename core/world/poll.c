@@ -24,8 +24,8 @@ static int poll_for(struct pollfd *fds, uint32_t n, int64_t limit_ns)
     return ready > 0;
 }
 
-/* Looks for a moment before it sleeps. Where there are more processes than cores, whom this one
- * waits for may be waiting for its core: that costs less to give away than to be woken up again. */
+/* Looks for a moment before it sleeps. With more processes than cores, the awaited process may be
+ * waiting for this core: to yield the core costs less than to be woken up again. */
 static int look(struct pollfd *fds, uint32_t n)
 {
     int64_t until_ns = dpb_now_ns() + (dpb_world.may_spin ? DPB_WAIT_SPIN_NS : 0);

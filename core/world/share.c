@@ -1,7 +1,7 @@
 /*
  * share.c - memory that the ranks of a machine share.
  *
- * Each rank listens on an abstract Unix socket whose name the kernel chooses, and tells it by the
+ * Each rank listens on an abstract Unix socket whose name the kernel chooses, and puts it into the
  * store; of two ranks the higher connects. Both say hello: rank, the job's secret, sizes, and their
  * descriptors with it. All sockets are served by one loop that never blocks in one of them, so the
  * order in which ranks come does not matter. Sockets of this kind vanish with their processes.
@@ -337,7 +337,7 @@ static void accept_links(struct exchange *exchange)
     }
 }
 
-/* One round over all links: what can be read is read, what has to be said is said. */
+/* One round over all links: reads each hello that has come, and sends each hello that is due. */
 static dpb_status exchange_round(struct exchange *exchange, struct pollfd *fds)
 {
     int timeout_ms = SLICE_MS;
@@ -345,7 +345,7 @@ static dpb_status exchange_round(struct exchange *exchange, struct pollfd *fds)
         const struct link *link = &exchange->links[i];
         fds[i] = (struct pollfd){.fd = link->received ? -1 : link->fd, .events = POLLIN};
         if (link->fd >= 0 && link->rank != UINT32_MAX && !link->sent)
-            timeout_ms = RETRY_MS; /* what hindered it has no event to wait for */
+            timeout_ms = RETRY_MS; /* its obstacle has no event to wait for */
     }
     fds[exchange->n_links] = (struct pollfd){.fd = exchange->listener, .events = POLLIN};
     if (poll(fds, exchange->n_links + 1, timeout_ms) < 0 && errno != EINTR)
@@ -356,8 +356,8 @@ static dpb_status exchange_round(struct exchange *exchange, struct pollfd *fds)
         struct link *link = &exchange->links[i];
         if (link->fd < 0)
             continue;
-        /* Only what poll has seen: Linux looks at the queue first and at the peer's closing after,
-         * so that a read at any time may say "closed" beside a hello that has just come. */
+        /* Only links that poll has seen: Linux looks at the queue first and at the peer's closing
+         * after, so that a read at any time may say "closed" beside a hello that has just come. */
         if (fds[i].revents != 0)
             DPB_TRY(receive_hello(exchange, link));
         if (link->fd >= 0 && link->rank != UINT32_MAX && !link->sent)

@@ -1,8 +1,8 @@
 /*
  * store_client.c - a rank's side of the key-value store.
  *
- * Any number of threads may have a request under way. Whoever finds nobody reading the socket reads
- * it, for all; the others sleep until their answer is there or the reader has found his own.
+ * Any number of threads may have a request under way. A thread that finds no reader of the socket
+ * reads for all; the others sleep until their answer is there or the reader has its own.
  */
 #include <errno.h>
 #include <poll.h>
@@ -123,8 +123,8 @@ static void dispatch(const struct dpb_frame *frame, const void *value)
     call->answered = true;
 }
 
-/* The reader's turn: waits for input until `until_ns` at the most and hands out what came. Called
- * with the lock, which is let go meanwhile. */
+/* The reader's turn: waits for input until `until_ns` at the most and hands out the answers. Called
+ * with the lock, which is released meanwhile. */
 static dpb_status read_turn(int64_t until_ns)
 {
     reading = true;

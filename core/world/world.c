@@ -1,5 +1,5 @@
 /*
- * world.c - the job as a rank sees it: the status page, and what messages say of other ranks.
+ * world.c - the job as a rank sees it: the status page, and other ranks in messages.
  */
 #include "world/world.h"
 
