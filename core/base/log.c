@@ -102,8 +102,8 @@ bool dpb_log_can_write(int patience_ms)
     return poll(&stream, 1, patience_ms) != 0;
 }
 
-/* A reader that does not read loses messages: nothing may wait for it, a launcher least of all. Its
- * patience ends once; from then on it is lost at once, until there is room again. */
+/* A reader that does not read loses messages: no process may wait for it, a launcher least of all.
+ * After one wait in vain messages are lost at once, until there is room again. */
 static bool can_write(void)
 {
     enum { PATIENCE_MS = 1000 };
@@ -139,7 +139,7 @@ static void write_text(const char *kind, const char *text)
     }
 }
 
-/* A library's message, too, says that there are too many; none says how many there may be. */
+/* A library's message, too, says that too many files are open; none names the limit. */
 static void name_limit(char *text)
 {
     struct rlimit limit;

@@ -5,7 +5,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* In a thread that did not block it: when this returns the thread does, and another one gets it. */
+/* Runs in a thread that did not block the signal: on return it is blocked, and another gets it. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
     (void)info;

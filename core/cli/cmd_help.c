@@ -274,7 +274,7 @@ static void describe_plugin(struct help *help, const char *word)
     }
 }
 
-/* All files are opened only where nothing else is called so: a file may have several plugins. */
+/* Opens all files only if nothing else has this name: a file may have several plugins. */
 static dpb_status help_plugin(struct help *help, const char *word)
 {
     DPB_TRY(list_plugins(help, DPB_PLUGIN_ALL_KINDS, word));

@@ -23,8 +23,8 @@
 
 /* ---- what a result may do -------------------------------------------------------------------- */
 
-/* Where `path` leads, as far as there is something. False: through "..", or a link to nothing,
- * behind the end of that. */
+/* The real place of `path`, as far as it exists. False: behind the part that exists, `path` goes
+ * through ".." or a link to nothing. */
 static bool resolve(const char *path, char place[PATH_MAX])
 {
     char part[PATH_MAX];

@@ -107,7 +107,7 @@ static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
     return status;
 }
 
-/* The jobs to come: a list, or, of a search, whatever the runs so far say. */
+/* The jobs to come: a list, or, in a search, the jobs that follow from the runs so far. */
 struct queue {
     struct dpb_sweep_job *jobs; /* @owned; NULL: a search */
     size_t n, next;
@@ -365,7 +365,7 @@ static int run_jobs(const struct dpb_sweep *sweep, struct queue *queue, struct r
     listen_end(&old);
     if (sweep->tunes)
         end_search(record, &outcome);
-    /* Where a run is missing there, the directory says so. */
+    /* If runs are missing there, the directory's document keeps the status `interrupted`. */
     if (outcome.status != DPB_INTERRUPTED && record->status == DPB_OK)
         record->status = keep_head(record, "ok");
     dpb_sweep_finish(outcome.status, record->document);

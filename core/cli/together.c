@@ -103,8 +103,8 @@ dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status 
     return status;
 }
 
-/* run.timeout_s, before anything is known of the experiment. A value that is none is refused once
- * all parts have joined. */
+/* run.timeout_s, before the experiment is known. A value that is no time is refused once all parts
+ * have joined. */
 static int64_t timeout_of(const struct dpb_config *config)
 {
     const struct dpb_setting *given = config ? dpb_config_get(config, "run", "timeout_s") : NULL;

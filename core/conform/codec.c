@@ -290,7 +290,7 @@ static dpb_status try_foreign(struct subject *s, const unsigned char *message, u
     if (child < 0)
         return dpb_fail(DPB_FAILED, "no process for a decode: %m");
     if (child == 0) {
-        alarm(PATIENCE_S); /* a loop by a count of the message's may not end */
+        alarm(PATIENCE_S); /* a loop by a count in the message may not end */
         _exit(decode_foreign(s, message, bytes));
     }
     if (waitpid(child, &state, 0) != child)

@@ -47,8 +47,8 @@ static void check_finished(struct dpb_graph_builder *builder)
     free(read);
 }
 
-/* Weights that no model has chosen initial values for: He's; of the dense layer that feeds the loss
- * smaller ones, so that a network begins with nearly equal logits. */
+/* Weights without initial values of the model's choice: He's. The dense layer that feeds the loss
+ * gets smaller ones, so that a network begins with nearly equal logits. */
 static void set_default_initial(struct dpb_graph_builder *builder)
 {
     const struct dpb_graph *graph = builder->graph;

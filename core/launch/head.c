@@ -149,7 +149,7 @@ static void handle(struct job_run *run, uint32_t rank, const struct dpb_frame *f
 
 /* ---- parts that are gone --------------------------------------------------------------------- */
 
-/* Nothing more will be heard of the part: its rank is lost with it, whatever has become of that. */
+/* The part sends nothing more: its rank is lost with it, whether the rank lives or not. */
 static void lose_part(struct job_run *run, uint32_t rank, int64_t now_ns, const char *why)
 {
     struct process *process = &run->processes[rank];
@@ -194,7 +194,7 @@ static void check_silence(struct job_run *run, uint32_t rank, int64_t now_ns)
     lose_part(run, rank, now_ns, why);
 }
 
-/* A time in which this launcher did nothing is no silence of the parts'. */
+/* While this launcher itself was stopped, the parts were not silent. */
 static void forgive_own_stop(struct job_run *run, int64_t now_ns)
 {
     const int64_t stopped_ns = now_ns - run->looked_ns;

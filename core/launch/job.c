@@ -142,7 +142,7 @@ bool job_ended_well(const struct job_run *run, uint32_t rank)
            (code == dpb_status_exit_code(DPB_INTERRUPTED) || code == 128 + run->interrupt);
 }
 
-/* The status and time of the message that a rank left; INT64_MAX when it is none of a cause. */
+/* The time of the message that a rank left; INT64_MAX if the message names no cause. */
 static int64_t message_time(const struct job_run *run, uint32_t rank)
 {
     struct dpb_status_page *page = job_page(run, rank);
@@ -168,7 +168,7 @@ static int64_t blame_time(const struct job_run *run, uint32_t rank)
     return silent ? process->ended_ns - NOTICE_NS : INT64_MAX;
 }
 
-/* A server has no steps of its own: it is in the one that the workers have got to. */
+/* A server has no steps of its own: its step is the furthest step of the workers. */
 static uint64_t step_of(const struct job_run *run, uint32_t rank)
 {
     uint64_t step = job_page(run, rank)->step;

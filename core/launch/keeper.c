@@ -27,7 +27,7 @@ static bool other_side_ended(void)
 static void keep(const int kept[N_KEPT])
 {
     char byte;
-    signal(SIGTERM, SIG_IGN); /* srun's for all of a job whose launcher has died */
+    signal(SIGTERM, SIG_IGN); /* srun sends it to all of a job whose launcher has died */
     signal(SIGINT, SIG_IGN);
     int high[N_KEPT]; /* out of the way of the places to be filled */
     for (int i = 0; i < N_KEPT; i++)

@@ -106,7 +106,7 @@ static void suspend(struct job_run *run)
 
 /* ---- watching ------------------------------------------------------------------------------ */
 
-/* Asks of each process: only after SIGCHLD, as requests to the store are as many as the ranks. */
+/* Asks each process: only after SIGCHLD, since each rank's store requests wake the loop, too. */
 static void reap(struct job_run *run)
 {
     if (!run->child_ended)

@@ -250,7 +250,7 @@ static void handle(struct part *part, const struct dpb_frame *frame, const void 
     }
 }
 
-/* With a head that says nothing: rank 1's part gives up first, and says so. */
+/* With a silent head, rank 1's part gives up first and says so. */
 static int64_t patience_ns(const struct part *part)
 {
     return part->run.job->timeout_ns + (part->rank == 1 ? 1 : 2) * PARTS_SILENCE_NS;
@@ -294,7 +294,7 @@ static void take_signals(struct part *part)
     }
 }
 
-/* The head sees the same, and ends the job. One that does not is on another machine. */
+/* The head sees the starter end, too, and ends the job. If not, it is on another machine. */
 static void look_for_starter(struct part *part, int64_t now_ns)
 {
     if (part->alone_ns == 0 && dpb_party_deserted(part->run.job->party))
@@ -326,7 +326,7 @@ static void look(struct part *part)
         tell_journal(part, now_ns);
 }
 
-/* The time of a stop of this launcher's own is no silence of the head's. */
+/* While this launcher itself was stopped, the head was not silent. */
 static void forgive_own_stop(struct part *part, int64_t now_ns)
 {
     const int64_t stopped_ns = now_ns - part->looked_ns;
@@ -338,8 +338,8 @@ static void forgive_own_stop(struct part *part, int64_t now_ns)
         part->woke_ns = now_ns;
 }
 
-/* The head can say nothing any more: the first of the others does. But a head that has ended may
- * have said why, of a part that was stopped for long as well: it then no longer talks to that. */
+/* A lost head cannot report: the first of the others does. But a head that ended on its own may
+ * have reported the cause, also the long stop of a part; it then sends that part nothing more. */
 static void say_lost(const struct part *part)
 {
     const struct dpb_party *party = part->run.job->party;

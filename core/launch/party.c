@@ -105,8 +105,8 @@ static void dismiss(struct dpb_party *party)
 
 /* ---- the process that started this one ------------------------------------------------------- */
 
-/* Scripts around this process have the launcher's mark in their environment, the launcher has
- * not. */
+/* Scripts around this process have the mark of mpirun or srun in their environment; mpirun and srun
+ * have not. */
 static void find_starter(struct dpb_party *party)
 {
     struct dpb_proc proc;
@@ -462,8 +462,8 @@ void dpb_party_leave(struct dpb_party *party, int exit_code)
 {
     if (!party)
         return;
-    /* The launcher ends the others when one exits with a code that is not 0: this one has a word to
-     * say still, and a code of its own. */
+    /* mpirun or srun ends the others when one exits with a code that is not 0: this part still has
+     * a message to send, and a code of its own. */
     signal(SIGTERM, SIG_IGN);
     dismiss(party);
     if (dpb_party_is_head(party)) {

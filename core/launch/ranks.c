@@ -122,8 +122,8 @@ static void put_away(struct dpb_spawn *spawn)
             close(spawn->fds[i]);
 }
 
-/* One of them does not begin, or a signal says that none is to: it is pending, and job_conclude
- * names it. */
+/* A rank does not begin, or a pending signal says that none may begin; job_conclude names the
+ * cause. */
 static void give_up_start(struct job_run *run)
 {
     job_end(run);

@@ -341,7 +341,7 @@ static void forget(struct dpb_store_server *server, const struct store_waiter *w
         store_entry_remove(server, gift);
 }
 
-/* That the waiter is at; NULL: it waits for something else. */
+/* The barrier where the waiter waits; NULL: it waits for something else. */
 static const struct store_entry *barrier_of(struct dpb_store_server *server,
                                             const struct store_waiter *waiter)
 {

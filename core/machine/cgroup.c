@@ -167,8 +167,8 @@ static double kills_of(const char *directory)
                 counter_of(directory, "memory.oom_control", "oom_kill", INFINITY));
 }
 
-/* The own group's: in version 2 a group above counts other groups' kills, in version 1 it does not
- * count those below. */
+/* The own group's kills: in version 2 a group above counts other groups' kills, too; in version 1
+ * it does not count the groups below. */
 uint64_t dpb_cgroup_memory_kills(const char *root)
 {
     double kills = look(root, "memory", kills_of, true).limit;

@@ -35,8 +35,8 @@ static dpb_status load_topology(void)
     setenv("HWLOC_PLUGINS_BLACKLIST", NEEDLESS_PLUGINS, 0);
     if (hwloc_topology_init(&topology) != 0)
         return dpb_fail(DPB_NO_MEMORY, "out of memory for the machine's topology");
-    /* It says no more than the system does, but goes from core to core to ask each, beside ranks
-     * that are timed. */
+    /* Component x86 knows no more than the system, but asks each core in turn, beside ranks that
+     * are timed. */
     hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
     if (hwloc_topology_load(topology) != 0) {
         hwloc_topology_destroy(topology);
@@ -222,7 +222,7 @@ static json_t *field_of(const char *name)
     return value ? value : json_null();
 }
 
-/* Those sets that decide how fast a network computes. */
+/* The instruction sets that decide how fast a network computes. */
 static json_t *describe_instructions(void)
 {
     static const char *const sets[] = {"avx2",     "fma",         "avx512f",     "avx512_vnni",

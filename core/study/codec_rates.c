@@ -16,7 +16,7 @@
 enum { ELEMENTS = 1 << 20 /* a bucket of 4 MiB */, LEAST = 5, MOST = 512 /* repetitions */ };
 static const struct dpb_tensor matrix = {
     .n_dims = 2, .dims = {ELEMENTS >> 10, 1 << 10}, .n_elements = ELEMENTS};
-/* Gradients of a step begin further on than those of the step before: all the same in each step
+/* Each step's gradients begin further on than the step's before: the same gradients in each step
  * would leave residuals that no training has. */
 enum { STRIDE = 16 * 61, SHIFTS = 64, GRADIENTS = ELEMENTS + STRIDE * SHIFTS };
 

@@ -157,7 +157,7 @@ static void print_only(const json_t *document, const char *key, const char *side
     }
 }
 
-/* Where the time of a step went; of two runs. */
+/* Where the time of a step went, in two runs. */
 static void print_breakdown(const json_t *document, FILE *out)
 {
     const json_t *a = json_object_get(document, "a"), *b = json_object_get(document, "b");

@@ -296,7 +296,7 @@ static json_t *document_of(struct dpb_merge *merge, const struct dpb_compared *r
         n_results += merge->sources[i].repeats > 0;
     json_int_t steps = 0;
     const bool agree = accuracy_agrees(merge, &steps);
-    /* With columns of its own, the table has rows that an accuracy run does not speak for. */
+    /* A table with columns of its own has rows for which an accuracy run says nothing. */
     const bool with_accuracy = agree && !merge->has_columns;
     const size_t n_left_out = with_accuracy ? 0 : json_array_size(merge->accuracy);
     json_t *names = distinct(results, n, "name");

@@ -128,7 +128,7 @@ static const struct column of_gpu[] = {{"seconds", end_s, 0},
                                        {"temperature_c", temperature_c, 0},
                                        {0}};
 
-/* How many samples of a rank's are known, and the last of them. Those of a GPU end with its timed
+/* The number of a rank's known samples, up to the last. A GPU's samples end with its timed
  * steps. */
 static uint64_t n_known(const struct dpb_monitor_series *series, bool gpu)
 {

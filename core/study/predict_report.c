@@ -67,7 +67,7 @@ static dpb_status refuse_strategy(const char *name)
                     name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
-/* All: but those over RDMA, whose links are others than those of TCP, and with shards. */
+/* All but strategies over RDMA, whose links differ from TCP's, and strategies with shards. */
 static dpb_status choose_strategies(struct maker *maker)
 {
     const struct dpb_predict_request *request = maker->request;
@@ -322,7 +322,7 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
     return DPB_OK;
 }
 
-/* Marks those of the rows from `first` on that are fastest: all that exchange, within 1 %. */
+/* Marks the fastest rows from `first` on: all that exchange, within 1 %. */
 static void mark_fastest(const struct maker *maker, size_t first)
 {
     const size_t n = json_array_size(maker->rows);

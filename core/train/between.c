@@ -17,7 +17,7 @@ void dpb_watch_warm_up(struct dpb_trainer *trainer)
 {
     const struct dpb_run_settings *run = &trainer->experiment->settings.run;
     const struct dpb_journal *journal = trainer->journal;
-    /* The record of a step is there when the next has begun; of one of the device's time, a step
+    /* The record of a step is there when the next step has begun; with a device's times, a step
      * later. */
     uint64_t warm = (uint64_t)run->warmup_steps + (trainer->exchange.takes_events ? 1 : 0);
     if (trainer->control.rank != 0 || !trainer->course.gate ||

@@ -163,9 +163,9 @@ static dpb_status checksum_of_gradients(struct comm_test *test, uint64_t *checks
     return DPB_OK;
 }
 
-/* Across machines, where no flag is seen, an exchange of the strategy's own is where the workers
- * meet; in place, the timed one then sums up sums that all have. Where sums come as weights, an
- * exchange may leave anything in the gradients. */
+/* Across machines no flag is seen, so the workers meet in an exchange of the strategy; in place,
+ * the timed exchange then sums up sums that all have. Where sums come as weights, an exchange may
+ * leave anything in the gradients. */
 static dpb_status repeat(struct comm_test *test, struct dpb_comm_sample *sample)
 {
     const struct dpb_comm_journal *journal = test->journal;

@@ -38,7 +38,7 @@ static dpb_status find_place(const struct dpb_trainer *trainer, const char *name
     return DPB_OK;
 }
 
-/* In a training the steps end at a signal, and an evaluation is of its whole test set. */
+/* In a training a signal ends the steps, but an evaluation takes its whole test set. */
 static bool is_interrupted(const struct dpb_trainer *trainer)
 {
     return trainer->experiment->settings.run.mode == DPB_MODE_EVALUATE &&

@@ -52,7 +52,7 @@ static bool is_plain(const struct dpb_step *step)
 
 /* ---- updates ------------------------------------------------------------------------------- */
 
-static uint32_t refused; /* an update: the run fails with the message that said so */
+static uint32_t refused; /* an update: the run fails with the message of the refusal */
 
 /* After the message: the whole job ends, for few strategies look at the status of `update`. */
 static bool refuse(void)
@@ -151,7 +151,7 @@ static void fill_in_adam(struct dpb_optimizer *optimizer, bool captured, struct 
         correct(optimizer, update->n, &update->correction, &update->second_correction);
 }
 
-/* `step` NULL: of the words, within a capture. */
+/* `step` NULL: by the words, within a capture. */
 static dpb_status apply(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
                         struct dpb_range range, void *weights, const void *gradients,
                         const struct dpb_step *step, struct dpb_factors factors)

@@ -40,8 +40,7 @@ static bool is_stopped(const struct dpb_pump *pump)
     return __atomic_load_n(&pump->stop, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* It is stopped within a step where the loop's thread has failed, which then gives it nothing more
- * to do. */
+/* If the loop's thread has failed, the helper is stopped within a step: no more work comes. */
 static dpb_status pump_one_step(struct dpb_exchange *exchange)
 {
     struct dpb_pump *pump = &exchange->pump;

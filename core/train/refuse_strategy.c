@@ -267,7 +267,7 @@ static dpb_status check_late(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* Neither a launcher of mpirun's or srun's nor a rank of one of theirs, nor will it be. */
+/* This process is neither a launcher under mpirun or srun nor a rank of one, and will not be. */
 static bool started_locally(const struct dpb_experiment *experiment)
 {
     if (dpb_begins_with(dpb_config_origin(experiment->config, "comm", "hosts"), DPB_LAUNCH_ORIGIN))

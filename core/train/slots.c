@@ -30,7 +30,7 @@ static uint64_t end_of_node(const struct dpb_layout *layout, uint64_t frontier)
     return t < layout->n_tensors ? layout->tensors[t].offset : layout->n_elements;
 }
 
-/* Buckets of one node, from that which the node before has begun. */
+/* The most buckets of one node, counting a bucket that the node before has begun. */
 static uint64_t largest_node(const struct dpb_layout *layout, uint64_t bucket_elements)
 {
     uint64_t most = 1, end;

@@ -113,7 +113,7 @@ dpb_status dpb_snapshot_check(const struct dpb_experiment *experiment, struct dp
     return DPB_OK;
 }
 
-/* A device may compute a finite loss from weights that are none. */
+/* A device may compute a finite loss from weights that are not finite. */
 static dpb_status check_finite(const struct dpb_experiment *experiment,
                                const struct dpb_checkpoint *checkpoint)
 {

@@ -174,7 +174,7 @@ static dpb_status tell_addresses(struct maker *maker)
 
 /* ---- the own connections ------------------------------------------------------------------- */
 
-/* It may have been dropped for a stranger's sake, or not be there yet: once more, in a moment. */
+/* The peer may have dropped it for a stranger, or not be there yet: dials again in a moment. */
 static void dial_again(struct maker *maker, struct dialler *dialler, const char *why)
 {
     snprintf(maker->last_error, sizeof maker->last_error, "%s", why);

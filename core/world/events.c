@@ -1,6 +1,6 @@
 /*
- * events.c - an event of the host is a private flag that goes from 0 to 1; one of a device's is
- * asked of the device, by the functions that came with it.
+ * events.c - an event of the host is a private flag that goes from 0 to 1; a device's event is
+ * polled on the device, by the functions that came with the event.
  */
 #include <stdlib.h>
 #include <unistd.h>

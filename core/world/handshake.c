@@ -36,7 +36,7 @@ static dpb_heard end(struct dpb_meeting *meeting, dpb_heard heard, const char *w
     return heard;
 }
 
-/* A message is small: a socket that does not take it all at once is none to talk over. */
+/* A message is small: a socket that does not take all of it at once is given up. */
 static dpb_heard say(struct dpb_meeting *meeting, const void *bytes, size_t n, int awaits)
 {
     meeting->awaits = awaits;

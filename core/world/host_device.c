@@ -65,7 +65,7 @@ static dpb_status drain(struct dpb_queue *queue)
     return DPB_OK;
 }
 
-/* An event of the host is when it was last recorded. */
+/* An event of the host is the time of its last record: it has always fired. */
 static dpb_status poll_event(void *native, bool *fired)
 {
     (void)native;

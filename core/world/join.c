@@ -250,7 +250,7 @@ struct agreement {
     const char *what;
 };
 
-/* Where `rank` says its value; UINT32_MAX: where rank 0 says whether all are the same. */
+/* The key of `rank`'s value; UINT32_MAX: of rank 0's verdict whether all are the same. */
 static void agree_key(const struct agreement *agreement, uint32_t rank,
                       char key[DPB_STORE_KEY_BYTES + 1])
 {

@@ -51,7 +51,7 @@ static bool is_open;
 
 static dpb_status load_library(void)
 {
-    /* Its components refer to it without saying so: its names have to be known to all. */
+    /* The library's components use its symbols without naming it: so the symbols are global. */
     void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
     const struct {
         const char *name;
@@ -125,8 +125,8 @@ static dpb_status publish(const char *address)
     return status == PMIX_SUCCESS ? DPB_OK : failed("put", status);
 }
 
-/* Rank 0's, once it is there. The server waits for it; but one that has just heard of rank 0, and
- * not yet of its address, says at once that there is none (PMIx 4.2). */
+/* Rank 0's address, once it is there. The server waits for the address; but a server that has just
+ * learnt of rank 0 alone says at once that there is none (PMIx 4.2). */
 static dpb_status get_address(int64_t timeout_ns, char address[DPB_ADDRESS_BYTES])
 {
     const int64_t until_ns = dpb_now_ns() + timeout_ns;

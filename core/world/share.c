@@ -171,7 +171,7 @@ static bool same_user(int fd)
            credentials.uid == geteuid();
 }
 
-/* Leaves link->sent as it is when it cannot be said right now: a full socket, or too many
+/* Leaves link->sent unchanged if the hello cannot be sent now: a full socket, or too many
  * descriptors of this user on their way. */
 static dpb_status send_hello(const struct exchange *exchange, struct link *link)
 {
