@@ -129,7 +129,7 @@ static void write_text(const char *kind, const char *text)
     }
     output[used++] = '\n';
     for (size_t done = 0; done < used && can_write();) {
-        size_t most = used - done < PIPE_BUF ? used - done : PIPE_BUF; /* what a pipe then takes */
+        size_t most = used - done < PIPE_BUF ? used - done : PIPE_BUF; /* a pipe takes so much */
         ssize_t n = write(STDERR_FILENO, output + done, most);
         if (n < 0 && errno == EINTR)
             continue;

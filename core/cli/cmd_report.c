@@ -15,7 +15,7 @@
 #include "study/result.h"
 #include "study/sweep.h"
 
-/* `dpbench report` as it is asked for. */
+/* The words of a `dpbench report`. */
 struct request {
     const char **paths; /* @owned */
     int n;

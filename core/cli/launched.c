@@ -388,7 +388,7 @@ void dpb_execute_launched(const struct dpb_sweep *sweep, const struct dpb_experi
     if (status == DPB_OK)
         take_end(sweep, words[0], experiment, &end, execution);
     if (execution->status == DPB_OK && end.signal_number != 0)
-        raise(end.signal_number); /* it came when the result was there: the sweep ends, too */
+        raise(end.signal_number); /* it came after the result: the sweep ends, too */
     dpb_child_release(&end);
     dpb_sweep_list_destroy(words, n_words);
 }

@@ -150,7 +150,7 @@ static void check_stalls(struct job_run *run, int64_t now_ns)
         return;
     run->processes[stuck].fault_ns = now_ns;
     run->processes[stuck].stuck = true;
-    job_end(run); /* before: it looks at where all of them are */
+    job_end(run); /* first: job_end reads where all ranks are */
     job_kill(run, stuck);
 }
 

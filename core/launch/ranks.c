@@ -211,7 +211,7 @@ void job_kill(struct job_run *run, uint32_t rank)
     kill(-process->pid, SIGKILL); /* and the processes it has started */
 }
 
-/* It sends SIGTERM, and SIGKILL a second later: until then the result has to be written. */
+/* mpirun sends SIGTERM, and SIGKILL a second later: the result must be written before SIGKILL. */
 static bool is_of_mpirun(const struct job_run *run)
 {
     return run->job->party && strcmp(run->job->party->launcher, "mpirun") == 0;

@@ -208,8 +208,8 @@ static bool is_silent(const struct job_run *run, uint32_t rank, int64_t now_ns)
     return now_ns - run->processes[rank].sign.sign_ns >= run->job->stall_warning_ns;
 }
 
-/* All that are late now, in one message: those that were late in the same phase before are not said
- * again, nor is anything after STALLS_SAID messages. Waiting for one that computes is no stall. */
+/* All ranks that are late now, in one message: a rank late in the same phase before is not named
+ * again, nor any after STALLS_SAID messages. Waiting for a rank that computes is no stall. */
 static void say_stalls(struct job_run *run, int64_t now_ns)
 {
     struct stall_watch *watch = &run->stalls;
@@ -303,7 +303,7 @@ uint32_t stall_look(struct job_run *run, int64_t now_ns)
         return stuck;
     const int64_t late_ns = now_ns - run->stalls.looked_ns - look_interval_ns(run);
     if (run->stalls.looked_ns != 0 && late_ns > AFTER_WAITERS_NS)
-        stall_forgive(run, late_ns); /* this process was stopped, with the ranks maybe */
+        stall_forgive(run, late_ns); /* this process was stopped, perhaps with the ranks */
     run->stalls.looked_ns = now_ns;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
         if (!run->processes[rank].running)

@@ -16,7 +16,7 @@
 enum { TEXT_BYTES = 512, MAX_OUTPUT = 64 << 20 };
 
 static const char no_memory[] = "the launcher is out of memory";
-/* Answers a rank at a barrier, as DPB_PEER: the cause is said by the rank that left. */
+/* Answers a rank at a barrier, as DPB_PEER: the rank that left reports the cause. */
 static const char left_before[] = "barrier '%s': rank %u left the job before it came";
 
 /* ---- connections ---------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ static void answer_about(struct dpb_store_server *server, uint32_t rank, uint32_
     else if (connection->out.end - connection->out.begin > MAX_OUTPUT)
         store_fault(connection, "it asks for values and does not read them");
     else if (dpb_buffer_send(&connection->out, connection->fd) < 0 && errno != EAGAIN)
-        store_close(connection); /* it has died; its end is found by the launcher */
+        store_close(connection); /* it has died; the launcher finds its end */
 }
 
 static void answer(struct dpb_store_server *server, uint32_t rank, uint32_t serial,

@@ -117,7 +117,7 @@ static int by_source(const void *a, const void *b)
 
 /* ---- setups -------------------------------------------------------------------------------- */
 
-/* The runs of a sweep have one: its rows stay as they are. */
+/* The runs of a sweep have one setup: its rows stay as they are. */
 static void find_setups(struct dpb_merge *merge)
 {
     for (size_t i = 0; i < merge->n_items; i++)
@@ -271,8 +271,8 @@ static json_t *files_of(const struct dpb_merge *merge)
     return setups;
 }
 
-/* False: the steps of accuracy runs differ, or are none that a sweep may have. *steps is 0 where no
- * run has them: a refused one may not. */
+/* False: the steps of accuracy runs differ, or no sweep may have them. *steps is 0 if no run has
+ * steps: a refused run may have none. */
 static bool accuracy_agrees(const struct dpb_merge *merge, json_int_t *steps)
 {
     enum { MOST = 1000000000 }; /* sweep.accuracy */

@@ -189,8 +189,8 @@ static size_t find_changes(const struct dpb_summary_args *args, const struct tim
     return n;
 }
 
-/* Cuts the time in which all n_run workers with timed steps run where they have done another global
- * batch, of n_workers, together; a step that is under way counts by the share of its time. Returns
+/* Cuts the time in which all n_run workers with timed steps run, at each global batch that the
+ * n_workers have done together. A step that is under way counts by the share of its time. Returns
  * the time in which any worker runs. */
 static double cut_steps(const struct change *changes, size_t n, uint32_t n_workers, uint32_t n_run,
                         struct dpb_summary *summary)

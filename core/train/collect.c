@@ -170,7 +170,7 @@ static void place(struct placing *p, const char *from, uint64_t bytes)
     }
 }
 
-/* The ranges lie within the arena and are as many elements as was said. */
+/* The ranges lie within the arena and are as many elements as the rank's holding. */
 static dpb_status check_ranges(const struct dpb_collection *c, uint32_t rank,
                                const struct dpb_range *owned)
 {
@@ -234,7 +234,7 @@ static void collect_here(const struct dpb_collection *c, uint32_t rank, struct p
               c->n_arrays * c->holdings[rank].n_elements * placing->element);
 }
 
-/* Replicas own all of it each, shards a part: those that are near first. */
+/* Each replica owns all of the state, each shard a part. Near ranks come first. */
 dpb_status dpb_collect_state(const struct dpb_collection *c, void *arenas)
 {
     const size_t element = dpb_dtype_size(c->layout->weight_type);

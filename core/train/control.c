@@ -118,9 +118,9 @@ static bool is_confirmed(const struct dpb_control *control)
                                  __atomic_load_n(&control->block->proposal, __ATOMIC_RELAXED);
 }
 
-/* Rank 0: commits once every rank has acknowledged or left. One that did both counts: where steps
- * are exchanged the others are about to leave at the same step, and must not act there without
- * it. */
+/* Rank 0: commits once every rank has acknowledged or left. A rank that did both counts: where
+ * steps are exchanged the others are about to leave at the same step, and must not act there
+ * without it. */
 static void commit_if_all_acked(struct dpb_control *control)
 {
     struct dpb_control_block *block = control->block;

@@ -104,7 +104,7 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
             const struct dpb_pass pass = pass_of(trainer, i, training);
             struct dpb_feed_batch input;
             double of_batch;
-            DPB_TRY(dpb_feed_next(trainer->feed, &input)); /* of a step that is given up, too */
+            DPB_TRY(dpb_feed_next(trainer->feed, &input)); /* also in a step that is given up */
             dpb_account_mark(DPB_PART_DATA);
             if (exchange->given_up)
                 continue;

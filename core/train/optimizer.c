@@ -209,7 +209,7 @@ static const char *gradients_at(const struct dpb_optimizer *optimizer, uint64_t 
            element * dpb_dtype_size(optimizer->args.gradient_type);
 }
 
-/* Whether these are not the arenas, where the norms are taken from. */
+/* Whether the memory is not the arenas, from which the norms are taken. */
 static bool strays(const struct dpb_optimizer *optimizer, struct dpb_range range,
                    const char *weights, const char *gradients)
 {

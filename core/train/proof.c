@@ -255,8 +255,8 @@ static dpb_status note_meeting(struct dpb_proving *proof, uint32_t n_taken, cons
     return DPB_OK;
 }
 
-/* In as many steps as promised, whenever they begin, there is one after which the weights hold all
- * gradients, and no second one. */
+/* Within the promised number of steps, whenever these begin, there is one step after which the
+ * weights hold all gradients, and no second such step. */
 static dpb_status look_for_meeting(struct dpb_proving *proof, uint32_t n_taken)
 {
     struct dpb_exchange *exchange = proof->exchange;

@@ -84,7 +84,7 @@ static dpb_status check_optimizer(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-/* Whether there is one: its rates also need the steps of an epoch, which the data say. */
+/* Whether the schedule exists: its rates also need the steps of an epoch, known from the data. */
 static dpb_status check_schedule(const struct dpb_experiment *experiment)
 {
     const struct dpb_run_settings *run = &experiment->settings.run;
