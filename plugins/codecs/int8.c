@@ -34,7 +34,7 @@ static uint64_t int8_bound(const void *options, uint64_t n)
 
 /* ---- a block ------------------------------------------------------------------------------- */
 
-/* values -= what they are rounded to, in units of `scale`. */
+/* values -= their roundings, integers in units of `scale`. */
 static inline __attribute__((always_inline)) void round_all(float *restrict values,
                                                             int8_t *restrict integers, uint64_t n,
                                                             float scale, bool stochastic,

@@ -1,6 +1,6 @@
 /*
- * onebit - of each element its sign, and for each block of 1,024 elements the mean of those that
- * are not negative and the mean of those that are.
+ * onebit - sends each element's sign, and for each block of 1,024 elements the mean of its negative
+ * elements and the mean of its others.
  *
  * Seide takes these means over the columns of a weight matrix. A codec sees the elements of a
  * bucket, which knows no tensors; a block is about as long as a column of Seide's networks.

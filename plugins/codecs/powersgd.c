@@ -7,8 +7,8 @@
  *     decoded   P Q^T                         residual = M - P Q^T / W
  *
  * M is gradients + residual. Its rows are the first dimension of a tensor; its columns are all
- * others. Of a tensor that a bucket cuts, each part is a matrix of its own, and the elements that
- * its first and last rows lack are zeros. A part goes raw where the factors would not be smaller.
+ * others. Where a bucket cuts a tensor, each part is a matrix of its own, with zeros for the
+ * elements that its first and last rows lack. A part goes raw if its factors are not smaller.
  *
  * Q of the step before is orthogonalised, too: the same P, with fewer roundings. A column of Q that
  * is zero or not finite begins anew from random numbers, as in the first step.
@@ -120,7 +120,7 @@ static void normalise(float *column, uint64_t n)
         column[i] /= length;
 }
 
-/* Gram-Schmidt; twice, since what the first pass leaves of a column may be mostly rounding. */
+/* Gram-Schmidt; twice, since a column may be mostly rounding after the first pass. */
 static void orthogonalise(float *columns, uint64_t n, uint64_t rank)
 {
     for (uint64_t k = 0; k < rank; k++) {
@@ -201,7 +201,7 @@ static void decode_matrix(const struct dpb_codec_part *part, const struct powers
 static uint64_t powersgd_bound(const void *options, uint64_t n)
 {
     (void)options;
-    return n * sizeof(float); /* factors are smaller than what they stand for */
+    return n * sizeof(float); /* factors are smaller than their matrix */
 }
 
 static uint64_t powersgd_state(const void *options, const struct dpb_codec_part *part)

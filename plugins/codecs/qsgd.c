@@ -49,7 +49,7 @@ static uint64_t qsgd_bound(const void *options, uint64_t n)
 
 /* ---- a block ------------------------------------------------------------------------------- */
 
-/* residual -= what its elements are rounded to, in units of `scale`; codes: that, plus `levels`. */
+/* residual -= its roundings, levels in units of `scale`; a code: the level, plus `levels`. */
 DPB_CLONES static void round_all(float *restrict residual, uint8_t *restrict codes, uint64_t n,
                                  float scale, int32_t levels, uint32_t key)
 {

@@ -61,7 +61,7 @@ static inline __attribute__((always_inline)) void encode_block(const float *rest
         const float value = residual[i] + gradients[i];
         uint32_t bits;
         memcpy(&bits, &value, sizeof bits);
-        /* Magnitudes rise with these bits; those of what is not finite are above all others. */
+        /* Magnitudes rise with these bits; values that are not finite are above all others. */
         const uint32_t magnitude = bits & 0x7fffffffu, is_sent = magnitude >= limit;
         const uint32_t sent_bits = (0 - is_sent) & (limit | (bits & 0x80000000u));
         float sent;

@@ -1,5 +1,5 @@
 /*
- * topk - of each bucket the k elements of largest magnitude, k = ceil(comm.codec_ratio x elements).
+ * topk - the k elements of largest magnitude of each bucket, k = ceil(comm.codec_ratio x elements).
  *
  * The selection is exact. The k-th largest magnitude is found by its bits, 11 + 10 + 10 of them in
  * three counting passes; of elements of this magnitude those with the lowest index are sent. These
@@ -68,8 +68,8 @@ static inline uint64_t place(const struct some *some, uint64_t i)
     return some->indices ? some->indices[i] : i * some->stride;
 }
 
-/* Of the magnitudes that begin with `prefix`, those bits that end at `shift`, finds the next bits
- * of the k-th largest. *k becomes its place among those that have these bits, too. */
+/* Finds the k-th largest of the magnitudes that begin with `prefix`; returns its next bits, down to
+ * bit `shift`. *k becomes its place among the magnitudes that have these bits, too. */
 static uint32_t next_bits(const struct some *some, uint32_t prefix, uint32_t prefix_shift,
                           uint32_t shift, uint64_t *k)
 {

@@ -28,7 +28,7 @@ enum { SIDE = 32, CHANNELS = 3, PLANE = SIDE * SIDE, IMAGE_BYTES = CHANNELS * PL
 enum { MOST_FILES = 6, PATH_BYTES = 4096 };
 enum { TRAIN_SAMPLES = 50000, TEST_SAMPLES = 10000 }; /* of a whole set */
 
-/* Of crop_flip: pixels added at each side, and how many places a window then has each way. */
+/* crop_flip adds PAD pixels at each side; a window then has PLACES places each way. */
 enum { PAD = 4, PLACES = 2 * PAD + 1 };
 
 static const struct dpb_host *host;
@@ -43,7 +43,7 @@ struct set {
     uint32_t classes;
     const char *python;   /* a file that the Python version has in the place of files[0] */
     const char *unpacked; /* the directory that unpacking makes */
-    const char *where;    /* what to get */
+    const char *where;    /* the archive to get, in messages */
 };
 
 #define UNPACKED_FROM(ARCHIVE) \
@@ -105,7 +105,7 @@ struct cifar {
     struct file files[MOST_FILES];
     uint64_t seed;
     bool crops;                /* augment = crop_flip */
-    uint8_t padding[CHANNELS]; /* what comes nearest to the mean: 0 for the network */
+    uint8_t padding[CHANNELS]; /* the values nearest to the mean: 0 for the network */
 };
 
 static uint64_t record_bytes(const struct set *set)
@@ -132,7 +132,7 @@ static bool is_there(const char *directory, const char *name)
            stat(path, &status) == 0;
 }
 
-/* The first or the last file is missing: what is there instead? */
+/* The first or the last file is missing: names the file or directory found instead. */
 static dpb_status refuse_missing(const struct set *set, const char *directory, const char *name)
 {
     if (is_there(directory, set->python))
@@ -147,7 +147,7 @@ static dpb_status refuse_missing(const struct set *set, const char *directory, c
                       directory, name, set->where);
 }
 
-/* The bytes that are no multiple of a record: what else could the file be? */
+/* The file's bytes are no multiple of a record: its first bytes show if it has another format. */
 static dpb_status refuse_size(const struct set *set, const char *path, const uint8_t first[2],
                               uint64_t bytes)
 {
@@ -194,7 +194,7 @@ static dpb_status check_labels(const struct set *set, const struct file *file, c
     return DPB_OK;
 }
 
-/* What is decoded is released by the owner of `file` also after a failure. */
+/* The owner of `file` releases the records, also after a failure. */
 static dpb_status read_records(const struct set *set, int fd, const char *path, struct file *file)
 {
     struct stat status;

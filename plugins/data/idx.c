@@ -298,8 +298,8 @@ static dpb_status read_image_header(struct reader *reader, struct set *set, cons
     return DPB_OK;
 }
 
-/* Of `set`, what is decoded is released by its owner also after a failure. nclass: the labels must
- * be below it; 0: any. */
+/* The owner of `set` releases the decoded labels, also after a failure. nclass: all labels must be
+ * below it; 0: any. */
 static dpb_status decode_labels(struct reader *reader, struct set *set, uint32_t nclass)
 {
     uint32_t size[MAX_DIMENSIONS];

@@ -1,6 +1,6 @@
 /*
  * alexnet.c - AlexNet for ImageNet in its one-tower form: no groups, no local response
- * normalisation. Of small images the last pool needs 67x67.
+ * normalisation. The last pool needs images of 67x67 or more.
  *
  * Krizhevsky, Sutskever, Hinton: ImageNet classification with deep convolutional neural networks.
  * NIPS 2012. Krizhevsky: One weird trick for parallelizing convolutional neural networks. 2014.

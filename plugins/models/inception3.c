@@ -2,8 +2,8 @@
  * inception3.c - Inception v3 for ImageNet, without the auxiliary head.
  *
  * Every convolution is followed by batch-norm without gamma (epsilon 1e-3) and ReLU. Pools inside
- * the blocks that keep the size are means, in the last block too. Of small images the last
- * reduction needs 75x75. Blocks are named as TensorFlow and torchvision name them.
+ * the blocks that keep the size are means, in the last block too. The last reduction needs images
+ * of 75x75 or more. Blocks are named as TensorFlow and torchvision name them.
  *
  * Szegedy, Vanhoucke, Ioffe, Shlens, Wojna: Rethinking the Inception architecture for computer
  * vision. CVPR 2016.
@@ -21,7 +21,7 @@ static uint32_t conv_bn_relu(const struct net *net, const char *which, uint32_t 
     return relu(net, which, x);
 }
 
-/* Of stride 1, padded `same`. */
+/* Stride 1, padded `same`. */
 static uint32_t conv(const struct net *net, const char *which, uint32_t x, uint32_t channels,
                      uint32_t kernel_h, uint32_t kernel_w)
 {

@@ -1,5 +1,5 @@
 /*
- * overfeat.c - OverFeat's fast model for ImageNet. Of small images the last pool needs 71x71.
+ * overfeat.c - OverFeat's fast model for ImageNet. The last pool needs images of 71x71 or more.
  *
  * Sermanet, Eigen, Zhang, Mathieu, Fergus, LeCun: OverFeat: integrated recognition, localization
  * and detection using convolutional networks. ICLR 2014.

@@ -38,7 +38,7 @@ static const struct dpb_option option_table[] = {
     {.name = NULL},
 };
 
-/* What tells one of these networks from the others. */
+/* The differences between these networks. */
 struct network {
     enum version version;
     int n_blocks[4]; /* of each stage */

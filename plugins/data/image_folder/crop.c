@@ -1,7 +1,7 @@
 /*
- * crop.c - which part of a picture becomes the sample. In training a part of random area and
- * aspect, ten tries, then a central one; in evaluation the centre of the picture at a fixed size.
- * Both as torchvision's RandomResizedCrop and Resize with CenterCrop have them.
+ * crop.c - chooses the part of a picture that becomes the sample. In training: a part of random
+ * area and aspect, ten tries, then a central one; in evaluation: the centre of the picture at a
+ * fixed size. Both as torchvision's RandomResizedCrop and Resize with CenterCrop have them.
  *
  * Szegedy et al.: Going deeper with convolutions. CVPR 2015.
  */
@@ -10,7 +10,7 @@
 #include "dpbench/random.h"
 #include "image_folder.h"
 
-/* The word `what` of the random counter: a try, or the flip. */
+/* Values of the random counter's word `what`: the number of a try, or the flip. */
 enum { TRIES = 10, FLIP = TRIES };
 
 static struct dpb_random4 draw(const struct crop_key *key, uint32_t what)

@@ -1,6 +1,6 @@
 /*
- * damage.c - which files were unreadable. Each is said by name once, the first few of them; all are
- * counted; and where they are more than the data's owner allows, the run ends.
+ * damage.c - reports unreadable files. The first few are named, each once; all are counted. If
+ * they are more than the data's owner allows, the run ends.
  */
 #include <inttypes.h>
 #include <stdio.h>

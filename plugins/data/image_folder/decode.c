@@ -5,7 +5,7 @@
  * known by that, whichever part of it is wanted, and one with more scans than any real file is
  * refused before the work is done (a few bytes can ask for a pass over all of a large picture).
  *
- * What libjpeg only warns of is an error here when it means that a part of the picture is lost.
+ * A warning of libjpeg is an error here when it means that a part of the picture is lost.
  */
 #include <setjmp.h>
 #include <stdio.h>
@@ -74,7 +74,7 @@ static size_t skip_scan(const uint8_t *bytes, size_t n, size_t at)
     return n;
 }
 
-/* NULL: from the first marker to the end of the image all is there. Else what is not. */
+/* NULL: the file is complete from the first marker to the end of the image. Else the defect. */
 static const char *walk_markers(const uint8_t *bytes, size_t n)
 {
     if (n == 0)
@@ -133,7 +133,7 @@ void decoder_abandon(struct decoder *decoder)
     jpeg_abort_decompress(&decoder->jpeg);
 }
 
-/* After a longjmp: what `reason` stands for. */
+/* After a longjmp: the verdict for `reason`. */
 static verdict give_up(struct decoder *decoder)
 {
     bool memory = decoder->errors.msg_code == JERR_OUT_OF_MEMORY;

@@ -72,7 +72,7 @@ static const double mean[3] = {0.485, 0.456, 0.406}, deviation[3] = {0.229, 0.22
 
 /* ---- state --------------------------------------------------------------------------------- */
 
-/* What one thread needs to make a sample. */
+/* One thread makes its samples with these. */
 struct worker {
     struct worker *next;
     struct decoder *decoder;

@@ -1,7 +1,7 @@
 /*
- * list.c - which files there are. A listing is names in one piece of memory and one number for
- * each, so that a million files cost their names and 8 bytes more, and no look at the files
- * themselves: what a directory says of its entries is enough, but for symbolic links.
+ * list.c - lists the files. A listing is names in one piece of memory and one number for each, so a
+ * million files cost their names and 8 bytes more each. The walk looks at no file itself: the
+ * directory's entries are enough, but for symbolic links.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -235,7 +235,7 @@ struct ignored {
     char first[PATH_BYTES];
 };
 
-/* Links are taken by their names: what they point to is seen when they are read. */
+/* Lists links by their names: their targets are seen when a link is read. */
 static dpb_status walk_images(struct listing *listing, struct walk *walk, struct split_list *list,
                               struct ignored *ignored)
 {

@@ -119,7 +119,7 @@ static dpb_status pack_file(struct pack *pack, uint64_t i, int fd, uint64_t max_
     if (result == BROKEN)
         return DPB_IO;
     if (result == BAD)
-        return DPB_OK; /* in the pack as what it is */
+        return DPB_OK; /* in the pack as unreadable */
     if (n != entry->bytes)
         return folder_host->fail(DPB_DATA, "%s: changed while it was packed into %s: run again",
                                  printable(path, text), pack->path);
@@ -165,7 +165,7 @@ static dpb_status make_pack(struct pack *pack, const char *part, int fd, uint64_
     return status;
 }
 
-/* Whether `fd` still is what `path` names: another process may have renamed it before we got the
+/* Whether `path` still names the file `fd`: another process may have renamed it before we got the
  * lock. */
 static bool is_current(int fd, const char *path)
 {

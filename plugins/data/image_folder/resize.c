@@ -11,7 +11,7 @@
 
 #include "image_folder.h"
 
-/* Bits after the point: of a weight, of what lies between the passes (above a byte's own 8). */
+/* Bits after the point: of a weight, of a pixel between the passes (above a byte's own 8). */
 enum { WEIGHT_BITS = 14, BETWEEN_BITS = 6 };
 enum { SUM_SHIFT = WEIGHT_BITS - BETWEEN_BITS, OUT_SHIFT = WEIGHT_BITS + BETWEEN_BITS };
 

@@ -31,7 +31,7 @@ static void measure(struct store *store, const struct dpb_data_request *request,
         listing_path(store->listing, split, i, path);
         if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) ||
             (uint64_t)status.st_size > store->max_bytes)
-            continue; /* whoever wants it finds out why */
+            continue; /* a later read of the file reports the reason */
         places[i] = (struct place){store->memory_bytes, (uint64_t)status.st_size};
         store->memory_bytes += (uint64_t)status.st_size;
     }
