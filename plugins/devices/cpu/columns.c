@@ -15,7 +15,7 @@ struct range {
     size_t row, rows, column, n, stride;
 };
 
-/* What a kernel works on; arrays by column begin at the matrix's first column. */
+/* The operands of a kernel; arrays by column begin at the matrix's first column. */
 struct work {
     struct matrix x, y, part[2], out; /* out: y forward, dz or dx backward */
     struct norm by;
@@ -153,7 +153,7 @@ INLINE void normalise_backward(const struct work *w, const struct range *range, 
     }
 }
 
-/* What a kernel of each kind looks like to those that call it: fp32 and bf16. */
+/* The types of the kernels, fp32 and bf16: sums by column, and maps of the elements. */
 typedef void sums_kernel(const struct work *w, const struct range *range, float *first,
                          float *second);
 typedef void map_kernel(const struct work *w, const struct range *range);
@@ -180,7 +180,7 @@ typedef void map_kernel(const struct work *w, const struct range *range);
     }
 
 SUMS_KERNEL(moments_kernel, moments, )
-/* name: what is summed, parts of dy, mask; those with two parts or the output's mask write dz. */
+/* name: the sum, parts of dy, mask; kernels with two parts or the output's mask write dz. */
 SUMS_KERNEL(sum_1, sums, , false, 1, MASK_NONE, false)
 SUMS_KERNEL(sum_1_output, sums, , false, 1, MASK_OUTPUT, true)
 SUMS_KERNEL(sum_2_output, sums, , false, 2, MASK_OUTPUT, true)

@@ -2,8 +2,8 @@
  * cpu.c - the CPU device: training on oneDNN 3, fp32 or bf16 (fp32 master weights, gradients and
  * accumulation; bf16 activations and their gradients).
  *
- * This file is the plugin: opening, closing, versions. How a graph becomes a program is told by
- * cpu.h; docs/devices.md says what the device does and what its limits are.
+ * This file is the plugin: opening, closing, versions. cpu.h explains how a graph becomes a
+ * program. docs/devices.md describes the device and its limits.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * fuse.c - nodes that are carried out together, and the gradient that enters such a group.
  *
  * Each group ends in a ReLU and is known by it. Forward, it is one primitive or loop that writes
- * the ReLU's activation; backward, ReLU's mask is applied on the way through whatever reads the
- * gradient next. What lies between has no activation, and a gradient only where a convolution or a
- * shortcut takes it.
+ * the ReLU's activation; backward, the next reader of the gradient applies ReLU's mask on the way.
+ * A node before the ReLU has no activation, and a gradient only where a convolution or a shortcut
+ * takes it.
  */
 #include "cpu.h"
 

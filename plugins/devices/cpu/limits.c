@@ -1,7 +1,7 @@
 /*
- * limits.c - what the cores and the memory can do at most: multiply-adds in registers, by the
+ * limits.c - the highest rates of the cores and the memory: multiply-adds in registers, by the
  * widest instructions that the processor has, and reading and copying of memory that is larger than
- * caches are. Each is the best of a few short measurements.
+ * the caches. Each is the best of a few short measurements.
  */
 #include <omp.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * loops.c - dropout and the shortcut without parameters: what oneDNN does not have; and the step of
- * our own that image_conv.c and weights_product.c compute a convolution's weights by.
+ * loops.c - dropout and the shortcut without parameters, which oneDNN lacks; and our own step, by
+ * which image_conv.c and weights_product.c compute a convolution's weights.
  */
 #include "cpu.h"
 #include "dpbench/random.h"
@@ -101,7 +101,7 @@ dpb_status cpu_dropout_backward(struct program *p, const struct dpb_node *node)
 
 /*
  * Copies between the large side (in.h x in.w, in.c channels) and the small one (every stride-th
- * pixel, zero channels appended); what has no counterpart on the other side becomes zero.
+ * pixel, zero channels appended); elements without a counterpart on the other side become zero.
  */
 static void forward_shortcut(const struct program *p, const struct step *step)
 {

@@ -1,11 +1,11 @@
 /*
  * ops_conv.c - convolution: weights are repacked from core's OIHW into the formats that oneDNN
  * picks for forward and for backward data; their gradient is asked for in fp32 whatever the
- * precision. Of several groups oneDNN has weights of five dimensions, which lie as core's do.
+ * precision. With several groups, oneDNN's weights have five dimensions and lie as core's do.
  */
 #include "cpu.h"
 
-/* What the three primitives of a convolution share. */
+/* Descriptions that the three primitives of a convolution share. */
 struct conv {
     const_dnnl_memory_desc_t src, dst;  /* nhwc, also of the gradients */
     const_dnnl_memory_desc_t canonical; /* core's weights: fp32, oihw; goihw of groups */

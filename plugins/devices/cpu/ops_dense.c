@@ -2,9 +2,9 @@
  * ops_dense.c - dense layers as products of matrices: Y = X W', dW = dY' X, dX = dY W.
  *
  * Core's weights are O rows over the CHW-flattened input. oneDNN's matrix product reads and writes
- * them as they lie: no weight and no gradient is ever repacked. What that takes is X in the same
- * order: where the input has pixels, a copy of it is flattened, and dX unflattened. Both are small
- * beside the weights.
+ * them as they lie: no weight and no gradient is ever repacked. So X must have that order: where
+ * the input has pixels, a copy of X is flattened, and dX unflattened. Both are small beside the
+ * weights.
  */
 #include "cpu.h"
 

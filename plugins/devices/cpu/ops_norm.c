@@ -11,7 +11,7 @@
 #include "columns.h"
 #include "cpu.h"
 
-/* What a node keeps from forward to backward, and works with: an array of channels each. */
+/* Arrays by channel that a node works with, and keeps from forward to backward. */
 struct channels {
     float *inverse;         /* 1 / sqrt(variance + epsilon) */
     struct norm by;         /* scale = gamma * inverse, shift = beta */
@@ -50,7 +50,7 @@ static float *gradient_of(const struct program *p, uint32_t tensor)
                               : (float *)p->core.gradients + p->graph->tensors[tensor].offset;
 }
 
-/* mean[c] and variance[c] become what the node normalises by. */
+/* The node normalises channel c by this mean and variance. */
 static void set_channel(const struct program *p, const struct dpb_node *node, uint32_t c,
                         double mean, double variance)
 {
@@ -88,7 +88,7 @@ static void take_running_averages(const struct program *p, const struct step *st
         set_channel(p, node, c, mean[c], variance[c]);
 }
 
-/* aux: what is added. */
+/* aux: the residual that is added. */
 static void normalise(const struct program *p, const struct step *step)
 {
     const struct channels by = channels_of(p, step->node);
@@ -98,7 +98,7 @@ static void normalise(const struct program *p, const struct step *step)
     cpu_column_normalise(&x, &residual, cpu_plan(p, step->node)->group->into != NULL, &by.by, &y);
 }
 
-/* The mask of a fused ReLU: where something was added, x alone does not tell it. */
+/* The mask of a fused ReLU: where a residual was added, x alone does not determine the mask. */
 static enum mask mask_of(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_node *relu = cpu_plan(p, node)->group->into;

@@ -1,6 +1,6 @@
 /*
- * ops_simple.c - relu, add, concat: one primitive forward, and backward what is already there where
- * that is enough.
+ * ops_simple.c - relu, add, concat: forward is one primitive; backward takes existing tensors where
+ * they are enough.
  */
 #include <stdlib.h>
 
@@ -99,7 +99,7 @@ dpb_status cpu_concat_forward(struct program *p, const struct dpb_node *node)
     return cpu_step(p, WHEN_ALWAYS, "forward", desc, args);
 }
 
-/* Every input's part is a range of channels of what is there: no copy. */
+/* The part of each input is a range of channels of the existing gradient: no copy. */
 dpb_status cpu_concat_backward(struct program *p, const struct dpb_node *node)
 {
     const struct tensor *whole = cpu_plan(p, node)->gradient;

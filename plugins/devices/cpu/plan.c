@@ -1,9 +1,9 @@
 /*
- * plan.c - what the ops are planned with: descriptions, tensors, steps, packed weights, and the sum
- * of what a node's consumers give to its gradient.
+ * plan.c - the parts of the ops' plans: descriptions, tensors, steps, packed weights, and the sum
+ * of the gradients that a node's consumers give.
  *
- * Nothing here touches data. Each step notes what it uses: from that lib/device/places.h gives out
- * places.
+ * Nothing here touches data. Each step notes the tensors that it uses: lib/device/places.h gives
+ * out places from these notes.
  */
 #include <stdlib.h>
 

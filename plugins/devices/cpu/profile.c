@@ -1,6 +1,6 @@
 /*
- * profile.c - run.profile: the account of the steps, which pass.c keeps, as rows; and what the
- * cores and the memory can do at most (limits.c).
+ * profile.c - run.profile: the account of the steps, which pass.c keeps, as rows; and the highest
+ * rates of the cores and the memory (limits.c).
  */
 #include <stdlib.h>
 

@@ -31,8 +31,8 @@ static dpb_status plan_forward(struct program *p)
     return DPB_OK;
 }
 
-/* Of all nodes but the input. A node may have no step of its own left: then the one before has
- * finished its gradients, too. */
+/* Plans all nodes but the input. A node may have no step of its own left: then the step before has
+ * finished the node's gradients, too. */
 static dpb_status plan_backward(struct program *p)
 {
     p->list = &p->backward;
@@ -156,7 +156,7 @@ static void release_steps(struct step_list *list)
     free(list->steps);
 }
 
-/* What planning and binding made, whether or not they came to their end. */
+/* Releases all parts that planning and binding made, also after either has failed. */
 static void release_parts(struct program *p)
 {
     release_steps(&p->forward);
@@ -185,7 +185,7 @@ static void release_parts(struct program *p)
 
 /* ---------------------------------------------------------------------------------------- hooks */
 
-/* What oneDNN takes beside its scratchpads, at most: its code for a primitive, and buffers of its
+/* The most memory of oneDNN beside its scratchpads: its code for a primitive, and buffers of its
  * own. Measured in a control group: 4 to 57 MiB with 10 to 220 primitives. */
 static const uint64_t library_bytes = UINT64_C(4) << 20, primitive_bytes = UINT64_C(128) << 10;
 

@@ -70,8 +70,8 @@ struct workspace {
     const char *pixels[2 * MOST_DOTS];
 };
 
-/* Instructions for a pair of pixels with `rows` x `vectors` at a time; those that wait for one
- * another count for what they keep from running. */
+/* Instructions for a pair of pixels with `rows` x `vectors` at a time. Instructions that wait for
+ * one another also count for the instructions that could have run meanwhile. */
 static size_t cost_of(const struct cut *cut, size_t rows, size_t vectors)
 {
     const size_t last = cut->n_vectors % vectors;
@@ -122,8 +122,8 @@ AVX512 INLINE __mmask32 first_of(size_t n)
     return n >= 32 ? 0xffffffffu : (1u << n) - 1;
 }
 
-/* What is laid out of a pixel, or of a pair of them: channels [begin, begin + n) and zeros behind
- * them, `width` in all, a multiple of LANES, in rows of `stride`. */
+/* The part of a pixel, or of a pair of pixels, that is laid out: channels [begin, begin + n) and
+ * zeros behind them, `width` in all, a multiple of LANES, in rows of `stride`. */
 struct strip {
     size_t begin, n, width, stride;
 };
@@ -175,7 +175,7 @@ struct block {
     size_t dots, dy_stride;
     float *sums;
     size_t stride, rows;
-    bool add; /* to what is there */
+    bool add; /* to the sums there */
 };
 
 AVX512 INLINE void put_sums(__m512 sum[][MOST_VECTORS], const struct block *block, int rows,
@@ -244,7 +244,7 @@ static kernel *const kernels[2][2][MOST_VECTORS] = {
 
 /* ---- a block of pixels, a group, the batch --------------------------------------------------- */
 
-/* What all threads work on. */
+/* All threads work on one job. */
 struct job {
     const struct program *p;
     const struct step *step;
@@ -300,7 +300,7 @@ static void bring_near(struct ahead *ahead)
     ahead->x += ahead->x_step;
 }
 
-/* What a thread does at a time: pixels [begin, end), `rows` output channels from o on, panels
+/* A thread's unit of work: pixels [begin, end), `rows` output channels from o on, panels
  * [first, last). */
 struct item {
     size_t begin, end, o, rows, first, last;

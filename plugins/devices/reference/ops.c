@@ -33,7 +33,7 @@ struct reach {
     uint32_t begin, end;
 };
 
-/* Of a convolution or dense layer. */
+/* The bias of a convolution or dense layer. */
 static void bias_backward(const struct ref_call *call)
 {
     struct dpb_shape out = call->node->shape;
@@ -148,7 +148,7 @@ static void add_backward(const struct ref_call *call)
     }
 }
 
-/* What dropout multiplies element e of sample i by. */
+/* The factor of dropout for element e of sample i. */
 static double dropout_factor(const struct ref_call *call, uint32_t i, uint32_t e)
 {
     if (!call->training)

@@ -2,8 +2,8 @@
  * reference.c - a device in plain C on one thread: the oracle that the tests hold other devices to.
  *
  * The ops (ops.c) compute in fp64. Under fp32 each activation, each gradient and each statistic is
- * rounded to fp32 once, when it is complete: what a device with exact arithmetic inside an op would
- * give. Nothing is fused and every activation is kept. It is meant to be seen to be right; it is
+ * rounded to fp32 once, when it is complete, as by a device with exact arithmetic inside an op.
+ * Nothing is fused and every activation is kept. It is meant to be seen to be right; it is
  * not meant to be fast.
  */
 #include <assert.h>
@@ -45,7 +45,7 @@ static uint64_t node_elements(const struct dpb_node *node, uint32_t batch)
     return batch * dpb_shape_elements(node->shape);
 }
 
-/* Of all nodes. */
+/* The activations of all nodes. */
 static uint64_t activation_elements(const struct dpb_graph *graph, uint32_t batch)
 {
     uint64_t elements = 0;
@@ -154,7 +154,7 @@ static bool allocate_arenas(struct program *program)
            (program->statistics = allocate(program, graph->n_state_elements, sizeof(double)));
 }
 
-/* What belongs to the node alone. */
+/* Sets the fields that belong to the node alone. */
 static struct ref_call prepare_call(const struct program *program, uint32_t index, uint64_t seed)
 {
     const struct dpb_graph *graph = program->graph;
