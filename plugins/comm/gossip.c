@@ -30,7 +30,7 @@ static const struct dpb_option option_rows[] = {
 
 /* ---- partners ------------------------------------------------------------------------------ */
 
-/* Whoever stands at places 2k and 2k + 1 are partners; the last of an odd number has none. */
+/* The workers at places 2k and 2k + 1 are partners; the last of an odd number has none. */
 static uint32_t neighbour_of(uint32_t place, uint32_t n)
 {
     return (place ^ 1) < n ? place ^ 1 : place;

@@ -66,7 +66,7 @@ static dpb_status independent_ready(void *comm, uint64_t bucket, struct dpb_even
         strategy_gradients(strategy, strategy->args.rank, begin), bucket, &strategy->step);
 }
 
-/* What is enqueued needs no help. A caller that may block waits for the last of it. */
+/* Enqueued updates need no help. A caller that may block waits for the last update. */
 static dpb_status independent_progress(void *comm, int64_t budget_ns)
 {
     const struct independent *self = comm;

@@ -42,7 +42,7 @@ static const struct mpi_library *library;
 struct mpi {
     struct strategy strategy;
     struct mpi_sums *sums;    /* of gradients, or of a codec's messages */
-    struct mpi_sums *weights; /* with shards: what is given */
+    struct mpi_sums *weights; /* with shards: of new weights */
 };
 
 /* ---- stage: give the bucket to MPI --------------------------------------------------------- */
@@ -81,8 +81,8 @@ static void update_piece(const struct strategy *comm, uint64_t bucket, struct pi
                     strategy_gradients(comm, comm->args.rank, piece.begin - slice.begin));
 }
 
-/* The sum, and what MPI leaves behind it, would stay in the gaps between tensors: no backward
- * writes their gradients again. */
+/* The sum, and the values that MPI leaves behind it, would stay in the gaps between tensors: no
+ * backward writes gradients there again. */
 static void clear_sum(const struct strategy *comm, uint64_t bucket, uint64_t length)
 {
     memset(strategy_gradients(comm, comm->args.rank, bucket * comm->arenas.bucket_elements), 0,

@@ -40,11 +40,11 @@ static const struct dpb_host *host;
 
 /* An all-reduce of the thread's. */
 struct call {
-    uint64_t prepared; /* the number of what shim_prepare has prepared */
+    uint64_t prepared; /* its number among the calls of shim_prepare */
     uint64_t bucket, n;
 };
 
-/* What the loop and the thread tell each other. */
+/* Flags between the loop and the thread. */
 enum { FLAG_CONNECTED, FLAG_GIVEN, FLAG_ANSWERED, N_FLAGS };
 
 struct gloo {
@@ -59,7 +59,7 @@ struct gloo {
     bool started;
     bool ended; /* the exchange under way has all buckets */
     uint32_t stop;
-    dpb_status status; /* of the thread, which may be ahead of who looks: status_of */
+    dpb_status status; /* of the thread, which may be ahead of the reader: status_of */
 };
 
 static uint32_t count_of(const struct gloo *gloo, uint64_t call)
@@ -82,7 +82,7 @@ static uint64_t longest_call(const struct dpb_codec *codec, const struct dpb_lay
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-/* What Gloo sums without a codec. */
+/* Without a codec Gloo sums the buckets themselves. */
 static dpb_status prepare_buckets(const struct gloo *gloo, char why[SHIM_TEXT_BYTES])
 {
     const struct strategy *comm = &gloo->strategy;
@@ -381,8 +381,8 @@ static bool stop_thread(struct gloo *gloo)
     return pthread_clockjoin_np(gloo->thread, NULL, CLOCK_MONOTONIC, &until) == 0;
 }
 
-/* A job that fails may leave the thread waiting in Gloo, which has no way to be called back. Then
- * it keeps what it uses until the process ends, which is soon. */
+/* A job that fails may leave the thread waiting in Gloo, and nothing can call the thread back. Then
+ * the thread keeps all that it uses until the process ends, which is soon. */
 static void gloo_close(void *comm)
 {
     struct gloo *gloo = comm;

@@ -56,7 +56,7 @@ bool way_is_class(int algorithm)
     return algorithm == SHIM_RING_CHUNKED || algorithm == SHIM_HALVING_DOUBLING;
 }
 
-/* Gloo opens the device by its name: what was looked at is closed again. */
+/* Gloo opens the device by its name, so the port found here is closed again. */
 static dpb_status find_rdma(const struct dpb_host *host, const struct gloo_options *given,
                             const struct dpb_comm_args *args, struct way *way)
 {

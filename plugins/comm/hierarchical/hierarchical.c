@@ -33,7 +33,7 @@ static const struct dpb_option options[] = {
 
 /* ---- hooks ---------------------------------------------------------------------------------- */
 
-/* What the base sees of the job: the machine's workers, by place. A codec goes across. */
+/* The job as the base sees it: the machine's workers, by place. A codec goes across. */
 static struct dpb_comm_args within_machine(const struct dpb_comm_args *args)
 {
     struct dpb_comm_args within = *args;
@@ -46,7 +46,7 @@ static struct dpb_comm_args within_machine(const struct dpb_comm_args *args)
 static struct dpb_plugin hierarchical;
 static const struct dpb_comm_ops nccl_ops; /* with comm.inside = nccl */
 
-/* Of both libraries, as far as they are used. */
+/* The versions of MPI and NCCL, as far as they are used. */
 static struct dpb_library versions[8];
 
 static void add_versions(const struct dpb_library *of)
@@ -218,7 +218,7 @@ static dpb_status shm_begin(void *comm_, const struct dpb_step *step)
     return strategy_begin(comm, step);
 }
 
-/* Of a machine's residuals 1/W reaches the weights, as of a worker's. */
+/* 1/W of a machine's residuals reaches the weights, as of a worker's. */
 static dpb_status hierarchical_books(void *comm_, struct dpb_books *books)
 {
     struct hierarchical *comm = comm_;

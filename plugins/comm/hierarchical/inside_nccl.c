@@ -68,8 +68,8 @@ static bool leader_has(const struct hierarchical *comm, enum signal_kind kind, u
            signals_reached(&comm->base.signals, kind, leader, bucket);
 }
 
-/* What the leader did before it said that it has reduced is seen by who has heard that: so that is
- * asked first. */
+/* A rank that has seen the leader's REDUCED also sees all that the leader did before: so REDUCED is
+ * read first. */
 static bool is_turn(const struct hierarchical *comm, enum stage_name stage)
 {
     if (leads(comm))
@@ -94,7 +94,7 @@ static void *gradients_of(const struct hierarchical *comm, uint64_t bucket, uint
     return strategy_gradients(base, base->args.rank, bucket * base->arenas.bucket_elements + at);
 }
 
-/* Of a bucket, this place's; empty where it carries none. */
+/* This place's share of a bucket; empty where this place carries none. */
 static struct dpb_range share_of(const struct hierarchical *comm, uint64_t bucket)
 {
     uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
@@ -137,7 +137,7 @@ static bool call(struct hierarchical *comm, uint64_t bucket, enum stage_name sta
     return true;
 }
 
-/* Of the own share, between its place in the arena and pinned memory. False: there is nothing to
+/* Copies the own share between its place in the arena and pinned memory. False: there is nothing to
  * copy. */
 static bool copy_share(struct hierarchical *comm, uint64_t bucket, struct dpb_queue *queue,
                        bool down)
@@ -154,7 +154,7 @@ static bool copy_share(struct hierarchical *comm, uint64_t bucket, struct dpb_qu
     return true;
 }
 
-/* Lets the queue wait for what a flight does of the bucket. */
+/* Lets the queue wait for a flight's work on the bucket. */
 static void await_flight(struct hierarchical *comm, struct dpb_queue *queue, uint32_t flight,
                          uint64_t bucket)
 {
@@ -443,7 +443,7 @@ dpb_status inside_nccl_begin(void *comm_, const struct dpb_step *step)
     return device_strategy_begin(comm_, step);
 }
 
-/* What has failed is aborted, so that nothing waits for the GPU for ever. */
+/* After a failure NCCL is aborted, so that nothing waits for the GPU for ever. */
 dpb_status inside_nccl_progress(void *comm_, int64_t budget_ns)
 {
     struct hierarchical *comm = comm_;
@@ -456,7 +456,7 @@ dpb_status inside_nccl_progress(void *comm_, int64_t budget_ns)
     return status;
 }
 
-/* Takes away comm->nccl and what it has on the device. */
+/* Releases comm->nccl and all that it has on the device. */
 static void close_nccl(struct hierarchical *comm)
 {
     struct inside_nccl *nccl = comm->nccl;
@@ -465,7 +465,7 @@ static void close_nccl(struct hierarchical *comm)
         nccl->library->close(&nccl->communicator);
     else
         nccl->library->abort(&nccl->communicator);
-    device_flights_close(device); /* before what their copies go to */
+    device_flights_close(device); /* before the memory that their copies write */
     if (nccl->staging)
         device->ops->unpin(device->device, nccl->staging);
     comm->base.host->release(nccl, sizeof *nccl);

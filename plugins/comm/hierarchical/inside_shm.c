@@ -38,7 +38,7 @@
 
 /* ---- stage: sum the own part over the machine ----------------------------------------------- */
 
-/* What a place carries of a bucket: its slice, or with a codec every n_shares-th bucket whole. */
+/* A place carries its slice of a bucket, or with a codec every n_shares-th bucket whole. */
 static struct dpb_range carried_by(const struct hierarchical *comm, uint32_t place, uint64_t bucket,
                                    uint64_t length)
 {
@@ -83,7 +83,7 @@ static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
 
 /* ---- stage: off to the other machines -------------------------------------------------------- */
 
-/* Who sums parts of the slice that this place carries. */
+/* The ranks that sum parts of the slice that this place carries. */
 static struct rank_set contributors(const struct hierarchical *comm, uint64_t bucket)
 {
     uint64_t length = pipeline_bucket_length(&comm->base.pipeline, bucket);
@@ -143,7 +143,7 @@ static dpb_status gather_wait(void *strategy, uint64_t bucket)
     return hierarchical_wait(strategy);
 }
 
-/* What goes to all: sums, or with shards new weights. */
+/* Sums go to all, or with shards new weights. */
 static dpb_dtype given_type(const struct strategy *base)
 {
     const struct dpb_layout *layout = &base->arenas.layout;
@@ -230,7 +230,7 @@ static const struct stage stages[] = {{slices_due, reduce, slices_wait},
 
 /* ---- with shards ---------------------------------------------------------------------------- */
 
-/* A strategy_part: of the slice that this place carries, what its ring sums here. */
+/* A strategy_part: this place carries a slice, and its ring sums this part of the slice here. */
 static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucket, uint64_t length)
 {
     const struct hierarchical *comm = (const struct hierarchical *)strategy;

@@ -37,7 +37,7 @@ static size_t gradients_bytes(const struct over_coded *over)
 
 /* ---- making and ending --------------------------------------------------------------------- */
 
-/* What the carrier sees: the arenas of this rank, and no bucket that goes by stages. */
+/* The carrier sees the arenas of this rank, and no bucket that goes by stages. */
 static dpb_status bind_machines(struct over_coded *over, const struct across_group *group)
 {
     struct strategy *machines = over->machines;
@@ -90,7 +90,7 @@ static void over_coded_begin(struct across *across, uint64_t step)
 {
     struct over_coded *over = (struct over_coded *)across;
     over->posted = over->finished = 0;
-    /* A message that was refused is what `move` returns. */
+    /* `move` returns the error if a message was refused. */
     (void)strategy_begin(over->machines, &(struct dpb_step){.step = step});
 }
 
@@ -127,7 +127,7 @@ static bool over_coded_idle(const struct across *across)
     return coded_of(across)->finished == coded_of(across)->posted;
 }
 
-/* Decodes what is here, a bucket at a time: others' messages are to go on meanwhile. */
+/* Decodes one bucket a call, once its messages are here: others' messages are to move meanwhile. */
 static dpb_status over_coded_move(struct across *across, int64_t until_ns, bool *moved)
 {
     struct over_coded *over = (struct over_coded *)across;

@@ -3,7 +3,7 @@
 
 #include "comm/hierarchical/hierarchical.h"
 
-/* ---- who is where --------------------------------------------------------------------------- */
+/* ---- places and ranks ----------------------------------------------------------------------- */
 
 uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine)
 {

@@ -33,7 +33,7 @@ struct dpb_wait launch_wait(const struct nccl *nccl, const struct exchange *exch
                              .purpose = purpose};
 }
 
-/* ---- what the GPU has done ----------------------------------------------------------------- */
+/* ---- progress of the GPU ------------------------------------------------------------------- */
 
 static enum mark last_mark(const struct nccl *nccl)
 {
@@ -76,7 +76,7 @@ dpb_status exchange_look(const struct nccl *nccl, struct exchange *exchange)
     return DPB_OK;
 }
 
-/* What the launch has not come through. */
+/* The first part of the launch that the GPU has not finished. */
 static const char *purpose_of(const struct nccl *nccl, const struct launch *launch, bool *updates)
 {
     const bool reduced = nccl->strategy.host->event->poll(launch->marks[REDUCED]);
@@ -89,8 +89,8 @@ static const char *purpose_of(const struct nccl *nccl, const struct launch *laun
     return reduced ? "NCCL's all-gather" : "NCCL's reduce-scatter";
 }
 
-/* As long as this rank's own backward has not got there, that is the device's matter. A graph does
- * not tell how far it is: its deadline counts from its launch. */
+/* Until this rank's own backward gets there, the wait is the device's matter. A graph does not show
+ * its progress: its deadline counts from its launch. */
 dpb_status exchange_watch(const struct nccl *nccl, struct exchange *exchange)
 {
     if (exchange->n_through == exchange->work->n_launches)

@@ -86,8 +86,8 @@ static void drop_capture(const struct nccl *nccl)
         nccl->capture.drop(nccl->capture.context);
 }
 
-/* The job ends: what NCCL has on the GPU ends, too, whatever peers do. What is being captured is
- * not there yet, and an abort would wait for its end: `close` makes up for it. */
+/* The job ends: NCCL's work on the GPU ends, too, whatever peers do. A capture is not on the GPU
+ * yet, and an abort would wait for the end of the capture: then `close` aborts. */
 static dpb_status give_up(struct nccl *nccl, dpb_status status)
 {
     if (status == DPB_OK || nccl->status != DPB_OK)
@@ -145,8 +145,8 @@ static dpb_status gather(struct nccl *nccl, const struct exchange *exchange,
     return nccl->queues->stamp(nccl->queue, launch->marks[GATHERED]);
 }
 
-/* Enqueues all that is to be done for the buckets that are held. Waiting for backward's event is
- * what makes the queue part of a capture. */
+/* Enqueues all work for the buckets that are held. By the wait for backward's event the queue
+ * becomes part of a capture. */
 static dpb_status launch_held(struct nccl *nccl)
 {
     struct exchange *exchange = current(nccl);
@@ -185,7 +185,7 @@ static void end_exchange(struct nccl *nccl)
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 /* Every NCCL that is new enough not to block (lib/nccl/versions.c), and every CUDA that this can be
- * built with, can capture (2.9 and 11.3 are the least): what may be in the way is the device's. */
+ * built with, can capture (2.9 and 11.3 are the least). Only the device may be unable to. */
 static dpb_status settle_capture(const struct options *given, const struct dpb_comm_args *args,
                                  bool *captures)
 {
@@ -305,8 +305,8 @@ static dpb_status nccl_ready(void *comm, uint64_t bucket, struct dpb_event *even
 {
     struct nccl *nccl = comm;
     DPB_TRY(nccl->status);
-    /* What is final at once goes at once: when the next bucket will be is not known, and all ranks
-     * must launch the same ranges. Slices are of one bucket. */
+    /* Buckets that are final by one event share a launch: when the next bucket will be final is not
+     * known, and all ranks must launch the same ranges. Slices are of one bucket. */
     if (nccl->n_held > 0 && (event != nccl->event || nccl->strategy.sharded))
         DPB_TRY(give_up(nccl, launch_held(nccl)));
     nccl->event = event;

@@ -54,7 +54,7 @@ void links_begin_turn(struct links *links)
             mesh_send(links->mesh, i, &label, links->steps);
 }
 
-/* What is pushed of a bucket to a shard, whose slice begins at element `at`. */
+/* The payload of a push of a bucket to a shard, whose slice begins at element `at`. */
 static const void *payload_of(const struct links *links, uint64_t bucket, uint64_t at,
                               struct mesh_label *label)
 {
@@ -126,9 +126,9 @@ uint32_t links_busy(const struct links *links)
     return NONE;
 }
 
-/* ---- what is here -------------------------------------------------------------------------- */
+/* ---- messages that are here ---------------------------------------------------------------- */
 
-/* Of the n-th exchange, from 0. */
+/* Whether the message of the n-th exchange, from 0, is here. */
 static bool has_come(const struct links *links, uint32_t rank, uint32_t kind, uint64_t n,
                      uint64_t bucket)
 {
@@ -174,9 +174,9 @@ bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket)
     return !links->turn.fetches || has_come(links, shard, WEIGHTS, links->n_fetches - 1, bucket);
 }
 
-/* From the push on it is under way, but for the time in which the shard waited for other workers.
- * When that was is not known here to the part of a way: it is taken to be just before the weights
- * came. */
+/* A bucket is under way from its push on, but for the time in which the shard waited for other
+ * workers. The time of this wait is not known here to the part of a way: the wait is taken to be
+ * just before the weights came. */
 void links_report(const struct links *links, uint32_t shard, uint64_t bucket)
 {
     const struct link *link = links_link_to(links, shard);
@@ -208,7 +208,7 @@ struct dpb_step links_step(const struct links *links)
 
 /* ---- moving and waiting -------------------------------------------------------------------- */
 
-/* Worker 0's weights are here: it waits to be told. */
+/* Worker 0's weights are here: worker 0 waits for LOADED. */
 static void answer_load(struct links *links)
 {
     uint32_t number = links->by_rank[0];

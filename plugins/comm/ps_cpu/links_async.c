@@ -1,4 +1,4 @@
-/* links_async.c - what ps_async needs of its links beside ps_cpu's exchanges: see ps.h. */
+/* links_async.c - functions of links for ps_async beside ps_cpu's exchanges: see ps.h. */
 #include "comm/ps_cpu/links_parts.h"
 
 /* ---- servers, one worker at a time --------------------------------------------------------- */

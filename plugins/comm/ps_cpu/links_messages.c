@@ -1,4 +1,4 @@
-/* links_messages.c - what links say and expect: see links_parts.h; links.c lists the messages. */
+/* links_messages.c - labels sent and expected: see links_parts.h; links.c lists the messages. */
 #include <string.h>
 
 #include "comm/ps_cpu/links_parts.h"
@@ -92,7 +92,7 @@ struct mesh_label links_load_label(const struct links *links, uint32_t kind, uin
     return (struct mesh_label){.kind = kind, .exchange = n, .bytes = kind == LOAD ? bytes : 0};
 }
 
-/* ---- what the mesh asks -------------------------------------------------------------------- */
+/* ---- the mesh's questions ------------------------------------------------------------------ */
 
 static bool expects_gradients(const struct links *links, const struct link *link, uint64_t n,
                               struct mesh_label *label)
@@ -159,7 +159,7 @@ struct coded_message *links_message_at(const struct link *link, uint64_t at_byte
     return (struct coded_message *)(void *)(link->inbox + at_bytes - sizeof(struct coded_message));
 }
 
-/* Of new weights, also where the message has no payload. */
+/* The bytes of new weights, also where the message has no payload. */
 static uint64_t slice_bytes(const struct links *links, const struct link *link,
                             const struct mesh_label *label)
 {

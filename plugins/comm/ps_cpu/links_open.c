@@ -9,7 +9,7 @@ static const char *const kinds[MESH_KINDS] = {"parameters",      "gradients",   
 
 _Static_assert((int)AGE < (int)MESH_KINDS, "kinds of messages");
 
-/* ---- who and how much ---------------------------------------------------------------------- */
+/* ---- ranks and sizes ----------------------------------------------------------------------- */
 
 static uint32_t n_ranks(const struct dpb_comm_args *args)
 {

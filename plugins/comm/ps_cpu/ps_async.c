@@ -76,7 +76,7 @@ static uint32_t n_ranks(const struct dpb_comm_args *args)
 
 /* ---- worker -------------------------------------------------------------------------------- */
 
-/* The parameters of a step say what its turn is. */
+/* Sets the turn that goes with the step's parameters. */
 static dpb_status async_begin(void *comm, const struct dpb_step *step)
 {
     struct ps_async *async = comm;
@@ -150,12 +150,12 @@ static void step_alone(const struct ps_async *async, uint64_t bucket, uint64_t l
 /* k_async with several servers. A worker waits until its gradients are in an update of each server,
  * and servers may take different workers. With 3 workers, 3 servers and K = 2, each server may have
  * left another worker over: each worker waits for one server, and each server for a second worker.
- * So a worker tells a server that has served it that it waits for another one, and the server does
- * not count on it (ps_shard.c: count_wanted), until the worker takes that back.
+ * So a worker that waits for another server says so to each server that has served it. Such a
+ * server does not count on the worker (ps_shard.c: count_wanted) until the worker takes that back.
  *
- * Why no workers can wait for ever: take those that train, all of them waiting, and no message
- * under way. A server with gradients of n of them has served the others, for all have pushed to all
- * servers; and they have told it. So n train there, and an update takes min(n, K) gradients. */
+ * No workers can wait for ever. Suppose that all workers that train wait, and no message is under
+ * way. A server with gradients of n workers has served the others, for all have pushed to all
+ * servers; the others have said so. So n train there, and an update takes min(n, K) gradients. */
 static void say_wait(struct ps_async *async, bool waits)
 {
     struct links *links = async->ps.links;
@@ -269,7 +269,7 @@ static dpb_status async_books(void *comm, struct dpb_books *books)
     return DPB_OK;
 }
 
-/* Of an element; *around: all elements of its slice. */
+/* The shard of an element; *around: all elements of its slice. */
 static uint32_t shard_of(const struct strategy *base, uint64_t element, struct dpb_range *around)
 {
     const uint64_t bucket = element / base->arenas.bucket_elements;
@@ -283,7 +283,7 @@ static uint32_t shard_of(const struct strategy *base, uint64_t element, struct d
     }
 }
 
-/* What was applied of a slice of the own gradients of a step. */
+/* The share that was applied of the step's own gradients, in the element's slice. */
 static struct ps_applied applied_around(const struct ps_async *async, uint64_t step,
                                         uint64_t element)
 {

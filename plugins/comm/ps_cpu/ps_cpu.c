@@ -23,7 +23,7 @@
  * are here; it is pulled, and the gradients under it may be written again, when its shard has
  * updated it (REDUCED), or its weights are here; weights of a shard change again only after every
  * worker's gradients of the next step, when its pulls are over. With a codec a worker announces
- * the message of a bucket (PUSHED), and this message is what must stay until REDUCED.
+ * the message of a bucket (PUSHED), and this message must stay until REDUCED.
  *
  * Dean et al.: Large scale distributed deep networks. NIPS 2012 (the synchronous form).
  */
@@ -34,7 +34,7 @@
 #include "lib/shard.h"
 #include "lib/verbs/mesh_verbs.h"
 
-/* What the servers read of worker 0, and of each worker at the end; behind its signal page. */
+/* Servers read worker 0's notice, and each worker's at the end. It lies behind the signal page. */
 struct notice {
     struct dpb_step step; /* worker 0: of the exchange that its READY announces */
     uint32_t closed;      /* written before a last READY */
@@ -59,7 +59,7 @@ static struct notice *notice_of(const struct ps *ps, uint32_t rank)
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-/* Beside what the network does: a message that was refused ends the exchange. */
+/* Moves the links; a message that was refused ends the exchange. */
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
     const struct ps *ps = strategy;

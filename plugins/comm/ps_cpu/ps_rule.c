@@ -6,7 +6,7 @@ static bool takes_newest(const struct ps_async_options *options)
     return options->policy == PS_K_SYNC || options->policy == PS_K_BATCH_SYNC;
 }
 
-/* What in the options contradicts something else, and what to do; NULL: nothing. */
+/* Says which option contradicts something else, and the remedy; NULL: no option does. */
 static const char *contradiction(const struct ps_async_options *options,
                                  const struct dpb_comm_args *args)
 {

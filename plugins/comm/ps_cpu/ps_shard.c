@@ -15,17 +15,17 @@
  * A worker whose process has died (run.survive) has left: gradients that came whole before count,
  * and nobody waits for it.
  *
- * Workers that do not train bring no gradients: where too few train, an update takes what there is.
+ * Workers that do not train bring no gradients: where too few train, an update takes fewer.
  * With k_async a worker that waits for another server does not train (ps_async.c, say_wait).
  *
  * Gradients of an update stay in the inbox of their worker, or, on one machine, in the worker's
- * arena, and are summed in the order of the ranks. Where the worker goes on before the update, the
- * server adds them to a sum of its own. A server tells a push's age only when it no longer reads
+ * arena, and are summed in the order of the ranks. If the worker continues before the update, the
+ * server adds them to a sum of its own. A server sends a push's age only when it no longer reads
  * the gradients: then the worker may overwrite them (links_aged).
  */
 #include "comm/ps_cpu/ps_async.h"
 
-/* ---- who trains ---------------------------------------------------------------------------- */
+/* ---- workers that train -------------------------------------------------------------------- */
 
 static bool trains(const struct ps_async *async, uint32_t worker)
 {
@@ -187,12 +187,12 @@ static void take(struct ps_async *async, uint32_t worker, const struct links_new
     if (news->pushes)
         take_push(async, worker, &news->step);
     if (news->pushes && !news->fetches)
-        client->oldest = client->pulled; /* it goes on with the weights that it has */
+        client->oldest = client->pulled; /* it continues with the weights that it has */
 }
 
 /* ---- an update ----------------------------------------------------------------------------- */
 
-/* Of elements of a bucket from `at` on, in the order in which they are summed. */
+/* The gradients of a bucket from element `at` on, in the order in which they are summed. */
 static uint32_t find_sources(const struct ps_async *async, uint64_t bucket, uint64_t at,
                              const void **sources)
 {
@@ -239,7 +239,7 @@ static dpb_status update_if_due(struct ps_async *async)
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
         bool moved = false;
         DPB_TRY(update_bucket(async, bucket));
-        DPB_TRY(links_move(async->ps.links, 0, &moved)); /* others' gradients go on coming */
+        DPB_TRY(links_move(async->ps.links, 0, &moved)); /* others' gradients arrive meanwhile */
     }
     async->version++;
     async->n_taken = 0;
@@ -267,10 +267,10 @@ static void begin_giving(struct ps_async *async, uint32_t worker, bool model)
     client->held = false;
     client->met += model;
     if (model || async->rule.rejoins)
-        client->turn = async->version; /* else its steps go on in their own order */
+        client->turn = async->version; /* else its steps continue in their own order */
 }
 
-/* So that it stops. */
+/* Warns a late worker, so that it stops. */
 static bool warn_late_worker(struct ps_async *async, uint32_t worker)
 {
     struct ps_client *client = &async->clients[worker];
@@ -283,7 +283,7 @@ static bool warn_late_worker(struct ps_async *async, uint32_t worker)
     return true;
 }
 
-/* For worker 0: what is left of an update was of the weights before. */
+/* Lets worker 0 load once no gradients wait for an update: they were of the weights before. */
 static bool answer_load(struct ps_async *async)
 {
     const uint64_t word = ps_ready_word(async->clients[0].met);

@@ -10,8 +10,8 @@ static bool is_here(const struct ps *ps, uint32_t rank)
 
 /* ---- waiting for a rank -------------------------------------------------------------------- */
 
-/* Until something is there that `what` may wait for: its peer has not raised `kind`, or, elsewhere,
- * sent what stands for it. */
+/* Blocks until there is news for `what`: its peer has not raised `kind` or, on another machine, has
+ * not sent the message that stands for `kind`. */
 static dpb_status wait_for(const struct ps *ps, enum signal_kind kind, const struct dpb_wait *what)
 {
     if (ps->links)
@@ -260,7 +260,7 @@ static uint32_t missing_shard(const struct ps *ps, uint64_t bucket)
     return NONE;
 }
 
-/* Whoever this rank still has something for: it moves nothing on when the last bucket is pulled. */
+/* A rank that this one still has messages for: no message moves after the last bucket is pulled. */
 static uint32_t unserved(const struct ps *ps, uint64_t bucket)
 {
     bool last = bucket + 1 == ps->base.arenas.n_buckets;
@@ -311,7 +311,7 @@ static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uin
     uint64_t begin = bucket * comm->arenas.bucket_elements + slice.begin;
     if (n == 0)
         return;
-    if (comm->args.n_servers > 0) /* a shard in a worker counts by itself what it reads of others */
+    if (comm->args.n_servers > 0) /* a shard in a worker counts its reads of others by itself */
         ps_host->count_bytes(comm->coded ? coded_message(comm, comm->args.rank, bucket)->bytes
                                          : n * dpb_dtype_size(comm->arenas.layout.gradient_type));
     if (shard == comm->args.rank)
