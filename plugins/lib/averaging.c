@@ -210,7 +210,7 @@ static dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
     return DPB_OK;
 }
 
-/* What was given to that kind of work's queue is done, or has failed. */
+/* Blocks until all work in the flight's queue is done, or has failed. */
 static dpb_status drain(struct averaging *self, uint32_t flight)
 {
     device_keep(&self->comm, self->comm.ops->drain(self->comm.flights[flight].lane->queue));
@@ -239,7 +239,7 @@ static dpb_status averaging_load(void *comm)
 static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
 {
     struct averaging *self = comm;
-    const double most = 0x1p53; /* what an fp64 counts to */
+    const double most = 0x1p53; /* an fp64 counts up to this */
     if (!(self->steps >= 0 && self->steps < most) || self->steps != (double)(uint64_t)self->steps)
         return host->fail(DPB_FAILED,
                           "the checkpoint's count of steps since the start is %g: it is damaged",
@@ -255,7 +255,7 @@ static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
     return device_strategy_begin(comm, step);
 }
 
-/* Blocks until all workers have come as far. */
+/* Blocks until all workers have reached the same fence. */
 static dpb_status pass_fence(struct averaging *self)
 {
     const struct strategy *base = &self->comm.base;
@@ -270,7 +270,7 @@ static dpb_status pass_fence(struct averaging *self)
     return DPB_OK;
 }
 
-/* Of each bucket this worker averages its slice. */
+/* This worker averages its slice of each bucket. */
 static void take_means(struct averaging *self)
 {
     const struct strategy *base = &self->comm.base;

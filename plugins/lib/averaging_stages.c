@@ -89,7 +89,7 @@ static bool is_alone(const struct averaging *self)
     return self->peers.n == 1 && self->peers.first == self->comm.base.args.rank;
 }
 
-/* The ranks that a meeting is of, in their order: all, or this one and its partner. */
+/* The ranks of a meeting, in their order: all, or this one and its partner. */
 static uint32_t list_group(const struct averaging *self, uint32_t *ranks, uint32_t *place)
 {
     const uint32_t rank = self->comm.base.args.rank, partner = self->peers.first;

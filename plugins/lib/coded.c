@@ -72,7 +72,7 @@ double coded_sum_squares(const float *values, uint64_t n)
 
 /* ---- the steps before the codec begins ----------------------------------------------------- */
 
-/* Steps count from 1 where weights were loaded; a training that is continued goes on counting. */
+/* Steps count from 1 where weights were loaded; a resumed training continues the count. */
 bool coded_is_plain(const struct strategy *strategy, uint64_t step)
 {
     return step <= (uint64_t)strategy->args.codec->options->start_step;
@@ -108,7 +108,7 @@ static dpb_status add_plain(const struct strategy *strategy, const struct dpb_co
 
 /* ---- encoding and decoding ----------------------------------------------------------------- */
 
-/* What the codec takes for the residual: without feedback there is none. */
+/* The residual that the codec works on: zeros without feedback, where there is none. */
 static float *begin_residual(const struct strategy *strategy, const struct dpb_codec_part *part)
 {
     const struct coded *coded = strategy->coded;

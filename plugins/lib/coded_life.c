@@ -13,7 +13,7 @@ dpb_status coded_open(struct strategy *strategy)
                            : strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
 }
 
-/* Of each round: 0 for one that the codec lacks. */
+/* The bytes of a slot of each round: 0 for a round that the codec lacks. */
 static void find_slots(const struct dpb_codec *codec, const struct dpb_layout *layout,
                        uint64_t bucket_elements, uint64_t slot_bytes[DPB_CODEC_ROUNDS])
 {
@@ -33,7 +33,7 @@ uint64_t coded_messages_bytes(const struct dpb_comm_args *args, const struct dpb
            (bytes[0] + bytes[1]);
 }
 
-/* Of the residual; with a velocity of that and of what it has added, too. */
+/* Bytes of the residual; with a velocity also of the velocity and of its additions. */
 static size_t kept_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout)
 {
     return (coded_has_velocity(codec) ? 3 : 1) * layout->n_elements * sizeof(float);
@@ -80,7 +80,7 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
     want->contract.consistency = DPB_LOSSY;
     want->contract.proof = DPB_PROOF_BOOKS;
     /* Residual and gradient are added; the message is taken off, and summed over the workers. A
-     * velocity makes two more of the gradient and of what it adds. */
+     * velocity makes two more roundings, of the gradient and of its own addition. */
     want->contract.roundings = 2 + args->n_workers + (coded_has_velocity(args->codec) ? 2 : 0);
     return DPB_OK;
 }
@@ -220,7 +220,7 @@ dpb_status coded_state(void *comm, struct dpb_saved *saved)
     if (!coded)
         return DPB_OK;
     saved->arrays[saved->n++] = (struct dpb_saved_array){"steps", DPB_FP64, true, 1, &coded->steps};
-    if (!coded->dropped) /* what was dropped is for the books alone */
+    if (!coded->dropped) /* the sum of dropped gradients is for the books alone */
         saved->arrays[saved->n++] = (struct dpb_saved_array){
             "residual", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->residual};
     if (coded->velocity)

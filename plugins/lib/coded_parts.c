@@ -1,4 +1,4 @@
-/* coded_parts.c - see coded.h: what a codec says of the buckets of a layout. */
+/* coded_parts.c - see coded.h: a codec's answers about the buckets of a layout. */
 #include "lib/coded.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucke
     return part;
 }
 
-/* Of the longest message of a round. */
+/* The bytes of the longest message of a round. */
 static uint64_t bound_of(const struct dpb_codec *codec, const struct dpb_layout *layout,
                          uint64_t bucket_elements, uint32_t round)
 {

@@ -68,8 +68,8 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
     return coded_status(strategy);
 }
 
-/* No device writes the gradients between tensors, and a codec may decode 0 to another number: what
- * it leaves there would be encoded with the next step's. */
+/* No device writes the gradients between tensors, and a codec may decode 0 to another number. That
+ * number would be encoded with the next step's gradients, so the update clears the gradients. */
 void coded_update(void *strategy_, uint64_t bucket, struct stage_turn *turn)
 {
     const struct strategy *strategy = strategy_;

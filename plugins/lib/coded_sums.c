@@ -88,8 +88,8 @@ static bool here(const struct strategy *strategy, uint64_t bucket, uint32_t roun
            sums->ops->finished(strategy, place_of(bucket, round, strategy->arenas.n_buckets));
 }
 
-/* With nothing under way and nothing to take, the next place is of a first round: that of a bucket
- * which backward has not got to. */
+/* With nothing under way and nothing to take, the next place belongs to the first round of a bucket
+ * that backward has not reached. */
 static dpb_status wait(const struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
     const struct coded_sums *sums = &strategy->sums;

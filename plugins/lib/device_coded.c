@@ -5,7 +5,7 @@
 
 #include "lib/coded_state.h"
 
-/* Pinned: what the device tells of a bucket under way. */
+/* Pinned: the device writes this about a bucket under way. */
 struct told {
     float gradients[CODED_SAMPLE], residual[CODED_SAMPLE];
     uint32_t refused;
@@ -39,7 +39,7 @@ static void tell_sample(struct device_strategy *comm, struct dpb_queue *queue, f
                                       (sample.end - sample.begin) * sizeof *told));
 }
 
-/* What the codec takes for the residual: without feedback there is none. */
+/* The residual that the codec works on: zeros without feedback, where there is none. */
 static float *begin_residual(struct device_strategy *comm, struct dpb_queue *queue,
                              const struct dpb_codec_part *part)
 {
@@ -336,7 +336,7 @@ static dpb_status allocate(struct device_strategy *comm, const struct dpb_arenas
     return DPB_OK;
 }
 
-/* All that has two rounds goes by one lane: the rounds share the room and what was dropped. */
+/* All work of two rounds goes by one lane: the rounds share `room` and `dropped`. */
 static dpb_status bind_two(struct device_strategy *comm, const struct dpb_arenas *arenas)
 {
     DPB_TRY(device_strategy_bind(comm, arenas, two, flights_of_two, sizeof two / sizeof *two));

@@ -24,7 +24,7 @@ dpb_status device_flight_open(struct device_strategy *comm, uint32_t flight,
     return DPB_OK;
 }
 
-/* Queues first: until then their work may use the events, and what they copy to. */
+/* Queues first: until then their work may use the events, and the targets of copies. */
 void device_flights_close(struct device_strategy *comm)
 {
     struct device_lane *const lanes[] = {&comm->out, &comm->here, &comm->back};
@@ -86,7 +86,7 @@ void device_begun(struct device_strategy *comm, uint32_t flight, uint64_t bucket
         device_keep(comm, comm->ops->record(of->lane->queue, of->events[i]));
 }
 
-/* Work begins when it was given to the queue and the queue is through with what came before. */
+/* Work begins when it was given to the queue and the queue has finished all work before. */
 static void see_landing(struct device_strategy *comm, struct device_flight *flight, uint64_t bucket,
                         const struct stage_flight *kind)
 {
@@ -128,8 +128,8 @@ static void land(void *strategy, uint64_t bucket, const struct stage_flight *fli
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-/* Sleeping for a peer's signal alone would miss what the device has done, and other peers' signals:
- * so this looks, at first at once, then every few microseconds, and the less often the longer it
+/* Sleeping for a peer's signal alone would miss the device's progress, and other peers' signals. So
+ * this polls: at first at once, then every few microseconds, and the less often the longer the wait
  * lasts. */
 static dpb_status look_again(struct device_strategy *comm, const struct dpb_wait *what,
                              const char *phase)

@@ -178,7 +178,7 @@ struct dpb_range device_share(const struct device_strategy *comm, uint32_t owner
                               pipeline_bucket_length(&comm->base.pipeline, bucket));
 }
 
-/* What of the piece worker `owner` sums. */
+/* The part of the piece that worker `owner` sums. */
 static struct dpb_range share_of(const struct device_strategy *comm, uint32_t owner,
                                  uint64_t bucket, struct dpb_range piece)
 {
@@ -225,8 +225,8 @@ static char *slot(const struct device_strategy *comm, uint32_t owner, uint32_t f
            (row * comm->scheme.n_slots + turn) * comm->slot_bytes;
 }
 
-/* Whether this rank's slots for the bucket are free at all of its owners, which is when they have
- * summed what was there before; else the first owner that has not. */
+/* The first owner of the bucket that has not summed the previous content of this rank's slot; NONE:
+ * the slots are free at all owners. */
 static uint32_t full_inbox(const struct device_strategy *comm, uint64_t bucket)
 {
     uint64_t window = comm->scheme.n_slots * comm->scheme.every;
@@ -243,7 +243,7 @@ static uint64_t arena_at(const struct device_strategy *comm, uint64_t bucket,
     return bucket * comm->base.arenas.bucket_elements + share.begin;
 }
 
-/* The host's work is done when it is given; what it took is known at once. */
+/* The host's work is done when it is given, so its time is known at once. */
 static void report_done(const struct device_strategy *comm, uint64_t bucket, dpb_phase phase,
                         int64_t began_ns)
 {
@@ -416,7 +416,7 @@ void device_push(void *comm_, uint64_t bucket, struct stage_turn *turn)
 
 /* ---- stage: sum ---------------------------------------------------------------------------- */
 
-/* Who owns nothing of the bucket needs its own gradients alone. */
+/* A worker that owns nothing of the bucket needs its own gradients alone. */
 static uint32_t missing_gradients(const struct device_strategy *comm, uint64_t bucket)
 {
     const uint32_t self = comm->base.args.rank;

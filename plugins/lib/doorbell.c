@@ -128,8 +128,8 @@ int doorbell_fd(const struct doorbell *doorbell)
     return doorbell ? doorbell->fd : -1;
 }
 
-/* A datagram may come after its ring was seen: then the next poll reports the datagram. At most as
- * many as fit into a socket at first: whoever sends more shall not keep this rank. */
+/* A datagram may come after its ring was seen: then the next poll reports the datagram. Takes at
+ * most as many as fit into a socket at first, so that a sender of more does not keep this rank. */
 void doorbell_disarm(struct doorbell *doorbell, bool readable)
 {
     char ring[16];

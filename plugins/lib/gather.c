@@ -63,9 +63,9 @@ static void queue(struct gather *gather, uint32_t origin, uint64_t exchange, uin
         (struct sending){origin, exchange, bucket};
 }
 
-/* ---- what the mesh says -------------------------------------------------------------------- */
+/* ---- the mesh's news ----------------------------------------------------------------------- */
 
-/* Of the exchange under way, or of the next one, where the others are through with this one. */
+/* A message of the exchange under way, or of the next one if the others have finished this one. */
 static bool is_awaited(const struct gather *gather, const struct mesh_label *label)
 {
     if (label->kind != MESSAGE || label->word >= gather->args.members.n_members ||
@@ -190,7 +190,7 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
     handed = false; /* those go out now */
     DPB_TRY(mesh_move(gather->mesh, until_ns, moved));
     note_sent(gather);
-    hand_over(gather, &handed); /* what came may be sent on, and there may be room again */
+    hand_over(gather, &handed); /* new messages may be sent on, and there may be room again */
     *moved = *moved || handed;
     return DPB_OK;
 }

@@ -66,7 +66,7 @@ static bool is_in(const struct network *network, const struct sockaddr *address)
     return rest == 0 || (bytes[whole] ^ network->bytes[whole]) >> (BITS_A_BYTE - rest) == 0;
 }
 
-/* ---- what there is ------------------------------------------------------------------------- */
+/* ---- the machine's interfaces -------------------------------------------------------------- */
 
 /* Whether ranks can be reached by it: an address of the internet, of an interface that is up. */
 static bool is_usable(const struct ifaddrs *entry)
@@ -135,7 +135,7 @@ static const struct ifaddrs *loopback(const struct ifaddrs *all)
     return NULL;
 }
 
-/* Of IPv4's default routes that of the least metric; "": there is none. */
+/* The interface of IPv4's default route with the least metric; "": there is none. */
 static void default_route(char name[IF_NAMESIZE])
 {
     char line[512], device[IF_NAMESIZE];

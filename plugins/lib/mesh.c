@@ -57,7 +57,7 @@ bool mesh_read_header(const uint8_t bytes[MESH_HEADER_BYTES], struct mesh_label 
     return magic == HEADER_MAGIC && unused == 0 && label->kind <= MESH_BYE.kind;
 }
 
-/* ---- what comes ---------------------------------------------------------------------------- */
+/* ---- arriving messages --------------------------------------------------------------------- */
 
 void mesh_describe(const struct mesh *mesh, const struct mesh_label *label,
                    char text[MESH_TEXT_BYTES])

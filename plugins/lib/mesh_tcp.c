@@ -21,7 +21,7 @@ _Static_assert((int)MESH_QUEUE == (int)TCP_QUEUE, "a message is a frame of every
 struct stream {
     struct tcp_sender sender;
     struct tcp_receiver receiver;
-    struct mesh_label label;      /* of what is coming */
+    struct mesh_label label;      /* of the incoming message */
     uint64_t arrived[MESH_KINDS]; /* parts that are here */
     bool left;                    /* its end has come */
     /* As far as epoll has said: neither call on it would return EAGAIN; nothing comes any more. */
@@ -183,8 +183,8 @@ static dpb_status receive(struct mesh_tcp *tcp, uint32_t link, struct stream *st
 
 /* ---- moving and waiting -------------------------------------------------------------------- */
 
-/* Sends and receives what one connection takes and holds now. A peer that has closed after its
- * good-bye has what it needs: what is still sent to it goes nowhere. */
+/* Sends bytes that one connection takes now, and receives bytes that it holds. A peer that has
+ * closed after its good-bye needs nothing more: bytes still sent to it go nowhere. */
 static dpb_status move_stream(struct mesh_tcp *tcp, uint32_t link, struct stream *stream,
                               bool *moved)
 {
@@ -224,7 +224,7 @@ static void look(struct mesh_tcp *tcp)
 static dpb_status move(struct mesh_transport *transport, int64_t until_ns, bool *moved)
 {
     struct mesh_tcp *tcp = tcp_of(transport);
-    (void)until_ns; /* a pass is short: what sockets hold, once for each */
+    (void)until_ns; /* a pass is short: each socket once, for the bytes that it holds */
     look(tcp);
     for (uint32_t link = 0; link < tcp->n_links; link++)
         for (uint32_t s = 0; s < tcp->n_streams; s++)
@@ -259,7 +259,7 @@ static void take_connections(struct mesh_tcp *tcp, uint32_t link, const int *fds
     tcp->n_links = link + 1;
 }
 
-/* Of two ranks the lower one dials, and the higher one for a second link. */
+/* The lower of two ranks dials; for a second link the higher one does. */
 static dpb_status dial_all(struct mesh_tcp *tcp, const struct mesh_args *args,
                            struct dpb_connect_peer *peers)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The plugins' rpath is not relied on: a sanitizer's dlopen does not know who calls it. */
+/* The plugins' rpath is not relied on: a sanitizer's dlopen does not know its caller. */
 static bool find_object(const char *file, char path[PATH_MAX])
 {
     Dl_info here;

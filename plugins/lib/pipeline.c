@@ -97,7 +97,7 @@ static bool land(struct pipeline *pipeline, uint32_t s)
     return true;
 }
 
-/* Does a piece of whatever is due; false: nothing is. */
+/* Does a piece of any stage that is due; false: none is. */
 static bool work_on_something(struct pipeline *pipeline, int64_t until_ns)
 {
     for (uint32_t s = 0; s < pipeline->n_stages; s++)
@@ -128,7 +128,7 @@ static dpb_status wait_for_something(struct pipeline *pipeline)
     return DPB_OK;
 }
 
-/* A piece of what goes on beside the stages, and of what is due in them. */
+/* Does a piece of the work beside the stages, and a piece of the work that is due in them. */
 static dpb_status work_on_all(struct pipeline *pipeline, int64_t until_ns, bool *worked)
 {
     bool moved = false;

@@ -110,7 +110,7 @@ static void sum_messages(const struct reduce *comm, const struct exchange *x)
                              x->n_summed);
 }
 
-/* ---- stages: the own message; what comes of all; update ------------------------------------- */
+/* ---- stages: the own message; all messages; update ------------------------------------------ */
 
 static bool start_due(void *comm_, uint64_t bucket)
 {

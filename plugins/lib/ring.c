@@ -32,7 +32,7 @@ bool ring_idle(const struct ring *ring)
     return ring->posted == ring->finished;
 }
 
-/* What came early for a bucket that is now under way. */
+/* Takes the chunks that came early for a bucket that is now under way. */
 static dpb_status take_held(struct ring *ring, struct flight *flight)
 {
     for (uint32_t i = 0; i < ring->args.memory.n_slots; i++) {
@@ -100,7 +100,7 @@ dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved)
         ring->status = status;
     ring_note_sent(ring);
     ring_give_back(ring);
-    ring_hand_over(ring, &handed); /* what came may be sent on, and there may be room again */
+    ring_hand_over(ring, &handed); /* new chunks may be sent on, and there may be room again */
     *moved = *moved || handed;
     return ring->status;
 }

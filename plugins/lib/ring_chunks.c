@@ -43,7 +43,7 @@ static bool waits_for_peer(const struct flight *flight)
     return flight->n_received == flight->n_begun && flight->n_begun < flight->n_to_reduce;
 }
 
-/* A chunk comes after nothing came: what waited for it all the time is the oldest such bucket. */
+/* A chunk comes after a gap: the bucket that waited all the time is the oldest that waits. */
 static void report_wait(struct ring *ring, int64_t now_ns)
 {
     const struct flight *oldest = NULL;
@@ -68,7 +68,7 @@ static void begin_rounds(const struct ring *ring, struct flight *flight, uint32_
 
 /* ---- a chunk's way ------------------------------------------------------------------------- */
 
-/* Of members that keep to their turns no more than that comes before it is sent on. */
+/* If members keep to their turns, no queue gets more chunks before it has sent some on. */
 static bool is_full(const struct ring *ring, const struct flight *flight)
 {
     return flight->n_queued - flight->n_handed_over >= ring->queue_size;
@@ -101,7 +101,7 @@ void ring_finish_if_complete(struct ring *ring, struct flight *flight)
     }
 }
 
-/* What the shards' owner makes of sums is no transfer. */
+/* The work of the shards' owner on sums is no transfer. */
 static void make_shard(const struct ring *ring, struct flight *flight, uint64_t begin, uint64_t n)
 {
     report_transfer(ring, flight);
@@ -165,7 +165,7 @@ dpb_status ring_take(struct ring *ring, struct flight *flight, const struct mesh
     return DPB_OK;
 }
 
-/* ---- what the mesh says -------------------------------------------------------------------- */
+/* ---- the mesh's news ----------------------------------------------------------------------- */
 
 static dpb_status begins(void *ring_, uint32_t link, uint64_t n, const struct mesh_label *label)
 {
@@ -257,9 +257,9 @@ static void send_chunk(struct ring *ring, struct flight *flight, struct mesh_lab
 }
 
 /*
- * Hands over what may be sent of one bucket; false: nothing more can be sent now. Credits are not
- * for younger buckets alone: what they send may be early for the next member, and would keep its
- * slots until its backward gets there, while older buckets that could move on need them.
+ * Hands over the chunks of one bucket that may be sent; false: no more can be sent now. Younger
+ * buckets do not get all credits: their chunks may be early for the next member, and would keep its
+ * slots until its backward gets there, while older buckets that could move on need the slots.
  */
 static bool hand_over(struct ring *ring, struct flight *flight, bool oldest, bool *moved)
 {

@@ -274,7 +274,7 @@ static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arena
     return gather_create(&args, &comm->gather);
 }
 
-/* Without what a codec or shards add. */
+/* The arguments without those of a codec or of shards. */
 static struct ring_args ring_args_of(const struct ring_strategy *comm,
                                      const struct dpb_arenas *arenas)
 {

@@ -47,7 +47,7 @@ void slices_reduce(const struct strategy *comm, uint64_t bucket, struct stage_tu
         signals_raise(&comm->signals, SIGNAL_REDUCED, bucket);
 }
 
-/* Into the gradients of all workers; counts what was written there, too. */
+/* Sums into the gradients of all workers; counts the bytes written there, too. */
 static void sum_everywhere(const struct strategy *comm, uint64_t bucket, struct piece piece)
 {
     const struct dpb_comm_args *args = &comm->args;

@@ -18,7 +18,7 @@ uint8_t *tcp_sender_add(struct tcp_sender *sender, const void *payload, uint64_t
     return outgoing->header;
 }
 
-/* What of a buffer is left to send after `sent` bytes of what stands before and in it. */
+/* Adds the rest of a buffer after `sent` bytes, which count the buffers before it, too. */
 static void add_part(struct iovec *parts, int *n, const void *bytes, uint64_t size, uint64_t *sent)
 {
     uint64_t skipped = *sent < size ? *sent : size;
@@ -52,9 +52,9 @@ static uint64_t message_bytes(const struct iovec *parts, int n)
 }
 
 /*
- * Not all at once: what the peer does not read soon falls out of the caches that it is in now. A
- * pass over the connections sends as much as it receives, so as long as the peer is at work there
- * is about a chunk between them.
+ * Does not send all at once: bytes that the peer does not read soon fall out of the caches. A pass
+ * over the connections sends as much as it receives, so while the peer is at work there is about a
+ * chunk between the two.
  */
 int tcp_sender_flush(struct tcp_sender *sender, uint32_t *n_sent, bool *writable)
 {
@@ -87,7 +87,7 @@ void tcp_sender_drop(struct tcp_sender *sender)
 
 /* ---- receiving ----------------------------------------------------------------------------- */
 
-/* Sorts out what one read has brought: the rest of a payload, then of the header after it. */
+/* Sorts the bytes of one read: the rest of a payload, then of the header after it. */
 static void take_bytes(struct tcp_receiver *receiver, uint64_t bytes, struct tcp_news *news)
 {
     news->bytes = bytes;
@@ -141,7 +141,7 @@ void tcp_receiver_begin(struct tcp_receiver *receiver, void *payload, uint64_t b
 
 /* ---- ending -------------------------------------------------------------------------------- */
 
-/* A socket that is closed with something unread takes back what was not sent yet. */
+/* A socket that is closed with unread bytes drops the bytes that it has not sent yet. */
 void tcp_close_stream(int fd)
 {
     uint8_t rest[256];

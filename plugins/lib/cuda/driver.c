@@ -72,7 +72,7 @@ const char *cuda_driver_missing(int built)
     if (error != 0)
         return SAY("the NVIDIA driver does not tell its version: cuDriverGetVersion: %s (%d): %s",
                    name_of(error), error, text_of(error));
-    /* From release 11 on a driver runs what was built against any release of its major number. */
+    /* From release 11 on a driver runs programs built against any release of its major number. */
     if (version / 1000 < built / 1000)
         return SAY("the NVIDIA driver is too old: it is for CUDA %d.%d, and this was built against "
                    "%d.%d, which needs a driver for CUDA %d.0 or later",

@@ -23,7 +23,7 @@ static const struct {
              [MPI_KIND_SUM_SLICES] = KIND("MPI_Ireduce_scatter", "MPI's reduce-scatter"),
              [MPI_KIND_GIVE_SLICES] = KIND("MPI_Iallgatherv", "MPI's all-gather")};
 
-/* The slices of n elements, by position. MPI reads both until what was begun with them is
+/* The slices of n elements, by position. MPI reads both arrays until the call that got them is
  * complete. */
 struct cut {
     uint64_t n;
@@ -220,7 +220,7 @@ static dpb_status make_comm(struct mpi_sums *sums)
     return code == MPI_SUCCESS ? DPB_OK : mpi_fail(DPB_FAILED, code, "MPI_Op_create");
 }
 
-/* Of two cuts: a length and a begin for each member. */
+/* The bytes of two cuts: a length and a begin for each member. */
 static size_t places_bytes(const struct mpi_sums_args *args)
 {
     return args->kind == MPI_KIND_SUM ? 0 : 4 * args->n_members * sizeof(int);

@@ -27,7 +27,7 @@ static dpb_status fail_shared(const struct communicator *communicator, const cha
                                     detail);
 }
 
-/* `call` has failed, or what it began. */
+/* `call` has failed, or the work that it began. */
 static dpb_status fail(const struct communicator *communicator, const char *call, ncclResult_t code,
                        const struct dpb_wait *what)
 {
@@ -56,8 +56,8 @@ dpb_status communicator_look(const struct communicator *communicator, const stru
                : fail(communicator, "a sum that was launched", state, what);
 }
 
-/* Of a call that came back with `code`: blocks until NCCL is through with it; for work on a stream
- * that is when the stream has been given it. */
+/* `call` has returned `code`: blocks until NCCL has finished the call. A call for work on a stream
+ * is finished when the work is in the stream. */
 static dpb_status finish(const struct communicator *communicator, const char *call,
                          ncclResult_t code, const struct dpb_wait *what)
 {
@@ -76,8 +76,8 @@ static dpb_status finish(const struct communicator *communicator, const char *ca
 
 /* ---- options ------------------------------------------------------------------------------- */
 
-/* What `variable` holds is what NCCL goes by: it is the option's value, if that has one, and
- * refused if it was another before. */
+/* NCCL reads `variable`. If the option has a value, the variable gets this value; a variable that
+ * had another value before is refused. */
 static dpb_status settle_variable(const char *option, const char *value, const char *variable)
 {
     const struct dpb_host *host = nccl_host;
@@ -140,7 +140,7 @@ dpb_status communicator_settle_options(const struct nccl_options *options,
 
 /* ---- connecting ---------------------------------------------------------------------------- */
 
-/* What the group's first rank tells the others. */
+/* The group's first rank sends this to the others. */
 struct card {
     ncclUniqueId id;
     char settings[TEXT_BYTES];
@@ -152,7 +152,7 @@ static const char *variable_or_auto(const char *variable)
     return there && there[0] ? there : "auto";
 }
 
-/* What must be the same on all ranks. */
+/* These settings must be the same on all ranks. */
 static void write_settings(char *text, size_t bytes)
 {
     int version = 0;
@@ -261,7 +261,7 @@ static dpb_status look_at_slices(const struct communicator *communicator,
     return DPB_OK;
 }
 
-/* A call within a group: what it begins goes on behind the group's end. */
+/* For a call within a group: its work continues behind the group's end. */
 static bool is_under_way(ncclResult_t code)
 {
     return code == ncclSuccess || code == ncclInProgress;
@@ -342,7 +342,7 @@ void communicator_abort(struct communicator *communicator)
     communicator->nccl = NULL;
 }
 
-/* What is behind the last kernels, as sends to a peer that is slower, is done before the
+/* NCCL's work behind the last kernels, such as sends to a slower peer, must end before the
  * communicator may go. */
 void communicator_close(struct communicator *communicator)
 {

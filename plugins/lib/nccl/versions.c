@@ -1,4 +1,4 @@
-/* versions.c - which NCCL this is, and whether it can run: see communicator.h. */
+/* versions.c - the version of NCCL, and whether it can run: see communicator.h. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 

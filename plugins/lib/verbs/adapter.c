@@ -107,7 +107,7 @@ dpb_status adapter_arm(struct adapter *adapter, const struct doorbell *doorbell,
         DPB_TRY(adapter_poll(adapter, some));
     if (*some)
         return DPB_OK;
-    /* An event comes for what completes after the request: what did before has to be looked for. */
+    /* Only a completion after the request makes an event; a poll has to find earlier ones. */
     int error = ibv_req_notify_cq(adapter->completions, 0);
     if (error != 0)
         return adapter->host->fail(DPB_IO, "cannot ask %s for an event: %s", adapter->port.name,

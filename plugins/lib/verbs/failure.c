@@ -9,7 +9,7 @@ enum { HINT_BYTES = 512 };
 
 /* ---- completions --------------------------------------------------------------------------- */
 
-/* The name of the enumerator, which is what manuals and search engines know. */
+/* The name of the enumerator, which manuals and search engines know. */
 static const char *status_name(enum ibv_wc_status status)
 {
     static const char *const names[] = {

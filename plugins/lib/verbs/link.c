@@ -8,7 +8,7 @@
 
 enum {
     PSN_MASK = 0xffffff,
-    /* Of 7, which the specification takes for the most, soft-RoCE makes "for ever". */
+    /* The specification's most is 7, but soft-RoCE takes 7 for "for ever". */
     RETRIES = 6,
     RECEIVER_NOT_READY_RETRIES = 7, /* for ever: credits see to it, and deadlines */
     RECEIVER_NOT_READY_TIMER = 12,  /* 0.64 ms */

@@ -91,7 +91,7 @@ static dpb_status post_part(struct mesh_verbs *verbs, struct way *way, struct me
     return DPB_OK;
 }
 
-/* Posts what there is room for. */
+/* Posts as many requests as there is room for. */
 static dpb_status pump(struct mesh_verbs *verbs, struct way *way)
 {
     while (way->cursor != way->tail && way->n_requests + 2 <= REQUESTS && !way->failed) {
@@ -261,9 +261,9 @@ static bool all_know(const struct mesh_verbs *verbs)
     return true;
 }
 
-/* With a queue pair go the requests that it has not sent, and who wants to send to it gets no
- * answer. So both ends stay until both good-byes have come. A peer that takes its time is not
- * waited for long: it has ours, and nothing is to come from it. */
+/* A queue pair that is destroyed drops its unsent requests, and a peer that sends to it gets no
+ * answer. So both ends stay until both good-byes have come. A slow peer is not waited for long: it
+ * has ours, and nothing is to come from it. */
 static void say_bye(struct mesh_verbs *verbs)
 {
     int64_t until_ns = verbs->host->now_ns() + BYE_NS, now_ns;

@@ -1,5 +1,5 @@
-/* mesh_verbs_connect.c - see mesh_verbs_links.h: memory, queue pairs, and what their ends tell each
- * other by the store. */
+/* mesh_verbs_connect.c - see mesh_verbs_links.h: memory, queue pairs, and the cards that their ends
+ * exchange by the store. */
 #include "lib/verbs/mesh_verbs_links.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 
 enum { PAGE_BYTES = 4096, KEY_BYTES = 96, SHAPE_BYTES = 160 };
 
-/* What the two ends of a link tell each other. */
+/* The two ends of a link exchange their cards. */
 struct mesh_card {
     struct port_card port;
     uint32_t queue,
@@ -37,7 +37,7 @@ static dpb_status make_queue(struct mesh_verbs *verbs)
                                  "connections to %u ranks; take comm.transport = tcp",
                                  port->name, device.max_qp_wr, device.max_cqe, verbs->n_ways);
     verbs->largest_bytes = port->attributes.max_msg_sz / PAGE_BYTES * PAGE_BYTES;
-    if (verbs->largest_bytes == 0) /* not told: what every path takes at once */
+    if (verbs->largest_bytes == 0) /* unknown: every path takes this size at once */
         verbs->largest_bytes = PAGE_BYTES;
     return adapter_make_queue(&verbs->adapter, (uint32_t)n_completions);
 }
@@ -88,7 +88,7 @@ static dpb_status allocate(struct mesh_verbs *verbs, const struct mesh_args *arg
 
 /* ---- connecting ---------------------------------------------------------------------------- */
 
-/* What is told over a link: to its other end, or by it. */
+/* The key in the store for news over a link: to its other end (`own`), or from the other end. */
 static void make_key(const struct mesh_args *args, const char *what, uint32_t link, bool own,
                      char key[KEY_BYTES])
 {
@@ -153,7 +153,7 @@ static dpb_status take_card(struct mesh_verbs *verbs, const struct mesh_args *ar
                         (uint32_t)verbs->adapter.options.ack_timeout);
 }
 
-/* A rank that has said so can receive: what is sent to it before would have to be sent again. */
+/* A rank that is "ready" can receive: messages sent before would have to be sent again. */
 static dpb_status meet(const struct mesh_verbs *verbs, const struct mesh_args *args)
 {
     char key[KEY_BYTES], byte = 1;

@@ -45,7 +45,7 @@ static void gid_of_address(const struct interface *interface, union ibv_gid *gid
     }
 }
 
-/* ---- what is wanted ------------------------------------------------------------------------ */
+/* ---- the wanted port ----------------------------------------------------------------------- */
 
 /* The entry of a list that a local rank takes; the list begins anew after its end. */
 static dpb_status take_entry(const struct dpb_host *host, const char *option, const char *list,
@@ -164,7 +164,7 @@ struct search {
     const struct choice *choice;
     struct port found;
     uint32_t n_found;
-    char list[LIST_BYTES]; /* what there is, for messages */
+    char list[LIST_BYTES]; /* all that was found, for messages */
     size_t used;
 };
 
@@ -290,7 +290,7 @@ void port_close(struct port *port)
     port->context = NULL;
 }
 
-/* ---- what is missing ----------------------------------------------------------------------- */
+/* ---- missing parts ------------------------------------------------------------------------- */
 
 /* A device that the kernel has. */
 static bool kernel_device(char name[NAME_MAX + 1])
