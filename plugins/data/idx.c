@@ -189,8 +189,8 @@ static dpb_status reader_expect_end(struct reader *reader)
     return refuse(reader, at, "the end, as the dimensions say", "trailing bytes");
 }
 
-/* Opens DIRECTORY/NAME or DIRECTORY/NAME.gz. Whether it is gzipped its first bytes say: downloaders
- * inflate files and leave their names. */
+/* Opens DIRECTORY/NAME or DIRECTORY/NAME.gz. The first bytes show whether the file is gzipped:
+ * downloaders inflate files and leave their names. */
 static dpb_status reader_open(struct reader *reader, const char *directory, const char *name)
 {
     static const char *const suffix[] = {"", ".gz"};
@@ -343,7 +343,7 @@ static dpb_status decode_label_file(const char *directory, const char *prefix, s
 }
 
 /* Decodes both files of a split; test: like the training set, with its classes. The images come
- * last: a few compressed bytes may make gigabytes, which labels that do not fit save. */
+ * last: a few compressed bytes may make gigabytes, and labels that do not fit save that work. */
 static dpb_status decode_split(const char *directory, const char *prefix, struct set *set,
                                const struct set *train)
 {

@@ -1,5 +1,5 @@
 /*
- * synthetic - samples made by a formula: whatever shape and number of classes the model asks for.
+ * synthetic - samples made by a formula, in the shape and number of classes of the model.
  *
  * With p the class's own pattern, one bit for each channel and each cell of an 8 x 8 grid laid over
  * the image, and u a uniform random number of the element, an element is

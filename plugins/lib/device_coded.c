@@ -336,7 +336,7 @@ static dpb_status allocate(struct device_strategy *comm, const struct dpb_arenas
     return DPB_OK;
 }
 
-/* All work of two rounds goes by one lane: the rounds share `room` and `dropped`. */
+/* All work of a codec of two rounds uses one lane: the rounds share `room` and `dropped`. */
 static dpb_status bind_two(struct device_strategy *comm, const struct dpb_arenas *arenas)
 {
     DPB_TRY(device_strategy_bind(comm, arenas, two, flights_of_two, sizeof two / sizeof *two));

@@ -68,7 +68,7 @@ static bool is_in(const struct network *network, const struct sockaddr *address)
 
 /* ---- the machine's interfaces -------------------------------------------------------------- */
 
-/* Whether ranks can be reached by it: an address of the internet, of an interface that is up. */
+/* Whether the entry can reach ranks: an address of the internet, of an interface that is up. */
 static bool is_usable(const struct ifaddrs *entry)
 {
     const struct sockaddr *address = entry->ifa_addr;

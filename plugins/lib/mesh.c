@@ -113,7 +113,7 @@ static dpb_status check(const struct mesh *mesh, uint32_t link, uint64_t n,
     return same_label(label, &expected) ? DPB_OK : refuse(mesh, link, label, &expected);
 }
 
-/* Nothing of it is believed but that it is a message which is to come. */
+/* Trusts nothing in the label: the message must be expected, and fit its landing. */
 dpb_status mesh_begins(const struct mesh *mesh, uint32_t link, uint64_t n,
                        const struct mesh_label *label, void **memory)
 {

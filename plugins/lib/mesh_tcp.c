@@ -67,7 +67,7 @@ struct dpb_range mesh_tcp_part(uint64_t bytes, uint32_t s, uint32_t n)
     return (struct dpb_range){begin < bytes ? begin : bytes, end < bytes ? end : bytes};
 }
 
-/* The end of a connection is a victim's news when its process has ended; the launcher knows why. */
+/* If the peer's process has ended, this rank is only a victim; the launcher knows the cause. */
 static dpb_status broken(const struct mesh_tcp *tcp, uint32_t link, const char *doing, int error)
 {
     bool peer = error == 0 || error == ECONNRESET || error == EPIPE;

@@ -199,7 +199,7 @@ static void go_on(void *comm_, uint64_t bucket, struct stage_turn *turn)
         turn->at = turn->length;
 }
 
-/* Nothing has come yet of a strategy that is late: an update by zeros would decay weights. */
+/* A late strategy's first steps have no gradients yet: an update by zeros would decay weights. */
 static void update(void *comm_, uint64_t bucket, struct stage_turn *turn)
 {
     const struct reduce *comm = comm_;

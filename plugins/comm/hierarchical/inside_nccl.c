@@ -126,7 +126,7 @@ static bool call(struct hierarchical *comm, uint64_t bucket, enum stage_name sta
     if (!nccl->communicator.nccl || comm->on_device.status != DPB_OK)
         return false;
     const struct nccl_library *library = nccl->library;
-    /* Nothing is cleared: it makes the queue's GPU that of this thread, as NCCL wants it. */
+    /* Clears nothing: the call makes the queue's GPU this thread's GPU, as NCCL needs. */
     device_keep(&comm->on_device, comm->on_device.ops->clear(queue, range.memory, 0));
     device_keep(
         &comm->on_device,

@@ -1,7 +1,7 @@
 /*
  * over_coded.c - between machines by messages of a codec, over TCP: see across.h.
  *
- * Place `bucket` mod n_shares carries a whole bucket across, because a message is of a whole
+ * Place `bucket` mod n_shares carries a whole bucket across, because a message holds a whole
  * bucket. To the codec's carrier (lib/coded.h) each machine is a worker, whose gradients are the
  * machine's sum. A ring of places, one of each machine, carries the messages (lib/gather.h). Each
  * place decodes all messages, in the order of the machines, into its own gradients.

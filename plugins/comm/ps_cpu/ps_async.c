@@ -124,7 +124,7 @@ static void push(void *strategy, uint64_t bucket, struct stage_turn *turn)
     turn->at = turn->length;
 }
 
-/* A plain step by the own gradients alone: optimizer state is the servers'. */
+/* A plain step by the own gradients alone: the servers hold the optimizer state. */
 static void step_alone(const struct ps_async *async, uint64_t bucket, uint64_t length)
 {
     const struct ps *ps = &async->ps;

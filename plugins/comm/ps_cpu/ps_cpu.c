@@ -118,8 +118,8 @@ static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucke
     return ps_slice(&strategy->args, strategy->args.rank, bucket, length);
 }
 
-/* Behind the rest of the plan. An answer is of a sum and a residual, and takes one off. Servers
- * keep no weights. */
+/* Behind the rest of the plan. An answer encodes a sum and a residual, and is taken off the
+ * residual. Servers keep no weights. */
 static dpb_status plan_back(struct ps *ps, const struct dpb_layout *layout,
                             struct dpb_comm_plan *want)
 {

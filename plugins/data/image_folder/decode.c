@@ -1,9 +1,9 @@
 /*
  * decode.c - rows of a part of a JPEG file, by libjpeg-turbo.
  *
- * Before a file is decoded its markers are walked to the end of the image: a truncated file is
- * known by that, whichever part of it is wanted, and one with more scans than any real file is
- * refused before the work is done (a few bytes can ask for a pass over all of a large picture).
+ * Before a file is decoded its markers are walked to the end of the image. The walk finds a
+ * truncated file, whichever part is wanted. It refuses a file with more scans than any real file
+ * before the work is done: a few bytes can ask for a pass over all of a large picture.
  *
  * A warning of libjpeg is an error here when it means that a part of the picture is lost.
  */

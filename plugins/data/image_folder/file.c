@@ -30,7 +30,7 @@ void buffer_release(struct buffer *buffer)
     *buffer = (struct buffer){.bytes = NULL};
 }
 
-/* Whether the machine is out of something, rather than the file unreadable. */
+/* Whether the machine lacks descriptors or memory, rather than the file being unreadable. */
 static bool is_shortage(int error)
 {
     return error == EMFILE || error == ENFILE || error == ENOMEM;

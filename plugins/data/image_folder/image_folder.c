@@ -181,8 +181,8 @@ static verdict make_sample(struct folder *folder, struct worker *worker, const s
     return result;
 }
 
-/* The one that takes the place of an unreadable sample: the next of the split, or of the shard, by
- * number; after the last comes the first. */
+/* The sample in the place of an unreadable one: the next of the split, or of the shard, by number;
+ * after the last comes the first. */
 static uint64_t next_sample(const struct folder *folder, dpb_split split, uint64_t sample)
 {
     bool sharded = split == DPB_TRAIN && folder->request.sharded;

@@ -174,8 +174,8 @@ static bool is_current(int fd, const char *path)
            ours.st_ino == theirs.st_ino;
 }
 
-/* A file that is there is opened to wait for its lock, and never written to: somebody else may have
- * put it there, or made it a link. -1 and ENOENT: it has gone meanwhile. */
+/* Opens an existing file to wait for its lock, never to write to it: somebody else may have put it
+ * there, or made it a link. -1 and ENOENT: the file has gone meanwhile. */
 static int open_part(const char *part, bool *made)
 {
     int fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -192,8 +192,8 @@ static int open_part(const char *part, bool *made)
     return fd;
 }
 
-/* Comes back when there is a pack, made by this process or by another, or when one is to be looked
- * for again. */
+/* Returns when there is a pack, made by this process or by another, or when the caller is to look
+ * for one again. */
 static dpb_status provide_pack(struct pack *pack, uint64_t max_bytes)
 {
     char part[PATH_BYTES];

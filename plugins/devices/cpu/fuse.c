@@ -67,7 +67,7 @@ struct gradient cpu_gradient(const struct program *p, const struct step *step, e
 
 /* ----------------------------------------------------------------------------- behind a product */
 
-/* The sums of the gradient's columns; on the way it is masked, where cpu_gradient() says so. */
+/* Sums the gradient's columns, and masks the gradient on the way if cpu_gradient() says so. */
 static void sum_columns(const struct program *p, const struct step *step, enum mask mask)
 {
     const struct gradient gradient = cpu_gradient(p, step, mask);

@@ -1,6 +1,6 @@
 /*
- * loss.c - softmax with cross-entropy, its mean over the samples, and how many were right. In fp64:
- * the logits are few.
+ * loss.c - softmax with cross-entropy, its mean over the samples, and the number of right answers.
+ * In fp64: the logits are few.
  */
 #include <math.h>
 

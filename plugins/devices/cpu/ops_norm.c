@@ -127,7 +127,7 @@ static void sum_gradients(const struct program *p, const struct step *step)
     }
 }
 
-/* aux: the gradient; where it is dz already, USE_DZ says so. */
+/* aux: the gradient; USE_DZ: the gradient is dz already. */
 static void normalise_backward(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
@@ -162,7 +162,7 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
     return cpu_loop(p, WHEN_ALWAYS, result == node ? "forward" : what, normalise, src, dst, added);
 }
 
-/* `end`: the node itself, or the ReLU whose gradient it is that comes in. */
+/* `end`: the node whose gradient comes in, which is the node itself or the ReLU. */
 static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
                                 const struct dpb_node *end)
 {

@@ -1,6 +1,6 @@
 /*
- * pass.c - forward and backward: walks a list of steps, telling the hooks between them how far the
- * pass has come.
+ * pass.c - forward and backward: walks a list of steps, and reports the pass's progress to the
+ * hooks between them.
  */
 #include <omp.h>
 

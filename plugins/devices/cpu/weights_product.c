@@ -3,11 +3,11 @@
  *
  *     dW[tap][o][i] = sum over the output's pixels p of dy[p][o] * x[input pixel of p at tap][i]
  *
- * A block of dy for a group of output channels is laid out by pixels, then panel by panel of x,
- * which all rows of the group are multiplied with while it is in the first caches. Taps and input
- * channels are one axis of vectors, of which a panel is a few: so it is full where channels are
- * few, too. Which pixels x has them from is a list, so that strides and padding cost nothing
- * further. In bf16 an instruction sums over two pixels: there pairs of pixels are interleaved.
+ * A block of dy for a group of output channels is laid out by pixels, then panel by panel of x. All
+ * rows of the group are multiplied with a panel while it is in the first caches. Taps and input
+ * channels are one axis of vectors, and a panel is a few vectors: so it is full where channels are
+ * few, too. A list names the pixels of x, so that strides and padding cost nothing further. In bf16
+ * an instruction sums over two pixels: there pairs of pixels are interleaved.
  *
  * Sums are cut by the shape alone: where they are small, into ranges of pixels that are added up at
  * the end. Threads share ranges, groups of output channels and panels. So the result does not

@@ -282,7 +282,7 @@ static void say_bye(struct mesh_verbs *verbs)
     }
 }
 
-/* Queue pairs go before memory: with them goes all that could still write there. */
+/* Closes queue pairs before memory: only a queue pair could still write there. */
 static void close_all(struct mesh_transport *transport, bool through)
 {
     struct mesh_verbs *verbs = verbs_of(transport);
