@@ -98,15 +98,15 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
         in_job(gather, ring_own(&gather->args.members)));
 }
 
-/* Bytes that this member sends count to the step whose exchange it is, though a message of the next
- * step's may come, and be passed on, before this member begins that step. */
+/* Bytes that this member sends count to the step of their exchange. A message of the next step may
+ * come, and be passed on, before this member begins the next step. */
 static void count(const struct gather *gather, uint32_t origin, uint64_t slot)
 {
     if (origin != ring_next(&gather->args.members))
         gather->host->count_bytes(message_in(gather, slot)->bytes);
 }
 
-/* One whose streams disagree may arrive twice. */
+/* A message whose streams disagree may arrive twice. */
 static void arrived(void *gather_, uint32_t link, const struct mesh_label *label)
 {
     struct gather *gather = gather_;

@@ -4,8 +4,8 @@
 
 #include "lib/ring_state.h"
 
-/* Handed to the mesh at once. A slot is chosen when its chunk is handed over: with fewer chunks
- * ahead fewer slots are in use, and those are in the caches. */
+/* Handed to the mesh at once. A slot is chosen when its chunk is handed over. So with fewer chunks
+ * ahead fewer slots are in use, and these slots are in the caches. */
 #define AHEAD_BYTES (UINT64_C(512) << 10)
 
 /* Shorter gaps between two chunks are the network's, not a late peer's. */

@@ -1,15 +1,15 @@
 /*
  * links.c - the links of ps_cpu between ranks of different machines, and of ps_async between all
- * workers and servers: see ps.h. Each worker has one to each shard elsewhere, which is also its way
- * back.
+ * workers and servers: see ps.h. Each worker has a link to each shard elsewhere, which answers on
+ * the same link.
  *
- * A worker pushes its part of a bucket to each shard. It lands in memory that the shard keeps for
- * this worker, at a place of its own for each bucket: free again when the worker has got the new
- * weights of the bucket, and nobody pushes it again before. New weights land in the worker's arena:
- * its own gradients of the bucket have come, so it reads these weights no more. So nothing needs
- * credits. Between ranks of one machine (links_memory.machines) the same messages say it, without
- * payload: the shard reads the gradients where the worker pushes them from, and writes new weights
- * into the worker's arena.
+ * A worker pushes each shard's part of a bucket. The part lands in memory that the shard keeps for
+ * this worker, at a place for each bucket. The place is free again when the worker has the bucket's
+ * new weights; the worker pushes no part to it before. New weights land in the worker's arena: its
+ * own gradients of the bucket have come, so the worker reads these weights no more. So no message
+ * needs credits. Between ranks of one machine (links_memory.machines) the same messages have no
+ * payload: the shard reads the gradients in the memory that the worker pushes from, and writes new
+ * weights into the worker's arena.
  *
  *     worker -> server   STEP       parameters of a turn, before its first gradients; whether it
  *                                   pushes and fetches. ps_cpu: both, a turn is an exchange

@@ -20,8 +20,8 @@
  * Weights are pulled as they are; with comm.codec_back workers pull the coded sum (ps_back.h).
  *
  * Fences: a slice is summed when every worker has announced its bucket (READY), or its gradients
- * are here; it is pulled, and the gradients under it may be written again, when its shard has
- * updated it (REDUCED), or its weights are here; weights of a shard change again only after every
+ * are here. It is pulled, and the gradients under it may be written again, when its shard has
+ * updated it (REDUCED), or its weights are here. Weights of a shard change again only after every
  * worker's gradients of the next step, when its pulls are over. With a codec a worker announces
  * the message of a bucket (PUSHED), and this message must stay until REDUCED.
  *
@@ -314,8 +314,8 @@ static dpb_status ps_serve(void *comm_)
     }
 }
 
-/* The servers see a closed worker by the READY of an exchange that will not be, those elsewhere by
- * the end of its link. */
+/* The servers see a closed worker by the READY of an exchange that will not be. Servers elsewhere
+ * see the end of its link. */
 void ps_close(void *comm)
 {
     struct ps *ps = comm;

@@ -118,7 +118,7 @@ static dpb_status serve_wait(void *strategy, uint64_t bucket)
     return worker == NONE ? DPB_OK : wait_for(ps, ps_pushed(&ps->base), &what);
 }
 
-/* Writes down for the workers since when a bucket's gradients are here; a worker reports those that
+/* Notes for the workers since when a bucket's gradients are here. A worker reports gradients that
  * came later than its own. */
 static void note_pushed(const struct ps *ps, uint64_t bucket)
 {

@@ -66,8 +66,8 @@ void crop_random(const struct crop_options *options, const struct crop_key *key,
     crop->flip = (double)dpb_random_uniform(draw(key, FLIP).v[0]) < options->flip;
 }
 
-/* The picture is thought of as resized so that its tighter side has to / eval_ratio pixels, then
- * cut to `to` in the middle. Both at once are one stretch of a part, whose neighbours count. */
+/* As if the picture were resized so that its tighter side has to / eval_ratio pixels, then cut to
+ * `to` in the middle. Both at once are one stretch of a part, whose neighbours count. */
 void crop_centre(const struct crop_options *options, struct dpb_shape to, uint32_t w, uint32_t h,
                  struct crop *crop)
 {

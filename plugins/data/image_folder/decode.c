@@ -156,7 +156,7 @@ verdict decoder_begin(struct decoder *decoder, const uint8_t *bytes, size_t n, u
     }
     if (setjmp(decoder->failed))
         return give_up(decoder);
-    /* A new one each time: tables of the last file would serve in one that lacks its own. */
+    /* A new one each time: tables of the last file would serve in a file that lacks its own. */
     jpeg_destroy_decompress(jpeg);
     jpeg_create_decompress(jpeg); /* keeps err and client_data */
     jpeg_mem_src(jpeg, bytes, (unsigned long)n);

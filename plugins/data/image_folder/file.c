@@ -1,7 +1,7 @@
 /*
  * file.c - one file, read whole; and the memory that it is read into.
  *
- * Files are read, not mapped: one that is cut while it is mapped ends the process.
+ * Files are read, not mapped: a file that is cut while it is mapped ends the process.
  */
 #include <errno.h>
 #include <fcntl.h>

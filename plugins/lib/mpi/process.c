@@ -23,8 +23,8 @@ dpb_status mpi_fail(dpb_status status, int code, const char *what)
     return mpi_host->fail(status, "%s failed: %s", what, text);
 }
 
-/* MPI_Finalize is collective: it would wait for ever where this process, or one that it waited for,
- * has failed. */
+/* MPI_Finalize is collective: it would wait for ever if this process, or a process that this one
+ * waited for, has failed. */
 static void finalise(int exit_code, void *unused)
 {
     (void)unused;
