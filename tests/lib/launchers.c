@@ -213,7 +213,8 @@ void launched_await_steps(int n)
     for (double until_s = now_s() + start_s; (made = board_ranks_with_steps(find(0, true), n)) < n;
          usleep(5000))
         if (now_s() > until_s)
-            fail_msg("%d of %d ranks made steps in %g s", made, n, start_s);
+            fail_msg("%d of %d ranks made steps in %g s%s", made, n, start_s,
+                     find(0, true) ? "" : "; the job has ended");
     usleep(journal_us);
 }
 
