@@ -2,6 +2,8 @@
  * main.c - every process of dpbench begins here: a user's command, or a rank of a job that another
  * dpbench started. The only file that exits.
  */
+#include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +157,9 @@ static int rank_main(void)
     dpb_status status = dpb_world_open();
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
+    char name[16]; /* the kernel's limit */
+    snprintf(name, sizeof name, "dpb-rank%" PRIu32, dpb_world.rank);
+    pthread_setname_np(pthread_self(), name);
     struct dpb_experiment *experiment = NULL;
     struct dpb_config *config = dpb_config_create();
     status = !config ? DPB_NO_MEMORY : rank_config(config);

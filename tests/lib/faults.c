@@ -72,6 +72,18 @@ size_t faults_children_of(pid_t parent, pid_t *pids, size_t n)
     return found;
 }
 
+bool faults_is_named(pid_t pid, const char *name)
+{
+    char path[64], named[17] = "";
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    FILE *file = fopen(path, "re");
+    const bool read = file && fgets(named, sizeof named, file);
+    if (file)
+        fclose(file);
+    named[strcspn(named, "\n")] = '\0';
+    return read && strcmp(named, name) == 0;
+}
+
 void faults_start(struct started *started, const char *arguments)
 {
     char program[4200], line[1024];
@@ -107,6 +119,11 @@ void faults_await_steps(const struct started *started, pid_t *pids, size_t n)
          usleep(5000))
         if (now_s() > until_s)
             fail_msg("%zu ranks made no steps", n);
+    for (size_t rank = 0; rank < n; rank++) {
+        char name[32];
+        snprintf(name, sizeof name, "dpb-rank%zu", rank);
+        assert_true(faults_is_named(pids[rank], name));
+    }
 }
 
 void faults_check_killed(const char *arguments, size_t n_ranks, bool in_training, double most_s)

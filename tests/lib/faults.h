@@ -23,13 +23,15 @@ void faults_expect_failed(const char *title, const struct command *command);
 /* What a variable of the environment says, or otherwise. */
 unsigned faults_number_of(const char *variable, unsigned otherwise);
 
+/* The name of the process's main thread, which `ps` and `top` show. */
+bool faults_is_named(pid_t pid, const char *name);
 /* Starts a job, `arguments` of up to 16 words; command_finish collects it. Or one that lasts, and
  * leaves the processor to other tests for a millisecond a step. */
 void faults_start(struct started *started, const char *arguments);
 void faults_start_long(struct started *started, const char *arguments);
 /* Waits until the job has `n` ranks; gives their processes by rank. */
 void faults_await_ranks(const struct started *started, pid_t *pids, size_t n);
-/* ... and until each of them has made some steps, or serves. */
+/* ... and until each of them has made some steps, or serves. Ranks bear their number as a name. */
 void faults_await_steps(const struct started *started, pid_t *pids, size_t n);
 /* Kills rank 1 of `n_ranks` of a job, as soon as there is one, or when it trains. Fails the test
  * unless the job ends within most_s, names the rank, and leaves nothing behind. */

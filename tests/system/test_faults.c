@@ -464,17 +464,6 @@ TEST(test_does_not_begin)
     expect_not_begun(30, true, NULL);
 }
 
-static bool hangs(pid_t pid)
-{
-    char path[64], name[16] = "";
-    snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-    FILE *file = fopen(path, "r");
-    const bool read = file && fgets(name, sizeof name, file);
-    if (file)
-        fclose(file);
-    return read && strcmp(name, "hangs\n") == 0;
-}
-
 /* A job that cannot stop by itself ends at the second signal. */
 TEST(test_interrupted_twice)
 {
@@ -485,7 +474,8 @@ TEST(test_interrupted_twice)
     traces_take(&before, ".");
     faults_start_long(&started, HANGING);
     faults_await_ranks(&started, pids, 2);
-    for (double until_s = now_s() + deadline_s; !hangs(pids[0]) && !hangs(pids[1]);) {
+    for (double until_s = now_s() + deadline_s;
+         !faults_is_named(pids[0], "hangs") && !faults_is_named(pids[1], "hangs");) {
         assert_true(now_s() < until_s);
         usleep(10000);
     }
