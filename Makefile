@@ -3,7 +3,8 @@
 #   make deps      installs what is missing (Debian packages; oneDNN from PyPI), saying first what
 #   make           builds build/dpbench and its plugins, which run from there
 #   make run       deps, build, quickstart
-#   make check     deps, build, all tests that fit in minutes; make check-NAME: one of them
+#   make check     deps, build, all tests that fit in minutes; make check-NAME: one of them;
+#                  make check-cuda: the tests of the CUDA code, which need a toolkit and no GPU
 #   make lint      static checks; make fuzz FUZZ_S=60: hostile input; make asan|ubsan|asan-ubsan|tsan
 #   make install   to PREFIX (/usr/local), under DESTDIR; make uninstall takes it away again
 #   make deb       Debian packages in build/deb
@@ -142,8 +143,8 @@ clean:
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
-	@echo "Targets: all run deps install uninstall deb check check-unit check-NAME check-install check-long" \
-		"check-gpu gpu-pack mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds lint bench bench-gpu bench-deps clean"
+	@echo "Targets: all run deps install uninstall deb check check-cuda check-unit check-NAME check-install" \
+		"check-long check-gpu gpu-pack mutants asan ubsan asan-ubsan tsan fuzz fuzz-seeds lint bench bench-gpu bench-deps clean"
 
 include $(filter-out $(OPTIONAL),$(sort $(wildcard mk/*.mk)))
 

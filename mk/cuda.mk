@@ -14,7 +14,7 @@ CUDA_PLUGINS := $(foreach p,devices/cuda comm/nccl,$(if $(wildcard plugins/$(p) 
 CUDA_NEEDS_devices/cuda := CUDART CUDNN CUBLASLT
 CUDA_NEEDS_comm/nccl    := CUDART NCCL
 CUDA_ARCHS_BUILT := $(BUILD)/obj/cuda_archs
-ifeq ($(or $(wildcard /dev/nvidia[0-9]*),$(if $(MAKECMDGOALS),,all),$(filter-out check check-% tests tests-long mutants,$(MAKECMDGOALS))),)
+ifeq ($(or $(wildcard /dev/nvidia[0-9]*),$(if $(MAKECMDGOALS),,all),$(filter-out check check-% tests tests-% mutants,$(MAKECMDGOALS))),)
 CUDA_ARCHS   ?= $(or $(file <$(CUDA_ARCHS_BUILT)),90)
 endif
 CUDA_ARCHS   ?= 80 90 100

@@ -26,6 +26,10 @@ present  = $(filter-out $(foreach word,$(LACKING),$(call needing,$(word))),$(cal
 
 UNIT_TESTS   := $(call present,$(sort $(wildcard tests/unit/test_*.c))) $(FUZZ_REPLAYS)
 SYSTEM_TESTS := $(call present,$(sort $(wildcard $(addprefix tests/system/,test_*.c *.sh *.py))))
+# Tests of the CUDA code want a toolkit, and no GPU. They are a run of their own: make check-cuda.
+CUDA_TESTS   := $(filter $(call needing,cuda) $(call needing,nccl),$(UNIT_TESTS) $(SYSTEM_TESTS))
+UNIT_TESTS   := $(filter-out $(CUDA_TESTS),$(UNIT_TESTS))
+SYSTEM_TESTS := $(filter-out $(CUDA_TESTS),$(SYSTEM_TESTS))
 LONG_TESTS   := $(call present,$(sort $(wildcard $(addprefix tests/long/,test_*.c *.sh */run) tests/pytorch/run)))
 TEST_LIB_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/lib/*.c))
 TEST_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
@@ -84,14 +88,15 @@ $(BUILD)/tests/test_world: TEST_LIBS += -Wl,--wrap=recvmsg
 # It measures by a program of bench.
 $(BUILD)/tests/test_network_speed: | $(BUILD)/bench/all_reduce
 
-.PHONY: tests tests-long check check-built check-unit check-leaks check-addresses check-threads check-install \
+.PHONY: tests tests-cuda tests-long check check-built check-cuda check-unit check-leaks check-addresses check-threads check-install \
 	check-long mutants asan ubsan asan-ubsan tsan
 TESTS       := $(UNIT_TESTS) $(SYSTEM_TESTS)
 # Long ones that a pack for a GPU takes along (tests/gpu/list): gpu_first.sh packs.
-PACKED_TESTS := $(if $(SANITIZE),,$(filter %/test_gpu_machine %/test_model_ops,$(LONG_TESTS)))
+PACKED_TESTS := $(filter %/test_gpu_machine %/test_model_ops,$(LONG_TESTS))
 TESTS_TAKE  := $(TEST_PLUGINS) $(TEST_PRELOADS) $(TEST_FAKES)
-tests: all $(TESTS) $(TESTS_TAKE) $(PACKED_TESTS)
-tests-long: tests $(LONG_TESTS)
+tests: all $(TESTS) $(TESTS_TAKE)
+tests-cuda: all $(CUDA_TESTS) $(TESTS_TAKE) $(PACKED_TESTS)
+tests-long: tests tests-cuda $(LONG_TESTS)
 
 run_tests = $(Q)BUILD=$(BUILD) tools/run-tests $(1)
 # By itself it does all that it needs: a second make looks again at what deps brought.
@@ -100,6 +105,10 @@ check: deps
 	$(Q)$(MAKE) check-built
 check-built: tests
 	$(call run_tests,$(TESTS))
+# The kernels on a CUDA for tests, the device on it with cuDNN as it is, and the machine code.
+check-cuda: tests-cuda
+	$(if $(CUDA_TESTS),,$(error no CUDA toolkit was found; `make deps CUDA=yes` brings one))
+	$(call run_tests,$(CUDA_TESTS))
 check-unit: tests
 	$(call run_tests,$(UNIT_TESTS))
 # Under a sanitizer: without oneDNN, then the others.
@@ -117,8 +126,8 @@ check-threads: tests
 # One test: make check-feed, make check-bench. What the programs of names are; an error where there is none.
 named = $(foreach name,$(1),$(or $(firstword $(filter $(addprefix %/,test_$(name) $(name) $(addprefix $(name),.sh .py /run)), \
 	$(2))),$(error there is no test '$(name)' here)))
-check-%: all $(TESTS_TAKE) $$(call named,$$*,$$(TESTS) $$(LONG_TESTS))
-	$(call run_tests,$(call named,$*,$(TESTS) $(LONG_TESTS)))
+check-%: all $(TESTS_TAKE) $$(call named,$$*,$$(TESTS) $$(CUDA_TESTS) $$(LONG_TESTS))
+	$(call run_tests,$(call named,$*,$(TESTS) $(CUDA_TESTS) $(LONG_TESTS)))
 
 # What needs a GPU, in minutes: `make check-gpu`; on a machine that cannot build what `make gpu-pack` packs,
 # and then `tests/gpu/run build` (docs/gpu-status.md).
@@ -152,8 +161,8 @@ check-long: tests-long $(BUILD)/bench/all_reduce
 	$(Q)$(MAKE) $(JOBS) fuzz
 
 # Every check must catch what it is there for: each mutant of each strategy.
-mutants: tests
-	$(Q)BUILD=$(BUILD) DPB_ALL_MUTANTS=1 tools/run-tests $(filter $(call needing,mutants),$(TESTS))
+mutants: tests tests-cuda
+	$(Q)BUILD=$(BUILD) DPB_ALL_MUTANTS=1 tools/run-tests $(filter $(call needing,mutants),$(TESTS) $(CUDA_TESTS))
 
 # The same suite under a sanitizer, in a build directory of its own. oneDNN's and libgomp's threads
 # keep what they allocate until the end of the process. Leaks are looked for where oneDNN is not loaded:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# needs: stand-in plain
+# needs: cuda stand-in plain
 # tests/gpu/first: a part that hangs costs its own time alone, files stay small, what has no time left is said;
 # the parts that it has for a GPU, their programs in the pack, and its runs of dpbench on the CUDA for tests. Run from
 # the top of the tree; DPB_BUILD=build.
