@@ -21,13 +21,15 @@ static void add_time(struct dpb_text *text, double seconds)
         dpb_text_add(text, "%.1f h", seconds / 3600);
 }
 
-/* The last records of rank 0, as many as are there, up to RECENT. 0: no step has ended. */
-static uint64_t recent_of(struct dpb_board *board, const struct dpb_record **records)
+/* The last records of rank 0, as many as are there, up to RECENT, and whether warm-up is over. 0:
+ * no step has ended. */
+static uint64_t recent_of(struct dpb_board *board, const struct dpb_record **records, bool *timed)
 {
     size_t bytes;
     const struct dpb_journal *journal = dpb_board_journal(board, 0, &bytes);
     if (dpb_board_about(board)->step_samples == 0 || bytes < sizeof *journal)
         return 0;
+    *timed = __atomic_load_n(&journal->timed_from, __ATOMIC_RELAXED) != UINT64_MAX;
     const uint64_t capacity = (bytes - sizeof *journal) / sizeof(struct dpb_record);
     const uint64_t n = __atomic_load_n(&journal->n_records, __ATOMIC_ACQUIRE);
     if (n == 0 || n > capacity)
@@ -73,13 +75,16 @@ static void add_numbers(struct dpb_board *board, struct dpb_text *text)
     const struct dpb_record *records = NULL;
     const uint64_t step = __atomic_load_n(&page->step, __ATOMIC_RELAXED);
     const uint64_t n_steps = __atomic_load_n(&page->n_steps, __ATOMIC_RELAXED);
-    const uint64_t n = recent_of(board, &records);
+    bool timed = true;
+    const uint64_t n = recent_of(board, &records, &timed);
     const double rate = steps_per_s(records, n);
     if (n == 0)
         dpb_text_add(text, "  %.*s", (int)sizeof page->phase - 1, page->phase);
     dpb_text_add(text, "  step %llu", (unsigned long long)step);
     if (n_steps > 0)
         dpb_text_add(text, " / %llu", (unsigned long long)n_steps);
+    if (!timed)
+        dpb_text_add(text, " (warm-up)");
     const double samples = rate * (double)dpb_board_about(board)->step_samples;
     if (!isnan(rate))
         dpb_text_add(text, samples < 1000 ? "  %.4g samples/s" : "  %.0f samples/s", samples);

@@ -214,6 +214,20 @@ TEST_WITH(a_rank_that_has_not_started_is_said_to, bench_create, bench_destroy)
     assert_string_equal(line, "  rank 1  not started");
 }
 
+/* A run whose steps are not steady yet makes many that are not timed. */
+TEST_WITH(a_line_of_progress_says_that_it_warms_up, bench_create, bench_destroy)
+{
+    struct bench *bench = *state;
+    char line[DPB_LIVE_LINE];
+    dpb_board_about(bench->board)->step_samples = 8;
+    dpb_board_page(bench->board, 0)->step = 52;
+    dpb_live_line(bench->board, 200, line, sizeof line);
+    assert_null(strstr(line, "warm-up"));
+    journal_of(bench, 0)->timed_from = UINT64_MAX;
+    dpb_live_line(bench->board, 200, line, sizeof line);
+    assert_non_null(strstr(line, "step 52 (warm-up)  "));
+}
+
 TEST_WITH(not_finite_is_null_and_warned_of, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
