@@ -62,6 +62,14 @@ if [ -f "$build/plugins/device_cuda.so" ] && [ -f "$build/tests/test_cuda_arenas
     done
     holds "the pack has no data" sh -c "! grep -q fashion '$work/packed'"
 fi
+# What tests/gpu/run has compute-sanitizer look at.
+echo plugins/devices/cuda/*.cu | sed "s,\(plugins[^ ]*\)\.cu,$build/obj/\1.o,g" >"$work/objects"
+if xargs nm <"$work/objects" >"$work/symbols" 2>/dev/null; then
+    sed -n 's/.*__device_stub__Z\([0-9]*\)\([a-z_0-9]*\).*/\1 \2/p' "$work/symbols" |
+        awk '{ print substr($2, 1, $1) }' | sort -u >"$work/compiled"
+    tests/gpu/kernels >"$work/named"
+    holds "tests/gpu/kernels names the kernels that were compiled" diff "$work/compiled" "$work/named"
+fi
 # Its runs of two ranks as they are; those of one rank as `dpbench check`.
 if [ -f "$build/tests/cuda/plugins/device_cuda.so" ] && [ -f "$build/tests/cuda/plugins/comm_nccl.so" ]; then
     grep ' ranks.txt ' "$work/real" >"$work/parts"
