@@ -29,11 +29,14 @@ cat >"$work/parts" <<END
 20 a.txt works   echo fine
 20 b.txt prints  head -c 30000000 /dev/zero | tr '\\\\0' x; echo the end
 20 b.txt fails   exit 7
+20 b.txt first   (exit 5); echo the second
 END
 LIMIT_S=300 tests/gpu/first "$build" "$work/out" "$work/parts" >"$work/log" 2>&1
 holds "the part that hangs is cut" says "^cut     hangs: not over after [0-9][0-9]\{0,1\} s"
 holds "the next one passes" says "^passed  works"
 holds "one that fails says its code" says "^failed  fails: exit 7"
+holds "so does one whose last command does not fail" says "^failed  first: exit 5"
+holds "its other commands run" grep -qx 'the second' "$work/out/b.txt"
 holds "nothing of it is left" sh -c "! pgrep -f '^sleep 7531.$$\$'"
 holds "where it stood is said" grep -q "^---- [0-9]*: sleep 7531.$$" "$work/out/a.txt"
 holds "its output is there" grep -qx fine "$work/out/a.txt"
