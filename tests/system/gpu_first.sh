@@ -1,8 +1,8 @@
 #!/bin/sh
 # needs: cuda stand-in plain
 # tests/gpu/first: a part that hangs costs its own time alone, files stay small, what has no time left is said;
-# the parts that it has for a GPU, their programs in the pack, and its runs of dpbench on the CUDA for tests. Run from
-# the top of the tree; DPB_BUILD=build.
+# the parts that it has for a GPU, their programs in the pack, and its runs of dpbench on the CUDA for tests; and what
+# tests/gpu/run takes from the tree. Run from the top of the tree; DPB_BUILD=build.
 build=$(realpath "${DPB_BUILD:-build}")
 passed=0 failed=0 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -65,6 +65,10 @@ if [ -f "$build/plugins/device_cuda.so" ] && [ -f "$build/tests/test_cuda_arenas
     done
     holds "the pack has no data" sh -c "! grep -q fashion '$work/packed'"
 fi
+# The record of a run in which nothing was judged.
+: >"$work/verdicts"
+tests/gpu/record "$work/verdicts" "$work/status" unknown none
+holds "a record without verdicts is docs/gpu-status.md" diff "$work/status" docs/gpu-status.md
 # What tests/gpu/run has compute-sanitizer look at.
 echo plugins/devices/cuda/*.cu | sed "s,\(plugins[^ ]*\)\.cu,$build/obj/\1.o,g" >"$work/objects"
 if xargs nm <"$work/objects" >"$work/symbols" 2>/dev/null; then
