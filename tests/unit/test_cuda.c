@@ -304,6 +304,36 @@ TEST(test_pooled)
     }
 }
 
+/* Mean pools of packs, whose windows lap over each other and the border; concats whose columns are
+ * copied by words of 16, 8 and 4 bytes in 16 bits, and with an odd number of channels by elements. */
+static dpb_status build_words(const void *options, const struct dpb_graph_ops *g,
+                              struct dpb_graph_builder *b, uint32_t nclass)
+{
+    static const uint32_t channels[] = {8, 4, 2, 5};
+    static const char *const names[][2] = {
+        {"conv2", "concat1"}, {"conv3", "concat2"}, {"conv4", "concat3"}, {"conv5", "concat4"}};
+    const struct dpb_pool_args pool = {
+        .kernel = 3, .stride = 2, .padding = DPB_PAD_EXPLICIT, .before = 1, .after = 1};
+    (void)options;
+    uint32_t x =
+        g->conv(b, "conv1", g->input(b), &(struct dpb_conv_args){.channels = 16, .kernel_h = 3});
+    x = g->mean_pool(b, "pool1", x, &(struct dpb_pool_args){.kernel = 3, .stride = 1});
+    x = g->mean_pool(b, "pool2", x, &pool);
+    for (int i = 0; i < 4; i++) {
+        const struct dpb_conv_args conv = {.channels = channels[i], .kernel_h = 1};
+        x = g->concat(b, names[i][1], (const uint32_t[]){x, g->conv(b, names[i][0], x, &conv)}, 2);
+    }
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+TEST(test_words)
+{
+    static const struct dpb_model_ops ops = {.describe = describe_pooled, .build = build_words};
+    static const struct dpb_plugin model = {.name = "words", .ops = &ops};
+    check_subject(&(struct subject){"words", NULL, 0, 4, DPB_FP32, DPB_CHW, &model}, OPS);
+}
+
 /* ---- pieces -------------------------------------------------------------------------------- */
 
 struct finals {

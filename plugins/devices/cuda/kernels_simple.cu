@@ -223,45 +223,72 @@ void cuda_sum(cudaStream_t stream, enum cuda_type type, const struct sum_parts *
 
 /* ----------------------------------------------------------------------------- parts of tensors */
 
-template <typename T, typename I>
-__global__ void gather_columns(const T *from, uint32_t wide, uint32_t at, T *to, I n, divisor c)
+/* A copy does not look at elements. Does the rest with W as the widest word that divides `bytes`. */
+#define BY_WORD(bytes, ...)            \
+    do {                               \
+        if ((bytes) % 16 == 0) {       \
+            using W = uint4;           \
+            __VA_ARGS__;               \
+        } else if ((bytes) % 8 == 0) { \
+            using W = uint2;           \
+            __VA_ARGS__;               \
+        } else if ((bytes) % 4 == 0) { \
+            using W = uint32_t;        \
+            __VA_ARGS__;               \
+        } else {                       \
+            using W = uint16_t;        \
+            __VA_ARGS__;               \
+        }                              \
+    } while (0)
+
+/* Columns of a wide matrix, counted in words. */
+struct columns {
+    uint32_t wide, at;
+    divisor c;
+};
+
+template <typename W, typename I>
+__global__ void gather_columns(columns by, const W *from, W *to, I n)
 {
     for (EACH_OF(I, k, n)) {
         I row = k;
-        const uint32_t column = part(&row, c);
-        to[k] = from[row * wide + at + column];
+        const uint32_t column = part(&row, by.c);
+        to[k] = from[row * by.wide + by.at + column];
     }
 }
+
+template <typename W, typename I>
+__global__ void scatter_columns(columns by, const W *from, W *to, I n)
+{
+    for (EACH_OF(I, k, n)) {
+        I row = k;
+        const uint32_t column = part(&row, by.c);
+        to[row * by.wide + by.at + column] = from[k];
+    }
+}
+
+/* The arrays begin at multiples of PACK_BYTES. */
+#define LAUNCH_COLUMNS(kernel, from, to)                                                      \
+    do {                                                                                      \
+        const index_t size = cuda_type_size(type), unit = (wide | at | c) * size;             \
+        BY_WORD(unit, const uint32_t in_word = sizeof(W) / size;                              \
+                const index_t n = rows * c / in_word;                                         \
+                const columns by = {wide / in_word, at / in_word, cuda_divisor(c / in_word)}; \
+                BY_INDEX(rows * by.wide,                                                      \
+                         LAUNCH((kernel<W, I>), blocks_for(n), THREADS, stream, by,           \
+                                static_cast<const W *>(from), static_cast<W *>(to), (I)n)));  \
+    } while (0)
 
 void cuda_gather_columns(cudaStream_t stream, enum cuda_type type, const void *wide_matrix,
                          uint32_t wide, uint32_t at, void *to, uint64_t rows, uint32_t c)
 {
-    const index_t n = rows * c;
-    const divisor by_c = cuda_divisor(c);
-    BY_TYPE(type, BY_INDEX(rows * wide, LAUNCH((gather_columns<T, I>), blocks_for(n), THREADS,
-                                               stream, static_cast<const T *>(wide_matrix), wide,
-                                               at, static_cast<T *>(to), (I)n, by_c)));
-}
-
-template <typename T, typename I>
-__global__ void scatter_columns(const T *from, T *to, uint32_t wide, uint32_t at, I n, divisor c)
-{
-    for (EACH_OF(I, k, n)) {
-        I row = k;
-        const uint32_t column = part(&row, c);
-        to[row * wide + at + column] = from[k];
-    }
+    LAUNCH_COLUMNS(gather_columns, wide_matrix, to);
 }
 
 void cuda_scatter_columns(cudaStream_t stream, enum cuda_type type, const void *from,
                           void *wide_matrix, uint32_t wide, uint32_t at, uint64_t rows, uint32_t c)
 {
-    const index_t n = rows * c;
-    const divisor by_c = cuda_divisor(c);
-    BY_TYPE(type,
-            BY_INDEX(rows * wide, LAUNCH((scatter_columns<T, I>), blocks_for(n), THREADS, stream,
-                                         static_cast<const T *>(from),
-                                         static_cast<T *>(wide_matrix), wide, at, (I)n, by_c)));
+    LAUNCH_COLUMNS(scatter_columns, from, wide_matrix);
 }
 
 template <typename T, typename I>

@@ -8,14 +8,23 @@
 
 /* ---------------------------------------------------------------------------------------- pools */
 
-/* A thread for each element of `places`; then the kernel's arguments but the first and last. */
-#define LAUNCH_POOL(kernel, places, ...)                                                    \
-    do {                                                                                    \
-        const index_t n = elements(places);                                                 \
-        const pooling pool = pooling_of(*window, places);                                   \
-        BY_TYPE(type, BY_INDEX(most_of(window->in, window->out),                            \
-                               LAUNCH((kernel<T, I>), blocks_for(n), THREADS, stream, pool, \
-                                      __VA_ARGS__, (I)n)));                                 \
+/* In NCHW neighbours lie in different windows. */
+static uint32_t channels_in_pack(const grid &shape)
+{
+    return shape.planes ? 1 : shape.c;
+}
+
+/* A thread for each pack of the window's `side`; then the kernel's arguments but the first and
+ * last. The pool's channels count packs. */
+#define LAUNCH_POOL(kernel, side, ...)                                                           \
+    do {                                                                                         \
+        struct window packs = *window;                                                           \
+        BY_TYPE(type, BY_PACK(channels_in_pack(window->in), packs.in.c /= N; packs.out.c /= N;   \
+                              const index_t n = elements(packs.side);                            \
+                              const pooling pool = pooling_of(packs, packs.side);                \
+                              BY_INDEX(most_of(packs.in, packs.out),                             \
+                                       LAUNCH((kernel<T, N, I>), blocks_for(n), THREADS, stream, \
+                                              pool, __VA_ARGS__, (I)n))));                       \
     } while (0)
 
 /* The values of a column's channels that a max pool compares: x as it is, or normalised, behind a
@@ -87,12 +96,6 @@ void max_pool(pooling pool, const T *__restrict__ x, norm_by norm, T *__restrict
     }
 }
 
-/* In NCHW neighbours lie in different windows. */
-static uint32_t channels_in_pack(const grid &shape)
-{
-    return shape.planes ? 1 : shape.c;
-}
-
 template <typename T, int N>
 static void launch_max_pool(cudaStream_t stream, window by, const void *x, const norm_by *norm,
                             void *y, uint8_t *where)
@@ -129,41 +132,41 @@ __global__ void max_pool_backward(pooling pool, const T *dy, const pack_places<N
 void cuda_max_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
                             const void *dy, const uint8_t *where, void *dx)
 {
-    struct window packs = *window;
-    BY_TYPE(type, BY_PACK(channels_in_pack(window->in), packs.in.c /= N; packs.out.c /= N;
-                          const index_t n = elements(packs.in);
-                          const pooling pool = pooling_of(packs, packs.in);
-                          BY_INDEX(most_of(packs.in, packs.out),
-                                   LAUNCH((max_pool_backward<T, N, I>), blocks_for(n), THREADS,
-                                          stream, pool, static_cast<const T *>(dy),
-                                          reinterpret_cast<const pack_places<N> *>(where),
-                                          static_cast<T *>(dx), (I)n))));
+    LAUNCH_POOL(max_pool_backward, in, static_cast<const T *>(dy),
+                reinterpret_cast<const pack_places<N> *>(where), static_cast<T *>(dx));
 }
 
-template <typename T, typename I> __global__ void mean_pool(pooling pool, const T *x, T *y, I n)
+template <typename T, int N, typename I>
+__global__ void mean_pool(pooling pool, const T *x, T *y, I n)
 {
     const window &by = pool.by;
     for (EACH_OF(I, k, n)) {
         const place at = place_of(k, pool.places);
         const reach rows = input_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
         const reach columns = input_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
-        float total = 0.0f;
+        float total[N] = {};
         for (uint32_t h = rows.begin; h < rows.end; h++) {
-            for (uint32_t w = columns.begin; w < columns.end; w++)
-                total += to_fp32(x[element_of<I>(by.in, at.n, h, w, at.c)]);
+            for (uint32_t w = columns.begin; w < columns.end; w++) {
+                const pack<T, N> in = load_pack<T, N>(x, element_of<I>(by.in, at.n, h, w, at.c));
+                for (int i = 0; i < N; i++)
+                    total[i] += to_fp32(in.at[i]);
+            }
         }
         const uint32_t size = (rows.end - rows.begin) * (columns.end - columns.begin);
-        y[k] = from_fp32<T>(total / (float)size);
+        pack<T, N> out;
+        for (int i = 0; i < N; i++)
+            out.at[i] = from_fp32<T>(total[i] / (float)size);
+        store_pack(y, k, out);
     }
 }
 
 void cuda_mean_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
                     const void *x, void *y)
 {
-    LAUNCH_POOL(mean_pool, window->out, static_cast<const T *>(x), static_cast<T *>(y));
+    LAUNCH_POOL(mean_pool, out, static_cast<const T *>(x), static_cast<T *>(y));
 }
 
-template <typename T, typename I>
+template <typename T, int N, typename I>
 __global__ void mean_pool_backward(pooling pool, const T *dy, T *dx, I n)
 {
     const window &by = pool.by;
@@ -171,23 +174,29 @@ __global__ void mean_pool_backward(pooling pool, const T *dy, T *dx, I n)
         const place at = place_of(k, pool.places);
         const reach rows = output_reach(at.h, by.kernel_h, pool.stride_h, by.pad_top, by.out.h);
         const reach columns = output_reach(at.w, by.kernel_w, pool.stride_w, by.pad_left, by.out.w);
-        float total = 0.0f;
+        float total[N] = {};
         for (uint32_t h = rows.begin; h < rows.end; h++) {
             const reach of_h = input_reach(h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
             for (uint32_t w = columns.begin; w < columns.end; w++) {
                 const reach of_w = input_reach(w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
                 const uint32_t size = (of_h.end - of_h.begin) * (of_w.end - of_w.begin);
-                total += to_fp32(dy[element_of<I>(by.out, at.n, h, w, at.c)]) / (float)size;
+                const float share = 1.0f / (float)size; /* one division for all of the pack */
+                const pack<T, N> out = load_pack<T, N>(dy, element_of<I>(by.out, at.n, h, w, at.c));
+                for (int i = 0; i < N; i++)
+                    total[i] += to_fp32(out.at[i]) * share;
             }
         }
-        dx[k] = from_fp32<T>(total);
+        pack<T, N> in;
+        for (int i = 0; i < N; i++)
+            in.at[i] = from_fp32<T>(total[i]);
+        store_pack(dx, k, in);
     }
 }
 
 void cuda_mean_pool_backward(cudaStream_t stream, enum cuda_type type, const struct window *window,
                              const void *dy, void *dx)
 {
-    LAUNCH_POOL(mean_pool_backward, window->in, static_cast<const T *>(dy), static_cast<T *>(dx));
+    LAUNCH_POOL(mean_pool_backward, in, static_cast<const T *>(dy), static_cast<T *>(dx));
 }
 
 /* ------------------------------------------------------------------------------------------ LRN */
