@@ -65,6 +65,19 @@ if [ -f "$build/plugins/device_cuda.so" ] && [ -f "$build/tests/test_cuda_arenas
     done
     holds "the pack has no data" sh -c "! grep -q fashion '$work/packed'"
 fi
+# tests/gpu/run with two programs in the tests' place: one passes, one is killed within its second case.
+if [ -f "$build/tests/cuda/plugins/device_cuda.so" ]; then
+    mkdir -p "$work/tree/tests"
+    ln -s "$build/dpbench" "$work/tree/dpbench"
+    printf '#!/bin/sh\necho "[  PASSED  ] 1 test(s)."\n' >"$work/tree/tests/test_cuda_codecs"
+    printf '#!/bin/sh\nprintf "[ RUN      ] %%s\\n" one two\necho "[       OK ] one"\nkill -KILL $$\n' \
+        >"$work/tree/tests/test_cuda_queues"
+    chmod +x "$work/tree/tests"/*
+    CHECKS='^test_cuda_(codecs|queues)$' DPBENCH_PLUGIN_PATH=$build/tests/cuda/plugins \
+        tests/gpu/run "$work/tree" "$work/judged" >"$work/log" 2>&1
+    holds "a check says its verdict when it ends" grep -q '^test_cuda_codecs passed: [0-9]* s$' "$work/log"
+    holds "the case that hangs is named" grep -q '^test_cuda_queues left: not over after [0-9]* s, in two$' "$work/log"
+fi
 # The record of a run in which nothing was judged.
 : >"$work/verdicts"
 tests/gpu/record "$work/verdicts" "$work/status" unknown none
