@@ -183,11 +183,6 @@ static __host__ __device__ inline index_t channel_stride(const grid &shape)
     return shape.planes ? (index_t)shape.h * shape.w : 1;
 }
 
-static __host__ __device__ inline uint32_t channel_of(index_t k, const grid &shape)
-{
-    return (uint32_t)(shape.planes ? k / ((index_t)shape.h * shape.w) % shape.c : k % shape.c);
-}
-
 /* A thread reads and writes a pack at once, at an address that is a multiple of PACK_BYTES. */
 enum { PACK_BYTES = 16 };
 
@@ -226,22 +221,6 @@ static inline index_t run_length(const grid &shape)
     return shape.planes ? (index_t)shape.h * shape.w : shape.c;
 }
 
-/* The values of a pack's channels, in fp32. `array` begins at a multiple of PACK_BYTES; NULL:
- * `otherwise`. */
-template <int N> using channel_values = pack<float, N>;
-
-template <int N>
-static __host__ __device__ inline channel_values<N> values_of(const float *array, float otherwise,
-                                                              uint32_t channel, const grid &shape)
-{
-    channel_values<N> values;
-    if (array && !shape.planes)
-        return load_pack<float, N>(array, channel / N);
-    for (int i = 0; i < N; i++)
-        values.at[i] = array ? array[channel] : otherwise;
-    return values;
-}
-
 /* Blocks for n packs: so few that a thread takes several. These packs have the same channels if the
  * number of channels divides the elements that all threads take at once. */
 static inline dim3 blocks_for_packs(index_t n)
@@ -249,11 +228,6 @@ static inline dim3 blocks_for_packs(index_t n)
     const index_t most = 1 << 11;
     const dim3 blocks = blocks_for(n);
     return blocks.x < most ? blocks : dim3((unsigned)most);
-}
-
-template <int N> static __device__ inline bool same_channels(const grid &shape)
-{
-    return !shape.planes && (index_t)gridDim.x * blockDim.x * N % shape.c == 0;
 }
 
 static inline index_t elements(const grid &shape)

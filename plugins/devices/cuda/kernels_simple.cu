@@ -149,17 +149,42 @@ static __host__ __device__ inline float relu_of(float x)
     return x <= 0.0f ? 0.0f : x;
 }
 
-/* Works on n packs. */
-template <typename T, int N>
-__global__ void bias_relu(const T *x, const float *bias, bool relu, T *y, index_t n, grid shape)
+/* The packs of a grid, as the elements of another. A pack has N neighbouring channels of NHWC, or N
+ * pixels of NCHW. */
+template <int N> static grid packs_of(grid shape)
 {
-    const bool same = same_channels<N>(shape);
-    channel_values<N> add = {};
+    if (shape.planes) {
+        shape.w = shape.h * shape.w / N;
+        shape.h = 1;
+    } else {
+        shape.c /= N;
+    }
+    return shape;
+}
+
+/* What a bias (NULL: none) adds to a pack: `column` is of packs_of. */
+template <int N>
+static __device__ inline pack<float, N> bias_of(const float *bias, uint32_t column, bool planes)
+{
+    pack<float, N> values;
+    if (bias && !planes)
+        return load_pack<float, N>(bias, column);
+    for (int i = 0; i < N; i++)
+        values.at[i] = bias ? bias[column] : 0.0f;
+    return values;
+}
+
+template <typename T, int N, typename I>
+__global__ void bias_relu(const T *x, const float *bias, bool relu, T *y, I n, parted packs)
+{
+    const grid &shape = packs.shape;
+    const bool same = !shape.planes && gridDim.x * blockDim.x % shape.c == 0; /* of all packs */
+    pack<float, N> add = {};
     bool known = false;
-    for (EACH(k, n)) {
+    for (EACH_OF(I, k, n)) {
         pack<T, N> values = load_pack<T, N>(x, k);
         if (!known || !same)
-            add = values_of<N>(bias, 0.0f, channel_of(k * N, shape), shape);
+            add = bias_of<N>(bias, place_of(k, packs).c, shape.planes);
         known = true;
         for (int i = 0; i < N; i++) {
             const float value = to_fp32(values.at[i]) + add.at[i];
@@ -172,10 +197,11 @@ __global__ void bias_relu(const T *x, const float *bias, bool relu, T *y, index_
 void cuda_bias_relu(cudaStream_t stream, enum cuda_type type, const void *x, const float *bias,
                     bool relu, void *y, struct grid grid)
 {
-    BY_TYPE(type,
-            BY_PACK(run_length(grid), const index_t n = elements(grid) / N;
-                    LAUNCH((bias_relu<T, N>), blocks_for_packs(n), THREADS, stream,
-                           static_cast<const T *>(x), bias, relu, static_cast<T *>(y), n, grid)));
+    BY_TYPE(type, BY_PACK(run_length(grid), const parted packs = parted_of(packs_of<N>(grid));
+                          const index_t n = elements(packs.shape);
+                          BY_INDEX(n, LAUNCH((bias_relu<T, N, I>), blocks_for_packs(n), THREADS,
+                                             stream, static_cast<const T *>(x), bias, relu,
+                                             static_cast<T *>(y), (I)n, packs))));
 }
 
 template <typename T, int N>
