@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # needs: cuda
 """What the compiler made of kernels that pass over large tensors (in plugins/devices/cuda batch-norm's, pools', biases,
-copies of a concat, casts of weights, and sums and casts of arenas), in the machine code for sm_90 of the objects that
-were built: reads of 16 bytes that are begun before the first of them is used, registers, local memory. A GPU's memory
-gives its rate only to many reads that are under way at once. Run from the top of the tree; ends on `N passed, N failed,
-N skipped`."""
+copies of a concat and of frames, casts of weights, and sums and casts of arenas), in the machine code for sm_90 of the
+objects that were built: reads of 16 bytes that are begun before the first of them is used, registers, local memory. A
+GPU's memory gives its rate only to many reads that are under way at once. Run from the top of the tree; ends on `N
+passed, N failed, N skipped`."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def wanted():
     for name in ("bf16", "fp16"):
         yield f"packs pack_weights {name}", f"_Z12pack_weightsI{TYPES[name].removesuffix('Li8E')}E"
         yield f"packs convert_gradient {name}", f"_Z16convert_gradientI{TYPES[name]}E"
-    for copies in ("gather_columns", "scatter_columns"):
+    for copies in ("gather_columns", "scatter_columns", "pad", "crop"):
         yield f"packs {copies}", f"_Z{len(copies)}{copies}I5uint4jE"
     for type_name, mangled in TYPES.items():
         yield f"packs bias_relu {type_name}", f"_Z9bias_reluI{mangled}jE"

@@ -304,8 +304,9 @@ TEST(test_pooled)
     }
 }
 
-/* Mean pools of packs, whose windows lap over each other and the border; concats whose columns are
- * copied by words of 16, 8 and 4 bytes in 16 bits, and with an odd number of channels by elements. */
+/* Mean pools of packs, whose windows lap over each other and the border; concats, and frames of
+ * zeros around a convolution's input. In 16 bits both are copied by words of 16, 8 and 4 bytes, and
+ * by elements where the number of channels is odd. */
 static dpb_status build_words(const void *options, const struct dpb_graph_ops *g,
                               struct dpb_graph_builder *b, uint32_t nclass)
 {
@@ -320,7 +321,8 @@ static dpb_status build_words(const void *options, const struct dpb_graph_ops *g
     x = g->mean_pool(b, "pool1", x, &(struct dpb_pool_args){.kernel = 3, .stride = 1});
     x = g->mean_pool(b, "pool2", x, &pool);
     for (int i = 0; i < 4; i++) {
-        const struct dpb_conv_args conv = {.channels = channels[i], .kernel_h = 1};
+        const struct dpb_conv_args conv = {
+            .channels = channels[i], .kernel_h = 2, .padding = DPB_PAD_EXPLICIT, .before = 1};
         x = g->concat(b, names[i][1], (const uint32_t[]){x, g->conv(b, names[i][0], x, &conv)}, 2);
     }
     g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));

@@ -249,7 +249,8 @@ void cuda_sum(cudaStream_t stream, enum cuda_type type, const struct sum_parts *
 
 /* ----------------------------------------------------------------------------- parts of tensors */
 
-/* A copy does not look at elements. Does the rest with W as the widest word that divides `bytes`. */
+/* A copy does not look at elements. Does the rest with W as the widest word that divides `bytes`.
+ * Arrays begin at multiples of PACK_BYTES. */
 #define BY_WORD(bytes, ...)            \
     do {                               \
         if ((bytes) % 16 == 0) {       \
@@ -293,7 +294,6 @@ __global__ void scatter_columns(columns by, const W *from, W *to, I n)
     }
 }
 
-/* The arrays begin at multiples of PACK_BYTES. */
 #define LAUNCH_COLUMNS(kernel, from, to)                                                      \
     do {                                                                                      \
         const index_t size = cuda_type_size(type), unit = (wide | at | c) * size;             \
@@ -364,30 +364,20 @@ void cuda_spread(cudaStream_t stream, enum cuda_type type, const struct sampling
                                         static_cast<T *>(large), (I)n)));
 }
 
-template <typename T, typename I>
-__global__ void pad(frame by, parted places, const T *inner, T *outer, I n)
+template <typename W, typename I>
+__global__ void pad(frame by, parted places, const W *inner, W *outer, I n)
 {
     for (EACH_OF(I, k, n)) {
         const place at = place_of(k, places);
         const uint32_t h = at.h - by.top, w = at.w - by.left; /* outside they wrap round */
         outer[k] = h < by.inner.h && w < by.inner.w
                        ? inner[element_of<I>(by.inner, at.n, h, w, at.c)]
-                       : from_fp32<T>(0.0f);
+                       : W(); /* zeros in every type */
     }
 }
 
-void cuda_pad(cudaStream_t stream, enum cuda_type type, const struct frame *frame,
-              const void *inner, void *outer)
-{
-    const index_t n = elements(frame->outer);
-    const parted places = parted_of(frame->outer);
-    BY_TYPE(type,
-            BY_INDEX(n, LAUNCH((pad<T, I>), blocks_for(n), THREADS, stream, *frame, places,
-                               static_cast<const T *>(inner), static_cast<T *>(outer), (I)n)));
-}
-
-template <typename T, typename I>
-__global__ void crop(frame by, parted places, const T *outer, T *inner, I n)
+template <typename W, typename I>
+__global__ void crop(frame by, parted places, const W *outer, W *inner, I n)
 {
     for (EACH_OF(I, k, n)) {
         const place at = place_of(k, places);
@@ -395,14 +385,29 @@ __global__ void crop(frame by, parted places, const T *outer, T *inner, I n)
     }
 }
 
+/* A thread for each word of the frame's `side`; channels count words. */
+#define LAUNCH_FRAME(kernel, side, from, to)                                                   \
+    do {                                                                                       \
+        struct frame by = *frame;                                                              \
+        const uint32_t size = cuda_type_size(type);                                            \
+        const uint32_t bytes = size * (by.outer.planes ? 1 : by.outer.c);                      \
+        BY_WORD(bytes, by.inner.c /= sizeof(W) / size; by.outer.c = by.inner.c;                \
+                const index_t n = elements(by.side); const parted places = parted_of(by.side); \
+                BY_INDEX(elements(by.outer),                                                   \
+                         LAUNCH((kernel<W, I>), blocks_for(n), THREADS, stream, by, places,    \
+                                static_cast<const W *>(from), static_cast<W *>(to), (I)n)));   \
+    } while (0)
+
+void cuda_pad(cudaStream_t stream, enum cuda_type type, const struct frame *frame,
+              const void *inner, void *outer)
+{
+    LAUNCH_FRAME(pad, outer, inner, outer);
+}
+
 void cuda_crop(cudaStream_t stream, enum cuda_type type, const struct frame *frame,
                const void *outer, void *inner)
 {
-    const index_t n = elements(frame->inner);
-    const parted places = parted_of(frame->inner);
-    BY_TYPE(type, BY_INDEX(elements(frame->outer),
-                           LAUNCH((crop<T, I>), blocks_for(n), THREADS, stream, *frame, places,
-                                  static_cast<const T *>(outer), static_cast<T *>(inner), (I)n)));
+    LAUNCH_FRAME(crop, inner, outer, inner);
 }
 
 /* -------------------------------------------------------------------------------------- dropout */
