@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # needs: cuda
 """What the compiler made of kernels that pass over large tensors (in plugins/devices/cuda batch-norm's, pools', biases,
-copies of a concat and of frames, casts of weights, and sums and casts of arenas), in the machine code for sm_90 of the
-objects that were built: reads of 16 bytes that are begun before the first of them is used, registers, local memory. A
-GPU's memory gives its rate only to many reads that are under way at once. Run from the top of the tree; ends on `N
-passed, N failed, N skipped`."""
+copies of a concat and of frames, casts of weights, and sums, casts and updates of arenas), in the machine code for
+sm_90 of the objects that were built: reads of 16 bytes that are begun before the first of them is used, registers,
+local memory. A GPU's memory gives its rate only to many reads that are under way at once. Run from the top of the tree;
+ends on `N passed, N failed, N skipped`."""
 
 import os
 import re
@@ -22,11 +22,12 @@ SUMS = ("10norm_terms", "12joined_terms", "10both_terms", "12moment_terms", "11p
 # what its reads take.
 LEAST_READS = {"sum_slabs": 4, "norm_terms": 4, "joined_terms": 4, "both_terms": 6, "normalise": 4, "normalise 2": 4,
                "norm_backward 1": 4, "norm_backward 2": 6, "pooled_terms": 1, "norm_backward pooled": 1, "max_pool": 1,
-               "max_pool_backward": 1, "mean_pool": 1, "mean_pool_backward": 1, "packs": 1}
+               "max_pool_backward": 1, "mean_pool": 1, "mean_pool_backward": 1, "packs": 1,
+               "weight_update": 2}
 MOST_REGISTERS = {"sum_slabs": 64, "norm_terms": 80, "joined_terms": 80, "both_terms": 128, "normalise": 80,
                   "normalise 2": 128, "norm_backward 1": 80, "norm_backward 2": 128, "pooled_terms": 128,
                   "norm_backward pooled": 80, "max_pool": 80, "max_pool_backward": 64, "mean_pool": 64,
-                  "mean_pool_backward": 64, "packs": 64}
+                  "mean_pool_backward": 64, "packs": 64, "weight_update": 80}
 # Bytes under way in a multiprocessor for the memory's rate: 4.3 TB/s by 0.9 us, of 132 multiprocessors. A kernel of
 # batch-norm has more with all the registers that it may take.
 IN_FLIGHT = 4.3e12 * 0.9e-6 / 132
@@ -39,6 +40,8 @@ def wanted():
         kind = rf"N\w+4{name}E"  # of a namespace without a name
         for work in (f"9arena_sumI{kind}", f"10scaled_sumI{kind}", f"10conversionIf{kind}", f"10conversionI{kind}f"):
             yield f"packs {work}", f"_Z7work_onI{work}ELi8E"
+        yield f"weight_update {name}", f"_Z7work_onI13weight_updateI{kind}ELi8E"
+    yield "weight_update fp32", "_Z7work_onI13weight_updateIfELi4E"
     for name in ("bf16", "fp16"):
         yield f"packs pack_weights {name}", f"_Z12pack_weightsI{TYPES[name].removesuffix('Li8E')}E"
         yield f"packs convert_gradient {name}", f"_Z16convert_gradientI{TYPES[name]}E"

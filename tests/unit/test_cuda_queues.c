@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/update.h"
 #include "base/vec.h"
 #include "dpbench/plugin.h"
 #include "dpbench/random.h"
@@ -244,18 +245,25 @@ static const struct rule_case {
       .decoupled_decay = true}},
 };
 
-/* What this rank owns: two pieces, with a hole. */
-static const struct dpb_range owned[] = {{3, 11000}, {12001, N}};
+/* What this rank owns: two pieces, with a hole; and the ranges that it updates, which cut tensors.
+ * At no vector's alignment; and at one, with and without a rest behind the last vector. */
+static const struct cut {
+    size_t ahead; /* of upload_behind */
+    struct dpb_range owned[2], pieces[4];
+} cuts[] = {
+    {1, {{3, 11000}, {12001, N}}, {{3, 17}, {17, 9809}, {9809, 11000}, {12001, N}}},
+    {0, {{0, 11008}, {12000, 30008}}, {{0, 16}, {16, 9803}, {9803, 11008}, {12000, 30008}}},
+};
 
-static struct dpb_optimizer *make_optimizer(const struct rule_case *rule, bool on_device,
-                                            uint64_t *not_finite)
+static struct dpb_optimizer *make_optimizer(const struct rule_case *rule, const struct cut *cut,
+                                            bool on_device, uint64_t *not_finite)
 {
     struct dpb_optimizer *made = NULL;
     const struct dpb_optimizer_args args = {.graph = &graph,
                                             .settings = &rule->settings,
                                             .weight_type = DPB_FP32,
                                             .gradient_type = rule->gradients,
-                                            .owned = owned,
+                                            .owned = cut->owned,
                                             .n_owned = 2,
                                             .device = on_device ? &opened.arenas : NULL,
                                             .queue = queue,
@@ -266,14 +274,14 @@ static struct dpb_optimizer *make_optimizer(const struct rule_case *rule, bool o
 }
 
 /* Several steps of which one is plain, and one has its rate and scale in device memory, as in a
- * captured graph; in ranges that cut tensors. */
-static void check_rule(const struct rule_case *rule)
+ * captured graph. */
+static void check_rule(const struct rule_case *rule, const struct cut *cut)
 {
-    static const struct dpb_range pieces[] = {{3, 17}, {17, 9809}, {9809, 11000}, {12001, N}};
+    const struct dpb_range *const pieces = cut->pieces;
     uint64_t unused = 0;
     size_t size = dpb_dtype_size(rule->gradients);
-    struct dpb_optimizer *host = make_optimizer(rule, false, &unused);
-    struct dpb_optimizer *there = make_optimizer(rule, true, &unused);
+    struct dpb_optimizer *host = make_optimizer(rule, cut, false, &unused);
+    struct dpb_optimizer *there = make_optimizer(rule, cut, true, &unused);
     char *weights = allocate(N, sizeof(float)), *gradients = allocate(N, size);
     void *weights_at, *gradients_at;
     fill(DPB_FP32, 10, weights);
@@ -281,20 +289,21 @@ static void check_rule(const struct rule_case *rule)
         expect_ok(dpb_optimizer_load(host, weights, 7));
         expect_ok(dpb_optimizer_load(there, weights, 7));
     }
-    char *weights_device = upload(DPB_FP32, weights, &weights_at);
+    char *weights_device = upload_behind(cut->ahead, DPB_FP32, weights, &weights_at);
     for (uint32_t n = 0; n < 4; n++) {
         const struct dpb_step step = {.step = n,
                                       .learning_rate = 0.1 / (n + 1),
                                       .scale = 0.25,
                                       .seal = dpb_step_seal(n, n == 2)};
         fill(rule->gradients, 20 + n, gradients);
-        char *gradients_device = upload(rule->gradients, gradients, &gradients_at);
+        char *gradients_device =
+            upload_behind(cut->ahead, rule->gradients, gradients, &gradients_at);
         const bool words = n == 3;
         if (words) {
             dpb_optimizers.replay(there, &step);
             expect_ok(dpb_optimizers.capture(there, queue));
         }
-        for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        for (size_t i = 0; i < sizeof cut->pieces / sizeof pieces[0]; i++) {
             uint64_t at = pieces[i].begin;
             expect_ok(dpb_optimizers.update(host, NULL, pieces[i], weights + at * sizeof(float),
                                             gradients + at * size, 0, &step));
@@ -320,23 +329,65 @@ static void check_rule(const struct rule_case *rule)
 TEST(test_rules)
 {
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        check_rule(&rules[i]);
+        for (size_t k = 0; k < sizeof cuts / sizeof cuts[0]; k++)
+            check_rule(&rules[i], &cuts[k]);
+}
+
+/* Decay that begins and ends within a vector, behind it, and in the next element. */
+TEST(test_decays)
+{
+    static const struct dpb_range ranges[] = {{101, 103}, {103, 104}, {107, 109}, {115, 122}};
+    float weights[24], gradients[24];
+    void *weights_at, *gradients_at, *ranges_at;
+    for (uint32_t i = 0; i < 24; i++) {
+        weights[i] = value(1, i);
+        gradients[i] = value(2, i);
+    }
+    struct dpb_update update = {.rate = 0.1,
+                                .scale = 1.0,
+                                .decay = 0.5,
+                                .n = 24,
+                                .first = 100,
+                                .decays = ranges,
+                                .n_decays = 4,
+                                .weight_type = DPB_FP32,
+                                .gradient_type = DPB_FP32,
+                                .weights = weights,
+                                .gradients = gradients};
+    expect_ok(ops->allocate(device, "weights", sizeof weights, false, &weights_at));
+    expect_ok(ops->allocate(device, "gradients", sizeof gradients, false, &gradients_at));
+    expect_ok(ops->allocate(device, "ranges", sizeof ranges, false, &ranges_at));
+    expect_ok(ops->copy(queue, weights_at, weights, sizeof weights));
+    expect_ok(ops->copy(queue, gradients_at, gradients, sizeof gradients));
+    expect_ok(ops->copy(queue, ranges_at, ranges, sizeof ranges));
+    dpb_update_apply(&update);
+    update.weights = weights_at;
+    update.gradients = gradients_at;
+    update.decays = ranges_at;
+    expect_ok(ops->update(queue, &update));
+    expect_ok(ops->copy(queue, gradients, weights_at, sizeof gradients));
+    expect_ok(ops->drain(queue));
+    expect_same(DPB_FP32, gradients, weights, 24, "an update");
+    ops->release(device, weights_at);
+    ops->release(device, gradients_at);
+    ops->release(device, ranges_at);
 }
 
 /* The lowest of the elements that an update has spoilt; nothing is waited for until it is asked. */
-TEST(test_not_finite)
+static void check_not_finite(const struct cut *cut)
 {
+    const struct dpb_range *const owned = cut->owned;
     uint64_t found = 0;
     struct dpb_event *done = NULL;
-    struct dpb_optimizer *optimizer = make_optimizer(&rules[2], true, &found);
+    struct dpb_optimizer *optimizer = make_optimizer(&rules[2], cut, true, &found);
     float *weights = allocate(N, sizeof(float)), *gradients = allocate(N, sizeof(float));
     void *weights_at, *gradients_at;
     const struct dpb_step step = {.learning_rate = 1.0, .scale = 1.0};
     gradients[25000] = INFINITY;
     gradients[14007] = NAN;
     gradients[29000] = -INFINITY;
-    float *on_device = upload(DPB_FP32, weights, &weights_at);
-    float *gradients_device = upload(DPB_FP32, gradients, &gradients_at);
+    float *on_device = upload_behind(cut->ahead, DPB_FP32, weights, &weights_at);
+    float *gradients_device = upload_behind(cut->ahead, DPB_FP32, gradients, &gradients_at);
     expect_ok(ops->new_event(device, &done));
     expect_ok(dpb_optimizers.update(optimizer, queue, owned[0], on_device + owned[0].begin,
                                     gradients_device + owned[0].begin, 0, &step));
@@ -354,6 +405,12 @@ TEST(test_not_finite)
     ops->release(device, gradients_at);
     free(weights);
     free(gradients);
+}
+
+TEST(test_not_finite)
+{
+    for (size_t k = 0; k < sizeof cuts / sizeof cuts[0]; k++)
+        check_not_finite(&cuts[k]);
 }
 
 /* ---- queues and events --------------------------------------------------------------------- */

@@ -182,8 +182,8 @@ void cuda_cast(cudaStream_t stream, dpb_dtype to_type, void *to, dpb_dtype from_
 
 /* -------------------------------------------------------------------------------- the optimizer */
 
-/* Whether arena element `at` has decay: in the first range that ends behind it. */
-static __device__ bool decays_at(const dpb_update &by, index_t at)
+/* The first range with decay that ends behind arena element `at`; by.n_decays: there is none. */
+static __device__ uint64_t decay_behind(const dpb_update &by, index_t at)
 {
     uint64_t low = 0, high = by.n_decays;
     while (low < high) {
@@ -193,7 +193,7 @@ static __device__ bool decays_at(const dpb_update &by, index_t at)
         else
             high = middle;
     }
-    return low < by.n_decays && by.decays[low].begin <= at;
+    return low;
 }
 
 /* *word = value, unless it is less already; 0 counts as more than all. */
@@ -209,51 +209,81 @@ static __device__ void lower(unsigned long long *word, unsigned long long value)
 }
 
 /* The rules of core/base/update.c, with the same steps of arithmetic. */
-template <typename G> __global__ void update_weights(dpb_update by, const G *gradients)
-{
-    const float rate = by.words ? by.words->rate : (float)by.rate;
-    const float scale = by.words ? by.words->scale : (float)by.scale;
-    const float momentum = (float)by.momentum;
-    const float epsilon = (float)by.epsilon;
-    float *const weights = static_cast<float *>(by.weights);
-    float *const state = static_cast<float *>(by.state);
-    float *const second = static_cast<float *>(by.second);
-    const float correction = by.words ? by.words->correction : (float)by.correction;
-    const float second_correction =
-        by.words ? by.words->second_correction : (float)by.second_correction;
-    for (EACH(i, by.n)) {
-        const float decay = decays_at(by, by.first + i) ? (float)by.decay : 0.0f;
-        const float weight = weights[i];
+template <typename G> struct weight_update {
+    using shortest = G;
+    dpb_update by;
+
+    /* *first, *second: state of the rules that have it. Returns the new weight. */
+    __device__ float rule(const dpb_update_words &words, float gradient, float decay, float weight,
+                          float *first, float *second) const
+    {
+        const float rate = words.rate;
+        const float momentum = (float)by.momentum, epsilon = (float)by.epsilon;
         const bool apart = by.kind == DPB_UPDATE_ADAM && by.decoupled;
-        const float whole = scale * load(gradients + i) + (apart ? 0.0f : decay) * weight;
+        const float whole = words.scale * gradient + (apart ? 0.0f : decay) * weight;
         float change = rate * whole;
         if (by.kind == DPB_UPDATE_MOMENTUM || by.kind == DPB_UPDATE_NESTEROV) {
-            const float velocity = momentum * state[i] + whole;
-            state[i] = velocity;
+            const float velocity = momentum * *first + whole;
+            *first = velocity;
             change =
                 rate * (by.kind == DPB_UPDATE_MOMENTUM ? velocity : whole + momentum * velocity);
         } else if (by.kind == DPB_UPDATE_ADAGRAD) {
-            const float sum = state[i] + whole * whole;
-            state[i] = sum;
+            const float sum = *first + whole * whole;
+            *first = sum;
             change = rate * whole / (sqrtf(sum) + epsilon);
         } else if (by.kind == DPB_UPDATE_ADAM) {
-            const float m = momentum * state[i] + (float)(1.0 - by.momentum) * whole;
-            const float v = (float)by.beta2 * second[i] + (float)(1.0 - by.beta2) * whole * whole;
-            state[i] = m;
-            second[i] = v;
-            change = rate * (m / correction / (sqrtf(v / second_correction) + epsilon) +
+            const float m = momentum * *first + (float)(1.0 - by.momentum) * whole;
+            const float v = (float)by.beta2 * *second + (float)(1.0 - by.beta2) * whole * whole;
+            *first = m;
+            *second = v;
+            change = rate * (m / words.correction / (sqrtf(v / words.second_correction) + epsilon) +
                              (apart ? decay : 0.0f) * weight);
         }
-        const float updated = weight - change;
-        weights[i] = updated;
-        if (by.not_finite && !(updated - updated == 0.0f))
-            lower(reinterpret_cast<unsigned long long *>(by.not_finite), by.first + i + 1);
+        return weight - change;
     }
-}
 
+    template <int N> __device__ void on_pack(index_t k) const
+    {
+        const dpb_update_words words =
+            by.words ? *by.words
+                     : dpb_update_words{(float)by.rate, (float)by.scale, (float)by.correction,
+                                        (float)by.second_correction};
+        float *const weights_at = static_cast<float *>(by.weights);
+        float *const first_at = static_cast<float *>(by.state);
+        float *const second_at = static_cast<float *>(by.second);
+        const pack<G, N> gradients = load_pack<G, N>(static_cast<const G *>(by.gradients), k);
+        pack<float, N> weights = load_pack<float, N>(weights_at, k), first = {}, second = {};
+        if (by.kind != DPB_UPDATE_PLAIN)
+            first = load_pack<float, N>(first_at, k);
+        if (by.kind == DPB_UPDATE_ADAM)
+            second = load_pack<float, N>(second_at, k);
+        const index_t begin = by.first + k * N;
+        uint64_t range = decay_behind(by, begin);
+        UNROLLED
+        for (int i = 0; i < N; i++) {
+            const index_t at = begin + i;
+            if (range < by.n_decays && by.decays[range].end <= at)
+                range++;
+            const bool decays = range < by.n_decays && by.decays[range].begin <= at;
+            weights.at[i] = rule(words, load(gradients.at + i), decays ? (float)by.decay : 0.0f,
+                                 weights.at[i], first.at + i, second.at + i);
+        }
+        UNROLLED
+        for (int i = 0; i < N; i++)
+            if (by.not_finite && !(weights.at[i] - weights.at[i] == 0.0f))
+                lower(reinterpret_cast<unsigned long long *>(by.not_finite), begin + i + 1);
+        store_pack(weights_at, k, weights);
+        if (by.kind != DPB_UPDATE_PLAIN)
+            store_pack(first_at, k, first);
+        if (by.kind == DPB_UPDATE_ADAM)
+            store_pack(second_at, k, second);
+    }
+};
+
+/* Memory that a rule does not have begins at NULL, which is a multiple of everything. */
 void cuda_update(cudaStream_t stream, const struct dpb_update *update)
 {
-    BY_DTYPE(update->gradient_type,
-             LAUNCH(update_weights<T>, blocks_for(update->n), THREADS, stream, *update,
-                    static_cast<const T *>(update->gradients)));
+    const bool packs = begins_pack(update->weights) && begins_pack(update->state) &&
+                       begins_pack(update->second) && begins_pack(update->gradients);
+    BY_DTYPE(update->gradient_type, launch(stream, weight_update<T>{*update}, packs, update->n));
 }
