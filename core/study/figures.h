@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "study/svg.h"
+#include "study/table.h"
 
 /* The meaning of a line, or a box, of a figure. */
 struct dpb_figure_key {
@@ -24,8 +25,8 @@ void dpb_figure_lines(const char *about, const struct dpb_figure_key *keys, size
 /* Step times, parts of the step, loss and accuracy of one run. */
 void dpb_figures_of_run(const json_t *document, FILE *out);
 /* sweep_figures.c: rates, speedup, efficiency, parts of the step, loss and accuracy, for each group
- * of rows. `table`: of dpb_sweep_table. */
-void dpb_figures_of_sweep(const json_t *document, const json_t *table, FILE *out);
+ * of rows. */
+void dpb_figures_of_sweep(const json_t *document, const struct dpb_table *table, FILE *out);
 /* CPUs of each machine, power of the GPUs; nothing without run.monitor. */
 void dpb_figures_of_monitor(const json_t *document, FILE *out);
 /* The rates of runs or of rows, one below the other. */

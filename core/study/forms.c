@@ -6,7 +6,7 @@
 #include "study/json.h"
 #include "study/merge.h"
 #include "study/sweep.h"
-#include "study/table.h"
+#include "study/sweep_table.h"
 #include "study/target.h"
 
 /* ---- Markdown ------------------------------------------------------------------------------ */
@@ -23,53 +23,55 @@ void dpb_form_cell(const char *text, FILE *out)
 }
 
 /* A failed row has its reason in the place of its numbers. */
-static void print_row(const json_t *line, size_t n_columns, FILE *out)
+static void print_row(const struct dpb_table *table, const struct dpb_table_line *line, FILE *out)
 {
-    const json_t *cells = json_object_get(line, "cells"), *row = json_object_get(line, "row");
-    bool failed = dpb_json_true(line, "failed");
-    char why[DPB_TABLE_FAILURE + 512], failure[DPB_TABLE_FAILURE];
-    dpb_form_cell(dpb_json_text(line, "group", ""), out);
-    dpb_form_cell(dpb_json_text(json_array_get(cells, 0), "", ""), out);
-    if (failed) {
-        const double workers = dpb_json_number(row, "workers");
-        dpb_table_failure(row, failure, sizeof failure);
+    dpb_form_cell(line->group, out);
+    dpb_form_cell(line->text[DPB_TABLE_STRATEGY], out);
+    if (line->failed) {
+        const double workers = dpb_json_number(line->row, "workers");
+        char why[DPB_TABLE_FAILURE + 512], failure[DPB_TABLE_FAILURE];
+        dpb_table_failure(line->row, failure, sizeof failure);
         snprintf(why, sizeof why, "%.0f worker%s, %s", workers, workers == 1 ? "" : "s", failure);
         dpb_form_cell(why, out);
+        for (size_t c = 2; c < dpb_table_n_shown(table); c++)
+            dpb_form_cell("", out);
     }
-    for (size_t c = failed ? 2 : 1; c < n_columns; c++)
-        dpb_form_cell(failed ? "" : dpb_json_text(json_array_get(cells, c), "", ""), out);
+    for (size_t c = DPB_TABLE_STRATEGY + 1; c < table->n_columns && !line->failed; c++)
+        if (table->shown[c])
+            dpb_form_cell(line->text[c], out);
     fputs("|\n", out);
 }
 
-static void print_table(const json_t *table, FILE *out)
+static void print_table(const struct dpb_table *table, FILE *out)
 {
-    const json_t *columns = json_object_get(table, "columns");
     dpb_form_cell("settings", out);
-    dpb_each_item(columns, i, column)
-        dpb_form_cell(json_string_value(column), out);
+    for (size_t c = 0; c < table->n_columns; c++)
+        if (table->shown[c])
+            dpb_form_cell(table->titles[c], out);
     /* Where every row failed, strategy is the only column: the reasons have one of their own. */
-    const size_t n = json_array_size(columns) > 1 ? json_array_size(columns) : 2;
-    for (size_t c = json_array_size(columns); c < n; c++)
+    const size_t n = dpb_table_n_shown(table) > 1 ? dpb_table_n_shown(table) : 2;
+    for (size_t c = dpb_table_n_shown(table); c < n; c++)
         dpb_form_cell("", out);
     fputs("|\n|---", out);
     for (size_t c = 0; c < n; c++)
         fputs(c == 0 ? "|---" : "|---:", out);
     fputs("|\n", out);
-    dpb_each_item(json_object_get(table, "lines"), i, line)
-        print_row(line, n, out);
+    for (size_t i = 0; i < table->n; i++)
+        print_row(table, &table->lines[i], out);
     fputc('\n', out);
 }
 
 void dpb_sweep_markdown(const json_t *document, FILE *out)
 {
-    json_t *tables[] = {dpb_sweep_table(document), dpb_target_table(document)};
+    struct dpb_table rows, targets;
     dpb_merge_notes(document, out);
     fputs(json_object_get(document, "merged") ? "\n" : "", out);
-    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
-        if (json_array_size(json_object_get(tables[i], "lines")) > 0)
-            print_table(tables[i], out);
-        json_decref(tables[i]);
-    }
+    if (dpb_sweep_table_make(document, &rows) && rows.n > 0)
+        print_table(&rows, out);
+    if (dpb_target_table_make(document, &targets))
+        print_table(&targets, out);
+    dpb_table_release(&rows);
+    dpb_table_release(&targets);
     dpb_sweep_notes(document, out);
 }
 

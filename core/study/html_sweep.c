@@ -9,7 +9,7 @@
 #include "study/markup.h"
 #include "study/merge.h"
 #include "study/sweep.h"
-#include "study/table.h"
+#include "study/sweep_table.h"
 #include "study/target.h"
 
 enum { MOST_NOTES = 200, TEXT = 256 };
@@ -72,59 +72,61 @@ static void write_marks(struct notes *notes, const json_t *row, FILE *out)
 }
 
 /* Names stand to the left, numbers to the right. */
-static const char *class_of(const char *title)
+static const char *class_of(size_t column)
 {
-    return strcmp(title, "strategy") == 0 || strcmp(title, "label") == 0 ? "l" : "";
+    return column < DPB_TABLE_WORKERS ? "l" : "";
 }
 
-static void write_failed(const json_t *line, size_t n_columns, FILE *out)
+static void write_failed(const struct dpb_table *table, const struct dpb_table_line *line,
+                         FILE *out)
 {
-    const json_t *row = json_object_get(line, "row");
-    const double workers = dpb_json_number(row, "workers");
+    const size_t n = dpb_table_n_shown(table);
+    const double workers = dpb_json_number(line->row, "workers");
     char failure[DPB_TABLE_FAILURE];
-    dpb_table_failure(row, failure, sizeof failure);
-    dpb_markup(out, "<tr><td class=\"l\">%s</td>", dpb_json_text(row, "strategy", "?"));
+    dpb_table_failure(line->row, failure, sizeof failure);
+    dpb_markup(out, "<tr><td class=\"l\">%s</td>", dpb_json_text(line->row, "strategy", "?"));
     fprintf(out, "<td class=\"l why\" colspan=\"%zu\"><span class=\"warn\">%.0f worker%s, ",
-            n_columns > 1 ? n_columns - 1 : 1, workers, workers == 1 ? "" : "s");
+            n > 1 ? n - 1 : 1, workers, workers == 1 ? "" : "s");
     dpb_markup(out, "%s</span></td></tr>\n", failure);
 }
 
-static void write_line(const json_t *columns, const json_t *line, struct notes *notes, FILE *out)
+static void write_line(const struct dpb_table *table, const struct dpb_table_line *line,
+                       struct notes *notes, FILE *out)
 {
-    if (dpb_json_true(line, "failed")) {
-        write_failed(line, json_array_size(columns), out);
+    if (line->failed) {
+        write_failed(table, line, out);
         return;
     }
     fputs("<tr>", out);
-    dpb_each_item(json_object_get(line, "cells"), i, cell) {
-        const char *title = dpb_json_text(json_array_get(columns, i), "", "");
-        dpb_markup(out, "<td class=\"%s\">%s", class_of(title), dpb_json_text(cell, "", ""));
-        if (strcmp(title, "samples/s") == 0 && notes)
-            write_marks(notes, json_object_get(line, "row"), out);
+    for (size_t c = 0; c < table->n_columns; c++) {
+        if (!table->shown[c])
+            continue;
+        dpb_markup(out, "<td class=\"%s\">%s", class_of(c), line->text[c]);
+        if (notes && c == RATE)
+            write_marks(notes, line->row, out);
         fputs("</td>", out);
     }
     fputs("</tr>\n", out);
 }
 
 /* `notes` NULL: without the notes that qualify the rates. */
-static void write_table(const json_t *table, struct notes *notes, FILE *out)
+static void write_table(const struct dpb_table *table, struct notes *notes, FILE *out)
 {
-    const json_t *columns = json_object_get(table, "columns");
-    const char *before = "";
+    const char *group = "";
     fputs("<div class=\"wide\" tabindex=\"0\"><table class=\"rows\">\n<thead><tr>", out);
-    dpb_each_item(columns, i, column) {
-        const char *title = dpb_json_text(column, "", "");
-        dpb_markup(out, class_of(title)[0] ? "<th class=\"l\">%s</th>" : "<th>%s</th>", title);
-    }
+    for (size_t c = 0; c < table->n_columns; c++)
+        if (table->shown[c])
+            dpb_markup(out, class_of(c)[0] ? "<th class=\"l\">%s</th>" : "<th>%s</th>",
+                       table->titles[c]);
     fputs("</tr></thead>\n<tbody>\n", out);
-    dpb_each_item(json_object_get(table, "lines"), i, line) {
-        const char *group = dpb_json_text(line, "group", "");
-        if (strcmp(group, before) != 0) {
-            fprintf(out, "<tr class=\"group\"><th colspan=\"%zu\">", json_array_size(columns));
-            dpb_markup(out, "%s</th></tr>\n", group);
+    for (size_t i = 0; i < table->n; i++) {
+        const struct dpb_table_line *line = &table->lines[i];
+        if (strcmp(line->group, group) != 0) {
+            fprintf(out, "<tr class=\"group\"><th colspan=\"%zu\">", dpb_table_n_shown(table));
+            dpb_markup(out, "%s</th></tr>\n", line->group);
         }
-        before = group;
-        write_line(columns, line, notes, out);
+        group = line->group;
+        write_line(table, line, notes, out);
     }
     fputs("</tbody></table></div>\n", out);
 }
@@ -174,16 +176,16 @@ static void write_warnings_of_runs(const struct notes *notes, FILE *out)
 void dpb_html_sweep(const json_t *document, FILE *out)
 {
     struct notes notes = {.document = document, .list = json_array()};
-    json_t *table = dpb_sweep_table(document), *targets = dpb_target_table(document);
+    struct dpb_table table, targets;
     write_notes(dpb_merge_notes, document, out);
-    if (json_array_size(json_object_get(table, "lines")) > 0)
-        write_table(table, &notes, out);
-    if (json_array_size(json_object_get(targets, "lines")) > 0)
-        write_table(targets, NULL, out);
+    if (dpb_sweep_table_make(document, &table) && table.n > 0)
+        write_table(&table, &notes, out);
+    if (dpb_target_table_make(document, &targets))
+        write_table(&targets, NULL, out);
     write_notes(dpb_sweep_notes, document, out);
     write_warnings_of_runs(&notes, out);
-    dpb_figures_of_sweep(document, table, out);
-    json_decref(table);
-    json_decref(targets);
+    dpb_figures_of_sweep(document, &table, out);
+    dpb_table_release(&table);
+    dpb_table_release(&targets);
     json_decref(notes.list);
 }

@@ -134,20 +134,12 @@ void dpb_sweep_add_speedups(json_t *document); /* of rows[] over those of one wo
 void dpb_sweep_finish(dpb_status status, json_t *document);
 /* Whether a run missed eval.target of a sweep with eval.require_target; finished documents only. */
 bool dpb_sweep_missed(const json_t *document);
-/* The cell of a row without strategy and workers: "run.batch = 16"; "": nothing. */
-enum { DPB_SWEEP_GROUP = 512 }; /* capacity that holds most; longer ones are cut */
-void dpb_sweep_group(const json_t *row, char *group, size_t capacity);
 /* "4"; "2x2": 2 places of 2 learners; "3 of 4": one died. */
 void dpb_sweep_workers(const json_t *row, char *text, size_t capacity);
-/* Puts rows[] into the order of the table, by group; `ordered` has room for all. Their number. */
-size_t dpb_sweep_order_rows(const json_t *rows, const json_t **ordered);
 /* Prints the table for people, at most 100 columns wide, and how to read the table. */
 void dpb_sweep_print(const json_t *document, FILE *out);
 /* The same for a search, without the table of its trials. */
 void dpb_sweep_print_best(const json_t *document, FILE *out);
-/* The same table as texts: columns[] (the titles of those that have content), lines[] in the order
- * of the table: row (of rows[]), group ("": none), cells[], failed. NULL: out of memory. @owned. */
-json_t *dpb_sweep_table(const json_t *document);
 /* The notes and warnings below the table, each in one line, however long. */
 void dpb_sweep_notes(const json_t *document, FILE *out);
 

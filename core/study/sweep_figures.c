@@ -11,11 +11,10 @@
 
 enum { TEXT = 128 };
 
-/* The rows of one group. */
+/* The lines of one group. */
 struct group {
     const json_t *document;
-    const char *name;
-    const json_t **rows; /* @owned; @borrowed rows, in the order of the table */
+    const struct dpb_table_line *lines; /* @borrowed */
     size_t n;
     const char *strategies[DPB_FIGURE_SERIES]; /* of the whole table */
     size_t n_strategies, n_left_out;
@@ -46,11 +45,11 @@ static int color_of(const struct group *group, const char *strategy)
 }
 
 /* Colors distinguish DPB_FIGURE_SERIES strategies; a strategy that comes twice counts once. */
-static void find_strategies(const json_t *lines, struct group *group)
+static void find_strategies(const struct dpb_table *table, struct group *group)
 {
     json_t *left_out = json_object();
-    dpb_each_item(lines, i, line) {
-        const char *strategy = strategy_of(json_object_get(line, "row"));
+    for (size_t i = 0; i < table->n; i++) {
+        const char *strategy = strategy_of(table->lines[i].row);
         size_t k = 0;
         while (k < group->n_strategies && strcmp(group->strategies[k], strategy) != 0)
             k++;
@@ -69,7 +68,7 @@ static void write_rates_and_parts(const struct group *group, FILE *out)
     struct dpb_svg_row *bars = calloc(group->n + 1, sizeof *bars);
     size_t n_bars = 0;
     for (size_t i = 0; dots && bars && i < group->n; i++) {
-        const json_t *row = group->rows[i];
+        const json_t *row = group->lines[i].row;
         dpb_figure_rate(group->document, row, &dots[i]);
         snprintf(dots[i].label, sizeof dots[i].label, "%.100s, %.0f", strategy_of(row),
                  dpb_json_number(row, "workers"));
@@ -107,9 +106,9 @@ static void scaling_of(const struct group *group, const char *strategy, const ch
     size_t n = 0;
     *scaling = (struct scaling){.hollow = calloc(group->n + 1, sizeof *scaling->hollow)};
     for (size_t i = 0; rows && i < group->n; i++)
-        if (strcmp(strategy_of(group->rows[i]), strategy) == 0 &&
-            isfinite(dpb_json_number(group->rows[i], path)))
-            rows[n++] = group->rows[i];
+        if (strcmp(strategy_of(group->lines[i].row), strategy) == 0 &&
+            isfinite(dpb_json_number(group->lines[i].row, path)))
+            rows[n++] = group->lines[i].row;
     if (n > 0)
         qsort(rows, n, sizeof *rows, by_workers);
     if (dpb_figure_line_create(n, &scaling->course) && scaling->hollow) {
@@ -127,11 +126,11 @@ static size_t find_workers(const struct group *group, double *workers)
 {
     size_t n = 0;
     for (size_t i = 0; i < group->n; i++) {
-        const double w = dpb_json_number(group->rows[i], "workers");
+        const double w = dpb_json_number(group->lines[i].row, "workers");
         size_t k = 0;
         while (k < n && workers[k] != w)
             k++;
-        if (k == n && w > 0 && isfinite(dpb_json_number(group->rows[i], "speedup")))
+        if (k == n && w > 0 && isfinite(dpb_json_number(group->lines[i].row, "speedup")))
             workers[n++] = w;
     }
     if (n > 0)
@@ -144,7 +143,7 @@ static const char *baseline_of(const struct group *group)
 {
     const char *over = NULL;
     for (size_t i = 0; i < group->n; i++) {
-        const char *own = dpb_json_text(group->rows[i], "speedup_over", NULL);
+        const char *own = dpb_json_text(group->lines[i].row, "speedup_over", NULL);
         if (own && over && strcmp(own, over) != 0)
             return NULL;
         over = own ? own : over;
@@ -156,10 +155,10 @@ static const char *baseline_of(const struct group *group)
 static double ideal_of_worker(const struct group *group)
 {
     for (size_t i = 0; i < group->n; i++) {
-        const double share = dpb_json_number(group->rows[i], "efficiency") *
-                             dpb_json_number(group->rows[i], "workers");
+        const double share = dpb_json_number(group->lines[i].row, "efficiency") *
+                             dpb_json_number(group->lines[i].row, "workers");
         if (share > 0)
-            return dpb_json_number(group->rows[i], "speedup") / share;
+            return dpb_json_number(group->lines[i].row, "speedup") / share;
     }
     return NAN;
 }
@@ -245,10 +244,10 @@ static void write_training(const struct group *group, const char *purpose, enum 
     double most = 0;
     char about[TEXT];
     for (size_t i = 0; i < group->n; i++)
-        if (run_of(group->document, group->rows[i], purpose))
-            most = fmax(most, dpb_json_number(group->rows[i], "workers"));
+        if (run_of(group->document, group->lines[i].row, purpose))
+            most = fmax(most, dpb_json_number(group->lines[i].row, "workers"));
     for (size_t i = 0; i < group->n && n < DPB_FIGURE_SERIES; i++) {
-        const json_t *row = group->rows[i];
+        const json_t *row = group->lines[i].row;
         const json_t *run =
             dpb_json_number(row, "workers") == most ? run_of(group->document, row, purpose) : NULL;
         if (run)
@@ -262,8 +261,8 @@ static void write_training(const struct group *group, const char *purpose, enum 
 
 static void write_group(const struct group *group, FILE *out)
 {
-    if (group->name[0] != '\0')
-        dpb_markup(out, "<h4>%s</h4>\n", group->name);
+    if (group->lines[0].group[0] != '\0')
+        dpb_markup(out, "<h4>%s</h4>\n", group->lines[0].group);
     fputs("<div class=\"figures\">\n", out);
     write_rates_and_parts(group, out);
     write_scaling(group, "speedup", out);
@@ -275,26 +274,21 @@ static void write_group(const struct group *group, FILE *out)
     fputs("</div>\n", out);
 }
 
-void dpb_figures_of_sweep(const json_t *document, const json_t *table, FILE *out)
+void dpb_figures_of_sweep(const json_t *document, const struct dpb_table *table, FILE *out)
 {
-    const json_t *lines = json_object_get(table, "lines");
-    const size_t n = json_array_size(lines);
-    struct group group = {.document = document, .rows = calloc(n + 1, sizeof *group.rows)};
-    find_strategies(lines, &group);
+    struct group group = {.document = document};
+    find_strategies(table, &group);
     if (group.n_left_out > 0)
         fprintf(out,
                 "<p class=\"about\">Curves are those of the first %d strategies; %zu more have "
                 "none.</p>\n",
                 DPB_FIGURE_SERIES, group.n_left_out);
-    for (size_t i = 0; group.rows && i < n; i++) {
-        const json_t *line = json_array_get(lines, i);
-        const json_t *next = json_array_get(lines, i + 1);
-        group.name = dpb_json_text(line, "group", "");
-        group.rows[group.n++] = json_object_get(line, "row");
-        if (next && strcmp(dpb_json_text(next, "group", ""), group.name) == 0)
-            continue;
+    for (size_t i = 0; i < table->n; i += group.n) {
+        group.lines = &table->lines[i];
+        group.n = 1;
+        while (i + group.n < table->n &&
+               strcmp(group.lines[group.n].group, group.lines[0].group) == 0)
+            group.n++;
         write_group(&group, out);
-        group.n = 0;
     }
-    free(group.rows);
 }

@@ -38,10 +38,8 @@ static void add_place(struct dpb_text *note, const char *group, double workers)
 
 static bool is_candidate(const struct dpb_table_line *line, double workers, const char *group)
 {
-    char own[DPB_SWEEP_GROUP];
-    dpb_sweep_group(line->row, own, sizeof own);
     return !line->failed && dpb_json_number(line->row, "workers") == workers &&
-           strcmp(own, group) == 0;
+           strcmp(line->group, group) == 0;
 }
 
 static bool is_faster(const json_t *row, const json_t *other)
@@ -187,13 +185,11 @@ static void note_winners(const struct notes *notes)
     const struct dpb_table_line *lines = notes->table->lines;
     for (size_t i = 0; i < notes->table->n; i++) {
         const double workers = dpb_json_number(lines[i].row, "workers");
-        char group[DPB_SWEEP_GROUP];
         bool seen = lines[i].failed;
-        dpb_sweep_group(lines[i].row, group, sizeof group);
         for (size_t k = 0; k < i && !seen; k++)
-            seen = is_candidate(&lines[k], workers, group);
+            seen = is_candidate(&lines[k], workers, lines[i].group);
         if (!seen)
-            note_fastest(notes, workers, group);
+            note_fastest(notes, workers, lines[i].group);
     }
 }
 
@@ -313,17 +309,16 @@ static void note_why(const struct notes *notes)
     for (size_t i = 0; i < notes->table->n && runs; i++) {
         const struct dpb_table_line *line = &notes->table->lines[i];
         const size_t n_runs = line->failed ? 0 : runs_of(notes->document, line->row, runs);
-        char group[DPB_SWEEP_GROUP], sentences[DPB_WHY_SENTENCES][DPB_WHY_TEXT], text[NOTE];
+        char sentences[DPB_WHY_SENTENCES][DPB_WHY_TEXT], text[NOTE];
         const size_t n_sentences = n_runs > 0 ? dpb_why_sentences(runs, n_runs, sentences) : 0;
         const double workers = dpb_json_number(line->row, "workers");
         struct dpb_text note = dpb_text_in(text, sizeof text);
         for (size_t k = 0; k < n_sentences; k++)
             dpb_text_item(&note, "; ", "%s", sentences[k]);
-        dpb_sweep_group(line->row, group, sizeof group);
         if (n_sentences > 0)
             fprintf(notes->out, "- why %s, %.0f worker%s%s%s is not faster: %s.\n",
-                    strategy_of(line->row), workers, workers == 1 ? "" : "s", group[0] ? ", " : "",
-                    group, text);
+                    strategy_of(line->row), workers, workers == 1 ? "" : "s",
+                    line->group[0] ? ", " : "", line->group, text);
     }
     free(runs);
 }

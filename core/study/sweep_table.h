@@ -1,6 +1,5 @@
 /*
- * sweep_table.h - the columns of a sweep's table: private to table.c, sweep_notes.c and
- * sweep_print.c.
+ * sweep_table.h - the table of a sweep: its columns, and its warnings.
  */
 #ifndef DPB_CORE_STUDY_SWEEP_TABLE_H
 #define DPB_CORE_STUDY_SWEEP_TABLE_H

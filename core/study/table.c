@@ -13,27 +13,53 @@
 #include "study/sweep.h"
 #include "study/sweep_table.h"
 
+static void find_group(const json_t *row, char group[DPB_TABLE_GROUP])
+{
+    struct dpb_text text = dpb_text_in(group, DPB_TABLE_GROUP);
+    dpb_each_member(json_object_get(row, "cell"), key, value)
+        if (strcmp(key, "comm.name") != 0 && strcmp(key, "run.workers") != 0)
+            dpb_text_item(&text, ", ", "%s = %s", key, dpb_json_text(value, "", "?"));
+}
+
 bool dpb_table_make(const json_t *document, const char *const *titles, size_t n_columns,
                     dpb_table_fill *fill, struct dpb_table *table)
 {
     const json_t *rows = json_object_get(document, "rows");
-    const json_t **ordered = calloc(json_array_size(rows) + 1, sizeof *ordered);
+    const size_t n = json_array_size(rows);
+    bool *taken = calloc(n + 1, sizeof *taken);
     *table = (struct dpb_table){.titles = titles, .n_columns = n_columns};
-    table->lines = calloc(json_array_size(rows) + 1, sizeof *table->lines);
-    const bool made = ordered && table->lines;
-    const size_t n = made ? dpb_sweep_order_rows(rows, ordered) : 0;
-    for (size_t i = 0; i < n; i++) {
-        struct dpb_table_line *line = &table->lines[table->n];
-        line->row = ordered[i];
-        table->n += fill(line);
+    table->lines = calloc(n + 1, sizeof *table->lines);
+    const bool made = taken && table->lines;
+    for (size_t i = 0; made && i < n; i++) {
+        char group[DPB_TABLE_GROUP];
+        find_group(json_array_get(rows, i), group);
+        for (size_t k = i; k < n; k++) {
+            struct dpb_table_line *line = &table->lines[table->n];
+            if (taken[k])
+                continue;
+            line->row = json_array_get(rows, k);
+            find_group(line->row, line->group);
+            if (strcmp(line->group, group) != 0)
+                continue;
+            taken[k] = true;
+            table->n += fill(line);
+        }
     }
-    free(ordered);
+    free(taken);
     return made;
 }
 
 void dpb_table_release(struct dpb_table *table)
 {
     free(table->lines);
+}
+
+size_t dpb_table_n_shown(const struct dpb_table *table)
+{
+    size_t n = 0;
+    for (size_t c = 0; c < table->n_columns; c++)
+        n += table->shown[c];
+    return n;
 }
 
 /* ---- for people ---------------------------------------------------------------------------- */
@@ -80,17 +106,16 @@ static void print_failed(const struct dpb_table_line *line, size_t width, FILE *
 void dpb_table_print(const struct dpb_table *table, FILE *out)
 {
     size_t width[DPB_TABLE_COLUMNS];
-    char group[DPB_SWEEP_GROUP], before[DPB_SWEEP_GROUP] = "";
+    const char *group = "";
     const int gap = find_widths(table, width) > DPB_TABLE_WIDTH ? 1 : 2;
     for (size_t c = 0; c < table->n_columns; c++)
         print_cell(table->titles[c], c, width[c], gap, out);
     fputc('\n', out);
     for (size_t i = 0; i < table->n; i++) {
         const struct dpb_table_line *line = &table->lines[i];
-        dpb_sweep_group(line->row, group, sizeof group);
-        if (strcmp(group, before) != 0)
-            fprintf(out, "%s:\n", group);
-        memcpy(before, group, sizeof before);
+        if (strcmp(line->group, group) != 0)
+            fprintf(out, "%s:\n", line->group);
+        group = line->group;
         if (line->failed) {
             print_failed(line, width[DPB_TABLE_STRATEGY], out);
             continue;
@@ -105,30 +130,6 @@ void dpb_table_failure(const json_t *row, char *text, size_t capacity)
 {
     snprintf(text, capacity, "%s: %s", dpb_json_text(row, "status", "failed"),
              dpb_json_text(row, "error", "no run of it ended"));
-}
-
-/* ---- for programs -------------------------------------------------------------------------- */
-
-json_t *dpb_table_to_json(const struct dpb_table *table)
-{
-    json_t *columns = json_array(), *lines = json_array();
-    for (size_t c = 0; c < table->n_columns; c++)
-        if (table->shown[c])
-            json_array_append_new(columns, json_string(table->titles[c]));
-    for (size_t i = 0; i < table->n; i++) {
-        const struct dpb_table_line *line = &table->lines[i];
-        char group[DPB_SWEEP_GROUP];
-        json_t *cells = json_array();
-        dpb_sweep_group(line->row, group, sizeof group);
-        for (size_t c = 0; c < table->n_columns; c++)
-            if (table->shown[c])
-                json_array_append_new(cells, dpb_json_string(line->text[c]));
-        json_array_append_new(lines, json_pack("{s:o, s:O, s:o, s:b}",           //
-                                               "group", dpb_json_string(group),  //
-                                               "row", line->row, "cells", cells, //
-                                               "failed", line->failed));
-    }
-    return json_pack("{s:o, s:o}", "columns", columns, "lines", lines);
 }
 
 /* ---- of a sweep ------------------------------------------------------------------------------ */
@@ -241,12 +242,4 @@ bool dpb_sweep_table_make(const json_t *document, struct dpb_table *table)
     for (size_t c = 0; c < COLUMNS; c++)
         table->shown[c] = has_content(table->lines, table->n, c);
     return made;
-}
-
-json_t *dpb_sweep_table(const json_t *document)
-{
-    struct dpb_table table;
-    json_t *json = dpb_sweep_table_make(document, &table) ? dpb_table_to_json(&table) : NULL;
-    dpb_table_release(&table);
-    return json;
 }

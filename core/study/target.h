@@ -18,6 +18,7 @@
 #include <stdio.h>
 
 #include "base/comparison.h"
+#include "study/table.h"
 
 /* A row's `to_target` (docs/results.md) from the n good runs of its cell, the last of each repeat.
  * Disturbed runs count where a repeat has no other: their samples are as good. `n_failed` further
@@ -41,11 +42,11 @@ void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool
 bool dpb_target_conclude(const json_t *a, const json_t *b, const char *part, bool paired,
                          struct dpb_comparison *comparison, char *verdict, size_t capacity);
 
-/* Without a row with a target these print nothing and return NULL. print: the table, at most 100
- * columns wide. table: the same as of dpb_sweep_table (sweep.h), @owned. notes: how to read the
- * table, a line a paragraph. */
+/* The rows with a target. False: there is none. dpb_table_release either way. */
+bool dpb_target_table_make(const json_t *document, struct dpb_table *table);
+/* Without a row with a target these print nothing. print: the table, at most 100 columns wide.
+ * notes: how to read the table, a line a paragraph. */
 void dpb_target_print(const json_t *document, FILE *out);
-json_t *dpb_target_table(const json_t *document);
 void dpb_target_notes(const json_t *document, FILE *out);
 
 #endif

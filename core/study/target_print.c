@@ -77,8 +77,8 @@ static bool fill_line(struct dpb_table_line *line)
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* A table of rows with a target, with label and workers if these differ. False: no such row. */
-static bool table_make(const json_t *document, struct dpb_table *table)
+/* With label and workers if these differ. */
+bool dpb_target_table_make(const json_t *document, struct dpb_table *table)
 {
     dpb_table_make(document, titles, COLUMNS, fill_line, table);
     for (size_t c = 0; c < COLUMNS; c++) {
@@ -87,14 +87,6 @@ static bool table_make(const json_t *document, struct dpb_table *table)
             table->shown[c] |= strcmp(table->lines[i].text[c], table->lines[0].text[c]) != 0;
     }
     return table->n > 0;
-}
-
-json_t *dpb_target_table(const json_t *document)
-{
-    struct dpb_table table;
-    json_t *json = table_make(document, &table) ? dpb_table_to_json(&table) : NULL;
-    dpb_table_release(&table);
-    return json;
 }
 
 /* "88.00 % (median of 5 evaluations)"; "its target" where rows have several. */
@@ -121,7 +113,7 @@ void dpb_target_print(const json_t *document, FILE *out)
 {
     struct dpb_table table;
     char goal[128];
-    const bool made = table_make(document, &table);
+    const bool made = dpb_target_table_make(document, &table);
     const bool narrow = dpb_table_width(&table) > DPB_TABLE_WIDTH;
     for (size_t i = 0; narrow && i < table.n; i++) /* the interval of epochs is that of samples */
         print_part(table.lines[i].row, "epochs", false, table.lines[i].text[EPOCHS]);
@@ -136,13 +128,11 @@ void dpb_target_print(const json_t *document, FILE *out)
 
 /* ---- notes --------------------------------------------------------------------------------- */
 
-static void print_name(const json_t *row, FILE *out)
+static void print_name(const struct dpb_table_line *line, FILE *out)
 {
-    char group[DPB_SWEEP_GROUP];
-    dpb_sweep_group(row, group, sizeof group);
-    fprintf(out, "%s, %.0f worker%s%s%s", dpb_json_text(row, "strategy", "?"),
-            dpb_json_number(row, "workers"), dpb_json_number(row, "workers") == 1 ? "" : "s",
-            group[0] ? ", " : "", group);
+    const double workers = dpb_json_number(line->row, "workers");
+    fprintf(out, "%s, %.0f worker%s%s%s", dpb_json_text(line->row, "strategy", "?"), workers,
+            workers == 1 ? "" : "s", line->group[0] ? ", " : "", line->group);
 }
 
 /* "time 1.310 [1.200..1.430] slower". */
@@ -163,21 +153,22 @@ static void print_ratio(const json_t *first, const json_t *row, const char *part
 static void note_ranks(const struct dpb_table *table, FILE *out)
 {
     for (size_t i = 0; i < table->n; i++) {
-        const json_t *row = table->lines[i].row, *first = NULL;
-        for (size_t k = 0; k < table->n && isfinite(dpb_json_number(row, "to_target.rank")); k++)
+        const struct dpb_table_line *line = &table->lines[i], *first = NULL;
+        const bool ranked = isfinite(dpb_json_number(line->row, "to_target.rank"));
+        for (size_t k = 0; k < table->n && ranked; k++)
             if (dpb_json_number(table->lines[k].row, "to_target.rank") == 1 &&
-                dpb_target_same_contest(row, table->lines[k].row))
-                first = table->lines[k].row;
-        if (!first || first == row)
+                dpb_target_same_contest(line->row, table->lines[k].row))
+                first = &table->lines[k];
+        if (!first || first == line)
             continue;
         fputs("- to the target, ", out);
-        print_name(row, out);
+        print_name(line, out);
         fputs(" / ", out);
         print_name(first, out);
         fputs(": ", out);
-        print_ratio(first, row, "seconds", "time", out);
-        print_ratio(first, row, "samples", " = samples", out);
-        print_ratio(first, row, "samples_per_s", " / rate", out);
+        print_ratio(first->row, line->row, "seconds", "time", out);
+        print_ratio(first->row, line->row, "samples", " = samples", out);
+        print_ratio(first->row, line->row, "samples_per_s", " / rate", out);
         fputs(".\n", out);
     }
 }
@@ -185,7 +176,7 @@ static void note_ranks(const struct dpb_table *table, FILE *out)
 void dpb_target_notes(const json_t *document, FILE *out)
 {
     struct dpb_table table;
-    bool apart = false, at_once = false, made = table_make(document, &table);
+    bool apart = false, at_once = false, made = dpb_target_table_make(document, &table);
     double least = INFINITY, most = 0;
     for (size_t i = 0; i < table.n; i++) {
         const json_t *row = table.lines[i].row;
