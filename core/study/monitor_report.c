@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "study/gpus_report.h"
@@ -17,116 +16,60 @@
 
 typedef const struct dpb_monitor_sample sample_t;
 
-/* A number of the interval between two samples; NaN: not reported. */
-typedef double number_of(sample_t *from, sample_t *to);
+/* Adds the numbers of the interval between two samples to the lists of these names; NaN: not
+ * reported. */
+typedef void put_interval(sample_t *from, sample_t *to, json_t *lists);
 
-static double seconds(sample_t *from, sample_t *to)
+static void put(json_t *lists, const char *name, double number)
+{
+    if (!json_object_get(lists, name))
+        json_object_set_new(lists, name, json_array());
+    json_array_append_new(json_object_get(lists, name), dpb_json_real(number));
+}
+
+static double seconds_of(sample_t *from, sample_t *to)
 {
     return (double)(to->at_ns - from->at_ns) * 1e-9;
 }
 
-static double end_s(sample_t *from, sample_t *to)
+/* If an interface or a disk disappears, its count does, too. */
+static double per_s(uint64_t before, uint64_t now, double seconds)
 {
+    return now < before ? NAN : (double)(now - before) / seconds;
+}
+
+static void put_machine(sample_t *from, sample_t *to, json_t *lists)
+{
+    const struct dpb_usage *a = &from->machine, *b = &to->machine;
+    const double seconds = seconds_of(from, to);
+    /* A process that has ended takes its time with it. */
+    const double own_cpus = fmax(0, (double)(b->own_ns - a->own_ns) * 1e-9) / seconds;
+    const double busy_cpus = (double)(b->busy_ns - a->busy_ns) * 1e-9 / seconds;
+    const bool busy_known = a->busy_ns >= 0 && b->busy_ns >= 0;
+    put(lists, "seconds", (double)to->at_ns * 1e-9);
+    put(lists, "own_cpus", own_cpus);
+    put(lists, "others_cpus", busy_known ? fmax(0, busy_cpus - own_cpus) : (double)NAN);
+    put(lists, "memory_bytes",
+        b->memory_bytes < UINT64_MAX ? (double)b->memory_bytes : (double)NAN);
+    put(lists, "own_memory_bytes", (double)b->own_memory_bytes);
+    put(lists, "received_bytes_per_s", per_s(a->received_bytes, b->received_bytes, seconds));
+    put(lists, "sent_bytes_per_s", per_s(a->sent_bytes, b->sent_bytes, seconds));
+    put(lists, "loopback_bytes_per_s", per_s(a->loopback_bytes, b->loopback_bytes, seconds));
+    put(lists, "read_bytes_per_s", per_s(a->read_bytes, b->read_bytes, seconds));
+    put(lists, "written_bytes_per_s", per_s(a->written_bytes, b->written_bytes, seconds));
+    put(lists, "package_w", (b->package_j - a->package_j) / seconds);
+}
+
+static void put_gpu(sample_t *from, sample_t *to, json_t *lists)
+{
+    const struct dpb_gpu_sample *gpu = &to->gpu;
     (void)from;
-    return (double)to->at_ns * 1e-9;
+    put(lists, "seconds", (double)to->at_ns * 1e-9);
+    put(lists, "sm_mhz", gpu->sm.now > 0 ? (double)gpu->sm.now : (double)NAN);
+    put(lists, "memory_mhz", gpu->memory.now > 0 ? (double)gpu->memory.now : (double)NAN);
+    put(lists, "power_w", gpu->power_w);
+    put(lists, "temperature_c", gpu->temperature_c);
 }
-
-/* A process that has ended takes its time with it. */
-static double own_cpus(sample_t *from, sample_t *to)
-{
-    return fmax(0, (double)(to->machine.own_ns - from->machine.own_ns) * 1e-9) / seconds(from, to);
-}
-
-static double others_cpus(sample_t *from, sample_t *to)
-{
-    if (from->machine.busy_ns < 0 || to->machine.busy_ns < 0)
-        return NAN;
-    const double busy_s = (double)(to->machine.busy_ns - from->machine.busy_ns) * 1e-9;
-    return fmax(0, busy_s / seconds(from, to) - own_cpus(from, to));
-}
-
-static double memory(sample_t *from, sample_t *to)
-{
-    (void)from;
-    const uint64_t bytes = to->machine.memory_bytes;
-    return bytes < UINT64_MAX ? (double)bytes : (double)NAN;
-}
-
-static double own_memory(sample_t *from, sample_t *to)
-{
-    (void)from;
-    return (double)to->machine.own_memory_bytes;
-}
-
-/* The rate of the counter of bytes at that place of a sample. If an interface or a disk disappears,
- * its count does, too. */
-static double bytes_per_s(sample_t *from, sample_t *to, size_t counter)
-{
-    const uint64_t before = *(const uint64_t *)(const void *)((const char *)from + counter);
-    const uint64_t now = *(const uint64_t *)(const void *)((const char *)to + counter);
-    return now < before ? NAN : (double)(now - before) / seconds(from, to);
-}
-
-static double package_w(sample_t *from, sample_t *to)
-{
-    return (to->machine.package_j - from->machine.package_j) / seconds(from, to);
-}
-
-static double told(uint32_t mhz)
-{
-    return mhz > 0 ? (double)mhz : (double)NAN;
-}
-
-static double sm_mhz(sample_t *from, sample_t *to)
-{
-    (void)from;
-    return told(to->gpu.sm.now);
-}
-
-static double memory_mhz(sample_t *from, sample_t *to)
-{
-    (void)from;
-    return told(to->gpu.memory.now);
-}
-
-static double power_w(sample_t *from, sample_t *to)
-{
-    (void)from;
-    return to->gpu.power_w;
-}
-
-static double temperature_c(sample_t *from, sample_t *to)
-{
-    (void)from;
-    return to->gpu.temperature_c;
-}
-
-struct column {
-    const char *name;
-    number_of *of;  /* NULL: bytes_per_s of */
-    size_t counter; /* this one */
-};
-#define COUNTER(field) NULL, offsetof(struct dpb_monitor_sample, machine.field)
-
-static const struct column of_machine[] = {{"seconds", end_s, 0},
-                                           {"own_cpus", own_cpus, 0},
-                                           {"others_cpus", others_cpus, 0},
-                                           {"memory_bytes", memory, 0},
-                                           {"own_memory_bytes", own_memory, 0},
-                                           {"received_bytes_per_s", COUNTER(received_bytes)},
-                                           {"sent_bytes_per_s", COUNTER(sent_bytes)},
-                                           {"loopback_bytes_per_s", COUNTER(loopback_bytes)},
-                                           {"read_bytes_per_s", COUNTER(read_bytes)},
-                                           {"written_bytes_per_s", COUNTER(written_bytes)},
-                                           {"package_w", package_w, 0},
-                                           {0}};
-
-static const struct column of_gpu[] = {{"seconds", end_s, 0},
-                                       {"sm_mhz", sm_mhz, 0},
-                                       {"memory_mhz", memory_mhz, 0},
-                                       {"power_w", power_w, 0},
-                                       {"temperature_c", temperature_c, 0},
-                                       {0}};
 
 /* The number of a rank's known samples, up to the last. A GPU's samples end with its timed
  * steps. */
@@ -139,20 +82,19 @@ static uint64_t n_known(const struct dpb_monitor_series *series, bool gpu)
     return n;
 }
 
-static void add_columns(const struct dpb_monitor_series *series, uint64_t first, uint64_t n,
-                        const struct column *columns, json_t *json)
+/* A series of one sample has empty lists. */
+static void add_lists(const struct dpb_monitor_series *series, uint64_t first, uint64_t n,
+                      put_interval *put_one, json_t *json)
 {
-    for (; columns->name; columns++) {
-        json_t *values = json_array();
-        for (uint64_t i = first + 1; i < n; i++) {
-            sample_t *from = &series->samples[i - 1], *to = &series->samples[i];
-            if (to->at_ns > from->at_ns)
-                json_array_append_new(
-                    values, dpb_json_real(columns->of ? columns->of(from, to)
-                                                      : bytes_per_s(from, to, columns->counter)));
-        }
-        json_object_set_new(json, columns->name, values);
-    }
+    static sample_t none;
+    json_t *lists = json_object();
+    put_one(&none, &none, lists);
+    dpb_each_member(lists, name, list)
+        json_array_clear(list);
+    for (uint64_t i = first + 1; i < n; i++)
+        if (seconds_of(&series->samples[i - 1], &series->samples[i]) > 0)
+            put_one(&series->samples[i - 1], &series->samples[i], lists);
+    json_object_update_new(json, lists);
 }
 
 static json_t *machine_to_json(const struct dpb_monitor_series *series, uint32_t rank,
@@ -165,7 +107,7 @@ static json_t *machine_to_json(const struct dpb_monitor_series *series, uint32_t
         (json_int_t)(n > 0 ? series->samples[0].machine.cpus : 0), "package_j",
         dpb_json_real(n > 0 ? series->samples[n - 1].machine.package_j : NAN), "interval_s",
         (double)series->interval_ns * 1e-9, "monitor_cpu_s", (double)series->cpu_ns * 1e-9);
-    add_columns(series, 0, n, of_machine, json);
+    add_lists(series, 0, n, put_machine, json);
     return json;
 }
 
@@ -181,7 +123,7 @@ static json_t *gpu_to_json(const struct dpb_monitor_series *series, uint32_t ran
     json_t *json = json_pack("{s:I, s:f, s:f}", "rank", (json_int_t)rank, "interval_s",
                              (double)series->interval_ns * 1e-9, "monitor_cpu_s",
                              (double)series->cpu_ns * 1e-9);
-    add_columns(series, first, n, of_gpu, json);
+    add_lists(series, first, n, put_gpu, json);
     return json;
 }
 
