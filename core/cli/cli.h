@@ -122,7 +122,7 @@ dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status 
 struct dpb_execution {
     dpb_status status;
     int exit_code;
-    json_t *result; /* @owned; NULL when the job could not be started */
+    json_t *result; /* @owned; NULL: see dpb_execute_job */
 };
 
 /* A command of one experiment, with --json and --output, that joins no other part of a job: reads
@@ -141,9 +141,10 @@ struct dpb_live_place {
     uint64_t n_ended, n_left;
 };
 
-/* Runs the experiment's ranks to their end; dpb_launch describes the outcome. */
-dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
-                           const struct dpb_live_place *place, struct dpb_job_outcome *outcome);
+/* Runs the experiment's ranks to their end; dpb_launch describes the outcome. No board: the job did
+ * not start, or this part is not the head, and makes no document. */
+void dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
+                     const struct dpb_live_place *place, struct dpb_job_outcome *outcome);
 /* Runs one job, from its experiment to its result. `execution` has all errors. */
 void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
                  const struct dpb_live_place *place, struct dpb_execution *execution);
@@ -157,6 +158,10 @@ void dpb_document_print(const json_t *document, bool json, dpb_print_document *p
 /* Writes the document to `output` or into `results`, and prints a table or JSON. Returns the exit
  * code. */
 int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
+                         const char *results, const char *run_name, dpb_print_document *print);
+/* The same at the end of a command with exit code `code`, for the document of its measurements,
+ * which this releases; NULL: out of memory. Wrong input leaves no file. */
+int dpb_measured_deliver(json_t *document, int code, const struct dpb_arguments *arguments,
                          const char *results, const char *run_name, dpb_print_document *print);
 
 /* ---- other programs: launched.c ------------------------------------------------------------ */

@@ -46,34 +46,22 @@ static dpb_status add_codecs(const struct dpb_experiment *experiment, json_t *do
 
 static int measure(const struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
 {
-    struct dpb_job_outcome outcome = {0};
+    struct dpb_job_outcome outcome;
     char label[128];
     snprintf(label, sizeof label, "%s: comm %s, %u worker%s", experiment->settings.run.name,
              experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
              experiment->n_workers == 1 ? "" : "s");
     const struct dpb_live_place place = {.label = label};
-    dpb_status status = dpb_execute_job(experiment, arguments->party, &place, &outcome);
-    if (status != DPB_OK || !outcome.board) /* no board: only the head makes the document */
-        return status != DPB_OK ? dpb_status_exit_code(status) : outcome.exit_code;
-    status = outcome.status;
-    int code = status == DPB_INTERRUPTED ? outcome.exit_code : dpb_status_exit_code(status);
-    json_t *document = dpb_comm_report_make(experiment, outcome.board, status,
+    dpb_execute_job(experiment, arguments->party, &place, &outcome);
+    if (!outcome.board)
+        return outcome.exit_code;
+    int code = outcome.exit_code;
+    json_t *document = dpb_comm_report_make(experiment, outcome.board, outcome.status,
                                             outcome.cause[0] != '\0' ? outcome.cause : NULL);
     dpb_board_destroy(outcome.board);
-    if (arguments->party)
-        json_object_set_new(json_object_get(document, "world"), "launcher",
-                            json_string(arguments->party->launcher));
-    if (!document) {
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory: the measurements are lost");
-        return dpb_exit_code_first(code, dpb_status_exit_code(status));
-    }
-    if (status == DPB_OK)
+    if (document && outcome.status == DPB_OK)
         code = dpb_exit_code_first(code, dpb_status_exit_code(add_codecs(experiment, document)));
-    if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves no file */
-        code = dpb_exit_code_first(
-            code, dpb_document_deliver(document, arguments, "", "comm", dpb_comm_report_print));
-    json_decref(document);
-    return code;
+    return dpb_measured_deliver(document, code, arguments, "", "comm", dpb_comm_report_print);
 }
 
 static int run(struct dpb_arguments *arguments)

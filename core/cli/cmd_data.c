@@ -66,20 +66,6 @@ static dpb_status make_experiment(struct dpb_config *given, struct dpb_experimen
 
 /* ---- measuring ----------------------------------------------------------------------------- */
 
-static int deliver(const struct dpb_loader *loader, int64_t open_ns, dpb_status status, int code,
-                   const struct dpb_arguments *arguments)
-{
-    json_t *document = dpb_loader_report_make(loader, open_ns, status, dpb_stop_error(status));
-    if (!document) {
-        status = dpb_fail(DPB_NO_MEMORY, "out of memory: the measurements are lost");
-        return dpb_exit_code_first(code, dpb_status_exit_code(status));
-    }
-    code = dpb_exit_code_first(
-        code, dpb_document_deliver(document, arguments, "", "data", dpb_loader_report_print));
-    json_decref(document);
-    return code;
-}
-
 static int measure(struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
 {
     struct dpb_loader loader;
@@ -91,10 +77,9 @@ static int measure(struct dpb_experiment *experiment, const struct dpb_arguments
         return dpb_status_exit_code(status);
     dpb_stop_on_signals();
     status = dpb_loader_measure(&loader);
-    int code = dpb_stop_exit_code(status);
-    if (code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves no file */
-        code = deliver(&loader, open_ns, status, code, arguments);
-    return code;
+    return dpb_measured_deliver(
+        dpb_loader_report_make(&loader, open_ns, status, dpb_stop_error(status)),
+        dpb_stop_exit_code(status), arguments, "", "data", dpb_loader_report_print);
 }
 
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv)

@@ -104,13 +104,9 @@ static int evaluate(struct dpb_experiment *experiment, const struct dpb_argument
 {
     struct dpb_execution execution;
     dpb_execute(experiment, NULL, &(struct dpb_live_place){.label = "eval"}, &execution);
-    int code = execution.exit_code;
-    if (execution.result &&
-        code != dpb_status_exit_code(DPB_USAGE)) /* wrong input leaves no file */
-        code = dpb_exit_code_first(
-            code, dpb_document_deliver(execution.result, arguments, "", "eval", print_evaluation));
-    json_decref(execution.result);
-    return code;
+    return execution.result ? dpb_measured_deliver(execution.result, execution.exit_code, arguments,
+                                                   "", "eval", print_evaluation)
+                            : execution.exit_code;
 }
 
 int dpb_command_eval(const struct dpb_command *self, int argc, char **argv)

@@ -66,41 +66,32 @@ static json_t *ways_to_json(const struct dpb_experiment *experiment, struct dpb_
 static int deliver(const struct dpb_experiment *experiment, const struct dpb_arguments *arguments,
                    const struct dpb_job_outcome *outcome)
 {
-    const dpb_status status = outcome->status;
-    const int code = status == DPB_INTERRUPTED ? outcome->exit_code : dpb_status_exit_code(status);
     json_t *document =
         json_pack("{s:s, s:s, s:o, s:o, s:o, s:{s:s, s:o, s:o}}",                                 //
                   "schema", "dpbench.links/1",                                                    //
-                  "status", dpb_result_status(status),                                            //
+                  "status", dpb_result_status(outcome->status),                                   //
                   "error", outcome->cause[0] ? dpb_json_string(outcome->cause) : json_null(),     //
                   "warnings", dpb_warnings_collect(outcome->board),                               //
                   "machine", dpb_machine_describe(),                                              //
                   "network", "launcher", arguments->party ? arguments->party->launcher : "local", //
                   "machines", machines_to_json(experiment, outcome->board),                       //
                   "ways", ways_to_json(experiment, outcome->board));
-    if (!document)
-        return dpb_status_exit_code(dpb_fail(DPB_NO_MEMORY, "out of memory"));
-    const int delivered =
-        dpb_document_deliver(document, arguments, "", "links", dpb_links_report_print);
-    json_decref(document);
-    return dpb_exit_code_first(code, delivered);
+    return dpb_measured_deliver(document, outcome->exit_code, arguments, "", "links",
+                                dpb_links_report_print);
 }
 
 static int run(struct dpb_arguments *arguments)
 {
     struct dpb_experiment *experiment = NULL;
-    struct dpb_job_outcome outcome = {0};
+    struct dpb_job_outcome outcome;
     const struct dpb_live_place place = {.label = "links network"};
     int code;
     dpb_status status = make_experiment(arguments->config, &experiment);
     if (status == DPB_OK && (!arguments->party || dpb_party_is_head(arguments->party)))
         status = dpb_result_probe(arguments->output, "");
     if (dpb_together_agree(arguments, status, experiment, &code) == DPB_OK) {
-        status = dpb_execute_job(experiment, arguments->party, &place, &outcome);
-        if (status != DPB_OK)
-            code = dpb_status_exit_code(status);
-        else /* no board: only the head makes the document */
-            code = outcome.board ? deliver(experiment, arguments, &outcome) : outcome.exit_code;
+        dpb_execute_job(experiment, arguments->party, &place, &outcome);
+        code = outcome.board ? deliver(experiment, arguments, &outcome) : outcome.exit_code;
         dpb_board_destroy(outcome.board);
     }
     dpb_experiment_destroy(experiment);

@@ -27,12 +27,9 @@ static int run_single(const struct dpb_arguments *arguments)
         dpb_execute(experiment, arguments->party, &(struct dpb_live_place){.label = label},
                     &execution);
         code = execution.exit_code;
-        /* Wrong input leaves no file. */
-        if (execution.result && code != dpb_status_exit_code(DPB_USAGE))
-            code = dpb_exit_code_first(code, dpb_document_deliver(execution.result, arguments,
-                                                                  run->results, run->name,
-                                                                  dpb_result_print));
-        json_decref(execution.result);
+        if (execution.result)
+            code = dpb_measured_deliver(execution.result, code, arguments, run->results, run->name,
+                                        dpb_result_print);
     }
     dpb_experiment_destroy(experiment);
     return code;

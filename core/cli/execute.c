@@ -52,8 +52,8 @@ static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
     return about;
 }
 
-dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
-                           const struct dpb_live_place *place, struct dpb_job_outcome *outcome)
+static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_party *party,
+                         const struct dpb_live_place *place, struct dpb_job_outcome *outcome)
 {
     uint32_t threads = 1;
     if (!party)
@@ -86,6 +86,15 @@ dpb_status dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_p
     free(text);
     json_decref(json);
     return status;
+}
+
+void dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *party,
+                     const struct dpb_live_place *place, struct dpb_job_outcome *outcome)
+{
+    dpb_status status = launch(experiment, party, place, outcome);
+    if (status != DPB_OK)
+        *outcome =
+            (struct dpb_job_outcome){.status = status, .exit_code = dpb_status_exit_code(status)};
 }
 
 /* Applies eval.require_target and run.require_steady to a job that went well. */
@@ -125,19 +134,18 @@ static void sweep_checkpoint(const struct dpb_experiment *experiment, struct dpb
 void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
                  const struct dpb_live_place *place, struct dpb_execution *execution)
 {
-    struct dpb_job_outcome outcome = {0};
+    struct dpb_job_outcome outcome;
     json_t *inputs = dpb_result_inputs(experiment); /* before the run may change them */
-    dpb_status status = dpb_execute_job(experiment, party, place, &outcome);
-    if (status != DPB_OK || !outcome.board) { /* no board: only the head makes the result */
+    dpb_execute_job(experiment, party, place, &outcome);
+    dpb_status status = outcome.status;
+    int exit_code = outcome.exit_code;
+    if (!outcome.board) {
         json_decref(inputs);
-        *execution = (struct dpb_execution){
-            status, status != DPB_OK ? dpb_status_exit_code(status) : outcome.exit_code, NULL};
+        *execution = (struct dpb_execution){status, exit_code, NULL};
         return;
     }
-    status = outcome.status;
     if (status != DPB_OK)
         sweep_checkpoint(experiment, outcome.board);
-    int exit_code = status == DPB_INTERRUPTED ? outcome.exit_code : dpb_status_exit_code(status);
     if (status == DPB_OK) {
         status = check_demands(experiment, outcome.board, outcome.cause, sizeof outcome.cause);
         exit_code = dpb_status_exit_code(status);
@@ -150,9 +158,6 @@ void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *part
         status = dpb_fail(DPB_NO_MEMORY, "out of memory: the result of the run is lost");
         exit_code = dpb_exit_code_first(exit_code, dpb_status_exit_code(status));
     }
-    if (party)
-        json_object_set_new(json_object_get(result, "world"), "launcher",
-                            json_string(party->launcher));
     if (status != DPB_OK)
         json_object_set_new(result, "failure", json_string(dpb_status_name(status)));
     json_object_set_new(result, "inputs", inputs);
@@ -182,6 +187,23 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
         dpb_log(DPB_LOG_INFO, "result: %s", written);
     dpb_document_print(document, arguments->json, print);
     return dpb_status_exit_code(status);
+}
+
+int dpb_measured_deliver(json_t *document, int code, const struct dpb_arguments *arguments,
+                         const char *results, const char *run_name, dpb_print_document *print)
+{
+    if (!document) {
+        dpb_status status = dpb_fail(DPB_NO_MEMORY, "out of memory: the measurements are lost");
+        return dpb_exit_code_first(code, dpb_status_exit_code(status));
+    }
+    if (arguments->party)
+        json_object_set_new(json_object_get(document, "world"), "launcher",
+                            json_string(arguments->party->launcher));
+    if (code != dpb_status_exit_code(DPB_USAGE))
+        code = dpb_exit_code_first(
+            code, dpb_document_deliver(document, arguments, results, run_name, print));
+    json_decref(document);
+    return code;
 }
 
 /* ---- commands that measure in their own process ---------------------------------------------- */
