@@ -41,8 +41,8 @@ static const struct mpi_library *library;
 
 struct mpi {
     struct strategy strategy;
-    struct mpi_sums *sums;    /* of gradients, or of a codec's messages */
-    struct mpi_sums *weights; /* with shards: of new weights */
+    struct sums *sums;    /* of gradients, or of a codec's messages */
+    struct sums *weights; /* with shards: of new weights */
 };
 
 /* ---- stage: give the bucket to MPI --------------------------------------------------------- */
@@ -50,7 +50,7 @@ struct mpi {
 static void begin_bucket(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct mpi *mpi = strategy;
-    library->post(mpi->sums, bucket * mpi->strategy.arenas.bucket_elements, turn->length);
+    mpi->sums->ops->post(mpi->sums, bucket * mpi->strategy.arenas.bucket_elements, turn->length);
     turn->at = turn->length;
 }
 
@@ -58,13 +58,14 @@ static void begin_bucket(void *strategy, uint64_t bucket, struct stage_turn *tur
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
-    return library->finished(((const struct mpi *)strategy)->sums, bucket);
+    return sums_finished(((const struct mpi *)strategy)->sums, bucket);
 }
 
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
+    struct sums *sums = ((const struct mpi *)strategy)->sums;
     (void)bucket; /* it is the oldest */
-    return library->wait(((const struct mpi *)strategy)->sums);
+    return sums->ops->wait(sums);
 }
 
 static const struct stage stages[] = {{strategy_own_ready, begin_bucket, strategy_own_wait},
@@ -94,19 +95,21 @@ static void update_slice(void *strategy, uint64_t bucket, struct stage_turn *tur
     const struct mpi *mpi = strategy;
     if (!slices_work_on_own(strategy, bucket, turn, update_piece))
         return;
-    library->post(mpi->weights, bucket * mpi->strategy.arenas.bucket_elements, turn->length);
+    mpi->weights->ops->post(mpi->weights, bucket * mpi->strategy.arenas.bucket_elements,
+                            turn->length);
     clear_sum(strategy, bucket, turn->length);
 }
 
 static bool given_due(void *strategy, uint64_t bucket)
 {
-    return library->finished(((const struct mpi *)strategy)->weights, bucket);
+    return sums_finished(((const struct mpi *)strategy)->weights, bucket);
 }
 
 static dpb_status given_wait(void *strategy, uint64_t bucket)
 {
+    struct sums *weights = ((const struct mpi *)strategy)->weights;
     (void)bucket; /* it is the oldest */
-    return library->wait(((const struct mpi *)strategy)->weights);
+    return weights->ops->wait(weights);
 }
 
 static const struct stage shard_stages[] = {{strategy_own_ready, begin_bucket, strategy_own_wait},
@@ -125,8 +128,8 @@ static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *tu
         return;
     strategy_update_parts(comm, slices_own);
     for (uint64_t b = 0; b <= bucket; b++)
-        library->post(mpi->weights, b * comm->arenas.bucket_elements,
-                      pipeline_bucket_length(&comm->pipeline, b));
+        mpi->weights->ops->post(mpi->weights, b * comm->arenas.bucket_elements,
+                                pipeline_bucket_length(&comm->pipeline, b));
 }
 
 static bool all_given_due(void *strategy, uint64_t bucket)
@@ -142,33 +145,12 @@ static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
     const struct mpi *mpi = strategy;
     bool given = false;
-    (void)until_ns;
-    DPB_TRY(library->move(mpi->sums, moved));
+    DPB_TRY(mpi->sums->ops->move(mpi->sums, until_ns, moved));
     if (mpi->weights)
-        DPB_TRY(library->move(mpi->weights, &given));
+        DPB_TRY(mpi->weights->ops->move(mpi->weights, until_ns, &given));
     *moved = *moved || given;
     return DPB_OK;
 }
-
-/* ---- with a codec --------------------------------------------------------------------------- */
-
-static bool post_message(struct strategy *strategy, uint64_t slot, uint64_t n)
-{
-    library->post(((const struct mpi *)strategy)->sums, coded_sums_first(strategy, slot), n);
-    return true;
-}
-
-static bool message_finished(const struct strategy *strategy, uint64_t place)
-{
-    return library->finished(((const struct mpi *)strategy)->sums, place);
-}
-
-static dpb_status message_wait(const struct strategy *strategy)
-{
-    return library->wait(((const struct mpi *)strategy)->sums);
-}
-
-static const struct coded_sums_ops summed_by_mpi = {post_message, message_finished, message_wait};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
@@ -205,7 +187,7 @@ static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct d
 static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas)
 {
     uint64_t bytes;
-    DPB_TRY(coded_sums_bind(&mpi->strategy, arenas, &summed_by_mpi));
+    DPB_TRY(coded_sums_bind(&mpi->strategy, arenas, &coded_sums_in_place));
     mpi->strategy.pipeline.move = move;
     const struct mpi_sums_args args = {.kind = MPI_KIND_SUM,
                                        .arena = coded_memory_of(&mpi->strategy, &bytes),
@@ -214,7 +196,9 @@ static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas
                                        .names = coded_sums_buckets(&mpi->strategy),
                                        .position = mpi->strategy.args.rank,
                                        .n_members = mpi->strategy.args.n_workers};
-    return library->create(&args, &mpi->sums);
+    DPB_TRY(library->create(&args, &mpi->sums));
+    mpi->strategy.sums.in_place = mpi->sums;
+    return DPB_OK;
 }
 
 static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
@@ -249,9 +233,9 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
 static dpb_status mpi_begin(void *comm, const struct dpb_step *step)
 {
     const struct mpi *mpi = comm;
-    library->begin(mpi->sums, step->step);
+    sums_begin(mpi->sums, step->step);
     if (mpi->weights)
-        library->begin(mpi->weights, step->step);
+        sums_begin(mpi->weights, step->step);
     return strategy_begin(comm, step);
 }
 
@@ -259,8 +243,8 @@ static void mpi_close(void *comm)
 {
     if (!comm)
         return;
-    library->destroy(((struct mpi *)comm)->weights);
-    library->destroy(((struct mpi *)comm)->sums);
+    sums_destroy(((struct mpi *)comm)->weights);
+    sums_destroy(((struct mpi *)comm)->sums);
     library->close();
     strategy_close(comm);
 }

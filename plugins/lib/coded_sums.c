@@ -73,6 +73,30 @@ bool coded_sums_post(struct strategy *strategy)
     }
 }
 
+/* ---- an all-reduce in place ---------------------------------------------------------------- */
+
+static bool post_in_place(struct strategy *strategy, uint64_t slot, uint64_t n)
+{
+    struct sums *sums = strategy->sums.in_place;
+    if (!sums_has_place(sums))
+        return false;
+    sums->ops->post(sums, coded_sums_first(strategy, slot), n);
+    return true;
+}
+
+static bool finished_in_place(const struct strategy *strategy, uint64_t place)
+{
+    return sums_finished(strategy->sums.in_place, place);
+}
+
+static dpb_status wait_in_place(const struct strategy *strategy)
+{
+    struct sums *sums = strategy->sums.in_place;
+    return sums->ops->wait(sums);
+}
+
+const struct coded_sums_ops coded_sums_in_place = {post_in_place, finished_in_place, wait_in_place};
+
 /* ---- the carrier --------------------------------------------------------------------------- */
 
 static void post(struct strategy *strategy, uint64_t bucket, uint32_t round)

@@ -11,6 +11,7 @@
 #define DPB_PLUGINS_LIB_CODED_SUMS_H
 
 #include "lib/coded.h"
+#include "lib/sums.h"
 
 enum { CODED_AHEAD = 4 };
 
@@ -23,6 +24,10 @@ struct coded_sums_ops {
     /* Blocks until the oldest all-reduce may be finished; returns at once if all are finished. */
     dpb_status (*wait)(const struct strategy *strategy);
 };
+
+/* By strategy->sums.in_place (sums.h), which the strategy sets after coded_sums_bind. The messages'
+ * memory is its arena, and coded_sums_buckets names its buckets. */
+extern const struct coded_sums_ops coded_sums_in_place;
 
 /* In `bind`, in place of coded_bind_stages. */
 dpb_status coded_sums_bind(struct strategy *strategy, const struct dpb_arenas *arenas,

@@ -25,8 +25,7 @@
 #define DPB_PLUGINS_LIB_MPI_H
 
 #include "dpbench/plugin.h"
-
-struct mpi_sums;
+#include "lib/sums.h"
 
 enum { MPI_NO_GROUP = -1 };
 
@@ -51,7 +50,6 @@ struct mpi_sums_args {
     uint32_t position, n_members;
 };
 
-/* Sums finish in the order in which they were posted. */
 struct mpi_library {
     const struct dpb_library *versions; /* ended by name = NULL */
     /* Initialises MPI, once a process. Refuses by name a thread level that is not offered, and a
@@ -60,22 +58,11 @@ struct mpi_library {
     void (*close)(void); /* after `destroy`: the process finalises MPI if it ends well */
     dpb_status (*check_length)(uint64_t n_elements); /* of a sum: MPI counts in 31 bits */
 
-    /* Collective over the job's workers. @owned: destroy, which accepts NULL and never waits. */
-    dpb_status (*create)(const struct mpi_sums_args *args, struct mpi_sums **sums);
-    void (*destroy)(struct mpi_sums *sums);
-    void (*begin)(struct mpi_sums *sums, uint64_t step); /* a new exchange; all sums are finished */
-    /* Posts the next sum: of elements [begin, begin + n) of the arena, which are final here. n is
-     * the same on all members; it may be 0. Slices: at most two different n. If `post` fails, the
-     * next `move` returns the failure. */
-    void (*post)(struct mpi_sums *sums, uint64_t begin, uint64_t n);
-    bool (*finished)(const struct mpi_sums *sums, uint64_t bucket);
-    bool (*idle)(const struct mpi_sums *sums); /* all posted sums are finished */
-    /* Advances all begun sums, without waiting; *moved: a sum is finished. Reports the sum's span
-     * and counts its bytes. */
-    dpb_status (*move)(struct mpi_sums *sums, bool *moved);
-    /* A turn of waiting for the oldest unfinished sum. MPI offers nothing to sleep on, so `wait`
-     * polls a few times, yields the core, and returns. After the deadline it fails by a message. */
-    dpb_status (*wait)(struct mpi_sums *sums);
+    /* Collective over the job's workers. @owned: `destroy` never waits. All buckets of an exchange
+     * have place; slices have at most two different lengths. `move` reports a finished sum's span
+     * and counts its bytes. MPI offers nothing to sleep on, so `wait` polls a few times, yields the
+     * core, and returns. */
+    dpb_status (*create)(const struct mpi_sums_args *args, struct sums **sums);
 };
 
 /* Loads the object, once a process. Refuses, and names the missing part, if the object was not

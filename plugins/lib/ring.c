@@ -9,35 +9,12 @@
 
 /* ---- for the strategy ---------------------------------------------------------------------- */
 
-void ring_begin(struct ring *ring, uint64_t step)
-{
-    assert(ring->posted == ring->finished);
-    ring->step = step;
-    ring->stepping = true;
-    ring->posted = ring->finished = 0;
-}
-
-bool ring_has_place(const struct ring *ring)
-{
-    return ring->posted - ring->finished < RING_WINDOW;
-}
-
-bool ring_finished(const struct ring *ring, uint64_t bucket)
-{
-    return bucket < ring->finished;
-}
-
-bool ring_idle(const struct ring *ring)
-{
-    return ring->posted == ring->finished;
-}
-
 /* Takes the chunks that came early for a bucket that is now under way. */
 static dpb_status take_held(struct ring *ring, struct flight *flight)
 {
     for (uint32_t i = 0; i < ring->args.memory.n_slots; i++) {
         struct slot *slot = &ring->slots[i];
-        if (!slot->held || slot->label.exchange != ring->step ||
+        if (!slot->held || slot->label.exchange != ring->sums.step ||
             slot->label.bucket != flight->bucket)
             continue;
         slot->held = false;
@@ -46,11 +23,11 @@ static dpb_status take_held(struct ring *ring, struct flight *flight)
     return DPB_OK;
 }
 
-static void post(struct ring *ring, uint64_t begin, uint64_t n, uint32_t first_round)
+static void post_from(struct ring *ring, uint64_t begin, uint64_t n, uint32_t first_round)
 {
-    struct flight *flight = flight_of(ring, ring->posted);
-    assert(ring_has_place(ring));
-    *flight = (struct flight){.bucket = ring->posted++,
+    struct flight *flight = flight_of(ring, ring->sums.posted);
+    assert(sums_has_place(&ring->sums));
+    *flight = (struct flight){.bucket = ring->sums.posted++,
                               .begin = begin,
                               .n = n,
                               .first_round = first_round,
@@ -75,19 +52,21 @@ static void post(struct ring *ring, uint64_t begin, uint64_t n, uint32_t first_r
         ring->status = take_held(ring, flight);
 }
 
-void ring_post(struct ring *ring, uint64_t begin, uint64_t n)
+static void post(struct sums *sums, uint64_t begin, uint64_t n)
 {
-    post(ring, begin, n, 0);
+    post_from((struct ring *)sums, begin, n, 0);
 }
 
-void ring_give(struct ring *ring, uint64_t begin, uint64_t n)
+void ring_give(struct sums *sums, uint64_t begin, uint64_t n)
 {
+    struct ring *ring = (struct ring *)sums;
     assert(gives(ring));
-    post(ring, begin, n, n_members(ring) - 1);
+    post_from(ring, begin, n, n_members(ring) - 1);
 }
 
-dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved)
+static dpb_status move(struct sums *sums, int64_t until_ns, bool *moved)
 {
+    struct ring *ring = (struct ring *)sums;
     bool handed = false;
     *moved = false;
     DPB_TRY(ring->status);
@@ -105,12 +84,13 @@ dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved)
     return ring->status;
 }
 
-dpb_status ring_wait(struct ring *ring)
+static dpb_status wait(struct sums *sums)
 {
-    const struct flight *flight = flight_of(ring, ring->finished);
+    struct ring *ring = (struct ring *)sums;
+    const struct flight *flight = flight_of(ring, ring->sums.finished);
     bool receives = flight->n_received < flight->n_to_receive;
-    assert(ring->finished < ring->posted);
-    struct dpb_wait what = {.step = ring->step,
+    assert(ring->sums.finished < ring->sums.posted);
+    struct dpb_wait what = {.step = ring->sums.step,
                             .bucket = bucket_of(ring, flight),
                             .bytes = flight->n * dpb_dtype_size(ring->args.type),
                             .peer = receives ? ring_previous(&ring->args.members)
@@ -207,33 +187,11 @@ static dpb_status connect(struct ring *ring)
     return n_members(ring) == 1 ? DPB_OK : open_mesh(ring);
 }
 
-dpb_status ring_create(const struct ring_args *args, struct ring **made)
+static void destroy(struct sums *sums)
 {
-    struct ring *ring = args->host->alloc(sizeof *ring);
-    if (!ring) {
-        args->transport->ops->close(args->transport, false);
-        return DPB_NO_MEMORY;
-    }
-    ring->args = *args;
-    ring->gathered = args->shards;
-    if (!args->shards.make)
-        ring->gathered = (struct ring_shards){.arena = args->memory.arena, .type = args->type};
-    ring->reserve = args->memory.n_slots / 4;
-    dpb_status status = connect(ring);
-    if (status != DPB_OK) {
-        ring_destroy(ring);
-        return status;
-    }
-    *made = ring;
-    return DPB_OK;
-}
-
-void ring_destroy(struct ring *ring)
-{
-    if (!ring)
-        return;
+    struct ring *ring = (struct ring *)sums;
     const struct dpb_host *host = ring->args.host;
-    mesh_close(ring->mesh, ring->status == DPB_OK && ring_idle(ring));
+    mesh_close(ring->mesh, ring->status == DPB_OK && sums_idle(sums));
     if (ring->args.transport)
         ring->args.transport->ops->close(ring->args.transport, false);
     free(ring->queues);
@@ -242,4 +200,28 @@ void ring_destroy(struct ring *ring)
     free(ring->free_slots);
     free(ring->released);
     host->release(ring, sizeof *ring);
+}
+
+static const struct sums_ops ops = {.post = post, .move = move, .wait = wait, .destroy = destroy};
+
+dpb_status ring_create(const struct ring_args *args, struct sums **made)
+{
+    struct ring *ring = args->host->alloc(sizeof *ring);
+    if (!ring) {
+        args->transport->ops->close(args->transport, false);
+        return DPB_NO_MEMORY;
+    }
+    ring->sums = (struct sums){.ops = &ops, .window = RING_WINDOW};
+    ring->args = *args;
+    ring->gathered = args->shards;
+    if (!args->shards.make)
+        ring->gathered = (struct ring_shards){.arena = args->memory.arena, .type = args->type};
+    ring->reserve = args->memory.n_slots / 4;
+    dpb_status status = connect(ring);
+    if (status != DPB_OK) {
+        destroy(&ring->sums);
+        return status;
+    }
+    *made = &ring->sums;
+    return DPB_OK;
 }

@@ -46,6 +46,7 @@
 #define DPB_PLUGINS_LIB_RING_H
 
 #include "mesh.h"
+#include "sums.h"
 
 enum { RING_WINDOW = 16 /* buckets under way at once */ };
 
@@ -80,7 +81,7 @@ static inline uint32_t ring_previous(const struct ring_members *ring)
     return ring_rank_at(ring, ring->position + ring->n_members - 1);
 }
 
-/* Chunks are sent from, and land in, this memory. @borrowed until ring_destroy. Sizes are the same
+/* Chunks are sent from, and land in, this memory. @borrowed until destroy. Sizes are the same
  * on all members. */
 struct ring_memory {
     void *arena;
@@ -108,8 +109,6 @@ static inline struct dpb_range ring_owned(uint64_t n, uint32_t position, uint32_
     return (struct dpb_range){n * slice / n_members, n * (slice + 1) / n_members};
 }
 
-struct ring;
-
 struct ring_args {
     const struct dpb_host *host;
     struct mesh_transport *transport; /* @owned by the ring, also when it cannot be made */
@@ -120,35 +119,17 @@ struct ring_args {
     uint64_t n_buckets;       /* of an exchange; with shards that are given each counts twice */
     uint64_t bucket_elements; /* at most */
     /* The buckets' numbers in spans and messages, n_buckets; NULL: the ring's own numbers.
-     * @borrowed until ring_destroy. */
+     * @borrowed until destroy. */
     const uint64_t *names;
 };
 
-/* Connects the members: collective, may block. One member alone connects nothing. */
-dpb_status ring_create(const struct ring_args *args, struct ring **ring);
-/* Accepts NULL. Waits for a peer no longer than mesh_close does. */
-void ring_destroy(struct ring *ring);
+/* Connects the members: collective, may block. One member alone connects nothing. `destroy` waits
+ * for a peer no longer than mesh_close does, and `wait` waits as mesh_wait. */
+dpb_status ring_create(const struct ring_args *args, struct sums **ring);
 
-/* A new exchange; all buckets of the one before are finished. */
-void ring_begin(struct ring *ring, uint64_t step);
-/* Whether one more bucket may be posted: RING_WINDOW are under way otherwise. */
-bool ring_has_place(const struct ring *ring);
-/* The next bucket, in order, is elements [begin, begin + n) of the arena, which are final here. The
- * range must be the same on all members. */
-void ring_post(struct ring *ring, uint64_t begin, uint64_t n);
-/* As ring_post, of the shards' arena: this member's own slice is final, and the other slices may
+/* As `post`, of the shards' arena: this member's own slice is final, and the other slices may
  * change from now on. All members have posted all buckets for sums before. */
-void ring_give(struct ring *ring, uint64_t begin, uint64_t n);
-/* Whether a posted bucket is summed here and its memory is the caller's again. */
-bool ring_finished(const struct ring *ring, uint64_t bucket);
-
-/* Whether nothing is under way: all buckets that were posted are finished. */
-bool ring_idle(const struct ring *ring);
-
-/* Does the work that is possible now, a pass over all connections; *moved: there was some. */
-dpb_status ring_move(struct ring *ring, int64_t until_ns, bool *moved);
-/* As mesh_wait, until ring_move has work for the oldest bucket that is not finished. */
-dpb_status ring_wait(struct ring *ring);
+void ring_give(struct sums *ring, uint64_t begin, uint64_t n);
 
 /* ---- on the links, for tests --------------------------------------------------------------- */
 

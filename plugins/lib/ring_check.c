@@ -30,7 +30,7 @@ struct mesh_label ring_label(const struct ring *ring, const struct flight *fligh
     uint64_t n = rest < ring->chunk_elements ? rest : ring->chunk_elements;
     return (struct mesh_label){.kind = partial ? RING_PARTIAL : RING_SUM,
                                .bucket = (uint32_t)flight->bucket,
-                               .exchange = ring->step,
+                               .exchange = ring->sums.step,
                                .at_bytes = (flight->begin + begin) * size,
                                .bytes = n * size,
                                .word = (uint64_t)round << 32 | chunk};
@@ -89,13 +89,13 @@ dpb_status ring_check_label(const struct ring *ring, const struct flight *flight
 dpb_status ring_check_early(const struct ring *ring, const struct mesh_label *label)
 {
     char text[128];
-    bool later = !ring->stepping || label->exchange == ring->step + 1 ||
-                 (label->exchange == ring->step && label->bucket >= ring->posted);
+    bool later = !ring->sums.begun || label->exchange == ring->sums.step + 1 ||
+                 (label->exchange == ring->sums.step && label->bucket >= ring->sums.posted);
     if (later && label->bucket < ring->args.n_buckets && label->kind == RING_PARTIAL)
         return DPB_OK;
     snprintf(text, sizeof text, "buckets %llu to %llu of exchange %llu",
-             (unsigned long long)ring->finished, (unsigned long long)ring->args.n_buckets - 1,
-             (unsigned long long)ring->step);
+             (unsigned long long)ring->sums.finished, (unsigned long long)ring->args.n_buckets - 1,
+             (unsigned long long)ring->sums.step);
     return ring_refuse(ring, label, text);
 }
 

@@ -14,8 +14,8 @@
 /* The flight that a label belongs to; NULL: that bucket is not under way here. */
 static struct flight *find_flight(struct ring *ring, const struct mesh_label *label)
 {
-    bool under_way = ring->stepping && label->exchange == ring->step &&
-                     label->bucket >= ring->finished && label->bucket < ring->posted;
+    bool under_way = label->exchange == ring->sums.step && label->bucket >= ring->sums.finished &&
+                     label->bucket < ring->sums.posted;
     return under_way ? flight_of(ring, label->bucket) : NULL;
 }
 
@@ -47,7 +47,7 @@ static bool waits_for_peer(const struct flight *flight)
 static void report_wait(struct ring *ring, int64_t now_ns)
 {
     const struct flight *oldest = NULL;
-    for (uint64_t bucket = ring->finished; bucket < ring->posted; bucket++) {
+    for (uint64_t bucket = ring->sums.finished; bucket < ring->sums.posted; bucket++) {
         const struct flight *flight = flight_of(ring, bucket);
         if (waits_for_peer(flight) && (!oldest || flight->waits_from_ns < oldest->waits_from_ns))
             oldest = flight;
@@ -93,11 +93,11 @@ void ring_finish_if_complete(struct ring *ring, struct flight *flight)
     if (flight->n_received < flight->n_to_receive || flight->n_sent < flight->n_to_send)
         return;
     report_transfer(ring, flight);
-    while (ring->finished < ring->posted) {
-        const struct flight *oldest = flight_of(ring, ring->finished);
+    while (ring->sums.finished < ring->sums.posted) {
+        const struct flight *oldest = flight_of(ring, ring->sums.finished);
         if (oldest->n_received < oldest->n_to_receive || oldest->n_sent < oldest->n_to_send)
             break;
-        ring->finished++;
+        ring->sums.finished++;
     }
 }
 
@@ -281,7 +281,7 @@ static bool hand_over(struct ring *ring, struct flight *flight, bool oldest, boo
 void ring_hand_over(struct ring *ring, bool *moved)
 {
     bool oldest = true;
-    for (uint64_t bucket = ring->finished; bucket < ring->posted; bucket++) {
+    for (uint64_t bucket = ring->sums.finished; bucket < ring->sums.posted; bucket++) {
         struct flight *flight = flight_of(ring, bucket);
         if (!hand_over(ring, flight, oldest, moved))
             return;

@@ -46,13 +46,11 @@ struct sending {
 };
 
 struct ring {
+    struct sums sums;
     struct ring_args args;
     struct ring_shards gathered; /* carried by the all-gather rounds; without `make` the sums */
     struct mesh *mesh;           /* NULL: there is one member */
     dpb_status status;           /* a failure in a function that returns no status */
-    uint64_t step;
-    bool stepping;             /* there was an exchange: `step` counts */
-    uint64_t posted, finished; /* buckets of this exchange; finished: all before it are */
     uint64_t chunk_elements;
     uint32_t max_chunks; /* of a slice */
     uint32_t queue_size, n_seen_words;

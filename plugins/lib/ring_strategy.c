@@ -11,27 +11,27 @@
 static bool post_due(void *strategy, uint64_t bucket)
 {
     const struct ring_strategy *comm = strategy;
-    return strategy_own_ready(strategy, bucket) && ring_has_place(comm->ring);
+    return strategy_own_ready(strategy, bucket) && sums_has_place(comm->ring);
 }
 
 static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     const struct ring_strategy *comm = strategy;
-    ring_post(comm->ring, bucket * comm->base.arenas.bucket_elements, turn->length);
+    comm->ring->ops->post(comm->ring, bucket * comm->base.arenas.bucket_elements, turn->length);
     turn->at = turn->length;
 }
 
 static bool reduce_due(void *strategy, uint64_t bucket)
 {
     const struct ring_strategy *comm = strategy;
-    return ring_finished(comm->ring, bucket);
+    return sums_finished(comm->ring, bucket);
 }
 
 static dpb_status reduce_wait(void *strategy, uint64_t bucket)
 {
     const struct ring_strategy *comm = strategy;
     (void)bucket;
-    return ring_wait(comm->ring);
+    return comm->ring->ops->wait(comm->ring);
 }
 
 /* When a bucket has to wait to be posted, nothing is on the ring. With shards a bucket that is back
@@ -66,7 +66,7 @@ static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *tu
 static bool give_due(void *strategy, uint64_t bucket)
 {
     const struct ring_strategy *comm = strategy;
-    return !strategy_is_last(&comm->base, bucket) || ring_has_place(comm->ring);
+    return !strategy_is_last(&comm->base, bucket) || sums_has_place(comm->ring);
 }
 
 static void give(void *strategy, uint64_t bucket, struct stage_turn *turn)
@@ -74,7 +74,7 @@ static void give(void *strategy, uint64_t bucket, struct stage_turn *turn)
     struct ring_strategy *comm = strategy;
     const struct dpb_arenas *arenas = &comm->base.arenas;
     for (; strategy_is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
-        if (!ring_has_place(comm->ring))
+        if (!sums_has_place(comm->ring))
             return;
         ring_give(comm->ring, comm->n_given * arenas->bucket_elements,
                   pipeline_bucket_length(&comm->base.pipeline, comm->n_given));
@@ -86,7 +86,7 @@ static bool given_due(void *strategy, uint64_t bucket)
 {
     const struct ring_strategy *comm = strategy;
     return !strategy_is_last(&comm->base, bucket) ||
-           ring_finished(comm->ring, 2 * comm->base.arenas.n_buckets - 1);
+           sums_finished(comm->ring, 2 * comm->base.arenas.n_buckets - 1);
 }
 
 static const struct stage whole_stages[] = {{post_due, post, strategy_own_wait},
@@ -130,34 +130,10 @@ static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 
 /* ---- of two rounds: the ring sums them ------------------------------------------------------- */
 
-static struct ring *ring_of(const struct strategy *strategy)
-{
-    return ((const struct ring_strategy *)strategy)->ring;
-}
-
-static bool post_sum(struct strategy *strategy, uint64_t slot, uint64_t n)
-{
-    if (!ring_has_place(ring_of(strategy)))
-        return false;
-    ring_post(ring_of(strategy), coded_sums_first(strategy, slot), n);
-    return true;
-}
-
-static bool sum_finished(const struct strategy *strategy, uint64_t place)
-{
-    return ring_finished(ring_of(strategy), place);
-}
-
-static dpb_status sum_wait(const struct strategy *strategy)
-{
-    return ring_wait(ring_of(strategy));
-}
-
-static const struct coded_sums_ops summed_by_the_ring = {post_sum, sum_finished, sum_wait};
-
 static dpb_status move_sums(void *strategy, int64_t until_ns, bool *moved)
 {
-    DPB_TRY(ring_move(ring_of(strategy), until_ns, moved));
+    struct sums *ring = ((struct ring_strategy *)strategy)->ring;
+    DPB_TRY(ring->ops->move(ring, until_ns, moved));
     *moved = coded_sums_post(strategy) || *moved;
     return DPB_OK;
 }
@@ -166,7 +142,8 @@ static dpb_status move_sums(void *strategy, int64_t until_ns, bool *moved)
 
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
-    return ring_move(((struct ring_strategy *)strategy)->ring, until_ns, moved);
+    struct sums *ring = ((struct ring_strategy *)strategy)->ring;
+    return ring->ops->move(ring, until_ns, moved);
 }
 
 dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
@@ -290,7 +267,7 @@ static struct ring_args ring_args_of(const struct ring_strategy *comm,
 static dpb_status bind_sums(struct ring_strategy *comm, const struct dpb_arenas *arenas)
 {
     const struct dpb_codec *codec = comm->base.args.codec;
-    DPB_TRY(coded_sums_bind(&comm->base, arenas, &summed_by_the_ring));
+    DPB_TRY(coded_sums_bind(&comm->base, arenas, &coded_sums_in_place));
     DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
     struct ring_args args = ring_args_of(comm, arenas);
     comm->base.pipeline.move = move_sums;
@@ -299,7 +276,9 @@ static dpb_status bind_sums(struct ring_strategy *comm, const struct dpb_arenas 
     args.names = coded_sums_buckets(&comm->base);
     args.bucket_elements = coded_sums_longest(codec, &arenas->layout, arenas->bucket_elements);
     comm->transport = NULL; /* the ring's from here on */
-    return ring_create(&args, &comm->ring);
+    DPB_TRY(ring_create(&args, &comm->ring));
+    comm->base.sums.in_place = comm->ring;
+    return DPB_OK;
 }
 
 dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
@@ -331,7 +310,7 @@ dpb_status ring_strategy_begin(void *comm_, const struct dpb_step *step)
 {
     struct ring_strategy *comm = comm_;
     if (comm->ring)
-        ring_begin(comm->ring, step->step);
+        sums_begin(comm->ring, step->step);
     return strategy_begin(comm_, step);
 }
 
@@ -342,7 +321,7 @@ void ring_strategy_close(void *comm_)
         return;
     if (comm->transport)
         comm->transport->ops->close(comm->transport, false);
-    ring_destroy(comm->ring);
+    sums_destroy(comm->ring);
     gather_destroy(comm->gather);
     free(comm->order);
     strategy_close(comm);

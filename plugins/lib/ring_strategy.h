@@ -67,7 +67,7 @@ struct ring_strategy {
     struct strategy base;
     struct ring_options options;
     struct mesh_transport *transport; /* NULL once the ring or the gather owns the transport */
-    struct ring *ring;                /* of gradients, or of messages of a codec of two rounds */
+    struct sums *ring;                /* of gradients, or of messages of a codec of two rounds */
     struct gather *gather;            /* with a codec of one round */
     uint32_t *order;                  /* of the members */
     uint32_t position;

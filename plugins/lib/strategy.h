@@ -19,7 +19,8 @@ enum { STRATEGY_WORKERS = 1024 }; /* at most */
 /* For coded_sums.h: the progress of an exchange, in buckets of each round. */
 struct coded_sums {
     const struct coded_sums_ops *ops;
-    uint64_t *buckets; /* by place */
+    struct sums *in_place; /* of coded_sums_in_place */
+    uint64_t *buckets;     /* by place */
     uint64_t encoded[DPB_CODEC_ROUNDS], posted[DPB_CODEC_ROUNDS];
 };
 

@@ -13,7 +13,7 @@
 enum { ELEMENTS = 96, BUCKET = 32, BUCKETS = 3, SLOTS = 4, SLOT_BYTES = 64, MOST_COMMANDS = 128 };
 
 struct member {
-    struct ring *ring;
+    struct sums *ring;
     int previous, next; /* the neighbours' ends; -1: closed */
     uint64_t step, posted, n_partial;
     float *arena, *weights; /* by malloc: a sanitizer sees what is written beyond */
@@ -52,7 +52,7 @@ static void member_create(struct member *member)
 
 static void member_destroy(struct member *member)
 {
-    ring_destroy(member->ring);
+    sums_destroy(member->ring);
     if (member->previous >= 0)
         close(member->previous);
     if (member->next >= 0)
@@ -103,13 +103,13 @@ static void say_chunk(struct member *member, struct fuzz_input *input)
 
 static void post(struct member *member)
 {
-    if (member->posted == 2 * BUCKETS && ring_finished(member->ring, 2 * BUCKETS - 1)) {
-        ring_begin(member->ring, ++member->step);
+    if (member->posted == 2 * BUCKETS && sums_finished(member->ring, 2 * BUCKETS - 1)) {
+        sums_begin(member->ring, ++member->step);
         member->posted = 0;
     }
-    if (member->posted < BUCKETS && ring_has_place(member->ring))
-        ring_post(member->ring, BUCKET * member->posted++, BUCKET);
-    else if (member->posted < 2 * BUCKETS && ring_finished(member->ring, BUCKETS - 1))
+    if (member->posted < BUCKETS && sums_has_place(member->ring))
+        member->ring->ops->post(member->ring, BUCKET * member->posted++, BUCKET);
+    else if (member->posted < 2 * BUCKETS && sums_finished(member->ring, BUCKETS - 1))
         ring_give(member->ring, BUCKET * (member->posted++ - BUCKETS), BUCKET);
 }
 
@@ -150,12 +150,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dpb_status status = DPB_OK;
     fuzz_begin();
     member_create(&member);
-    ring_begin(member.ring, 0);
+    sums_begin(member.ring, 0);
     for (int i = 0; i < MOST_COMMANDS && input.size > 0 && status == DPB_OK; i++) {
         command(&member, &input);
         for (bool moved = true; moved && status == DPB_OK;)
-            status = ring_move(member.ring, INT64_MAX, &moved);
-        if (member.step == 0 && ring_finished(member.ring, 0))
+            status = member.ring->ops->move(member.ring, INT64_MAX, &moved);
+        if (member.step == 0 && sums_finished(member.ring, 0))
             fuzz_used();
     }
     member_destroy(&member);

@@ -197,7 +197,7 @@ struct world {
     uint64_t n_elements, bucket_elements, n_buckets;
     uint32_t ranks[MAX_MEMBERS];
     struct line lines[MAX_MEMBERS];
-    struct ring *rings[MAX_MEMBERS];
+    struct sums *rings[MAX_MEMBERS];
     void *arenas[MAX_MEMBERS], *weights[MAX_MEMBERS], *inboxes[MAX_MEMBERS], *given[MAX_MEMBERS];
     void *old_weights[MAX_MEMBERS];
     uint64_t posted[MAX_MEMBERS], steps[MAX_MEMBERS];
@@ -296,7 +296,7 @@ static void open_world(struct world *w, uint32_t n_slots, uint64_t slot_bytes)
 static void close_world(struct world *w)
 {
     for (uint32_t m = 0; m < w->n_members; m++) {
-        ring_destroy(w->rings[m]);
+        sums_destroy(w->rings[m]);
         free(w->arenas[m]);
         free(w->given[m]);
         free(w->weights[m]);
@@ -356,7 +356,7 @@ static void expect_sums(const struct world *w)
 static bool is_done(const struct world *w, uint32_t m)
 {
     return w->posted[m] == n_posts(w) &&
-           (w->n_buckets == 0 || ring_finished(w->rings[m], n_posts(w) - 1));
+           (w->n_buckets == 0 || sums_finished(w->rings[m], n_posts(w) - 1));
 }
 
 /* The member has all sums. Others may have given long ago: here all weights are still old. */
@@ -374,12 +374,12 @@ static void post_or_give(struct world *w, uint32_t m)
 {
     const uint64_t bucket = w->posted[m] % w->n_buckets, n = bucket_length(w, bucket);
     const bool gives = w->posted[m] >= w->n_buckets;
-    if (gives && !ring_finished(w->rings[m], w->n_buckets - 1))
+    if (gives && !sums_finished(w->rings[m], w->n_buckets - 1))
         return;
     if (gives && bucket == 0)
         update(w, m);
     w->posted[m]++;
-    (gives ? ring_give : ring_post)(w->rings[m], bucket * w->bucket_elements, n);
+    (gives ? ring_give : w->rings[m]->ops->post)(w->rings[m], bucket * w->bucket_elements, n);
 }
 
 /* A turn of one member: it may begin the exchange, have a bucket ready, or move. */
@@ -392,11 +392,11 @@ static void turn(struct world *w, uint32_t m, uint64_t step)
         w->posted[m] = 0;
         fill(w, m);
         memcpy(w->old_weights[m], w->weights[m], w->n_elements * sizeof(double));
-        ring_begin(w->rings[m], step);
+        sums_begin(w->rings[m], step);
     }
-    if (w->posted[m] < n_posts(w) && ring_has_place(w->rings[m]) && draw(4) == 0)
+    if (w->posted[m] < n_posts(w) && sums_has_place(w->rings[m]) && draw(4) == 0)
         post_or_give(w, m);
-    assert_int_equal(ring_move(w->rings[m], INT64_MAX, &moved), DPB_OK);
+    assert_int_equal(w->rings[m]->ops->move(w->rings[m], INT64_MAX, &moved), DPB_OK);
 }
 
 static void exchange(struct world *w, uint64_t step)
@@ -483,7 +483,7 @@ TEST(test_ahead_by_a_step)
     for (int i = 0; i < 2000; i++) /* without member 2, which is at step 7 */
         turn(&w, draw(2), 8);
     for (int i = 0; i < 200; i++)
-        assert_int_equal(ring_move(w.rings[2], INT64_MAX, &moved), DPB_OK);
+        assert_int_equal(w.rings[2]->ops->move(w.rings[2], INT64_MAX, &moved), DPB_OK);
     exchange(&w, 8);
     exchange(&w, 9);
     close_world(&w);
@@ -550,8 +550,8 @@ static void expect_refused(const struct wrong *wrong, enum shape shape)
         .n_members = 2, .shape = shape, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
     dpb_status first;
     open_world(&w, 4, 64);
-    ring_begin(w.rings[0], 5);
-    (shape == GIVEN ? ring_give : ring_post)(w.rings[0], 0, 64);
+    sums_begin(w.rings[0], 5);
+    (shape == GIVEN ? ring_give : w.rings[0]->ops->post)(w.rings[0], 0, 64);
     dpb_first_error_clear();
     assert_int_equal(begin(&w, &wrong->label), DPB_FAILED);
     assert_non_null(strstr(dpb_first_error(&first), "rank 11 sent"));
@@ -584,17 +584,17 @@ TEST(test_late_refusals)
         struct world w = {
             .n_members = 2, .type = DPB_FP32, .n_elements = 192, .bucket_elements = 64};
         open_world(&w, 8, 64);
-        ring_begin(w.rings[0], 5);
-        ring_post(w.rings[0], 0, 64);
+        sums_begin(w.rings[0], 5);
+        w.rings[0]->ops->post(w.rings[0], 0, 64);
         come(&w, i < 2 ? &once : &early);
         if (i == 0)
             come(&w, &again);
         else if (i == 1)
             assert_int_equal(begin(&w, &once), DPB_FAILED);
         else
-            ring_post(w.rings[0], 64, 64);
+            w.rings[0]->ops->post(w.rings[0], 64, 64);
         if (i != 1)
-            assert_int_equal(ring_move(w.rings[0], INT64_MAX, &moved), DPB_FAILED);
+            assert_int_equal(w.rings[0]->ops->move(w.rings[0], INT64_MAX, &moved), DPB_FAILED);
         static const char *const words[] = {"expected it once, and had it",
                                             "a slot of the inbox that is free",
                                             "expected 64 bytes for the inbox"};
@@ -610,9 +610,9 @@ TEST(test_waits)
     struct world w = {.n_members = 2, .type = DPB_FP32, .n_elements = 64, .bucket_elements = 64};
     dpb_status first;
     open_world(&w, 4, 64);
-    ring_begin(w.rings[0], 5);
-    ring_post(w.rings[0], 0, 64);
-    assert_int_equal(ring_wait(w.rings[0]), DPB_TIMEOUT);
+    sums_begin(w.rings[0], 5);
+    w.rings[0]->ops->post(w.rings[0], 0, 64);
+    assert_int_equal(w.rings[0]->ops->wait(w.rings[0]), DPB_TIMEOUT);
     assert_string_equal(dpb_first_error(&first),
                         "partial sums (scatter-reduce) from the rank before "
                         "in the ring: exchange 5, bucket 0, rank 11, 256 bytes");
@@ -621,11 +621,11 @@ TEST(test_waits)
         const struct mesh_label label = LABEL(5, 0, 0, chunk, PARTIAL, 64 * chunk, 64);
         come(&w, &label);
     }
-    assert_int_equal(ring_wait(w.rings[0]), DPB_TIMEOUT);
+    assert_int_equal(w.rings[0]->ops->wait(w.rings[0]), DPB_TIMEOUT);
     assert_non_null(strstr(dpb_first_error(&first), "sums (all-gather) from the rank before"));
     dpb_first_error_clear();
     mesh_leaves(w.lines[0].mesh, 1);
-    assert_int_equal(ring_wait(w.rings[0]), DPB_PEER);
+    assert_int_equal(w.rings[0]->ops->wait(w.rings[0]), DPB_PEER);
     assert_non_null(strstr(dpb_first_error(&first), "rank 11 has left the ring before exchange 5"));
     dpb_first_error_clear();
     close_world(&w);

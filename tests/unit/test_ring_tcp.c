@@ -27,7 +27,7 @@ static char inbox[SLOTS * SLOT_BYTES] __attribute__((aligned(64)));
 static struct tcp_options options = {.streams = 3, .interface = "127.0.0.1"};
 static const struct dpb_host *host = &dpb_host;
 
-static dpb_status open_ring(const char *name, struct ring **ring)
+static dpb_status open_ring(const char *name, struct sums **ring)
 {
     static uint32_t members[TRIAL_RANKS];
     struct mesh_transport *transport;
@@ -52,20 +52,20 @@ static dpb_status open_ring(const char *name, struct ring **ring)
 }
 
 /* Integers, so that the sum does not depend on its order. */
-static dpb_status reduce(struct ring *ring, uint64_t step)
+static dpb_status reduce(struct sums *ring, uint64_t step)
 {
     uint32_t n = dpb_world.n_ranks;
     uint64_t n_buckets = (N + BUCKET - 1) / BUCKET;
     for (uint64_t i = 0; i < N; i++)
         arena[i] = (float)((i * 7 + step + dpb_world.rank * 3) % 101);
-    ring_begin(ring, step);
+    sums_begin(ring, step);
     for (uint64_t b = 0; b < n_buckets; b++)
-        ring_post(ring, b * BUCKET, b + 1 < n_buckets ? BUCKET : N - b * BUCKET);
-    while (!ring_finished(ring, n_buckets - 1)) {
+        ring->ops->post(ring, b * BUCKET, b + 1 < n_buckets ? BUCKET : N - b * BUCKET);
+    while (!sums_finished(ring, n_buckets - 1)) {
         bool moved;
-        DPB_TRY(ring_move(ring, INT64_MAX, &moved));
-        if (!moved && !ring_finished(ring, n_buckets - 1))
-            DPB_TRY(ring_wait(ring));
+        DPB_TRY(ring->ops->move(ring, INT64_MAX, &moved));
+        if (!moved && !sums_finished(ring, n_buckets - 1))
+            DPB_TRY(ring->ops->wait(ring));
     }
     for (uint64_t i = 0; i < N; i++) {
         float sum = 0.0f;
@@ -87,14 +87,14 @@ static dpb_status meets(struct trial_scratch *scratch)
     int before = count_fds();
     (void)scratch;
     for (int opening = 0; opening < 2; opening++) {
-        struct ring *ring;
+        struct sums *ring;
         DPB_TRY(open_ring(opening == 0 ? "first" : "second", &ring));
         /* To the next, from the one before, and one that watches these. */
         RANK_CHECK(count_fds() == before + 2 * options.streams + 1);
         for (uint64_t step = 0; step < 20; step++)
             DPB_TRY(reduce(ring, step));
         DPB_TRY(dpb_store_barrier(opening == 0 ? "over" : "all over", 0));
-        ring_destroy(ring);
+        sums_destroy(ring);
         RANK_CHECK(count_fds() == before);
     }
     return DPB_OK;
@@ -186,7 +186,7 @@ static dpb_status strangers(struct trial_scratch *scratch)
     pthread_t thread;
     static struct dpb_store_ops store;
     static struct dpb_host patient;
-    struct ring *ring;
+    struct sums *ring;
     store = dpb_store;
     store.get = get_late;
     patient = dpb_host;
@@ -202,7 +202,7 @@ static dpb_status strangers(struct trial_scratch *scratch)
         scratch->numbers[1] = (uint64_t)(dpb_now_ns() - told_ns);
     DPB_TRY(reduce(ring, 0));
     DPB_TRY(dpb_store_barrier("over", 0));
-    ring_destroy(ring);
+    sums_destroy(ring);
     if (dpb_world.rank == 0)
         pthread_join(thread, NULL);
     return DPB_OK;
@@ -223,7 +223,7 @@ static dpb_status wrong_secret(struct trial_scratch *scratch)
 {
     static struct dpb_store_ops store;
     static struct dpb_host liar;
-    struct ring *ring;
+    struct sums *ring;
     (void)scratch;
     store = dpb_store;
     store.get = get_another_secret;
@@ -235,7 +235,7 @@ static dpb_status wrong_secret(struct trial_scratch *scratch)
 
 static dpb_status other_streams(struct trial_scratch *scratch)
 {
-    struct ring *ring;
+    struct sums *ring;
     (void)scratch;
     options.streams = 1 + dpb_world.rank;
     return open_ring("ring", &ring);
@@ -243,7 +243,7 @@ static dpb_status other_streams(struct trial_scratch *scratch)
 
 static dpb_status port_taken(struct trial_scratch *scratch)
 {
-    struct ring *ring;
+    struct sums *ring;
     const struct sockaddr_in address = {.sin_family = AF_INET,
                                         .sin_port = htons(PORT + 1),
                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -262,7 +262,7 @@ static dpb_status port_taken(struct trial_scratch *scratch)
 /* Rank 1 never comes; its address is told, so that rank 0 dials. */
 static dpb_status absent(struct trial_scratch *scratch)
 {
-    struct ring *ring;
+    struct sums *ring;
     const struct sockaddr_in nobody = {
         .sin_family = AF_INET, .sin_port = htons(1), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     (void)scratch;
@@ -357,7 +357,7 @@ TEST(test_ends)
 
 /* Rank 0 of two, at step 5 with one bucket of 16 KiB under way, two slices of 8 KiB. */
 struct duel {
-    struct ring *ring;
+    struct sums *ring;
     int previous, next; /* the test's ends */
     struct doorbell *doorbell;
 };
@@ -388,8 +388,8 @@ static void duel_begin_with(struct duel *duel, uint32_t n_slots, uint64_t slot_b
         .bucket_elements = 4096};
     assert_int_equal(ring_create(&args, &duel->ring), DPB_OK);
     dpb_first_error_clear();
-    ring_begin(duel->ring, 5);
-    ring_post(duel->ring, 0, 4096);
+    sums_begin(duel->ring, 5);
+    duel->ring->ops->post(duel->ring, 0, 4096);
 }
 
 static void duel_begin(struct duel *duel)
@@ -399,7 +399,7 @@ static void duel_begin(struct duel *duel)
 
 static void duel_end(struct duel *duel)
 {
-    ring_destroy(duel->ring);
+    sums_destroy(duel->ring);
     close(duel->previous);
     close(duel->next);
     doorbell_close(duel->doorbell);
@@ -411,7 +411,7 @@ static dpb_status duel_move(struct duel *duel)
 {
     dpb_status status = DPB_OK;
     for (bool moved = true; moved && status == DPB_OK;)
-        status = ring_move(duel->ring, INT64_MAX, &moved);
+        status = duel->ring->ops->move(duel->ring, INT64_MAX, &moved);
     return status;
 }
 
@@ -523,7 +523,7 @@ TEST(test_credits)
     for (credit.word = 1; credit.word <= 4; credit.word *= 2) {
         mesh_write_header(frame, &credit);
         say(duel.next, frame, sizeof frame);
-        assert_int_equal(ring_wait(duel.ring), DPB_OK);
+        assert_int_equal(duel.ring->ops->wait(duel.ring), DPB_OK);
         assert_int_equal(duel_move(&duel), DPB_OK);
         count_sent(duel.next, n);
         assert_int_equal(n[RING_PARTIAL], 1);
@@ -580,13 +580,13 @@ TEST(test_early_close)
     duel_begin(&duel);
     assert_int_equal(duel_move(&duel), DPB_OK);
     shutdown(duel.next, SHUT_RDWR);
-    assert_int_equal(ring_wait(duel.ring), DPB_OK);
+    assert_int_equal(duel.ring->ops->wait(duel.ring), DPB_OK);
     expect_refused(&duel, DPB_PEER, "receiving from rank 1: it closed the connection");
     duel_begin(&duel);
     mesh_write_header(frame, &bye);
     say(duel.previous, frame, TCP_FRAME_BYTES);
     assert_int_equal(duel_move(&duel), DPB_OK);
-    assert_int_equal(ring_wait(duel.ring), DPB_PEER);
+    assert_int_equal(duel.ring->ops->wait(duel.ring), DPB_PEER);
     assert_contains(dpb_first_error(&first),
                     "rank 1 has left the ring before exchange 5, bucket 0");
     duel_end(&duel);
@@ -594,7 +594,7 @@ TEST(test_early_close)
 
 static dpb_status wait_for_ring(void *ring)
 {
-    return ring_wait(ring);
+    return ((struct sums *)ring)->ops->wait(ring);
 }
 
 TEST(test_wake)
@@ -613,7 +613,7 @@ TEST(test_deadline)
     dpb_world.timeout_ns = 50000000;
     duel_begin(&duel);
     assert_int_equal(duel_move(&duel), DPB_OK);
-    assert_int_equal(ring_wait(duel.ring), DPB_TIMEOUT);
+    assert_int_equal(duel.ring->ops->wait(duel.ring), DPB_TIMEOUT);
     assert_contains(
         dpb_first_error(&first),
         "partial sums (scatter-reduce) from the rank before in the ring (exchange 5, bucket "

@@ -1,8 +1,6 @@
 /*
  * across.h - sums a place's share of every bucket over machines: by a ring of its own over TCP or
  * RDMA (over_ring.c), by messages of a codec (over_coded.c), or by MPI (over_mpi.c).
- *
- * Shares are posted, and finish, in the order of the buckets. One thread at a time calls these.
  */
 #ifndef DPB_PLUGINS_COMM_HIERARCHICAL_ACROSS_H
 #define DPB_PLUGINS_COMM_HIERARCHICAL_ACROSS_H
@@ -41,22 +39,13 @@ struct across_ops {
      * strategy plans. */
     dpb_status (*plan)(struct across *across, uint64_t share_elements, struct dpb_comm_plan *want);
     dpb_status (*connect)(struct across *across, const struct across_group *group); /* collective */
-    void (*begin)(struct across *across, uint64_t step); /* a new exchange */
-    bool (*has_place)(const struct across *across);      /* for one more share */
-    /* The next bucket's share is elements [begin, begin + n) of the arena. */
-    void (*post)(struct across *across, uint64_t begin, uint64_t n);
-    bool (*finished)(const struct across *across, uint64_t bucket);
-    bool (*idle)(const struct across *across); /* all posted shares are finished */
-    /* As in ring.h. `wait` waits for the oldest unfinished share; it also returns when the bell
-     * rings. */
-    dpb_status (*move)(struct across *across, int64_t until_ns, bool *moved);
-    dpb_status (*wait)(struct across *across);
     void (*close)(struct across *across); /* frees; never waits for a peer */
 };
 
 /* The struct of each kind begins with this one. */
 struct across {
     const struct across_ops *ops;
+    struct sums *sums; /* of shares, once connected: the next bucket's share is posted */
 };
 
 /* Opens rings; only ranks with a share call it. `place` as above. */

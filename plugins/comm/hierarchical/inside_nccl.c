@@ -190,7 +190,7 @@ static dpb_status wait(void *strategy, uint64_t bucket)
         return comm->on_device.status;
     if (flight)
         return device_flight_ops.wait(comm, bucket, flight);
-    if (hierarchical_drives(comm) && !comm->across->ops->idle(comm->across))
+    if (hierarchical_drives(comm) && !sums_idle(comm->across->sums))
         return hierarchical_wait(comm);
     if (comm->n_shares > 0 && gather < n_begun(comm, FETCH))
         return device_wait(&comm->on_device, gather, comm->ranks[0], type,
@@ -237,7 +237,7 @@ static bool post_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
     (void)bucket;
-    return !hierarchical_drives(comm) || comm->across->ops->has_place(comm->across);
+    return !hierarchical_drives(comm) || sums_has_place(comm->across->sums);
 }
 
 static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
@@ -245,8 +245,8 @@ static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
     struct hierarchical *comm = strategy;
     struct dpb_range share = share_of(comm, bucket);
     if (hierarchical_drives(comm) && comm->on_device.status == DPB_OK)
-        comm->across->ops->post(comm->across, bucket * comm->nccl->share_elements,
-                                share.end - share.begin);
+        comm->across->sums->ops->post(comm->across->sums, bucket * comm->nccl->share_elements,
+                                      share.end - share.begin);
     turn->at = turn->length;
 }
 
@@ -254,7 +254,7 @@ static bool fetch_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
     return device_has_room(&comm->on_device, UPS) &&
-           (!hierarchical_drives(comm) || comm->across->ops->finished(comm->across, bucket));
+           (!hierarchical_drives(comm) || sums_finished(comm->across->sums, bucket));
 }
 
 static void fetch(void *strategy, uint64_t bucket, struct stage_turn *turn)

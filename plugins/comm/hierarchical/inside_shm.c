@@ -100,7 +100,7 @@ static struct rank_set contributors(const struct hierarchical *comm, uint64_t bu
 static bool post_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return !hierarchical_drives(comm) || (comm->across->ops->has_place(comm->across) &&
+    return !hierarchical_drives(comm) || (sums_has_place(comm->across->sums) &&
                                           signals_reached(&comm->base.signals, SIGNAL_REDUCED,
                                                           contributors(comm, bucket), bucket));
 }
@@ -124,9 +124,9 @@ static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
     struct rank_set from = contributors(comm, bucket);
     if (from.n > 0)
         strategy_span_others(&comm->base, SIGNAL_REDUCED, SIGNAL_REDUCED, from, bucket);
-    comm->across->ops->post(comm->across,
-                            bucket * comm->base.arenas.bucket_elements + carried.begin,
-                            carried.end - carried.begin);
+    comm->across->sums->ops->post(comm->across->sums,
+                                  bucket * comm->base.arenas.bucket_elements + carried.begin,
+                                  carried.end - carried.begin);
 }
 
 /* ---- stage: back from them, to all of the machine -------------------------------------------- */
@@ -134,7 +134,7 @@ static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
 static bool gather_due(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    return !hierarchical_drives(comm) || comm->across->ops->finished(comm->across, bucket);
+    return !hierarchical_drives(comm) || sums_finished(comm->across->sums, bucket);
 }
 
 static dpb_status gather_wait(void *strategy, uint64_t bucket)
@@ -200,7 +200,7 @@ static bool update_due(void *strategy, uint64_t bucket)
 static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
-    if (hierarchical_drives(comm) && !comm->across->ops->idle(comm->across))
+    if (hierarchical_drives(comm) && !sums_idle(comm->across->sums))
         return hierarchical_wait(comm);
     return strategy_wait(&comm->base, SIGNAL_GATHERED, drivers(comm), bucket,
                          given_type(&comm->base),

@@ -16,18 +16,18 @@
 
 struct over_coded {
     struct across base;
+    struct sums sums;                 /* of whole buckets, by messages */
     struct strategy *machines;        /* @owned */
     struct mesh_transport *transport; /* the gather's, once there is one */
     struct gather *gather;            /* NULL: this place carries nothing */
     void **gradients;                 /* by machine: the own arena */
     char name[32];                    /* of the ring */
     uint32_t place, n_shares;
-    uint64_t posted, finished; /* buckets of the exchange under way */
 };
 
-static const struct over_coded *coded_of(const struct across *across)
+static struct over_coded *coded_of(struct sums *sums)
 {
-    return (const struct over_coded *)across;
+    return (struct over_coded *)(void *)((char *)sums - offsetof(struct over_coded, sums));
 }
 
 static size_t gradients_bytes(const struct over_coded *over)
@@ -86,29 +86,15 @@ static void over_coded_close(struct across *across)
 
 /* ---- an exchange --------------------------------------------------------------------------- */
 
-static void over_coded_begin(struct across *across, uint64_t step)
-{
-    struct over_coded *over = (struct over_coded *)across;
-    over->posted = over->finished = 0;
-    /* `move` returns the error if a message was refused. */
-    (void)strategy_begin(over->machines, &(struct dpb_step){.step = step});
-}
-
-static bool over_coded_has_place(const struct across *across)
-{
-    (void)across; /* for all buckets of an exchange */
-    return true;
-}
-
 static bool carries(const struct over_coded *over, uint64_t bucket)
 {
     return bucket % over->n_shares == over->place;
 }
 
-static void over_coded_post(struct across *across, uint64_t begin, uint64_t n)
+static void over_coded_post(struct sums *sums, uint64_t begin, uint64_t n)
 {
-    struct over_coded *over = (struct over_coded *)across;
-    const uint64_t bucket = over->posted++;
+    struct over_coded *over = coded_of(sums);
+    const uint64_t bucket = sums->posted++;
     (void)begin; /* the share is the bucket, or nothing */
     (void)n;
     if (!carries(over, bucket))
@@ -117,49 +103,35 @@ static void over_coded_post(struct across *across, uint64_t begin, uint64_t n)
     gather_post(over->gather, bucket);
 }
 
-static bool over_coded_finished(const struct across *across, uint64_t bucket)
-{
-    return bucket < coded_of(across)->finished;
-}
-
-static bool over_coded_idle(const struct across *across)
-{
-    return coded_of(across)->finished == coded_of(across)->posted;
-}
-
 /* Decodes one bucket a call, once its messages are here: others' messages are to move meanwhile. */
-static dpb_status over_coded_move(struct across *across, int64_t until_ns, bool *moved)
+static dpb_status over_coded_move(struct sums *sums, int64_t until_ns, bool *moved)
 {
-    struct over_coded *over = (struct over_coded *)across;
-    const uint64_t bucket = over->finished;
+    struct over_coded *over = coded_of(sums);
+    const uint64_t bucket = sums->finished;
     DPB_TRY(gather_move(over->gather, until_ns, moved));
-    if (bucket == over->posted || (carries(over, bucket) && !gather_finished(over->gather, bucket)))
+    if (bucket == sums->posted || (carries(over, bucket) && !gather_finished(over->gather, bucket)))
         return coded_status(over->machines);
     if (carries(over, bucket))
         coded_decode(over->machines, bucket, 0);
-    over->finished++;
+    sums->finished++;
     *moved = true;
     return coded_status(over->machines);
 }
 
 /* `move` finishes buckets of other places by itself. */
-static dpb_status over_coded_wait(struct across *across)
+static dpb_status over_coded_wait(struct sums *sums)
 {
-    const struct over_coded *over = coded_of(across);
-    return over_coded_idle(across) || !carries(over, over->finished)
+    const struct over_coded *over = coded_of(sums);
+    return sums_idle(sums) || !carries(over, sums->finished)
                ? DPB_OK
-               : gather_wait(over->gather, over->finished);
+               : gather_wait(over->gather, sums->finished);
 }
 
-static const struct across_ops ops = {.connect = over_coded_connect,
-                                      .begin = over_coded_begin,
-                                      .has_place = over_coded_has_place,
-                                      .post = over_coded_post,
-                                      .finished = over_coded_finished,
-                                      .idle = over_coded_idle,
-                                      .move = over_coded_move,
-                                      .wait = over_coded_wait,
-                                      .close = over_coded_close};
+/* They end with the way across. */
+static const struct sums_ops sums_ops = {
+    .post = over_coded_post, .move = over_coded_move, .wait = over_coded_wait};
+
+static const struct across_ops ops = {.connect = over_coded_connect, .close = over_coded_close};
 
 dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_args *job,
                              const struct hierarchical_options *options, bool drives,
@@ -175,7 +147,9 @@ dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_
         strategy_close(made);
         return DPB_NO_MEMORY;
     }
-    *over = (struct over_coded){.base = {&ops}, .machines = made};
+    *over = (struct over_coded){.base = {&ops, &over->sums},
+                                .sums = {.ops = &sums_ops, .window = UINT64_MAX},
+                                .machines = made};
     dpb_status status =
         drives ? mesh_tcp_create(host, &options->tcp, false, &over->transport) : DPB_OK;
     if (status != DPB_OK) {

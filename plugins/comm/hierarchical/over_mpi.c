@@ -13,19 +13,13 @@ struct over_mpi {
     struct across base;
     const struct dpb_host *host;
     const struct mpi_library *library;
-    struct mpi_sums *sums;
 };
-
-static const struct over_mpi *mpi_of(const struct across *across)
-{
-    return (const struct over_mpi *)across;
-}
 
 static dpb_status over_mpi_plan(struct across *across, uint64_t share_elements,
                                 struct dpb_comm_plan *want)
 {
     (void)want;
-    return mpi_of(across)->library->check_length(share_elements);
+    return ((struct over_mpi *)across)->library->check_length(share_elements);
 }
 
 static dpb_status over_mpi_connect(struct across *across, const struct across_group *group)
@@ -39,64 +33,19 @@ static dpb_status over_mpi_connect(struct across *across, const struct across_gr
         .group = group->place < group->n_shares ? (int32_t)group->place : MPI_NO_GROUP,
         .position = group->machine,
         .n_members = group->job->n_machines};
-    return over->library->create(&args, &over->sums);
-}
-
-static void over_mpi_begin(struct across *across, uint64_t step)
-{
-    mpi_of(across)->library->begin(mpi_of(across)->sums, step);
-}
-
-static bool over_mpi_has_place(const struct across *across)
-{
-    (void)across; /* for all buckets of an exchange */
-    return true;
-}
-
-static void over_mpi_post(struct across *across, uint64_t begin, uint64_t n)
-{
-    mpi_of(across)->library->post(mpi_of(across)->sums, begin, n);
-}
-
-static bool over_mpi_finished(const struct across *across, uint64_t bucket)
-{
-    return mpi_of(across)->library->finished(mpi_of(across)->sums, bucket);
-}
-
-static bool over_mpi_idle(const struct across *across)
-{
-    return mpi_of(across)->library->idle(mpi_of(across)->sums);
-}
-
-static dpb_status over_mpi_move(struct across *across, int64_t until_ns, bool *moved)
-{
-    (void)until_ns;
-    return mpi_of(across)->library->move(mpi_of(across)->sums, moved);
-}
-
-static dpb_status over_mpi_wait(struct across *across)
-{
-    return mpi_of(across)->library->wait(mpi_of(across)->sums);
+    return over->library->create(&args, &across->sums);
 }
 
 static void over_mpi_close(struct across *across)
 {
     struct over_mpi *over = (struct over_mpi *)across;
-    over->library->destroy(over->sums);
+    sums_destroy(across->sums);
     over->library->close();
     over->host->release(over, sizeof *over);
 }
 
-static const struct across_ops ops = {.plan = over_mpi_plan,
-                                      .connect = over_mpi_connect,
-                                      .begin = over_mpi_begin,
-                                      .has_place = over_mpi_has_place,
-                                      .post = over_mpi_post,
-                                      .finished = over_mpi_finished,
-                                      .idle = over_mpi_idle,
-                                      .move = over_mpi_move,
-                                      .wait = over_mpi_wait,
-                                      .close = over_mpi_close};
+static const struct across_ops ops = {
+    .plan = over_mpi_plan, .connect = over_mpi_connect, .close = over_mpi_close};
 
 dpb_status across_open_mpi(const struct dpb_host *host, const struct dpb_comm_args *job,
                            struct across **across)
@@ -107,7 +56,7 @@ dpb_status across_open_mpi(const struct dpb_host *host, const struct dpb_comm_ar
     struct over_mpi *over = host->alloc(sizeof *over);
     if (!over)
         return DPB_NO_MEMORY;
-    *over = (struct over_mpi){.base = {&ops}, .host = host, .library = library};
+    *over = (struct over_mpi){.base = {.ops = &ops}, .host = host, .library = library};
     *across = &over->base;
     return DPB_OK;
 }

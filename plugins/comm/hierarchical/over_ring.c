@@ -10,15 +10,9 @@ struct over_ring {
     const struct dpb_host *host;
     struct ring_options options;
     struct mesh_transport *transport; /* the ring's, once there is one */
-    struct ring *ring;
     struct ring_inbox inbox;
     char name[32]; /* of the ring */
 };
-
-static struct ring *ring_of(const struct across *across)
-{
-    return ((const struct over_ring *)across)->ring;
-}
 
 static dpb_status over_ring_plan(struct across *across, uint64_t share_elements,
                                  struct dpb_comm_plan *want)
@@ -47,42 +41,7 @@ static dpb_status over_ring_connect(struct across *across, const struct across_g
                                    .bucket_elements =
                                        arenas->bucket_elements / group->n_shares + 1};
     over->transport = NULL; /* the ring's from here on */
-    return ring_create(&args, &over->ring);
-}
-
-static void over_ring_begin(struct across *across, uint64_t step)
-{
-    ring_begin(ring_of(across), step);
-}
-
-static bool over_ring_has_place(const struct across *across)
-{
-    return ring_has_place(ring_of(across));
-}
-
-static void over_ring_post(struct across *across, uint64_t begin, uint64_t n)
-{
-    ring_post(ring_of(across), begin, n);
-}
-
-static bool over_ring_finished(const struct across *across, uint64_t bucket)
-{
-    return ring_finished(ring_of(across), bucket);
-}
-
-static bool over_ring_idle(const struct across *across)
-{
-    return ring_idle(ring_of(across));
-}
-
-static dpb_status over_ring_move(struct across *across, int64_t until_ns, bool *moved)
-{
-    return ring_move(ring_of(across), until_ns, moved);
-}
-
-static dpb_status over_ring_wait(struct across *across)
-{
-    return ring_wait(ring_of(across));
+    return ring_create(&args, &across->sums);
 }
 
 static void over_ring_close(struct across *across)
@@ -90,20 +49,12 @@ static void over_ring_close(struct across *across)
     struct over_ring *over = (struct over_ring *)across;
     if (over->transport)
         over->transport->ops->close(over->transport, false);
-    ring_destroy(over->ring);
+    sums_destroy(across->sums);
     over->host->release(over, sizeof *over);
 }
 
-static const struct across_ops ops = {.plan = over_ring_plan,
-                                      .connect = over_ring_connect,
-                                      .begin = over_ring_begin,
-                                      .has_place = over_ring_has_place,
-                                      .post = over_ring_post,
-                                      .finished = over_ring_finished,
-                                      .idle = over_ring_idle,
-                                      .move = over_ring_move,
-                                      .wait = over_ring_wait,
-                                      .close = over_ring_close};
+static const struct across_ops ops = {
+    .plan = over_ring_plan, .connect = over_ring_connect, .close = over_ring_close};
 
 static dpb_status open_transport(struct over_ring *over, const struct hierarchical_options *given,
                                  uint32_t place)
@@ -125,7 +76,7 @@ dpb_status across_open_ring(const struct dpb_host *host, const struct hierarchic
     struct over_ring *over = host->alloc(sizeof *over);
     if (!over)
         return DPB_NO_MEMORY;
-    *over = (struct over_ring){.base = {&ops}, .host = host, .options = options->ring};
+    *over = (struct over_ring){.base = {.ops = &ops}, .host = host, .options = options->ring};
     dpb_status status = open_transport(over, options, place);
     if (status != DPB_OK) {
         over_ring_close(&over->base);

@@ -77,8 +77,8 @@ struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_
 
 static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
 {
-    struct across *across = ((const struct hierarchical *)strategy)->across;
-    return across->ops->move(across, until_ns, moved);
+    struct sums *sums = ((const struct hierarchical *)strategy)->across->sums;
+    return sums->ops->move(sums, until_ns, moved);
 }
 
 dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *staged)
@@ -104,13 +104,16 @@ dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_aren
 
 dpb_status hierarchical_wait(const struct hierarchical *comm)
 {
-    return comm->across->ops->wait(comm->across);
+    return comm->across->sums->ops->wait(comm->across->sums);
 }
 
 void hierarchical_begin(const struct hierarchical *comm, uint64_t step)
 {
-    if (hierarchical_drives(comm))
-        comm->across->ops->begin(comm->across, step);
+    if (!hierarchical_drives(comm))
+        return;
+    sums_begin(comm->across->sums, step);
+    if (comm->machines) /* the sums' `move` returns the error if a message was refused */
+        (void)strategy_begin(comm->machines, &(struct dpb_step){.step = step});
 }
 
 void hierarchical_release(struct hierarchical *comm)

@@ -31,14 +31,14 @@ struct cut {
 };
 
 struct mpi_sums {
+    struct sums base;
     struct mpi_sums_args args;
     MPI_Comm comm; /* MPI_COMM_NULL: of no group */
     MPI_Op op;
     MPI_Datatype type;
     struct sum *sums; /* by bucket */
     struct cut cuts[2];
-    int *places; /* the cuts' */
-    uint64_t step, begun, ended;
+    int *places;        /* the cuts' */
     int64_t waiting_ns; /* since when for the oldest; 0: nobody waits */
     dpb_status status;
 };
@@ -66,13 +66,6 @@ static void sum_fp16(void *other, void *into, int *n, MPI_Datatype *type)
 /* NOLINTEND(readability-non-const-parameter) */
 
 /* ---- an exchange --------------------------------------------------------------------------- */
-
-static void sums_begin(struct mpi_sums *sums, uint64_t step)
-{
-    sums->step = step;
-    sums->begun = sums->ended = 0;
-    sums->waiting_ns = 0;
-}
 
 static const struct cut *cut_of(struct mpi_sums *sums, uint64_t n)
 {
@@ -111,11 +104,12 @@ static uint64_t name_of(const struct mpi_sums *sums, uint64_t bucket)
     return sums->args.names ? sums->args.names[bucket] : bucket;
 }
 
-static void sums_post(struct mpi_sums *sums, uint64_t begin, uint64_t n)
+static void post(struct sums *base, uint64_t begin, uint64_t n)
 {
-    struct sum *sum = &sums->sums[sums->begun];
+    struct mpi_sums *sums = (struct mpi_sums *)base;
+    struct sum *sum = &sums->sums[sums->base.posted];
     void *data = (char *)sums->args.arena + begin * dpb_dtype_size(sums->args.type);
-    assert(sums->begun < sums->args.n_buckets);
+    assert(sums->base.posted < sums->args.n_buckets);
     if (sums->status != DPB_OK)
         return;
     sum->n = n;
@@ -123,65 +117,58 @@ static void sums_post(struct mpi_sums *sums, uint64_t begin, uint64_t n)
     sum->request = MPI_REQUEST_NULL; /* complete */
     const int code = n > 0 ? begin_sum(sums, data, n, &sum->request) : MPI_SUCCESS;
     if (code == MPI_SUCCESS)
-        sums->begun++;
+        sums->base.posted++;
     else
         sums->status = mpi_fail(DPB_PEER, code, kinds[sums->args.kind].call);
-}
-
-static bool sums_finished(const struct mpi_sums *sums, uint64_t bucket)
-{
-    return bucket < sums->ended;
-}
-
-static bool sums_idle(const struct mpi_sums *sums)
-{
-    return sums->begun == sums->ended;
 }
 
 static void report(const struct mpi_sums *sums, const struct sum *sum)
 {
     const struct mpi_sums_args *args = &sums->args;
-    mpi_host->span(name_of(sums, sums->ended), DPB_PHASE_TRANSFER, sum->begun_ns,
+    mpi_host->span(name_of(sums, sums->base.finished), DPB_PHASE_TRANSFER, sum->begun_ns,
                    mpi_host->now_ns());
     mpi_host->count_bytes(slices_share(sum->n, args->position, args->n_members) *
                           dpb_dtype_size(args->type) * (args->kind == MPI_KIND_SUM ? 2 : 1));
 }
 
-static dpb_status sums_move(struct mpi_sums *sums, bool *moved)
+static dpb_status move(struct sums *base, int64_t until_ns, bool *moved)
 {
+    struct mpi_sums *sums = (struct mpi_sums *)base;
+    (void)until_ns;
     *moved = false;
-    while (sums->status == DPB_OK && !sums_idle(sums)) {
-        struct sum *oldest = &sums->sums[sums->ended];
+    while (sums->status == DPB_OK && !sums_idle(&sums->base)) {
+        struct sum *oldest = &sums->sums[sums->base.finished];
         int complete = 0, code = MPI_Test(&oldest->request, &complete, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS)
             sums->status = mpi_fail(DPB_PEER, code, kinds[sums->args.kind].test);
         if (code != MPI_SUCCESS || !complete)
             break;
         report(sums, oldest);
-        sums->ended++;
+        sums->base.finished++;
         sums->waiting_ns = 0;
         *moved = true;
     }
     return sums->status;
 }
 
-static dpb_status sums_wait(struct mpi_sums *sums)
+static dpb_status wait(struct sums *base)
 {
-    const struct sum *oldest = &sums->sums[sums->ended];
-    const struct dpb_wait what = {.step = sums->step,
-                                  .bucket = name_of(sums, sums->ended),
+    struct mpi_sums *sums = (struct mpi_sums *)base;
+    const struct sum *oldest = &sums->sums[sums->base.finished];
+    const struct dpb_wait what = {.step = sums->base.step,
+                                  .bucket = name_of(sums, sums->base.finished),
                                   .bytes = oldest->n * dpb_dtype_size(sums->args.type),
                                   .peer = UINT32_MAX,
                                   .purpose = kinds[sums->args.kind].purpose};
     DPB_TRY(sums->status);
-    assert(!sums_idle(sums));
+    assert(!sums_idle(&sums->base));
     if (sums->waiting_ns == 0)
         mpi_host->note("wait_peer", what.bucket, UINT32_MAX);
     DPB_TRY(mpi_host->patience(&what, &sums->waiting_ns));
     enum { LOOKS = 16 }; /* a yield takes as long as several */
     bool moved = false;
     for (int i = 0; i < LOOKS && !moved; i++)
-        DPB_TRY(sums_move(sums, &moved));
+        DPB_TRY(move(base, INT64_MAX, &moved));
     if (!moved)
         sched_yield();
     return DPB_OK;
@@ -226,11 +213,10 @@ static size_t places_bytes(const struct mpi_sums_args *args)
     return args->kind == MPI_KIND_SUM ? 0 : 4 * args->n_members * sizeof(int);
 }
 
-static void sums_destroy(struct mpi_sums *sums)
+static void destroy(struct sums *base)
 {
-    if (!sums)
-        return;
-    if (!sums_idle(sums) || sums->status != DPB_OK)
+    struct mpi_sums *sums = (struct mpi_sums *)base;
+    if (!sums_idle(&sums->base) || sums->status != DPB_OK)
         _exit(1); /* lib/mpi.h; the message is written */
     if (sums->op != MPI_OP_NULL && sums->op != MPI_SUM)
         MPI_Op_free(&sums->op);
@@ -241,11 +227,14 @@ static void sums_destroy(struct mpi_sums *sums)
     mpi_host->release(sums, sizeof *sums);
 }
 
-static dpb_status sums_create(const struct mpi_sums_args *args, struct mpi_sums **made)
+static const struct sums_ops ops = {.post = post, .move = move, .wait = wait, .destroy = destroy};
+
+static dpb_status sums_create(const struct mpi_sums_args *args, struct sums **made)
 {
     struct mpi_sums *sums = mpi_host->alloc(sizeof *sums);
     if (!sums)
         return DPB_NO_MEMORY;
+    sums->base = (struct sums){.ops = &ops, .window = UINT64_MAX};
     sums->args = *args;
     sums->comm = MPI_COMM_NULL;
     sums->op = MPI_OP_NULL;
@@ -255,10 +244,10 @@ static dpb_status sums_create(const struct mpi_sums_args *args, struct mpi_sums 
     const bool has_memory = sums->sums && (sums->places || args->kind == MPI_KIND_SUM);
     dpb_status status = has_memory ? make_comm(sums) : DPB_NO_MEMORY;
     if (status != DPB_OK) {
-        sums_destroy(sums);
+        destroy(&sums->base);
         return status;
     }
-    *made = sums;
+    *made = &sums->base;
     return DPB_OK;
 }
 
@@ -266,14 +255,7 @@ static const struct mpi_library library = {.versions = mpi_versions,
                                            .open = mpi_process_open,
                                            .close = mpi_process_close,
                                            .check_length = sums_check_length,
-                                           .create = sums_create,
-                                           .destroy = sums_destroy,
-                                           .begin = sums_begin,
-                                           .post = sums_post,
-                                           .finished = sums_finished,
-                                           .idle = sums_idle,
-                                           .move = sums_move,
-                                           .wait = sums_wait};
+                                           .create = sums_create};
 
 DPB_EXPORT object_entry dpb_mpi_library;
 
