@@ -60,6 +60,8 @@ static void on_page(struct job_run *run, uint32_t rank, const uint8_t *value, si
     page->phase[sizeof page->phase - 1] = page->host[sizeof page->host - 1] = '\0';
     page->error[sizeof page->error - 1] = '\0';
     page->failed.phase[sizeof page->failed.phase - 1] = '\0';
+    page->gpu[sizeof page->gpu - 1] = '\0';
+    page->sharing.service[sizeof page->sharing.service - 1] = '\0';
     for (uint32_t i = 0; i < DPB_BOARD_WARNINGS; i++) {
         page->warnings[i].code[sizeof page->warnings[i].code - 1] = '\0';
         page->warnings[i].text[sizeof page->warnings[i].text - 1] = '\0';

@@ -115,12 +115,6 @@ static json_t *points_to_json(const struct maker *maker)
     return list;
 }
 
-static struct dpb_gpu_seat gpu_of(struct dpb_board *board, uint32_t rank)
-{
-    const struct dpb_comm_journal *journal = dpb_board_journal(board, rank, NULL);
-    return (struct dpb_gpu_seat){journal->pci_address, &journal->sharing};
-}
-
 static json_t *make_document(const struct maker *maker, struct dpb_board *board, dpb_status status,
                              const char *error)
 {
@@ -130,7 +124,7 @@ static json_t *make_document(const struct maker *maker, struct dpb_board *board,
     json_t *warnings = dpb_warnings_collect(board);
     json_t *barrier =
         first->opened ? json_string(first->by_memory ? "memory" : "exchange") : json_null();
-    json_t *gpus = dpb_gpus_to_json(board, gpu_of);
+    json_t *gpus = dpb_gpus_to_json(board);
     dpb_load_warn(load, warnings);
     dpb_gpus_warn(gpus, warnings);
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "

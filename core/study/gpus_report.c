@@ -5,7 +5,6 @@
 
 #include "study/facts.h"
 #include "study/json.h"
-#include "train/journal.h"
 
 static const char time_slices[] = "time slices", mixed[] = "mixed";
 
@@ -16,25 +15,14 @@ const char *dpb_sharing_name(const struct dpb_sharing *sharing)
     return sharing->service[0] != '\0' ? sharing->service : time_slices;
 }
 
-struct dpb_gpu_seat dpb_gpu_of_run(struct dpb_board *board, uint32_t rank)
-{
-    const struct dpb_journal *journal = dpb_board_journal(board, rank, NULL);
-    return (struct dpb_gpu_seat){journal->gpu.pci_address, &journal->sharing};
-}
-
-static bool share(struct dpb_board *board, dpb_gpu_seat_of seat_of, uint32_t a, uint32_t b)
-{
-    const char *address = seat_of(board, a).pci_address;
-    return address[0] != '\0' && strcmp(address, seat_of(board, b).pci_address) == 0 &&
-           strcmp(dpb_board_page(board, a)->host, dpb_board_page(board, b)->host) == 0;
-}
-
 bool dpb_gpus_same(struct dpb_board *board, uint32_t a, uint32_t b)
 {
-    return share(board, dpb_gpu_of_run, a, b);
+    const struct dpb_status_page *one = dpb_board_page(board, a), *other = dpb_board_page(board, b);
+    return one->gpu[0] != '\0' && strcmp(one->gpu, other->gpu) == 0 &&
+           strcmp(one->host, other->host) == 0;
 }
 
-json_t *dpb_gpus_to_json(struct dpb_board *board, dpb_gpu_seat_of seat_of)
+json_t *dpb_gpus_to_json(struct dpb_board *board)
 {
     const uint32_t n_ranks = board ? dpb_board_ranks(board) : 0;
     const char *all = NULL;
@@ -42,11 +30,11 @@ json_t *dpb_gpus_to_json(struct dpb_board *board, dpb_gpu_seat_of seat_of)
     bool time_sliced = false;
     for (uint32_t rank = 0; rank < n_ranks; rank++) {
         uint32_t n = 0;
-        if (!share(board, seat_of, rank, rank))
+        if (!dpb_gpus_same(board, rank, rank))
             continue;
         for (uint32_t other = 0; other < n_ranks; other++)
-            n += share(board, seat_of, rank, other);
-        const struct dpb_sharing *sharing = seat_of(board, rank).sharing;
+            n += dpb_gpus_same(board, rank, other);
+        const struct dpb_sharing *sharing = &dpb_board_page(board, rank)->sharing;
         const char *name = dpb_sharing_name(sharing);
         const bool same = most == 0 || (all && name ? strcmp(all, name) == 0 : all == name);
         all = same ? name : mixed;

@@ -413,7 +413,7 @@ static json_t *make_document(struct dpb_result_maker *maker, dpb_status status, 
         json_decref(warnings);
         return NULL;
     }
-    json_object_set_new(document, "gpus", dpb_gpus_to_json(maker->board, dpb_gpu_of_run));
+    json_object_set_new(document, "gpus", dpb_gpus_to_json(maker->board));
     dpb_gpus_warn(json_object_get(document, "gpus"), warnings);
     json_object_set_new(document, "warnings", warnings);
     json_object_set_new(document, "monitor", dpb_monitor_to_json(experiment, maker->board));

@@ -81,7 +81,7 @@ static json_t *rank_to_json(struct dpb_result_maker *maker, uint32_t rank)
     json_object_set_new(json, "memory", memory_to_json(journal));
     json_object_set_new(json, "cores", cores_to_json(journal));
     json_object_set_new(json, "gpu", dpb_gpu_to_json(&journal->gpu));
-    const char *sharing = dpb_sharing_name(&journal->sharing);
+    const char *sharing = dpb_sharing_name(&page->sharing);
     if (json_is_object(json_object_get(json, "gpu")))
         json_object_set_new(json_object_get(json, "gpu"), "sharing",
                             sharing ? json_string(sharing) : json_null());

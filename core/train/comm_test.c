@@ -332,16 +332,6 @@ static dpb_status share_flags(struct comm_test *test)
     return DPB_OK;
 }
 
-static dpb_status open_engine(struct comm_test *test)
-{
-    struct dpb_engine *engine = &test->exchange.engine;
-    DPB_TRY(dpb_engine_open(&test->exchange, test->binding.threads));
-    const char *gpu = engine->ops->pci_address ? engine->ops->pci_address(engine->device) : NULL;
-    snprintf(test->journal->pci_address, sizeof test->journal->pci_address, "%s", gpu ? gpu : "");
-    test->journal->sharing = engine->sharing;
-    return DPB_OK;
-}
-
 static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test *test)
 {
     size_t bytes;
@@ -360,7 +350,7 @@ static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test 
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     if (experiment->comm_needs.runtime)
-        DPB_TRY(open_engine(test));
+        DPB_TRY(dpb_engine_open(&test->exchange, test->binding.threads));
     dpb_control_join(&test->control, experiment->n_workers, false);
     test->pattern.n_ranks = experiment->n_workers;
     return dpb_comm_largest(experiment, test->journal->by_memory, &test->pattern.largest);

@@ -13,7 +13,6 @@
 #ifndef DPB_CORE_TRAIN_COMM_TEST_H
 #define DPB_CORE_TRAIN_COMM_TEST_H
 
-#include "dpbench/monitor.h"
 #include "machine/load.h"
 #include "train/experiment.h"
 
@@ -50,9 +49,7 @@ struct dpb_comm_journal {
     bool by_memory;    /* the workers meet by flags: samples of all ranks have one clock */
     bool oversubscribed;
     uint32_t threads;
-    char pci_address[DPB_GPU_ADDRESS]; /* of the GPU; "": the rank computes on the host */
-    struct dpb_sharing sharing;        /* of the device */
-    struct dpb_load load;              /* rank 0 */
+    struct dpb_load load; /* rank 0 */
     struct dpb_comm_record records[DPB_COMM_POINTS];
     struct dpb_comm_sample samples[]; /* [point * capacity + i] */
 };

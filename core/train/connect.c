@@ -48,6 +48,7 @@ dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads)
 {
     const struct dpb_experiment *experiment = exchange->experiment;
     struct dpb_engine *engine = &exchange->engine;
+    struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
     const struct dpb_device_args args = {.rank = dpb_world.rank,
                                          .threads = threads,
                                          .seed = (uint64_t)experiment->settings.run.seed,
@@ -55,7 +56,9 @@ dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads)
                                                   (uint32_t)experiment->settings.run.learners};
     engine->ops = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     DPB_TRY(engine->ops->open(experiment->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
-    DPB_TRY(dpb_experiment_sharing(experiment, args.index, &engine->sharing));
+    const char *gpu = engine->ops->pci_address ? engine->ops->pci_address(engine->device) : NULL;
+    snprintf(page->gpu, sizeof page->gpu, "%s", gpu ? gpu : "");
+    DPB_TRY(dpb_experiment_sharing(experiment, args.index, &page->sharing));
     if (engine->ops->queues)
         exchange->memory.device = (struct dpb_device_arenas){engine->ops->queues, engine->device,
                                                              capture_refusal(exchange)};

@@ -20,8 +20,7 @@
 struct dpb_engine {
     const struct dpb_device_ops *ops;
     void *device, *program;
-    struct dpb_sharing sharing; /* of the device */
-    bool weights_changed;       /* since its last forward */
+    bool weights_changed; /* since its last forward */
 };
 
 /* Progress on a core of its own (run.comm_cores). */

@@ -105,7 +105,6 @@ struct dpb_journal {
     uint64_t skipped_steps;      /* because of overflow, of this run */
     struct dpb_load load;        /* rank 0: around the timed steps */
     struct dpb_gpu_use gpu;      /* of the rank's device, around the timed steps */
-    struct dpb_sharing sharing;  /* of that device */
     struct dpb_data_counts data; /* of the rank's source, at the end */
     int64_t start_ns;            /* opening, proving and loading: until the first step */
     uint64_t n_evals;

@@ -19,10 +19,9 @@ static dpb_status open_engine(struct dpb_trainer *trainer)
 {
     struct dpb_engine *engine = &trainer->exchange.engine;
     DPB_TRY(dpb_engine_open(&trainer->exchange, trainer->binding.threads));
-    const char *gpu = engine->ops->pci_address ? engine->ops->pci_address(engine->device) : NULL;
-    if (gpu)
+    const char *gpu = dpb_board_page(dpb_world.board, dpb_world.rank)->gpu;
+    if (gpu[0] != '\0')
         dpb_gpu_open(engine->ops->monitor, gpu, &trainer->journal->gpu);
-    trainer->journal->sharing = engine->sharing;
     return DPB_OK;
 }
 

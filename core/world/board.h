@@ -9,6 +9,7 @@
 #define DPB_CORE_WORLD_BOARD_H
 
 #include "dpbench/comm.h"
+#include "dpbench/device.h"
 #include "dpbench/host.h"
 
 enum {
@@ -47,7 +48,9 @@ struct dpb_status_page {
     uint32_t n_facts;
     struct dpb_fact {
         char name[24], value[104];
-    } facts[DPB_BOARD_FACTS]; /* the host's `report` */
+    } facts[DPB_BOARD_FACTS];   /* the host's `report` */
+    char gpu[DPB_GPU_ADDRESS];  /* on which it computes; "": on the host */
+    struct dpb_sharing sharing; /* of its device */
     /* The launcher's, for ranks of other parts: the clock of rank 0's machine less the rank's, and
      * the error of that; error_ns = -1: not known. Zeros: the clock is the same. */
     struct {

@@ -181,6 +181,7 @@ TEST_WITH(monitor_tells_rates_of_counters_and_energy_of_a_gpu_once, bench_create
         for (int k = 0; k < 6; k++)
             add_step(journal, 0, 11);
         strcpy(journal->gpu.pci_address, "00000000:1b:00.0");
+        strcpy(dpb_board_page(bench->board, rank)->gpu, "00000000:1b:00.0");
         journal->gpu.first = (struct dpb_gpu_sample){.known = true, .energy_j = 10};
         journal->gpu.last = (struct dpb_gpu_sample){.known = true, .energy_j = 10 + 4 * 64};
     }
@@ -340,10 +341,10 @@ TEST_WITH(workers_that_share_a_gpu_are_said_to, bench_create, bench_destroy)
     struct bench *bench = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (uint32_t rank = 0; rank < 2; rank++) {
-            struct dpb_journal *journal = journal_of(bench, rank);
-            strcpy(journal->gpu.pci_address, "0000:1b:00.0");
-            journal->sharing = rows[i].sharing[rank];
-            snprintf(dpb_board_page(bench->board, rank)->host, 2, "%c", rows[i].hosts[rank]);
+            struct dpb_status_page *page = dpb_board_page(bench->board, rank);
+            strcpy(page->gpu, "0000:1b:00.0");
+            page->sharing = rows[i].sharing[rank];
+            snprintf(page->host, 2, "%c", rows[i].hosts[rank]);
         }
         json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
         char *text = printed(document);
