@@ -101,7 +101,7 @@ static size_t state_at_bytes(const struct strategy *strategy)
     return (strategy->arenas.n_buckets + 1) * sizeof(uint64_t);
 }
 
-uint64_t coded_state_elements(const struct strategy *strategy)
+static uint64_t state_elements(const struct strategy *strategy)
 {
     const uint64_t *at = strategy->coded->state_at;
     return at ? at[strategy->arenas.n_buckets] : 0;
@@ -175,7 +175,7 @@ void coded_load(struct strategy *strategy)
     struct coded *coded = strategy->coded;
     clear(strategy, coded->residual, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
     if (coded->state)
-        clear(strategy, coded->state, coded_state_elements(strategy) * sizeof(float));
+        clear(strategy, coded->state, state_elements(strategy) * sizeof(float));
     if (coded->place)
         DPB_THEN(coded->status, coded->place->ops->drain(coded->queue));
     coded->steps = 0;
@@ -189,7 +189,7 @@ void coded_close(struct strategy *strategy)
     release(strategy, coded->residual, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
     release(strategy, coded->dropped, dropped_bytes(&strategy->arenas));
     release(strategy, coded->sum, coded->sum ? longest_bytes(strategy) : 0);
-    release(strategy, coded->state, coded_state_elements(strategy) * sizeof(float));
+    release(strategy, coded->state, state_elements(strategy) * sizeof(float));
     strategy->host->release(coded->state_at, state_at_bytes(strategy));
     strategy->host->release(strategy->sums.buckets, DPB_CODEC_ROUNDS * strategy->arenas.n_buckets *
                                                         sizeof *strategy->sums.buckets);
@@ -228,6 +228,6 @@ dpb_status coded_state(void *comm, struct dpb_saved *saved)
             "velocity", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->velocity};
     if (coded->state)
         saved->arrays[saved->n++] = (struct dpb_saved_array){
-            "codec", DPB_FP32, true, coded_state_elements(strategy), coded->state};
+            "codec", DPB_FP32, true, state_elements(strategy), coded->state};
     return DPB_OK;
 }

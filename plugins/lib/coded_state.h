@@ -35,8 +35,6 @@ static inline uint32_t coded_banks(enum coded_way way)
 /* Bytes of the messages that a rank has room for. */
 uint64_t coded_messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                               uint64_t bucket_elements, enum coded_way way);
-/* Elements of the codec's state. */
-uint64_t coded_state_elements(const struct strategy *strategy);
 /* A bucket that `rank` has encoded or will. */
 struct dpb_codec_part coded_part_of(const struct strategy *strategy, uint32_t rank, uint64_t bucket,
                                     uint32_t round, uint64_t step);

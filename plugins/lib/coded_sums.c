@@ -40,7 +40,8 @@ uint64_t coded_sums_longest(const struct dpb_codec *codec, const struct dpb_layo
            sizeof(float);
 }
 
-uint64_t coded_sums_first(const struct strategy *strategy, uint64_t slot)
+/* Of the message in a slot, counted in the memory of coded_memory_of. */
+static uint64_t first_element(const struct strategy *strategy, uint64_t slot)
 {
     const struct coded_message *message = coded_message(strategy, strategy->args.rank, slot);
     const uint8_t *memory = (const uint8_t *)strategy->arenas.scratch + strategy->coded->at;
@@ -80,7 +81,7 @@ static bool post_in_place(struct strategy *strategy, uint64_t slot, uint64_t n)
     struct sums *sums = strategy->sums.in_place;
     if (!sums_has_place(sums))
         return false;
-    sums->ops->post(sums, coded_sums_first(strategy, slot), n);
+    sums->ops->post(sums, first_element(strategy, slot), n);
     return true;
 }
 

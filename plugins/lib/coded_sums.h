@@ -38,11 +38,9 @@ bool coded_sums_post(struct strategy *strategy);
 /* The number of all-reduces of an exchange; and the bucket of each place, @borrowed until close. */
 uint64_t coded_sums_places(const struct strategy *strategy);
 const uint64_t *coded_sums_buckets(const struct strategy *strategy);
-/* The largest number of elements of a message, for a layout; and the first element of the message
- * in a slot, counted in the memory of coded_memory_of. */
+/* The largest number of elements of a message, for a layout. */
 uint64_t coded_sums_longest(const struct dpb_codec *codec, const struct dpb_layout *layout,
                             uint64_t bucket_elements);
-uint64_t coded_sums_first(const struct strategy *strategy, uint64_t slot);
 /* Elements of the message that the codec makes in a slot. */
 uint64_t coded_sums_length(const struct strategy *strategy, uint64_t slot);
 

@@ -49,7 +49,7 @@ dpb_status cuda_scratch(struct program *p, size_t bytes, struct tensor **tensor)
     return cuda_part(p, &p->scratch, 0, tensor);
 }
 
-dpb_status cuda_activation_like(struct program *p, struct dpb_shape shape, struct tensor **tensor)
+static dpb_status activation_like(struct program *p, struct dpb_shape shape, struct tensor **tensor)
 {
     return cuda_tensor(p, cuda_elements(p, shape) * cuda_type_size(p->type), tensor);
 }
@@ -87,7 +87,7 @@ const struct dpb_node *cuda_first_reader(const struct program *p, const struct d
 
 dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor)
 {
-    DPB_TRY(cuda_activation_like(p, cuda_stored_shape(p, node), tensor));
+    DPB_TRY(activation_like(p, cuda_stored_shape(p, node), tensor));
     cuda_plan(p, node)->activation = *tensor;
     return DPB_OK;
 }
@@ -158,7 +158,7 @@ dpb_status cuda_input_gradient(struct program *p, const struct dpb_node *node, u
     *tensor = NULL;
     if (node->inputs[slot] == 0)
         return DPB_OK;
-    DPB_TRY(cuda_activation_like(p, cuda_input(p, node, slot)->shape, tensor));
+    DPB_TRY(activation_like(p, cuda_input(p, node, slot)->shape, tensor));
     dpb_group_add(p->nodes[node->inputs[slot]].group, *tensor, false);
     return DPB_OK;
 }
@@ -201,7 +201,7 @@ dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node)
     if (own)
         plan->gradient = own->tensor;
     else
-        DPB_TRY(cuda_activation_like(p, node->shape, &plan->gradient));
+        DPB_TRY(activation_like(p, node->shape, &plan->gradient));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "sum of gradients", run_join,
                       TENSORS(NULL, plan->gradient, NULL, NULL, NULL)));
     for (uint32_t i = 0; i < n; i++)
@@ -220,7 +220,7 @@ dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
         return DPB_OK;
     }
     if (p->args.inspect || !own || !(whole || cuda_joins_in_sums(plan->group)))
-        return cuda_activation_like(p, node->shape, tensor);
+        return activation_like(p, node->shape, tensor);
     *tensor = own->tensor;
     return DPB_OK;
 }

@@ -11,8 +11,6 @@ dpb_status cuda_tensor(struct program *p, size_t bytes, struct tensor **tensor);
 dpb_status cuda_part(struct program *p, const struct tensor *base, size_t at,
                      struct tensor **tensor);
 dpb_status cuda_scratch(struct program *p, size_t bytes, struct tensor **tensor);
-/* Like an activation of `shape`. */
-dpb_status cuda_activation_like(struct program *p, struct dpb_shape shape, struct tensor **tensor);
 /* Makes p->nodes[].activation of the node. */
 dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor);
 
