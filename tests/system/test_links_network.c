@@ -181,6 +181,8 @@ TEST(test_refusals)
         {"network comm.hosts=1+1 run.workers=2 comm_test.max_bytes=1", "comm_test.max_bytes"},
         {"network comm.hosts=1+1 run.workers=2 run.monitor=1s", "`dpbench links network` has none"},
         {"network comm.hosts=1+1 run.workers=2 sweep.run.batch=1,2", "[sweep]"},
+        {"network comm.hosts=1+1 run.workers=2 comm.interface=nosuch0 --output wrong.json",
+         "nosuch0 is no interface"}, /* the ranks find out */
         {"network memory", "'memory'"},
         {"memory network", "'network'"},
     };
@@ -190,6 +192,7 @@ TEST(test_refusals)
         expect_part(command.err, rows[i].word);
         command_free(&command);
     }
+    assert_int_not_equal(access("wrong.json", F_OK), 0); /* wrong input leaves no file */
 }
 
 TEST_MAIN(setup, teardown)
