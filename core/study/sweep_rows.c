@@ -246,18 +246,21 @@ static int64_t repeats_of(const json_t *document)
     return (int64_t)fmin(fmax(dpb_json_number(document, "repeats"), 0), DPB_SWEEP_REPEATS);
 }
 
-/* The rate of every repeat; null: it has none. */
+/* The rate of every repeat; null: it has none. A repeat that was disturbed each time has several
+ * runs, and none of them is better than the others: their median. */
 static json_t *rates_to_json(const json_t *document, const struct cell_runs *runs)
 {
     const int64_t n = repeats_of(document);
+    struct cell_runs own = {.ok = calloc(runs->n_ok + 1, sizeof *own.ok)};
     json_t *rates = json_array();
-    for (int64_t repeat = 0; repeat < n; repeat++) {
-        double rate = NAN;
+    for (int64_t repeat = 0; repeat < n && own.ok; repeat++) {
+        own.n_ok = 0;
         for (size_t i = 0; i < runs->n_ok; i++)
             if (dpb_json_number(runs->ok[i], "repeat") == (double)repeat)
-                rate = dpb_json_number(runs->ok[i], rate_path);
-        json_array_append_new(rates, dpb_json_real(rate));
+                own.ok[own.n_ok++] = runs->ok[i];
+        json_array_append_new(rates, median_to_json(&own, dpb_json_number, rate_path));
     }
+    free(own.ok);
     return rates;
 }
 

@@ -257,4 +257,26 @@ TEST(disturbed_runs_are_left_out)
     }
 }
 
+/* A repeat that was disturbed each time has the median of its runs, as the row has of all. */
+TEST(disturbed_runs_of_a_repeat_count_alike)
+{
+    static const double rates[2][3] = {{900, 1000, 500}, {1000, 1100, 500}};
+    struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=2", "sweep.retry_disturbed=2");
+    for (uint32_t repeat = 0; repeat < 2; repeat++)
+        for (size_t i = 0; i < 3; i++) {
+            add_run(&s, 0, repeat,
+                    (struct made_run){"shm", 2, 1, rates[repeat][i], 0, 10, NULL, 0});
+            json_t *runs = json_object_get(s.document, "runs");
+            json_object_set_new(json_array_get(runs, json_array_size(runs) - 1), "load",
+                                json_pack("{s:b}", "disturbed", 1));
+        }
+    dpb_sweep_finish(DPB_OK, s.document);
+    assert_near(dpb_json_number(row_at(&s, 0), "samples_per_s.median"), 950);
+    const json_t *of_repeats = json_object_get(row_at(&s, 0), "rates");
+    assert_near(dpb_json_number(json_array_get(of_repeats, 0), ""), 900);
+    assert_near(dpb_json_number(json_array_get(of_repeats, 1), ""), 1000);
+    assert_true(dpb_json_number(row_at(&s, 0), "samples_per_s.high") > 950);
+    study_end(&s);
+}
+
 TEST_MAIN(NULL, NULL)
