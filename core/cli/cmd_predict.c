@@ -65,6 +65,12 @@ static const char *next_word(const char *at, char word[WORD])
     return at + length + (at[length] == ',');
 }
 
+static dpb_status refuse_twice(const struct reading *r, const char *option, const char *word)
+{
+    return dpb_usage_error(r->self, "%s: '%s' stands twice in the list: name it once", option,
+                           word);
+}
+
 static dpb_status parse_list(const struct reading *r, const char *option, const char *text,
                              const struct dpb_unit *units, uint64_t most, double *values,
                              size_t *n_values)
@@ -83,6 +89,9 @@ static dpb_status parse_list(const struct reading *r, const char *option, const 
             return dpb_usage_error(r->self,
                                    "%s: '%s' is no list of up to %d numbers from 1 to %llu", option,
                                    text, DPB_PREDICT_LIST, (unsigned long long)most);
+        for (size_t i = 0; i < n; i++)
+            if (values[i] == (double)quantity)
+                return refuse_twice(r, option, word);
         values[n++] = (double)quantity;
     }
     *n_values = n;
@@ -96,6 +105,9 @@ static dpb_status parse_strategies(struct reading *r, const char *text)
         at = n < DPB_PREDICT_LIST ? next_word(at, r->words[n]) : NULL;
         if (!at)
             return dpb_usage_error(r->self, "--strategies: '%s' is no list of strategies", text);
+        for (size_t i = 0; i < n; i++)
+            if (strcmp(r->words[i], r->words[n]) == 0)
+                return refuse_twice(r, "--strategies", r->words[n]);
         r->request.strategies[n] = r->words[n];
         r->request.n_strategies++;
     }

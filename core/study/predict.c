@@ -313,7 +313,7 @@ dpb_status dpb_predict_step(const struct dpb_measured *measured,
     if (n > DPB_PREDICT_BUCKETS)
         return dpb_fail(DPB_USAGE,
                         "%.0f buckets of %.0f bytes are more than the %d that predict simulates: "
-                        "give a larger --bucket",
+                        "give larger --buckets",
                         n, c->bucket_bytes, DPB_PREDICT_BUCKETS);
     struct simulation s = {.c = c, .n_buckets = n < 1 ? 1 : (size_t)n};
     const double last_bytes = bytes - (double)(s.n_buckets - 1) * c->bucket_bytes;
