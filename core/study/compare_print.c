@@ -85,6 +85,17 @@ static void ratio_of(const json_t *of, char *text, size_t capacity)
     dpb_rates_ratio(&c, text, capacity);
 }
 
+/* Where a rate is the median of several repeats, it is not what B / A divides. */
+static void print_of_what(const json_t *rows, FILE *out)
+{
+    bool repeated = false;
+    dpb_each_item(rows, i, row)
+        repeated |= dpb_json_number(row, "a.repeats") > 1 || dpb_json_number(row, "b.repeats") > 1;
+    if (repeated)
+        fputs("samples/s: median of the repeats; B / A: ratio of their means, by logarithms\n",
+              out);
+}
+
 static void print_rows(const json_t *document, FILE *out)
 {
     const json_t *rows = json_object_get(document, "rows");
@@ -105,6 +116,7 @@ static void print_rows(const json_t *document, FILE *out)
         print_doubts(row, out);
         fputc('\n', out);
     }
+    print_of_what(rows, out);
 }
 
 /* "12.3", "> 12.3" of a cell that missed. */

@@ -240,10 +240,9 @@ static void add_effect(struct dpb_text *note, const json_t *document, const json
         add_ratio(note, document, a, b);
         return;
     }
-    dpb_text_add(note, "%.3f no conclusion (%s)",
-                 dpb_json_number(b, "samples_per_s.median") /
-                     dpb_json_number(a, "samples_per_s.median"),
-                 doubt);
+    struct dpb_comparison c;
+    dpb_rates_compare(document, a, document, b, DPB_MARGIN, &c);
+    dpb_text_add(note, "%.3f no conclusion (%s)", c.ratio, doubt);
     add_published(note, document, a, b);
 }
 
@@ -414,6 +413,8 @@ static void note_columns(const struct notes *notes)
             !repeated ? "run's mean, by its steps"
             : single  ? "mean of the repeats (of one: by its steps)"
                       : "mean of the repeats");
+    if (repeated)
+        fputs("; a / b: ratio of these means, not of the medians", notes->out);
     note_speedup(notes, place);
     fputs(".\n", notes->out);
 }

@@ -146,6 +146,7 @@ TEST(runs_have_the_interval_of_their_steps)
     assert_true(regression);
     char *text = printed_as(document, dpb_compare_print);
     assert_non_null(strstr(text, "slower REGRESSION (by the steps of one run)\n"));
+    assert_null(strstr(text, "median")); /* both are the run's rate */
     free(text);
     json_decref(document);
 }
@@ -274,6 +275,9 @@ TEST(turns_are_pairs)
         bool regression;
         assert_int_equal(dpb_compare_make(&a, &b, &how, &document, &regression), DPB_OK);
         assert_int_equal(regression, paired);
+        char *text = printed_as(document, dpb_compare_print);
+        assert_non_null(strstr(text, "\nsamples/s: median of the repeats; B / A: ratio of their"));
+        free(text);
         json_decref(document);
         json_decref(of_a);
         json_decref(of_b);

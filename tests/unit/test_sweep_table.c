@@ -21,6 +21,7 @@ TEST(table_says_who_was_fastest)
     free(text);
     EXPECT_TABLE(&s, "- 2 workers: shm / independent 0.842 [0.8",
                  "- run.workers 2 / 1: independent 1.900 [", "median of 2 repeats",
+                 "mean of the repeats; a / b: ratio of these means, not of the medians; "
                  "speedup: over independent");
     study_end(&s);
 }
