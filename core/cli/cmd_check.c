@@ -186,21 +186,25 @@ static void add_refusal(struct refusals *refusals, const char *label)
     printf("%s: refused: %s\n", label, reason);
 }
 
-/* The cell before, whose data may be this one's. */
+/* A cell before, whose data may be this one's. Cells that differ in the data need not be
+ * neighbours, so each of the last KEPT networks has one. */
+enum { KEPT = 16 };
 struct checked {
     struct dpb_experiment *experiment; /* @owned; NULL: there is none */
-    size_t cell;
+    size_t network;
 };
 
 static dpb_status check_cell(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
-                             const char *label, struct checked *last, struct needs *needs)
+                             const char *label, struct checked kept[KEPT], struct needs *needs)
 {
     struct dpb_experiment *experiment = NULL;
+    const size_t network = dpb_sweep_network(sweep, job->cell);
+    struct checked *last = &kept[network % KEPT];
     DPB_TRY(dpb_sweep_experiment(sweep, job, &experiment));
-    if (last->experiment && dpb_sweep_same_network(sweep, job->cell, last->cell))
+    if (last->experiment && last->network == network)
         dpb_experiment_take_data(experiment, last->experiment);
     dpb_experiment_destroy(last->experiment);
-    *last = (struct checked){experiment, job->cell};
+    *last = (struct checked){experiment, network};
     return job->accuracy ? DPB_OK : check_experiment(experiment, sweep, label, needs);
 }
 
@@ -232,7 +236,7 @@ static int check_sweep(const struct dpb_config *config)
     static const struct dpb_log_hooks silent = {.silent = true};
     struct dpb_sweep *sweep = NULL;
     struct refusals refusals = {.n = 0};
-    struct checked last = {NULL, 0};
+    struct checked kept[KEPT] = {{NULL, 0}};
     struct needs needs = {.steps = 0};
     size_t n_good = 0;
     dpb_status status = dpb_sweep_create(config, &sweep);
@@ -244,14 +248,15 @@ static int check_sweep(const struct dpb_config *config)
         struct dpb_sweep_job job = {.cell = i / per_cell, .accuracy = i % per_cell == 1};
         char label[256];
         dpb_sweep_label(sweep, &job, label, sizeof label);
-        dpb_status refused = check_cell(sweep, &job, label, &last, &needs);
+        dpb_status refused = check_cell(sweep, &job, label, kept, &needs);
         n_good += refused == DPB_OK && !job.accuracy;
         if (refused != DPB_OK)
             add_refusal(&refusals, label);
         dpb_first_error_clear();
         code = dpb_exit_code_first(code, dpb_status_exit_code(refused));
     }
-    dpb_experiment_destroy(last.experiment);
+    for (size_t i = 0; i < KEPT; i++)
+        dpb_experiment_destroy(kept[i].experiment);
     end_refusals(&refusals);
     dpb_log_set_hooks(NULL);
     if (n_good > 0)

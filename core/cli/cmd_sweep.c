@@ -45,7 +45,7 @@ static void listen_end(const struct listening *old)
 struct plan {
     char *results, *name;
     uint64_t seed;
-    size_t built;       /* the last cell whose model and data were opened */
+    size_t built;       /* the network that was built last, and whose data were opened */
     char refusal[1024]; /* of the first cell that was refused */
     dpb_status refused;
 };
@@ -55,9 +55,10 @@ struct plan {
 static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
                              struct dpb_experiment *experiment, struct plan *plan)
 {
-    if (plan->results && dpb_sweep_same_network(sweep, cell, plan->built))
+    const size_t network = dpb_sweep_network(sweep, cell);
+    if (plan->results && network == plan->built)
         return DPB_OK;
-    plan->built = cell;
+    plan->built = network;
     return dpb_fit_build(experiment, experiment->n_workers, true);
 }
 

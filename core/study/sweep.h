@@ -92,8 +92,8 @@ dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_swee
 /* The experiment of one job. *experiment is @owned: dpb_experiment_destroy. */
 dpb_status dpb_sweep_experiment(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                                 struct dpb_experiment **experiment);
-/* Whether two cells have the same data and the same network, as far as their values say. */
-bool dpb_sweep_same_network(const struct dpb_sweep *sweep, size_t cell, size_t other);
+/* The number of a cell's data and network: cells of one number have the same values for both. */
+size_t dpb_sweep_network(const struct dpb_sweep *sweep, size_t cell);
 /* A cell's axes and values: {"comm.name": "shm", "run.workers": "2"}. @owned. */
 json_t *dpb_sweep_cell(const struct dpb_sweep *sweep, size_t cell);
 /* "comm.name=shm run.workers=2": for people. */

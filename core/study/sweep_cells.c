@@ -9,12 +9,18 @@
 #include "study/json.h"
 #include "study/sweep.h"
 
-const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis)
+/* The number of a cell's value on an axis. */
+static size_t place_on(const struct dpb_sweep *sweep, size_t cell, size_t axis)
 {
     size_t at = sweep->cells[cell];
     for (size_t i = sweep->n_axes - 1; i > axis; i--)
         at /= sweep->axes[i].n_values;
-    return sweep->axes[axis].values[at % sweep->axes[axis].n_values];
+    return at % sweep->axes[axis].n_values;
+}
+
+const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis)
+{
+    return sweep->axes[axis].values[place_on(sweep, cell, axis)];
 }
 
 const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
@@ -27,15 +33,15 @@ const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const 
     return setting ? setting->value : "";
 }
 
-bool dpb_sweep_same_network(const struct dpb_sweep *sweep, size_t cell, size_t other)
+size_t dpb_sweep_network(const struct dpb_sweep *sweep, size_t cell)
 {
+    size_t network = 0;
     for (size_t i = 0; i < sweep->n_axes; i++) {
         const char *section = sweep->axes[i].section;
-        if ((strcmp(section, "data") == 0 || strcmp(section, "model") == 0) &&
-            strcmp(dpb_sweep_value(sweep, cell, i), dpb_sweep_value(sweep, other, i)) != 0)
-            return false;
+        if (strcmp(section, "data") == 0 || strcmp(section, "model") == 0)
+            network = network * sweep->axes[i].n_values + place_on(sweep, cell, i);
     }
-    return true;
+    return network;
 }
 
 json_t *dpb_sweep_cell(const struct dpb_sweep *sweep, size_t cell)

@@ -42,6 +42,19 @@ TEST(axes_multiply)
     dpb_config_destroy(config);
 }
 
+/* Cells have one network where data and model are the same, wherever their axes stand. */
+TEST(cells_share_networks)
+{
+    static const size_t networks[8] = {0, 1, 2, 3, 0, 1, 2, 3};
+    struct dpb_config *config =
+        CONFIGURE("sweep.run.workers=1,2", "sweep.model.name=mlp,lenet", "sweep.data.threads=1,2");
+    struct dpb_sweep *sweep = sweep_of(config);
+    for (size_t cell = 0; cell < 8; cell++)
+        assert_int_equal(dpb_sweep_network(sweep, cell), networks[cell]);
+    dpb_sweep_destroy(sweep);
+    dpb_config_destroy(config);
+}
+
 TEST(lists_have_quotes_and_ranges)
 {
     static const struct {
