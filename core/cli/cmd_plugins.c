@@ -131,8 +131,8 @@ static void print_rows(const struct dpb_plugin_row *rows, size_t n)
         printf("%-8s %-18s %-8s %s\n", dpb_plugin_kind_name[rows[i].kind], plugin->name,
                plugin->version, plugin->summary);
         for (const struct dpb_library *l = plugin->libraries; l && l->name; l++)
-            printf("%-8s %-18s %-8s with %s%s%s (built against %s)\n", "", "", "", l->name,
-                   l->loaded ? " " : "", l->loaded ? l->loaded : "", l->built ? l->built : "?");
+            printf("%-8s %-18s %-8s with %s%s%s (when built: %s)\n", "", "", "", l->name,
+                   l->loaded ? ": " : "", l->loaded ? l->loaded : "", l->built ? l->built : "?");
         struct dpb_sharing sharing;
         const char *shared =
             rows[i].kind == DPB_PLUGIN_DEVICE ? sharing_of(plugin, &sharing) : NULL;

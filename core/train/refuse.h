@@ -7,6 +7,13 @@
 
 #include "train/experiment.h"
 
+/* Names the plugins of the kinds (bits 1 << kind) that `wanted` picks, for a message: a blank
+ * stands before each name; "" where it picks none. */
+enum { DPB_REFUSE_NAMES = 256 }; /* capacity; what does not fit is cut */
+dpb_status dpb_refuse_names(uint32_t kinds,
+                            bool (*wanted)(const struct dpb_plugin *plugin, const void *of),
+                            const void *of, char names[DPB_REFUSE_NAMES]);
+
 /* Before options are parsed: refuses options that only other plugins have. */
 dpb_status dpb_refuse_unknown(const struct dpb_experiment *experiment);
 /* Refuses by the configuration alone. */

@@ -1,8 +1,4 @@
-/*
- * refuse_strategy.c - refuses settings that a strategy's promises exclude: see refuse.h. Refuses
- * options of plugins that were not chosen, too.
- */
-#include <stdlib.h>
+/* refuse_strategy.c - refuses settings that a strategy's promises exclude: see refuse.h. */
 #include <string.h>
 
 #include "base/log.h"
@@ -15,33 +11,15 @@
 #include "world/pmix.h"
 #include "world/world.h"
 
-enum { NAMES_BYTES = 256 };
-
-/* Names the plugins of the kinds that `wanted` picks, for a message: "" where it picks none. */
-static dpb_status name_plugins(uint32_t kinds,
-                               bool (*wanted)(const struct dpb_plugin *plugin, const void *of),
-                               const void *of, char names[NAMES_BYTES])
-{
-    struct dpb_plugin_row *rows = NULL;
-    size_t n = 0;
-    struct dpb_text text = dpb_text_in(names, NAMES_BYTES);
-    DPB_TRY(dpb_plugin_list(&dpb_host, kinds, NULL, &rows, &n));
-    for (size_t i = 0; i < n; i++)
-        if (rows[i].plugin && wanted(rows[i].plugin, of))
-            dpb_text_add(&text, " %s", rows[i].plugin->name);
-    free(rows);
-    return DPB_OK;
-}
-
 static bool promises(const struct dpb_plugin *plugin, const void *needed)
 {
     const uint64_t capabilities = *(const uint64_t *)needed;
     return (plugin->capabilities & capabilities) == capabilities;
 }
 
-static dpb_status list_comms(uint64_t needed, char comms[NAMES_BYTES])
+static dpb_status list_comms(uint64_t needed, char comms[DPB_REFUSE_NAMES])
 {
-    return name_plugins(1u << DPB_PLUGIN_COMM, promises, &needed, comms);
+    return dpb_refuse_names(1u << DPB_PLUGIN_COMM, promises, &needed, comms);
 }
 
 static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64_t needed)
@@ -49,7 +27,7 @@ static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64
     const char *with = experiment->comm_needs.no_codec;
     const bool other = !with && experiment->plugins[DPB_PLUGIN_COMM]->capabilities &
                                     (DPB_COMM_CODECS | DPB_COMM_ROUNDS);
-    char carriers[NAMES_BYTES];
+    char carriers[DPB_REFUSE_NAMES];
     DPB_TRY(list_comms(needed, carriers));
     return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
                            "comm '%s'%s%s carries no codec%s, and comm.codec = %s; leave "
@@ -123,7 +101,7 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
     const char *place =
         dpb_config_origin(experiment->config, "optimizer", lars ? "name" : "clip_norm");
     const char *what = lars ? "optimizer 'lars'" : "optimizer.clip_norm";
-    char comms[NAMES_BYTES];
+    char comms[DPB_REFUSE_NAMES];
     if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN)
         return DPB_OK;
     if (dpb_experiment_codec(experiment))
@@ -279,7 +257,7 @@ static dpb_status check_survive(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const char *place = dpb_config_origin(experiment->config, "run", "survive");
-    char comms[NAMES_BYTES];
+    char comms[DPB_REFUSE_NAMES];
     if (!settings->run.survive)
         return DPB_OK;
     if (settings->run.mode == DPB_MODE_COMM)
@@ -463,7 +441,7 @@ dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const bool lars = settings->optimizer.kind == DPB_LARS;
-    char comms[NAMES_BYTES];
+    char comms[DPB_REFUSE_NAMES];
     if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN ||
         experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS ||
         dpb_experiment_strategy_memory(experiment, 0).state_elements >=
@@ -477,38 +455,4 @@ dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
         "all:%s",
         lars ? "name = lars" : "clip_norm", dpb_config_origin(experiment->config, "comm", "shard"),
         settings->comm.name, comms);
-}
-
-static bool has_option(const struct dpb_plugin *plugin, const void *key)
-{
-    return dpb_options_find(plugin->options, key) != NULL;
-}
-
-static dpb_status check_owner(const struct dpb_experiment *experiment,
-                              const struct dpb_setting *setting)
-{
-    char owners[NAMES_BYTES];
-    for (size_t t = 0; t < experiment->n_tables; t++)
-        if (strcmp(experiment->tables[t].section, setting->section) == 0 &&
-            dpb_options_find(experiment->tables[t].rows, setting->key))
-            return DPB_OK;
-    DPB_TRY(name_plugins(dpb_plugin_kinds_in(setting->section), has_option, setting->key, owners));
-    if (owners[0] == '\0')
-        return DPB_OK;
-    char here[NAMES_BYTES];
-    struct dpb_text text = dpb_text_in(here, sizeof here);
-    for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
-        if (experiment->plugins[kind] &&
-            strcmp(dpb_plugin_place[kind].section, setting->section) == 0)
-            dpb_text_item(&text, " and", " %s '%s'", dpb_plugin_kind_name[kind],
-                          experiment->plugins[kind]->name);
-    return dpb_fail(DPB_USAGE, "%s: unknown option '%s' for%s; it is an option of%s",
-                    setting->origin, setting->key, here, owners);
-}
-
-dpb_status dpb_refuse_unknown(const struct dpb_experiment *experiment)
-{
-    for (size_t i = 0; i < experiment->config->n_settings; i++)
-        DPB_TRY(check_owner(experiment, &experiment->config->settings[i]));
-    return DPB_OK;
 }
