@@ -42,6 +42,9 @@ static json_t *warnings_of_row(const json_t *document, const json_t *row)
             json_t *note = note_of(notes, dpb_json_text(warning, "code", "?"));
             if (!json_object_get(note, "text"))
                 json_object_set(note, "text", json_object_get(warning, "text"));
+            if (dpb_json_number(note, "last") == (double)i) /* a code may have several texts */
+                continue;
+            json_object_set_new(note, "last", json_integer((json_int_t)i));
             json_object_set_new(note, "runs",
                                 json_integer((json_int_t)dpb_json_number(note, "runs") + 1));
         }

@@ -7,6 +7,7 @@ import functools
 import html.parser
 import json
 import os
+import re
 import resource
 import statistics
 import sys
@@ -220,6 +221,15 @@ class OfRealResults(unittest.TestCase):
         ideal = wide.lines["Speedup"]
         self.assertEqual(max(line.count("L") for line in ideal), 40 - 1)
         self.assertEqual([line.count("L") for line in ideal if line.count("L") > 1], [39, 39])
+
+    def test_a_run_counts_once_for_a_warning(self):
+        sweep = load("sweep.json")
+        for run in sweep["runs"]:
+            run["warnings"] = [{"code": "twice", "text": text, "count": 1} for text in "ab"]
+        save(sweep, "made.json")
+        cells = [json.dumps(run["cell"]) for run in sweep["runs"]]
+        found = re.findall(r"twice: a *(?:\(the first of +(\d+) +runs\))?", Page(page_of("made.json")).text)
+        self.assertEqual(sorted(int(n or 1) for n in found), sorted(cells.count(cell) for cell in set(cells)))
 
     def test_what_is_left_out_is_said(self):
         page = self.sweep_of(26, 2, 5)
