@@ -213,7 +213,9 @@ void dpb_compare_print(const json_t *document, FILE *out)
                 "them, too;\n`dpbench gate` alternates two builds\n",
           out);
     if (isfinite(threshold))
-        fprintf(out, "%s: B may be %.3g %% slower\n",
-                dpb_json_true(document, "regression") ? "regression" : "no regression is shown",
+        fprintf(out,
+                dpb_json_true(document, "regression")
+                    ? "regression: B is slower by more than %.3g %%, or a cell has no rate\n"
+                    : "no regression by more than %.3g %% is shown\n",
                 100 * threshold);
 }

@@ -147,6 +147,7 @@ TEST(runs_have_the_interval_of_their_steps)
     char *text = printed_as(document, dpb_compare_print);
     assert_non_null(strstr(text, "slower REGRESSION (by the steps of one run)\n"));
     assert_null(strstr(text, "median")); /* both are the run's rate */
+    assert_non_null(strstr(text, "\nregression: B is slower by more than 1 %"));
     free(text);
     json_decref(document);
 }
