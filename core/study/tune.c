@@ -107,16 +107,15 @@ static double value_of(const struct search *s, size_t cell)
 /* `b` over `a`: low and high are NaN unless both have several repeats. */
 static void compare(const struct search *s, size_t a, size_t b, struct dpb_comparison *gain)
 {
-    struct dpb_estimate of_a, of_b;
     *gain = (struct dpb_comparison){.low = NAN, .high = NAN};
-    if (dpb_json_number(s->rows[a], "runs") > 1 && dpb_json_number(s->rows[b], "runs") > 1) {
-        if (s->sweep->objective == DPB_OBJECTIVE_TARGET) {
-            dpb_target_compare(s->rows[b], s->rows[a], "seconds", false, gain);
-        } else { /* trials are no pairs: one ran after the other */
-            dpb_rates_estimate(s->document, s->rows[a], &of_a);
-            dpb_rates_estimate(s->document, s->rows[b], &of_b);
+    if (s->sweep->objective == DPB_OBJECTIVE_TARGET) {
+        dpb_target_compare(s->rows[b], s->rows[a], "seconds", false, gain);
+    } else { /* trials are no pairs: one ran after the other */
+        struct dpb_estimate of_a, of_b;
+        dpb_rates_estimate(s->document, s->rows[a], &of_a);
+        dpb_rates_estimate(s->document, s->rows[b], &of_b);
+        if (of_a.n > 1 && of_b.n > 1)
             dpb_compare_apart(&of_a, &of_b, DPB_MARGIN, gain);
-        }
     }
     gain->ratio = value_of(s, b) / value_of(s, a);
 }

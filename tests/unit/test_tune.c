@@ -355,6 +355,28 @@ static double failing_once(const size_t *at, uint32_t repeat)
     return at[0] == 1 && repeat == 1 ? NAN : 100 * pow(2, (double)at[0]);
 }
 
+/* Several disturbed runs of one repeat are no repeats: their steps decide nothing. */
+TEST(one_repeat_has_no_interval)
+{
+    struct study s = STUDY("tune.run.batch=1,2", "tune.repeats=1", "tune.retry_disturbed=2");
+    struct dpb_sweep_job job;
+    bool failed;
+    for (; dpb_tune_next(s.sweep, s.document, &job, &failed); s.n_runs++) {
+        json_t *run = result_of(job.cell == 0 ? 100 : 130), *step_ns = json_array();
+        for (int i = 0; i < 16; i++)
+            json_array_append_new(step_ns, json_real(i < 8 ? 1e6 : 9e6));
+        json_object_set_new(json_object_get(run, "timing"), "step_ns", step_ns);
+        json_object_set_new(run, "load", json_pack("{s:b}", "disturbed", 1));
+        dpb_sweep_add(s.sweep, &job, run, s.document);
+    }
+    const json_t *trial = json_array_get(dpb_json_at(s.document, "tune.trials"), 1);
+    assert_int_equal(s.n_runs, 6);
+    assert_true(fabs(dpb_json_number(trial, "gain") - 0.3) < 1e-9);
+    assert_true(isnan(dpb_json_number(trial, "low")));
+    assert_true(dpb_json_true(trial, "taken"));
+    study_end(&s);
+}
+
 /* The good runs of a trial are no value where another failed; those behind it are not run. */
 TEST(one_failed_run_is_enough)
 {
