@@ -400,9 +400,10 @@ static void note_columns(const struct notes *notes)
     const char *place = has_mark(notes->table, WORKERS, 'x') ? "place" : "worker";
     bool repeated = false, single = false;
     for (size_t i = 0; i < notes->table->n; i++) {
-        const json_t *row = notes->table->lines[i].row;
-        repeated |= dpb_json_number(row, "runs") > 1;
-        single |= dpb_json_number(row, "runs") == 1;
+        struct dpb_estimate estimate;
+        dpb_rates_estimate(document, notes->table->lines[i].row, &estimate);
+        repeated |= estimate.n > 1;
+        single |= estimate.n == 1;
     }
     if (json_object_get(document, "merged"))
         fputs("- samples/s: median of a row's runs", notes->out);

@@ -277,6 +277,11 @@ TEST(disturbed_runs_of_a_repeat_count_alike)
     assert_near(dpb_json_number(json_array_get(of_repeats, 1), ""), 1000);
     assert_true(dpb_json_number(row_at(&s, 0), "samples_per_s.high") > 950);
     study_end(&s);
+    s = STUDY("sweep.comm.name=shm", "sweep.repeats=1", "sweep.retry_disturbed=2");
+    for (size_t i = 0; i < 3; i++)
+        add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, rates[0][i], 0, 10, NULL, 0});
+    EXPECT_TABLE(&s, "median of 1 repeat; interval: 95 % of the run's mean, by its steps.");
+    study_end(&s);
 }
 
 TEST_MAIN(NULL, NULL)
