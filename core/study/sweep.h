@@ -127,7 +127,10 @@ bool dpb_sweep_refused(const json_t *run);
 enum { DPB_SWEEP_REPEATS = 100000 }; /* rates of a row, at most */
 /* Makes rows[] anew from runs[]: one for each cell that has a run. */
 void dpb_sweep_make_rows(json_t *document);
-/* Puts the accuracy of the accuracy runs into all rows of their strategy. */
+/* Whether two rows or runs have the same cell, but for workers, learners and servers. */
+bool dpb_sweep_same_but_ranks(const json_t *row, const json_t *other);
+/* Puts the accuracy of the accuracy runs into the rows of their strategy that have the same cell
+ * but for the ranks, and their workers into accuracy_workers where all have as many. */
 void dpb_sweep_add_accuracy(json_t *document);
 void dpb_sweep_add_speedups(json_t *document); /* of rows[] over those of one worker */
 /* Makes rows[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */

@@ -434,9 +434,13 @@ static void note_meanings(const struct notes *notes)
             "- exposed: share of the step in which computing waits for communication; loss: mean "
             "over the last tenth of the first %.0f samples",
             dpb_json_number(document, "loss_samples"));
-    if (steps > 0 && isfinite(workers))
-        fprintf(notes->out, "; accuracy: of the test set after %.0f steps with %.0f workers", steps,
-                workers);
+    if (steps > 0 && notes->table->shown[ACCURACY])
+        fprintf(
+            notes->out,
+            isfinite(workers)
+                ? "; accuracy: of the test set after %.0f steps with %.0f workers"
+                : "; accuracy: of the test set after %.0f steps with the strategy's most workers",
+            steps, workers);
     fprintf(notes->out, ".%s\n",
             bound ? " independent never exchanges: an upper bound, no training of one model." : "");
     if (notes->table->shown[BYTES])

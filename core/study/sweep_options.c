@@ -29,7 +29,8 @@ static const struct dpb_option sweep_rows[] = {
      offsetof(struct dpb_sweep, retry_disturbed),
      "how often a run that others disturbed is repeated at once; rows leave disturbed runs out"},
     {"accuracy", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, offsetof(struct dpb_sweep, accuracy),
-     "length of one more run for each strategy, for its test accuracy; 0: none"},
+     "length of one more run for each strategy, for its test accuracy; 0: none. The run has the "
+     "strategy's first cell of the most workers; rows of other settings have no accuracy then"},
     {"when", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep, when),
      "only cells for which this holds: SECTION.KEY OP VALUE [and | or ...], OP one of = != < <= > "
      ">=; empty: all"},

@@ -443,15 +443,17 @@ void dpb_sweep_make_rows(json_t *document)
 
 void dpb_sweep_add_accuracy(json_t *document)
 {
+    const json_t *all_workers = NULL;
+    bool differ = false;
     dpb_each_item(json_object_get(document, "runs"), i, run) {
         if (is_timing(run))
             continue;
         const char *strategy = text_of_any(run, "strategy.name", "config.comm.name.value");
         const json_t *workers = dpb_json_at(run, "world.workers");
-        if (is_ok(run) && workers)
-            json_object_set(document, "accuracy_workers", (json_t *)(uintptr_t)workers);
+        differ |= is_ok(run) && workers && all_workers && !json_equal(workers, all_workers);
+        all_workers = is_ok(run) && workers ? workers : all_workers;
         dpb_each_item(json_object_get(document, "rows"), k, row) {
-            if (!dpb_json_is(row, "strategy", strategy))
+            if (!dpb_json_is(row, "strategy", strategy) || !dpb_sweep_same_but_ranks(row, run))
                 continue;
             json_object_set_new(row, "accuracy",
                                 dpb_json_real(is_ok(run) ? in_last_eval(run, "accuracy") : NAN));
@@ -459,4 +461,7 @@ void dpb_sweep_add_accuracy(json_t *document)
                 json_object_set(row, "error", json_object_get(run, "error"));
         }
     }
+    json_object_del(document, "accuracy_workers");
+    if (all_workers && !differ)
+        json_object_set(document, "accuracy_workers", (json_t *)(uintptr_t)all_workers);
 }

@@ -45,13 +45,25 @@ static bool may_differ(const char *key, bool other_strategy)
            strcmp(key, "run.servers") == 0 || (other_strategy && dpb_begins_with(key, "comm."));
 }
 
-/* Same cores of a place, same batch (of a worker, or of the job), same in all else. */
-static bool comparable(const json_t *row, const json_t *other, bool other_strategy)
+static bool same_cell(const json_t *row, const json_t *other, bool other_strategy)
 {
     dpb_each_member(json_object_get(row, "cell"), key, value)
         if (!may_differ(key, other_strategy) &&
             !json_equal(value, json_object_get(json_object_get(other, "cell"), key)))
             return false;
+    return true;
+}
+
+bool dpb_sweep_same_but_ranks(const json_t *row, const json_t *other)
+{
+    return same_cell(row, other, false);
+}
+
+/* Same cores of a place, same batch (of a worker, or of the job), same in all else. */
+static bool comparable(const json_t *row, const json_t *other, bool other_strategy)
+{
+    if (!same_cell(row, other, other_strategy))
+        return false;
     bool same_batch =
         dpb_json_number(row, "batch_per_worker") == dpb_json_number(other, "batch_per_worker") ||
         dpb_json_number(row, "batch_global") == dpb_json_number(other, "batch_global");

@@ -124,6 +124,29 @@ TEST(other_batches_do_not_compare)
     study_end(&s);
 }
 
+/* An accuracy run says nothing of a row with other settings, whose training is another. */
+TEST(accuracy_is_that_of_the_settings)
+{
+    struct study s = STUDY("sweep.comm.name=independent,shm", "sweep.run.batch=10,20",
+                           "sweep.run.workers=1,2", "sweep.repeats=1", "sweep.accuracy=500");
+    for (size_t cell = 0; cell < 8; cell++)
+        add_run(&s, cell, 0,
+                (struct made_run){cell < 4 ? "independent" : "shm", 1 + (int)cell % 2, 1, 1000, 0,
+                                  40, NULL, cell / 2 % 2 == 0 ? 10 : 20});
+    add_accuracy_run(&s, 0, 0.5, (struct made_run){"independent", 1, 1, 1000, 0, 40, NULL, 10});
+    add_accuracy_run(&s, 5, 0.75, (struct made_run){"shm", 2, 1, 1000, 0, 40, NULL, 10});
+    EXPECT_TABLE(&s, "after 500 steps with the strategy's most workers");
+    for (size_t cell = 0; cell < 8; cell++) {
+        const double accuracy = dpb_json_number(row_at(&s, cell), "accuracy");
+        if (cell / 2 % 2 == 0)
+            assert_near(accuracy, cell < 4 ? 0.5 : 0.75);
+        else
+            assert_true(isnan(accuracy));
+    }
+    assert_null(json_object_get(s.document, "accuracy_workers"));
+    study_end(&s);
+}
+
 /* Without accuracy runs a row has the accuracy of its own runs, if they evaluate. */
 TEST(timing_runs_may_evaluate)
 {
