@@ -430,17 +430,15 @@ static void note_meanings(const struct notes *notes)
         bound |= is_bound(notes->table->lines[i].row);
     note_columns(notes);
     dpb_published_note(document, notes->out);
-    fprintf(notes->out,
-            "- exposed: share of the step in which computing waits for communication; loss: mean "
-            "over the last tenth of the first %.0f samples",
-            dpb_json_number(document, "loss_samples"));
-    if (steps > 0 && notes->table->shown[ACCURACY])
-        fprintf(
-            notes->out,
-            isfinite(workers)
-                ? "; accuracy: of the test set after %.0f steps with %.0f workers"
-                : "; accuracy: of the test set after %.0f steps with the strategy's most workers",
-            steps, workers);
+    fputs("- exposed: share of the step in which computing waits for communication", notes->out);
+    if (notes->table->shown[LOSS])
+        fprintf(notes->out, "; loss: mean over the last tenth of the first %.0f samples",
+                dpb_json_number(document, "loss_samples"));
+    if (steps > 0 && notes->table->shown[ACCURACY]) {
+        fprintf(notes->out, "; accuracy: of the test set after %.0f steps with ", steps);
+        fprintf(notes->out, isfinite(workers) ? "%.0f workers" : "the strategy's most workers",
+                workers);
+    }
     fprintf(notes->out, ".%s\n",
             bound ? " independent never exchanges: an upper bound, no training of one model." : "");
     if (notes->table->shown[BYTES])

@@ -47,6 +47,20 @@ TEST(winners_are_shown_by_intervals)
     }
 }
 
+/* Runs that do not train have no loss, and the page speaks of none. */
+TEST(no_loss_is_explained_without_training)
+{
+    struct study s = race("replicated,shm", 2, (const double[]){1000, 1010, 1000, 1010});
+    dpb_each_item(json_object_get(s.document, "runs"), i, run)
+        json_object_set_new(run, "config",
+                            json_pack("{s:{s:{s:s}}}", "run", "mode", "value", "forward"));
+    char *text = table_of(&s);
+    assert_non_null(strstr(text, "- exposed: "));
+    assert_null(strstr(text, "loss"));
+    free(text);
+    study_end(&s);
+}
+
 /* Each axis has a line with all its pairs, however many groups there are. */
 TEST(every_axis_has_its_effect)
 {
