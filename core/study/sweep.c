@@ -344,7 +344,7 @@ static dpb_status set(struct dpb_config *config, const char *section, const char
 }
 
 /* An accuracy job is as long as sweep.accuracy says, evaluates at its end, and its times are not
- * used; then the timing jobs need no evaluation. */
+ * used: steps of a warm-up would train, too. Then the timing jobs need no evaluation. */
 static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                               struct dpb_config *config)
 {
@@ -358,6 +358,7 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
     char steps[32];
     snprintf(steps, sizeof steps, "%lld", (long long)sweep->accuracy);
     DPB_TRY(set(config, "run", "steps", steps, "sweep.accuracy"));
+    DPB_TRY(set(config, "run", "warmup_steps", "0", "sweep.accuracy"));
     DPB_TRY(set(config, "run", "steady_limit_s", "0", "sweep.accuracy"));
     DPB_TRY(set(config, "run", "require_steady", "no", "sweep.accuracy"));
     return set(config, "eval", "final", "yes", "sweep.accuracy");

@@ -356,6 +356,7 @@ TEST(accuracy_is_a_job_of_each_strategy)
         assert_string_equal(value_of(made, "comm", "name"), i == 0 ? "a" : "b");
         assert_string_equal(value_of(made, "run", "workers"), "4");
         assert_string_equal(value_of(made, "run", "steps"), "500");
+        assert_string_equal(value_of(made, "run", "warmup_steps"), "0"); /* 500 steps train */
         assert_null(value_of(made, "run", "seconds"));
         assert_string_equal(value_of(made, "eval", "final"), "yes");
         assert_string_equal(value_of(made, "run", "require_steady"), "no");
