@@ -1,6 +1,7 @@
 /* cmd_gate.c - `dpbench gate --base OLD/dpbench -c FILE.ini`: runs an experiment, or each cell of a
  * sweep once, with the other build and with this one by turns, and compares repeat by repeat. */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -176,8 +177,10 @@ static dpb_status take_turns(const struct gate *gate, const struct dpb_sweep *sw
 static dpb_status compare(const struct gate *gate, const struct dpb_arguments *arguments,
                           const struct side sides[2], int *code)
 {
+    char here[PATH_MAX];
+    const char *own = realpath(sides[1].program, here);
     const struct dpb_compared a = {sides[0].program, sides[0].document};
-    const struct dpb_compared b = {sides[1].program, sides[1].document};
+    const struct dpb_compared b = {own ? own : sides[1].program, sides[1].document};
     const struct dpb_compare_how how = {.threshold = gate->threshold, .paired = true};
     json_t *comparison = NULL;
     bool regression = false;

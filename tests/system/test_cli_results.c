@@ -164,6 +164,7 @@ TEST(test_gate)
     assert_true(json_number_at(document, "rows.0.ratio") > 100);
     assert_true(json_number_at(document, "rows.0.a.repeats") >= 1); /* undisturbed */
     assert_true(json_is_true(json_at(document, "paired")));
+    expect_part(json_text_at(document, "b.file"), "/dpbench"); /* no link of this process */
     json_decref(document);
     run(&command, 0,
         "gate --base ./slow -c base.ini sweep.comm.name=shm,replicated --repeats 2 --json");
