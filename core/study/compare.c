@@ -74,11 +74,12 @@ static json_t *differences_of(const json_t *a, const json_t *b)
 
 /* ---- rates --------------------------------------------------------------------------------- */
 
-/* The reasons against the rates of a run or row. @owned. */
-static json_t *doubts_of(const json_t *of)
+/* The reasons against the rates of a run or row. One repeat is a reason where turns are compared;
+ * elsewhere the line says that its interval is that of steps. @owned. */
+static json_t *doubts_of(const json_t *of, bool paired)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < DPB_DOUBT_ONCE; i++) {
+    for (size_t i = 0; i < (paired ? DPB_DOUBTS : DPB_DOUBT_ONCE); i++) {
         const char *reason = dpb_rates_doubt(of, i);
         if (reason)
             json_array_append_new(list, json_string(reason));
@@ -88,7 +89,7 @@ static json_t *doubts_of(const json_t *of)
 
 /* One side: a run (`row` NULL) or a sweep's row. @owned. */
 static json_t *side_of_row(const json_t *document, const json_t *row,
-                           const struct dpb_estimate *estimate)
+                           const struct dpb_estimate *estimate, bool paired)
 {
     double low, high;
     double rate = row ? dpb_json_number(row, "samples_per_s.median")
@@ -96,7 +97,7 @@ static json_t *side_of_row(const json_t *document, const json_t *row,
     dpb_estimate_interval(estimate, &low, &high);
     return json_pack("{s:o, s:o, s:o, s:I, s:o}", "samples_per_s", dpb_json_real(rate), "low",
                      dpb_json_real(low), "high", dpb_json_real(high), "repeats",
-                     (json_int_t)estimate->n, "doubts", doubts_of(row ? row : document));
+                     (json_int_t)estimate->n, "doubts", doubts_of(row ? row : document, paired));
 }
 
 /* A comparison of two runs (rows NULL), or of two rows of one cell. */
@@ -113,12 +114,12 @@ static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, con
         dpb_rates_compare(a, row_a, b, row_b, margin, &c);
     else
         dpb_compare_apart(&of_a, &of_b, margin, &c);
-    json_t *json_a = side_of_row(a, row_a, &of_a), *json_b = side_of_row(b, row_b, &of_b);
+    json_t *json_a = side_of_row(a, row_a, &of_a, how->paired);
+    json_t *json_b = side_of_row(b, row_b, &of_b, how->paired);
     bool doubtful = json_array_size(json_object_get(json_a, "doubts")) > 0 ||
                     json_array_size(json_object_get(json_b, "doubts")) > 0;
     const char *apart = dpb_rates_apart(row_a ? row_a : a, row_b ? row_b : b);
     doubtful |= apart != NULL;
-    doubtful |= how->paired && (of_a.n < 2 || of_b.n < 2); /* no two clean turns of a side */
     bool measured = c.outcome != DPB_NOT_MEASURED;
     bool slower = measured && !doubtful && c.high < 1 && c.ratio < 1 - threshold;
     dpb_comparison_text(&c, verdict, sizeof verdict);

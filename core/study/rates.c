@@ -99,7 +99,7 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
                        dpb_json_number(of, is_row ? "workers" : "world.workers")
                    ? "short of workers that died"
                    : NULL;
-    if (!is_row || dpb_json_number(of, "runs") >= 2)
+    if (!is_row || dpb_json_number(of, "runs") != 1)
         return NULL;
     if (dpb_json_number(of, "disturbed_runs") > 0)
         return i == DPB_DOUBT_UNDISTURBED_ONCE ? "undisturbed only once" : NULL;

@@ -285,6 +285,31 @@ TEST(turns_are_pairs)
     }
 }
 
+/* A side with one clean turn allows no conclusion, and the line says why. */
+TEST(one_turn_concludes_nothing)
+{
+    json_t *of_a = sweep_of(cell_of("a", NAN, 150, NAN), cell_of("b", NAN, NAN, NAN));
+    json_t *of_b = sweep_of(cell_of("a", 89, 90, 91), cell_of("b", 9, 10, 11));
+    for (int i = 0; i < 2; i++) /* the second has no good run */
+        json_object_update_new(json_array_get(json_object_get(of_a, "rows"), (size_t)i),
+                               json_pack("{s:i, s:i, s:i}", "runs", 1 - i, "failed_runs", 3 * i,
+                                         "disturbed_runs", 8 - 8 * i));
+    const struct dpb_compared a = {"a.json", of_a}, b = {"b.json", of_b};
+    const struct dpb_compare_how how = {.threshold = NAN, .paired = true};
+    json_t *document = NULL;
+    bool regression;
+    assert_int_equal(dpb_compare_make(&a, &b, &how, &document, &regression), DPB_OK);
+    assert_false(regression);
+    char *text = printed_as(document, dpb_compare_print);
+    assert_non_null(strstr(text, "no conclusion"));
+    assert_non_null(strstr(text, "; A was undisturbed only once\n"));
+    assert_non_null(strstr(text, "  not measured\n"));
+    free(text);
+    json_decref(document);
+    json_decref(of_a);
+    json_decref(of_b);
+}
+
 TEST(unlike_documents_are_refused)
 {
     bool regression;
