@@ -1,8 +1,10 @@
 /* forms.c - see forms.h. */
 #include "study/forms.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "study/json.h"
 #include "study/merge.h"
 #include "study/sweep.h"
@@ -61,6 +63,16 @@ static void print_table(const struct dpb_table *table, FILE *out)
     fputc('\n', out);
 }
 
+/* Each line is an item: without a mark of its own, a warning would be a part of the item before. */
+static void print_notes(const json_t *document, FILE *out)
+{
+    char *notes = dpb_json_printed(document, dpb_sweep_notes), *state = NULL;
+    for (char *note = notes ? strtok_r(notes, "\n", &state) : NULL; note;
+         note = strtok_r(NULL, "\n", &state))
+        fprintf(out, "%s%s\n", dpb_begins_with(note, "- ") ? "" : "- ", note);
+    free(notes);
+}
+
 void dpb_sweep_markdown(const json_t *document, FILE *out)
 {
     struct dpb_table rows, targets;
@@ -72,7 +84,7 @@ void dpb_sweep_markdown(const json_t *document, FILE *out)
         print_table(&targets, out);
     dpb_table_release(&rows);
     dpb_table_release(&targets);
-    dpb_sweep_notes(document, out);
+    print_notes(document, out);
 }
 
 /* ---- CSV ----------------------------------------------------------------------------------- */

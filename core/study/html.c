@@ -285,13 +285,9 @@ static void add_rate(struct dpb_html *html, const char *path, const json_t *docu
 
 static void add_run(struct dpb_html *html, const char *path, const json_t *document)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *memory = open_memstream(&text, &length);
-    if (!memory)
+    char *text = dpb_json_printed(document, dpb_result_print);
+    if (!text)
         return;
-    dpb_result_print(document, memory);
-    fclose(memory);
     write_rate(text, document, html->body);
     write_lines_of_run(text, html->body);
     free(text);

@@ -138,21 +138,17 @@ static void write_table(const struct dpb_table *table, struct notes *notes, FILE
 static void write_notes(void (*print)(const json_t *document, FILE *out), const json_t *document,
                         FILE *out)
 {
-    char *text = NULL, *state = NULL;
-    size_t length;
-    FILE *memory = open_memstream(&text, &length);
-    if (!memory)
-        return;
-    print(document, memory);
-    fclose(memory);
-    fputs(length > 0 ? "<ul>\n" : "", out);
-    for (char *line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
+    char *text = dpb_json_printed(document, print), *state = NULL;
+    const bool any = text && text[0] != '\0';
+    fputs(any ? "<ul>\n" : "", out);
+    for (char *line = any ? strtok_r(text, "\n", &state) : NULL; line;
+         line = strtok_r(NULL, "\n", &state)) {
         dpb_markup(out,
                    dpb_begins_with(line, "warning: ") ? "<li class=\"warn\">%s</li>\n"
                                                       : "<li>%s</li>\n",
                    dpb_begins_with(line, "- ") ? line + 2 : line);
     }
-    fputs(length > 0 ? "</ul>\n" : "", out);
+    fputs(any ? "</ul>\n" : "", out);
     free(text);
 }
 

@@ -191,3 +191,15 @@ json_t *dpb_json_printable(const json_t *document)
         }
     return made;
 }
+
+char *dpb_json_printed(const json_t *document, void (*print)(const json_t *document, FILE *out))
+{
+    char *text = NULL;
+    size_t length;
+    FILE *memory = open_memstream(&text, &length);
+    if (!memory)
+        return NULL;
+    print(document, memory);
+    fclose(memory);
+    return text;
+}

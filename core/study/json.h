@@ -50,6 +50,8 @@ void dpb_json_print(const json_t *value, FILE *out);
 void dpb_json_print_cell(const json_t *document, const char *path, double unit, int width,
                          int digits, FILE *out);
 
+/* The text that `print` writes. NULL: out of memory. @owned. */
+char *dpb_json_printed(const json_t *document, void (*print)(const json_t *document, FILE *out));
 /* A copy whose strings have no control characters (dpb_escape), for printing a document that may
  * have come from anywhere. NULL: out of memory. @owned. */
 json_t *dpb_json_printable(const json_t *document);

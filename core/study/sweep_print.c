@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "study/json.h"
 #include "study/merge.h"
 #include "study/sweep.h"
 #include "study/sweep_table.h"
@@ -29,13 +30,7 @@ static void print_wrapped(char *text, FILE *out)
 static void wrap(void (*print)(const json_t *document, FILE *out), const json_t *document,
                  FILE *out)
 {
-    size_t length;
-    char *notes = NULL, *state = NULL;
-    FILE *memory = open_memstream(&notes, &length);
-    if (memory) {
-        print(document, memory);
-        fclose(memory);
-    }
+    char *notes = dpb_json_printed(document, print), *state = NULL;
     for (char *note = notes ? strtok_r(notes, "\n", &state) : NULL; note;
          note = strtok_r(NULL, "\n", &state))
         print_wrapped(note, out);

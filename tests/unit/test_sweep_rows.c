@@ -2,6 +2,7 @@
  * and which runs and baselines count. */
 
 #include "lib/documented.h"
+#include "study/forms.h"
 #include "sweep_study.h"
 
 TEST(rows_compare_with_independent)
@@ -188,6 +189,9 @@ TEST(failed_cells_are_rows)
     assert_near(dpb_json_number(row, "workers"), 1); /* by default */
     char *text = printed(s.document);
     assert_non_null(strstr(text, "failed: comm 'shm' cannot do that"));
+    free(text);
+    text = printed_as(s.document, dpb_sweep_markdown); /* an item, no part of the one before */
+    assert_non_null(strstr(text, "\n- failed: 1 of 2 runs are not ok; the first: comm 'shm'"));
     free(text);
     study_end(&s);
 }
