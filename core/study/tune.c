@@ -421,6 +421,14 @@ static void print_setting(const json_t *cell, FILE *out)
     }
 }
 
+static bool any_interval(const json_t *tune)
+{
+    bool any = false;
+    dpb_each_item(json_object_get(tune, "trials"), i, trial)
+        any |= isfinite(dpb_json_number(trial, "low"));
+    return any;
+}
+
 void dpb_tune_print_best(const json_t *document, FILE *out)
 {
     const json_t *tune = json_object_get(document, "tune"), *best = json_object_get(tune, "best");
@@ -444,6 +452,8 @@ void dpb_tune_print_best(const json_t *document, FILE *out)
             "where it gains more than %g %%, one before while no more than that is lost; of other\n"
             "axes the best value.\n",
             100 * dpb_json_number(tune, "threshold"));
+    if (any_interval(tune))
+        fputs("With several repeats a gain counts where its interval excludes 0, too.\n", out);
 }
 
 void dpb_tune_print(const json_t *document, FILE *out)

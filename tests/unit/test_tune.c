@@ -346,6 +346,9 @@ TEST(repeats_have_to_show_a_gain)
         search(&s, noisy, FOREVER);
         expect(&s, i == 0 ? "run.batch=4" : "run.batch=1", 3);
         assert_int_equal(s.n_runs, 3 * s.n_trials);
+        char *text = printed_as(s.document, dpb_sweep_print);
+        assert_non_null(strstr(text, "a gain counts where its interval excludes 0"));
+        free(text);
         study_end(&s);
     }
 }
@@ -374,6 +377,9 @@ TEST(one_repeat_has_no_interval)
     assert_true(fabs(dpb_json_number(trial, "gain") - 0.3) < 1e-9);
     assert_true(isnan(dpb_json_number(trial, "low")));
     assert_true(dpb_json_true(trial, "taken"));
+    char *text = printed_as(s.document, dpb_sweep_print);
+    assert_null(strstr(text, "interval"));
+    free(text);
     study_end(&s);
 }
 
