@@ -208,7 +208,7 @@ static dpb_status check_trust(const struct dpb_arguments *arguments,
     return status;
 }
 
-/* Announces the work, inputs and outputs of a rerun: for a sweep, those of its first cell. */
+/* Announces the work, inputs and outputs of a rerun: for a sweep, those of experiment_of. */
 static void announce(const struct dpb_arguments *arguments, const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
@@ -262,15 +262,24 @@ static void compare_part(const char *code, const char *name, const json_t *then,
     json_decref(now);
 }
 
-/* The configuration that would run now, or the first cell of its sweep. */
+/* The configuration that would run now, or the first cell of its sweep that can: a combination that
+ * cannot work is a failed row of the sweep, here as there. */
 static dpb_status experiment_of(const struct dpb_config *config, struct dpb_experiment **experiment)
 {
+    static const struct dpb_log_hooks silent = {.silent = true};
     struct dpb_sweep *sweep = NULL;
-    const struct dpb_sweep_job first = {0};
     if (!dpb_sweep_wanted(config))
         return dpb_experiment_create(config, experiment);
     DPB_TRY(dpb_sweep_create(config, &sweep));
-    dpb_status status = dpb_sweep_experiment(sweep, &first, experiment);
+    dpb_status status = DPB_UNSUPPORTED;
+    dpb_log_set_hooks(&silent);
+    for (size_t cell = 0; cell < sweep->n_cells && status == DPB_UNSUPPORTED; cell++) {
+        dpb_first_error_clear();
+        status = dpb_sweep_experiment(sweep, &(struct dpb_sweep_job){.cell = cell}, experiment);
+    }
+    dpb_log_set_hooks(NULL);
+    if (status != DPB_OK)
+        dpb_log(DPB_LOG_ERROR, "%s", dpb_first_error(NULL));
     dpb_sweep_destroy(sweep);
     return status;
 }

@@ -279,6 +279,21 @@ TEST(test_resume)
     command_free(&first);
 }
 
+/* A refused cell is a failed row again, the first one, too. */
+TEST(test_rerun_of_a_sweep_with_a_refused_cell)
+{
+    struct command command;
+    run(&command, 1, RUN "sweep.comm.name=local_sgd,shm comm.codec=topk --output refused.json");
+    command_free(&command);
+    run(&command, 1, "rerun refused.json run.results= --json");
+    assert_string_equal(json_text_at(command.json, "rows.0.status"), "failed");
+    assert_string_equal(json_text_at(command.json, "rows.1.status"), "ok");
+    command_free(&command);
+    run(&command, 1, "rerun refused.json --resume --output resumed.json");
+    expect_part(command.err, "[1/");
+    command_free(&command);
+}
+
 TEST(test_rerun_of_a_sweep)
 {
     struct command first, again;
