@@ -101,7 +101,7 @@ static bool applies(const struct strategy *strategy, const struct dpb_prediction
 struct link {
     struct dpb_cost outside, inside;
     bool measured;                     /* TCP's rate; else the link's */
-    double error;                      /* relative, of the measurement; 0: given */
+    double error, inside_error;        /* relative, of the measurements; 0: given */
     const struct strategy *fitted;     /* NULL: given */
     double workers, smallest, largest; /* of the fit */
 };
@@ -170,7 +170,8 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
                                           .host = {.bytes_per_s = INFINITY},
                                           .compute_scale = 1};
     const size_t n = read_points(given->comm, bytes, time_s, MOST);
-    DPB_TRY(dpb_predict_fit(&c, bytes, time_s, n, &cost, &link->error));
+    DPB_TRY(
+        dpb_predict_fit(&c, bytes, time_s, n, &cost, memory ? &link->inside_error : &link->error));
     link->measured = true;
     link->smallest = bytes[0], link->largest = bytes[n - 1];
     *(memory ? &link->inside : &link->outside) = cost;
@@ -205,7 +206,7 @@ static dpb_status fit_inside(const struct dpb_predict_request *request, struct l
         return dpb_fail(DPB_USAGE, "%s: --inside takes an exchange by shm, not by %s",
                         request->inside.name, within.fitted->name);
     link->inside = within.inside;
-    link->error = fmax(link->error, within.error);
+    link->inside_error = within.inside_error;
     return DPB_OK;
 }
 
@@ -236,7 +237,9 @@ static json_t *link_to_json(const struct dpb_predict_link *given, const struct l
                      "latency_s", dpb_json_real(link->outside.latency_s),                      //
                      "strategy", link->fitted ? json_string(link->fitted->name) : json_null(), //
                      "workers", link->fitted ? json_real(link->workers) : json_null(),         //
-                     "error", link->measured ? dpb_json_real(link->error) : json_null());
+                     "error",
+                     link->measured ? dpb_json_real(fmax(link->error, link->inside_error))
+                                    : json_null());
 }
 
 /* ---- rows ---------------------------------------------------------------------------------- */
@@ -261,10 +264,10 @@ static json_t *beyond_of(const struct maker *maker, const struct strategy *strat
     return list;
 }
 
-/* The interval: the worker's mean step and the fitted link, each at its better and its worse end.
+/* The interval: the worker's mean step and the fitted links, each at its better and its worse end.
  * At the low end all workers' slow steps coincide. */
 static dpb_status predict_interval(const struct maker *maker, const struct dpb_prediction_case *c,
-                                   double error, double *low_s, double *high_s)
+                                   const struct link *link, double *low_s, double *high_s)
 {
     struct dpb_predicted low, high;
     struct dpb_prediction_case better = *c, worse = *c;
@@ -274,10 +277,10 @@ static dpb_status predict_interval(const struct maker *maker, const struct dpb_p
     }
     better.compute_scale *= exp(-maker->worker.spread);
     worse.compute_scale *= exp(maker->worker.spread);
-    better.outside.bytes_per_s *= 1 + error;
-    better.inside.bytes_per_s *= 1 + error;
-    worse.outside.bytes_per_s /= 1 + error;
-    worse.inside.bytes_per_s /= 1 + error;
+    better.outside.bytes_per_s *= 1 + link->error;
+    better.inside.bytes_per_s *= 1 + link->inside_error;
+    worse.outside.bytes_per_s /= 1 + link->error;
+    worse.inside.bytes_per_s /= 1 + link->inside_error;
     DPB_TRY(dpb_predict_mean(&maker->worker.measured, &better, true, &low));
     DPB_TRY(dpb_predict_mean(&maker->worker.measured, &worse, false, &high));
     *low_s = low.step_s;
@@ -293,7 +296,7 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
     double low_s, high_s, least = 0;
     const double alone = maker->worker.batch / maker->worker.step_s * c->workers;
     DPB_TRY(dpb_predict_mean(&maker->worker.measured, c, false, &step));
-    DPB_TRY(predict_interval(maker, c, link->error, &low_s, &high_s));
+    DPB_TRY(predict_interval(maker, c, link, &low_s, &high_s));
     if (strategy->way != DPB_WAY_ALONE)
         DPB_TRY(dpb_predict_least_bandwidth(&maker->worker.measured, c, hidden_share, &least));
     const bool framed = strategy->tcp && !link->measured && c->workers > c->per_machine;

@@ -209,6 +209,19 @@ TEST(measured_network)
     expect_part(text, "link l.json (measured: 100 MB/s, 50 us; windows within 10.0 %), buckets");
     free(text);
     json_decref(document);
+    /* Its error widens no exchange within a machine, whose cost is given. */
+    double high_ns[2];
+    for (int i = 0; i < 2; i++) {
+        struct dpb_predict_request inside = make_request(result);
+        inside.per_machine = 2;
+        inside.inside.cost = (struct dpb_cost){5e9, 1e-6};
+        if (i == 1)
+            inside.links[0] = request.links[0];
+        document = make(&inside);
+        high_ns[i] = number(row_of(document, "shm", 2), "high_ns");
+        json_decref(document);
+    }
+    assert_near(high_ns[0], high_ns[1], 1e-12);
     json_decref(network);
     json_decref(result);
 }
