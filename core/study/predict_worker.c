@@ -58,7 +58,8 @@ static dpb_status read_steps(struct dpb_predict_worker *worker)
     if (!(mean_ns > 0))
         return refuse(worker, "timing.step_ns has no times");
     dpb_estimate_of_steps(worker->factors, n, 1, &estimate);
-    worker->spread = isfinite(estimate.error) ? 1.96 * estimate.error : NAN;
+    worker->spread =
+        isfinite(estimate.error) ? dpb_student(estimate.freedom) * estimate.error : NAN;
     for (size_t i = 0; i < n; i++)
         worker->factors[i] /= mean_ns;
     dpb_sort(worker->factors, n);

@@ -109,6 +109,9 @@ TEST(numbers_come_from_the_result)
     assert_near(number(ring, "efficiency"), 0.02 / step_s, 1e-9);
     assert_true(number(ring, "low_ns") < number(ring, "step_ns"));
     assert_true(number(ring, "high_ns") > number(ring, "step_ns"));
+    /* Blocks of two steps: means of 20, 20.5, 20 and 19.5 ms; Student's t with one degree. */
+    assert_near(dpb_json_number(document, "measured.uncertainty"), 12.7062 * sqrt(0.125) / 20,
+                1e-5);
     assert_int_equal(json_array_size(json_object_get(ring, "beyond")), 1); /* 4 steps, 8 workers */
     assert_int_equal(json_array_size(json_object_get(alone, "beyond")), 0);
     assert_null(row_of(document, "shm", 2)); /* each worker is a machine */
