@@ -250,10 +250,17 @@ static uint32_t barrier_gone(const struct dpb_store_server *server, const struct
     return UINT32_MAX;
 }
 
+/* Whether the barrier waits for the rank. */
+static bool is_missing(const struct dpb_store_server *server, const struct store_entry *entry,
+                       uint32_t rank)
+{
+    return !entry->arrived[rank] && !server->connections[rank].lost;
+}
+
 static bool all_arrived(const struct dpb_store_server *server, const struct store_entry *entry)
 {
     for (uint32_t rank = 0; rank < entry->n_coming; rank++)
-        if (!entry->arrived[rank] && !server->connections[rank].lost)
+        if (is_missing(server, entry, rank))
             return false;
     return true;
 }
@@ -364,7 +371,7 @@ static void expire_waiter(struct dpb_store_server *server, const struct store_wa
     forget(server, waiter);
     const struct store_entry *barrier = barrier_of(server, waiter);
     for (uint32_t rank = 0; barrier && rank < barrier->n_coming; rank++) {
-        if (barrier->arrived[rank])
+        if (!is_missing(server, barrier, rank))
             continue;
         if (++n_missing <= LISTED)
             dpb_text_add(&text, "%s %u", n_missing == 1 ? "" : ",", rank);

@@ -260,13 +260,12 @@ static dpb_status leaves_early(struct trial_scratch *scratch)
 }
 
 /* Rank 2 dies while the others wait for it: what it has put is there, and nothing else is waited
- * for. */
+ * for. Rank 3, which a barrier then misses, is alone named. */
 static dpb_status loses_one(struct trial_scratch *scratch)
 {
     char value = 0;
     size_t bytes = 1;
     bool lost;
-    (void)scratch;
     if (dpb_world.rank == 2) {
         dpb_board_page(dpb_world.board, 2)->may_die = 1;
         DPB_TRY(dpb_store.put("mine", "a", 1));
@@ -286,6 +285,8 @@ static dpb_status loses_one(struct trial_scratch *scratch)
     RANK_CHECK(!lost && value == 'a');
     if (dpb_world.role == DPB_WORKER)
         DPB_TRY(dpb_workers_meet());
+    if (dpb_world.role == DPB_WORKER)
+        RANK_FAILS(scratch, DPB_TIMEOUT, dpb_store_barrier("missed", 200000000));
     return dpb_store_barrier("again", 0);
 }
 
@@ -414,6 +415,7 @@ TEST(test_loses_one)
     if (trial.at->status != DPB_OK || trial.at->exit_code != 0)
         fail_msg("%s", trial.errors);
     assert_non_null(strstr(trial.errors, "2 of 3 workers train on"));
+    assert_contains(trial.at->text[0], "barrier 'missed': not there yet: rank 3; rank 3 (pid");
     trial_done(&trial);
     trial.survive = false;
     trial_run(&trial);
