@@ -37,7 +37,15 @@ static dpb_status ring_tcp_open(const void *options_, const struct dpb_comm_args
     return ring_strategy_open(host, args, &given->ring, transport, comm);
 }
 
-static const struct dpb_comm_ops ring_tcp_ops = {.open = ring_tcp_open, RING_STRATEGY_HOOKS};
+static dpb_status ring_tcp_contract(const void *options_, const struct dpb_comm_args *args,
+                                    struct dpb_contract *contract)
+{
+    (void)contract; /* as preset */
+    return ring_strategy_check(host, options_, args);
+}
+
+static const struct dpb_comm_ops ring_tcp_ops = {
+    .open = ring_tcp_open, .contract = ring_tcp_contract, RING_STRATEGY_HOOKS};
 
 static const struct dpb_plugin ring_tcp = {
     DPB_PLUGIN_HEAD(COMM, ring_tcp_ops),

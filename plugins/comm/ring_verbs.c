@@ -43,7 +43,15 @@ static dpb_status ring_verbs_open(const void *options_, const struct dpb_comm_ar
     return ring_strategy_open(host, args, &given->ring, transport, comm);
 }
 
-static const struct dpb_comm_ops ring_verbs_ops = {.open = ring_verbs_open, RING_STRATEGY_HOOKS};
+static dpb_status ring_verbs_contract(const void *options_, const struct dpb_comm_args *args,
+                                      struct dpb_contract *contract)
+{
+    (void)contract; /* as preset */
+    return ring_strategy_check(host, options_, args);
+}
+
+static const struct dpb_comm_ops ring_verbs_ops = {
+    .open = ring_verbs_open, .contract = ring_verbs_contract, RING_STRATEGY_HOOKS};
 
 static char missing[512];
 

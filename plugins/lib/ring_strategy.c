@@ -169,15 +169,21 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
     return status;
 }
 
+dpb_status ring_inbox_check(const struct dpb_host *host, const struct ring_options *options)
+{
+    if (options->inbox / strategy_lines(options->chunk) >= 4)
+        return DPB_OK;
+    return host->fail(DPB_USAGE,
+                      "comm.inbox = %llu bytes: at least 4 chunks (comm.chunk = %llu) must fit",
+                      (unsigned long long)options->inbox, (unsigned long long)options->chunk);
+}
+
 dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
                            struct dpb_comm_plan *want, struct ring_inbox *inbox)
 {
     uint64_t slot_bytes = strategy_lines(options->chunk);
     uint64_t n_slots = options->inbox / slot_bytes;
-    if (n_slots < 4)
-        return host->fail(DPB_USAGE,
-                          "comm.inbox = %llu bytes: at least 4 chunks (comm.chunk = %llu) must fit",
-                          (unsigned long long)options->inbox, (unsigned long long)options->chunk);
+    DPB_TRY(ring_inbox_check(host, options));
     *inbox = (struct ring_inbox){.at = strategy_lines(want->scratch_bytes),
                                  .slot_bytes = slot_bytes,
                                  .n_slots = (uint32_t)n_slots};
@@ -217,6 +223,13 @@ dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
     if (comm->base.sharded)
         DPB_TRY(strategy_plan_parts(&comm->base, layout, own_slice, want));
     return ring_inbox_plan(comm->base.host, &comm->options, want, &comm->inbox);
+}
+
+dpb_status ring_strategy_check(const struct dpb_host *host, const struct ring_options *options,
+                               const struct dpb_comm_args *args)
+{
+    const bool gathers = args->codec && way_of(args->codec) == CODED_GATHERED;
+    return gathers ? DPB_OK : ring_inbox_check(host, options);
 }
 
 void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,

@@ -54,7 +54,9 @@ struct ring_inbox {
     uint32_t n_slots;
 };
 
-/* Puts the inbox behind the scratch that `want` has so far. Refuses an inbox that is too small. */
+/* Refuses an inbox that is too small. */
+dpb_status ring_inbox_check(const struct dpb_host *host, const struct ring_options *options);
+/* Puts the inbox behind the scratch that `want` has so far, after ring_inbox_check. */
 dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
                            struct dpb_comm_plan *want, struct ring_inbox *inbox);
 /* A ring's memory: the gradient arena, and this inbox. */
@@ -91,7 +93,11 @@ void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
                           const struct dpb_layout *layout, uint64_t bucket_elements,
                           struct dpb_comm_memory *memory);
 
-/* All hooks but `open`, for a plugin's table. */
+/* For the hook `contract`: refuses before the run options that `plan` refuses. */
+dpb_status ring_strategy_check(const struct dpb_host *host, const struct ring_options *options,
+                               const struct dpb_comm_args *args);
+
+/* All hooks but `open` and `contract`, for a plugin's table. */
 #define RING_STRATEGY_HOOKS                                                          \
     .memory = ring_strategy_memory, CODED_HOOKS, .plan = ring_strategy_plan,         \
     .bind = ring_strategy_bind, .load = strategy_load, .begin = ring_strategy_begin, \

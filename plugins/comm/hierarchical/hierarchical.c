@@ -114,6 +114,17 @@ static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs
     return DPB_OK;
 }
 
+/* The contract is as preset. Rings use their inbox where a share goes across without a codec. */
+static dpb_status hierarchical_contract(const void *options_, const struct dpb_comm_args *args,
+                                        struct dpb_contract *contract)
+{
+    const struct hierarchical_options *given = options_;
+    (void)contract;
+    return args->n_machines > 1 && !args->codec && given->transport != OVER_MPI
+               ? ring_inbox_check(host, &given->ring)
+               : DPB_OK;
+}
+
 /* MPI is initialised by all workers of the job, wherever they are. */
 static dpb_status open_across(struct hierarchical *comm, const struct hierarchical_options *given)
 {
@@ -240,6 +251,7 @@ static dpb_status hierarchical_state(void *comm_, struct dpb_saved *saved)
 
 static const struct dpb_comm_ops hierarchical_ops = {.needs = hierarchical_needs,
                                                      .memory = hierarchical_memory,
+                                                     .contract = hierarchical_contract,
                                                      .open = hierarchical_open,
                                                      .plan = hierarchical_plan,
                                                      .bind = inside_shm_bind,
