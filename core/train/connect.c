@@ -14,8 +14,6 @@
 #include "train/saved.h"
 #include "world/host_device.h"
 
-enum { MAX_BUCKETS = 1 << 20 };
-
 /* ---- the device ---------------------------------------------------------------------------- */
 
 /* Among the workers of its machine. */
@@ -149,16 +147,11 @@ static dpb_status plan(struct dpb_exchange *exchange)
     DPB_TRY(dpb_refuse_contract(experiment, &exchange->plan.contract));
     dpb_late_contract(experiment, &exchange->plan.contract);
 
-    uint64_t n_buckets = (exchange->layout.n_elements + exchange->plan.bucket_elements - 1) /
-                         exchange->plan.bucket_elements;
-    if (n_buckets > MAX_BUCKETS)
-        return dpb_fail(DPB_USAGE,
-                        "comm.bucket = %llu bytes makes %llu buckets of %s; more than %d are "
-                        "refused",
-                        (unsigned long long)args.bucket_bytes, (unsigned long long)n_buckets,
-                        exchange->graph->name, MAX_BUCKETS);
+    DPB_TRY(dpb_refuse_buckets(experiment, exchange->graph, exchange->plan.bucket_elements));
     DPB_TRY(dpb_slots_plan(exchange));
-    exchange->arenas.n_buckets = n_buckets;
+    exchange->arenas.n_buckets =
+        (exchange->layout.n_elements + exchange->plan.bucket_elements - 1) /
+        exchange->plan.bucket_elements;
     exchange->arenas.bucket_elements = exchange->plan.bucket_elements;
     exchange->arenas.layout = exchange->layout;
     return agree_on_layout(exchange);

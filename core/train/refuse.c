@@ -10,6 +10,9 @@
 #include "train/estimate.h"
 #include "train/journal.h"
 #include "train/schedule.h"
+#include "train/slots.h"
+
+enum { MAX_BUCKETS = 1 << 20 };
 
 static bool given(const struct dpb_experiment *experiment, const char *section, const char *key)
 {
@@ -398,4 +401,33 @@ dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)
                                "eval.final out, or take other data",
                                settings->data.name);
     return check_evaluations(experiment);
+}
+
+dpb_status dpb_refuse_buckets(const struct dpb_experiment *experiment,
+                              const struct dpb_graph *graph, uint64_t bucket_elements)
+{
+    const uint64_t n = (graph->n_elements + bucket_elements - 1) / bucket_elements;
+    if (n <= MAX_BUCKETS)
+        return DPB_OK;
+    return dpb_config_fail(experiment->config, DPB_USAGE, "comm", "bucket",
+                           "comm.bucket = %llu bytes makes %llu buckets of %s, and a run has at "
+                           "most %d; take a larger comm.bucket",
+                           (unsigned long long)experiment->settings.comm.bucket,
+                           (unsigned long long)n, graph->name, MAX_BUCKETS);
+}
+
+/* By the bucket that the strategy's plan is preset with or, with slots, rounds up. */
+static dpb_status check_buckets(const struct dpb_experiment *experiment)
+{
+    const struct dpb_layout layout = dpb_experiment_layout(experiment, experiment->graph);
+    const uint64_t bucket = dpb_experiment_bucket_elements(experiment);
+    const bool slots = dpb_experiment_strategy_memory(experiment, 0).gradient_slots > 0;
+    return dpb_refuse_buckets(experiment, experiment->graph,
+                              slots ? dpb_slots_bucket(&layout, bucket) : bucket);
+}
+
+dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
+{
+    DPB_TRY(check_buckets(experiment));
+    return dpb_refuse_shards(experiment);
 }

@@ -25,6 +25,11 @@ dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
                                const struct dpb_contract *contract);
 /* Refuses by the network's layout besides. */
 dpb_status dpb_refuse_network(const struct dpb_experiment *experiment);
+/* The refusals among these that concern norms of tensors of which workers have parts. */
+dpb_status dpb_refuse_shards(const struct dpb_experiment *experiment);
+/* Refuses too many buckets: before the run, and again by the bucket of the strategy's plan. */
+dpb_status dpb_refuse_buckets(const struct dpb_experiment *experiment,
+                              const struct dpb_graph *graph, uint64_t bucket_elements);
 /* Refuses by the properties of the open data. */
 dpb_status dpb_refuse_data(const struct dpb_experiment *experiment);
 

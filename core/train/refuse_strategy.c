@@ -437,7 +437,7 @@ dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
+dpb_status dpb_refuse_shards(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const bool lars = settings->optimizer.kind == DPB_LARS;

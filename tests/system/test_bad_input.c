@@ -342,6 +342,8 @@ static const struct row combination_rows[] = {
      {"comm.inbox = 1000000 bytes: at least 4 chunks (comm.chunk = 262144) must fit"}},
     {"-c base.ini run.workers=2 comm.name=hierarchical comm.hosts=1+1 comm.inbox=1MB",
      {"comm.inbox = 1000000 bytes: at least 4 chunks"}},
+    {"-c base.ini run.workers=2 comm.name=shm model.name=lenet comm.bucket=4",
+     {"command line: comm.bucket = 4 bytes makes ", " buckets of lenet", "at most 1048576"}},
     {"-c base.ini run.workers=2 comm.name=easgd comm.alpha=1",
      {"comm.alpha = 1 with 2 workers", "at most 0.666667"}},
     {"-c base.ini comm.name=sma comm.local_centers=yes",

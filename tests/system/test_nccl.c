@@ -349,7 +349,7 @@ TEST(test_refusals)
     expect_refused("comm.min_ctas=3 comm.max_ctas=2",
                    (const char *const[]){"comm.min_ctas = 3", "comm.max_ctas = 2", NULL});
     expect_refused("comm.max_ctas=65", (const char *const[]){"max_ctas", "64", NULL});
-    expect_refused("model.name=lenet comm.bucket=4",
+    expect_refused("model.name=lenet comm.bucket=16",
                    (const char *const[]){"comm.bucket", "65536", NULL});
     expect_refused("comm.host_ids=machine",
                    (const char *const[]){"Duplicate GPU", "device.ids", "comm.host_ids", NULL});
