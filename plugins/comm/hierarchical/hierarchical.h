@@ -53,8 +53,6 @@ uint64_t hierarchical_longest_share(const struct dpb_comm_args *job,
 dpb_status hierarchical_find_places(struct hierarchical *comm);
 /* Begins an exchange across. */
 void hierarchical_begin(const struct hierarchical *comm, uint64_t step);
-/* Waits for shares from across, or ranks of the machine: either may let a bucket move on. */
-dpb_status hierarchical_wait(const struct hierarchical *comm);
 /* Parts of `bind`. view, before the stages': the machine's arenas, by place. connect, after the
  * stages': the way across; shares lie in `staged`, an arena like core's. */
 struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_arenas *arenas);

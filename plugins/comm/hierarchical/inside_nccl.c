@@ -191,7 +191,7 @@ static dpb_status wait(void *strategy, uint64_t bucket)
     if (flight)
         return device_flight_ops.wait(comm, bucket, flight);
     if (hierarchical_drives(comm) && !sums_idle(comm->across->sums))
-        return hierarchical_wait(comm);
+        return comm->across->sums->ops->wait(comm->across->sums);
     if (comm->n_shares > 0 && gather < n_begun(comm, FETCH))
         return device_wait(&comm->on_device, gather, comm->ranks[0], type,
                            "the machine's first worker to gather");

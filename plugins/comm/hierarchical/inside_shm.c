@@ -139,8 +139,9 @@ static bool gather_due(void *strategy, uint64_t bucket)
 
 static dpb_status gather_wait(void *strategy, uint64_t bucket)
 {
+    const struct hierarchical *comm = strategy;
     (void)bucket;
-    return hierarchical_wait(strategy);
+    return comm->across->sums->ops->wait(comm->across->sums);
 }
 
 /* Sums go to all, or with shards new weights. */
@@ -201,7 +202,7 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;
     if (hierarchical_drives(comm) && !sums_idle(comm->across->sums))
-        return hierarchical_wait(comm);
+        return comm->across->sums->ops->wait(comm->across->sums);
     return strategy_wait(&comm->base, SIGNAL_GATHERED, drivers(comm), bucket,
                          given_type(&comm->base),
                          comm->base.sharded ? "the peer's slice of the weights"

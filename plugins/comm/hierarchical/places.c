@@ -102,11 +102,6 @@ dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_aren
     return comm->across->ops->connect(comm->across, &group);
 }
 
-dpb_status hierarchical_wait(const struct hierarchical *comm)
-{
-    return comm->across->sums->ops->wait(comm->across->sums);
-}
-
 void hierarchical_begin(const struct hierarchical *comm, uint64_t step)
 {
     if (!hierarchical_drives(comm))
