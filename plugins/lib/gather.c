@@ -126,7 +126,8 @@ static void arrived(void *gather_, uint32_t link, const struct mesh_label *label
 
 /* ---- for the strategy ---------------------------------------------------------------------- */
 
-/* The other bank is free: messages of the exchange behind this one answer the own one. */
+/* Clears the other bank for the next exchange. None of that exchange's messages has come yet: all
+ * members first need the message that this call posts. */
 void gather_post(struct gather *gather, uint64_t bucket)
 {
     const uint64_t exchange = gather->n_posted[bucket]++;

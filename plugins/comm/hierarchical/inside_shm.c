@@ -105,7 +105,8 @@ static bool post_due(void *strategy, uint64_t bucket)
                                                           contributors(comm, bucket), bucket));
 }
 
-/* While it waits nothing is under way: there is place. */
+/* The pipeline waits here only while no share is under way. So across has a place, and a part of
+ * the machine's sum is missing. */
 static dpb_status post_wait(void *strategy, uint64_t bucket)
 {
     const struct hierarchical *comm = strategy;

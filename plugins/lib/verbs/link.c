@@ -10,8 +10,9 @@ enum {
     PSN_MASK = 0xffffff,
     /* The specification's most is 7, but soft-RoCE takes 7 for "for ever". */
     RETRIES = 6,
-    RECEIVER_NOT_READY_RETRIES = 7, /* for ever: credits see to it, and deadlines */
-    RECEIVER_NOT_READY_TIMER = 12,  /* 0.64 ms */
+    /* 7 stands for no limit. Credits keep receives posted at the peer, and waits have deadlines. */
+    RECEIVER_NOT_READY_RETRIES = 7,
+    RECEIVER_NOT_READY_TIMER = 12, /* 0.64 ms */
     HOP_LIMIT = 64
 };
 
