@@ -367,8 +367,9 @@ static void watch(struct part *part)
     }
     if (part->lost) /* at once: mpirun kills this process a second after it lost the head */
         say_lost(part);
-    job_kill(&part->run, part->rank);
-    while (part->run.processes[part->rank].running) {
+    job_kill_all(&part->run);
+    /* A rank that the system does not let die is left behind: the head has reported it. */
+    while (part->run.processes[part->rank].running && dpb_now_ns() < part->run.give_up_ns) {
         if (job_reap(&part->run, part->rank))
             part->run.processes[part->rank].running = false;
         else

@@ -25,6 +25,7 @@
 #define SLEPT_NS INT64_C(1000000000)   /* between two looks: it was stopped */
 #define LATELY_NS INT64_C(10000000000) /* from being continued to an end that the stop explains */
 #define LEAVE_NS INT64_C(2000000000)   /* for a word to arrive, for a rank without a job to end */
+#define GIVE_UP_NS INT64_C(2000000000) /* then, for the killed rank */
 
 /* ---- this part's own end -------------------------------------------------------------------- */
 
@@ -94,8 +95,9 @@ static void dismiss(struct dpb_party *party)
     if (party->socket >= 0)
         close(party->socket);
     party->socket = -1;
-    int64_t until_ns = dpb_now_ns() + LEAVE_NS;
-    while (party->pid > 0 && waitpid(party->pid, NULL, WNOHANG) == 0) {
+    const int64_t until_ns = dpb_now_ns() + LEAVE_NS;
+    while (party->pid > 0 && waitpid(party->pid, NULL, WNOHANG) == 0 &&
+           dpb_now_ns() < until_ns + GIVE_UP_NS) {
         if (dpb_now_ns() > until_ns)
             kill(party->pid, SIGKILL);
         poll(NULL, 0, 2);

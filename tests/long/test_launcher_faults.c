@@ -3,6 +3,9 @@
  * interrupted: see lib/launch_faults.h.
  */
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "lib/launch_faults.h"
 #include "lib/test.h"
 
@@ -14,6 +17,33 @@ TEST(test_mpirun)
 TEST(test_srun)
 {
     launch_faults_run(SRUN, true);
+}
+
+static int forget_environment(__attribute__((unused)) void **state)
+{
+    unsetenv("OMPI_MCA_orte_abort_on_non_zero_status");
+    unsetenv("ASAN_OPTIONS");
+    return unsetenv("LD_PRELOAD");
+}
+
+/* A part leaves a rank behind that the system does not let die: before its job began, and after. No
+ * starter ends the part. */
+TEST_WITH(test_unkillable_rank, NULL, forget_environment)
+{
+    static const char *const lines[] = {LAUNCH_BASE "comm.name=none_such",
+                                        LAUNCH_BASE "run.steps=2 run.timeout_s=3"};
+    char preload[256];
+    snprintf(preload, sizeof preload, "%s/tests/preload/hide_ends.so", build_directory());
+    setenv("OMPI_MCA_orte_abort_on_non_zero_status", "0", 1);
+    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+    setenv("LD_PRELOAD", preload, 1);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        struct command command;
+        launched(&command, 60.0, MPIRUN, 2, "%s", lines[i]);
+        if (command.late || launch_count_errors(command.err) != 1)
+            fail_msg("%s: %s\n%s", lines[i], command.late ? "late" : "ended", command.err);
+        command_free(&command);
+    }
 }
 
 TEST_MAIN(launch_faults_setup, launch_faults_teardown)
