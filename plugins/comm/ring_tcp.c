@@ -40,8 +40,10 @@ static dpb_status ring_tcp_open(const void *options_, const struct dpb_comm_args
 static dpb_status ring_tcp_contract(const void *options_, const struct dpb_comm_args *args,
                                     struct dpb_contract *contract)
 {
+    const struct ring_tcp_options *given = options_;
     (void)contract; /* as preset */
-    return ring_strategy_check(host, options_, args);
+    DPB_TRY(ring_strategy_check(host, &given->ring, args));
+    return args->n_workers > 1 ? tcp_check_port(host, &given->tcp, args->n_workers - 1) : DPB_OK;
 }
 
 static const struct dpb_comm_ops ring_tcp_ops = {

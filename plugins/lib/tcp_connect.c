@@ -7,6 +7,14 @@
 
 #include "lib/interface.h"
 
+dpb_status tcp_check_port(const struct dpb_host *host, const struct tcp_options *tcp, uint32_t rank)
+{
+    if (tcp->port == 0 || tcp->port + rank <= UINT16_MAX)
+        return DPB_OK;
+    return host->fail(DPB_USAGE, "comm.port = %lld: rank %u would listen at %lld",
+                      (long long)tcp->port, rank, (long long)tcp->port + rank);
+}
+
 dpb_status tcp_connect(const struct dpb_host *host, const struct tcp_options *tcp, bool one_machine,
                        const struct dpb_connect_args *args)
 {
@@ -17,9 +25,7 @@ dpb_status tcp_connect(const struct dpb_host *host, const struct tcp_options *tc
     if (own.n_peers == 0)
         return host->connect(&own);
     DPB_TRY(interface_find(host, tcp->interface, one_machine, &found));
-    if (port > UINT16_MAX)
-        return host->fail(DPB_USAGE, "comm.port = %lld: rank %u would listen at %lld",
-                          (long long)tcp->port, args->rank, (long long)port);
+    DPB_TRY(tcp_check_port(host, tcp, args->rank));
     if (found.socket.any.sa_family == AF_INET)
         found.socket.ip4.sin_port = htons((uint16_t)port);
     else

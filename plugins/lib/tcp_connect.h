@@ -53,6 +53,10 @@ static inline const struct tcp_options *tcp_options_of(const struct dpb_plugin *
     return (const struct tcp_options *)(const void *)(end - sizeof(struct tcp_options));
 }
 
+/* Refuses a port so high that `rank` has none. For the hook `contract`: of the job's last rank. */
+dpb_status tcp_check_port(const struct dpb_host *host, const struct tcp_options *tcp,
+                          uint32_t rank);
+
 /* host->connect at the address that the options name. `args` has all but address and interface. */
 dpb_status tcp_connect(const struct dpb_host *host, const struct tcp_options *tcp, bool one_machine,
                        const struct dpb_connect_args *args);

@@ -114,15 +114,18 @@ static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs
     return DPB_OK;
 }
 
-/* The contract is as preset. Rings use their inbox where a share goes across without a codec. */
+/* The contract is as preset. Shares go across several machines; without a codec by rings. */
 static dpb_status hierarchical_contract(const void *options_, const struct dpb_comm_args *args,
                                         struct dpb_contract *contract)
 {
     const struct hierarchical_options *given = options_;
     (void)contract;
-    return args->n_machines > 1 && !args->codec && given->transport != OVER_MPI
-               ? ring_inbox_check(host, &given->ring)
-               : DPB_OK;
+    if (args->n_machines == 1)
+        return DPB_OK;
+    if (given->transport == OVER_TCP)
+        DPB_TRY(tcp_check_port(host, &given->tcp, args->n_workers - 1));
+    return given->transport != OVER_MPI && !args->codec ? ring_inbox_check(host, &given->ring)
+                                                        : DPB_OK;
 }
 
 /* MPI is initialised by all workers of the job, wherever they are. */

@@ -82,6 +82,8 @@ dpb_status ps_create(const struct ps_options *options, const struct dpb_comm_arg
                      uint32_t local_rank, size_t bytes, void **comm);
 /* Hooks. */
 dpb_status ps_needs(const void *options, struct dpb_comm_needs *needs);
+/* For the hook `contract`: refuses a comm.port that is too high for the job's last rank. */
+dpb_status ps_check(const struct ps_options *options, const struct dpb_comm_args *args);
 dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
 dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas);
 dpb_status ps_load(void *comm);

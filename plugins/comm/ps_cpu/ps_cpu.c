@@ -75,6 +75,22 @@ dpb_status ps_needs(const void *options_, struct dpb_comm_needs *needs)
     return given->transport == PS_OVER_VERBS ? verbs_check_built(ps_host) : DPB_OK;
 }
 
+dpb_status ps_check(const struct ps_options *given, const struct dpb_comm_args *args)
+{
+    return given->transport == PS_OVER_TCP
+               ? tcp_check_port(ps_host, &given->tcp, args->n_workers + args->n_servers - 1)
+               : DPB_OK;
+}
+
+/* The contract is as preset. Links lead to other machines. */
+static dpb_status ps_contract(const void *options_, const struct dpb_comm_args *args,
+                              struct dpb_contract *contract)
+{
+    const struct ps_cpu_options *given = options_;
+    (void)contract;
+    return args->n_machines > 1 ? ps_check(&given->ps, args) : DPB_OK;
+}
+
 static dpb_status open_transport(struct ps *ps, const struct ps_options *given, uint32_t local_rank)
 {
     if (ps->base.args.n_machines == 1)
@@ -350,7 +366,8 @@ static const struct dpb_comm_ops ps_ops = {.open = ps_open,
                                            .serve = ps_serve,
                                            .close = ps_close,
                                            .needs = ps_needs,
-                                           .memory = ps_memory};
+                                           .memory = ps_memory,
+                                           .contract = ps_contract};
 
 static const struct dpb_plugin ps_cpu = {
     DPB_PLUGIN_HEAD(COMM, ps_ops),
