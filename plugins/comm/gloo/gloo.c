@@ -261,9 +261,16 @@ static const struct coded_sums_ops summed_by_gloo = {post_message, message_finis
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+static const struct gloo_options defaults = {SHIM_TCP, SHIM_RING, "", "", -1};
+
+static dpb_status gloo_needs(const void *options, struct dpb_comm_needs *needs)
+{
+    (void)needs; /* the capabilities say all */
+    return way_check(host, options ? options : &defaults);
+}
+
 static dpb_status gloo_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    static const struct gloo_options defaults = {SHIM_TCP, SHIM_RING, "", "", -1};
     const struct gloo_options *given = options ? options : &defaults;
     void *made;
     DPB_TRY(strategy_open(host, args, sizeof(struct gloo), &made));
@@ -398,7 +405,8 @@ static void gloo_close(void *comm)
     strategy_close(gloo);
 }
 
-static const struct dpb_comm_ops gloo_ops = {.memory = gloo_memory,
+static const struct dpb_comm_ops gloo_ops = {.needs = gloo_needs,
+                                             .memory = gloo_memory,
                                              .open = gloo_open,
                                              .plan = gloo_plan,
                                              .bind = gloo_bind,

@@ -56,45 +56,56 @@ bool way_is_class(int algorithm)
     return algorithm == SHIM_RING_CHUNKED || algorithm == SHIM_HALVING_DOUBLING;
 }
 
+#if DPB_HAVE_VERBS
+static const bool has_verbs = true;
+
 /* Gloo opens the device by its name, so the port found here is closed again. */
 static dpb_status find_rdma(const struct dpb_host *host, const struct gloo_options *given,
                             const struct dpb_comm_args *args, struct way *way)
 {
-#if DPB_HAVE_VERBS
     const struct port_wanted wanted = {.devices = given->device,
                                        .interfaces = given->interface,
                                        .gid_index = given->gid_index,
                                        .local_rank = strategy_local_rank(args)};
     struct port port = {0};
-    if (shim_has_ibverbs) {
-        DPB_TRY(port_open(host, &wanted, &port));
-        way->port = port.number;
-        way->gid_index = (int)port.gid.gid_index;
-        snprintf(way->device, sizeof way->device, "%s", ibv_get_device_name(port.context->device));
-        snprintf(way->text, sizeof way->text, "ibverbs (%s, %s)", port.name, port.address);
-        port_close(&port);
-        return DPB_OK;
-    }
-#endif
-    (void)given, (void)args, (void)way;
-    return host->fail(DPB_UNSUPPORTED,
-                      "comm.transport = ibverbs: %s was built without it; take tcp",
-                      shim_has_ibverbs ? "dpbench" : "Gloo");
+    DPB_TRY(port_open(host, &wanted, &port));
+    way->port = port.number;
+    way->gid_index = (int)port.gid.gid_index;
+    snprintf(way->device, sizeof way->device, "%s", ibv_get_device_name(port.context->device));
+    snprintf(way->text, sizeof way->text, "ibverbs (%s, %s)", port.name, port.address);
+    port_close(&port);
+    return DPB_OK;
 }
+#else
+static const bool has_verbs = false;
+#endif
 
-dpb_status way_find(const struct dpb_host *host, const struct gloo_options *given,
-                    const struct dpb_comm_args *args, struct way *way)
+dpb_status way_check(const struct dpb_host *host, const struct gloo_options *given)
 {
     if (given->transport == SHIM_IBVERBS && !way_is_class(given->algorithm))
         return host->fail(DPB_UNSUPPORTED,
                           "comm.algorithm = %s: Gloo has it for comm.transport = tcp alone; with "
                           "ibverbs take ring_chunked or halving_doubling",
                           way_algorithms[given->algorithm]);
+    if (given->transport == SHIM_IBVERBS && !(shim_has_ibverbs && has_verbs))
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.transport = ibverbs: %s was built without it; take tcp",
+                          shim_has_ibverbs ? "dpbench" : "Gloo");
     if (given->transport == SHIM_IBVERBS)
-        return find_rdma(host, given, args, way);
+        return DPB_OK;
     if (given->device[0] != '\0' || given->gid_index >= 0)
         return host->fail(DPB_USAGE, "comm.%s belongs to comm.transport = ibverbs; here it is tcp",
                           given->device[0] != '\0' ? "device" : "gid_index");
+    return DPB_OK;
+}
+
+dpb_status way_find(const struct dpb_host *host, const struct gloo_options *given,
+                    const struct dpb_comm_args *args, struct way *way)
+{
+#if DPB_HAVE_VERBS
+    if (given->transport == SHIM_IBVERBS)
+        return find_rdma(host, given, args, way);
+#endif
     DPB_TRY(interface_find(host, given->interface, args->n_machines == 1, &way->interface));
     snprintf(way->text, sizeof way->text, "tcp (%s, %s)", way->interface.name,
              way->interface.address);

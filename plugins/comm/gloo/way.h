@@ -26,7 +26,9 @@ struct way {
     int port, gid_index;
 };
 
-/* Refuses options of the other transport. */
+/* Refuses options of the other transport, and a transport that this build lacks. */
+dpb_status way_check(const struct dpb_host *host, const struct gloo_options *given);
+/* The options have passed way_check. */
 dpb_status way_find(const struct dpb_host *host, const struct gloo_options *given,
                     const struct dpb_comm_args *args, struct way *way);
 
