@@ -264,10 +264,10 @@ void head_watch(const struct job_run *run, struct pollfd *fds)
 {
     const struct dpb_party *party = run->job->party;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
-        const struct link *link = party ? &party->links[rank] : NULL;
-        bool waits = link && link->out.end > link->out.begin;
-        fds[rank] = (struct pollfd){.fd = link ? link->fd : -1,
-                                    .events = (short)(POLLIN | (waits ? POLLOUT : 0))};
+        const struct link *link = &party->links[rank];
+        bool waits = link->out.end > link->out.begin;
+        fds[rank] =
+            (struct pollfd){.fd = link->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))};
     }
 }
 

@@ -39,6 +39,13 @@ static void raise_descriptors(uint32_t n_ranks)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* A connection to each rank, the signals and, with parts, a link to each part. No more than that:
+ * poll refuses a list that is longer than the number of files that this process may open. */
+static nfds_t count_watched(const struct job_run *run)
+{
+    return (run->job->party ? 2 : 1) * (nfds_t)run->n_ranks + 1;
+}
+
 static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
 {
     *run = (struct job_run){.job = job,
@@ -55,7 +62,7 @@ static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
     run->n_ranks = job->n_workers + job->n_servers;
     raise_descriptors(run->n_ranks);
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
-    run->fds = calloc(2 * (size_t)run->n_ranks + 1, sizeof *run->fds);
+    run->fds = calloc(count_watched(run), sizeof *run->fds);
     DPB_TRY(dpb_allocated(run->processes && run->fds));
     if (gethostname(run->host, sizeof run->host - 1) != 0)
         snprintf(run->host, sizeof run->host, "localhost");
@@ -170,8 +177,9 @@ static void watch(struct job_run *run)
     while (run->n_running > 0) {
         dpb_store_server_watch(run->server, run->fds);
         run->fds[run->n_ranks] = (struct pollfd){.fd = run->signal_fd, .events = POLLIN};
-        head_watch(run, run->fds + run->n_ranks + 1);
-        int n = poll(run->fds, 2 * run->n_ranks + 1, wait_ms(run, store_deadline_ns));
+        if (run->job->party)
+            head_watch(run, run->fds + run->n_ranks + 1);
+        int n = poll(run->fds, count_watched(run), wait_ms(run, store_deadline_ns));
         for (uint32_t rank = 0; n > 0 && rank < run->n_ranks; rank++)
             dpb_store_server_serve(run->server, rank, run->fds[rank].revents);
         head_serve(run, dpb_now_ns());

@@ -407,6 +407,17 @@ TEST(test_exchange)
     trial_passes("threads", 1, 0);
 }
 
+/* The launcher has a descriptor for each rank, and no more to spare than a shell may give it. */
+TEST(test_few_descriptors)
+{
+    struct trial trial = {
+        .name = "barrier_holds", .n_workers = 24, .timeout_s = 5, .most_descriptors = 44};
+    trial_run(&trial);
+    if (trial.at->status != DPB_OK || trial.at->exit_code != 0)
+        fail_msg("%s", trial.errors);
+    trial_done(&trial);
+}
+
 TEST(test_loses_one)
 {
     struct trial trial = {

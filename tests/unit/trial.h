@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -52,6 +53,7 @@ struct trial {
     const char *const *environment;
     void (*act)(struct trial *trial); /* once all ranks are ready; NULL: nothing */
     uint32_t n_jobs;                  /* in a row; 0 is 1 */
+    uint32_t most_descriptors;        /* of the launcher, and of each rank; 0: as many as here */
     /* results */
     struct trial_scratch *at;
     pid_t launcher;
@@ -186,7 +188,10 @@ static inline void trial_run(struct trial *trial)
     trial->launcher = fork();
     assert_true(trial->launcher >= 0);
     if (trial->launcher == 0) {
+        const struct rlimit few = {trial->most_descriptors, trial->most_descriptors};
         dup2(errors, STDERR_FILENO);
+        if (trial->most_descriptors > 0)
+            setrlimit(RLIMIT_NOFILE, &few);
         trial_launch(trial, fd);
         _exit(trial->at->launch_status == DPB_OK ? trial->at->exit_code : 111);
     }
