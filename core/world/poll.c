@@ -95,8 +95,9 @@ dpb_status dpb_world_poll(struct pollfd *fds, uint32_t n, const struct dpb_wait 
         if (slice_ns <= 0)
             return dpb_wait_expired(what, passed_ns, "");
     }
-    if (ready < 0)
-        return dpb_fail(DPB_IO, "cannot wait for %u descriptors: %s", n, strerror(errno));
+    if (ready < 0) /* EINVAL: poll takes no more entries than the process may have open files */
+        return dpb_fail(DPB_IO, "cannot wait for %u descriptors: %s", n,
+                        strerror(errno == EINVAL ? EMFILE : errno));
     if (waited_ns)
         *waited_ns = dpb_world_now_ns() - begin_ns;
     return DPB_OK;

@@ -373,6 +373,18 @@ static dpb_status until_interrupted(struct trial_scratch *scratch)
     return DPB_INTERRUPTED;
 }
 
+enum { FEW_DESCRIPTORS = 40 };
+
+static dpb_status polls_many(struct trial_scratch *scratch)
+{
+    struct pollfd fds[FEW_DESCRIPTORS + 1];
+    const struct dpb_wait what = {.bucket = UINT64_MAX, .peer = UINT32_MAX};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        fds[i] = (struct pollfd){.fd = -1};
+    RANK_FAILS(scratch, DPB_IO, dpb_world_poll(fds, FEW_DESCRIPTORS + 1, &what, NULL));
+    return DPB_OK;
+}
+
 static const struct trial_case cases[] = {
     {"fields", fields},
     {"agreement", agreement},
@@ -398,6 +410,7 @@ static const struct trial_case cases[] = {
     {"warns", warns},
     {"starts_another", starts_another},
     {"until_interrupted", until_interrupted},
+    {"polls_many", polls_many},
     {NULL, NULL},
 };
 
@@ -466,6 +479,15 @@ TEST(test_stranger)
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
     assert_contains(trial.errors, "refused a connection without the job's secret");
+    trial_done(&trial);
+}
+
+TEST(test_polls_many)
+{
+    struct trial trial = {
+        .name = "polls_many", .n_workers = 1, .timeout_s = 5, .most_descriptors = FEW_DESCRIPTORS};
+    trial_run(&trial);
+    assert_contains(trial.at->text[0], "this process may have 40 open files");
     trial_done(&trial);
 }
 
