@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 bool dpb_write_all(int fd, const void *bytes, size_t n)
@@ -16,4 +17,14 @@ bool dpb_write_all(int fd, const void *bytes, size_t n)
         n -= (size_t)written;
     }
     return true;
+}
+
+void dpb_files_allow(size_t n)
+{
+    struct rlimit limit;
+    const rlim_t wanted = (rlim_t)n + DPB_FILES_OWN;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }

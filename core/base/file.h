@@ -1,5 +1,5 @@
 /*
- * file.h - a complete write to files of all kinds.
+ * file.h - a complete write to files of all kinds; how many files may be open.
  */
 #ifndef DPB_CORE_BASE_FILE_H
 #define DPB_CORE_BASE_FILE_H
@@ -10,5 +10,11 @@
 /* Writes all bytes to a file or a blocking socket. False: see errno. dpbench ignores SIGPIPE, so a
  * closed socket is an error, too. */
 bool dpb_write_all(int fd, const void *bytes, size_t n);
+
+/* Raises the number of files that this process may open, to `n` beside DPB_FILES_OWN others: the
+ * limit in many shells is below the limit that a process may set. A later failure reports a
+ * shortage that remains. */
+enum { DPB_FILES_OWN = 64 };
+void dpb_files_allow(size_t n);
 
 #endif

@@ -7,9 +7,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "launch/parts.h"
 #include "machine/memory.h"
@@ -24,19 +24,6 @@ static void run_destroy(struct job_run *run)
     free(run->processes);
     free(run->fds);
     job_release_signals(run);
-}
-
-/* Each rank needs a connection, and some more while it starts: above the limit in many shells,
- * below the limit that a process may set. A later failure reports a shortage that remains. */
-static void raise_descriptors(uint32_t n_ranks)
-{
-    enum { OWN = 64 };
-    struct rlimit limit;
-    const rlim_t wanted = 2 * (rlim_t)n_ranks + OWN;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
-        return;
-    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 /* A connection to each rank, the signals and, with parts, a link to each part. No more than that:
@@ -60,7 +47,7 @@ static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
                         "and %u servers",
                         DPB_JOB_RANKS, job->n_workers, job->n_servers);
     run->n_ranks = job->n_workers + job->n_servers;
-    raise_descriptors(run->n_ranks);
+    dpb_files_allow(2 * (size_t)run->n_ranks); /* a rank needs more than one while it starts */
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     run->fds = calloc(count_watched(run), sizeof *run->fds);
     DPB_TRY(dpb_allocated(run->processes && run->fds));

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "launch/spawn.h"
 #include "machine/proc.h"
@@ -336,6 +337,7 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
     const uint32_t n_expected = 2 * (party->n_ranks - 1);
     struct dpb_door door = {.listener = listener, .circle = circle};
     DPB_TRY(dpb_door_open(&door, n_expected));
+    dpb_files_allow(door.n_visitors);
     struct pollfd *fds = calloc(1 + door.n_visitors, sizeof *fds);
     dpb_status status = dpb_allocated(fds);
     for (uint32_t n = 0; status == DPB_OK && n < n_expected && dpb_now_ns() < deadline_ns;) {

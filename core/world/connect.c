@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "world/handshake.h"
 #include "world/world.h"
@@ -346,6 +347,7 @@ static dpb_status prepare(struct maker *maker)
     maker->circle.context = args;
     maker->door = (struct dpb_door){.circle = &maker->circle, .listener = -1};
     DPB_TRY(dpb_door_open(&maker->door, maker->n_missing));
+    dpb_files_allow(maker->n_missing + maker->door.n_visitors);
     maker->callees = calloc(args->n_peers + 1, sizeof *maker->callees);
     maker->diallers = calloc(maker->n_missing + 1, sizeof *maker->diallers);
     maker->fds = calloc(1 + maker->n_missing + maker->door.n_visitors, sizeof *maker->fds);

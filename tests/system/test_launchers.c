@@ -65,6 +65,24 @@ TEST(test_runs)
 }
 
 /* As many workers as there are ranks beside the servers; and machines, as far as they can be. */
+/* A shell's limit on open files, below the one that a process may set, as with hundreds of ranks:
+ * for the head, which all parts connect to, and for a rank, which others connect to. */
+TEST(test_few_descriptors)
+{
+    struct started started;
+    struct command command;
+    char program[4096];
+    sandbox_write("few.sh", "ulimit -Sn 60\nexec \"$@\"\n");
+    snprintf(program, sizeof program, "/bin/sh few.sh %s/dpbench " BASE "comm.name=ring_tcp",
+             build_directory());
+    launched_start_program(&started, MPIRUN, 2, program);
+    command_finish(&started, &command, deadline_s);
+    if (command.exit_code != 0)
+        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    json_decref(launch_take_result());
+    command_free(&command);
+}
+
 TEST(test_adopts)
 {
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
