@@ -7,7 +7,8 @@
 
 #define LAST_WORDS_NS INT64_C(500000000) /* between a rank's end and that of its connection */
 #define KILLED_NS INT64_C(3000000000)    /* without a message from a part that must end its rank */
-#define TELL_NS INT64_C(1000000000)      /* how often the others hear where the ranks are */
+/* How often the others hear where the ranks are, at least where there are few. */
+#define TELL_NS INT64_C(1000000000)
 
 /* ---- control words --------------------------------------------------------------------------- */
 
@@ -291,7 +292,18 @@ static void serve_part(struct job_run *run, uint32_t rank, int64_t now_ns)
         lose_part(run, rank, now_ns, "has ended: the connection to it is closed");
 }
 
-/* The others show it in their messages, and see by it that ranks move on. */
+/* Pages grow as the square of the ranks: the more ranks, the rarer, but often within a deadline. */
+static int64_t tell_interval_ns(const struct job_run *run)
+{
+    enum { RANKS = 64, OFTEN = 4 };
+    const int64_t rarely_ns = TELL_NS * run->n_ranks / RANKS;
+    const int64_t most_ns = run->job->timeout_ns / OFTEN;
+    const int64_t interval_ns = rarely_ns < most_ns ? rarely_ns : most_ns;
+    return interval_ns > TELL_NS ? interval_ns : TELL_NS;
+}
+
+/* The others show it in their messages, and see by it that ranks move on. All pages for a part go
+ * out at once: with one call a page, hundreds of parts would take all of a core. */
 static void tell_places(struct job_run *run)
 {
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
@@ -301,22 +313,23 @@ static void tell_places(struct job_run *run)
         memcpy(value + sizeof news, dpb_board_page(run->board, rank), sizeof value - sizeof news);
         for (uint32_t to = 1; to < run->n_ranks; to++)
             if (to != rank)
-                link_say(&run->job->party->links[to], LINK_PAGE, rank, value, sizeof value);
+                link_add(&run->job->party->links[to], LINK_PAGE, rank, value, sizeof value);
     }
+    for (uint32_t to = 1; to < run->n_ranks; to++)
+        link_flush(&run->job->party->links[to]);
 }
 
-void head_serve(struct job_run *run, int64_t now_ns)
+void head_serve(struct job_run *run, const struct pollfd *fds, int64_t now_ns)
 {
-    if (!run->job->party)
-        return;
     forgive_own_stop(run, now_ns);
     check_starter(run, now_ns);
     for (uint32_t rank = 1; rank < run->n_ranks; rank++) {
-        serve_part(run, rank, now_ns);
+        if (fds[rank].revents != 0)
+            serve_part(run, rank, now_ns);
         settle_end(run, rank, now_ns);
         check_silence(run, rank, now_ns);
     }
-    if (now_ns - run->told_ns < TELL_NS)
+    if (now_ns - run->told_ns < tell_interval_ns(run))
         return;
     run->told_ns = now_ns;
     tell_places(run);

@@ -164,12 +164,14 @@ static void watch(struct job_run *run)
     while (run->n_running > 0) {
         dpb_store_server_watch(run->server, run->fds);
         run->fds[run->n_ranks] = (struct pollfd){.fd = run->signal_fd, .events = POLLIN};
-        if (run->job->party)
-            head_watch(run, run->fds + run->n_ranks + 1);
+        struct pollfd *part_fds = run->job->party ? run->fds + run->n_ranks + 1 : NULL;
+        if (part_fds)
+            head_watch(run, part_fds);
         int n = poll(run->fds, count_watched(run), wait_ms(run, store_deadline_ns));
         for (uint32_t rank = 0; n > 0 && rank < run->n_ranks; rank++)
             dpb_store_server_serve(run->server, rank, run->fds[rank].revents);
-        head_serve(run, dpb_now_ns());
+        if (part_fds)
+            head_serve(run, part_fds, dpb_now_ns());
         for (uint32_t rank = 0; rank < run->n_ranks; rank++)
             check_fault(run, rank);
         take_signal_input(run);

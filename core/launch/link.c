@@ -38,14 +38,17 @@ bool link_flush(struct link *link)
     return link->fd >= 0 && (dpb_buffer_send(&link->out, link->fd) >= 0 || errno == EAGAIN);
 }
 
-bool link_say(struct link *link, link_op op, uint32_t rank, const void *value, size_t bytes)
+bool link_add(struct link *link, link_op op, uint32_t rank, const void *value, size_t bytes)
 {
     const struct dpb_frame frame = {
         .magic = DPB_STORE_MAGIC, .op = (uint16_t)op, .value_bytes = (uint32_t)bytes, .peer = rank};
-    if (link->fd < 0 || !dpb_buffer_add_frame(&link->out, &frame, NULL, value) ||
-        link->out.end - link->out.begin > MAX_OUTPUT)
-        return false;
-    return link_flush(link);
+    return link->fd >= 0 && dpb_buffer_add_frame(&link->out, &frame, NULL, value) &&
+           link->out.end - link->out.begin <= MAX_OUTPUT;
+}
+
+bool link_say(struct link *link, link_op op, uint32_t rank, const void *value, size_t bytes)
+{
+    return link_add(link, op, rank, value, bytes) && link_flush(link);
 }
 
 int link_next(struct link *link, struct dpb_frame *frame, const void **value, char why[128])

@@ -44,8 +44,9 @@ struct link {
 };
 
 void link_close(struct link *link); /* accepts closed ones */
-/* Queues a frame and sends as much as possible without blocking. False: the connection is broken,
- * or the other side reads nothing. */
+/* Queues a frame. False: the connection is broken, or the other side reads nothing. */
+bool link_add(struct link *link, link_op op, uint32_t rank, const void *value, size_t bytes);
+/* The same, and sends as much as possible without blocking. */
 bool link_say(struct link *link, link_op op, uint32_t rank, const void *value, size_t bytes);
 /* Sends queued frames. */
 bool link_flush(struct link *link);

@@ -64,9 +64,10 @@ void job_tell_parts(struct job_run *run, link_op op, const void *value, size_t b
 
 /* Gives the store the ranks' connections. */
 void head_begin(struct job_run *run);
-/* watch: fills one entry a part, for poll. serve: handles the received frames. */
+/* Both for a job with parts. watch: fills one entry a part, for poll. serve: after poll, handles
+ * the received frames. */
 void head_watch(const struct job_run *run, struct pollfd *fds);
-void head_serve(struct job_run *run, int64_t now_ns);
+void head_serve(struct job_run *run, const struct pollfd *fds, int64_t now_ns);
 
 /* ---- part.c --------------------------------------------------------------------------------- */
 
