@@ -209,6 +209,7 @@ dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome
         watch(&run);
     }
     if (status == DPB_OK) {
+        job_tell_parts(&run, LINK_ALL_ENDED, NULL, 0);
         job_conclude(&run, outcome);
         if (outcome->culprit != UINT32_MAX) /* before mpirun ends this process, too */
             job_tell_parts(&run, LINK_SAID, NULL, 0);

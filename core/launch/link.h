@@ -29,8 +29,9 @@ typedef enum link_op {
     LINK_INTERRUPT,   /* a signal came, both ways */
     LINK_PING,
     LINK_PONG,
-    LINK_SAID, /* to all parts: the head has printed why the job ends */
-    LINK_OVER, /* ... the exit code */
+    LINK_ALL_ENDED, /* to all parts: no rank is left; the head makes the result, and is silent */
+    LINK_SAID,      /* to all parts: the head has printed why the job ends */
+    LINK_OVER,      /* ... the exit code */
     LINK_OPS_END
 } link_op;
 _Static_assert((int)LINK_OPS_END <= DPB_FRAME_OPS, "frames carry every operation of a link");

@@ -28,7 +28,8 @@ struct part {
     int64_t woke_ns;                  /* from its last long stop; 0: the head has answered since */
     bool same_clock, ended, over;
     bool head_ended;
-    bool said; /* by the head: why the job ends */
+    bool all_ended; /* the head makes the result, however long it takes */
+    bool said;      /* by the head: why the job ends */
     uint32_t n_signals;
     int64_t give_up_ns; /* a while after the second signal; 0: it has not come */
     int64_t alone_ns;   /* a while after the end of this part's starter; 0: the starter is there */
@@ -238,6 +239,9 @@ static void handle(struct part *part, const struct dpb_frame *frame, const void 
     case LINK_PONG:
         on_pong(part, frame, value);
         break;
+    case LINK_ALL_ENDED:
+        part->all_ended = true;
+        break;
     case LINK_SAID:
         part->said = true;
         break;
@@ -274,7 +278,7 @@ static void hear(struct part *part)
         part->lost = "has ended";
     else if (part->give_up_ns != 0 && dpb_now_ns() > part->give_up_ns)
         part->lost = "has not ended the job after a second signal";
-    else if (dpb_now_ns() - part->heard_ns > patience_ns(part))
+    else if (!part->all_ended && dpb_now_ns() - part->heard_ns > patience_ns(part))
         part->lost =
             "has not been heard of for longer than run.timeout_s: it is stopped, or its machine or "
             "link is down";

@@ -5,11 +5,12 @@
  *
  * Rank 0's part is the head. The head serves the key-value store, to which the other ranks are
  * connected directly. The other parts are linked to the head (link.h). Each part has a board of its
- * own. Boards are mirrored: control words at once, status pages four times a second, journals once
+ * own. Boards are mirrored: control words at once, status pages four times a second, journals twice
  * a second and at the end. Times are converted to the head's clock. The head watches all ranks by
  * the reports of their parts, ends the job, names the first cause and makes the result, just like
  * the local launcher. The other parts print nothing and end with the head's exit code. A part that
- * receives nothing from the head any more ends its rank.
+ * receives nothing from the head any more ends its rank. Once all ranks have ended, a part waits as
+ * long as the head lives.
  *
  * A launcher of a part keeps its rank's connection to PMIx open until it ends itself: a rank that
  * is still a client of PMIx, for MPI, may die, and mpirun or srun learn this only after the result
