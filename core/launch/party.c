@@ -341,9 +341,11 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
     struct pollfd *fds = calloc(1 + door.n_visitors, sizeof *fds);
     dpb_status status = dpb_allocated(fds);
     for (uint32_t n = 0; status == DPB_OK && n < n_expected && dpb_now_ns() < deadline_ns;) {
-        struct dpb_meeting came;
-        poll(fds, dpb_door_watch(&door, fds), PARTY_TICK_MS);
-        status = dpb_door_serve(&door, fds, &came);
+        struct dpb_meeting came = {.fd = -1};
+        if (poll(fds, dpb_door_watch(&door, fds), PARTY_TICK_MS) < 0 && errno == EINVAL)
+            status = dpb_fail(DPB_FAILED, "cannot wait for %u connections: %s", n_expected,
+                              strerror(EMFILE)); /* poll takes no more entries than open files */
+        DPB_THEN(status, dpb_door_serve(&door, fds, &came));
         DPB_THEN(status, party_look(party));
         int *place = came.fd >= 0 ? socket_of(party, &came.greeting) : NULL;
         if (!place && came.fd >= 0)

@@ -65,21 +65,30 @@ TEST(test_runs)
 }
 
 /* As many workers as there are ranks beside the servers; and machines, as far as they can be. */
-/* A shell's limit on open files, below the one that a process may set, as with hundreds of ranks:
- * for the head, which all parts connect to, and for a rank, which others connect to. */
-TEST(test_few_descriptors)
+static void run_with_limit(const char *which, struct command *command)
 {
     struct started started;
-    struct command command;
     char program[4096];
-    sandbox_write("few.sh", "ulimit -Sn 60\nexec \"$@\"\n");
+    sandbox_write("few.sh", "ulimit %s 60\nexec \"$@\"\n", which);
     snprintf(program, sizeof program, "/bin/sh few.sh %s/dpbench " BASE "comm.name=ring_tcp",
              build_directory());
     launched_start_program(&started, MPIRUN, 2, program);
-    command_finish(&started, &command, deadline_s);
+    command_finish(&started, command, deadline_s);
+}
+
+/* A shell's limit on open files, below the one that a process may set, as with hundreds of ranks:
+ * for the head, which all parts connect to, and for a rank, which others connect to. The limit that
+ * a process may set is named. */
+TEST(test_few_descriptors)
+{
+    struct command command;
+    run_with_limit("-Sn", &command);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     json_decref(launch_take_result());
+    command_free(&command);
+    run_with_limit("-n", &command);
+    EXPECT_WORDS("hard limit", command.err, "this process may have 60 open files");
     command_free(&command);
 }
 
