@@ -286,6 +286,23 @@ static dpb_status check_known(const struct dpb_option_table *tables, size_t n_ta
                          : refuse_section(tables, n_tables, setting);
 }
 
+/* A plugin's row must not have the key of core's, nor a codec's that of a strategy: one setting
+ * would mean two things. */
+static dpb_status check_keys_differ(const struct dpb_option_table *tables, size_t n_tables)
+{
+    for (size_t t = 1; t < n_tables; t++)
+        for (const struct dpb_option *row = tables[t].rows; row && row->name; row++)
+            for (size_t i = 0; i < t; i++)
+                if (strcmp(tables[i].section, tables[t].section) == 0 &&
+                    dpb_options_find(tables[i].rows, row->name))
+                    return dpb_fail(DPB_UNSUPPORTED,
+                                    "option '%s' of %s: %s has a %s.%s, too; rename one of them",
+                                    row->name, tables[t].owner,
+                                    tables[i].owner ? tables[i].owner : "dpbench itself",
+                                    tables[t].section, row->name);
+    return DPB_OK;
+}
+
 static dpb_status parse_row(const struct dpb_option_table *table, const struct dpb_option *row,
                             const struct dpb_config *config)
 {
@@ -320,6 +337,7 @@ dpb_status dpb_options_parse_known(const struct dpb_option_table *table,
 dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tables,
                              const struct dpb_config *config)
 {
+    DPB_TRY(check_keys_differ(tables, n_tables));
     for (size_t i = 0; i < config->n_settings; i++)
         DPB_TRY(check_known(tables, n_tables, &config->settings[i]));
     for (size_t t = 0; t < n_tables; t++)

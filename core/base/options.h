@@ -23,8 +23,9 @@ struct dpb_option_table {
 /*
  * Fills the values of all tables from the configuration or the defaults. Refuses (DPB_USAGE), with
  * the origin of the setting: an unknown section or key ("did you mean 'bucket'?"), a value that
- * does not parse, an unknown unit, a value out of range or not among the choices. Strings in the
- * values are @borrowed from `config` or from the table.
+ * does not parse, an unknown unit, a value out of range or not among the choices. Refuses
+ * (DPB_UNSUPPORTED) tables of one section that have the same key. Strings in the values are
+ * @borrowed from `config` or from the table.
  */
 dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tables,
                              const struct dpb_config *config);

@@ -179,6 +179,24 @@ TEST(test_refusals)
     }
 }
 
+/* A setting that two tables of its section have would mean two things. */
+TEST(test_keys_that_are_taken)
+{
+    struct dpb_option_table tables[N_TABLES];
+    struct values v;
+    make_tables(tables, &v);
+    struct dpb_config *config = dpb_config_create();
+    tables[2].rows = comm_rows;
+    dpb_first_error_clear();
+    assert_int_equal(dpb_options_parse(tables, N_TABLES, config), DPB_UNSUPPORTED);
+    assert_string_equal(dpb_first_error(NULL),
+                        "option 'bucket' of comm 'ring_tcp': dpbench itself has a comm.bucket, "
+                        "too; rename one of them");
+    tables[1].section = "device"; /* another section may have the key */
+    assert_int_equal(dpb_options_parse(tables, N_TABLES, config), DPB_OK);
+    dpb_config_destroy(config);
+}
+
 TEST(test_parse_known)
 {
     struct dpb_option_table tables[N_TABLES];
