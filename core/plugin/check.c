@@ -106,13 +106,25 @@ static bool check_prefix(const struct dpb_plugin *plugin, dpb_plugin_kind kind, 
     return false;
 }
 
+/* Without its rows the struct stays zeros: the codec would run without error feedback. */
+static bool has_codec_options(const struct dpb_plugin *plugin)
+{
+    static const struct dpb_option rows[] = {DPB_CODEC_OPTION_ROWS};
+    bool has = plugin->options && plugin->options_size >= sizeof(struct dpb_codec_options);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && has; i++)
+        has = plugin->options[i].name && strcmp(plugin->options[i].name, rows[i].name) == 0 &&
+              plugin->options[i].offset == rows[i].offset;
+    return has;
+}
+
 /* Rows that would be parsed into other memory than the options struct, or by no rule. */
 static bool check_options(const struct dpb_plugin *plugin, char *reason)
 {
-    const size_t least = plugin->kind == DPB_PLUGIN_CODEC ? sizeof(struct dpb_codec_options) : 0;
-    if (plugin->options_size < least || (least > 0 && !plugin->options)) {
+    if (plugin->kind == DPB_PLUGIN_CODEC && !has_codec_options(plugin)) {
         snprintf(reason, DPB_REASON_BYTES,
-                 "options of '%s' do not begin with struct dpb_codec_options", plugin->name);
+                 "options of '%s' do not begin with struct dpb_codec_options, or their table with "
+                 "DPB_CODEC_OPTION_ROWS",
+                 plugin->name);
         return false;
     }
     for (const struct dpb_option *row = plugin->options; row && row->name; row++) {

@@ -137,6 +137,15 @@ TEST(test_rounds)
     }
 }
 
+TEST(test_codec_without_a_row)
+{
+    const struct dpb_plugin *plugin;
+    dpb_first_error_clear();
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_CODEC, "bad_rows", NULL, &dpb_host, &plugin),
+                     DPB_UNSUPPORTED);
+    assert_contains(dpb_first_error(NULL), "options of 'bad_rows' do not begin");
+}
+
 TEST(test_load)
 {
     const struct dpb_plugin *good, *again, *second;
