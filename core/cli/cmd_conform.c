@@ -164,8 +164,8 @@ static dpb_status conform_comm(struct dpb_conform *conform, const struct dpb_plu
     dpb_conform_end(conform);
     printf(
         "contract: %s\n"
-        "each job: model tiny, in fp64 unless its name says otherwise; the pattern before training "
-        "and, unannounced, after it;\n"
+        "each job: model tiny, in fp64 unless its name or a setting says otherwise; the pattern "
+        "before training and, unannounced, after it;\n"
         "  random gradients, if it exchanges, against their float64 sum; equal replicas or the "
         "books, as the contract says\n"
         "not shown: speed, checkpoints, codecs, death of a peer, memory of GPUs, capture; what the "

@@ -62,7 +62,7 @@ struct dpb_plugin {
     const char *missing;
 };
 
-/* The prefix of every plugin struct: DPB_PLUGIN(COMM, struct dpb_comm_ops, shm_ops). */
+/* The prefix of every plugin struct: DPB_PLUGIN_HEAD(COMM, shm_ops), the kind and its ops. */
 #define DPB_PLUGIN_HEAD(KIND, OPS)                                                       \
     .magic = DPB_PLUGIN_MAGIC, .struct_size = sizeof(struct dpb_plugin), .abi = DPB_ABI, \
     .kind = DPB_PLUGIN_##KIND, .ops_size = sizeof(OPS), .ops = &(OPS)
