@@ -64,6 +64,33 @@ TEST(test_large_images)
              &(struct subject){"large", NULL, 0, 16, DPB_UINT8, DPB_CHW, &large}, OPS);
 }
 
+/* Convolutions 1x1 of few channels, whose stride divides the image. */
+static dpb_status build_sparse(const void *options, const struct dpb_graph_ops *g,
+                               struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args few = {.channels = 5, .kernel_h = 1, .stride = 2};
+    const struct dpb_conv_args more = {.channels = 11, .kernel_h = 1, .stride = 3, .bias = true};
+    uint32_t x = g->conv(b, "conv2", g->conv(b, "conv1", g->input(b), &few), &more);
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static void describe_sparse(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 12, 18}, .nclass = 10, .batch = 5};
+}
+
+static const struct dpb_model_ops sparse_ops = {.describe = describe_sparse, .build = build_sparse};
+static const struct dpb_plugin sparse = {.name = "sparse", .ops = &sparse_ops};
+
+TEST(test_few_pixels_of_few_channels)
+{
+    check_subject(&(struct subject){"sparse", NULL, 0, 5, DPB_FP32, DPB_HWC, &sparse},
+                  OPS | REPEAT);
+}
+
 static const struct dpb_plugin pairs = {.name = "pairs", .ops = &dpb_network_pairs};
 
 TEST(test_pairs_of_pixels)

@@ -4,6 +4,8 @@
  * chain, which for VGG's first layer is off by 4e-5 of the magnitude with 16 images. Here a chain
  * is one row of pixels; rows and images are added up in fp64.
  *
+ * A 1x1 convolution with a stride and few channels comes here, too (ops_conv.c).
+ *
  * A row of an image is laid out with its padding, so that the taps of a kernel's row (its columns
  * times the channels) lie side by side; each is multiplied with vectors of output channels. Images
  * are work for threads: results do not depend on their number.
