@@ -2,7 +2,8 @@
  * update.c - SGD, Adagrad and Adam in host memory, the arithmetic in the weights' type.
  *
  * An update is done in pieces that stay in the first cache: gradients of another type than the
- * weights' pass through a buffer, and new weights are looked at while they are there.
+ * weights' pass through a buffer, and new weights are looked at while they are there. The rules are
+ * compiled for several instruction sets, which all give the same bits (vec.c).
  */
 #include "base/update.h"
 
@@ -21,16 +22,16 @@ struct rule {
 /* ---- the rules, once for each weight type -------------------------------------------------- */
 
 #define DEFINE_RULES(real, root)                                                                   \
-    static void plain_##real(const struct rule *rule, real *restrict w, const real *restrict g,    \
-                             uint64_t n)                                                           \
+    DPB_CLONES static void plain_##real(const struct rule *rule, real *restrict w,                 \
+                                        const real *restrict g, uint64_t n)                        \
     {                                                                                              \
         const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
         for (uint64_t i = 0; i < n; i++)                                                           \
             w[i] -= rate * (scale * g[i] + decay * w[i]);                                          \
     }                                                                                              \
                                                                                                    \
-    static void momentum_##real(const struct rule *rule, real *restrict w, const real *restrict g, \
-                                real *restrict v, uint64_t n)                                      \
+    DPB_CLONES static void momentum_##real(const struct rule *rule, real *restrict w,              \
+                                           const real *restrict g, real *restrict v, uint64_t n)   \
     {                                                                                              \
         const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
         const real momentum = (real)rule->momentum;                                                \
@@ -40,8 +41,8 @@ struct rule {
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    static void nesterov_##real(const struct rule *rule, real *restrict w, const real *restrict g, \
-                                real *restrict v, uint64_t n)                                      \
+    DPB_CLONES static void nesterov_##real(const struct rule *rule, real *restrict w,              \
+                                           const real *restrict g, real *restrict v, uint64_t n)   \
     {                                                                                              \
         const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
         const real momentum = (real)rule->momentum;                                                \
@@ -52,8 +53,8 @@ struct rule {
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    static void adagrad_##real(const struct rule *rule, real *restrict w, const real *restrict g,  \
-                               real *restrict s, uint64_t n)                                       \
+    DPB_CLONES static void adagrad_##real(const struct rule *rule, real *restrict w,               \
+                                          const real *restrict g, real *restrict s, uint64_t n)    \
     {                                                                                              \
         const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
         const real epsilon = (real)rule->epsilon;                                                  \
@@ -64,8 +65,9 @@ struct rule {
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    static void adam_##real(const struct rule *rule, real *restrict w, const real *restrict g,     \
-                            real *restrict m, real *restrict v, uint64_t n)                        \
+    DPB_CLONES static void adam_##real(const struct rule *rule, real *restrict w,                  \
+                                       const real *restrict g, real *restrict m, real *restrict v, \
+                                       uint64_t n)                                                 \
     {                                                                                              \
         const real rate = (real)rule->rate, scale = (real)rule->scale, decay = (real)rule->decay;  \
         const real added = rule->decoupled ? 0 : decay, apart = rule->decoupled ? decay : 0;       \
