@@ -7,21 +7,19 @@
  * A 1x1 convolution with a stride and few channels comes here, too (ops_conv.c).
  *
  * A row of an image is laid out with its padding, so that the taps of a kernel's row (its columns
- * times the channels) lie side by side; each is multiplied with vectors of output channels. Images
- * are work for threads: results do not depend on their number.
+ * times the channels) lie side by side; each is multiplied with vectors of output channels
+ * (image_row.inc). Images are work for threads: results do not depend on their number.
  */
 #include "cpu.h"
 #include "inner.h"
 
-enum { LANES = 16, TAPS = 3 /* at a time */, VECTORS = 4 /* likewise */ };
-
-typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(ARENA_ALIGN)));
+enum { TAPS = 3 /* at a time */, VECTORS = 4 /* likewise */, LINE = 16 /* floats */ };
 
 /* Sizes in floats, but where it says otherwise. */
 struct layout {
     size_t taps;        /* of a row of the kernel */
     size_t step;        /* from one output pixel's taps to the next one's */
-    size_t channels;    /* of the output, a multiple of LANES */
+    size_t channels;    /* of the output, a multiple of LINE */
     size_t input_row;   /* an image's row with its padding */
     size_t output_row;  /* of the gradient */
     size_t sums;        /* of a whole kernel, [row][tap][channel]; in doubles */
@@ -34,8 +32,8 @@ static struct layout layout_of(const struct program *p, const struct dpb_node *n
     const struct dpb_shape in = cpu_input(p, node, 0)->shape;
     struct layout l = {.taps = (size_t)w->kernel_w * in.c,
                        .step = (size_t)w->stride_w * in.c,
-                       .channels = rounded_up(node->shape.c, LANES)};
-    l.input_row = rounded_up(((size_t)in.w + w->pad_left + w->pad_right) * in.c, LANES);
+                       .channels = rounded_up(node->shape.c, LINE)};
+    l.input_row = rounded_up(((size_t)in.w + w->pad_left + w->pad_right) * in.c, LINE);
     l.output_row = node->shape.w * l.channels;
     l.sums = w->kernel_h * l.taps * l.channels;
     l.image_bytes = (l.input_row + l.output_row + l.taps * l.channels) * sizeof(float) +
@@ -45,43 +43,28 @@ static struct layout layout_of(const struct program *p, const struct dpb_node *n
 
 /* ------------------------------------------------------------------------------------- a row */
 
-/* sums[tap][channel] of a few taps and vectors of channels over the `pixels` of a row. */
-INLINE void multiply(const float *x, const float *dy, const struct layout *l, size_t pixels,
-                     float *sums, int taps, int vectors)
-{
-    vector sum[TAPS][VECTORS] = {{{0}}};
-    for (size_t i = 0; i < pixels; i++, x += l->step, dy += l->channels) {
-#pragma GCC unroll 3
-        for (int t = 0; t < taps; t++) {
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++)
-                sum[t][v] += *(const vector *)(const void *)(dy + v * LANES) * x[t];
-        }
-    }
-    for (int t = 0; t < taps; t++) {
-        for (int v = 0; v < vectors; v++)
-            *(vector *)(void *)(sums + t * l->channels + v * LANES) = sum[t][v];
-    }
-}
+#define LANES 8
+#define NAME(verb) verb##_8
+#define ROW_KERNEL KERNEL
+#include "image_row.inc"
 
-KERNEL void multiply_row(const float *x, const float *dy, const struct layout *l, size_t pixels,
+#if defined(__x86_64__) && defined(__GNUC__)
+#define LANES 16
+#define NAME(verb) verb##_16
+#define ROW_KERNEL __attribute__((target("avx512f"))) static
+#include "image_row.inc"
+#endif
+
+static void multiply_row(const float *x, const float *dy, const struct layout *l, size_t pixels,
                          float *sums)
 {
-    size_t c = 0;
-    for (; c + VECTORS * LANES <= l->channels; c += VECTORS * LANES) {
-        size_t t = 0;
-        for (; t + TAPS <= l->taps; t += TAPS)
-            multiply(x + t, dy + c, l, pixels, sums + t * l->channels + c, TAPS, VECTORS);
-        for (; t < l->taps; t++)
-            multiply(x + t, dy + c, l, pixels, sums + t * l->channels + c, 1, VECTORS);
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (__builtin_cpu_supports("avx512f")) {
+        multiply_row_16(x, dy, l, pixels, sums);
+        return;
     }
-    for (; c < l->channels; c += LANES) {
-        size_t t = 0;
-        for (; t + TAPS <= l->taps; t += TAPS)
-            multiply(x + t, dy + c, l, pixels, sums + t * l->channels + c, TAPS, 1);
-        for (; t < l->taps; t++)
-            multiply(x + t, dy + c, l, pixels, sums + t * l->channels + c, 1, 1);
-    }
+#endif
+    multiply_row_8(x, dy, l, pixels, sums);
 }
 
 KERNEL void widen(const struct tensor *tensor, bool bf16, size_t first, size_t n, float *to)
