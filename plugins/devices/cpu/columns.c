@@ -91,6 +91,17 @@ INLINE void normalise(const struct work *w, const struct range *range, bool bf16
     }
 }
 
+/* The value or 0. By bits: compilers make a branch of a choice, compute a sum only there, and then
+ * do not vectorise the loop for AVX2. */
+INLINE float kept_if(bool keep, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= 0 - (uint32_t)keep;
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
 /* dz at element i of column c, d being x - mean there. */
 INLINE float masked(const struct work *w, size_t i, float d, float scale, float shift, bool bf16,
                     int parts, enum mask mask)
@@ -99,9 +110,9 @@ INLINE float masked(const struct work *w, size_t i, float d, float scale, float 
     if (parts == 2)
         dz += get(w->part[1].data, i, bf16);
     if (mask == MASK_OUTPUT)
-        dz = get(w->y.data, i, bf16) > 0.0f ? dz : 0.0f;
+        dz = kept_if(get(w->y.data, i, bf16) > 0.0f, dz);
     if (mask == MASK_INPUT)
-        dz = d * scale + shift > 0.0f ? dz : 0.0f;
+        dz = kept_if(d * scale + shift > 0.0f, dz);
     return dz;
 }
 
