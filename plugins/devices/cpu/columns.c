@@ -91,17 +91,6 @@ INLINE void normalise(const struct work *w, const struct range *range, bool bf16
     }
 }
 
-/* The value or 0. By bits: compilers make a branch of a choice, compute a sum only there, and then
- * do not vectorise the loop for AVX2. */
-INLINE float kept_if(bool keep, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    bits &= 0 - (uint32_t)keep;
-    memcpy(&value, &bits, sizeof bits);
-    return value;
-}
-
 /* dz at element i of column c, d being x - mean there. */
 INLINE float masked(const struct work *w, size_t i, float d, float scale, float shift, bool bf16,
                     int parts, enum mask mask)

@@ -4,6 +4,7 @@
  */
 #include "cpu.h"
 #include "dpbench/random.h"
+#include "inner.h"
 
 /* -------------------------------------------------------------------------------------- dropout */
 
@@ -28,21 +29,21 @@ static void draw_mask(const struct program *p, const struct dpb_node *node, uint
     }
 }
 
-/* to = from * scale where the mask keeps, else 0; elements [begin, end). */
-static void apply_mask(dnnl_data_type_t type, const void *from, void *to, const uint8_t *mask,
-                       float scale, size_t begin, size_t end)
+/* to = from * scale where the mask keeps, else 0; n elements. */
+KERNEL void mask_fp32(const float *restrict from, float *restrict to, const uint8_t *restrict mask,
+                      float scale, size_t n)
 {
-    const uint16_t *from_bf16 = from;
-    const float *from_fp32 = from;
-    uint16_t *to_bf16 = to;
-    float *to_fp32 = to;
-    if (type == dnnl_bf16) {
-        for (size_t i = begin; i < end; i++)
-            to_bf16[i] = mask[i] ? dpb_bf16_from_fp32(dpb_bf16_to_fp32(from_bf16[i]) * scale) : 0;
-    } else {
-        for (size_t i = begin; i < end; i++)
-            to_fp32[i] = mask[i] ? from_fp32[i] * scale : 0.0f;
-    }
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        to[i] = kept_if(mask[i], from[i] * scale);
+}
+
+KERNEL void mask_bf16(const uint16_t *restrict from, uint16_t *restrict to,
+                      const uint8_t *restrict mask, float scale, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        to[i] = dpb_bf16_from_fp32(kept_if(mask[i], dpb_bf16_to_fp32(from[i]) * scale));
 }
 
 static void mask_samples(const struct program *p, const struct step *step, bool draw)
@@ -57,8 +58,12 @@ static void mask_samples(const struct program *p, const struct step *step, bool 
         size_t begin = i * n_elements;
         if (draw)
             draw_mask(p, node, p->pass->first_sample + i, mask + begin);
-        apply_mask(p->type, step->from->data, step->to->data, mask, scale, begin,
-                   begin + n_elements);
+        if (p->type == dnnl_bf16)
+            mask_bf16((const uint16_t *)step->from->data + begin,
+                      (uint16_t *)step->to->data + begin, mask + begin, scale, n_elements);
+        else
+            mask_fp32((const float *)step->from->data + begin, (float *)step->to->data + begin,
+                      mask + begin, scale, n_elements);
     }
 }
 
