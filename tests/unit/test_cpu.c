@@ -91,6 +91,28 @@ TEST(test_few_pixels_of_few_channels)
                   OPS | REPEAT);
 }
 
+/* Exponents of LRN that models do not have, and a window wider than the channels. */
+static dpb_status build_exponents(const void *options, const struct dpb_graph_ops *g,
+                                  struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_lrn_args one = {.radius = 3, .k = 1.0, .alpha = 0.1, .beta = 1.0};
+    const struct dpb_lrn_args other = {.radius = 1, .k = 2.0, .alpha = 0.1, .beta = 0.6};
+    uint32_t x = g->batch_norm(b, "norm", g->input(b), &(struct dpb_batch_norm_args){0});
+    x = g->lrn(b, "lrn2", g->lrn(b, "lrn1", x, &one), &other);
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+static const struct dpb_model_ops exponents_ops = {.describe = describe_sparse,
+                                                   .build = build_exponents};
+static const struct dpb_plugin exponents = {.name = "exponents", .ops = &exponents_ops};
+
+TEST(test_lrn_exponents)
+{
+    check_subject(&(struct subject){"exponents", NULL, 0, 5, DPB_FP32, DPB_HWC, &exponents}, OPS);
+}
+
 static const struct dpb_plugin pairs = {.name = "pairs", .ops = &dpb_network_pairs};
 
 TEST(test_pairs_of_pixels)
