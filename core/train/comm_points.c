@@ -98,14 +98,13 @@ dpb_status dpb_comm_largest(const struct dpb_experiment *experiment, bool by_mem
                             uint32_t *largest)
 {
     uint64_t n = experiment->n_workers, terms = by_memory ? n : n * n;
-    uint64_t limit = dpb_pattern_most(experiment->gradient_type) / terms;
-    if (limit == 0)
+    *largest = dpb_pattern_largest(experiment->gradient_type, terms);
+    if (*largest == 0)
         return dpb_fail(
             DPB_UNSUPPORTED,
             "comm.gradient = %s: sums of %u workers are not exact in it, so they cannot "
             "be checked; take fp32",
             dpb_dtype_name(experiment->gradient_type), experiment->n_workers);
-    *largest = limit < DPB_PATTERN_LARGEST ? (uint32_t)limit : (uint32_t)DPB_PATTERN_LARGEST;
     return DPB_OK;
 }
 

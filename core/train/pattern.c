@@ -71,6 +71,12 @@ uint32_t dpb_pattern_most(dpb_dtype type)
     return most[type];
 }
 
+uint32_t dpb_pattern_largest(dpb_dtype type, uint64_t terms)
+{
+    const uint64_t limit = dpb_pattern_most(type) / terms;
+    return limit < DPB_PATTERN_LARGEST ? (uint32_t)limit : (uint32_t)DPB_PATTERN_LARGEST;
+}
+
 static uint64_t compare_block(dpb_dtype type, const void *got, const void *wanted, uint64_t n,
                               uint64_t at, uint64_t n_before, struct dpb_pattern_wrong *first)
 {

@@ -12,6 +12,9 @@ enum { DPB_PATTERN_LARGEST = 8 };
 
 /* All integers up to here are exact in the type. */
 uint32_t dpb_pattern_most(dpb_dtype type);
+/* The largest integers of which `terms` add up exactly in the type, at most DPB_PATTERN_LARGEST; 0:
+ * there are none. */
+uint32_t dpb_pattern_largest(dpb_dtype type, uint64_t terms);
 
 /* The pattern of one exchange. */
 struct dpb_pattern_sum {

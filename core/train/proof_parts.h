@@ -9,11 +9,12 @@
 
 enum { DPB_PROOF_BLOCK = 1024, DPB_PROOF_SAMPLED_BLOCKS = 1024, DPB_PROOF_BOOK_STEPS = 8 };
 
-/* Gradients of `rank` in the n-th step of a proof, for elements [begin, begin + count). */
-typedef void (*dpb_proof_generator)(uint64_t seed, uint32_t rank, uint32_t step, uint64_t begin,
-                                    uint64_t count, double *gradients);
-
+struct dpb_proving;
 struct dpb_proof_expected;
+
+/* Gradients of `rank` in the n-th step of a proof, for elements [begin, begin + count). */
+typedef void (*dpb_proof_generator)(const struct dpb_proving *proof, uint32_t rank, uint32_t step,
+                                    uint64_t begin, uint64_t count, double *gradients);
 
 struct dpb_proving {
     struct dpb_exchange *exchange;

@@ -10,7 +10,7 @@ void dpb_proof_generate(const struct dpb_proving *proof, uint32_t rank, uint32_t
 {
     dpb_dtype type = proof->exchange->layout.gradient_type;
     double stored[DPB_PROOF_BLOCK]; /* room for any type */
-    proof->generate(dpb_proof_seed(proof->exchange), rank, step, begin, count, gradients);
+    proof->generate(proof, rank, step, begin, count, gradients);
     dpb_vec.cast(type, stored, DPB_FP64, gradients, count);
     dpb_vec.cast(DPB_FP64, gradients, type, stored, count);
 }
@@ -38,8 +38,7 @@ static void fill(const struct dpb_proving *proof, uint32_t step, void *gradients
     for (uint64_t at = begin; at < end; at += DPB_PROOF_BLOCK) {
         const uint64_t count = end - at < DPB_PROOF_BLOCK ? end - at : DPB_PROOF_BLOCK;
         if (step < proof->n_steps)
-            proof->generate(dpb_proof_seed(proof->exchange), dpb_world.rank, step, at, count,
-                            block);
+            proof->generate(proof, dpb_world.rank, step, at, count, block);
         dpb_vec.cast(type, (char *)gradients + at * dpb_dtype_size(type), DPB_FP64, block, count);
     }
 }

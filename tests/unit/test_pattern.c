@@ -57,6 +57,28 @@ TEST(test_sums_are_exact)
         }
 }
 
+/* The proof takes these for up to 1024 workers. In bf16 more than 256 have no exact sum of any
+ * signs, but those of the pattern are small. */
+TEST(test_largest)
+{
+    static const uint32_t workers[] = {1, 32, 33, 64, 256, 1024};
+    double arena[N];
+    for (size_t t = 0; t < TYPES; t++)
+        for (size_t w = 0; w < sizeof workers / sizeof *workers; w++) {
+            const uint32_t largest = dpb_pattern_largest(types[t], workers[w]);
+            struct dpb_pattern_wrong first;
+            const struct dpb_pattern_sum pattern = {
+                .largest = largest > 0 ? largest : 1, .n_ranks = workers[w], .factor = 1.0};
+            assert_true(largest <= DPB_PATTERN_LARGEST);
+            assert_true((uint64_t)largest * workers[w] <= dpb_pattern_most(types[t]));
+            sum_up(types[t], arena, &pattern);
+            assert_int_equal(dpb_pattern_check(types[t], arena, N, &pattern, &first), 0);
+        }
+    assert_int_equal(dpb_pattern_largest(DPB_BF16, 32), DPB_PATTERN_LARGEST);
+    assert_int_equal(dpb_pattern_largest(DPB_BF16, 33), 7);
+    assert_int_equal(dpb_pattern_largest(DPB_BF16, 257), 0);
+}
+
 TEST(test_wrong_elements_are_found)
 {
     static const uint64_t places[] = {0, 1023, 1024, 2047, N - 1};
