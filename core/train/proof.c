@@ -136,11 +136,9 @@ static void set_bounds(const struct dpb_proving *proof, uint32_t n_steps, const 
     if (proof->exact)
         return;
     const double weight_unit = dpb_proof_roundoff(exchange->layout.weight_type);
-    const double unit = fmax(dpb_proof_roundoff(exchange->layout.gradient_type), weight_unit);
     /* Rate and scale are rounded, too, and in each step a weight that has moved. */
-    const double moved = ((exchange->experiment->n_workers + 1.0 + contract->roundings) * unit +
-                          (n_steps + 2.0) * weight_unit) *
-                         coefficient_of(proof);
+    const double moved =
+        (dpb_proof_error(proof) + (n_steps + 2.0) * weight_unit) * coefficient_of(proof);
     const double rested = (n_steps + contract->roundings) * weight_unit;
     for (uint64_t i = 0; i < count; i++)
         expected->bound[i] =
@@ -398,6 +396,7 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
         .generate = gradients,
         .fresh = fresh,
         .finite = true,
+        .integers = gradients == pattern,
         .exact = gradients == pattern && contract->roundings == 0,
         .rate = proof_rate(rate),
         .scale = 1.0 / ((double)contract->divisor * exchange->experiment->accumulate),

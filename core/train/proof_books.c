@@ -121,10 +121,8 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
     const struct dpb_exchange *exchange = proof->exchange;
     const struct dpb_contract *contract = &exchange->plan.contract;
     const char *comm = exchange->experiment->settings.comm.name;
-    const double unit = fmax(dpb_proof_roundoff(exchange->layout.gradient_type),
-                             dpb_proof_roundoff(exchange->layout.weight_type));
-    const double roundings =
-        proof->n_steps + exchange->experiment->n_workers + 1.0 + contract->roundings;
+    const double error =
+        proof->n_steps * dpb_proof_roundoff(exchange->layout.weight_type) + dpb_proof_error(proof);
     const double handed = proof->rate * contract->share / exchange->experiment->accumulate *
                           exchange->experiment->n_workers * proof->n_steps * DPB_PATTERN_LARGEST;
     const double shared = contract->consistency == DPB_LOSSY ? handed : 0.0;
@@ -139,7 +137,7 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
                             proof->name, comm, (unsigned long long)proof->first_exchange + step,
                             balance->counted[step], counting);
     for (uint64_t i = 0; i < balance->n; i++) {
-        double bound = roundings * unit * (balance->bound[i] + shared);
+        double bound = error * (balance->bound[i] + shared);
         uint64_t element = (proof->phase + i / DPB_PROOF_BLOCK * proof->stride) * DPB_PROOF_BLOCK +
                            i % DPB_PROOF_BLOCK;
         if (!isfinite(bound) && exchange->experiment->settings.run.nan != DPB_NAN_STOP) {

@@ -21,6 +21,7 @@ struct dpb_proving {
     struct dpb_journal *journal;
     const char *name;
     dpb_proof_generator generate;
+    bool integers;     /* the pattern's gradients: sums over the workers are exact */
     bool exact, fresh; /* from zero weights */
     bool finite;       /* all checked numbers are; run.nan = continue accepts others */
     double rate, scale;
@@ -53,6 +54,8 @@ uint64_t dpb_proof_block_length(const struct dpb_exchange *exchange, uint64_t be
 /* Blocks that the proof looks at. */
 uint64_t dpb_proof_count_blocks(const struct dpb_proving *proof);
 double dpb_proof_roundoff(dpb_dtype type);
+/* Of gradients between the workers and the weights, as a share of their magnitudes. */
+double dpb_proof_error(const struct dpb_proving *proof);
 
 static inline double dpb_proof_number_at(dpb_dtype type, const void *array, uint64_t i)
 {

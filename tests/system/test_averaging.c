@@ -279,6 +279,22 @@ PLAIN_TEST(test_mistakes)
             }
 }
 
+/* Gradients in bf16 are no excuse: a mean of replicas rounds to the weights' type. */
+TEST(test_mistakes_in_bf16)
+{
+    static const char *const mistakes[] = {"lost", "doubled", "coefficient"};
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+        struct training training;
+        train_anyway(&training,
+                     "model.name=tiny run.steps=2 run.workers=3 run.precision=fp32 "
+                     "comm.gradient=bf16 comm.bucket=424 comm.name=spoilt comm.inner=local_sgd "
+                     "comm.period=32 comm.mistake=%s",
+                     mistakes[i]);
+        assert_int_equal(training.command.exit_code, 3);
+        training_free(&training);
+    }
+}
+
 /* The control: without a mistake it passes. */
 PLAIN_TEST(test_unspoilt)
 {

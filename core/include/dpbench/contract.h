@@ -63,8 +63,9 @@ struct dpb_contract {
      * 1 / divisor for a strategy that applies step->scale once. */
     double share;
     /* Roundings between a gradient and the weights beside the optimizer's own; 0: small integers
-     * must come out exactly. Each is at most one unit of the gradient or weight type. Count every
-     * operation that rounds a value which carries the gradient: an average of W replicas is W.
+     * must come out exactly. Each is at most one unit of the gradient or weight type; with
+     * DPB_PERIODIC and DPB_AVERAGING, of the weight type. Count every operation that rounds a value
+     * which carries the gradient: an average of W replicas is W.
      * DPB_LOSSY with books: a unit of the largest gradient handed over, for codecs share scales. */
     uint32_t roundings;
     /* Steps by which a worker may be ahead of another. 0: none begins a step before all have handed
