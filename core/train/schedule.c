@@ -7,6 +7,13 @@
 
 #include "base/log.h"
 
+/* 0.14 epochs of 100 steps are 14 steps, not the 14.000000000000002 of the product. */
+static double steps_of(double epochs, double steps_per_epoch)
+{
+    const double steps = epochs * steps_per_epoch, whole = round(steps);
+    return fabs(steps - whole) <= 1e-9 * whole ? whole : steps;
+}
+
 static dpb_status parse_decays(const char *text, double steps_per_epoch,
                                struct dpb_schedule *schedule)
 {
@@ -25,7 +32,7 @@ static dpb_status parse_decays(const char *text, double steps_per_epoch,
         if (schedule->n_decays == DPB_SCHEDULE_DECAYS)
             return dpb_fail(DPB_USAGE, "optimizer.decay_at: more than %d epochs",
                             DPB_SCHEDULE_DECAYS);
-        schedule->decay_steps[schedule->n_decays++] = epoch * steps_per_epoch;
+        schedule->decay_steps[schedule->n_decays++] = steps_of(epoch, steps_per_epoch);
         last = epoch;
         at = *end == ',' ? end + 1 : end;
     }
@@ -42,7 +49,7 @@ dpb_status dpb_schedule_make(const struct dpb_optimizer_settings *settings, uint
     schedule->full = settings->learning_rate;
     if (settings->linear_scaling)
         schedule->full *= (double)global_batch / (double)settings->linear_base;
-    schedule->warmup_steps = settings->warmup_epochs * (double)steps_per_epoch;
+    schedule->warmup_steps = steps_of(settings->warmup_epochs, (double)steps_per_epoch);
     schedule->decay_factor = settings->decay_factor;
     schedule->total_steps = (double)total_steps;
     schedule->power = settings->decay_power;

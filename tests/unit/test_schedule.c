@@ -128,6 +128,16 @@ static const struct schedule_case cases[] = {
      10,
      0,
      {{0, 1}, {19, 1}, {20, 0.5}, END}},
+    {"hundredths of an epoch are whole steps",
+     {.schedule = DPB_STEPWISE,
+      .learning_rate = 0.7,
+      .decay_factor = 0.5,
+      .decay_at = "0.14",
+      .warmup_epochs = 0.07},
+     64,
+     100,
+     0,
+     {{0, 0.1}, {6, 0.7}, {7, 0.7}, {13, 0.7}, {14, 0.35}, END}},
 };
 
 TEST(test_values)
