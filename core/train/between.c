@@ -155,6 +155,15 @@ static dpb_status all_left(struct dpb_trainer *trainer, bool *is_over)
     return DPB_OK;
 }
 
+/* The model has the steps of the slowest worker, too: this worker's wait is time of training. Where
+ * workers do not exchange, it is a pause. */
+static void note_all_met(struct dpb_trainer *trainer, int64_t arrived_ns)
+{
+    trainer->course.met_ns = dpb_now_ns();
+    if (trainer->replicas == 1)
+        trainer->course.all_paused_ns += trainer->course.met_ns - arrived_ns;
+}
+
 /* ---- pauses and the step behind them ------------------------------------------------------- */
 
 /* comm.late: the timed steps wait for as many exchanges as they begin. Where the first of them has
@@ -181,6 +190,7 @@ static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
         DPB_TRY(end_account_if_paid(trainer));
     DPB_TRY(dpb_exchange_pause(&trainer->exchange));
     if (trainer->control.apart) {
+        const int64_t arrived_ns = dpb_now_ns();
         if (stops_before(trainer))
             return DPB_OK; /* each stops where it is */
         DPB_TRY(dpb_exchange_settle(&trainer->exchange));
@@ -190,6 +200,7 @@ static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
                 trainer->course.step >= trainer->course.stop_at;
         if (stops_before(trainer))
             return DPB_OK;
+        note_all_met(trainer, arrived_ns);
     }
     int64_t began_ns = dpb_now_ns();
     if (evaluates)
@@ -199,6 +210,7 @@ static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
     int64_t took_ns = dpb_now_ns() - began_ns;
     trainer->course.paused_ns += took_ns;
     trainer->course.all_paused_ns += took_ns;
+    trainer->course.met_ns = 0;
     return DPB_OK;
 }
 
@@ -273,7 +285,10 @@ dpb_status dpb_end_training(struct dpb_trainer *trainer)
     dpb_gpu_end(&trainer->journal->gpu);
     if (trainer->control.rank == 0)
         dpb_load_end(&trainer->journal->load);
+    const int64_t arrived_ns = dpb_now_ns();
     DPB_TRY(leave_together(trainer));
+    if (trainer->control.apart)
+        note_all_met(trainer, arrived_ns);
     DPB_TRY(agree_on_end(trainer, &interrupted));
     return interrupted ? DPB_INTERRUPTED : DPB_OK;
 }

@@ -38,6 +38,8 @@ struct dpb_course {
     int64_t warm_at_ns;    /* when the counted warm-up was over */
     int64_t paused_ns;     /* evaluations and checkpoints since the first timed step */
     int64_t all_paused_ns; /* all of them */
+    int64_t met_ns; /* workers that are apart have all ended their steps for a pause, or the run;
+                       0: they train, or are not apart */
 };
 
 struct dpb_trainer {
@@ -70,8 +72,8 @@ dpb_status dpb_course_open(struct dpb_trainer *trainer);
 double dpb_train_rate(const struct dpb_trainer *trainer);
 /* The learning rate of the last step; before the first step, of the first. */
 double dpb_train_last_rate(const struct dpb_trainer *trainer);
-/* Time of training until the end of the last step, evaluations and checkpoints left out. Includes
- * the time of the training that this run continues. */
+/* Time of training until the end of the last step, of all workers whose gradients the model has.
+ * Evaluations and checkpoints are left out. Includes the training that this run continues. */
 int64_t dpb_trained_ns(const struct dpb_trainer *trainer);
 
 /* ---- evaluate.c ---------------------------------------------------------------------------- */

@@ -300,6 +300,24 @@ static double steps_of(const struct command *command, int rank)
         json_at(json_array_get(json_at(command->json, "ranks"), (size_t)rank), "steps"));
 }
 
+/* Rank 0 trains until the slowest worker has done its steps of 10 ms, too: at an evaluation between
+ * steps, and at the last one. */
+TEST(test_time_of_training)
+{
+    struct command command;
+    dpbench(&command, deadline_s,
+            ASYNC "run.servers=1 run.steps=12 run.warmup_steps=0 eval.every=5 eval.final=yes "
+                  "run.delay=constant(10ms) run.delay_ranks=1");
+    if (command.exit_code != 0)
+        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    for (size_t i = 0; i < 3; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "eval.%zu.trained_s", i);
+        assert_true(json_number_at(command.json, path) >= 0.01 * (i < 2 ? 5.0 * (i + 1) : 12));
+    }
+    command_free(&command);
+}
+
 /* A worker of 150 ms a step beside two of much less: nobody trains on for as long as that one is
  * behind. Steps of all would take it minutes. */
 TEST(test_seconds)
