@@ -22,6 +22,7 @@ static const char *contradiction(const struct dpb_contract *contract,
                                  const struct dpb_comm_ops *ops, uint32_t n_workers, bool alone)
 {
     const bool books = contract->proof == DPB_PROOF_BOOKS;
+    const bool late = contract->consistency == DPB_LATE;
     if ((uint32_t)contract->consistency > DPB_ALONE || (uint32_t)contract->proof > DPB_PROOF_ALONE)
         return "its consistency or its proof is none of those in contract.h";
     const bool batches = contract->consistency == DPB_BATCHES;
@@ -29,6 +30,8 @@ static const char *contradiction(const struct dpb_contract *contract,
         return "its divisor is not between 1 and the number of workers";
     if (!(contract->share > 0 && contract->share <= 1))
         return "its share is not above 0 and at most 1";
+    if (contract->roundings >= DPB_ROUNDINGS)
+        return "with 2^24 roundings or more its proof passes any weights";
     if (contract->settle_steps > DPB_SETTLE_STEPS)
         return "it settles in more than 4096 steps; say DPB_PROOF_BOOKS";
     if (contract->consistency == DPB_SYNCHRONOUS &&
@@ -37,9 +40,14 @@ static const char *contradiction(const struct dpb_contract *contract,
     if (alone != (contract->consistency == DPB_ALONE) ||
         alone != (contract->proof == DPB_PROOF_ALONE))
         return "DPB_COMM_ALONE, DPB_ALONE and DPB_PROOF_ALONE go together";
-    if ((contract->consistency == DPB_LATE || contract->consistency == DPB_PERIODIC) &&
-        contract->parameter < 1)
+    if ((late || contract->consistency == DPB_PERIODIC) && contract->parameter < 1)
         return "late(0) and periodic(0) are none; say in parameter how many steps";
+    if ((late || contract->consistency == DPB_PERIODIC) && books)
+        return "books do not show when gradients come, as late and periodic promise; say "
+               "DPB_PROOF_SETTLES or another consistency";
+    if ((late || contract->consistency == DPB_SYNCHRONOUS) &&
+        fabs(contract->share * n_workers - 1.0) > 1e-9)
+        return "a synchronous or late strategy applies the mean gradient: its share is 1 / workers";
     if (contract->consistency == DPB_PARTIAL &&
         (contract->parameter < 1 || contract->parameter > n_workers))
         return "of a step's gradients more count than there are workers, or none";

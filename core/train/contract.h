@@ -8,6 +8,7 @@
 #include "dpbench/plugin.h"
 
 enum { DPB_LABEL_BYTES = 32, DPB_SETTLE_STEPS = 4096 };
+enum { DPB_ROUNDINGS = 1 << 24 }; /* so many units of fp32 are as large as the gradients */
 
 /* The contract of a synchronous mean over the workers; `alone`: of workers that do not exchange. */
 struct dpb_contract dpb_contract_default(uint32_t n_workers, bool alone);

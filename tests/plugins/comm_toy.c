@@ -36,11 +36,13 @@ enum mistake {
     OFTEN,
     UNNAMED,
     UNCLOCKED,
-    UNSAID
+    UNSAID,
+    SUMMED,
+    VAGUE
 };
 static const char *const mistakes[] = {
-    "none",      "lost",   "doubled", "coefficient", "forgotten", "lie",    "kept",
-    "published", "timing", "often",   "unnamed",     "unclocked", "unsaid", NULL};
+    "none",   "lost",  "doubled", "coefficient", "forgotten", "lie",    "kept",  "published",
+    "timing", "often", "unnamed", "unclocked",   "unsaid",    "summed", "vague", NULL};
 
 struct options {
     int kind, mistake;
@@ -58,10 +60,12 @@ static const struct dpb_option option_table[] = {
      "periodic a step after its period; often: periodic a step before; unnamed: a checkpoint has "
      "the steps alone; unclocked: "
      "all but the steps; unsaid: the contract's "
-     "parameter"},
+     "parameter; summed: late, by the sum in place of the mean; vague: the contract allows any "
+     "rounding"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
-    {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books), "lossy: prove by books"},
+    {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books),
+     "late, periodic, lossy: prove by books"},
     {0}};
 
 struct toy {
@@ -330,6 +334,7 @@ static dpb_status toy_open(const void *options, const struct dpb_comm_args *args
 static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_contract *given)
 {
     const uint32_t n = toy->base.args.n_workers;
+    const dpb_proof proof = toy->options.books ? DPB_PROOF_BOOKS : DPB_PROOF_SETTLES;
     struct dpb_contract contract = *given;
     switch ((enum kind)toy->options.kind) {
     case LATE:
@@ -337,6 +342,9 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
             break;
         contract.consistency = DPB_LATE;
         contract.parameter = contract.settle_steps = 1;
+        contract.proof = proof;
+        if (toy->options.mistake == SUMMED)
+            contract.share = contract.divisor = 1;
         break;
     case PERIODIC:
         contract.consistency = DPB_PERIODIC;
@@ -344,6 +352,8 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
         contract.settle_steps = contract.parameter - 1;
         contract.divisor = 1;
         contract.roundings = n + 2 * contract.parameter;
+        contract.proof = proof;
+        contract.replicas_equal = !toy->options.books;
         break;
     case PARTIAL:
         contract.consistency = DPB_PARTIAL;
@@ -355,7 +365,7 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
         contract.consistency = DPB_LOSSY;
         contract.settle_steps = 1;
         contract.roundings = 1;
-        contract.proof = toy->options.books ? DPB_PROOF_BOOKS : DPB_PROOF_SETTLES;
+        contract.proof = proof;
         break;
     case ASYNC:
     case AVERAGING:
@@ -370,6 +380,8 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
         contract.share *= 0.5;
     if (toy->options.mistake == UNSAID)
         contract.parameter = 0;
+    if (toy->options.mistake == VAGUE)
+        contract.roundings = 1 << 24;
     return contract;
 }
 

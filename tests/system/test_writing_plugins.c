@@ -351,7 +351,8 @@ TEST(test_contracts_must_be_kept)
         const char *name, *settings, *from, *to, *found;
     } lies[] = {
         {"sum_all", "", "want->scratch_bytes = c",
-         "want->contract.share /= 2, want->contract.roundings = 1; want->scratch_bytes = c",
+         "want->contract.share /= 2, want->contract.roundings = 1, "
+         "want->contract.consistency = DPB_LOSSY; want->scratch_bytes = c",
          "the strategy"},
         {"sum_all", "", "want->scratch_bytes = c",
          "want->contract.divisor = want->contract.roundings = 1; want->scratch_bytes = c",
