@@ -128,9 +128,10 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
     const double shared = contract->consistency == DPB_LOSSY ? handed : 0.0;
     const uint32_t left = count_left(exchange);
     char name[DPB_ELEMENT_NAME];
-    const uint32_t counting = contract->parameter < left ? contract->parameter : left;
+    const bool partial = contract->consistency == DPB_PARTIAL;
+    const uint32_t counting = partial && contract->parameter < left ? contract->parameter : left;
     for (uint32_t step = 0; step < proof->n_steps; step++)
-        if (contract->consistency == DPB_PARTIAL && balance->counted[step] != counting)
+        if (contract->consistency != DPB_BATCHES && balance->counted[step] != counting)
             return dpb_fail(DPB_VERIFICATION,
                             "%s check of comm '%s': in step %llu the gradients of %u workers "
                             "count, not of %u as its contract says",

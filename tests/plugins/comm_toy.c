@@ -38,11 +38,13 @@ enum mistake {
     UNCLOCKED,
     UNSAID,
     SUMMED,
-    VAGUE
+    VAGUE,
+    DROPPED
 };
 static const char *const mistakes[] = {
-    "none",   "lost",  "doubled", "coefficient", "forgotten", "lie",    "kept",  "published",
-    "timing", "often", "unnamed", "unclocked",   "unsaid",    "summed", "vague", NULL};
+    "none",   "lost",      "doubled", "coefficient", "forgotten", "lie",
+    "kept",   "published", "timing",  "often",       "unnamed",   "unclocked",
+    "unsaid", "summed",    "vague",   "dropped",     NULL};
 
 struct options {
     int kind, mistake;
@@ -61,7 +63,7 @@ static const struct dpb_option option_table[] = {
      "the steps alone; unclocked: "
      "all but the steps; unsaid: the contract's "
      "parameter; summed: late, by the sum in place of the mean; vague: the contract allows any "
-     "rounding"},
+     "rounding; dropped: async without the last worker, as `applied` says"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books),
@@ -128,7 +130,7 @@ static void update(const struct toy *toy, uint64_t bucket, struct piece piece, f
     if (wrong(toy, COEFFICIENT))
         step.scale *= 1.001;
     for (int times = wrong(toy, DOUBLED) && here ? 2 : 1; times > 0; times--)
-        if (!(wrong(toy, LOST) && here))
+        if (!(wrong(toy, LOST) && here) && !(wrong(toy, DROPPED) && is_last(toy)))
             host->optimizer->update(toy->base.arenas.optimizer, NULL,
                                     (struct dpb_range){piece.begin, piece.begin + piece.n},
                                     weights + piece.begin, gradients, bucket, &step);
@@ -484,6 +486,8 @@ static double toy_applied(void *comm, uint64_t step, uint64_t element)
     const struct toy *toy = comm;
     (void)element;
     const uint32_t n = toy->base.args.n_workers;
+    if (toy->options.kind == ASYNC)
+        return wrong(toy, DROPPED) && is_last(toy) ? 0.0 : 1.0;
     const uint32_t dropped = (uint32_t)((step + (wrong(toy, LIE) ? 1 : 0)) % n);
     return n > 1 && toy->base.args.rank == dropped ? 0.0 : 1.0 / (n > 1 ? n - 1 : 1);
 }

@@ -109,6 +109,14 @@ static void test_mistakes(void **state)
     }
 }
 
+/* Only strategies that say so in their name drop gradients. */
+TEST(test_dropped)
+{
+    static const struct toy toy = {"comm.name=toy_partial comm.kind=async", "asynchronous", {NULL}};
+    expect_found(&toy, "dropped", "", "pattern");
+    expect_found(&toy, "dropped", IN_TRAINING, "after");
+}
+
 /* A contract that says something else than the strategy does. */
 static void test_wrong_contract(void **state)
 {

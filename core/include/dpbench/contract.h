@@ -24,7 +24,7 @@
  *     books      With DPB_PROOF_BOOKS; *books is zeroed. Collective.
  *     applied    The part of an element of this worker's mean gradient of `step`, one of the last
  *                64, that was applied, in place of contract.share, which NULL stands for. 0:
- *                dropped.
+ *                dropped, by DPB_PARTIAL and DPB_BATCHES alone.
  *     cancelled  True: the gradients of the step under way will be dropped. Core then need not
  *                compute them, and hands over all buckets as they are. The loop's thread calls;
  *                never blocks. NULL: never.
