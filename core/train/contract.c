@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "train/experiment.h"
 
 struct dpb_contract dpb_contract_default(uint32_t n_workers, bool alone)
 {
@@ -65,15 +66,42 @@ static const char *contradiction(const struct dpb_contract *contract,
     return NULL;
 }
 
-dpb_status dpb_contract_check(const struct dpb_contract *contract, const struct dpb_plugin *comm,
-                              uint32_t n_workers)
+dpb_status dpb_contract_ask(const struct dpb_experiment *experiment, struct dpb_contract *contract)
 {
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    const struct dpb_comm_ops *ops = comm->ops;
+    const struct dpb_comm_args args = dpb_experiment_comm_args(experiment, 0);
+    *contract = dpb_contract_default(experiment->n_workers, comm->capabilities & DPB_COMM_ALONE);
+    return ops->contract ? ops->contract(experiment->options[DPB_PLUGIN_COMM], &args, contract)
+                         : DPB_OK;
+}
+
+static bool equals(const struct dpb_contract *a, const struct dpb_contract *b)
+{
+    return a->consistency == b->consistency && a->parameter == b->parameter &&
+           a->proof == b->proof && a->settle_steps == b->settle_steps && a->divisor == b->divisor &&
+           a->share == b->share && a->roundings == b->roundings && a->lead == b->lead &&
+           a->replicas_equal == b->replicas_equal;
+}
+
+dpb_status dpb_contract_check(const struct dpb_experiment *experiment,
+                              const struct dpb_contract *contract)
+{
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    const struct dpb_comm_ops *ops = comm->ops;
     const bool alone = comm->capabilities & DPB_COMM_ALONE;
-    const char *reason = contradiction(contract, comm->ops, n_workers, alone);
-    if (!reason)
-        return DPB_OK;
-    return dpb_fail(DPB_FAILED, "comm '%s' plans a contract that cannot be: %s", comm->name,
-                    reason);
+    const char *reason = contradiction(contract, ops, experiment->n_workers, alone);
+    struct dpb_contract told;
+    if (reason)
+        return dpb_fail(DPB_FAILED, "comm '%s' plans a contract that cannot be: %s", comm->name,
+                        reason);
+    DPB_TRY(dpb_contract_ask(experiment, &told));
+    return !ops->contract || equals(&told, contract)
+               ? DPB_OK
+               : dpb_fail(DPB_FAILED,
+                          "comm '%s': its hook `contract` and its plan set different contracts; "
+                          "`dpbench check` refuses by the first, and the second is proven",
+                          comm->name);
 }
 
 void dpb_contract_label(const struct dpb_contract *contract, uint32_t n_workers,

@@ -7,15 +7,21 @@
 
 #include "dpbench/plugin.h"
 
+struct dpb_experiment;
+
 enum { DPB_LABEL_BYTES = 32, DPB_SETTLE_STEPS = 4096 };
 enum { DPB_ROUNDINGS = 1 << 24 }; /* so many units of fp32 are as large as the gradients */
 
 /* The contract of a synchronous mean over the workers; `alone`: of workers that do not exchange. */
 struct dpb_contract dpb_contract_default(uint32_t n_workers, bool alone);
 
-/* DPB_FAILED, naming the claims that contradict each other, or the hook that is missing. */
-dpb_status dpb_contract_check(const struct dpb_contract *contract, const struct dpb_plugin *comm,
-                              uint32_t n_workers);
+/* The contract that the strategy tells the launcher (needs.h); without its hook, the preset. */
+dpb_status dpb_contract_ask(const struct dpb_experiment *experiment, struct dpb_contract *contract);
+
+/* Of the plan. DPB_FAILED, naming the claims that contradict each other, or the hook that is
+ * missing or has told another contract. */
+dpb_status dpb_contract_check(const struct dpb_experiment *experiment,
+                              const struct dpb_contract *contract);
 
 /* "synchronous", "late(1)", "partial(3 of 4)", "none", ... */
 void dpb_contract_label(const struct dpb_contract *contract, uint32_t n_workers,

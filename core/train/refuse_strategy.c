@@ -417,13 +417,8 @@ dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
 
 static dpb_status check_contract(const struct dpb_experiment *experiment)
 {
-    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
-    const struct dpb_comm_ops *ops = comm->ops;
-    const struct dpb_comm_args args = dpb_experiment_comm_args(experiment, 0);
-    struct dpb_contract contract =
-        dpb_contract_default(experiment->n_workers, comm->capabilities & DPB_COMM_ALONE);
-    if (ops->contract)
-        DPB_TRY(ops->contract(experiment->options[DPB_PLUGIN_COMM], &args, &contract));
+    struct dpb_contract contract;
+    DPB_TRY(dpb_contract_ask(experiment, &contract));
     return dpb_refuse_contract(experiment, &contract);
 }
 

@@ -513,6 +513,26 @@ static const struct dpb_comm_ops toy_ops = {TOY_HOOKS, .state = toy_state};
 static const struct dpb_comm_ops bare_ops = {TOY_HOOKS};
 static const struct dpb_comm_ops partial_ops = {TOY_HOOKS, .applied = toy_applied};
 
+/* Leaves the preset, a synchronous mean, whatever the plan sets. */
+static dpb_status untrue_contract(const void *given, const struct dpb_comm_args *args,
+                                  struct dpb_contract *contract)
+{
+    (void)given;
+    (void)args;
+    (void)contract;
+    return DPB_OK;
+}
+
+static const struct dpb_comm_ops untrue_ops = {TOY_HOOKS, .contract = untrue_contract};
+
+static const struct dpb_plugin untrue = {
+    DPB_PLUGIN_HEAD(COMM, untrue_ops),
+    .name = "toy_untrue",
+    .version = DPB_VERSION,
+    .summary = "toy that tells the launcher another contract than its plan's",
+    .options = option_table,
+    .options_size = sizeof(struct options),
+};
 static const struct dpb_plugin bare = {
     DPB_PLUGIN_HEAD(COMM, bare_ops),
     .name = "toy_bare",
@@ -520,6 +540,7 @@ static const struct dpb_plugin bare = {
     .summary = "toy without the hook that says what a checkpoint needs",
     .options = option_table,
     .options_size = sizeof(struct options),
+    .next = &untrue,
 };
 static const struct dpb_plugin partial = {
     DPB_PLUGIN_HEAD(COMM, partial_ops),
