@@ -143,7 +143,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
         exchange->ops = exchange->plan.ops;
     DPB_TRY(status);
     DPB_TRY(formed);
-    DPB_TRY(dpb_contract_check(experiment, &exchange->plan.contract));
+    DPB_TRY(dpb_contract_check(experiment, &exchange->plan));
     DPB_TRY(dpb_refuse_contract(experiment, &exchange->plan.contract));
     dpb_late_contract(experiment, &exchange->plan.contract);
 

@@ -85,18 +85,18 @@ static bool equals(const struct dpb_contract *a, const struct dpb_contract *b)
 }
 
 dpb_status dpb_contract_check(const struct dpb_experiment *experiment,
-                              const struct dpb_contract *contract)
+                              const struct dpb_comm_plan *plan)
 {
     const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
     const struct dpb_comm_ops *ops = comm->ops;
     const bool alone = comm->capabilities & DPB_COMM_ALONE;
-    const char *reason = contradiction(contract, ops, experiment->n_workers, alone);
+    const char *reason = contradiction(&plan->contract, plan->ops, experiment->n_workers, alone);
     struct dpb_contract told;
     if (reason)
         return dpb_fail(DPB_FAILED, "comm '%s' plans a contract that cannot be: %s", comm->name,
                         reason);
     DPB_TRY(dpb_contract_ask(experiment, &told));
-    return !ops->contract || equals(&told, contract)
+    return !ops->contract || equals(&told, &plan->contract)
                ? DPB_OK
                : dpb_fail(DPB_FAILED,
                           "comm '%s': its hook `contract` and its plan set different contracts; "

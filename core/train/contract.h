@@ -18,10 +18,10 @@ struct dpb_contract dpb_contract_default(uint32_t n_workers, bool alone);
 /* The contract that the strategy tells the launcher (needs.h); without its hook, the preset. */
 dpb_status dpb_contract_ask(const struct dpb_experiment *experiment, struct dpb_contract *contract);
 
-/* Of the plan. DPB_FAILED, naming the claims that contradict each other, or the hook that is
- * missing or has told another contract. */
+/* DPB_FAILED, naming the claims of the plan's contract that contradict each other, or the hook that
+ * is missing among the plan's or has told another contract. */
 dpb_status dpb_contract_check(const struct dpb_experiment *experiment,
-                              const struct dpb_contract *contract);
+                              const struct dpb_comm_plan *plan);
 
 /* "synchronous", "late(1)", "partial(3 of 4)", "none", ... */
 void dpb_contract_label(const struct dpb_contract *contract, uint32_t n_workers,

@@ -39,12 +39,13 @@ enum mistake {
     UNSAID,
     SUMMED,
     VAGUE,
-    DROPPED
+    DROPPED,
+    BOOKLESS
 };
 static const char *const mistakes[] = {
     "none",   "lost",      "doubled", "coefficient", "forgotten", "lie",
     "kept",   "published", "timing",  "often",       "unnamed",   "unclocked",
-    "unsaid", "summed",    "vague",   "dropped",     NULL};
+    "unsaid", "summed",    "vague",   "dropped",     "bookless",  NULL};
 
 struct options {
     int kind, mistake;
@@ -63,7 +64,8 @@ static const struct dpb_option option_table[] = {
      "the steps alone; unclocked: "
      "all but the steps; unsaid: the contract's "
      "parameter; summed: late, by the sum in place of the mean; vague: the contract allows any "
-     "rounding; dropped: async without the last worker, as `applied` says"},
+     "rounding; dropped: async without the last worker, as `applied` says; bookless: "
+     "the plan chooses hooks without books"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books),
@@ -395,6 +397,12 @@ static dpb_status toy_plan(void *comm, const struct dpb_layout *layout, struct d
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
     want->weights = DPB_MEMORY_SHARED;
     want->contract = contract_of(toy, &want->contract);
+    if (toy->options.mistake == BOOKLESS) {
+        static struct dpb_comm_ops other;
+        other = *want->ops;
+        other.books = NULL;
+        want->ops = &other;
+    }
     toy->model_at = (want->scratch_bytes + DPB_CACHE_LINE - 1) / DPB_CACHE_LINE * DPB_CACHE_LINE;
     want->scratch_bytes = toy->model_at + DPB_CACHE_LINE + layout->n_elements * sizeof(float);
     return DPB_OK;

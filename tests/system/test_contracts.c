@@ -316,6 +316,7 @@ TEST(test_refusals)
         {"comm.name=toy comm.kind=late comm.mistake=summed run.workers=2", "share is 1 / workers"},
         {"comm.name=toy comm.kind=late comm.books=yes", "books do not show when"},
         {"comm.name=toy comm.kind=periodic comm.books=yes", "books do not show when"},
+        {"comm.name=toy comm.kind=lossy comm.books=yes comm.mistake=bookless", "the hook `books`"},
         {"comm.name=toy comm.kind=lossy comm.mistake=vague", "with 2^24 roundings or more"},
         {"comm.name=toy_untrue", "its hook `contract` and its plan set different contracts"},
         {"comm.name=toy_reduce comm.mistake=silent", "nothing was exchanged for bucket 0"},
