@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/vec.h"
 #include "train/pattern.h"
 #include "train/proof_parts.h"
 #include "world/store.h"
@@ -37,12 +38,16 @@ static dpb_status add_books(const struct dpb_proving *proof, double sign, struct
         DPB_TRY(
             dpb_arena_look(exchange, book->array, dpb_arena_bytes(exchange, book->type), &array));
         for (uint64_t begin = proof->phase * DPB_PROOF_BLOCK; begin < exchange->layout.n_elements;
-             begin += proof->stride * DPB_PROOF_BLOCK, at += DPB_PROOF_BLOCK)
-            for (uint64_t i = 0; i < dpb_proof_block_length(exchange, begin); i++) {
-                double part = coefficient * dpb_proof_number_at(book->type, array, begin + i);
-                balance->is[at + i] += part;
-                balance->bound[at + i] += fabs(part);
+             begin += proof->stride * DPB_PROOF_BLOCK, at += DPB_PROOF_BLOCK) {
+            const uint64_t count = dpb_proof_block_length(exchange, begin);
+            double block[DPB_PROOF_BLOCK];
+            dpb_vec.cast(DPB_FP64, block, book->type,
+                         (const char *)array + begin * dpb_dtype_size(book->type), count);
+            for (uint64_t i = 0; i < count; i++) {
+                balance->is[at + i] += coefficient * block[i];
+                balance->bound[at + i] += fabs(coefficient * block[i]);
             }
+        }
     }
     return DPB_OK;
 }

@@ -50,7 +50,7 @@ static const char *const mistakes[] = {
 struct options {
     int kind, mistake;
     int64_t from, period;
-    bool books;
+    bool books, half;
 };
 
 #define AT(member) offsetof(struct options, member)
@@ -70,6 +70,8 @@ static const struct dpb_option option_table[] = {
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books),
      "late, periodic, lossy: prove by books"},
+    {"half", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(half),
+     "lossy: the books have the residual in bf16, which holds the pattern"},
     {0}};
 
 struct toy {
@@ -484,8 +486,13 @@ static dpb_status toy_books(void *comm, struct dpb_books *books)
         books->entries[0].coefficient = share;
     else if (args->rank == 0)
         books->entries[books->n++] = model;
-    if (toy->options.kind == LOSSY)
+    if (toy->options.kind == LOSSY && toy->options.half) {
+        host->vec->cast(DPB_BF16, toy->sums[1], DPB_FP32, toy->residual,
+                        toy->base.arenas.layout.n_elements);
+        books->entries[books->n++] = (struct dpb_book){toy->sums[1], DPB_BF16, share, true};
+    } else if (toy->options.kind == LOSSY) {
         books->entries[books->n++] = (struct dpb_book){toy->residual, DPB_FP32, share, true};
+    }
     return DPB_OK;
 }
 

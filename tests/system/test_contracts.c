@@ -109,6 +109,17 @@ static void test_mistakes(void **state)
     }
 }
 
+/* An array of the books may have any type. */
+TEST(test_books_in_bf16)
+{
+    struct command command;
+    dpbench(&command, deadline_s,
+            FAULTS_BASE TRAINING "comm.name=toy comm.kind=lossy comm.books=yes comm.half=yes");
+    assert_int_equal(command.exit_code, 0);
+    expect_verdict(&command, "after", "pass");
+    command_free(&command);
+}
+
 /* Only strategies that say so in their name drop gradients. */
 TEST(test_dropped)
 {
