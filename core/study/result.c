@@ -309,6 +309,13 @@ static const struct dpb_load *load_of(const struct dpb_result_maker *maker)
     return journal && journal->load.known ? &journal->load : NULL;
 }
 
+static bool exchanges(const struct dpb_result_maker *maker)
+{
+    const struct dpb_experiment *experiment = maker->experiment;
+    return maker->n_workers > 1 && experiment->settings.run.mode == DPB_MODE_TRAIN &&
+           !(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE);
+}
+
 /* Warnings that only the finished numbers justify. */
 static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
 {
@@ -335,6 +342,11 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
                          "and %.3g s by run.steps or run.seconds",
                          (unsigned long long)summary->n_steps, (double)summary->elapsed_ns / 1e9,
                          DPB_LEAST_STEPS, (double)DPB_LEAST_NS / 1e9);
+    if (summary->n_steps > 0 && summary->bytes_per_step == 0 && exchanges(maker))
+        dpb_warnings_add(warnings, "nothing_exchanged",
+                         "no byte went between workers in the timed steps, so the rate is that of "
+                         "workers alone; time more steps than from one meeting or push to the "
+                         "next");
     dpb_load_warn(load_of(maker), warnings);
     for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
         if (maker->journals[rank])

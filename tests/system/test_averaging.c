@@ -118,6 +118,18 @@ TEST(test_periods)
         }
 }
 
+/* The timed steps of a run hold a meeting, or the run warns. */
+TEST(test_nothing_exchanged)
+{
+    for (int meets = 0; meets < 2; meets++) {
+        struct training training;
+        train(&training, "model.name=tiny_dense run.workers=2 run.steps=4 comm.name=local_sgd %s",
+              meets ? "comm.period=4" : "comm.period=5");
+        assert_true((strstr(training.command.out, "\"nothing_exchanged\"") == NULL) == meets);
+        training_free(&training);
+    }
+}
+
 /* So many roundings that a proof's bound does not tell a meeting from the step behind it. */
 TEST(test_long_period)
 {
