@@ -316,6 +316,15 @@ static bool exchanges(const struct dpb_result_maker *maker)
            !(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE);
 }
 
+static uint64_t most_unrecorded(const struct dpb_result_maker *maker)
+{
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < maker->n_workers; rank++)
+        if (maker->journals[rank] && maker->journals[rank]->unrecorded > most)
+            most = maker->journals[rank]->unrecorded;
+    return most;
+}
+
 /* Warnings that only the finished numbers justify. */
 static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
 {
@@ -347,6 +356,12 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
                          "no byte went between workers in the timed steps, so the rate is that of "
                          "workers alone; time more steps than from one meeting or push to the "
                          "next");
+    const uint64_t unrecorded = most_unrecorded(maker);
+    if (unrecorded > 0)
+        dpb_warnings_add(warnings, "steps_not_recorded",
+                         "the result has no room for the last %llu steps: its times, losses and "
+                         "trained_s end before them; run.steps makes room for the steps it gives",
+                         (unsigned long long)unrecorded);
     dpb_load_warn(load_of(maker), warnings);
     for (uint32_t rank = 0; rank < maker->n_ranks; rank++)
         if (maker->journals[rank])

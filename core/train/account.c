@@ -197,12 +197,14 @@ static int64_t take_series(struct dpb_record *record)
 static void keep(const struct dpb_record *record)
 {
     struct dpb_journal *journal = account.journal;
-    if (journal->n_records < journal->capacity) {
-        dpb_trace(DPB_TRACE_STEP, journal->n_records, record->begin_ns,
-                  record->begin_ns + record->step_ns);
-        journal->records[journal->n_records] = *record;
-        __atomic_store_n(&journal->n_records, journal->n_records + 1, __ATOMIC_RELEASE);
+    if (journal->n_records >= journal->capacity) {
+        journal->unrecorded++;
+        return;
     }
+    dpb_trace(DPB_TRACE_STEP, journal->n_records, record->begin_ns,
+              record->begin_ns + record->step_ns);
+    journal->records[journal->n_records] = *record;
+    __atomic_store_n(&journal->n_records, journal->n_records + 1, __ATOMIC_RELEASE);
 }
 
 /* Keeps the coding of the step that ends: before `keep`, which is later for a device's step. */

@@ -243,7 +243,8 @@ TEST_WITH(not_finite_is_null_and_warned_of, bench_create, bench_destroy)
 
 TEST_WITH(unquiet_run_says_so, bench_create, bench_destroy)
 {
-    static const char *const codes[] = {"not_steady", "drift", "busy_machine", "throttled"};
+    static const char *const codes[] = {"not_steady", "drift", "busy_machine", "throttled",
+                                        "steps_not_recorded"};
     struct bench *bench = *state;
     json_t *document;
     for (int unquiet = 0; unquiet < 2; unquiet++) {
@@ -254,6 +255,7 @@ TEST_WITH(unquiet_run_says_so, bench_create, bench_destroy)
             for (uint64_t k = 0; k < journal->n_records; k++)
                 journal->records[k].step_ns += (int64_t)k * MS;
         }
+        journal_of(bench, 1)->unrecorded = unquiet ? 5 : 0;
         if (unquiet)
             journal_of(bench, 0)->load = (struct dpb_load){
                 .known = true, .seconds = 10, .cpus = 2, .others_share = 0.5, .throttled = 3};
