@@ -161,6 +161,23 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
     return DPB_OK;
 }
 
+/* Only rank 0 has the sum, and all go on alike. */
+static dpb_status share_finite(struct dpb_proving *proof)
+{
+    char key[32];
+    size_t bytes = sizeof proof->finite;
+    for (uint32_t rank = 1; rank < proof->exchange->experiment->n_workers; rank++) {
+        snprintf(key, sizeof key, "finite/%u", rank);
+        if (dpb_board_lost(dpb_world.board, rank))
+            continue;
+        if (dpb_world.rank == 0)
+            DPB_TRY(dpb_store_give(key, &proof->finite, bytes, 0));
+        else if (dpb_world.rank == rank)
+            DPB_TRY(dpb_store_take(key, &proof->finite, &bytes, 0));
+    }
+    return DPB_OK;
+}
+
 static dpb_status close_books(struct dpb_proving *proof, struct balance *balance)
 {
     char key[32];
@@ -175,6 +192,7 @@ static dpb_status close_books(struct dpb_proving *proof, struct balance *balance
     }
     if (dpb_world.rank == 0)
         DPB_TRY(judge_balance(proof, balance));
+    DPB_TRY(share_finite(proof));
     return dpb_workers_meet();
 }
 

@@ -64,6 +64,22 @@ TEST(test_loss)
     command_free(&command);
 }
 
+/* All workers find, or are told, that the proof after training has no numbers to compare: of
+ * strategies with books, and where workers have models of their own. */
+TEST(test_proof_of_no_numbers)
+{
+    static const char *const comms[] = {"gossip", "ps_async run.servers=1", "independent"};
+    for (size_t i = 0; i < sizeof comms / sizeof *comms; i++) {
+        struct command command;
+        dpbench(&command, deadline_s,
+                FAULTS_BASE DIVERGES "run.nan=continue run.timeout_s=5 comm.name=%s", comms[i]);
+        if (command.exit_code != 0)
+            fail_msg("%s: exit code %d: %s", comms[i], command.exit_code, command.err);
+        assert_string_equal(json_text_at(command.json, "verification.after"), "skipped");
+        command_free(&command);
+    }
+}
+
 /* ---- in the weights alone ------------------------------------------------------------------ */
 
 /* fc1 of tiny_dense: ReLU comes after it, and the last of its elements are the last of the
