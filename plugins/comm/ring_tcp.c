@@ -41,7 +41,7 @@ static dpb_status ring_tcp_contract(const void *options_, const struct dpb_comm_
                                     struct dpb_contract *contract)
 {
     const struct ring_tcp_options *given = options_;
-    (void)contract; /* as preset */
+    coded_contract(args, contract);
     DPB_TRY(ring_strategy_check(host, &given->ring, args));
     return args->n_workers > 1 ? tcp_check_port(host, &given->tcp, args->n_workers - 1) : DPB_OK;
 }

@@ -46,7 +46,7 @@ static dpb_status ring_verbs_open(const void *options_, const struct dpb_comm_ar
 static dpb_status ring_verbs_contract(const void *options_, const struct dpb_comm_args *args,
                                       struct dpb_contract *contract)
 {
-    (void)contract; /* as preset */
+    coded_contract(args, contract);
     return ring_strategy_check(host, options_, args);
 }
 

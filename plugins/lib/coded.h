@@ -64,6 +64,8 @@ uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layou
 
 /* `open`: makes strategy->coded if args->codec is set; else strategy->coded stays NULL. */
 dpb_status coded_open(struct strategy *strategy);
+/* The hook `contract`; as preset without a codec. */
+void coded_contract(const struct dpb_comm_args *args, struct dpb_contract *contract);
 /* `plan`, after the plan without a codec: contract and scratch; a worker's gradients become
  * private. CODED_SHARED: the scratch planned before is as large on all ranks. */
 dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout,

@@ -13,6 +13,17 @@ dpb_status coded_open(struct strategy *strategy)
                            : strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
 }
 
+void coded_contract(const struct dpb_comm_args *args, struct dpb_contract *contract)
+{
+    if (!args->codec)
+        return;
+    contract->consistency = DPB_LOSSY;
+    contract->proof = DPB_PROOF_BOOKS;
+    /* Residual and gradient are added; the message is taken off, and summed over the workers. A
+     * velocity makes two more roundings, of the gradient and of its own addition. */
+    contract->roundings = 2 + args->n_workers + (coded_has_velocity(args->codec) ? 2 : 0);
+}
+
 /* The bytes of a slot of each round: 0 for a round that the codec lacks. */
 static void find_slots(const struct dpb_codec *codec, const struct dpb_layout *layout,
                        uint64_t bucket_elements, uint64_t slot_bytes[DPB_CODEC_ROUNDS])
@@ -77,11 +88,7 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
     }
     if (args->role == DPB_WORKER)
         want->gradients = DPB_MEMORY_PRIVATE;
-    want->contract.consistency = DPB_LOSSY;
-    want->contract.proof = DPB_PROOF_BOOKS;
-    /* Residual and gradient are added; the message is taken off, and summed over the workers. A
-     * velocity makes two more roundings, of the gradient and of its own addition. */
-    want->contract.roundings = 2 + args->n_workers + (coded_has_velocity(args->codec) ? 2 : 0);
+    coded_contract(args, &want->contract);
     return DPB_OK;
 }
 

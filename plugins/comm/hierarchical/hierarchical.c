@@ -114,12 +114,12 @@ static dpb_status hierarchical_needs(const void *options_, struct dpb_comm_needs
     return DPB_OK;
 }
 
-/* The contract is as preset. Shares go across several machines; without a codec by rings. */
+/* Shares go across several machines; without a codec by rings. */
 static dpb_status hierarchical_contract(const void *options_, const struct dpb_comm_args *args,
                                         struct dpb_contract *contract)
 {
     const struct hierarchical_options *given = options_;
-    (void)contract;
+    coded_contract(args, contract);
     if (args->n_machines == 1)
         return DPB_OK;
     if (given->transport == OVER_TCP)

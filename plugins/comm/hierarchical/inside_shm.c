@@ -254,13 +254,14 @@ static dpb_status plan_shards(const struct hierarchical *comm, const struct dpb_
 
 /* ---- hooks ---------------------------------------------------------------------------------- */
 
-/* The sums of the machines are rounded, too: W roundings with those of the messages. */
+/* The sums of the machines are rounded, too: in all as many roundings as with all workers'
+ * messages. */
 static dpb_status plan_coded(struct hierarchical *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
     DPB_TRY(coded_plan(comm->machines, layout, CODED_GATHERED, want));
     want->gradients = DPB_MEMORY_SHARED;
-    want->contract.roundings += comm->job.n_workers - comm->job.n_machines;
+    coded_contract(&comm->job, &want->contract);
     return DPB_OK;
 }
 

@@ -82,12 +82,16 @@ dpb_status ps_check(const struct ps_options *given, const struct dpb_comm_args *
                : DPB_OK;
 }
 
-/* The contract is as preset. Links lead to other machines. */
+/* With codec_back an answer encodes a sum and a residual, and is taken off the residual. */
+enum { BACK_ROUNDINGS = 3 };
+
+/* Links lead to other machines. */
 static dpb_status ps_contract(const void *options_, const struct dpb_comm_args *args,
                               struct dpb_contract *contract)
 {
     const struct ps_cpu_options *given = options_;
-    (void)contract;
+    coded_contract(args, contract);
+    contract->roundings += given->codec_back ? BACK_ROUNDINGS : 0;
     return args->n_machines > 1 ? ps_check(&given->ps, args) : DPB_OK;
 }
 
@@ -134,12 +138,11 @@ static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucke
     return ps_slice(&strategy->args, strategy->args.rank, bucket, length);
 }
 
-/* Behind the rest of the plan. An answer encodes a sum and a residual, and is taken off the
- * residual. Servers keep no weights. */
+/* Behind the rest of the plan. Servers keep no weights. */
 static dpb_status plan_back(struct ps *ps, const struct dpb_layout *layout,
                             struct dpb_comm_plan *want)
 {
-    want->contract.roundings += 3;
+    want->contract.roundings += BACK_ROUNDINGS;
     want->weights = DPB_MEMORY_NONE;
     return ps->base.args.role == DPB_SERVER ? DPB_OK : strategy_plan_own(&ps->base, layout, want);
 }
