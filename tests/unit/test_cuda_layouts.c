@@ -28,6 +28,27 @@ TEST(test_many_pixels)
              OPS | LOSS);
 }
 
+/* One pixel is the same in both layouts; the pools' larger results are not. */
+static dpb_status build_grown(const void *unused, const struct dpb_graph_ops *g,
+                              struct dpb_graph_builder *b, uint32_t nclass)
+{
+    const struct dpb_pool_args pool = {
+        .kernel = 2, .stride = 1, .padding = DPB_PAD_EXPLICIT, .before = 1, .after = 1};
+    (void)unused;
+    uint32_t x = g->global_mean(b, "mean1", sides_conv(g, b, "conv1", g->input(b), 16));
+    x = g->global_mean(b, "mean2", g->mean_pool(b, "pool1", x, &pool));
+    x = g->max_pool(b, "pool2", x, &pool);
+    g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));
+    return DPB_OK;
+}
+
+TEST(test_one_pixel)
+{
+    static const struct dpb_model_ops ops = {.describe = describe_sides, .build = build_grown};
+    static const struct dpb_plugin model = {.name = "grown", .ops = &ops};
+    check_subject(&(struct subject){"grown", NULL, 0, 4, DPB_FP32, DPB_CHW, &model}, OPS);
+}
+
 /* On the processor these take too long. */
 CASE(test_models)
 {

@@ -9,9 +9,9 @@
 /* ---------------------------------------------------------------------------------------- pools */
 
 /* In NCHW neighbours lie in different windows. */
-static uint32_t channels_in_pack(const grid &shape)
+static uint32_t channels_in_pack(const struct window &by)
 {
-    return shape.planes ? 1 : shape.c;
+    return by.in.planes || by.out.planes ? 1 : by.in.c;
 }
 
 /* A thread for each pack of the window's `side`; then the kernel's arguments but the first and
@@ -19,7 +19,7 @@ static uint32_t channels_in_pack(const grid &shape)
 #define LAUNCH_POOL(kernel, side, ...)                                                           \
     do {                                                                                         \
         struct window packs = *window;                                                           \
-        BY_TYPE(type, BY_PACK(channels_in_pack(window->in), packs.in.c /= N; packs.out.c /= N;   \
+        BY_TYPE(type, BY_PACK(channels_in_pack(*window), packs.in.c /= N; packs.out.c /= N;      \
                               const index_t n = elements(packs.side);                            \
                               const pooling pool = pooling_of(packs, packs.side);                \
                               BY_INDEX(most_of(packs.in, packs.out),                             \
@@ -117,7 +117,7 @@ static void launch_max_pool(cudaStream_t stream, window by, const void *x, const
 void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
                    const void *x, const struct norm_by *norm, void *y, uint8_t *where)
 {
-    BY_TYPE(type, BY_PACK(channels_in_pack(window->in),
+    BY_TYPE(type, BY_PACK(channels_in_pack(*window),
                           launch_max_pool<T, N>(stream, *window, x, norm, y, where)));
 }
 
