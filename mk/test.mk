@@ -95,8 +95,8 @@ TESTS       := $(UNIT_TESTS) $(SYSTEM_TESTS)
 PACKED_TESTS := $(filter %/test_gpu_machine %/test_model_ops,$(LONG_TESTS))
 TESTS_TAKE  := $(TEST_PLUGINS) $(TEST_PRELOADS) $(TEST_FAKES)
 tests: all $(TESTS) $(TESTS_TAKE)
-tests-cuda: all $(CUDA_TESTS) $(TESTS_TAKE) $(PACKED_TESTS)
-tests-long: tests tests-cuda $(LONG_TESTS)
+tests-cuda: tests $(CUDA_TESTS) $(PACKED_TESTS)
+tests-long: tests-cuda $(LONG_TESTS)
 
 run_tests = $(Q)BUILD=$(BUILD) tools/run-tests $(1)
 # By itself it does all that it needs: a second make looks again at what deps brought.
@@ -106,8 +106,9 @@ check: deps
 check-built: tests
 	$(call run_tests,$(TESTS))
 # The kernels on a CUDA for tests, the device on it with cuDNN as it is, and the machine code.
-check-cuda: tests-cuda
+check-cuda:
 	$(if $(CUDA_TESTS),,$(error no CUDA toolkit was found; `make deps CUDA=yes` brings one))
+	$(Q)$(MAKE) $(JOBS) tests-cuda
 	$(call run_tests,$(CUDA_TESTS))
 check-unit: tests
 	$(call run_tests,$(UNIT_TESTS))
@@ -161,7 +162,7 @@ check-long: tests-long $(BUILD)/bench/all_reduce
 	$(Q)$(MAKE) $(JOBS) fuzz
 
 # Every check must catch what it is there for: each mutant of each strategy.
-mutants: tests tests-cuda
+mutants: tests-cuda
 	$(Q)BUILD=$(BUILD) DPB_ALL_MUTANTS=1 tools/run-tests $(filter $(call needing,mutants),$(TESTS) $(CUDA_TESTS))
 
 # The same suite under a sanitizer, in a build directory of its own. oneDNN's and libgomp's threads
