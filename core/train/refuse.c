@@ -409,7 +409,7 @@ dpb_status dpb_refuse_buckets(const struct dpb_experiment *experiment,
     const uint64_t n = (graph->n_elements + bucket_elements - 1) / bucket_elements;
     if (n <= MAX_BUCKETS)
         return DPB_OK;
-    return dpb_config_fail(experiment->config, DPB_USAGE, "comm", "bucket",
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "bucket",
                            "comm.bucket = %llu bytes makes %llu buckets of %s, and a run has at "
                            "most %d; take a larger comm.bucket",
                            (unsigned long long)experiment->settings.comm.bucket,

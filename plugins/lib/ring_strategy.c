@@ -173,7 +173,7 @@ dpb_status ring_inbox_check(const struct dpb_host *host, const struct ring_optio
 {
     if (options->inbox / strategy_lines(options->chunk) >= 4)
         return DPB_OK;
-    return host->fail(DPB_USAGE,
+    return host->fail(DPB_UNSUPPORTED,
                       "comm.inbox = %llu bytes: at least 4 chunks (comm.chunk = %llu) must fit",
                       (unsigned long long)options->inbox, (unsigned long long)options->chunk);
 }

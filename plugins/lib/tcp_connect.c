@@ -11,7 +11,7 @@ dpb_status tcp_check_port(const struct dpb_host *host, const struct tcp_options 
 {
     if (tcp->port == 0 || tcp->port + rank <= UINT16_MAX)
         return DPB_OK;
-    return host->fail(DPB_USAGE, "comm.port = %lld: rank %u would listen at %lld",
+    return host->fail(DPB_UNSUPPORTED, "comm.port = %lld: rank %u would listen at %lld",
                       (long long)tcp->port, rank, (long long)tcp->port + rank);
 }
 

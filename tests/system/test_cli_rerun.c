@@ -292,6 +292,11 @@ TEST(test_rerun_of_a_sweep_with_a_refused_cell)
     run(&command, 1, "rerun refused.json --resume --output resumed.json");
     expect_part(command.err, "[1/");
     command_free(&command);
+    /* Of these each value may be right with others. */
+    run(&command, 1, RUN "comm.name=ring_tcp sweep.comm.port=65535,0 --json");
+    assert_string_equal(json_text_at(command.json, "rows.0.status"), "failed");
+    assert_string_equal(json_text_at(command.json, "rows.1.status"), "ok");
+    command_free(&command);
 }
 
 TEST(test_rerun_of_a_sweep)

@@ -94,7 +94,8 @@ dpb_status way_check(const struct dpb_host *host, const struct gloo_options *giv
     if (given->transport == SHIM_IBVERBS)
         return DPB_OK;
     if (given->device[0] != '\0' || given->gid_index >= 0)
-        return host->fail(DPB_USAGE, "comm.%s belongs to comm.transport = ibverbs; here it is tcp",
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.%s belongs to comm.transport = ibverbs; here it is tcp",
                           given->device[0] != '\0' ? "device" : "gid_index");
     return DPB_OK;
 }
