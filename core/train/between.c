@@ -198,9 +198,9 @@ static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
         DPB_TRY(await_others(trainer, " before a pause", at_pause));
         *stop = *stop || (trainer->course.last_actions & DPB_ACTION_STOP) ||
                 trainer->course.step >= trainer->course.stop_at;
+        note_all_met(trainer, arrived_ns);
         if (stops_before(trainer))
             return DPB_OK;
-        note_all_met(trainer, arrived_ns);
     }
     int64_t began_ns = dpb_now_ns();
     if (evaluates)

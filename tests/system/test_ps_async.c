@@ -313,7 +313,8 @@ TEST(test_time_of_training)
     for (size_t i = 0; i < 3; i++) {
         char path[32];
         snprintf(path, sizeof path, "eval.%zu.trained_s", i);
-        assert_true(json_number_at(command.json, path) >= 0.01 * (i < 2 ? 5.0 * (i + 1) : 12));
+        /* Less than 10 ms a step: the worker's sleep may have begun before rank 0's clock. */
+        assert_true(json_number_at(command.json, path) >= 0.008 * (i < 2 ? 5.0 * (i + 1) : 12));
     }
     command_free(&command);
 }
