@@ -70,7 +70,7 @@ static void tell_page(struct part *part, int64_t now_ns, bool anyway)
         (struct page_news){.silent_ns = now_ns - process->sign.sign_ns, .state = proc.state};
     said.page = copy;
     bool whole = copy.n_warnings != part->page.n_warnings || copy.n_facts != part->page.n_facts ||
-                 copy.failed_ns != part->page.failed_ns;
+                 copy.failed_ns != part->page.failed_ns || strcmp(copy.gpu, part->page.gpu) != 0;
     part->page = copy;
     size_t bytes = sizeof said.news +
                    (whole || anyway ? sizeof copy : offsetof(struct dpb_status_page, status));

@@ -64,7 +64,6 @@ TEST(test_runs)
     }
 }
 
-/* As many workers as there are ranks beside the servers; and machines, as far as they can be. */
 static void run_with_limit(const char *which, struct command *command)
 {
     struct started started;
@@ -114,6 +113,7 @@ TEST_WITH(test_slow_result, NULL, forget_preload)
     command_free(&command);
 }
 
+/* As many workers as there are ranks beside the servers; and machines, as far as they can be. */
 TEST(test_adopts)
 {
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
