@@ -1,6 +1,7 @@
 /* sandbox.c - see sandbox.h. */
 #include "lib/sandbox.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,4 +69,25 @@ void sandbox_copy_plugin(const char *into, const char *file, const char *text, s
     snprintf(path, sizeof path, "%s/%s", into, file);
     write_file(path, bytes, length);
     free(bytes);
+}
+
+/* The sanitizer's options without a preload. */
+static char sanitizer_options[512];
+
+void sandbox_preload(const char *name)
+{
+    char path[PATH_MAX], options[sizeof sanitizer_options + 32];
+    const char *old = getenv("ASAN_OPTIONS");
+    snprintf(sanitizer_options, sizeof sanitizer_options, "%s", old ? old : "");
+    snprintf(options, sizeof options, "%s:verify_asan_link_order=0", sanitizer_options);
+    snprintf(path, sizeof path, "%s/tests/preload/%s.so", build_directory(), name);
+    setenv("ASAN_OPTIONS", options, 1);
+    setenv("LD_PRELOAD", path, 1);
+}
+
+int sandbox_forget_preload(__attribute__((unused)) void **unused)
+{
+    if (getenv("LD_PRELOAD"))
+        setenv("ASAN_OPTIONS", sanitizer_options, 1);
+    return unsetenv("LD_PRELOAD");
 }

@@ -12,6 +12,11 @@
 int sandbox_setup(void **state);
 int sandbox_teardown(void **state);
 
+/* Preloads tests/preload/NAME.so into what is started from here on, under a sanitizer, too. Call
+ * the second when that is enough; it is a teardown of cmocka's as well, for tests that fail. */
+void sandbox_preload(const char *name);
+int sandbox_forget_preload(void **unused);
+
 /* A text file in it: printf-like. */
 void sandbox_write(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

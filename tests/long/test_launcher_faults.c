@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "lib/launch_faults.h"
+#include "lib/sandbox.h"
 #include "lib/test.h"
 
 TEST(test_mpirun)
@@ -22,8 +23,7 @@ TEST(test_srun)
 static int forget_environment(__attribute__((unused)) void **state)
 {
     unsetenv("OMPI_MCA_orte_abort_on_non_zero_status");
-    unsetenv("ASAN_OPTIONS");
-    return unsetenv("LD_PRELOAD");
+    return sandbox_forget_preload(NULL);
 }
 
 /* A part leaves a rank behind that the system does not let die: before its job began, and after. No
@@ -32,11 +32,8 @@ TEST_WITH(test_unkillable_rank, NULL, forget_environment)
 {
     static const char *const lines[] = {LAUNCH_BASE "comm.name=none_such",
                                         LAUNCH_BASE "run.steps=2 run.timeout_s=3"};
-    char preload[256];
-    snprintf(preload, sizeof preload, "%s/tests/preload/hide_ends.so", build_directory());
     setenv("OMPI_MCA_orte_abort_on_non_zero_status", "0", 1);
-    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
-    setenv("LD_PRELOAD", preload, 1);
+    sandbox_preload("hide_ends");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct command command;
         launched(&command, 60.0, MPIRUN, 2, "%s", lines[i]);

@@ -9,6 +9,7 @@
 
 #include "lib/cli.h"
 #include "lib/faults.h"
+#include "lib/sandbox.h"
 #include "lib/traces.h"
 
 /* Sends a signal to a run (or a sweep) that would last, so long after its two ranks began. */
@@ -70,21 +71,12 @@ TEST(test_interrupted)
     traces_free(&before);
 }
 
-static int forget_preload(__attribute__((unused)) void **state)
-{
-    unsetenv("ASAN_OPTIONS");
-    return unsetenv("LD_PRELOAD");
-}
-
 /* Beside a thread of a library that blocks no signal, the launcher gets those of its ranks' ends,
  * and those that interrupt it. */
-TEST_WITH(test_listening_thread, NULL, forget_preload)
+TEST_WITH(test_listening_thread, NULL, sandbox_forget_preload)
 {
     struct command command;
-    char preload[256];
-    snprintf(preload, sizeof preload, "%s/tests/preload/listening_thread.so", build_directory());
-    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
-    setenv("LD_PRELOAD", preload, 1);
+    sandbox_preload("listening_thread");
     for (int i = 0; i < 5; i++) {
         run(&command, 0, RUN);
         command_free(&command);

@@ -413,32 +413,19 @@ TEST(test_launcher_killed)
 
 /* ---- a rank that does not begin ------------------------------------------------------------- */
 
-static void forget(const char *variable, const char *old)
-{
-    if (old)
-        setenv(variable, old, 1);
-    else
-        unsetenv(variable);
-}
-
 /* Stopped between fork and exec; SIGTERM comes meanwhile, or does not. */
 static void expect_not_begun(double timeout_s, bool terminated, const char *const *words)
 {
-    const char *old = getenv("ASAN_OPTIONS");
-    char preload[256], options[512], arguments[64];
+    char arguments[64];
     struct started started;
     struct command command;
     struct traces before;
     pid_t pids[2];
-    snprintf(preload, sizeof preload, "%s/tests/preload/stop_before_exec.so", build_directory());
-    snprintf(options, sizeof options, "%s:verify_asan_link_order=0", old ? old : "");
     snprintf(arguments, sizeof arguments, "run.timeout_s=%g", timeout_s);
     traces_take(&before, ".");
-    setenv("LD_PRELOAD", preload, 1);
-    setenv("ASAN_OPTIONS", options, 1);
+    sandbox_preload("stop_before_exec");
     faults_start_long(&started, arguments);
-    unsetenv("LD_PRELOAD");
-    forget("ASAN_OPTIONS", old);
+    sandbox_forget_preload(NULL);
     faults_await_ranks(&started, pids, 2);
     double began_s = now_s();
     if (terminated)

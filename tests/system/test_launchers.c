@@ -91,20 +91,11 @@ TEST(test_few_descriptors)
     command_free(&command);
 }
 
-static int forget_preload(__attribute__((unused)) void **state)
-{
-    unsetenv("ASAN_OPTIONS");
-    return unsetenv("LD_PRELOAD");
-}
-
 /* The parts wait for a head that is silent while it writes the result. */
-TEST_WITH(test_slow_result, NULL, forget_preload)
+TEST_WITH(test_slow_result, NULL, sandbox_forget_preload)
 {
     struct command command;
-    char preload[PATH_MAX];
-    snprintf(preload, sizeof preload, "%s/tests/preload/slow_result.so", build_directory());
-    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
-    setenv("LD_PRELOAD", preload, 1);
+    sandbox_preload("slow_result");
     launched(&command, deadline_s, MPIRUN, 2, BASE "comm.name=shm run.timeout_s=3");
     json_t *result = launch_take_result();
     if (command.exit_code != 0 || !result)

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/stats.h"
+#include "lib/sandbox.h"
 #include "lib/test.h"
 #include "lib/timed.h"
 #include "train/delay.h"
@@ -322,26 +323,16 @@ TEST(test_steps_add_up)
     }
 }
 
-static int forget_preload(__attribute__((unused)) void **state)
-{
-    return unsetenv("LD_PRELOAD");
-}
-
 /* The same numbers under a clock that jumps by hours five times a second. */
-TEST_WITH(test_clock_jumps, NULL, forget_preload)
+TEST_WITH(test_clock_jumps, NULL, sandbox_forget_preload)
 {
     static const struct timed_case jumping = {
         "a clock that jumps",
         "comm.name=shm data.fetch=80 device.forward=20 device.backward=30 run.steps=20",
         80,
         {{PART("data_wait"), 30}, {PART("forward"), 20}, {PART("backward"), 30}}};
-    const char *old = getenv("ASAN_OPTIONS");
-    char preload[256], options[512];
     struct command command;
-    snprintf(preload, sizeof preload, "%s/tests/preload/jump_clock.so", build_directory());
-    snprintf(options, sizeof options, "%s:verify_asan_link_order=0", old ? old : "");
-    setenv("ASAN_OPTIONS", options, 1);
-    setenv("LD_PRELOAD", preload, 1);
+    sandbox_preload("jump_clock");
     timed_check(&jumping);
     timed_run(&command, 0, "comm.name=shm run.workers=2 data.fetch=5 run.seconds=1");
 
