@@ -99,7 +99,7 @@ static bool read_energy(const char *root, const char *zone, const char *name, ui
 }
 
 /* Packages alone: a zone psys holds them, and zones below them are parts of them. Two drivers may
- * report the same package. */
+ * report the same package. The name of the zone is shorter than DPB_USAGE_NAME. */
 static void look_at_zone(const char *root, const char *zone, struct dpb_usage_meter *meter)
 {
     char name[NAME];
@@ -114,7 +114,7 @@ static void look_at_zone(const char *root, const char *zone, struct dpb_usage_me
     if (i == DPB_USAGE_PACKAGES)
         return;
     snprintf(meter->names[i], sizeof meter->names[i], "%s", name);
-    snprintf(meter->zones[i], sizeof meter->zones[i], "%s", zone);
+    memcpy(meter->zones[i], zone, strlen(zone) + 1);
     meter->last_uj[i] = energy_uj;
     meter->range_uj[i] = range_uj;
     meter->n_packages += i == meter->n_packages;

@@ -87,7 +87,7 @@ static uint32_t bottleneck_v2(const struct net *net, const char *prefix, uint32_
 static uint32_t stage(const struct net *net, int number, const struct network *network, uint32_t x)
 {
     for (int i = 0; i < network->n_blocks[number]; i++) {
-        char prefix[24];
+        char prefix[32];
         snprintf(prefix, sizeof prefix, "layer%d.%d.", number + 1, i);
         struct block block = {.version = network->version,
                               .first = i == 0,

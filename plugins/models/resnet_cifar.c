@@ -38,7 +38,7 @@ static dpb_status build(const struct options *options, const struct dpb_graph_op
     x = conv_bn_relu(&net, "", 1, x, 16, 3, 1); /* 16 x 32 x 32 */
     for (int stage = 1; stage <= 3; stage++) {  /* 16 x 32 x 32, 32 x 16 x 16, 64 x 8 x 8 */
         for (int i = 0; i < (depth - 2) / 6; i++) {
-            char prefix[24];
+            char prefix[32];
             snprintf(prefix, sizeof prefix, "layer%d.%d.", stage, i);
             x = basic_block(&net, prefix, x, 8u << stage, stage > 1 && i == 0 ? 2 : 1);
         }
