@@ -80,8 +80,13 @@ endif
 endef
 $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_rule,$(k),$(n)))))
 
+# What tests on the host take. For them no plugin of CUDA's is made, since its kernels take long to
+# compile; one that is there is kept up to date.
+HOST_BUILD := $(BUILD)/dpbench $(COMM_LIB) $(BUILD)/include/dpbench-comm \
+	$(filter-out $(filter-out $(wildcard $(BUILD)/plugins/*.so),$(CUDA_PLUGINS_SO)),$(PLUGINS))
+
 .PHONY: all core plugins run help clean
-all: $(BUILD)/dpbench plugins $(COMM_LIB) $(BUILD)/include/dpbench-comm
+all: $(HOST_BUILD) plugins
 	$(Q)tools/summary $(BUILD) $(NOT_BUILT)
 core: $(BUILD)/dpbench
 plugins: $(PLUGINS)

@@ -74,10 +74,11 @@ cuda_links = $(foreach need,$(1),$(CUDA_$(need)_SO)) $(addprefix -Wl$(cuda_comma
 	-lstdc++ -Wl,--version-script=mk/plugin.map
 # What the plugins for GPUs share.
 lib_cuda := $(wildcard plugins/lib/cuda/*.c)
+cuda_so  = $(BUILD)/plugins/$(call kind,$(patsubst %/,%,$(dir $(1))))_$(notdir $(1)).so
 define cuda_plugin
 $(BUILD)/obj/plugins/$(1).o $(BUILD)/obj/plugins/$(1)/%.o: EXTRA_CFLAGS = $(CUDA_CFLAGS)
-$(BUILD)/plugins/$(call kind,$(patsubst %/,%,$(dir $(1))))_$(notdir $(1)).so: LDLIBS = $$(call cuda_links,$(CUDA_NEEDS_$(1))) -ldl
-$(BUILD)/plugins/$(call kind,$(patsubst %/,%,$(dir $(1))))_$(notdir $(1)).so: $(lib_cuda:%.c=$(BUILD)/obj/%.o)
+$(call cuda_so,$(1)): LDLIBS = $$(call cuda_links,$(CUDA_NEEDS_$(1))) -ldl
+$(call cuda_so,$(1)): $(lib_cuda:%.c=$(BUILD)/obj/%.o)
 endef
 $(foreach p,$(CUDA_PLUGINS),$(eval $(call cuda_plugin,$(p))))
 
@@ -93,6 +94,7 @@ $(BUILD)/plugins/comm_nccl.so: $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %/li
 else
 SKIPPED += lib/nccl
 endif
+CUDA_PLUGINS_SO := $(foreach p,$(CUDA_PLUGINS),$(call cuda_so,$(p))) $(NCCL_OBJECT)
 
 $(CUDA_ARCHS_BUILT): build-info
 	$(call write_header,echo '$(strip $(CUDA_ARCHS))')

@@ -59,7 +59,7 @@ STAND_IN_NCCL := $(BUILD)/tests/cuda/plugins/comm_nccl.so
 STAND_IN_NCCL_LIB := $(BUILD)/tests/cuda/plugins/libdpbench-nccl.so
 STAND_IN_BESIDE := $(patsubst %,$(BUILD)/tests/cuda/plugins/%,comm_hierarchical.so $(notdir $(MPI_OBJECT)))
 STAND_IN_COMMS := $(STAND_IN_NCCL) $(STAND_IN_NCCL_LIB) $(STAND_IN_BESIDE)
-$(call needing,stand-in): | $(if $(filter yes,$(HAVE_STAND_IN)),$(STAND_IN)) \
+STAND_INS := $(if $(filter yes,$(HAVE_STAND_IN)),$(STAND_IN)) \
 	$(if $(filter yes,$(HAVE_STAND_IN_NCCL)),$(STAND_IN_COMMS))
 $(call needing,cuda) $(call needing,nccl): TEST_CFLAGS += $(CUDA_CFLAGS)
 $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB)
@@ -94,8 +94,9 @@ TESTS       := $(UNIT_TESTS) $(SYSTEM_TESTS)
 # Long ones that a pack for a GPU takes along (tests/gpu/list): gpu_first.sh packs.
 PACKED_TESTS := $(filter %/test_gpu_machine %/test_model_ops,$(LONG_TESTS))
 TESTS_TAKE  := $(TEST_PLUGINS) $(TEST_PRELOADS) $(TEST_FAKES)
-tests: all $(TESTS) $(TESTS_TAKE)
-tests-cuda: tests $(CUDA_TESTS) $(PACKED_TESTS)
+tests: $(HOST_BUILD) $(TESTS) $(TESTS_TAKE)
+	$(Q)tools/summary $(BUILD) $(NOT_BUILT)
+tests-cuda: all $(TESTS) $(TESTS_TAKE) $(CUDA_TESTS) $(STAND_INS) $(PACKED_TESTS)
 tests-long: tests-cuda $(LONG_TESTS)
 
 run_tests = $(Q)BUILD=$(BUILD) tools/run-tests $(1)
@@ -104,12 +105,14 @@ check: deps
 	$(Q)$(MAKE) $(JOBS) tests
 	$(Q)$(MAKE) check-built
 check-built: tests
-	$(call run_tests,$(TESTS))
-# The kernels on a CUDA for tests, the device on it with cuDNN as it is, and the machine code.
+	$(Q)DPB_TEST_CUDA=no BUILD=$(BUILD) tools/run-tests $(TESTS)
+# The kernels on a CUDA for tests, the device on it with cuDNN as it is, and the machine code; and the
+# cases `cuda: ...` of the other tests.
 check-cuda:
 	$(if $(CUDA_TESTS),,$(error no CUDA toolkit was found; `make deps CUDA=yes` brings one))
 	$(Q)$(MAKE) $(JOBS) tests-cuda
-	$(call run_tests,$(CUDA_TESTS))
+	$(Q)DPB_TEST_CUDA=only BUILD=$(BUILD) tools/run-tests $(sort $(CUDA_TESTS) \
+		$(filter $(call needing,stand-in),$(TESTS)))
 check-unit: tests
 	$(call run_tests,$(UNIT_TESTS))
 # Under a sanitizer: without oneDNN, then the others.
@@ -127,7 +130,7 @@ check-threads: tests
 # One test: make check-feed, make check-bench. What the programs of names are; an error where there is none.
 named = $(foreach name,$(1),$(or $(firstword $(filter $(addprefix %/,test_$(name) $(name) $(addprefix $(name),.sh .py /run)), \
 	$(2))),$(error there is no test '$(name)' here)))
-check-%: all $(TESTS_TAKE) $$(call named,$$*,$$(TESTS) $$(CUDA_TESTS) $$(LONG_TESTS))
+check-%: all $(TESTS_TAKE) $(STAND_INS) $$(call named,$$*,$$(TESTS) $$(CUDA_TESTS) $$(LONG_TESTS))
 	$(call run_tests,$(call named,$*,$(TESTS) $(CUDA_TESTS) $(LONG_TESTS)))
 
 # What needs a GPU, in minutes: `make check-gpu`; on a machine that cannot build what `make gpu-pack` packs,

@@ -14,6 +14,7 @@
 #include "lib/datasets.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
+#include "lib/stand_in.h"
 #include "lib/test.h"
 #include "lib/training.h"
 #include "study/sweep_list.h"
@@ -448,46 +449,46 @@ static void expect_gpu_or_reason(const struct conf *conf)
     snprintf(arguments, sizeof arguments, "check -c %s/%s.ini", directory, conf->name);
     dpbench(&check, deadline_s, "%s", arguments);
     bool lacks = reasons[0] != '\0';
-    if (check.exit_code != (lacks ? 2 : 0) || (lacks && !names_reason(check.err, reasons)))
+    if (!lacks && is_cuda_left_out() && !have_plugin("device_cuda"))
+        assert_int_equal(check.exit_code, 2);
+    else if (check.exit_code != (lacks ? 2 : 0) || (lacks && !names_reason(check.err, reasons)))
         fail_msg("check %s.ini: exit %d: %s", conf->name, check.exit_code, check.err);
     command_free(&check);
 }
 
-/* The directory of the CUDA for tests; false: it, or the NCCL for tests that this needs, was not
+/* Its commands pass `check` with the CUDA for tests, and the NCCL for tests, where these were
  * built. */
-static bool has_stand_in(const struct conf *conf, char *path, size_t capacity)
-{
-    char file[4200];
-    char *build = realpath(build_directory(), NULL);
-    assert_non_null(build);
-    snprintf(path, capacity, "%s/tests/cuda/plugins", build);
-    free(build);
-    snprintf(file, sizeof file, "%s/%s.so", path,
-             has_word(value_of(conf, "comm", "name"), "nccl") ? "comm_nccl" : "device_cuda");
-    return access(file, F_OK) == 0;
-}
-
-/* Its commands pass `check` with the CUDA for tests, where that was built. */
 static void test_gpu_conf(const struct conf *conf)
 {
-    char path[4096];
+    bool by_nccl = has_word(value_of(conf, "comm", "name"), "nccl");
     expect_gpu_or_reason(conf);
-    if (!has_stand_in(conf, path, sizeof path))
+    if (!have_stand_in(by_nccl ? "comm_nccl" : "device_cuda"))
         return;
-    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    use_stand_in(true);
     test_check(conf, networks_of(conf).lightest);
     test_comment(conf);
-    unsetenv("DPBENCH_PLUGIN_PATH");
+    use_stand_in(false);
+}
+
+static bool read_conf(struct conf *conf)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s.ini", directory, conf->name);
+    conf->config = dpb_config_create();
+    return conf->config && dpb_config_read(conf->config, path) == 0;
+}
+
+static bool is_for_gpus(struct conf *conf)
+{
+    bool is = read_conf(conf) && has_word(value_of(conf, "device", "name"), "cuda");
+    dpb_config_destroy(conf->config);
+    return is;
 }
 
 static void test_conf(void **state)
 {
     struct conf *conf = *state;
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s.ini", directory, conf->name);
-    conf->config = dpb_config_create();
-    assert_non_null(conf->config);
-    assert_int_equal(dpb_config_read(conf->config, path), 0);
+    assert_true(read_conf(conf));
     set_data(conf);
     if (has_word(value_of(conf, "device", "name"), "cuda")) {
         if (!conf->full)
@@ -571,6 +572,8 @@ int confs_test(bool full)
         return 1;
     }
     for (size_t i = 0; i < n; i++)
-        add_case(test_conf, &confs[i], "%s", confs[i].name);
+        add_case(test_conf, &confs[i], "%s%s",
+                 is_for_gpus(&confs[i]) && have_stand_in("device_cuda") ? "cuda: " : "",
+                 confs[i].name);
     return test_main(set_up, tear_down);
 }

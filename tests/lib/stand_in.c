@@ -10,6 +10,12 @@
 #include "lib/command.h"
 #include "lib/test.h"
 
+bool is_cuda_left_out(void)
+{
+    const char *cuda = getenv("DPB_TEST_CUDA");
+    return cuda && strcmp(cuda, "no") == 0;
+}
+
 bool on_gpu(void)
 {
     const char *device = getenv("DPB_TEST_DEVICE");
@@ -19,7 +25,7 @@ bool on_gpu(void)
 void use_stand_in(bool yes)
 {
     char path[512];
-    if (!yes || on_gpu()) {
+    if (!yes || is_cuda_left_out() || on_gpu()) {
         unsetenv("DPBENCH_PLUGIN_PATH");
         return;
     }

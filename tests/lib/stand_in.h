@@ -9,6 +9,9 @@
 #include <stdint.h>
 
 bool on_gpu(void);
+/* DPB_TEST_CUDA=no: there is no CUDA for tests, and no plugin of CUDA's needs to be there, since
+ * `make check` builds neither. */
+bool is_cuda_left_out(void);
 /* Whether dpbench finds the plugins of tests/cuda before those that are linked to NVIDIA's
  * libraries; never where the test is on a GPU. */
 void use_stand_in(bool yes);

@@ -1,8 +1,10 @@
 /* test.c - see test.h. */
 #include "lib/test.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_TESTS = 256 };
 static struct CMUnitTest tests[MOST_TESTS]; /* the listed by line, then the cases */
@@ -35,11 +37,25 @@ void list_test(int line, const char *name, CMUnitTestFunction function, CMFixtur
     tests[at] = (struct CMUnitTest){name, function, setup, teardown, NULL};
 }
 
+static const char cuda_cases[] = "cuda: *";
+
+static bool has_cuda_cases(void)
+{
+    size_t i = n_listed;
+    while (i < n_listed + n_cases && strncmp(tests[i].name, cuda_cases, sizeof "cuda: " - 1) != 0)
+        i++;
+    return i < n_listed + n_cases;
+}
+
 int test_main(CMFixtureFunction setup, CMFixtureFunction teardown)
 {
-    const char *only = getenv("DPB_TEST_CASE");
+    const char *only = getenv("DPB_TEST_CASE"), *cuda = getenv("DPB_TEST_CUDA");
+    if (cuda && strcmp(cuda, "no") == 0)
+        cmocka_set_skip_filter(cuda_cases);
     if (only && only[0])
         cmocka_set_test_filter(only);
+    else if (cuda && strcmp(cuda, "only") == 0 && has_cuda_cases())
+        cmocka_set_test_filter(cuda_cases);
     int failed = _cmocka_run_group_tests("tests", tests, n_listed + n_cases, setup, teardown);
     for (size_t i = 0; i < n_cases; i++)
         free((char *)(uintptr_t)tests[n_listed + i].name);

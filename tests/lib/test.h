@@ -53,7 +53,9 @@ void add_case(CMUnitTestFunction function, const void *row, const char *name, ..
 void list_test(int line, const char *name, CMUnitTestFunction function, CMFixtureFunction setup,
                CMFixtureFunction teardown);
 /* Runs the tests that TEST listed, then the cases that add_case added. If $DPB_TEST_CASE is set,
- * test_main runs only the tests of that name (with * and ?). Returns what main returns. */
+ * test_main runs only the tests of that name (with * and ?). Cases that take the CUDA for tests
+ * (stand_in.h) are called `cuda: ...`: with DPB_TEST_CUDA=no test_main leaves them out, and with
+ * DPB_TEST_CUDA=only it runs them alone where the program has any. Returns what main returns. */
 int test_main(CMFixtureFunction setup, CMFixtureFunction teardown);
 
 #endif

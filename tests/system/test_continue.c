@@ -582,6 +582,6 @@ int main(void)
         add_case(test_refused, &refusals[i], "refused: %s", refusals[i].settings);
     for (size_t i = 0; i < sizeof gpu_setups / sizeof *gpu_setups; i++)
         if (have_stand_in(i == 0 ? "device_cuda" : "comm_nccl"))
-            add_case(test_same_setup, &gpu_setups[i], "same setup: %s", gpu_setups[i].name);
+            add_case(test_same_setup, &gpu_setups[i], "cuda: same setup: %s", gpu_setups[i].name);
     return test_main(setup, sandbox_teardown);
 }

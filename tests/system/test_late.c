@@ -371,7 +371,7 @@ int main(void)
     /* The last ones: they take the stand-in for the mutants. */
     for (size_t i = 0; i < sizeof device_forms / sizeof *device_forms; i++)
         if (have_stand_in(device_forms[i].library ? "comm_nccl" : "device_cuda"))
-            add_case(test_device, &device_forms[i], "%s %s", device_forms[i].strategy,
+            add_case(test_device, &device_forms[i], "cuda: %s %s", device_forms[i].strategy,
                      device_forms[i].settings);
     return test_main(training_setup_mutants, training_teardown);
 }

@@ -479,7 +479,7 @@ TEST(test_faults)
 int main(void)
 {
     if (have_stand_in("comm_nccl") && !on_gpu())
-        add_case(test_inside_nccl, NULL, "between machines with NCCL inside");
+        add_case(test_inside_nccl, NULL, "cuda: between machines with NCCL inside");
     add_case(test_late, MPI, "one step late");
     add_case(test_late, SHARDS, "one step late, with shards");
     launchers_allow_root();

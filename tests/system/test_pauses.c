@@ -221,8 +221,8 @@ int main(void)
 {
     make_forms();
     for (const struct form *form = forms; form < forms + n_forms; form++)
-        add_case(test_pauses, form, "%s %s%s%s%s", form->name, form->settings ? form->settings : "",
-                 form->servers > 0 ? ", servers" : "", form->machines ? ", machines" : "",
-                 form->on_device ? ", on a device" : "");
+        add_case(test_pauses, form, "%s%s %s%s%s", form->on_device ? "cuda: " : "", form->name,
+                 form->settings ? form->settings : "", form->servers > 0 ? ", servers" : "",
+                 form->machines ? ", machines" : "");
     return test_main(setup, sandbox_teardown);
 }
