@@ -2,7 +2,8 @@
 # needs: plain
 #
 # Two makes of one build directory, side by side, both write the headers that say what was built.
-# Without a GPU the tests' first build has kernels for one architecture, `make` those for all.
+# `make tests` compiles no kernels. Without a GPU the first build of the tests on CUDA has kernels for one
+# architecture, and `make` those for all.
 . tests/lib/verdict.sh
 unset MAKEFLAGS MAKELEVEL CUDA_ARCHS
 directory=$(mktemp -d)
@@ -30,9 +31,9 @@ if ls /dev/nvidia[0-9]* >/dev/null 2>&1 || ! tools/find-cuda build/deps/cuda bui
     echo "kernels for one architecture: no nvcc, or a GPU"
 else
     verdict "kernels of the first build" \
-        "$(kernels sm_90 tests && kernels sm_90 check-layers && kernels "sm_80 sm_90 sm_100" &&
+        "$(kernels "" tests && kernels sm_90 tests-cuda && kernels sm_90 check-layers && kernels "sm_80 sm_90 sm_100" &&
         kernels "sm_80 sm_90 sm_100" "tests gpu-pack")"
     echo 80 90 >"$directory/obj/cuda_archs"
-    verdict "kernels of a build that is there" "$(kernels "sm_80 sm_90" tests && kernels "sm_80 sm_90 sm_100" all)"
+    verdict "kernels of a build that is there" "$(kernels "sm_80 sm_90" tests-cuda && kernels "sm_80 sm_90 sm_100" all)"
 fi
 end
