@@ -119,11 +119,10 @@ static dpb_status put(json_t *line, size_t column, json_t *text, const char *nam
         json_array_append_new(line, json_null());
     if (!json_is_null(json_array_get(line, column))) {
         json_decref(text);
-        return dpb_fail(
-            DPB_USAGE,
-            "two rows have the same place, in column '%s' of line '%s': add the setting "
-            "that tells them apart to --rows",
-            name, dpb_json_text(json_array_get(line, 0), "", ""));
+        return dpb_fail(DPB_USAGE,
+                        "two rows have the same cell, in column '%s' of line '%s': add the setting "
+                        "that tells them apart to --rows",
+                        name, dpb_json_text(json_array_get(line, 0), "", ""));
     }
     return dpb_allocated(json_array_set_new(line, column, text) == 0);
 }

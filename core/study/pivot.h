@@ -19,7 +19,7 @@ struct dpb_pivot {
 
 enum dpb_pivot_form { DPB_PIVOT_TEXT, DPB_PIVOT_MARKDOWN, DPB_PIVOT_CSV };
 
-/* DPB_USAGE: no row has a key; a list has a key twice; two rows have one place. DPB_NO_MEMORY. */
+/* DPB_USAGE: no row has a key; a list has a key twice; two rows have one cell. DPB_NO_MEMORY. */
 dpb_status dpb_pivot_print(const json_t *document, const struct dpb_pivot *pivot,
                            enum dpb_pivot_form form, FILE *out);
 

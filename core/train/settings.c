@@ -206,7 +206,7 @@ static const struct dpb_option checkpoint_rows[] = {
     {"load", DPB_OPT_STRING, "file", "", 0, 0, NULL, AT(checkpoint.load),
      "safetensors file to begin with"},
     {"resume", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, AT(checkpoint.resume),
-     "continue the training of the loaded file (optimizer's state, step, place in the data); "
+     "continue the training of the loaded file (optimizer's state, step, position in the data); "
      "no: take its weights and statistics, and begin anew"},
     {"partial", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(checkpoint.partial),
      "continue without the strategy's state that this run cannot keep, as with another number of "

@@ -3,7 +3,7 @@
  * transport (mesh_transport.h) carries them: TCP or RDMA.
  *
  * A link joins two ranks, both ways. A message has a kind and a label. It lands in the memory that
- * the receiver has named for this kind from this rank, at the place in the label: in the arena
+ * the receiver has named for this kind from this rank, at the offset in the label: in the arena
  * itself, or in memory kept for this sender. So no message waits for memory, and none needs a
  * credit. In return the mesh's owner sends a message only if the receiver's memory for it is free,
  * by its own exchange or by messages of its own (the credits of ring.h). The receiver checks each

@@ -1,6 +1,6 @@
 /*
  * mpi.h - MPI for strategies that sum by MPI: `mpi` over all workers, `hierarchical` over the
- * workers of one place of each machine. Here are the initialisation, the versions, and sums of
+ * workers of one local rank of each machine. Here are the initialisation, the versions, and sums of
  * ranges of the gradient arena by MPI_Iallreduce; for shards also the two halves of an all-reduce.
  *
  * This code lies in a shared object of its own, libdpbench-mpi.so beside the plugins. A strategy

@@ -32,7 +32,7 @@ struct signals {
     uint64_t n_buckets, exchange;     /* the exchange under way, from 0 */
     struct signal_page *const *pages; /* by rank; at the start of each rank's scratch */
     struct doorbell *doorbell;        /* rung with every signal; NULL: no rank waits in poll */
-    /* NULL; or, if "ranks" are places in a machine, each one's rank in the job. */
+    /* NULL; or, if "ranks" count the workers of a machine, each one's rank in the job. */
     const uint32_t *ranks;
 };
 

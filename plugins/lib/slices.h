@@ -1,7 +1,7 @@
 /*
- * slices.h - reducing within a machine by slices. The rank at place p owns the p-th of L slices of
- * every bucket. It sums the slice directly from all L gradient arenas. (In struct strategy, ranks
- * within a machine are places.)
+ * slices.h - reducing within a machine by slices. The p-th of the machine's L workers owns the p-th
+ * of L slices of every bucket. It sums the slice directly from all L gradient arenas. (In struct
+ * strategy, ranks then count the workers of the machine.)
  */
 #ifndef DPB_PLUGINS_LIB_SLICES_H
 #define DPB_PLUGINS_LIB_SLICES_H

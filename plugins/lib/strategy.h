@@ -121,7 +121,7 @@ void strategy_close(void *comm);
 struct rank_set strategy_self(const struct strategy *strategy);
 uint32_t strategy_local_rank(const struct dpb_comm_args *args); /* among its machine's ranks */
 /* The workers machine by machine: a ring in this order enters and leaves each machine once. *order
- * is @owned: free. *position: this rank's place in *order. */
+ * is @owned: free. *position: this rank's index in *order. */
 dpb_status strategy_order(const struct strategy *strategy, uint32_t **order, uint32_t *position);
 struct rank_set strategy_workers(const struct strategy *strategy);
 

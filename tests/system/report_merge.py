@@ -292,7 +292,7 @@ class OfSeveral(unittest.TestCase):
         text = report("--rows", "bytes_per_step", "--values", "step_ns", save(near, "near.json")).stdout
         self.assertEqual([line.split() for line in text.splitlines()[1:]],
                          [[str(row["bytes_per_step"]), str(row["step_ns"])] for row in near["rows"]])
-        for arguments, words in ((("--rows", "comm.name"), "two rows have the same place"),
+        for arguments, words in ((("--rows", "comm.name"), "two rows have the same cell"),
                                  (("--rows", "comm.name,run.batch,comm.bucket", "--values", "loss,loss"),
                                   "'loss' stands twice in one list"),
                                  (("--rows", "comm.nmae"), "no row has 'comm.nmae'"),

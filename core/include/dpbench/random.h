@@ -24,7 +24,7 @@
  *   EXCHANGE   rank, element, element / 2^32, step of the proof
  *   SEAL       step, step / 2^32, rule, 0
  *   DELAY      rank, step, step / 2^32, 0
- *   GOSSIP     round, round / 2^32, place, 0
+ *   GOSSIP     round, round / 2^32, position, 0
  *   CODEC      rank, step, step / 2^32, first element of the bucket; or, for a factor of a matrix:
  *              column, step, step / 2^32, first element of the matrix + row */
 enum dpb_stream {

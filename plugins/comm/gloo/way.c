@@ -46,7 +46,7 @@ const struct dpb_option way_option_rows[] = {
      .min = -1,
      .max = 255,
      .offset = offsetof(struct gloo_options, gid_index),
-     .help = "ibverbs: place of the own address in the port's table of GIDs; -1: the place of the "
+     .help = "ibverbs: index of the own address in the port's table of GIDs; -1: that of the "
              "interface's address, RoCE v2 before v1"},
     {.name = NULL},
 };

@@ -286,7 +286,7 @@ static struct dpb_plugin hierarchical = {
     .version = DPB_VERSION,
     .summary =
         "replicated; inside a machine through shared memory or by NCCL, across by a ring for "
-        "each place or MPI",
+        "each local rank, or by MPI",
     .options = options,
     .options_size = sizeof(struct hierarchical_options),
 };

@@ -37,7 +37,7 @@ struct verbs_options {
          255,                                                                                      \
          NULL,                                                                                     \
          offsetof(STRUCT, verbs.gid_index),                                                        \
-         "place of the own address in the port's table of GIDs; -1: that of the interface's "      \
+         "index of the own address in the port's table of GIDs; -1: that of the interface's "      \
          "address, RoCE v2 before v1"},                                                            \
         {"poll",                                                                                   \
          DPB_OPT_BOOL,                                                                             \
