@@ -295,8 +295,9 @@ static void tell_exchange(const json_t *run, char text[DPB_WHY_TEXT])
     const double all_ms = ms_at(run, "why.exchange.communication_ns");
     const double mb = dpb_json_number(run, "why.exchange.bytes") / 1e6;
     const double gb_per_s = dpb_json_number(run, "why.exchange.bytes_per_s") / 1e9;
-    int n = snprintf(text, DPB_WHY_TEXT, "exchange: %.*f of %.*f ms exposed", digits_of(ms), ms,
-                     digits_of(all_ms), all_ms);
+    int n =
+        snprintf(text, DPB_WHY_TEXT, "exchange: %.*f of %.*f ms exposed on a step's last worker",
+                 digits_of(ms), ms, digits_of(all_ms), all_ms);
     if (n > 0 && n < DPB_WHY_TEXT && isfinite(gb_per_s))
         snprintf(text + n, DPB_WHY_TEXT - (size_t)n, "; a worker passes %.*f MB at %.*f GB/s",
                  digits_of(mb), mb, digits_of(gb_per_s), gb_per_s);

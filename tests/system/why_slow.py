@@ -193,8 +193,9 @@ class Why(unittest.TestCase):
         self.near(exchange["bytes_per_s"], 4e6 * 1e9 / exchange["communication_ns"])
         ms, all_ms = exchange["exposed_ns"] / 1e6, exchange["communication_ns"] / 1e6
         self.assertEqual(run.words[0],
-                         f"exchange: {ms:.1f} of {all_ms:.1f} ms exposed; a worker passes "
-                         f"4.00 MB at {exchange['bytes_per_s'] / 1e9:.3f} GB/s")
+                         f"exchange: {ms:.1f} of {all_ms:.1f} ms exposed on a step's last "
+                         f"worker; a worker passes 4.00 MB at "
+                         f"{exchange['bytes_per_s'] / 1e9:.3f} GB/s")
 
     def test_nothing_is_slow(self):
         """Work hidden behind computing is no cause; nor is a worker for which nobody waits."""

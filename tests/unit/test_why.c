@@ -229,8 +229,8 @@ TEST(the_words)
     assert_int_equal(dpb_why_sentences((const json_t *const *)&result, 1, text), 3);
     assert_string_equal(text[0], "data: rank 0 waits 10.0 of 50.0 ms; its loader gives 160.0/s: "
                                  "raise data.threads (2)");
-    assert_string_equal(text[1], "exchange: 20.0 of 26.0 ms exposed; a worker passes 4.00 MB at "
-                                 "0.154 GB/s");
+    assert_string_equal(text[1], "exchange: 20.0 of 26.0 ms exposed on a step's last worker; "
+                                 "a worker passes 4.00 MB at 0.154 GB/s");
     json_object_set_new(json_object_get(result, "timing"), "clock", json_string("device"));
     dpb_why_sentences((const json_t *const *)&result, 1, text);
     assert_string_equal(text[0], "data: the device of rank 0 is idle 10.0 of 50.0 ms: batches "
