@@ -84,7 +84,9 @@ dpb_status dpb_usage_error(const struct dpb_command *command, const char *format
     va_start(list, format);
     dpb_status status = dpb_failv(DPB_USAGE, format, list);
     va_end(list);
-    fprintf(stderr, "usage: %s\n       `dpbench help` says more\n", command->usage);
+    fprintf(stderr,
+            "usage: %s\n       `dpbench help %s` says more, `dpbench help` lists all commands\n",
+            command->usage, command->name);
     return status;
 }
 

@@ -99,8 +99,8 @@ static dpb_status copy_all(const char *templates, struct words *words)
     snprintf(pattern, sizeof pattern, "%s/%s/*", templates, words->kind);
     if (glob(pattern, 0, NULL, &files) != 0)
         return dpb_fail(DPB_UNSUPPORTED,
-                        "there is no template of kind '%s'; docs/writing-plugins.md explains the "
-                        "kinds",
+                        "there is no template of kind '%s': take model, data, comm or codec; for a "
+                        "device begin with the one in docs/writing-plugins.md",
                         words->kind);
     snprintf(pattern, sizeof pattern, "%s/Makefile", templates);
     dpb_status status = glob(pattern, GLOB_APPEND, NULL, &files) == 0

@@ -539,7 +539,7 @@ TEST(test_new_refuses)
     static const char *const rows[][2] = {
         {"model mine", "the directory mine cannot be made: File exists"},
         {"comm shm", "there is a comm 'shm' in "},
-        {"device fast", "there is no template of kind 'device'"},
+        {"device fast", "no template of kind 'device': take model, data, comm or codec"},
         {"comm ../up", "'../up' is no name"},
         {"comm", "a kind and a name are wanted"},
     };
