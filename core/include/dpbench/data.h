@@ -15,7 +15,8 @@
 typedef enum dpb_split { DPB_TRAIN, DPB_TEST } dpb_split;
 typedef enum dpb_sample_order { DPB_CHW, DPB_HWC } dpb_sample_order;
 
-/* How a sample lies in memory. The device computes value * scale[c] + offset[c]. */
+/* How a sample lies in memory. The device computes value * scale[c] + offset[c]; no scale
+ * is 0. */
 struct dpb_sample_format {
     struct dpb_shape shape;
     dpb_dtype type; /* DPB_UINT8 or DPB_FP32 */
