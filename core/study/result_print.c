@@ -53,7 +53,7 @@ static void print_head(const json_t *document, FILE *out)
                 dpb_json_number(document, "world.left"),
                 plural(dpb_json_number(document, "world.left")));
     if (dpb_json_true(document, "world.oversubscribed"))
-        fputs("; OVERSUBSCRIBED: more processes or data threads than cores", out);
+        fputs("; OVERSUBSCRIBED: too few cores for its processes or data threads", out);
     fprintf(out, "\n  %-13s %.0f a worker, %.0f in all", "batch",
             dpb_json_number(document, "batch.per_worker"),
             dpb_json_number(document, "batch.global"));

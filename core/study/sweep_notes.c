@@ -339,7 +339,7 @@ static void note_marks(const struct notes *notes)
         const char *mark, *meaning;
     } marks[] = {
         {WORKERS, "x", "places x learners of each"},
-        {WORKERS, "!", "more processes or data threads than cores; these rates say little"},
+        {WORKERS, "!", "too few cores for its processes or data threads; these rates say little"},
         {WORKERS, "&",
          "workers on one GPU took turns in some runs, as far as the driver tells; these rates say "
          "little of workers that run at once"},

@@ -4,16 +4,17 @@
 #include "base/log.h"
 #include "train/fit.h"
 
-static void warn_oversubscribed(uint32_t threads)
+static void warn_oversubscribed(const struct dpb_cores_job *job, uint32_t threads)
 {
     uint32_t n_cores = 0;
     if (dpb_cores_available(&n_cores) == DPB_OK)
-        dpb_warn(
-            "oversubscribed",
-            "more processes than cores: %u workers of %u thread%s and %u server%s take turns on "
-            "%u cores, so the rate says little of the strategy; take fewer workers",
-            dpb_world.place.n_workers, threads, threads == 1 ? "" : "s", dpb_world.place.n_servers,
-            dpb_world.place.n_servers == 1 ? "" : "s", n_cores);
+        dpb_warn("oversubscribed",
+                 "too few cores: %u worker%s of %u thread%s%s and %u server%s take turns on %u "
+                 "core%s, so the rate says little of the strategy; take fewer workers, threads, "
+                 "communication cores or servers",
+                 job->n_workers, job->n_workers == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
+                 job->comm_cores > 0 ? " and a communication core each" : "", job->n_servers,
+                 job->n_servers == 1 ? "" : "s", n_cores, n_cores == 1 ? "" : "s");
 }
 
 /* Helpers of all workers here, more than this machine has cores. */
@@ -68,7 +69,7 @@ dpb_status dpb_bind(const struct dpb_experiment *experiment, struct dpb_binding 
         .threads = share.threads, .place_threads = share.place_threads, .n_cores = share.n_all};
     dpb_world.may_spin = !oversubscribed;
     if (oversubscribed && place->index == 0)
-        warn_oversubscribed(binding->threads);
+        warn_oversubscribed(&job, binding->threads);
     binding->oversubscribed = oversubscribed || has_too_many_helpers(experiment);
     return DPB_OK;
 }

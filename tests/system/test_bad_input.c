@@ -402,7 +402,7 @@ static const struct row place_rows[] = {
     {"-c base.ini run.results=file/deeper", {"file/deeper", "Not a directory", "--output"}},
     {"-c base.ini --output file/x.json", {"results cannot be written to file", "--output FILE"}},
     {"-c base.ini --output folder", {"folder is a directory", "name a file in it"}},
-    {"-c base.ini --output", {"--output needs a file", "usage: "}},
+    {"-c base.ini --output", {"--output needs a file", "usage: ", "`dpbench help run` says more"}},
     {"-c base.ini --output a --output b", {"--output is given twice", "usage: "}},
     {"-c base.ini --json --json", {"--json is given twice", "usage: "}},
     {"-c base.ini -c base.ini", {"-c is given twice", "usage: "}},
@@ -533,7 +533,13 @@ static void expect_oversubscribed(const char *setting)
 
 TEST(test_more_workers_than_cores)
 {
+    struct command command;
     expect_oversubscribed("run.workers");
+    dpbench(&command, deadline_s, "-c base.ini comm.name=shm run.workers=%ld run.comm_cores=1",
+            sysconf(_SC_NPROCESSORS_ONLN));
+    EXPECT_WORDS("cores for communication", command.err,
+                 "warning: ", "of 1 thread and a communication core each and 0 servers");
+    command_free(&command);
 }
 
 TEST(test_more_helpers_than_cores)
