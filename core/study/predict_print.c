@@ -44,7 +44,7 @@ static void print_head(const json_t *document, const json_t *row, FILE *out)
             fprintf(out, " (by %s, %.0f workers:", fitted, dpb_json_number(link, "workers"));
         else
             fputs(" (measured:", out);
-        fprintf(out, " %.3g MB/s, %.3g us; %s within %.1f %%)", bytes_per_s / 1e6,
+        fprintf(out, " %.3g Gbit/s, %.3g us; %s within %.1f %%)", bytes_per_s * 8 / 1e9,
                 dpb_json_number(link, "latency_s") * 1e6, fitted ? "fits" : "windows",
                 100 * dpb_json_number(link, "error"));
     }

@@ -209,7 +209,7 @@ TEST(measured_network)
     request.links[0] = (struct dpb_predict_link){.name = "l.json", .network = network};
     json_t *document = make(&request);
     char *text = printed_as(document, dpb_predict_report_print);
-    expect_part(text, "link l.json (measured: 100 MB/s, 50 us; windows within 10.0 %), buckets");
+    expect_part(text, "link l.json (measured: 0.8 Gbit/s, 50 us; windows within 10.0 %), buckets");
     free(text);
     json_decref(document);
     /* Its error widens no exchange within a machine, whose cost is given. */
