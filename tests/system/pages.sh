@@ -1,6 +1,6 @@
 #!/bin/sh
-# The manual pages and the completion of bash name every command, section, option and plugin. Run
-# from the top of the tree; BUILD=build.
+# The manual pages and the completion of bash name every command, section, option and plugin. The
+# experiments that README.md and docs run pass `check`. Run from the top of the tree; BUILD=build.
 . tests/lib/verdict.sh
 build=${DPB_BUILD:-build}
 work=$(mktemp -d)
@@ -36,6 +36,17 @@ verdict "plugins that dpbench.ini(5) lacks" \
 verdict "this machine's paths" "$(grep -n "$PWD" "$work/dpbench.1" "$work/dpbench.ini.5" "$work/dpbench")"
 ! command -v groff >/dev/null || verdict "groff's warnings" \
     "$(groff -man -ww -z -rLL=100n "$work/dpbench.1" "$work/dpbench.ini.5" 2>&1)"
+
+refused() { # those of the commands on standard input for which no part of the machine is missing
+    while read -r command; do
+        message=$(eval "$build/dpbench check $command" 2>&1 >/dev/null </dev/null) ||
+            echo "$message" | grep -qE 'cannot run here|data.path|checkpoint cannot be read' ||
+            echo "$command: $message"
+    done
+}
+verdict "commands of the pages that check refuses" \
+    "$(sed -nE '/\\$/d; s/^    build\/dpbench (run )?((-c conf\/|[a-z0-9_]+ run\.).*)/\2/p' \
+        README.md docs/*.md | sed 's/   .*//' | sort -u | refused)"
 
 complete_line() { # WORD...: what bash offers after these words of a command line
     program=$build/dpbench bash -c '
