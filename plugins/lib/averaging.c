@@ -236,6 +236,23 @@ static dpb_status averaging_load(void *comm)
 
 /* ---- hooks: step and model ----------------------------------------------------------------- */
 
+/* Both partners average a slice of both workers' weights: a third worker's would be a race. */
+static dpb_status choose_partner(struct averaging *self, uint64_t round)
+{
+    struct averaging other = *self;
+    const uint32_t rank = self->comm.base.args.rank, n = self->comm.base.args.n_workers;
+    const uint32_t partner = self->rule.partner(self, round);
+    other.comm.base.args.rank = partner;
+    if (partner >= n || self->rule.partner(&other, round) != rank)
+        return host->fail(
+            DPB_FAILED,
+            "struct averaging_rule: in round %llu the partner of rank %u is %u, whose "
+            "partner is another one; partners name each other, or themselves",
+            (unsigned long long)round, rank, partner);
+    self->peers = (struct rank_set){partner, 1};
+    return DPB_OK;
+}
+
 static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
 {
     struct averaging *self = comm;
@@ -251,7 +268,7 @@ static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
     self->rate = step->learning_rate;
     self->peers = strategy_workers(&self->comm.base);
     if (self->meets && self->rule.partner)
-        self->peers = (struct rank_set){self->rule.partner(self, n / period - 1), 1};
+        DPB_TRY(choose_partner(self, n / period - 1));
     return device_strategy_begin(comm, step);
 }
 

@@ -626,6 +626,19 @@ static const struct mistake {
      "(struct piece){piece.begin, piece.n - 1}, &to, 1);",
      "run.workers=2 comm.bucket=1",
      {"FAILED   2 workers, buckets of one element", "pattern check of comm 'sum_all': element"}},
+    {4,
+     "static struct averaging_rule every_period(const void *given, const struct dpb_comm_args "
+     "*args)\n"
+     "{\n    const struct options *options = given;\n    (void)args;\n"
+     "    return (struct averaging_rule){",
+     "static uint32_t next(const struct averaging *self, uint64_t round)\n"
+     "{\n    (void)round;\n    return (self->comm.base.args.rank + 1) % 3;\n}\n\n"
+     "static struct averaging_rule every_period(const void *given, const struct dpb_comm_args "
+     "*args)\n"
+     "{\n    const struct options *options = given;\n    (void)args;\n"
+     "    return (struct averaging_rule){.partner = next, ",
+     "run.workers=3 comm.bucket=1",
+     {"FAILED   3 workers, buckets of one element", "in round 0 the partner of rank "}},
     {5, "value - float_of(halves[i]);", "0;", "", {"FAILED   books", "is sent and"}},
     {5, "sum[i] +=", "sum[i] =", "", {"FAILED   sum", "3 and a message's"}},
     {5,
