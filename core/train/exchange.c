@@ -139,6 +139,9 @@ static dpb_status end_step(struct dpb_exchange *exchange)
         DPB_TRY(dpb_late_turn(exchange));
     if (!done)
         DPB_TRY(exchange->ops->end(exchange->comm, &done));
+    if (!done)
+        return dpb_fail(DPB_FAILED, "comm '%s' gives no event `done` by its `end`",
+                        exchange->experiment->settings.comm.name);
     DPB_TRY(settle_times(exchange));
     return exchange->is_late ? dpb_late_leave(exchange, done) : finish(exchange, done);
 }

@@ -626,6 +626,13 @@ static const struct mistake {
      "(struct piece){piece.begin, piece.n - 1}, &to, 1);",
      "run.workers=2 comm.bucket=1",
      {"FAILED   2 workers, buckets of one element", "pattern check of comm 'sum_all': element"}},
+    {3,
+     "static const struct dpb_comm_ops ops = {",
+     "static dpb_status no_event(void *comm, struct dpb_event **done)\n"
+     "{\n    (void)comm, (void)done;\n    return DPB_OK;\n}\n\n"
+     "#define strategy_end no_event\n\nstatic const struct dpb_comm_ops ops = {",
+     "run.workers=2 comm.bucket=1",
+     {"FAILED   2 workers, buckets of one element", "gives no event `done` by its `end`"}},
     {4,
      "static struct averaging_rule every_period(const void *given, const struct dpb_comm_args "
      "*args)\n"
