@@ -162,15 +162,14 @@ static dpb_status conform_comm(struct dpb_conform *conform, const struct dpb_plu
     }
     dpb_log_set_level(DPB_LOG_INFO);
     dpb_conform_end(conform);
-    printf(
-        "contract: %s\n"
-        "each job: model tiny, in fp64 unless its name or a setting says otherwise; the pattern "
-        "before training and, unannounced, after it;\n"
-        "  random gradients, if it exchanges, against their float64 sum; equal replicas or the "
-        "books, as the contract says\n"
-        "not shown: speed, checkpoints, codecs, death of a peer, memory of GPUs, capture; what the "
-        "plugin declares no capability for\n",
-        contract);
+    printf("contract: %s\n"
+           "each job: model tiny, in fp64 unless its name or a setting says otherwise; the pattern "
+           "before training and, unannounced, after it;\n"
+           "  random gradients, if it exchanges, against their float64 sum; equal replicas or the "
+           "books, as the contract says\n"
+           "not shown: speed, checkpoints, codecs, death of a peer, memory of GPUs, capture; "
+           "capabilities that the plugin does not declare\n",
+           contract);
     return status == DPB_INTERRUPTED ? status : DPB_OK;
 }
 

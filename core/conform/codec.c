@@ -425,7 +425,7 @@ void dpb_conform_codec(struct dpb_conform *conform, const struct dpb_plugin *plu
     static const uint64_t sizes[] = {1, 97, 1024, 1025, 20011};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         try_part(conform, plugin, options, sizes[i]);
-    puts("books: what is sent and what stays in the residual make up gradient + residual, within "
+    puts("books: a message and the residual after it make up gradient + residual, within "
          "one rounding of the part's largest\n"
          "sum: decode adds; determinism: the same message again; not finite: is not lost\n"
          "lengths, foreign messages: refused with the codec's name and the sender's rank, or "

@@ -153,8 +153,7 @@ static dpb_status collect(struct dpb_party *party, struct reported *reports)
                     "%.1f s: it is stopped, or set a larger run.timeout_s",
                     rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
             return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) %s", rank, party->hosts[rank],
-                            found == 0 ? "has ended before the job began"
-                                       : "said what it should not");
+                            found == 0 ? "has ended before the job began" : "sent a wrong message");
         }
         party->launcher_pids[rank] = reports[rank].report.pid;
     }

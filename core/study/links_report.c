@@ -318,7 +318,7 @@ static void print_cores(const json_t *cores, FILE *out)
         fputs("\ncores: there is one usable core only\n", out);
         return;
     }
-    fputs("\ncores: one copies what another has just written into shared memory\n", out);
+    fputs("\ncores: one copies bytes that another has just written into shared memory\n", out);
     print_latencies(json_object_get(cores, "latency"), out);
     dpb_each_item(json_object_get(cores, "rate"), i, row)
         add_column(&table, json_object_get(row, "rate"), out, "%.0f>%.0f (%.8s)",

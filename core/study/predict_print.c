@@ -87,7 +87,7 @@ void dpb_predict_report_print(const json_t *document, FILE *out)
     }
     fprintf(out,
             "\n* fastest, within 1 %%, of those that exchange. least Gbit/s: the slowest link at "
-            "which at most 5 %% of the step is exposed.\nbeyond: what was not measured: "
+            "which at most 5 %% of the step is exposed.\nbeyond: inputs that were not measured: "
             "batch, workers, bucket, strategy; steps: fewer steps were timed than there are "
             "workers.\n");
 }

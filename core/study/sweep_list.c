@@ -190,8 +190,8 @@ static dpb_status compare_numbers(const char *operator, const char * is, const c
 {
     double x, y;
     if (dpb_parse_real(is, &x) != DPB_PARSED || dpb_parse_real(value, &y) != DPB_PARSED)
-        return dpb_fail(DPB_USAGE, "%s: '%s %s %s' compares what is no number", name, is, operator,
-                        value);
+        return dpb_fail(DPB_USAGE, "%s: '%s %s %s': %s compares numbers", name, is, operator,
+                        value, operator);
     bool equal = strchr(operator, '=') && x == y;
     *holds = equal || (operator[0] == '<' ? x < y : x> y);
     return DPB_OK;

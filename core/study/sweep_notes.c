@@ -471,7 +471,7 @@ void dpb_sweep_warnings(const json_t *document, FILE *out)
                 dpb_json_text(warning, "text", "?"));
     if (!dpb_json_is(document, "status", "ok"))
         fprintf(out, "%s: %s\n", dpb_json_text(document, "status", "?"),
-                dpb_json_text(document, "error", "what was measured until then"));
+                dpb_json_text(document, "error", "the runs until then"));
 }
 
 void dpb_sweep_notes(const json_t *document, FILE *out)

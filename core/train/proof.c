@@ -353,7 +353,7 @@ static dpb_status settle_and_check(struct dpb_proving *proof)
     DPB_TRY(dpb_proof_publish(proof, &published));
     return published == proof->exchange->weights || !proof->finite
                ? DPB_OK
-               : check_weights(proof, proof->n_steps, published, "in what it publishes");
+               : check_weights(proof, proof->n_steps, published, "in the published model");
 }
 
 /* As a power of two, so that products with it are exact. */

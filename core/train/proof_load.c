@@ -70,11 +70,11 @@ dpb_status dpb_proof_check_load(struct dpb_proving *proof)
     proof->n_zero_steps = 1;
     DPB_TRY(dpb_proof_take_steps(proof));
     DPB_TRY(expect_model(proof, exchange->arenas.weights, "",
-                         "still applies gradients from before `load`: clear what it keeps there"));
+                         "still applies gradients from before `load`: clear kept gradients there"));
     DPB_TRY(dpb_workers_meet()); /* all have settled */
     DPB_TRY(dpb_proof_publish(proof, &published));
     if (published == exchange->arenas.weights)
         return DPB_OK;
-    return expect_model(proof, published, " in what it publishes",
+    return expect_model(proof, published, " in the published model",
                         "publishes something else than the model");
 }

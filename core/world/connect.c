@@ -219,7 +219,7 @@ static dpb_status serve_dialler(struct maker *maker, struct dialler *dialler)
         dialler->state == DIALLING ? begin(meeting) : dpb_meeting_move(meeting, &maker->circle);
     dialler->state = MEETING;
     if (heard == DPB_HEARD_STRANGER)
-        return dpb_fail(DPB_FAILED, "who answers at %s, where rank %u should be: %s", callee->text,
+        return dpb_fail(DPB_FAILED, "the answer at %s, where rank %u should be: %s", callee->text,
                         callee->peer->rank, meeting->why);
     if (heard == DPB_HEARD_END)
         dial_again(maker, dialler, meeting->why);

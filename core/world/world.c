@@ -123,7 +123,7 @@ void dpb_world_report(const char *name, const char *format, ...)
     struct dpb_fact *fact = &page->facts[i];
     if (i >= DPB_BOARD_FACTS || n < 0 || (size_t)n >= sizeof value ||
         strlen(name) >= sizeof fact->name) {
-        dpb_warn("not_reported", "there is no room for '%s' in what this rank reports", name);
+        dpb_warn("not_reported", "there is no room for '%s' in this rank's report", name);
         return;
     }
     strcpy(fact->name, name);

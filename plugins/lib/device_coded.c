@@ -298,8 +298,8 @@ static void landed(struct device_strategy *comm, uint32_t flight, uint64_t bucke
         device_keep(comm,
                     base->host->fail(
                         DPB_FAILED,
-                        "codec %s: rank %u sent for bucket %llu what its device cannot "
-                        "decode: do all ranks run the same training, with the same options "
+                        "codec %s: rank %u sent a message for bucket %llu that this device "
+                        "cannot decode: do all ranks run the same training, with the same options "
                         "of the codec?",
                         base->args.codec->name, told->refused - 1, (unsigned long long)bucket));
 }

@@ -87,7 +87,7 @@ static dpb_status refuse(const struct mesh *mesh, uint32_t link, const struct me
 
 dpb_status mesh_refuse_bytes(const struct mesh *mesh, uint32_t link)
 {
-    return mesh->host->fail(DPB_FAILED, "rank %u sent what is no message of this version",
+    return mesh->host->fail(DPB_FAILED, "rank %u sent bytes that are no message of this version",
                             mesh->ends[link].peer.rank);
 }
 

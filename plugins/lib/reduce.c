@@ -54,11 +54,12 @@ static dpb_status post(struct reduce_bucket *bucket, uint64_t bytes, uint64_t n_
                                   (unsigned long long)bucket->n, (unsigned long long)bucket->number,
                                   (unsigned long long)room);
     if (x->then)
-        return bucket->host->fail(DPB_FAILED,
-                                  "comm '%s': bucket %llu has a message under way; return what "
-                                  "reduce_gather or reduce_sum returns, and send the next message "
-                                  "from its function",
-                                  x->owner->name, (unsigned long long)bucket->number);
+        return bucket->host->fail(
+            DPB_FAILED,
+            "comm '%s': bucket %llu has a message under way; return the "
+            "status of reduce_gather or reduce_sum, and send the next message "
+            "from its function",
+            x->owner->name, (unsigned long long)bucket->number);
     slot_of(x->owner, bucket->rank, bucket->number, x->n_sent++)->bytes = bytes;
     x->n_summed = n_summed;
     x->then = then;

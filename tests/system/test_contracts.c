@@ -160,7 +160,7 @@ static void test_published(void **state)
         assert_int_equal(command.exit_code, 3);
         expect_verdict(&command, "pattern", trains ? "pass" : "fail");
         expect_words(toy->settings, command.err,
-                     (const char *const[]){"element ", "in what it publishes", NULL});
+                     (const char *const[]){"element ", "in the published model", NULL});
         command_free(&command);
     }
 }

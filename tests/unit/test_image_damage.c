@@ -511,7 +511,7 @@ static const struct tree stale[] = {
     {"renamed", "mv D/train/b/6.jpg D/train/b/61.jpg", "train/b/61.jpg was not at this place"},
     {"added", "cp D/train/b/6.jpg D/train/b/0.jpg", "8 images in 'train', which now has 9"},
     {"removed", "rm D/train/a/0.jpg", "8 images in 'train', which now has 7"},
-    {"cut", "truncate -s -1 P", "its length is not what it says"},
+    {"cut", "truncate -s -1 P", "its length is not the one in its header"},
     {"beheaded", "truncate -s 20 P", "this is no pack, or it was cut"},
     {"other", "head -c 100000 /dev/zero >P", "this is no pack of images"},
     {"index", "printf x | dd of=P bs=1 seek=100 conv=notrunc 2>/dev/null", "another checksum"},

@@ -329,7 +329,7 @@ struct end {
 
 static const struct end ends[] = {
     {"wrong_secret",
-     {"who answers at 127.0.0.1:", "where rank ", "does not know the job's secret"},
+     {"the answer at 127.0.0.1:", "where rank ", "does not know the job's secret"},
      DPB_FAILED},
     {"other_streams", {"rank 0 has comm.streams = 1", "rank 1 has comm.streams = 2"}, DPB_USAGE},
     {"port_taken", {"rank 1", "cannot listen at 127.0.0.1:23172", "comm.port"}, DPB_IO},

@@ -208,7 +208,7 @@ TEST(bad_sweeps_are_refused)
         {{"sweep.a.b=1,2", "sweep.when=a.b = 1 and"}, "holds for no cell"},
         {{"sweep.a.b=1,2", "sweep.when=a.b = 1 or  and a.b = 2"}, "is no condition"},
         {{"sweep.a.b=1,2", "sweep.when=a.c = 1"}, "a.c has no value here"},
-        {{"sweep.a.b=1,x", "sweep.when=a.b > 1"}, "'x > 1' compares what is no number"},
+        {{"sweep.a.b=1,x", "sweep.when=a.b > 1"}, "'x > 1': > compares numbers"},
         {{"sweep.a.b=1,2", "sweep.when=a.b > 2"}, "sweep.when holds for no cell"},
         {{"sweep.repeats=three"}, "repeats"},
         {{"sweep.seeds=3", "sweep.over=run.seed"}, "sweep.seeds and sweep.over are both given"},

@@ -245,7 +245,7 @@ static dpb_status read_index(struct pack *pack, uint64_t max_bytes, int fd)
     if (fstat(fd, &status) != 0 || header->magic != MAGIC)
         return refuse(pack, "this is no pack of images of this version and byte order");
     if ((uint64_t)status.st_size != header->file_bytes)
-        return refuse(pack, "the pack is damaged: its length is not what it says");
+        return refuse(pack, "the pack is damaged: its length is not the one in its header");
     if (header->max_bytes < max_bytes)
         return refuse(pack, "it was packed with a smaller data.max_pixels");
     for (int split = 0; split < 2; split++) {
