@@ -38,7 +38,7 @@ static const struct dpb_option option_rows[] = {
      offsetof(struct topk_options, momentum),
      "momentum correction: each worker has a velocity, and sends of its sum; the optimizer has no "
      "momentum"},
-    {"codec_warmup_steps", DPB_OPT_INT, NULL, "0", 0, 1e12, NULL,
+    {"codec_warmup_steps", DPB_OPT_INT, "steps", "0", 0, 1e12, NULL,
      offsetof(struct topk_options, warmup_steps),
      "steps of the codec in which the part that is sent falls to codec_ratio"},
     {0}};

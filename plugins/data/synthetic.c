@@ -39,11 +39,11 @@ struct options {
 static const char *const types[] = {"uint8", "fp32", NULL};
 
 static const struct dpb_option option_table[] = {
-    {"samples", DPB_OPT_INT, NULL, "50000", 1, 1 << 30, NULL, offsetof(struct options, samples),
-     "Samples of the training set: the length of an epoch."},
-    {"test_samples", DPB_OPT_INT, NULL, "10000", 0, 1 << 30, NULL,
+    {"samples", DPB_OPT_INT, "samples", "50000", 1, 1 << 30, NULL,
+     offsetof(struct options, samples), "Samples of the training set: the length of an epoch."},
+    {"test_samples", DPB_OPT_INT, "samples", "10000", 0, 1 << 30, NULL,
      offsetof(struct options, test_samples), "Samples of the test set."},
-    {"distinct", DPB_OPT_INT, NULL, "0", 0, 1 << 30, NULL, offsetof(struct options, distinct),
+    {"distinct", DPB_OPT_INT, "samples", "0", 0, 1 << 30, NULL, offsetof(struct options, distinct),
      "Different samples of each set that are kept in memory, the rest repeats them; 0: as many as "
      "16 MiB (training) and 8 MiB (test) hold."},
     {"type", DPB_OPT_CHOICE, NULL, "uint8", 0, 0, types, offsetof(struct options, type),

@@ -60,7 +60,8 @@ extern const char *const nccl_algos[], *const nccl_protos[], *const nccl_host_id
          64,                                                                                \
          NULL,                                                                              \
          offsetof(STRUCT, nccl.max_ctas),                                                   \
-         "and at most; fewer leave more of the GPU to backward; 0: NCCL's choice"},         \
+         "thread blocks that NCCL takes for a collective at most; fewer leave more of the " \
+         "GPU to backward; 0: NCCL's choice"},                                              \
         {"algo",                                                                            \
          DPB_OPT_CHOICE,                                                                    \
          NULL,                                                                              \

@@ -42,7 +42,7 @@ struct ring_options {
      64 << 20,                                                                                     \
      NULL,                                                                                         \
      offsetof(STRUCT, ring.chunk),                                                                 \
-     "what travels at once: smaller ones overlap better, larger ones cost less each"},             \
+     "bytes that travel in one message: small ones overlap better, large ones cost less each"},    \
     {                                                                                              \
         "inbox", DPB_OPT_SIZE, "bytes", "4MiB", 4 * DPB_CACHE_LINE, 1 << 30, NULL,                 \
             offsetof(STRUCT, ring.inbox), "memory for partial sums that arrive; at least 4 chunks" \

@@ -27,7 +27,7 @@ struct tcp_options {
      DPB_STREAMS,                                                                        \
      NULL,                                                                               \
      offsetof(STRUCT, tcp.streams),                                                      \
-     "connections to each neighbour"},                                                   \
+     "TCP connections to each peer"},                                                    \
         {"interface",                                                                    \
          DPB_OPT_STRING,                                                                 \
          NULL,                                                                           \

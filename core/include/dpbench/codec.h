@@ -99,7 +99,7 @@ struct dpb_codec_options {
     }
 #define DPB_CODEC_START_STEP_ROW                                                                \
     {                                                                                           \
-        "codec_start_step", DPB_OPT_INT, NULL, "0", 0, 1e12, NULL,                              \
+        "codec_start_step", DPB_OPT_INT, "steps", "0", 0, 1e12, NULL,                           \
             offsetof(struct dpb_codec_options, start_step),                                     \
             "steps of a training whose gradients go as they are; the codec begins behind these" \
     }

@@ -124,7 +124,7 @@ struct dpb_event_source {
 struct dpb_event_ops {
     struct dpb_event *(*create)(void);        /* not fired; NULL: out of memory (message written) */
     void (*destroy)(struct dpb_event *event); /* accepts NULL */
-    void (*reset)(struct dpb_event *event);
+    void (*reset)(struct dpb_event *event);   /* not fired again: in `begin`, for the next `done` */
     void (*signal)(struct dpb_event *event);
     /* Also true where a device's event has failed: the next work fails, and `wait` says so. */
     bool (*poll)(struct dpb_event *event);

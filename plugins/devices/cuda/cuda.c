@@ -31,14 +31,14 @@ static const struct dpb_option option_table[] = {
      "Whether passes are captured as CUDA graphs and launched as a whole."},
     {"tuning", DPB_OPT_STRING, NULL, "auto", 0, 0, NULL, offsetof(struct options, tuning),
      "File in which the fastest algorithm of every convolution and product is kept, and beside it, "
-     "in FILE.plans, what cuDNN has compiled; auto: dpbench-cuda-tuning in the user's cache "
+     "in FILE.plans, cuDNN's compiled plans; auto: dpbench-cuda-tuning in the user's cache "
      "directory; no: nothing is tried or kept, cuDNN's and cuBLASLt's own estimates are taken."},
     {"fusion", DPB_OPT_CHOICE, NULL, "auto", 0, 0, fusions, offsetof(struct options, fusion),
      "Whether a convolution adds up the statistics of the batch-norm behind it, and its gradient "
      "by the input the sums of the batch-norm before it, with the gradient of a block's shortcut "
      "(cuDNN's graph API): off; on: or it is refused; auto: where that was measured to be faster, "
      "and so nowhere with device.tuning = no."},
-    {"workspace", DPB_OPT_SIZE, NULL, "1GiB", 0, 0, NULL, offsetof(struct options, workspace),
+    {"workspace", DPB_OPT_SIZE, "bytes", "1GiB", 0, 0, NULL, offsetof(struct options, workspace),
      "Device memory that an algorithm of a convolution may take to work with."},
     {"layout", DPB_OPT_CHOICE, NULL, "nhwc", 0, 0, layouts, offsetof(struct options, layout),
      "How activations lie in memory: nhwc, which tensor cores want, or nchw, to compare."},
