@@ -6,9 +6,9 @@
  *     round r:           w_i, w_j <- (w_i + w_j) / 2                  (lib/averaging.h)
  *
  * The matching is symmetric, so the sum of all weights does not change. comm.matching = ring: the
- * workers stand in a circle that turns by one place each round; neighbours at places 2k and 2k + 1
- * are partners. random: each round has a permutation, the same on all workers. With an odd number
- * of workers one worker has no partner. The model is the mean of all weights.
+ * workers stand in a circle that turns by one position each round; neighbours at positions 2k and
+ * 2k + 1 are partners. random: each round has a permutation, the same on all workers. With an odd
+ * number of workers one worker has no partner. The model is the mean of all weights.
  *
  * Bytes moved per round and rank, M bytes of weights: M/2 read and M/2 written.
  *
@@ -30,10 +30,10 @@ static const struct dpb_option option_rows[] = {
 
 /* ---- partners ------------------------------------------------------------------------------ */
 
-/* The workers at places 2k and 2k + 1 are partners; the last of an odd number has none. */
-static uint32_t neighbour_of(uint32_t place, uint32_t n)
+/* The workers at positions 2k and 2k + 1 are partners; the last of an odd number has none. */
+static uint32_t neighbour_of(uint32_t position, uint32_t n)
 {
-    return (place ^ 1) < n ? place ^ 1 : place;
+    return (position ^ 1) < n ? position ^ 1 : position;
 }
 
 static uint32_t ring_partner(const struct averaging *self, uint64_t round)
@@ -46,7 +46,7 @@ static uint32_t ring_partner(const struct averaging *self, uint64_t round)
 static uint32_t random_partner(const struct averaging *self, uint64_t round)
 {
     const uint32_t n = self->comm.base.args.n_workers;
-    uint32_t at[STRATEGY_WORKERS] = {0}, place = 0;
+    uint32_t at[STRATEGY_WORKERS] = {0}, position = 0;
     for (uint32_t i = 0; i < n; i++)
         at[i] = i;
     for (uint32_t i = n; i > 1; i--) {
@@ -56,9 +56,9 @@ static uint32_t random_partner(const struct averaging *self, uint64_t round)
         at[j] = at[i - 1];
         at[i - 1] = moved;
     }
-    while (at[place] != self->comm.base.args.rank)
-        place++;
-    return at[neighbour_of(place, n)];
+    while (at[position] != self->comm.base.args.rank)
+        position++;
+    return at[neighbour_of(position, n)];
 }
 
 /* ---- plugin -------------------------------------------------------------------------------- */
