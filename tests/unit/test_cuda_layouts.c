@@ -28,14 +28,17 @@ TEST(test_many_pixels)
              OPS | LOSS);
 }
 
-/* One pixel is the same in both layouts; the pools' larger results are not. */
+/* One pixel is the same in both layouts; the pools' larger results are not, nor is a frame of zeros
+ * around it. */
 static dpb_status build_grown(const void *unused, const struct dpb_graph_ops *g,
                               struct dpb_graph_builder *b, uint32_t nclass)
 {
     const struct dpb_pool_args pool = {
         .kernel = 2, .stride = 1, .padding = DPB_PAD_EXPLICIT, .before = 1, .after = 1};
+    const struct dpb_conv_args framed = {.channels = 16, .kernel_h = 2}; /* pads 0, 1 */
     (void)unused;
     uint32_t x = g->global_mean(b, "mean1", sides_conv(g, b, "conv1", g->input(b), 16));
+    x = g->conv(b, "conv2", x, &framed);
     x = g->global_mean(b, "mean2", g->mean_pool(b, "pool1", x, &pool));
     x = g->max_pool(b, "pool2", x, &pool);
     g->softmax_loss(b, "loss", g->dense(b, "fc", x, nclass, true));

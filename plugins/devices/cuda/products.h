@@ -52,13 +52,13 @@ struct conv {
 static inline struct frame cuda_conv_frame(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_window *w = &node->window;
-    const struct grid in = cuda_grid(p, cuda_stored_shape(p, cuda_input(p, node, 0)));
-    struct frame frame = {in, in, w->pad_top, w->pad_left};
+    const struct dpb_shape inner = cuda_stored_shape(p, cuda_input(p, node, 0));
+    struct dpb_shape outer = inner;
     if (w->pad_top != w->pad_bottom || w->pad_left != w->pad_right) {
-        frame.outer.h += w->pad_top + w->pad_bottom;
-        frame.outer.w += w->pad_left + w->pad_right;
+        outer.h += w->pad_top + w->pad_bottom;
+        outer.w += w->pad_left + w->pad_right;
     }
-    return frame;
+    return (struct frame){cuda_grid(p, inner), cuda_grid(p, outer), w->pad_top, w->pad_left};
 }
 
 static inline bool cuda_is_framed(const struct frame *frame)
