@@ -216,7 +216,7 @@ static void expect_masked(struct program *p, const struct dpb_node *node)
     print_message("'%s': %u, workspace %zu\n", node->name, fused->n, fused->plans[0].workspace);
     assert_int_equal(fused->n, 1);
     expect_deterministic(&fused->plans[0]);
-    assert_true(p->scratch.place.bytes >= fused->plans[0].workspace);
+    assert_true(p->scratch_bytes >= fused->plans[0].workspace);
 }
 
 /* Gradients by the input with sums, in bf16. A kernel takes seconds to compile: of the shapes

@@ -332,13 +332,12 @@ dpb_status cuda_plans_begin(struct program *p, const struct dpb_node *node,
     return DPB_OK;
 }
 
-dpb_status cuda_plans_scratch(struct program *p, const struct conv_plans *plans)
+size_t cuda_plans_workspace(const struct conv_plans *plans)
 {
-    struct tensor *unused;
     size_t most = 0;
     for (uint32_t i = 0; plans && i < plans->n; i++)
         most = plans->plans[i].workspace > most ? plans->plans[i].workspace : most;
-    return cuda_scratch(p, most, &unused);
+    return most;
 }
 
 void cuda_plans_close(struct conv_plans *all)
@@ -360,7 +359,7 @@ dpb_status cuda_plans_run(const struct program *p, const struct dpb_node *node,
                           const struct conv_plans *plans, int64_t n, const int64_t uids[],
                           const void *const pointers[])
 {
-    void *workspace = p->scratch.data;
+    void *workspace = p->scratch;
     cudnnBackendDescriptor_t pack = NULL;
     cudnnStatus_t status =
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);

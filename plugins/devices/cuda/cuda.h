@@ -69,12 +69,10 @@ struct device {
 /* An operand of a step: a place in the arena. */
 struct tensor {
     struct dpb_place place;
-    const struct tensor *base; /* this tensor is a part of it; NULL: a place of its own */
-    size_t at;                 /* where the part begins: bytes from the base's begin */
-    bool foreign;              /* core's, in device memory: no place in the arena */
-    void *data;                /* NULL until the program is bound */
-    double bytes;              /* that hold data; a part: 0 */
-    struct tensor *next;       /* of the program's list */
+    bool foreign;        /* core's, in device memory: no place in the arena */
+    void *data;          /* NULL until the program is bound */
+    double bytes;        /* that hold data */
+    struct tensor *next; /* of the program's list */
 };
 
 /* The passes in which a step runs: a pass's mask has all of its bits, a step needs one of them. */
@@ -178,7 +176,8 @@ struct program {
     size_t n_steps; /* of both */
     void *arena;
     size_t arena_bytes;
-    struct tensor scratch; /* the arena's tail: content lasts for one step only */
+    void *scratch; /* the arena's tail: content lasts for one step only */
+    size_t scratch_bytes;
 
     /* The cursor of planning: the list to which cuda_step appends, and the node. */
     struct step_list *list;
@@ -294,10 +293,10 @@ static inline const struct dpb_node *cuda_input(const struct program *p,
     return &p->graph->nodes[node->inputs[slot]];
 }
 
-/* Room for the sums of a step, with its partial sums. The program is bound. */
-static inline struct sum_room cuda_sum_room(const struct program *p, const struct tensor *partial)
+/* Room for the sums of a step, whose partial sums are in scratch. The program is bound. */
+static inline struct sum_room cuda_sum_room(const struct program *p)
 {
-    return (struct sum_room){partial->data, p->tickets->data};
+    return (struct sum_room){p->scratch, p->tickets->data};
 }
 
 /* The node whose activation has the node's result: itself, or the ReLU that it was fused with. */

@@ -85,7 +85,7 @@ dpb_status cuda_no_memory(void)
 /* Bytes that do not grow with the batch: mirrors of core's arenas, and packed weights. */
 static size_t fixed_bytes(const struct program *p)
 {
-    size_t bytes = p->scratch.place.bytes;
+    size_t bytes = p->scratch_bytes;
     for (const struct tensor *t = p->tensors; t; t = t->next) {
         if (t == p->weights.tensor || t == p->gradients.tensor || t == p->state.tensor ||
             t == p->statistics.tensor || t == p->packings)

@@ -154,7 +154,7 @@ dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
     const struct gemm_choice *by = &gemm->choices[gemm->taken];
     TRY_BLAS("cublasLtMatmul",
              cublasLtMatmul(p->device->blas, gemm->desc, &one, a, gemm->a, b, gemm->b, &zero, c,
-                            gemm->c, c, gemm->c, &by->algorithm, p->scratch.data, by->workspace,
+                            gemm->c, c, gemm->c, &by->algorithm, p->scratch, by->workspace,
                             p->device->stream));
     return DPB_OK;
 }

@@ -19,10 +19,7 @@ dpb_status cuda_mirror_plan(struct program *p, void *core, uint64_t elements, st
 dpb_status cuda_mirror_none(struct program *p, void *core, struct mirror *mirror)
 {
     *mirror = (struct mirror){.core = core};
-    DPB_TRY(cuda_part(p, NULL, 0, &mirror->tensor));
-    mirror->tensor->foreign = true;
-    mirror->tensor->data = core;
-    return DPB_OK;
+    return cuda_foreign_tensor(p, core, &mirror->tensor);
 }
 
 /* Pages that core's memory may share with others' are left alone. */

@@ -54,8 +54,8 @@ static dpb_status run_batch_moments(const struct program *p, const struct step *
                              state_of(p, &p->statistics, node->variance));
         return DPB_OK;
     }
-    cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, grid,
-                       cuda_sum_room(p, step->t[AUX]), &by, state_of(p, &p->statistics, node->mean),
+    cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, grid, cuda_sum_room(p), &by,
+                       state_of(p, &p->statistics, node->mean),
                        state_of(p, &p->statistics, node->variance));
     return DPB_OK;
 }
@@ -133,23 +133,16 @@ static dpb_status plan_mask(struct program *p, const struct dpb_node *node)
     return cuda_tensor(p, cuda_mask_bytes(p->type, &grid), &plan->mask);
 }
 
-static dpb_status partials(struct program *p, const struct dpb_node *node, struct tensor **tensor)
-{
-    const struct grid grid = cuda_grid(p, node->shape);
-    return cuda_scratch(p, cuda_partial_bytes(p->type, &grid), tensor);
-}
-
 static dpb_status plan_moments(struct program *p, const struct dpb_node *node)
 {
     const struct tensor *x = input_of(p, node);
     struct node_plan *plan = cuda_plan(p, node);
-    struct tensor *partial;
     p->node = node;
     DPB_TRY(cuda_tensor(p, 4 * (size_t)node->shape.c * sizeof(float), &plan->workspace));
-    DPB_TRY(partials(p, node, &partial));
+    cuda_need_sum_room(p, node);
     if (p->args.training)
         DPB_TRY(cuda_step(p, WHEN_TRAINING, "moments of the batch", run_batch_moments,
-                          TENSORS(x, NULL, partial, plan->workspace,
+                          TENSORS(x, NULL, NULL, plan->workspace,
                                   cuda_plan(p, cuda_input(p, node, 0))->sums[FUSED_FORWARD])));
     return cuda_step(p, WHEN_EVALUATION, "running averages", run_running_moments,
                      TENSORS(NULL, NULL, NULL, plan->workspace));
@@ -187,7 +180,7 @@ static dpb_status plan_forward(struct program *p, const struct dpb_node *node,
 }
 
 /* slots: FROM x, TO dz (NULL: not written) or dx, AUX dy, FOURTH the mask (NULL: no ReLU) or the
- * places of a pool's maxima, FIFTH partial sums, or dx of the other side. */
+ * places of a pool's maxima, FIFTH dx of the other side. */
 static struct norm_gradient gradient_of(const struct program *p, const struct step *step)
 {
     const struct dpb_node *pool = pool_of(p, step->node);
@@ -220,7 +213,7 @@ static dpb_status run_norm_sums(const struct program *p, const struct step *step
         /* The convolution has left dz, masked, which is all that the other side needs. */
         gradient = (struct norm_gradient){.dy = step->t[TO]->data};
         cuda_norm_sums(p->device->stream, p->type, &gradient, &sides[1], 1,
-                       cuda_grid(p, node->shape), cuda_sum_room(p, step->t[FIFTH]));
+                       cuda_grid(p, node->shape), cuda_sum_room(p));
         return DPB_OK;
     }
     gradient.dz = step->t[TO] ? step->t[TO]->data : NULL;
@@ -228,7 +221,7 @@ static dpb_status run_norm_sums(const struct program *p, const struct step *step
     if (cuda_joins_in_sums(end))
         gradient.more = end->parts[1].tensor->data;
     cuda_norm_sums(p->device->stream, p->type, &gradient, sides, other ? 2 : 1,
-                   cuda_grid(p, node->shape), cuda_sum_room(p, step->t[FIFTH]));
+                   cuda_grid(p, node->shape), cuda_sum_room(p));
     return DPB_OK;
 }
 
@@ -282,15 +275,15 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
         joins ? group->parts[0].tensor : cuda_plan(p, pool ? pool : end)->gradient;
     struct node_plan *plan = cuda_plan(p, node);
     const struct tensor *mask = pool ? cuda_plan(p, pool)->workspace : plan->mask;
-    struct tensor *partial, *dz = NULL;
+    struct tensor *dz = NULL;
     p->node = node;
     if (group->residual) {
         DPB_TRY(cuda_over_gradient(p, end, &dz));
         plan->gradient = dz;
     }
-    DPB_TRY(partials(p, node, &partial));
+    cuda_need_sum_room(p, node);
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums,
-                      TENSORS(input_of(p, node), dz, dy, mask, partial)));
+                      TENSORS(input_of(p, node), dz, dy, mask)));
     cuda_use(p, joins ? group->parts[1].tensor : NULL);
     cuda_use(p, plan->sums[FUSED_DATA]);
     use_side(p, node, true);

@@ -40,19 +40,17 @@ static dpb_status run_bias_gradient(const struct program *p, const struct step *
 {
     const struct dpb_node *node = step->node;
     cuda_column_sums(p->device->stream, p->type, step->t[FROM]->data, cuda_grid(p, node->shape),
-                     cuda_sum_room(p, step->t[AUX]), cuda_gradient(p, node->bias));
+                     cuda_sum_room(p), cuda_gradient(p, node->bias));
     return DPB_OK;
 }
 
 static dpb_status sum_bias(struct program *p, const struct dpb_node *node)
 {
-    const struct grid grid = cuda_grid(p, node->shape);
-    struct tensor *partial;
     if (node->bias == DPB_NONE)
         return DPB_OK;
-    DPB_TRY(cuda_scratch(p, cuda_partial_bytes(p->type, &grid), &partial));
+    cuda_need_sum_room(p, node);
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward bias", run_bias_gradient,
-                      TENSORS(cuda_plan(p, node)->gradient, NULL, partial)));
+                      TENSORS(cuda_plan(p, node)->gradient)));
     cuda_use_core(p, node->bias);
     return DPB_OK;
 }
@@ -107,7 +105,7 @@ dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
     struct tensor *y;
     DPB_TRY(cuda_conv_open(p, node, &plan->conv));
     DPB_TRY(cuda_pack_weights_of(p, node));
-    DPB_TRY(cuda_plans_scratch(p, plan->conv->call[CONV_FORWARD]));
+    cuda_need_scratch(p, cuda_plans_workspace(plan->conv->call[CONV_FORWARD]));
     if (cuda_conv_framed(plan->conv)) {
         DPB_TRY(framed(p, plan->conv, &plan->conv->padded));
         DPB_TRY(cuda_step(
@@ -207,7 +205,7 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
     if (node->inputs[0] == 0)
         return DPB_OK;
     DPB_TRY(cuda_conv_open_data(p, node, &adds));
-    DPB_TRY(cuda_plans_scratch(p, plan->conv->call[CONV_DATA]));
+    cuda_need_scratch(p, cuda_plans_workspace(plan->conv->call[CONV_DATA]));
     if (adds)
         return added_data(p, node, part);
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
@@ -232,7 +230,7 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
 dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);
-    DPB_TRY(cuda_plans_scratch(p, plan->conv->call[CONV_WEIGHTS]));
+    cuda_need_scratch(p, cuda_plans_workspace(plan->conv->call[CONV_WEIGHTS]));
     DPB_TRY(cuda_weight_gradient(p, node, p->type));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_conv_weights,
                       TENSORS(conv_input(p, node), plan->packed_gradient, plan->gradient)));
@@ -254,9 +252,9 @@ static dpb_status open_gemm(struct program *p, const struct dpb_node *node, int 
                             const struct gemm_shape *shape)
 {
     struct gemm **gemm = &cuda_plan(p, node)->gemm[which];
-    struct tensor *unused;
     DPB_TRY(cuda_gemm_open(p, node, shape, gemm));
-    return cuda_scratch(p, cuda_gemm_workspace(*gemm), &unused);
+    cuda_need_scratch(p, cuda_gemm_workspace(*gemm));
+    return DPB_OK;
 }
 
 static dpb_status run_dense(const struct program *p, const struct step *step)

@@ -9,11 +9,6 @@
 
 /* -------------------------------------------------------------------------------------- tensors */
 
-static size_t rounded(size_t bytes)
-{
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 static dpb_status new_tensor(struct program *p, struct tensor **tensor)
 {
     struct tensor *made = calloc(1, sizeof *made);
@@ -33,20 +28,23 @@ dpb_status cuda_tensor(struct program *p, size_t bytes, struct tensor **tensor)
     return DPB_OK;
 }
 
-dpb_status cuda_part(struct program *p, const struct tensor *base, size_t at,
-                     struct tensor **tensor)
+dpb_status cuda_foreign_tensor(struct program *p, void *data, struct tensor **tensor)
 {
     DPB_TRY(new_tensor(p, tensor));
-    (*tensor)->base = base;
-    (*tensor)->at = at;
+    (*tensor)->foreign = true;
+    (*tensor)->data = data;
     return DPB_OK;
 }
 
-dpb_status cuda_scratch(struct program *p, size_t bytes, struct tensor **tensor)
+void cuda_need_scratch(struct program *p, size_t bytes)
 {
-    if (p->scratch.place.bytes < bytes)
-        p->scratch.place.bytes = rounded(bytes);
-    return cuda_part(p, &p->scratch, 0, tensor);
+    p->scratch_bytes = p->scratch_bytes > bytes ? p->scratch_bytes : bytes;
+}
+
+void cuda_need_sum_room(struct program *p, const struct dpb_node *node)
+{
+    const struct grid grid = cuda_grid(p, node->shape);
+    cuda_need_scratch(p, cuda_partial_bytes(p->type, &grid));
 }
 
 static dpb_status activation_like(struct program *p, struct dpb_shape shape, struct tensor **tensor)
@@ -100,12 +98,10 @@ static void use(const struct program *p, struct step *step, const struct tensor 
 {
     if (!tensor)
         return;
-    struct tensor *root = (struct tensor *)(uintptr_t)tensor;
-    while (root->base)
-        root = (struct tensor *)(uintptr_t)root->base;
-    dpb_place_use(&root->place, p->n_steps - 1);
-    root->place.kept = root->place.kept || step->when == WHEN_REPACKING;
-    step->bytes += tensor->bytes;
+    struct tensor *used = (struct tensor *)(uintptr_t)tensor;
+    dpb_place_use(&used->place, p->n_steps - 1);
+    used->place.kept = used->place.kept || step->when == WHEN_REPACKING;
+    step->bytes += used->bytes;
 }
 
 dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_run *run,
@@ -202,8 +198,7 @@ dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node)
         plan->gradient = own->tensor;
     else
         DPB_TRY(activation_like(p, node->shape, &plan->gradient));
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "sum of gradients", run_join,
-                      TENSORS(NULL, plan->gradient, NULL, NULL, NULL)));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "sum of gradients", run_join, TENSORS(NULL, plan->gradient)));
     for (uint32_t i = 0; i < n; i++)
         cuda_use(p, parts[i].tensor);
     return DPB_OK;
@@ -314,7 +309,7 @@ dpb_status cuda_unpack_weights(struct program *p, const struct dpb_node *node)
     if (!packed)
         return DPB_OK;
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "unpacking of the weights' gradient", run_unpack,
-                      TENSORS(packed, NULL, NULL, NULL, NULL)));
+                      TENSORS(packed)));
     cuda_use_core(p, node->weight);
     return DPB_OK;
 }

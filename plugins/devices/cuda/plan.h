@@ -6,11 +6,12 @@
 
 #include "cuda.h"
 
-/* `bytes` with a place of their own; a part of a tensor; bytes whose content lasts for one step. */
+/* `bytes` with a place of their own; core's memory on the device. */
 dpb_status cuda_tensor(struct program *p, size_t bytes, struct tensor **tensor);
-dpb_status cuda_part(struct program *p, const struct tensor *base, size_t at,
-                     struct tensor **tensor);
-dpb_status cuda_scratch(struct program *p, size_t bytes, struct tensor **tensor);
+dpb_status cuda_foreign_tensor(struct program *p, void *data, struct tensor **tensor);
+/* A step needs so many bytes of scratch; or room for the sums of a grid like the node's result. */
+void cuda_need_scratch(struct program *p, size_t bytes);
+void cuda_need_sum_room(struct program *p, const struct dpb_node *node);
 /* Makes p->nodes[].activation of the node. */
 dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struct tensor **tensor);
 

@@ -99,8 +99,8 @@ cudnnDataType_t cuda_cudnn_type(const struct program *p); /* of activations */
 /* forward: a is x, b the weights; data: a is dy, b the weights; weights: a is x, b is dy. */
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
                          const void *a, const void *b, void *to);
-/* Plans scratch for the largest workspace of the plans (NULL: none); tuning takes one of them. */
-dpb_status cuda_plans_scratch(struct program *p, const struct conv_plans *plans);
+/* Returns the largest workspace of the plans (NULL: none) in bytes; tuning takes one of them. */
+size_t cuda_plans_workspace(const struct conv_plans *plans);
 /* Keeps the plan that is taken, for the next process. */
 void cuda_plans_keep(const struct program *p, struct conv_plans *plans);
 void cuda_plans_close(struct conv_plans *all); /* a list; accepts NULL */

@@ -114,16 +114,8 @@ static dpb_status place_tensors(struct program *p)
 {
     if (!dpb_places_plan(p->places, p->args.inspect, &p->arena_bytes))
         return cuda_no_memory();
-    p->scratch.place.offset = p->arena_bytes;
-    p->arena_bytes += p->scratch.place.bytes;
+    p->arena_bytes += p->scratch_bytes;
     return DPB_OK;
-}
-
-/* The workspace with which run.profile measures the GPU's limits. */
-static dpb_status plan_profile(struct program *p)
-{
-    struct tensor *unused;
-    return p->args.profile ? cuda_scratch(p, CUDA_GEMM_WORKSPACE, &unused) : DPB_OK;
 }
 
 static dpb_status plan_program(struct program *p, const struct dpb_device_memory *core)
@@ -137,7 +129,8 @@ static dpb_status plan_program(struct program *p, const struct dpb_device_memory
     DPB_TRY(plan_forward(p));
     if (p->args.training)
         DPB_TRY(plan_backward(p));
-    DPB_TRY(plan_profile(p));
+    if (p->args.profile) /* measures the GPU's limits by products */
+        cuda_need_scratch(p, CUDA_GEMM_WORKSPACE);
     return place_tensors(p);
 }
 
@@ -155,17 +148,6 @@ static dpb_status allocate_arena(struct program *p)
         return cuda_too_large(p, free_bytes);
     }
     return cuda_check(p, NULL, "cudaMalloc", code);
-}
-
-static void bind_tensor(const struct program *p, struct tensor *tensor)
-{
-    const struct tensor *root = tensor;
-    size_t at = 0;
-    if (tensor->foreign)
-        return;
-    for (; root->base; root = root->base)
-        at += root->at;
-    tensor->data = (char *)p->arena + root->place.offset + at;
 }
 
 static dpb_status bind_control(struct program *p)
@@ -273,9 +255,11 @@ static dpb_status bind_packings(struct program *p)
 static dpb_status bind_program(struct program *p)
 {
     DPB_TRY(allocate_arena(p));
-    for (struct tensor *tensor = p->tensors; tensor; tensor = tensor->next)
-        bind_tensor(p, tensor);
-    bind_tensor(p, &p->scratch);
+    for (struct tensor *tensor = p->tensors; tensor; tensor = tensor->next) {
+        if (!tensor->foreign)
+            tensor->data = (char *)p->arena + tensor->place.offset;
+    }
+    p->scratch = (char *)p->arena + p->arena_bytes - p->scratch_bytes;
     DPB_TRY(cuda_check(
         p, NULL, "cudaMemsetAsync",
         cudaMemsetAsync(p->tickets->data, 0, p->tickets->place.bytes, p->device->stream)));
