@@ -32,9 +32,9 @@ dpb_status cuda_account_open(struct program *p)
         !made->passed[1])
         return cuda_no_memory();
     for (size_t i = 0; i < n; i++)
-        DPB_TRY(cuda_check(p, NULL, "cudaEventCreate", cudaEventCreate(&made->ends[i])));
+        CUDA_TRY(cudaEventCreate(&made->ends[i]));
     for (int list = 0; list < 2; list++)
-        DPB_TRY(cuda_check(p, NULL, "cudaEventCreate", cudaEventCreate(&made->begins[list])));
+        CUDA_TRY(cudaEventCreate(&made->begins[list]));
     return DPB_OK;
 }
 
@@ -66,16 +66,14 @@ dpb_status cuda_account_begin(const struct program *p, bool backward)
     if (!account)
         return DPB_OK;
     account->n_passed[backward] = 0;
-    return cuda_check(p, NULL, "cudaEventRecord",
-                      cudaEventRecord(account->begins[backward], p->device->stream));
+    return CUDA_CALL(cudaEventRecord(account->begins[backward], p->device->stream));
 }
 
 static dpb_status pass_by(const struct program *p, bool backward, size_t place)
 {
     struct account *account = p->account;
     account->passed[backward][account->n_passed[backward]++] = place;
-    return cuda_check(p, NULL, "cudaEventRecord",
-                      cudaEventRecord(account->ends[place], p->device->stream));
+    return CUDA_CALL(cudaEventRecord(account->ends[place], p->device->stream));
 }
 
 dpb_status cuda_account_packing(const struct program *p)
@@ -96,10 +94,9 @@ static dpb_status settle(const struct program *p, bool backward)
     cudaEvent_t from = account->begins[backward];
     for (size_t i = 0; i < account->n_passed[backward]; i++) {
         const size_t place = account->passed[backward][i];
-        float ms = 0.0f;
-        DPB_TRY(cuda_check(p, NULL, "cudaEventElapsedTime",
-                           cudaEventElapsedTime(&ms, from, account->ends[place])));
-        account->ns[place] += (int64_t)((double)ms * 1e6);
+        int64_t ns;
+        DPB_TRY(cuda_elapsed(from, account->ends[place], &ns));
+        account->ns[place] += ns;
         account->calls[place]++;
         from = account->ends[place];
     }

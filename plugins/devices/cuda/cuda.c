@@ -79,7 +79,7 @@ static int wanted_id(const struct options *options, uint32_t index)
 static dpb_status choose_device(const struct options *options, uint32_t index, int *id)
 {
     int n = 0;
-    DPB_TRY(cuda_check(NULL, NULL, "cudaGetDeviceCount", cudaGetDeviceCount(&n)));
+    CUDA_TRY(cudaGetDeviceCount(&n));
     *id = wanted_id(options, index);
     if (*id == -1)
         return cuda_host->fail(
@@ -123,20 +123,16 @@ static dpb_status check_service(const struct options *options, int id, bool know
 
 static dpb_status look_at(struct device *d)
 {
-    int major = 0;
     struct cudaDeviceProp about;
-    DPB_TRY(cuda_check(NULL, NULL, "cudaSetDevice", cudaSetDevice(d->id)));
-    DPB_TRY(
-        cuda_check(NULL, NULL, "cudaGetDeviceProperties", cudaGetDeviceProperties(&about, d->id)));
-    DPB_TRY(cuda_check(NULL, NULL, "cudaDeviceGetPCIBusId",
-                       cudaDeviceGetPCIBusId(d->pci, (int)sizeof d->pci, d->id)));
+    CUDA_TRY(cudaSetDevice(d->id));
+    CUDA_TRY(cudaGetDeviceProperties(&about, d->id));
+    CUDA_TRY(cudaDeviceGetPCIBusId(d->pci, (int)sizeof d->pci, d->id));
     snprintf(d->name, sizeof d->name, "%.63s", about.name);
-    major = about.major;
-    if (major < LEAST_MAJOR)
+    if (about.major < LEAST_MAJOR)
         return cuda_host->fail(DPB_UNSUPPORTED,
                                "device cuda: GPU %d (%s) has compute capability %d.%d; %d.0 is the "
                                "least that will do",
-                               d->id, d->name, major, about.minor, LEAST_MAJOR);
+                               d->id, d->name, about.major, about.minor, LEAST_MAJOR);
     return DPB_OK;
 }
 
@@ -162,12 +158,9 @@ static void close_device(void *device)
 
 static dpb_status open_libraries(struct device *d)
 {
-    DPB_TRY(cuda_check(NULL, NULL, "cudaStreamCreateWithFlags",
-                       cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)));
-    DPB_TRY(cuda_check(NULL, NULL, "cudaStreamCreateWithFlags",
-                       cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking)));
-    DPB_TRY(cuda_check(NULL, NULL, "cudaEventCreateWithFlags",
-                       cudaEventCreateWithFlags(&d->behind, cudaEventDisableTiming)));
+    CUDA_TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
+    CUDA_TRY(cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking));
+    CUDA_TRY(cudaEventCreateWithFlags(&d->behind, cudaEventDisableTiming));
     DPB_TRY(cuda_check_cudnn(NULL, NULL, "cudnnCreate", cudnnCreate(&d->cudnn)));
     DPB_TRY(cuda_check_cudnn(NULL, NULL, "cudnnSetStream", cudnnSetStream(d->cudnn, d->stream)));
     return cuda_check_blas(NULL, NULL, "cublasLtCreate", cublasLtCreate(&d->blas));

@@ -226,14 +226,17 @@ extern const struct dpb_host *cuda_host;
 
 /* ---- errors.c: failures of calls ------------------------------------------------------------- */
 
-/* Returns DPB_OK; or fails with the message that CALL, for `node` (NULL: none), has failed, with
- * the node's shapes and the free device memory. p may be NULL. */
+/* Returns DPB_OK; or fails with the message that `call`, up to its arguments, has failed for `node`
+ * (NULL: none), with the node's shapes and the free device memory. p may be NULL. */
 dpb_status cuda_check(const struct program *p, const struct dpb_node *node, const char *call,
                       cudaError_t code);
 dpb_status cuda_check_cudnn(const struct program *p, const struct dpb_node *node, const char *call,
                             cudnnStatus_t code);
 dpb_status cuda_check_blas(const struct program *p, const struct dpb_node *node, const char *call,
                            cublasStatus_t code);
+/* CUDA_CALL(cudaSetDevice(id)): the status of a call of no node. CUDA_TRY returns a failure. */
+#define CUDA_CALL(call) cuda_check(NULL, NULL, #call, call)
+#define CUDA_TRY(call) DPB_TRY(CUDA_CALL(call))
 dpb_status cuda_no_memory(void); /* of the host's */
 /* Fails with the message that the arena does not fit, and names a size that would. */
 dpb_status cuda_too_large(const struct program *p, size_t free_bytes);

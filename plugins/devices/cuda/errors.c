@@ -37,13 +37,14 @@ static dpb_status report(const struct program *p, const struct dpb_node *node, c
 {
     char about[TEXT_BYTES], left[TEXT_BYTES];
     const dpb_status status = memory ? DPB_NO_MEMORY : DPB_FAILED;
+    const int length = (int)strcspn(call, "(");
     if (p && p->on_trial) {
         cuda_host->warn("candidate_dropped",
-                        "device cuda: an algorithm on trial is dropped: %s%s gave %s (%s)", call,
-                        describe_node(p, node, about), name, meaning);
+                        "device cuda: an algorithm on trial is dropped: %.*s%s gave %s (%s)",
+                        length, call, describe_node(p, node, about), name, meaning);
         return status;
     }
-    return cuda_host->fail(status, "device cuda: %s%s gave %s (%s)%s%s", call,
+    return cuda_host->fail(status, "device cuda: %.*s%s gave %s (%s)%s%s", length, call,
                            describe_node(p, node, about), name, meaning, describe_memory(left),
                            memory ? "; take a smaller run.batch" : "");
 }

@@ -13,7 +13,7 @@
 /* Weights begin at multiples of 16 elements of core's arena. */
 enum { LEAST_ALIGNMENT = 32 /* bytes: of two each */ };
 
-#define TRY_BLAS(call, expression) DPB_TRY(cuda_check_blas(p, node, call, expression))
+#define TRY_BLAS(call) DPB_TRY(cuda_check_blas(p, node, #call, call))
 
 static cudaDataType_t data_type(enum cuda_type type)
 {
@@ -34,18 +34,12 @@ static dpb_status describe(const struct program *p, const struct dpb_node *node,
     const uint64_t b_columns = shape->transpose_b ? shape->k : shape->n;
     const cublasComputeType_t compute =
         p->args.precision == DPB_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    TRY_BLAS("cublasLtMatmulDescCreate",
-             cublasLtMatmulDescCreate(&gemm->desc, compute, CUDA_R_32F));
-    TRY_BLAS("cublasLtMatmulDescSetAttribute",
-             cublasLtMatmulDescSetAttribute(gemm->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
-    TRY_BLAS("cublasLtMatmulDescSetAttribute",
-             cublasLtMatmulDescSetAttribute(gemm->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
-    TRY_BLAS("cublasLtMatrixLayoutCreate",
-             cublasLtMatrixLayoutCreate(&gemm->a, type, a_rows, a_columns, (int64_t)a_rows));
-    TRY_BLAS("cublasLtMatrixLayoutCreate",
-             cublasLtMatrixLayoutCreate(&gemm->b, type, b_rows, b_columns, (int64_t)b_rows));
-    TRY_BLAS("cublasLtMatrixLayoutCreate",
-             cublasLtMatrixLayoutCreate(&gemm->c, data_type(shape->c_type), shape->m, shape->n,
+    TRY_BLAS(cublasLtMatmulDescCreate(&gemm->desc, compute, CUDA_R_32F));
+    TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
+    TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
+    TRY_BLAS(cublasLtMatrixLayoutCreate(&gemm->a, type, a_rows, a_columns, (int64_t)a_rows));
+    TRY_BLAS(cublasLtMatrixLayoutCreate(&gemm->b, type, b_rows, b_columns, (int64_t)b_rows));
+    TRY_BLAS(cublasLtMatrixLayoutCreate(&gemm->c, data_type(shape->c_type), shape->m, shape->n,
                                         (int64_t)shape->m));
     return DPB_OK;
 }
@@ -96,18 +90,16 @@ static dpb_status choose(const struct program *p, const struct dpb_node *node, s
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found[GEMM_CHOICES] = {{.state = CUBLAS_STATUS_SUCCESS}};
     int n = 0;
-    TRY_BLAS("cublasLtMatmulPreferenceCreate", cublasLtMatmulPreferenceCreate(&preference));
+    TRY_BLAS(cublasLtMatmulPreferenceCreate(&preference));
     cublasStatus_t status = prefer(preference);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulAlgoGetHeuristic(p->device->blas, gemm->desc, gemm->a, gemm->b,
                                                 gemm->c, gemm->c, preference, wanted, found, &n);
     cublasLtMatmulPreferenceDestroy(preference);
-    TRY_BLAS("cublasLtMatmulAlgoGetHeuristic", status);
     keep_choices(gemm, found, n);
-    if (gemm->n == 0)
-        TRY_BLAS("cublasLtMatmulAlgoGetHeuristic",
-                 n > 0 ? found[0].state : CUBLAS_STATUS_NOT_SUPPORTED);
-    return DPB_OK;
+    if (status == CUBLAS_STATUS_SUCCESS && gemm->n == 0)
+        status = n > 0 ? found[0].state : CUBLAS_STATUS_NOT_SUPPORTED;
+    return cuda_check_blas(p, node, "cublasLtMatmulAlgoGetHeuristic", status);
 }
 
 dpb_status cuda_gemm_open(const struct program *p, const struct dpb_node *node,
@@ -152,8 +144,7 @@ dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
 {
     const float one = 1.0f, zero = 0.0f;
     const struct gemm_choice *by = &gemm->choices[gemm->taken];
-    TRY_BLAS("cublasLtMatmul",
-             cublasLtMatmul(p->device->blas, gemm->desc, &one, a, gemm->a, b, gemm->b, &zero, c,
+    TRY_BLAS(cublasLtMatmul(p->device->blas, gemm->desc, &one, a, gemm->a, b, gemm->b, &zero, c,
                             gemm->c, c, gemm->c, &by->algorithm, p->scratch, by->workspace,
                             p->device->stream));
     return DPB_OK;

@@ -49,5 +49,5 @@ dpb_status cuda_turn_to(struct dpb_queue *queue)
     const struct home *home = home_of((cudaStream_t)queue);
     if (!home)
         return cuda_host->fail(DPB_USAGE, "device cuda: work for a queue that is not open");
-    return cuda_check(NULL, NULL, "cudaSetDevice", cudaSetDevice(home->id));
+    return CUDA_CALL(cudaSetDevice(home->id));
 }

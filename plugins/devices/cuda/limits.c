@@ -91,9 +91,8 @@ static dpb_status measure_products(struct trial *trial, double *flops_per_s)
 static dpb_status copy(const void *trial_)
 {
     const struct trial *trial = trial_;
-    return cuda_check(trial->p, NULL, "cudaMemcpyAsync",
-                      cudaMemcpyAsync(operand(trial, 1), operand(trial, 0), trial->bytes,
-                                      cudaMemcpyDeviceToDevice, trial->p->device->stream));
+    return CUDA_CALL(cudaMemcpyAsync(operand(trial, 1), operand(trial, 0), trial->bytes,
+                                     cudaMemcpyDeviceToDevice, trial->p->device->stream));
 }
 
 /* Looks for infinite values, finds none, and writes nothing. */

@@ -8,12 +8,10 @@
 
 #include "cuda.h"
 
-#define CHECK(call) DPB_TRY(cuda_check(NULL, NULL, #call, call))
-
 static dpb_status count(uint32_t *n_devices)
 {
     int n = 0;
-    CHECK(cudaGetDeviceCount(&n));
+    CUDA_TRY(cudaGetDeviceCount(&n));
     *n_devices = (uint32_t)n;
     return DPB_OK;
 }
@@ -21,24 +19,23 @@ static dpb_status count(uint32_t *n_devices)
 static dpb_status describe(uint32_t device, struct dpb_link_device *described)
 {
     struct cudaDeviceProp properties;
-    CHECK(cudaGetDeviceProperties(&properties, (int)device));
+    CUDA_TRY(cudaGetDeviceProperties(&properties, (int)device));
     *described = (struct dpb_link_device){.memory_bytes = properties.totalGlobalMem};
     snprintf(described->name, sizeof described->name, "%s", properties.name);
-    CHECK(
+    return CUDA_CALL(
         cudaDeviceGetPCIBusId(described->pci_address, sizeof described->pci_address, (int)device));
-    return DPB_OK;
 }
 
 static dpb_status allocate(dpb_link_memory kind, uint32_t device, uint64_t bytes, void **memory)
 {
     void *made = NULL;
-    CHECK(cudaSetDevice((int)device));
+    CUDA_TRY(cudaSetDevice((int)device));
     if (kind == DPB_LINK_PINNED)
-        CHECK(cudaHostAlloc(&made, bytes, cudaHostAllocDefault));
+        CUDA_TRY(cudaHostAlloc(&made, bytes, cudaHostAllocDefault));
     else
-        CHECK(cudaMalloc(&made, bytes));
-    dpb_status status = cuda_check(NULL, NULL, "cudaMemset", cudaMemset(made, 0, bytes));
-    DPB_THEN(status, cuda_check(NULL, NULL, "cudaDeviceSynchronize", cudaDeviceSynchronize()));
+        CUDA_TRY(cudaMalloc(&made, bytes));
+    dpb_status status = CUDA_CALL(cudaMemset(made, 0, bytes));
+    DPB_THEN(status, CUDA_CALL(cudaDeviceSynchronize()));
     if (status == DPB_OK)
         *memory = made;
     else if (kind == DPB_LINK_PINNED)
@@ -60,8 +57,8 @@ static void release(dpb_link_memory kind, uint32_t device, void *memory)
 static dpb_status open_queue(uint32_t device, void **queue)
 {
     cudaStream_t stream = NULL;
-    CHECK(cudaSetDevice((int)device));
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA_TRY(cudaSetDevice((int)device));
+    CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     *queue = stream;
     return DPB_OK;
 }
@@ -75,18 +72,18 @@ static void close_queue(void *queue)
 static dpb_status peer_possible(uint32_t from, uint32_t to, bool *possible)
 {
     int can = 0;
-    CHECK(cudaDeviceCanAccessPeer(&can, (int)from, (int)to));
+    CUDA_TRY(cudaDeviceCanAccessPeer(&can, (int)from, (int)to));
     *possible = can != 0;
     return DPB_OK;
 }
 
 static dpb_status peer_enable(uint32_t from, uint32_t to, bool enabled)
 {
-    CHECK(cudaSetDevice((int)from));
+    CUDA_TRY(cudaSetDevice((int)from));
     if (enabled)
-        CHECK(cudaDeviceEnablePeerAccess((int)to, 0));
+        CUDA_TRY(cudaDeviceEnablePeerAccess((int)to, 0));
     else
-        CHECK(cudaDeviceDisablePeerAccess((int)to));
+        CUDA_TRY(cudaDeviceDisablePeerAccess((int)to));
     return DPB_OK;
 }
 
@@ -94,16 +91,15 @@ static dpb_status copy(void *queue, void *destination, uint32_t to, const void *
                        uint32_t from, uint64_t bytes)
 {
     if (to != DPB_LINK_HOST && from != DPB_LINK_HOST && to != from)
-        CHECK(cudaMemcpyPeerAsync(destination, (int)to, source, (int)from, bytes, queue));
+        CUDA_TRY(cudaMemcpyPeerAsync(destination, (int)to, source, (int)from, bytes, queue));
     else
-        CHECK(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, queue));
+        CUDA_TRY(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, queue));
     return DPB_OK;
 }
 
 static dpb_status wait(void *queue)
 {
-    CHECK(cudaStreamSynchronize(queue));
-    return DPB_OK;
+    return CUDA_CALL(cudaStreamSynchronize(queue));
 }
 
 const struct dpb_device_links cuda_links = {.count = count,

@@ -33,9 +33,7 @@ dpb_status cuda_mirror_bind(struct program *p, struct mirror *mirror)
     cudaStream_t stream = p->device->stream;
     if (!mirror->tensor || mirror->tensor->foreign)
         return DPB_OK;
-    DPB_TRY(
-        cuda_check(p, NULL, "cudaMemsetAsync",
-                   cudaMemsetAsync(mirror->tensor->data, 0, mirror->tensor->place.bytes, stream)));
+    CUDA_TRY(cudaMemsetAsync(mirror->tensor->data, 0, mirror->tensor->place.bytes, stream));
     if (mirror->bytes == 0 || !mirror->core)
         return DPB_OK;
     if (may_register(mirror)) {
@@ -50,8 +48,7 @@ dpb_status cuda_mirror_bind(struct program *p, struct mirror *mirror)
                        "device cuda: an arena of %zu MB cannot be pinned; it is copied on the host",
                        mirror->bytes / 1000000);
     }
-    return cuda_check(p, NULL, "cudaHostAlloc",
-                      cudaHostAlloc(&mirror->pinned, mirror->bytes, cudaHostAllocPortable));
+    return CUDA_CALL(cudaHostAlloc(&mirror->pinned, mirror->bytes, cudaHostAllocPortable));
 }
 
 void cuda_mirror_release(struct mirror *mirror)
@@ -70,22 +67,19 @@ dpb_status cuda_upload(const struct program *p, const struct mirror *mirror)
         return DPB_OK;
     if (!mirror->registered)
         memcpy(mirror->pinned, mirror->core, mirror->bytes);
-    return cuda_check(p, NULL, "cudaMemcpyAsync",
-                      cudaMemcpyAsync(mirror->tensor->data, mirror->pinned, mirror->bytes,
-                                      cudaMemcpyHostToDevice, p->device->stream));
+    return CUDA_CALL(cudaMemcpyAsync(mirror->tensor->data, mirror->pinned, mirror->bytes,
+                                     cudaMemcpyHostToDevice, p->device->stream));
 }
 
 /* Elements [begin, end); cuda_downloaded, once the copy is done, brings them to core. */
-dpb_status cuda_download(const struct program *p, const struct mirror *mirror, uint64_t begin,
-                         uint64_t end, cudaStream_t stream)
+dpb_status cuda_download(const struct mirror *mirror, uint64_t begin, uint64_t end,
+                         cudaStream_t stream)
 {
     if (end == begin || mirror->bytes == 0)
         return DPB_OK;
-    return cuda_check(p, NULL, "cudaMemcpyAsync",
-                      cudaMemcpyAsync((float *)mirror->pinned + begin,
-                                      (const float *)mirror->tensor->data + begin,
-                                      (size_t)(end - begin) * sizeof(float), cudaMemcpyDeviceToHost,
-                                      stream));
+    return CUDA_CALL(cudaMemcpyAsync(
+        (float *)mirror->pinned + begin, (const float *)mirror->tensor->data + begin,
+        (size_t)(end - begin) * sizeof(float), cudaMemcpyDeviceToHost, stream));
 }
 
 void cuda_downloaded(const struct mirror *mirror, uint64_t begin, uint64_t end)

@@ -45,9 +45,8 @@ static dpb_status pack(const struct program *p)
 /* The main stream waits until the second has done all enqueued work. */
 static dpb_status join(const struct program *p)
 {
-    DPB_TRY(cuda_check(p, NULL, "cudaEventRecord", cudaEventRecord(p->joined, p->device->copies)));
-    return cuda_check(p, NULL, "cudaStreamWaitEvent",
-                      cudaStreamWaitEvent(p->device->stream, p->joined, 0));
+    CUDA_TRY(cudaEventRecord(p->joined, p->device->copies));
+    return CUDA_CALL(cudaStreamWaitEvent(p->device->stream, p->joined, 0));
 }
 
 /* How a list is enqueued: to be done, or to be captured, alone or with the exchange. */
@@ -71,7 +70,7 @@ static dpb_status enqueue_forward(struct program *p, unsigned when, enum way way
             DPB_TRY(hooks->progress(hooks->context));
     }
     if (when & WHEN_TRAINING)
-        DPB_TRY(cuda_download(p, &p->statistics, 0, p->graph->n_state_elements, stream));
+        DPB_TRY(cuda_download(&p->statistics, 0, p->graph->n_state_elements, stream));
     cuda_raise(stream, p->words->data, &p->control->forward_done);
     return cuda_check(p, NULL, "flag of forward", cudaPeekAtLastError());
 }
@@ -80,11 +79,9 @@ static dpb_status enqueue_forward(struct program *p, unsigned when, enum way way
 static dpb_status send_piece(struct program *p, size_t piece)
 {
     cudaStream_t copies = p->device->copies;
-    DPB_TRY(
-        cuda_check(p, NULL, "cudaEventRecord", cudaEventRecord(p->piece_ready, p->device->stream)));
-    DPB_TRY(
-        cuda_check(p, NULL, "cudaStreamWaitEvent", cudaStreamWaitEvent(copies, p->piece_ready, 0)));
-    DPB_TRY(cuda_download(p, &p->gradients, p->pieces[piece].begin, p->pieces[piece].end, copies));
+    CUDA_TRY(cudaEventRecord(p->piece_ready, p->device->stream));
+    CUDA_TRY(cudaStreamWaitEvent(copies, p->piece_ready, 0));
+    DPB_TRY(cuda_download(&p->gradients, p->pieces[piece].begin, p->pieces[piece].end, copies));
     cuda_raise(copies, p->words->data, &p->control->piece_done[piece]);
     return cuda_check(p, NULL, "flag of a piece", cudaPeekAtLastError());
 }
@@ -96,8 +93,7 @@ static dpb_status finish_piece(const struct program *p, const struct piece *piec
 {
     const struct fence *fence = way == CAPTURED_EXCHANGED ? &piece->captured : &piece->final;
     const unsigned flags = way == CAPTURED ? cudaEventRecordExternal : cudaEventRecordDefault;
-    DPB_TRY(cuda_check(p, NULL, "cudaEventRecordWithFlags",
-                       cudaEventRecordWithFlags(fence->native, p->device->stream, flags)));
+    CUDA_TRY(cudaEventRecordWithFlags(fence->native, p->device->stream, flags));
     return way == CAPTURED_EXCHANGED ? hooks->final(hooks->context, piece->end, fence->event)
                                      : DPB_OK;
 }
@@ -108,7 +104,7 @@ static dpb_status join_exchange(const struct program *p, const struct dpb_hooks 
     struct dpb_event *event = NULL;
     DPB_TRY(cuda_capture_mark(p));
     DPB_TRY(hooks->join(hooks->context, &event));
-    DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    CUDA_TRY(cudaSetDevice(p->device->id));
     return cuda_await(p->device->stream, event);
 }
 
@@ -157,17 +153,15 @@ static dpb_status capture(struct program *p, unsigned which, const struct dpb_ho
     cudaGraph_t graph = NULL;
     if (exchanged)
         DPB_TRY(hooks->capture(hooks->context, &handle));
-    DPB_TRY(cuda_check(p, NULL, "cudaStreamBeginCapture",
-                       cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
+    CUDA_TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     cuda_capturing(exchanged ? p->device->behind : NULL);
     dpb_status status = enqueue(p, which, exchanged ? CAPTURED_EXCHANGED : CAPTURED, hooks);
     cuda_capturing(NULL);
     cudaError_t code = cudaStreamEndCapture(stream, &graph);
     DPB_THEN(status, cuda_check(p, NULL, "cudaStreamEndCapture", code));
     /* Queues keep their priority over passes: open_queue. */
-    DPB_THEN(status, cuda_check(p, NULL, "cudaGraphInstantiate",
-                                cudaGraphInstantiate(&p->graphs[which], graph,
-                                                     cudaGraphInstantiateFlagUseNodePriority)));
+    DPB_THEN(status, CUDA_CALL(cudaGraphInstantiate(&p->graphs[which], graph,
+                                                    cudaGraphInstantiateFlagUseNodePriority)));
     if (graph)
         cudaGraphDestroy(graph);
     return status;
@@ -185,12 +179,10 @@ static dpb_status launch(struct program *p, unsigned which, const struct dpb_hoo
         DPB_TRY(hooks->replay(hooks->context));
         *replayed = true;
     }
-    DPB_TRY(cuda_check(p, NULL, "cudaGraphLaunch",
-                       cudaGraphLaunch(p->graphs[which], p->device->stream)));
+    CUDA_TRY(cudaGraphLaunch(p->graphs[which], p->device->stream));
     if (which != BACKWARD_EXCHANGED)
         return DPB_OK;
-    return cuda_check(p, NULL, "cudaEventRecord",
-                      cudaEventRecord(p->device->behind, p->device->stream));
+    return CUDA_CALL(cudaEventRecord(p->device->behind, p->device->stream));
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */
@@ -271,8 +263,7 @@ static dpb_status check_pass(const struct program *p, const struct dpb_pass *pas
 static dpb_status send(const struct program *p, const struct tensor *to, const void *from,
                        size_t bytes)
 {
-    return cuda_check(
-        p, NULL, "cudaMemcpyAsync",
+    return CUDA_CALL(
         cudaMemcpyAsync(to->data, from, bytes, cudaMemcpyHostToDevice, p->device->stream));
 }
 
@@ -288,7 +279,7 @@ static dpb_status begin_pass(struct program *p, const struct dpb_pass *pass,
                                  .valid = pass->valid,
                                  .serial = ++p->serial,
                                  .loss_scale = (float)p->loss_scale};
-    DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    CUDA_TRY(cudaSetDevice(p->device->id));
     return send(p, p->words, words, sizeof *words);
 }
 
@@ -304,9 +295,8 @@ static dpb_status send_samples(const struct program *p, const struct dpb_batch *
         const size_t n = bytes - at < SAMPLES_PIECE ? bytes - at : SAMPLES_PIECE;
         char *pinned = (char *)p->pinned_samples + at;
         memcpy(pinned, (const char *)batch->samples + at, n);
-        DPB_TRY(cuda_check(p, NULL, "cudaMemcpyAsync",
-                           cudaMemcpyAsync((char *)p->samples->data + at, pinned, n,
-                                           cudaMemcpyHostToDevice, stream)));
+        CUDA_TRY(cudaMemcpyAsync((char *)p->samples->data + at, pinned, n, cudaMemcpyHostToDevice,
+                                 stream));
     }
     return p->takes_events ? join(p) : DPB_OK;
 }
@@ -399,7 +389,7 @@ dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struc
 dpb_status cuda_follow(void *program, struct dpb_event *event)
 {
     struct program *p = program;
-    DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    CUDA_TRY(cudaSetDevice(p->device->id));
     if (p->times && cuda_times_idle(p->times)) /* it has followed another already */
         DPB_TRY(cuda_mark(p, MARK_EXCHANGE, false));
     DPB_TRY(cuda_await(p->device->stream, event));
@@ -415,7 +405,7 @@ dpb_status cuda_drain(void *program)
     const struct dpb_wait wait = {.step = p->step, .purpose = "the device's work"};
     int64_t begin_ns = 0;
     bool ends = p->times && cuda_times_run(p->times);
-    DPB_TRY(cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(p->device->id)));
+    CUDA_TRY(cudaSetDevice(p->device->id));
     if (ends)
         DPB_TRY(cuda_mark(p, MARK_IDLE, true));
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {

@@ -81,8 +81,8 @@ void cuda_mirror_release(struct mirror *mirror);
 dpb_status cuda_upload(const struct program *p, const struct mirror *mirror);
 /* Copies elements [begin, end) to the host. Call cuda_downloaded after the copy: it brings them to
  * core. */
-dpb_status cuda_download(const struct program *p, const struct mirror *mirror, uint64_t begin,
-                         uint64_t end, cudaStream_t stream);
+dpb_status cuda_download(const struct mirror *mirror, uint64_t begin, uint64_t end,
+                         cudaStream_t stream);
 void cuda_downloaded(const struct mirror *mirror, uint64_t begin, uint64_t end);
 
 #endif

@@ -139,7 +139,7 @@ static dpb_status plan_program(struct program *p, const struct dpb_device_memory
 static dpb_status allocate_arena(struct program *p)
 {
     size_t free_bytes = 0, total = 0;
-    DPB_TRY(cuda_check(p, NULL, "cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &total)));
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total));
     if (p->arena_bytes > free_bytes)
         return cuda_too_large(p, free_bytes);
     cudaError_t code = cudaMalloc(&p->arena, p->arena_bytes);
@@ -154,32 +154,27 @@ static dpb_status bind_control(struct program *p)
 {
     size_t bytes = sizeof *p->control + (p->n_pieces + 1) * sizeof p->control->piece_done[0];
     void *memory = NULL;
-    DPB_TRY(cuda_check(p, NULL, "cudaHostAlloc",
-                       cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped)));
+    CUDA_TRY(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
     p->control = memory;
     memset(memory, 0, bytes);
-    DPB_TRY(cuda_check(
-        p, NULL, "cudaHostAlloc",
-        cudaHostAlloc(&memory,
-                      p->args.batch * (sizeof *p->pinned_labels + sizeof *p->pinned_numbers),
-                      cudaHostAllocPortable)));
+    CUDA_TRY(cudaHostAlloc(&memory,
+                           p->args.batch * (sizeof *p->pinned_labels + sizeof *p->pinned_numbers),
+                           cudaHostAllocPortable));
     p->pinned_labels = memory;
     p->pinned_numbers = (uint32_t *)(p->pinned_labels + p->args.batch);
-    DPB_TRY(cuda_check(p, NULL, "cudaHostAlloc",
-                       cudaHostAlloc(&memory, p->samples->place.bytes, cudaHostAllocPortable)));
+    CUDA_TRY(cudaHostAlloc(&memory, p->samples->place.bytes, cudaHostAllocPortable));
     p->pinned_samples = memory;
     return DPB_OK;
 }
 
-static dpb_status make_event(const struct program *p, cudaEvent_t *event)
+static dpb_status make_event(cudaEvent_t *event)
 {
-    return cuda_check(p, NULL, "cudaEventCreateWithFlags",
-                      cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    return CUDA_CALL(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
 }
 
-static dpb_status make_fence(const struct program *p, struct fence *fence)
+static dpb_status make_fence(struct fence *fence)
 {
-    DPB_TRY(make_event(p, &fence->native));
+    DPB_TRY(make_event(&fence->native));
     fence->event = cuda_event_adopt(fence->native);
     return fence->event ? DPB_OK : cuda_no_memory();
 }
@@ -190,8 +185,8 @@ static dpb_status bind_events(struct program *p)
     if (!p->takes_events)
         return DPB_OK;
     for (size_t i = 0; i < p->n_pieces; i++) {
-        DPB_TRY(make_fence(p, &p->pieces[i].final));
-        DPB_TRY(make_fence(p, &p->pieces[i].captured));
+        DPB_TRY(make_fence(&p->pieces[i].final));
+        DPB_TRY(make_fence(&p->pieces[i].captured));
     }
     return cuda_times_open(&p->times);
 }
@@ -201,9 +196,8 @@ static dpb_status bind_events(struct program *p)
 static dpb_status copy_now(const struct program *p, void *to, const void *from, size_t bytes)
 {
     cudaStream_t stream = p->device->stream;
-    DPB_TRY(cuda_check(p, NULL, "cudaMemcpyAsync",
-                       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream)));
-    return cuda_check(p, NULL, "cudaStreamSynchronize", cudaStreamSynchronize(stream));
+    CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+    return CUDA_CALL(cudaStreamSynchronize(stream));
 }
 
 /* By pinned memory, a batch at a time. */
@@ -226,7 +220,7 @@ static dpb_status bind_pool(struct program *p)
     size_t free_bytes = 0, total = 0;
     if (!pool->samples)
         return DPB_OK;
-    DPB_TRY(cuda_check(p, NULL, "cudaMemGetInfo", cudaMemGetInfo(&free_bytes, &total)));
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total));
     cudaError_t code = cudaMalloc(&p->pool, bytes);
     if (code == cudaErrorMemoryAllocation) {
         cudaGetLastError();
@@ -260,9 +254,7 @@ static dpb_status bind_program(struct program *p)
             tensor->data = (char *)p->arena + tensor->place.offset;
     }
     p->scratch = (char *)p->arena + p->arena_bytes - p->scratch_bytes;
-    DPB_TRY(cuda_check(
-        p, NULL, "cudaMemsetAsync",
-        cudaMemsetAsync(p->tickets->data, 0, p->tickets->place.bytes, p->device->stream)));
+    CUDA_TRY(cudaMemsetAsync(p->tickets->data, 0, p->tickets->place.bytes, p->device->stream));
     DPB_TRY(cuda_tune(p));
     cuda_fused_settle(p);
     struct mirror *mirrors[] = {&p->weights, &p->gradients, &p->state, &p->statistics};
@@ -271,12 +263,12 @@ static dpb_status bind_program(struct program *p)
     DPB_TRY(bind_control(p));
     DPB_TRY(bind_packings(p));
     DPB_TRY(bind_pool(p));
-    DPB_TRY(make_event(p, &p->piece_ready));
-    DPB_TRY(make_event(p, &p->joined));
+    DPB_TRY(make_event(&p->piece_ready));
+    DPB_TRY(make_event(&p->joined));
     DPB_TRY(bind_events(p));
     if (p->args.profile)
         DPB_TRY(cuda_account_open(p));
-    return cuda_check(p, NULL, "cudaStreamSynchronize", cudaStreamSynchronize(p->device->stream));
+    return CUDA_CALL(cudaStreamSynchronize(p->device->stream));
 }
 
 /* -------------------------------------------------------------------------------------- release */
@@ -399,7 +391,7 @@ dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
     p->device = d;
     p->graph = args->graph;
     p->args = *args;
-    dpb_status status = cuda_check(p, NULL, "cudaSetDevice", cudaSetDevice(d->id));
+    dpb_status status = CUDA_CALL(cudaSetDevice(d->id));
     DPB_THEN(status, plan_program(p, memory));
     DPB_THEN(status, bind_program(p));
     if (status != DPB_OK) {

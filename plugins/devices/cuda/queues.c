@@ -16,8 +16,6 @@
 /* Memory that others map has blocks of its own: they map whole blocks. */
 enum { SHARED_BLOCK = 2 << 20 };
 
-#define CHECK(call) DPB_TRY(cuda_check(NULL, NULL, #call, call))
-
 /* ---- queues -------------------------------------------------------------------------------- */
 
 static cudaStream_t stream_of(struct dpb_queue *queue)
@@ -31,9 +29,9 @@ static dpb_status open_queue(void *device, struct dpb_queue **queue)
     const struct device *d = device;
     cudaStream_t stream = NULL;
     int least = 0, greatest = 0;
-    CHECK(cudaSetDevice(d->id));
-    CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
+    CUDA_TRY(cudaSetDevice(d->id));
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CUDA_TRY(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
     dpb_status status = cuda_home_remember(stream, d->id);
     if (status != DPB_OK) {
         cudaStreamDestroy(stream);
@@ -54,8 +52,7 @@ static void close_queue(struct dpb_queue *queue)
 
 static dpb_status drain_queue(struct dpb_queue *queue)
 {
-    CHECK(cudaStreamSynchronize(stream_of(queue)));
-    return DPB_OK;
+    return CUDA_CALL(cudaStreamSynchronize(stream_of(queue)));
 }
 
 /* ---- events -------------------------------------------------------------------------------- */
@@ -102,8 +99,8 @@ static dpb_status new_event(void *device, struct dpb_event **event)
 {
     const struct device *d = device;
     cudaEvent_t made = NULL;
-    CHECK(cudaSetDevice(d->id));
-    CHECK(cudaEventCreate(&made));
+    CUDA_TRY(cudaSetDevice(d->id));
+    CUDA_TRY(cudaEventCreate(&made));
     *event = cuda_event_adopt(made);
     if (*event)
         return DPB_OK;
@@ -119,8 +116,7 @@ static dpb_status record_as(struct dpb_queue *queue, struct dpb_event *event, cu
         return cuda_host->fail(DPB_USAGE, "device cuda: an event that it has not made is recorded");
     DPB_TRY(cuda_turn_to(queue));
     to->behind = behind;
-    CHECK(cudaEventRecordWithFlags(to->native, stream_of(queue), flags));
-    return DPB_OK;
+    return CUDA_CALL(cudaEventRecordWithFlags(to->native, stream_of(queue), flags));
 }
 
 static dpb_status record(struct dpb_queue *queue, struct dpb_event *event)
@@ -131,7 +127,7 @@ static dpb_status record(struct dpb_queue *queue, struct dpb_event *event)
 static dpb_status stamp(struct dpb_queue *queue, struct dpb_event *event)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    CHECK(cudaStreamIsCapturing(stream_of(queue), &status));
+    CUDA_TRY(cudaStreamIsCapturing(stream_of(queue), &status));
     if (status == cudaStreamCaptureStatusNone)
         return record(queue, event);
     if (!behind_capture)
@@ -145,8 +141,7 @@ dpb_status cuda_await(cudaStream_t stream, struct dpb_event *event)
 {
     const struct cuda_event *made = cuda_host->event->native(event, &cuda_events);
     if (made)
-        return cuda_check(NULL, NULL, "cudaStreamWaitEvent",
-                          cudaStreamWaitEvent(stream, made->native, 0));
+        return CUDA_CALL(cudaStreamWaitEvent(stream, made->native, 0));
     if (cuda_host->event->poll(event))
         return DPB_OK;
     return cuda_host->fail(DPB_USAGE,
@@ -164,12 +159,9 @@ static dpb_status elapsed(const struct dpb_event *from, const struct dpb_event *
 {
     const struct cuda_event *begin = cuda_host->event->native(from, &cuda_events);
     const struct cuda_event *end = cuda_host->event->native(to, &cuda_events);
-    float ms = 0.0f;
     if (!begin || !end)
         return cuda_host->fail(DPB_USAGE, "device cuda: time of an event that it has not made");
-    CHECK(cudaEventElapsedTime(&ms, begin->native, end->native));
-    *ns = (int64_t)((double)ms * 1e6);
-    return DPB_OK;
+    return cuda_elapsed(begin->native, end->native, ns);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -194,7 +186,7 @@ static dpb_status allocate(void *device, const char *name, uint64_t bytes, bool 
     void *made = NULL;
     if (shared)
         bytes = (bytes + SHARED_BLOCK - 1) / SHARED_BLOCK * SHARED_BLOCK;
-    CHECK(cudaSetDevice(d->id));
+    CUDA_TRY(cudaSetDevice(d->id));
     cudaError_t code = cudaMalloc(&made, bytes);
     if (code == cudaErrorMemoryAllocation)
         return too_large(d, name, bytes);
@@ -227,7 +219,7 @@ _Static_assert(sizeof(struct handle) <= DPB_HANDLE_BYTES, "a handle has room for
 static dpb_status uuid_of(int id, cudaUUID_t *uuid)
 {
     struct cudaDeviceProp about;
-    CHECK(cudaGetDeviceProperties(&about, id));
+    CUDA_TRY(cudaGetDeviceProperties(&about, id));
     *uuid = about.uuid;
     return DPB_OK;
 }
@@ -236,8 +228,8 @@ static dpb_status describe(void *device, void *memory, struct dpb_memory_handle 
 {
     const struct device *d = device;
     struct handle made = {0};
-    CHECK(cudaSetDevice(d->id));
-    CHECK(cudaIpcGetMemHandle(&made.memory, memory));
+    CUDA_TRY(cudaSetDevice(d->id));
+    CUDA_TRY(cudaIpcGetMemHandle(&made.memory, memory));
     DPB_TRY(uuid_of(d->id, &made.gpu));
     *handle = (struct dpb_memory_handle){{0}};
     memcpy(handle->bytes, &made, sizeof made);
@@ -247,7 +239,7 @@ static dpb_status describe(void *device, void *memory, struct dpb_memory_handle 
 static dpb_status find_gpu(const cudaUUID_t *uuid, int *id)
 {
     int n = 0;
-    CHECK(cudaGetDeviceCount(&n));
+    CUDA_TRY(cudaGetDeviceCount(&n));
     for (*id = 0; *id < n; ++*id) {
         cudaUUID_t one;
         DPB_TRY(uuid_of(*id, &one));
@@ -268,15 +260,14 @@ static dpb_status map(void *device, const struct dpb_memory_handle *handle, void
     memcpy(&given, handle->bytes, sizeof given);
     DPB_TRY(find_gpu(&given.gpu, &owner));
     if (owner != d->id)
-        CHECK(cudaDeviceCanAccessPeer(&peers, d->id, owner));
+        CUDA_TRY(cudaDeviceCanAccessPeer(&peers, d->id, owner));
     struct mapping *mapping = calloc(1, sizeof *mapping);
     if (!mapping)
         return cuda_no_memory();
     mapping->id = peers ? d->id : owner;
-    dpb_status status = cuda_check(NULL, NULL, "cudaSetDevice", cudaSetDevice(mapping->id));
-    DPB_THEN(status, cuda_check(NULL, NULL, "cudaIpcOpenMemHandle",
-                                cudaIpcOpenMemHandle(&mapping->memory, given.memory,
-                                                     cudaIpcMemLazyEnablePeerAccess)));
+    dpb_status status = CUDA_CALL(cudaSetDevice(mapping->id));
+    DPB_THEN(status, CUDA_CALL(cudaIpcOpenMemHandle(&mapping->memory, given.memory,
+                                                    cudaIpcMemLazyEnablePeerAccess)));
     if (status != DPB_OK) {
         free(mapping);
         return status;
@@ -307,8 +298,8 @@ static dpb_status pin(void *device, uint64_t bytes, void **memory)
 {
     const struct device *d = device;
     void *made = NULL;
-    CHECK(cudaSetDevice(d->id));
-    CHECK(cudaHostAlloc(&made, bytes, cudaHostAllocPortable));
+    CUDA_TRY(cudaSetDevice(d->id));
+    CUDA_TRY(cudaHostAlloc(&made, bytes, cudaHostAllocPortable));
     memset(made, 0, bytes);
     *memory = made;
     return DPB_OK;
@@ -328,7 +319,7 @@ static dpb_status copy(struct dpb_queue *queue, void *dst, const void *src, uint
 {
     DPB_TRY(cuda_turn_to(queue));
     if (bytes > 0)
-        CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_of(queue)));
+        CUDA_TRY(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_of(queue)));
     return DPB_OK;
 }
 
@@ -336,7 +327,7 @@ static dpb_status clear(struct dpb_queue *queue, void *dst, uint64_t bytes)
 {
     DPB_TRY(cuda_turn_to(queue));
     if (bytes > 0)
-        CHECK(cudaMemsetAsync(dst, 0, bytes, stream_of(queue)));
+        CUDA_TRY(cudaMemsetAsync(dst, 0, bytes, stream_of(queue)));
     return DPB_OK;
 }
 

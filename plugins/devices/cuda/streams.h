@@ -40,6 +40,8 @@ dpb_status cuda_turn_to(struct dpb_queue *queue);
  * launches record. */
 enum mark { MARK_IDLE, MARK_FORWARD, MARK_BACKWARD, MARK_EXCHANGE, MARK_CAPTURED };
 
+/* From one event to another, both of which have fired. */
+dpb_status cuda_elapsed(cudaEvent_t from, cudaEvent_t to, int64_t *ns);
 dpb_status cuda_times_open(struct times **times);
 void cuda_times_close(struct times *times);      /* accepts NULL */
 bool cuda_times_run(const struct times *times);  /* a step is under way */

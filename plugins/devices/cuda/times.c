@@ -30,7 +30,7 @@ dpb_status cuda_times_open(struct times **times)
     *times = calloc(1, sizeof **times);
     if (!*times)
         return cuda_no_memory();
-    return cuda_check(NULL, NULL, "cudaEventCreate", cudaEventCreate(&(*times)->captured));
+    return CUDA_CALL(cudaEventCreate(&(*times)->captured));
 }
 
 void cuda_times_close(struct times *times)
@@ -47,7 +47,7 @@ void cuda_times_close(struct times *times)
 }
 
 /* Allocates in a program's first steps alone: later ones have as many marks. */
-static dpb_status grow(const struct program *p, struct marks *marks)
+static dpb_status grow(struct marks *marks)
 {
     if (marks->n < marks->capacity)
         return DPB_OK;
@@ -59,7 +59,7 @@ static dpb_status grow(const struct program *p, struct marks *marks)
     if (!kinds)
         return cuda_no_memory();
     marks->marks = kinds;
-    DPB_TRY(cuda_check(p, NULL, "cudaEventCreate", cudaEventCreate(&events[marks->n])));
+    CUDA_TRY(cudaEventCreate(&events[marks->n]));
     marks->capacity++;
     return DPB_OK;
 }
@@ -86,20 +86,18 @@ dpb_status cuda_mark(const struct program *p, enum mark mark, bool first)
         times->steps[times->current].n = 0;
     }
     struct marks *marks = &times->steps[times->current];
-    DPB_TRY(grow(p, marks));
+    DPB_TRY(grow(marks));
     marks->marks[marks->n++] = mark;
     return mark == MARK_CAPTURED
                ? DPB_OK
-               : cuda_check(p, NULL, "cudaEventRecord",
-                            cudaEventRecord(marks->events[marks->n - 1], p->device->stream));
+               : CUDA_CALL(cudaEventRecord(marks->events[marks->n - 1], p->device->stream));
 }
 
 dpb_status cuda_capture_mark(const struct program *p)
 {
     if (!p->times)
         return DPB_OK;
-    return cuda_check(
-        p, NULL, "cudaEventRecordWithFlags",
+    return CUDA_CALL(
         cudaEventRecordWithFlags(p->times->captured, p->device->stream, cudaEventRecordExternal));
 }
 
@@ -108,10 +106,10 @@ static cudaEvent_t event_of(const struct times *times, const struct marks *marks
     return marks->marks[i] == MARK_CAPTURED ? times->captured : marks->events[i];
 }
 
-static dpb_status between(const struct program *p, cudaEvent_t from, cudaEvent_t to, int64_t *ns)
+dpb_status cuda_elapsed(cudaEvent_t from, cudaEvent_t to, int64_t *ns)
 {
     float ms = 0.0f;
-    DPB_TRY(cuda_check(p, NULL, "cudaEventElapsedTime", cudaEventElapsedTime(&ms, from, to)));
+    CUDA_TRY(cudaEventElapsedTime(&ms, from, to));
     *ns = (int64_t)((double)ms * 1e6);
     return DPB_OK;
 }
@@ -131,7 +129,7 @@ static dpb_status add_up(const struct program *p, const struct marks *marks, cud
     for (size_t i = marks->n; i-- > 0;) {
         int64_t ns;
         cudaEvent_t next = i + 1 < marks->n ? event_of(p->times, marks, i + 1) : end;
-        DPB_TRY(between(p, event_of(p->times, marks, i), next, &ns));
+        DPB_TRY(cuda_elapsed(event_of(p->times, marks, i), next, &ns));
         *parts[marks->marks[i]] += ns;
         at_ns -= ns;
         if (parts[marks->marks[i]] == &done->exchange_ns && done->exchange_begin_ns == end_ns)
@@ -151,9 +149,9 @@ dpb_status cuda_times_settle(const struct program *p)
     if (!times->ended)
         return DPB_OK;
     times->ended = false;
-    DPB_TRY(cuda_check(p, NULL, "cudaEventSynchronize", cudaEventSynchronize(last)));
+    CUDA_TRY(cudaEventSynchronize(last));
     int64_t now_ns = cuda_host->now_ns();
-    DPB_TRY(between(p, current->events[0], last, &ns));
+    DPB_TRY(cuda_elapsed(current->events[0], last, &ns));
     return add_up(p, &times->steps[!times->current], current->events[0], now_ns - ns);
 }
 

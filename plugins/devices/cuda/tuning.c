@@ -96,7 +96,7 @@ static dpb_status run_each(struct tuning *tuning, const struct candidates *from,
 {
     *n = 0;
     for (int i = 0; i < 2 && !tuning->ends[i]; i++)
-        DPB_TRY(cuda_check(tuning->p, NULL, "cudaEventCreate", cudaEventCreate(&tuning->ends[i])));
+        CUDA_TRY(cudaEventCreate(&tuning->ends[i]));
     for (int i = 0; i < from->end - from->first; i++) {
         t->ran[i] = true;
         t->runs[i] = 1;
