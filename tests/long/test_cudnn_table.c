@@ -47,13 +47,13 @@ static void print_row(const struct dpb_graph *graph, const char *name, dpb_preci
         const struct dpb_node *node = &graph->nodes[i];
         if (node->op != DPB_OP_CONV || !is_first(graph, node))
             continue;
-        const struct conv *conv = open_conv(&p, node);
+        struct conv_plans *const *conv = open_conv(&p, node);
         bool adds = false;
         if (node->inputs[0] != 0)
             expect_ok(cuda_conv_open_data(&p, node, &adds));
         for (int call = 0; call < CONV_CALLS; call++)
-            if (conv->call[call])
-                add_range(&ranges[call], conv->call[call]);
+            if (conv[call])
+                add_range(&ranges[call], conv[call]);
     }
     const int n_left_out = n_random;
     for (uint32_t i = 0; i < graph->n_nodes; i++) {

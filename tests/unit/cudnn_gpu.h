@@ -150,8 +150,6 @@ static inline void open_batch(const struct dpb_graph *graph, dpb_precision preci
         p->nodes[i].group = &p->groups[i];
         if (node->op != DPB_OP_CONV)
             continue;
-        p->nodes[i].conv = allocate(1, sizeof *p->nodes[i].conv);
-        p->nodes[i].conv->frame = cuda_conv_frame(p, node);
         expect_ok(cuda_pack_weights_of(p, node));
     }
 }
@@ -163,18 +161,15 @@ static inline void open_program(const struct dpb_graph *graph, dpb_precision pre
 }
 
 /* A convolution's plans but for its gradient by the input; @borrowed from the program. */
-static inline struct conv *open_conv(struct program *p, const struct dpb_node *node)
+static inline struct conv_plans *const *open_conv(struct program *p, const struct dpb_node *node)
 {
-    struct conv **conv = &cuda_plan(p, node)->conv;
-    free(*conv);
-    expect_ok(cuda_conv_open(p, node, conv));
-    return *conv;
+    expect_ok(cuda_conv_open(p, node, CONV_FORWARD));
+    expect_ok(cuda_conv_open(p, node, CONV_WEIGHTS));
+    return cuda_plan(p, node)->conv;
 }
 
 static inline void close_program(struct program *p)
 {
-    for (uint32_t i = 0; i < p->graph->n_nodes; i++)
-        free(p->nodes[i].conv);
     while (p->tensors) {
         struct tensor *next = p->tensors->next;
         free(p->tensors);

@@ -91,12 +91,12 @@ TEST(test_alone)
         device.options.layout = rows[i].layout;
         device.options.fusion = FUSION_OFF;
         open_program(graph, rows[i].precision, &p);
-        struct conv *conv = open_conv(&p, last_conv(graph));
+        struct conv_plans *const *conv = open_conv(&p, last_conv(graph));
         expect_ok(cuda_conv_open_data(&p, last_conv(graph), &adds));
         for (int call = 0; call < CONV_CALLS; call++) {
-            const struct conv_plan *plan = conv->call[call]->plans;
+            const struct conv_plan *plan = conv[call]->plans;
             size_t bytes;
-            assert_int_equal(conv->call[call]->n, 1);
+            assert_int_equal(conv[call]->n, 1);
             char *text = text_of(plan->plan, &bytes);
             assert_true(bytes < 10000); /* a kernel is larger */
             free(text);
@@ -132,7 +132,7 @@ TEST(test_adding)
         const struct dpb_node *node = cuda_first_reader(&p, pool);
         expect_ok(cuda_conv_open_data(&p, node, &adds));
         assert_true(adds);
-        const struct conv_plans *plans = cuda_plan(&p, node)->conv->call[CONV_DATA];
+        const struct conv_plans *plans = cuda_plan(&p, node)->conv[CONV_DATA];
         assert_true(plans->n > 1);
         assert_non_null(strstr(plans->key, "\tdata added to another "));
         expect_engine(&plans->plans[0], precisions[i]);

@@ -4,17 +4,24 @@
  * cuDNN pads both sides alike: where the model does not, the input is copied into a frame of zeros
  * first, and the gradient by it is cut out of one.
  */
-#include <stdlib.h>
-
 #include "conv_plans.h"
 
-static dpb_status find_plans(struct program *p, const struct dpb_node *node, struct conv *conv,
-                             enum conv_call call)
+/* Takes the plans for the call. */
+static void take(struct program *p, const struct dpb_node *node, enum conv_call call,
+                 struct conv_plans *plans)
+{
+    cuda_plan(p, node)->conv[call] = plans;
+    cuda_plans_scratch(p, plans);
+}
+
+dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, enum conv_call call)
 {
     static const char *const names[CONV_CALLS] = {"forward", "backward data", "backward weights"};
     struct conv_plans *plans;
+    if (cuda_is_counted(p))
+        return DPB_OK;
     DPB_TRY(cuda_plans_find(p, node, &cuda_conv_kinds[call], &plans));
-    conv->call[call] = plans;
+    take(p, node, call, plans);
     if (plans->n > 0)
         return DPB_OK;
     return cuda_host->fail(
@@ -29,28 +36,14 @@ static dpb_status find_plans(struct program *p, const struct dpb_node *node, str
         (unsigned long long)p->device->options.workspace, plans->why[0] ? ": " : "", plans->why);
 }
 
-dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct conv **conv)
-{
-    struct conv *made = calloc(1, sizeof *made);
-    if (!made)
-        return cuda_no_memory();
-    *conv = made; /* the program owns and closes it */
-    made->frame = cuda_conv_frame(p, node);
-    if (cuda_is_counted(p))
-        return DPB_OK;
-    DPB_TRY(find_plans(p, node, made, CONV_FORWARD));
-    return p->args.training ? find_plans(p, node, made, CONV_WEIGHTS) : DPB_OK;
-}
-
 /* *found: whether cuDNN has plans that add. */
-static dpb_status find_adding(struct program *p, const struct dpb_node *node, struct conv *conv,
-                              bool *found)
+static dpb_status find_adding(struct program *p, const struct dpb_node *node, bool *found)
 {
     struct conv_plans *plans;
     DPB_TRY(cuda_plans_find(p, node, &cuda_conv_adding, &plans));
     *found = plans->n > 0;
     if (*found)
-        conv->call[CONV_DATA] = plans;
+        take(p, node, CONV_DATA, plans);
     else
         cuda_host->log(DPB_LOG_INFO,
                        "device cuda: cuDNN has no plan for the backward data of '%s' that adds to "
@@ -61,12 +54,11 @@ static dpb_status find_adding(struct program *p, const struct dpb_node *node, st
 
 dpb_status cuda_conv_open_data(struct program *p, const struct dpb_node *node, bool *adds)
 {
-    struct conv *conv = cuda_plan(p, node)->conv;
     if (*adds)
-        DPB_TRY(find_adding(p, node, conv, adds));
-    if (*adds || cuda_is_counted(p) || cuda_is_masked_always(p, node))
+        DPB_TRY(find_adding(p, node, adds));
+    if (*adds || cuda_is_masked_always(p, node))
         return DPB_OK;
-    return find_plans(p, node, conv, CONV_DATA);
+    return cuda_conv_open(p, node, CONV_DATA);
 }
 
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
@@ -76,5 +68,5 @@ dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, e
                                                 [CONV_DATA] = {UID_DY, UID_W, UID_DX},
                                                 [CONV_WEIGHTS] = {UID_X, UID_DY, UID_DW}};
     const void *const pointers[3] = {a, b, to};
-    return cuda_plans_run(p, node, cuda_plan(p, node)->conv->call[call], 3, uids[call], pointers);
+    return cuda_plans_run(p, node, cuda_plan(p, node)->conv[call], 3, uids[call], pointers);
 }

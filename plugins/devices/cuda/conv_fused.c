@@ -264,7 +264,7 @@ static dpb_status open_call(struct program *p, const struct dpb_node *node, enum
     if (plans->n == 0)
         return plans->tuned ? DPB_OK : say_none(p, node, call, plans);
     plan->fused[call] = plans;
-    cuda_need_scratch(p, cuda_plans_workspace(plans));
+    cuda_plans_scratch(p, plans);
     return cuda_tensor(p, 2 * cuda_fused_stride(norm) * sizeof(float), &plan->sums[call]);
 }
 

@@ -332,12 +332,10 @@ dpb_status cuda_plans_begin(struct program *p, const struct dpb_node *node,
     return DPB_OK;
 }
 
-size_t cuda_plans_workspace(const struct conv_plans *plans)
+void cuda_plans_scratch(struct program *p, const struct conv_plans *plans)
 {
-    size_t most = 0;
-    for (uint32_t i = 0; plans && i < plans->n; i++)
-        most = plans->plans[i].workspace > most ? plans->plans[i].workspace : most;
-    return most;
+    for (uint32_t i = 0; i < plans->n; i++)
+        cuda_need_scratch(p, plans->plans[i].workspace);
 }
 
 void cuda_plans_close(struct conv_plans *all)

@@ -102,7 +102,7 @@ struct step {
     uint64_t frontier; /* after this step, gradients below are final; 0: none more */
     step_run *run;
     const struct tensor *t[SLOTS];
-    uint32_t input;      /* of a concat: its number */
+    uint32_t which;      /* of a concat: the input's number; of a product: enum conv_call */
     double bytes, flops; /* for struct dpb_profile_row */
 };
 
@@ -125,6 +125,8 @@ struct piece {
     struct fence final, captured;
 };
 
+/* A convolution's three calls, and a dense layer's. */
+enum conv_call { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_CALLS };
 /* A convolution's calls that also give each channel's sums (products.h). */
 enum fused_call { FUSED_FORWARD, FUSED_DATA, FUSED_CALLS };
 /* FUSED_DATA has two forms; the second one adds a shortcut's gradient. */
@@ -138,12 +140,13 @@ struct node_plan {
     enum cuda_type gradient_type;            /* of the computed gradient by the weights */
     struct tensor *workspace;
     struct tensor *mask; /* of a batch-norm with a ReLU (cuda_normalise); NULL: nothing reads it */
-    struct conv *conv;
+    struct tensor *padded; /* a convolution's input, where it pads two sides differently; or NULL */
+    struct conv_plans *conv[CONV_CALLS]; /* @borrowed; NULL: this call is not made alone */
     /* A convolution's, by call; FUSED_DATA is also in the batch-norm before it. NULL: the call
      * cannot or shall not be fused; @borrowed. The second sums begin at cuda_fused_stride. */
     struct conv_plans *fused[FUSED_CALLS];
     struct tensor *sums[FUSED_CALLS];
-    struct gemm *gemm[3]; /* forward, data, weights */
+    struct gemm *gemm[CONV_CALLS];
     struct dpb_group *group;
 };
 

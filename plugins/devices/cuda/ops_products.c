@@ -5,11 +5,12 @@
 #include "plan.h"
 #include "products.h"
 
-/* For run.profile: the step that was appended last, whose weights or gradient by them are core's
+/* The step that was appended last makes this product; its weights or gradient by them are core's
  * own where they were not packed. */
-static void is_product(struct program *p, const struct tensor *packed)
+static void is_product(struct program *p, enum conv_call call, const struct tensor *packed)
 {
-    cuda_count_macs(p);
+    cuda_last_step(p)->which = call;
+    cuda_last_step(p)->flops = 2.0 * (double)p->node->macs * p->args.batch;
     if (!packed)
         cuda_use_core(p, p->node->weight);
 }
@@ -60,35 +61,38 @@ static dpb_status sum_bias(struct program *p, const struct dpb_node *node)
 /* The input as cuDNN takes it. */
 static const struct tensor *conv_input(const struct program *p, const struct dpb_node *node)
 {
-    const struct tensor *padded = cuda_plan(p, node)->conv->padded;
+    const struct tensor *padded = cuda_plan(p, node)->padded;
     return padded ? padded : cuda_plan(p, cuda_input(p, node, 0))->activation;
 }
 
 static dpb_status run_pad(const struct program *p, const struct step *step)
 {
-    cuda_pad(p->device->stream, p->type, &cuda_plan(p, step->node)->conv->frame,
-             step->t[FROM]->data, step->t[TO]->data);
+    const struct frame frame = cuda_conv_frame(p, step->node);
+    cuda_pad(p->device->stream, p->type, &frame, step->t[FROM]->data, step->t[TO]->data);
     return DPB_OK;
 }
 
 static dpb_status run_crop(const struct program *p, const struct step *step)
 {
-    cuda_crop(p->device->stream, p->type, &cuda_plan(p, step->node)->conv->frame,
-              step->t[FROM]->data, step->t[TO]->data);
+    const struct frame frame = cuda_conv_frame(p, step->node);
+    cuda_crop(p->device->stream, p->type, &frame, step->t[FROM]->data, step->t[TO]->data);
     return DPB_OK;
 }
 
-static dpb_status framed(struct program *p, const struct conv *conv, struct tensor **tensor)
+static dpb_status framed(struct program *p, const struct dpb_node *node, struct tensor **tensor)
 {
-    const struct grid outer = conv->frame.outer;
-    uint64_t n = (uint64_t)outer.n * outer.h * outer.w * outer.c;
-    return cuda_tensor(p, n * cuda_type_size(p->type), tensor);
+    const struct grid outer = cuda_conv_frame(p, node).outer;
+    return cuda_tensor(p, cuda_grid_pixels(&outer) * outer.c * cuda_type_size(p->type), tensor);
 }
 
 static dpb_status run_conv(const struct program *p, const struct step *step)
 {
-    return cuda_conv_run(p, step->node, CONV_FORWARD, step->t[FROM]->data,
-                         cuda_packed(p, step->node), step->t[TO]->data);
+    const struct dpb_node *node = step->node;
+    const void *from = step->t[FROM]->data;
+    if (step->which == CONV_WEIGHTS)
+        return cuda_conv_run(p, node, CONV_WEIGHTS, from, step->t[AUX]->data,
+                             cuda_weight_gradient_data(p, node));
+    return cuda_conv_run(p, node, step->which, from, cuda_packed(p, node), step->t[TO]->data);
 }
 
 static dpb_status run_fused_conv(const struct program *p, const struct step *step)
@@ -101,41 +105,28 @@ static dpb_status run_fused_conv(const struct program *p, const struct step *ste
 
 dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
 {
+    const struct frame frame = cuda_conv_frame(p, node);
     struct node_plan *plan = cuda_plan(p, node);
     struct tensor *y;
-    DPB_TRY(cuda_conv_open(p, node, &plan->conv));
+    DPB_TRY(cuda_conv_open(p, node, CONV_FORWARD));
     DPB_TRY(cuda_pack_weights_of(p, node));
-    cuda_need_scratch(p, cuda_plans_workspace(plan->conv->call[CONV_FORWARD]));
-    if (cuda_conv_framed(plan->conv)) {
-        DPB_TRY(framed(p, plan->conv, &plan->conv->padded));
-        DPB_TRY(cuda_step(
-            p, WHEN_ALWAYS, "padding", run_pad,
-            TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, plan->conv->padded)));
+    if (cuda_is_framed(&frame)) {
+        DPB_TRY(framed(p, node, &plan->padded));
+        DPB_TRY(cuda_step(p, WHEN_ALWAYS, "padding", run_pad,
+                          TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, plan->padded)));
     }
     DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
     DPB_TRY(cuda_fused_open(p, node));
     DPB_TRY(cuda_step(p, plan->fused[FUSED_FORWARD] ? WHEN_EVALUATION : WHEN_ALWAYS, "forward",
                       run_conv, TENSORS(conv_input(p, node), y, plan->packed)));
-    is_product(p, plan->packed);
+    is_product(p, CONV_FORWARD, plan->packed);
     if (plan->fused[FUSED_FORWARD]) {
         DPB_TRY(
             cuda_step(p, WHEN_TRAINING, "forward with statistics", run_fused_conv,
                       TENSORS(conv_input(p, node), y, plan->packed, plan->sums[FUSED_FORWARD])));
-        is_product(p, plan->packed);
+        is_product(p, CONV_FORWARD, plan->packed);
     }
     return add_bias(p, node);
-}
-
-static dpb_status run_conv_weights(const struct program *p, const struct step *step)
-{
-    return cuda_conv_run(p, step->node, CONV_WEIGHTS, step->t[FROM]->data, step->t[AUX]->data,
-                         cuda_weight_gradient_data(p, step->node));
-}
-
-static dpb_status run_conv_data(const struct program *p, const struct step *step)
-{
-    return cuda_conv_run(p, step->node, CONV_DATA, step->t[FROM]->data, cuda_packed(p, step->node),
-                         step->t[TO]->data);
 }
 
 /* FOURTH: the ReLU's result; FIFTH: the batch-norm's input. */
@@ -143,7 +134,7 @@ static dpb_status run_masked_data(const struct program *p, const struct step *st
 {
     const struct dpb_node *norm = cuda_masked_norm(p, step->node);
     if (!cuda_is_masked(p, norm))
-        return run_conv_data(p, step);
+        return run_conv(p, step);
     const struct norm_by by = cuda_norm_by(p, norm);
     const struct tensor *shortcut = cuda_shortcut_gradient(p, step->node);
     const struct masked_tensors tensors = {.dy = step->t[FROM]->data,
@@ -172,7 +163,7 @@ static dpb_status masked_data(struct program *p, const struct dpb_node *node, st
     cuda_use(p, cuda_plan(p, norm)->workspace);
     cuda_use(p, plan->sums[FUSED_DATA]);
     cuda_use(p, shortcut);
-    is_product(p, plan->packed);
+    is_product(p, CONV_DATA, plan->packed);
     return DPB_OK;
 }
 
@@ -183,17 +174,16 @@ static struct tensor *part_to_add_to(const struct program *p, const struct dpb_n
     const struct dpb_group *group = cuda_plan(p, cuda_input(p, node, 0))->group;
     const struct dpb_part *part = dpb_group_own_part(group);
     const bool joins_in_sums = group->residual && group->n_consumers == 2;
-    return part && !joins_in_sums && !cuda_conv_framed(cuda_plan(p, node)->conv) ? part->tensor
-                                                                                 : NULL;
+    return part && !joins_in_sums && !cuda_plan(p, node)->padded ? part->tensor : NULL;
 }
 
 static dpb_status added_data(struct program *p, const struct dpb_node *node, struct tensor *part)
 {
     const struct node_plan *plan = cuda_plan(p, node);
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data added to another", run_conv_data,
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data added to another", run_conv,
                       TENSORS(plan->gradient, part, plan->packed)));
     cuda_use(p, part); /* it is read, too */
-    is_product(p, plan->packed);
+    is_product(p, CONV_DATA, plan->packed);
     return DPB_OK;
 }
 
@@ -205,7 +195,6 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
     if (node->inputs[0] == 0)
         return DPB_OK;
     DPB_TRY(cuda_conv_open_data(p, node, &adds));
-    cuda_need_scratch(p, cuda_plans_workspace(plan->conv->call[CONV_DATA]));
     if (adds)
         return added_data(p, node, part);
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
@@ -213,13 +202,11 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
     if (plan->fused[FUSED_DATA])
         return masked_data(p, node, dx);
     to = dx;
-    if (cuda_conv_framed(plan->conv)) {
-        DPB_TRY(framed(p, plan->conv, &plan->conv->padded_gradient));
-        to = plan->conv->padded_gradient;
-    }
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data", run_conv_data,
+    if (plan->padded)
+        DPB_TRY(framed(p, node, &to));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data", run_conv,
                       TENSORS(plan->gradient, to, plan->packed)));
-    is_product(p, plan->packed);
+    is_product(p, CONV_DATA, plan->packed);
     if (to == dx)
         return DPB_OK;
     return cuda_step(p, WHEN_ALWAYS, "cropping", run_crop, TENSORS(to, dx));
@@ -230,11 +217,11 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
 dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
 {
     const struct node_plan *plan = cuda_plan(p, node);
-    cuda_need_scratch(p, cuda_plans_workspace(plan->conv->call[CONV_WEIGHTS]));
+    DPB_TRY(cuda_conv_open(p, node, CONV_WEIGHTS));
     DPB_TRY(cuda_weight_gradient(p, node, p->type));
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_conv_weights,
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_conv,
                       TENSORS(conv_input(p, node), plan->packed_gradient, plan->gradient)));
-    is_product(p, plan->packed_gradient);
+    is_product(p, CONV_WEIGHTS, plan->packed_gradient);
     DPB_TRY(cuda_unpack_weights(p, node));
     DPB_TRY(sum_bias(p, node));
     return conv_data(p, node);
@@ -246,12 +233,10 @@ dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node)
  * By columns, as cuBLASLt has it: x is (features x batch), y is (outputs x batch), and the weights,
  * rows of features in core's eyes, are (features x outputs).
  */
-enum { GEMM_FORWARD, GEMM_DATA, GEMM_WEIGHTS };
-
-static dpb_status open_gemm(struct program *p, const struct dpb_node *node, int which,
+static dpb_status open_gemm(struct program *p, const struct dpb_node *node, enum conv_call call,
                             const struct gemm_shape *shape)
 {
-    struct gemm **gemm = &cuda_plan(p, node)->gemm[which];
+    struct gemm **gemm = &cuda_plan(p, node)->gemm[call];
     DPB_TRY(cuda_gemm_open(p, node, shape, gemm));
     cuda_need_scratch(p, cuda_gemm_workspace(*gemm));
     return DPB_OK;
@@ -259,8 +244,13 @@ static dpb_status open_gemm(struct program *p, const struct dpb_node *node, int 
 
 static dpb_status run_dense(const struct program *p, const struct step *step)
 {
-    return cuda_gemm_run(p, step->node, cuda_plan(p, step->node)->gemm[GEMM_FORWARD],
-                         cuda_packed(p, step->node), step->t[FROM]->data, step->t[TO]->data);
+    const struct dpb_node *node = step->node;
+    const struct gemm *gemm = cuda_gemm_of(p, step);
+    const void *from = step->t[FROM]->data;
+    if (step->which == CONV_WEIGHTS)
+        return cuda_gemm_run(p, node, gemm, from, step->t[AUX]->data,
+                             cuda_weight_gradient_data(p, node));
+    return cuda_gemm_run(p, node, gemm, cuda_packed(p, node), from, step->t[TO]->data);
 }
 
 dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node)
@@ -273,25 +263,12 @@ dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node)
                                      .c_type = p->type};
     struct tensor *y;
     DPB_TRY(cuda_pack_weights_of(p, node));
-    DPB_TRY(open_gemm(p, node, GEMM_FORWARD, &shape));
+    DPB_TRY(open_gemm(p, node, CONV_FORWARD, &shape));
     DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_dense,
                       TENSORS(cuda_plan(p, input)->activation, y, cuda_plan(p, node)->packed)));
-    is_product(p, cuda_plan(p, node)->packed);
+    is_product(p, CONV_FORWARD, cuda_plan(p, node)->packed);
     return add_bias(p, node);
-}
-
-static dpb_status run_dense_weights(const struct program *p, const struct step *step)
-{
-    return cuda_gemm_run(p, step->node, cuda_plan(p, step->node)->gemm[GEMM_WEIGHTS],
-                         step->t[FROM]->data, step->t[AUX]->data,
-                         cuda_weight_gradient_data(p, step->node));
-}
-
-static dpb_status run_dense_data(const struct program *p, const struct step *step)
-{
-    return cuda_gemm_run(p, step->node, cuda_plan(p, step->node)->gemm[GEMM_DATA],
-                         cuda_packed(p, step->node), step->t[FROM]->data, step->t[TO]->data);
 }
 
 static dpb_status dense_data(struct program *p, const struct dpb_node *node)
@@ -304,10 +281,10 @@ static dpb_status dense_data(struct program *p, const struct dpb_node *node)
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
     if (!dx)
         return DPB_OK;
-    DPB_TRY(open_gemm(p, node, GEMM_DATA, &shape));
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data", run_dense_data,
+    DPB_TRY(open_gemm(p, node, CONV_DATA, &shape));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward data", run_dense,
                       TENSORS(cuda_plan(p, node)->gradient, dx, cuda_plan(p, node)->packed)));
-    is_product(p, cuda_plan(p, node)->packed);
+    is_product(p, CONV_DATA, cuda_plan(p, node)->packed);
     return DPB_OK;
 }
 
@@ -319,12 +296,12 @@ dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node)
                                      .k = p->args.batch,
                                      .transpose_b = true,
                                      .c_type = TYPE_FP32};
-    DPB_TRY(open_gemm(p, node, GEMM_WEIGHTS, &shape));
+    DPB_TRY(open_gemm(p, node, CONV_WEIGHTS, &shape));
     DPB_TRY(cuda_weight_gradient(p, node, TYPE_FP32));
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_dense_weights,
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward weights", run_dense,
                       TENSORS(cuda_plan(p, input)->activation, cuda_plan(p, node)->packed_gradient,
                               cuda_plan(p, node)->gradient)));
-    is_product(p, cuda_plan(p, node)->packed_gradient);
+    is_product(p, CONV_WEIGHTS, cuda_plan(p, node)->packed_gradient);
     DPB_TRY(cuda_unpack_weights(p, node));
     DPB_TRY(sum_bias(p, node));
     return dense_data(p, node);
@@ -332,12 +309,9 @@ dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node)
 
 /* ------------------------------------------------------------------------------- kinds of steps */
 
-bool cuda_is_conv(const struct step *step, enum conv_call *call)
+bool cuda_is_conv(const struct step *step)
 {
-    *call = step->run == run_conv        ? CONV_FORWARD
-            : step->run == run_conv_data ? CONV_DATA
-                                         : CONV_WEIGHTS;
-    return step->run == run_conv || step->run == run_conv_data || step->run == run_conv_weights;
+    return step->run == run_conv;
 }
 
 bool cuda_is_fused(const struct step *step, enum fused_call *call)
@@ -348,11 +322,7 @@ bool cuda_is_fused(const struct step *step, enum fused_call *call)
 
 struct gemm *cuda_gemm_of(const struct program *p, const struct step *step)
 {
-    struct gemm *const *gemm = cuda_plan(p, step->node)->gemm;
-    return step->run == run_dense           ? gemm[GEMM_FORWARD]
-           : step->run == run_dense_data    ? gemm[GEMM_DATA]
-           : step->run == run_dense_weights ? gemm[GEMM_WEIGHTS]
-                                            : NULL;
+    return step->run == run_dense ? cuda_plan(p, step->node)->gemm[step->which] : NULL;
 }
 
 /* Sets the bytes of a step and of the takers of its sums. Planning has counted all tensors that

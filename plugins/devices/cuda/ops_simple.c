@@ -75,7 +75,7 @@ static dpb_status input_forward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cuda_activation(p, node, &y));
     if (of_pool) {
         DPB_TRY(cuda_step(p, of_pool, what, run_pool_input, TENSORS(p->numbers, y)));
-        cuda_count_bytes(p, p->samples->bytes + y->bytes);
+        cuda_last_step(p)->bytes = p->samples->bytes + y->bytes;
     }
     if (of_pool == WHEN_ALWAYS)
         return DPB_OK;
@@ -187,7 +187,7 @@ static struct columns columns_of(const struct program *p, const struct dpb_node 
 
 static dpb_status run_concat(const struct program *p, const struct step *step)
 {
-    const struct columns by = columns_of(p, step->node, step->input);
+    const struct columns by = columns_of(p, step->node, step->which);
     cuda_scatter_columns(stream_of(p), p->type, step->t[FROM]->data, step->t[TO]->data, by.wide,
                          by.at, by.rows, by.c);
     return DPB_OK;
@@ -200,15 +200,15 @@ static dpb_status concat_forward(struct program *p, const struct dpb_node *node)
     for (uint32_t i = 0; i < node->n_inputs; i++) {
         const struct tensor *x = cuda_plan(p, cuda_input(p, node, i))->activation;
         DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_concat, TENSORS(x, y)));
-        cuda_count_bytes(p, 2 * x->bytes);
-        p->list->steps[p->list->n - 1].input = i;
+        cuda_last_step(p)->bytes = 2 * x->bytes;
+        cuda_last_step(p)->which = i;
     }
     return DPB_OK;
 }
 
 static dpb_status run_concat_backward(const struct program *p, const struct step *step)
 {
-    const struct columns by = columns_of(p, step->node, step->input);
+    const struct columns by = columns_of(p, step->node, step->which);
     cuda_gather_columns(stream_of(p), p->type, step->t[FROM]->data, by.wide, by.at,
                         step->t[TO]->data, by.rows, by.c);
     return DPB_OK;
@@ -223,8 +223,8 @@ static dpb_status concat_backward(struct program *p, const struct dpb_node *node
             continue;
         DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward", run_concat_backward,
                           TENSORS(cuda_plan(p, node)->gradient, dx)));
-        cuda_count_bytes(p, 2 * dx->bytes);
-        p->list->steps[p->list->n - 1].input = i;
+        cuda_last_step(p)->bytes = 2 * dx->bytes;
+        cuda_last_step(p)->which = i;
     }
     return DPB_OK;
 }

@@ -126,24 +126,13 @@ dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_ru
 
 void cuda_use(struct program *p, const struct tensor *tensor)
 {
-    use(p, &p->list->steps[p->list->n - 1], tensor);
+    use(p, cuda_last_step(p), tensor);
 }
 
 void cuda_use_core(struct program *p, uint32_t index)
 {
     if (index != DPB_NONE)
-        p->list->steps[p->list->n - 1].bytes +=
-            (double)p->graph->tensors[index].n_elements * sizeof(float);
-}
-
-void cuda_count_macs(struct program *p)
-{
-    p->list->steps[p->list->n - 1].flops = 2.0 * (double)p->node->macs * p->args.batch;
-}
-
-void cuda_count_bytes(struct program *p, double bytes)
-{
-    p->list->steps[p->list->n - 1].bytes = bytes;
+        cuda_last_step(p)->bytes += (double)p->graph->tensors[index].n_elements * sizeof(float);
 }
 
 /* ------------------------------------------------------------------------------------ gradients */

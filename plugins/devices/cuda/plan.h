@@ -19,14 +19,14 @@ dpb_status cuda_activation(struct program *p, const struct dpb_node *node, struc
 #define TENSORS(...) ((const struct tensor *const[SLOTS]){__VA_ARGS__})
 dpb_status cuda_step(struct program *p, unsigned when, const char *what, step_run *run,
                      const struct tensor *const t[SLOTS]);
-/* For the step that was appended last. cuda_use: it has a further tensor. cuda_use_core: it has
- * core's tensor `index` (DPB_NONE: none), a weight or the gradient by one. cuda_count_macs: it is
- * one of the node's sums of products. The last two, and cuda_count_bytes, are for run.profile. */
+/* The step that was appended last. cuda_use: it has a further tensor. cuda_use_core: it has core's
+ * tensor `index` (DPB_NONE: none), a weight or the gradient by one, which is for run.profile. */
+static inline struct step *cuda_last_step(const struct program *p)
+{
+    return &p->list->steps[p->list->n - 1];
+}
 void cuda_use(struct program *p, const struct tensor *tensor);
 void cuda_use_core(struct program *p, uint32_t index);
-void cuda_count_macs(struct program *p);
-/* Sets the bytes that the step appended last moves, if it moves only a part of its tensors. */
-void cuda_count_bytes(struct program *p, double bytes);
 
 /* The first node that reads the node's result; NULL: none. Backward reaches this reader last. */
 const struct dpb_node *cuda_first_reader(const struct program *p, const struct dpb_node *node);

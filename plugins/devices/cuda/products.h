@@ -9,9 +9,6 @@
 
 enum { TUNING_KEY_BYTES = 256 };
 
-/* A convolution's three calls. */
-enum conv_call { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_CALLS };
-
 /* The most plans of a call; for calls with sums (conv_fused.c), plans that are timed and steps that
  * take the sums. SEPARATE: a kernel of ours makes the sums. */
 enum { PLAN_CHOICES = 64, FUSED_CHOICES = 3, FUSED_TAKERS = 2, SEPARATE = -1 };
@@ -43,12 +40,7 @@ struct conv_plans {
     size_t n_made;
 };
 
-struct conv {
-    struct conv_plans *call[CONV_CALLS];     /* @borrowed; NULL: this call is not made alone */
-    struct frame frame;                      /* for padding that differs between two sides */
-    struct tensor *padded, *padded_gradient; /* for such padding; else NULL */
-};
-
+/* The frame of zeros around a convolution's input, for padding that differs between two sides. */
 static inline struct frame cuda_conv_frame(const struct program *p, const struct dpb_node *node)
 {
     const struct dpb_window *w = &node->window;
@@ -64,11 +56,6 @@ static inline struct frame cuda_conv_frame(const struct program *p, const struct
 static inline bool cuda_is_framed(const struct frame *frame)
 {
     return frame->outer.h != frame->inner.h || frame->outer.w != frame->inner.w;
-}
-
-static inline bool cuda_conv_framed(const struct conv *conv)
-{
-    return cuda_is_framed(&conv->frame);
 }
 
 /* A product of matrices by cuBLASLt (gemm.c), column-major: C (m x n) = op(A) (m x k) op(B) (k x
@@ -90,17 +77,17 @@ struct gemm {
 
 /* ---- conv.c, conv_plans.c, gemm.c, tuning.c -------------------------------------------------- */
 
-/* The plans of a node's convolution, for each call but CONV_DATA. @owned: free(). */
-dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, struct conv **conv);
-/* The plans of CONV_DATA. *adds: whether the plans shall add the result to the content of its
+/* Finds the plans of a node's call, but for CONV_DATA, and their scratch. */
+dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, enum conv_call call);
+/* The same for CONV_DATA. *adds: whether the plans shall add the result to the content of its
  * place. Set to false if cuDNN has no plan that adds: then the plans do not. */
 dpb_status cuda_conv_open_data(struct program *p, const struct dpb_node *node, bool *adds);
 cudnnDataType_t cuda_cudnn_type(const struct program *p); /* of activations */
 /* forward: a is x, b the weights; data: a is dy, b the weights; weights: a is x, b is dy. */
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
                          const void *a, const void *b, void *to);
-/* Returns the largest workspace of the plans (NULL: none) in bytes; tuning takes one of them. */
-size_t cuda_plans_workspace(const struct conv_plans *plans);
+/* Plans scratch for the largest workspace of the plans: tuning takes one of them. */
+void cuda_plans_scratch(struct program *p, const struct conv_plans *plans);
 /* Keeps the plan that is taken, for the next process. */
 void cuda_plans_keep(const struct program *p, struct conv_plans *plans);
 void cuda_plans_close(struct conv_plans *all); /* a list; accepts NULL */
@@ -123,9 +110,9 @@ void cuda_gemm_close(struct gemm *gemm); /* accepts NULL */
 dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
                          const struct gemm *gemm, const void *a, const void *b, void *c);
 
-/* Whether the step is a convolution's call, and the kind; whether the step is a fused call, and the
- * kind. The product that the step runs, or NULL. */
-bool cuda_is_conv(const struct step *step, enum conv_call *call);
+/* Whether the step is a convolution's call alone; whether the step is a fused call, and the kind.
+ * The product that the step runs, or NULL. */
+bool cuda_is_conv(const struct step *step);
 bool cuda_is_fused(const struct step *step, enum fused_call *call);
 struct gemm *cuda_gemm_of(const struct program *p, const struct step *step);
 /* Call this once the fused calls are known: sets their steps' names and bytes, for run.profile. */

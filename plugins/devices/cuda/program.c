@@ -90,7 +90,7 @@ static dpb_status plan_finite(struct program *p)
     }
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "check of the gradients", run_find_infinite,
                       TENSORS(p->gradients.tensor)));
-    list->steps[list->n - 1].frontier = p->graph->n_elements;
+    cuda_last_step(p)->frontier = p->graph->n_elements;
     return DPB_OK;
 }
 
@@ -104,7 +104,7 @@ static dpb_status plan_backward(struct program *p)
             DPB_TRY(cuda_join_gradient(p, p->node));
         DPB_TRY(cuda_ops[p->node->op].backward(p, p->node));
         if (p->list->n > 0)
-            p->list->steps[p->list->n - 1].frontier = dpb_frontier_after(p->graph, i);
+            cuda_last_step(p)->frontier = dpb_frontier_after(p->graph, i);
     }
     DPB_TRY(plan_finite(p));
     return cuda_cut_pieces(&p->backward, PIECE_ELEMENTS, &p->pieces, &p->n_pieces);
@@ -276,9 +276,8 @@ static dpb_status bind_program(struct program *p)
 static void release_nodes(struct program *p)
 {
     for (uint32_t i = 0; p->nodes && i < p->graph->n_nodes; i++) {
-        free(p->nodes[i].conv);
-        for (int k = 0; k < 3; k++)
-            cuda_gemm_close(p->nodes[i].gemm[k]);
+        for (int call = 0; call < CONV_CALLS; call++)
+            cuda_gemm_close(p->nodes[i].gemm[call]);
     }
     cuda_plans_close(p->plans);
     free(p->nodes);

@@ -249,7 +249,7 @@ static dpb_status tune_plans(struct tuning *tuning, const struct step *step,
 
 static dpb_status tune_conv(struct tuning *tuning, const struct step *step, enum conv_call call)
 {
-    return tune_plans(tuning, step, cuda_plan(tuning->p, step->node)->conv->call[call], NULL);
+    return tune_plans(tuning, step, cuda_plan(tuning->p, step->node)->conv[call], NULL);
 }
 
 static dpb_status tune_fused(struct tuning *tuning, const struct step *step, enum fused_call call,
@@ -277,9 +277,8 @@ static dpb_status tune_list(struct tuning *tuning, const struct step_list *list)
         const struct step *step = &list->steps[i];
         struct gemm *gemm = cuda_gemm_of(tuning->p, step);
         enum fused_call fused;
-        enum conv_call call;
-        if (cuda_is_conv(step, &call))
-            DPB_TRY(tune_conv(tuning, step, call));
+        if (cuda_is_conv(step))
+            DPB_TRY(tune_conv(tuning, step, step->which));
         if (cuda_is_fused(step, &fused))
             DPB_TRY(tune_fused(tuning, step, fused, i));
         if (gemm)
