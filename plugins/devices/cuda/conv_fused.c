@@ -83,27 +83,36 @@ static cudnnBackendDescriptor_t addition(struct making *m, cudnnBackendDescripto
     return op;
 }
 
+/* A value of a tensor's elements that passes between operations. */
+static cudnnBackendDescriptor_t passing(struct making *m, enum uid uid, struct grid grid)
+{
+    return cuda_graph_tensor(m, uid, CUDNN_DATA_FLOAT, grid, PLAN_ALIGN, false);
+}
+
+/* A stored value of each channel. */
+static cudnnBackendDescriptor_t by_channel(struct making *m, enum uid uid, uint32_t c,
+                                           int64_t align)
+{
+    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = c};
+    return cuda_graph_tensor(m, uid, CUDNN_DATA_FLOAT, channels, align, true);
+}
+
 /* The operations that both graphs end on: each channel's sum of `value`, and of `value` times
  * `other`. */
 enum { SUM_OPS = 3 };
 static void add_sums(struct making *m, struct grid grid, cudnnBackendDescriptor_t value,
                      cudnnBackendDescriptor_t other, cudnnBackendDescriptor_t ops[SUM_OPS])
 {
-    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = grid.c};
-    const cudnnDataType_t wide = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t product =
-        cuda_graph_tensor(m, UID_PRODUCT, wide, grid, PLAN_ALIGN, false);
-    ops[0] = addition(m, value, cuda_graph_tensor(m, UID_SUM, wide, channels, PLAN_ALIGN, true));
+    cudnnBackendDescriptor_t product = passing(m, UID_PRODUCT, grid);
+    ops[0] = addition(m, value, by_channel(m, UID_SUM, grid.c, PLAN_ALIGN));
     ops[1] = pointwise(m, CUDNN_POINTWISE_MUL, value, other, product);
-    ops[2] =
-        addition(m, product, cuda_graph_tensor(m, UID_PRODUCTS, wide, channels, PLAN_ALIGN, true));
+    ops[2] = addition(m, product, by_channel(m, UID_PRODUCTS, grid.c, PLAN_ALIGN));
 }
 
 static cudnnBackendDescriptor_t forward_graph(struct making *m)
 {
     const struct grid grid = cuda_grid(m->p, m->node->shape);
-    cudnnBackendDescriptor_t y =
-        cuda_graph_tensor(m, UID_Y, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
+    cudnnBackendDescriptor_t y = cuda_graph_stored(m, UID_Y, grid);
     cudnnBackendDescriptor_t ops[1 + SUM_OPS] = {cuda_graph_conv(m, CONV_FORWARD, y)};
     add_sums(m, grid, y, y, ops + 1);
     return cuda_graph_of(m, 1 + SUM_OPS, ops);
@@ -116,10 +125,8 @@ static cudnnBackendDescriptor_t joined(struct making *m, cudnnBackendDescriptor_
     const struct grid grid = cuda_grid(m->p, cuda_input(m->p, m->node, 0)->shape);
     if (cuda_fused_form(m->p, m->node, FUSED_DATA) != FUSED_JOINED)
         return dx;
-    cudnnBackendDescriptor_t shortcut =
-        cuda_graph_tensor(m, UID_SHORTCUT, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
-    cudnnBackendDescriptor_t sum =
-        cuda_graph_tensor(m, UID_JOINED, CUDNN_DATA_FLOAT, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t shortcut = cuda_graph_stored(m, UID_SHORTCUT, grid);
+    cudnnBackendDescriptor_t sum = passing(m, UID_JOINED, grid);
     ops[(*n)++] = pointwise(m, CUDNN_POINTWISE_ADD, dx, shortcut, sum);
     return sum;
 }
@@ -127,21 +134,16 @@ static cudnnBackendDescriptor_t joined(struct making *m, cudnnBackendDescriptor_
 static cudnnBackendDescriptor_t data_graph(struct making *m)
 {
     const struct grid grid = cuda_grid(m->p, cuda_input(m->p, m->node, 0)->shape);
-    const struct grid channels = {.n = 1, .h = 1, .w = 1, .c = grid.c};
-    const cudnnDataType_t type = cuda_cudnn_type(m->p), wide = CUDNN_DATA_FLOAT;
     /* The inverse lies behind the mean. */
     const int64_t align = grid.c % 4 == 0 ? PLAN_ALIGN : (int64_t)sizeof(float);
-    cudnnBackendDescriptor_t dx = cuda_graph_tensor(m, UID_DX, wide, grid, PLAN_ALIGN, false);
-    cudnnBackendDescriptor_t y = cuda_graph_tensor(m, UID_Y, type, grid, PLAN_ALIGN, true);
-    cudnnBackendDescriptor_t x = cuda_graph_tensor(m, UID_X, type, grid, PLAN_ALIGN, true);
-    cudnnBackendDescriptor_t dz = cuda_graph_tensor(m, UID_DZ, type, grid, PLAN_ALIGN, true);
-    cudnnBackendDescriptor_t mean = cuda_graph_tensor(m, UID_MEAN, wide, channels, align, true);
-    cudnnBackendDescriptor_t inverse =
-        cuda_graph_tensor(m, UID_INVERSE, wide, channels, align, true);
-    cudnnBackendDescriptor_t centered =
-        cuda_graph_tensor(m, UID_CENTERED, wide, grid, PLAN_ALIGN, false);
-    cudnnBackendDescriptor_t normal =
-        cuda_graph_tensor(m, UID_NORMAL, wide, grid, PLAN_ALIGN, false);
+    cudnnBackendDescriptor_t dx = passing(m, UID_DX, grid);
+    cudnnBackendDescriptor_t y = cuda_graph_stored(m, UID_Y, grid);
+    cudnnBackendDescriptor_t x = cuda_graph_stored(m, UID_X, grid);
+    cudnnBackendDescriptor_t dz = cuda_graph_stored(m, UID_DZ, grid);
+    cudnnBackendDescriptor_t mean = by_channel(m, UID_MEAN, grid.c, align);
+    cudnnBackendDescriptor_t inverse = by_channel(m, UID_INVERSE, grid.c, align);
+    cudnnBackendDescriptor_t centered = passing(m, UID_CENTERED, grid);
+    cudnnBackendDescriptor_t normal = passing(m, UID_NORMAL, grid);
     cudnnBackendDescriptor_t ops[5 + SUM_OPS] = {cuda_graph_conv(m, CONV_DATA, dx)};
     int64_t n = 1;
     cudnnBackendDescriptor_t dy = joined(m, dx, ops, &n);
@@ -207,7 +209,7 @@ static bool wanted(const struct program *p, struct dpb_shape shape)
     if (!p->args.training || options->layout != LAYOUT_NHWC || options->fusion == FUSION_OFF)
         return false;
     return options->fusion == FUSION_ON ||
-           (strcmp(options->tuning, "no") != 0 &&
+           (cuda_tunes(options) &&
             cuda_elements(p, shape) * cuda_type_size(p->type) >= WORTH_PLANNING);
 }
 
@@ -219,8 +221,7 @@ static dpb_status leave_groups(const struct program *p, const struct dpb_node *n
     return cuda_host->fail(
         DPB_UNSUPPORTED,
         "device cuda: device.fusion = on, but the convolution '%s' has %u groups, and only those "
-        "of "
-        "one group add up a batch-norm's sums; auto leaves such ones as they are",
+        "of one group add up a batch-norm's sums; auto leaves such ones as they are",
         node->name, node->groups);
 }
 
@@ -351,24 +352,35 @@ const struct tensor *cuda_shown_gradient(const struct program *p, const struct d
 
 /* ---- run ----------------------------------------------------------------------------------- */
 
-dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
-                          const void *w, void *y, void *sums)
+dpb_status cuda_fused_run(const struct program *p, const struct step *step)
 {
     static const int64_t uids[] = {UID_X, UID_W, UID_Y, UID_SUM, UID_PRODUCTS};
-    const void *pointers[] = {x, w, y, sums, (float *)sums + cuda_fused_stride(node)};
+    const struct dpb_node *node = step->node;
+    float *const sums = step->t[FOURTH]->data;
+    const void *pointers[] = {step->t[FROM]->data, cuda_packed(p, node), step->t[TO]->data, sums,
+                              sums + cuda_fused_stride(node)};
     return cuda_plans_run(p, node, cuda_plan(p, node)->fused[FUSED_FORWARD],
                           sizeof uids / sizeof uids[0], uids, pointers);
 }
 
-dpb_status cuda_masked_run(const struct program *p, const struct dpb_node *node,
-                           const struct masked_tensors *t)
+dpb_status cuda_masked_run(const struct program *p, const struct step *step)
 {
     static const int64_t uids[] = {UID_DY,   UID_W,       UID_Y,   UID_X,        UID_DZ,
                                    UID_MEAN, UID_INVERSE, UID_SUM, UID_PRODUCTS, UID_SHORTCUT};
-    const size_t stride = cuda_fused_stride(cuda_masked_norm(p, node));
-    const void *pointers[] = {
-        t->dy,      t->w, t->y, t->x, t->dz, t->mean, t->inverse, t->sums, t->sums + stride,
-        t->shortcut};
+    const struct dpb_node *node = step->node, *norm = cuda_masked_norm(p, node);
+    const struct tensor *shortcut = cuda_shortcut_gradient(p, node);
+    const struct norm_by by = cuda_norm_by(p, norm);
+    float *const sums = cuda_plan(p, norm)->sums[FUSED_DATA]->data;
+    const void *pointers[] = {step->t[FROM]->data,
+                              cuda_packed(p, node),
+                              step->t[FOURTH]->data,
+                              step->t[FIFTH]->data,
+                              step->t[TO]->data,
+                              by.mean,
+                              by.inverse,
+                              sums,
+                              sums + cuda_fused_stride(norm),
+                              shortcut ? shortcut->data : NULL};
     return cuda_plans_run(p, node, cuda_plan(p, node)->fused[FUSED_DATA],
-                          sizeof uids / sizeof uids[0] - !t->shortcut, uids, pointers);
+                          sizeof uids / sizeof uids[0] - !shortcut, uids, pointers);
 }

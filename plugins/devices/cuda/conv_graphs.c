@@ -1,9 +1,6 @@
 /*
  * conv_graphs.c - convolutions in the descriptors of cuDNN's graph API: activations and weights in
  * the program's layout, NHWC and OHWI or NCHW and OIHW, sums in fp32.
- *
- * cuDNN pads both sides alike: where the model does not, the input is copied into a frame of zeros
- * first, and the gradient by it is cut out of one (conv.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +8,6 @@
 #include "conv_plans.h"
 
 /* ---- descriptors --------------------------------------------------------------------------- */
-
-cudnnDataType_t cuda_cudnn_type(const struct program *p)
-{
-    static const cudnnDataType_t types[] = {[TYPE_FP32] = CUDNN_DATA_FLOAT,
-                                            [TYPE_BF16] = CUDNN_DATA_BFLOAT16,
-                                            [TYPE_FP16] = CUDNN_DATA_HALF};
-    return types[p->type];
-}
 
 void cuda_making_note(struct making *m, cudnnStatus_t status, const char *call)
 {
@@ -92,6 +81,14 @@ cudnnBackendDescriptor_t cuda_graph_tensor(struct making *m, enum uid uid, cudnn
     return desc;
 }
 
+cudnnBackendDescriptor_t cuda_graph_stored(struct making *m, enum uid uid, struct grid grid)
+{
+    static const cudnnDataType_t types[] = {[TYPE_FP32] = CUDNN_DATA_FLOAT,
+                                            [TYPE_BF16] = CUDNN_DATA_BFLOAT16,
+                                            [TYPE_FP16] = CUDNN_DATA_HALF};
+    return cuda_graph_tensor(m, uid, types[m->p->type], grid, PLAN_ALIGN, true);
+}
+
 /* ---- convolutions -------------------------------------------------------------------------- */
 
 static cudnnBackendDescriptor_t how_of(struct making *m)
@@ -119,14 +116,12 @@ static cudnnBackendDescriptor_t how_of(struct making *m)
 /* The side that is padded. */
 static cudnnBackendDescriptor_t input(struct making *m, enum uid uid)
 {
-    const struct frame frame = cuda_conv_frame(m->p, m->node);
-    return cuda_graph_tensor(m, uid, cuda_cudnn_type(m->p), frame.outer, PLAN_ALIGN, true);
+    return cuda_graph_stored(m, uid, cuda_conv_frame(m->p, m->node).outer);
 }
 
 static cudnnBackendDescriptor_t output(struct making *m, enum uid uid)
 {
-    const struct grid grid = cuda_grid(m->p, m->node->shape);
-    return cuda_graph_tensor(m, uid, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
+    return cuda_graph_stored(m, uid, cuda_grid(m->p, m->node->shape));
 }
 
 /* Its channels are those of a group: that is how cuDNN knows of groups. */
@@ -138,7 +133,7 @@ static cudnnBackendDescriptor_t filter(struct making *m, enum uid uid)
                               .w = w->kernel_w,
                               .c = cuda_stored_shape(m->p, cuda_input(m->p, m->node, 0)).c /
                                    m->node->groups};
-    return cuda_graph_tensor(m, uid, cuda_cudnn_type(m->p), grid, PLAN_ALIGN, true);
+    return cuda_graph_stored(m, uid, grid);
 }
 
 /* The attributes of the three operations. */

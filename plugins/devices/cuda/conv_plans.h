@@ -69,6 +69,8 @@ void cuda_desc_finalise(struct making *m, cudnnBackendDescriptor_t desc, const c
 /* Packed, in the program's layout. `stored` false: a value that passes between operations only. */
 cudnnBackendDescriptor_t cuda_graph_tensor(struct making *m, enum uid uid, cudnnDataType_t type,
                                            struct grid grid, int64_t align, bool stored);
+/* A stored one of activations' or weights' type. */
+cudnnBackendDescriptor_t cuda_graph_stored(struct making *m, enum uid uid, struct grid grid);
 /* The operation of the call. Its result is `to`; NULL: a stored tensor. */
 cudnnBackendDescriptor_t cuda_graph_conv(struct making *m, enum conv_call call,
                                          cudnnBackendDescriptor_t to);

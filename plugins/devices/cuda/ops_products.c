@@ -97,10 +97,8 @@ static dpb_status run_conv(const struct program *p, const struct step *step)
 
 static dpb_status run_fused_conv(const struct program *p, const struct step *step)
 {
-    if (cuda_plan(p, step->node)->fused[FUSED_FORWARD]->taken == SEPARATE)
-        return run_conv(p, step);
-    return cuda_fused_run(p, step->node, step->t[FROM]->data, cuda_packed(p, step->node),
-                          step->t[TO]->data, step->t[FOURTH]->data);
+    const struct conv_plans *fused = cuda_plan(p, step->node)->fused[FUSED_FORWARD];
+    return fused->taken == SEPARATE ? run_conv(p, step) : cuda_fused_run(p, step);
 }
 
 dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
@@ -129,24 +127,10 @@ dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
     return add_bias(p, node);
 }
 
-/* FOURTH: the ReLU's result; FIFTH: the batch-norm's input. */
 static dpb_status run_masked_data(const struct program *p, const struct step *step)
 {
-    const struct dpb_node *norm = cuda_masked_norm(p, step->node);
-    if (!cuda_is_masked(p, norm))
-        return run_conv(p, step);
-    const struct norm_by by = cuda_norm_by(p, norm);
-    const struct tensor *shortcut = cuda_shortcut_gradient(p, step->node);
-    const struct masked_tensors tensors = {.dy = step->t[FROM]->data,
-                                           .w = cuda_packed(p, step->node),
-                                           .y = step->t[FOURTH]->data,
-                                           .x = step->t[FIFTH]->data,
-                                           .mean = by.mean,
-                                           .inverse = by.inverse,
-                                           .shortcut = shortcut ? shortcut->data : NULL,
-                                           .dz = step->t[TO]->data,
-                                           .sums = cuda_plan(p, norm)->sums[FUSED_DATA]->data};
-    return cuda_masked_run(p, step->node, &tensors);
+    const struct conv_plans *fused = cuda_plan(p, step->node)->fused[FUSED_DATA];
+    return fused->taken == SEPARATE ? run_conv(p, step) : cuda_masked_run(p, step);
 }
 
 static dpb_status masked_data(struct program *p, const struct dpb_node *node, struct tensor *dx)

@@ -82,7 +82,6 @@ dpb_status cuda_conv_open(struct program *p, const struct dpb_node *node, enum c
 /* The same for CONV_DATA. *adds: whether the plans shall add the result to the content of its
  * place. Set to false if cuDNN has no plan that adds: then the plans do not. */
 dpb_status cuda_conv_open_data(struct program *p, const struct dpb_node *node, bool *adds);
-cudnnDataType_t cuda_cudnn_type(const struct program *p); /* of activations */
 /* forward: a is x, b the weights; data: a is dy, b the weights; weights: a is x, b is dy. */
 dpb_status cuda_conv_run(const struct program *p, const struct dpb_node *node, enum conv_call call,
                          const void *a, const void *b, void *to);
@@ -172,18 +171,10 @@ void cuda_fused_takers(const struct program *p, enum fused_call call, size_t at,
                        struct step *takers[FUSED_TAKERS]);
 /* The tensor that inspection shows as the gradient by a node's result; NULL: not computed. */
 const struct tensor *cuda_shown_gradient(const struct program *p, const struct dpb_node *node);
-/* Call these only if fused->taken is a plan. */
-dpb_status cuda_fused_run(const struct program *p, const struct dpb_node *node, const void *x,
-                          const void *w, void *y, void *sums);
-/* dz = y <= 0 ? 0 : the gradient by y plus `shortcut` (NULL: nothing). x, mean and inverse are the
- * batch-norm's; x is its input. */
-struct masked_tensors {
-    const void *dy, *w, *y, *x, *shortcut;
-    const float *mean, *inverse;
-    void *dz;
-    float *sums;
-};
-dpb_status cuda_masked_run(const struct program *p, const struct dpb_node *node,
-                           const struct masked_tensors *t);
+/* Call these only if fused->taken is a plan.
+ * cuda_fused_run: FROM x, TO y, FOURTH the sums.
+ * cuda_masked_run: FROM dy, FOURTH y, the ReLU's result, FIFTH x, the batch-norm's input. TO dz = y
+ * <= 0 ? 0 : the gradient by y plus the shortcut's, if there is one. */
+step_run cuda_fused_run, cuda_masked_run;
 
 #endif
