@@ -13,6 +13,7 @@ void cuda_queue_open(uint32_t index, struct cuda_queue *opened)
     const struct dpb_device_args args = {.threads = 1, .index = index};
     host = plugin_host;
     host.event = &dpb_events;
+    opened->host = &host;
     const struct dpb_plugin *plugin =
         on_gpu() ? plugin_load(DPB_PLUGIN_DEVICE, "cuda", &host)
                  : plugin_load_from("tests/cuda/plugins", DPB_PLUGIN_DEVICE, "cuda", &host);

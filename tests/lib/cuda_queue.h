@@ -11,6 +11,7 @@ struct cuda_queue {
     struct dpb_device_arenas arenas;
     struct dpb_queue *queue;
     const struct dpb_device_ops *device_ops;
+    struct dpb_host *host; /* the device's: a test may replace a part */
 };
 
 /* Opens GPU `index`. A failure fails the test. @owned: cuda_queue_close. */

@@ -484,6 +484,24 @@ TEST(test_events_of_the_host)
     dpb_events.destroy(own);
 }
 
+/* As core's does for which there is no memory. */
+static struct dpb_event *adopt_none(const struct dpb_event_source *source, void *native)
+{
+    source->destroy(native);
+    return NULL;
+}
+
+TEST(test_no_memory_for_an_event)
+{
+    struct dpb_event_ops full = dpb_events;
+    struct dpb_event *event = NULL;
+    full.adopt = adopt_none;
+    opened.host->event = &full;
+    assert_int_equal(ops->new_event(device, &event), DPB_NO_MEMORY);
+    assert_null(event);
+    opened.host->event = &dpb_events;
+}
+
 /* ---- memory -------------------------------------------------------------------------------- */
 
 /* New memory is zero, pinned memory is copied to when the queue gets there, and what does not fit

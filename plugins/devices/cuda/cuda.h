@@ -111,18 +111,13 @@ struct step_list {
     size_t n;
 };
 
-struct fence {
-    struct dpb_event *event;
-    cudaEvent_t native; /* of `event` */
-};
-
 /* Elements [begin, end) of the gradient arena that are copied to the host together, after a step of
  * backward. */
 struct piece {
     uint64_t begin, end;
     size_t after;
     /* If core takes events: for work behind the pass, and for work captured with it. */
-    struct fence final, captured;
+    struct dpb_event *final, *captured;
 };
 
 /* A convolution's three calls, and a dense layer's. */

@@ -91,11 +91,11 @@ static dpb_status send_piece(struct program *p, size_t piece)
 static dpb_status finish_piece(const struct program *p, const struct piece *piece, enum way way,
                                const struct dpb_hooks *hooks)
 {
-    const struct fence *fence = way == CAPTURED_EXCHANGED ? &piece->captured : &piece->final;
+    struct dpb_event *event = way == CAPTURED_EXCHANGED ? piece->captured : piece->final;
+    const struct cuda_event *made = cuda_host->event->native(event, &cuda_events);
     const unsigned flags = way == CAPTURED ? cudaEventRecordExternal : cudaEventRecordDefault;
-    CUDA_TRY(cudaEventRecordWithFlags(fence->native, p->device->stream, flags));
-    return way == CAPTURED_EXCHANGED ? hooks->final(hooks->context, piece->end, fence->event)
-                                     : DPB_OK;
+    CUDA_TRY(cudaEventRecordWithFlags(made->native, p->device->stream, flags));
+    return way == CAPTURED_EXCHANGED ? hooks->final(hooks->context, piece->end, event) : DPB_OK;
 }
 
 /* The main stream waits for the strategy's part of the capture. */
@@ -376,7 +376,7 @@ dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struc
     for (size_t i = 0; i < p->n_pieces && !replayed; i++) {
         const struct piece *piece = &p->pieces[i];
         if (p->takes_events) {
-            DPB_TRY(hooks->final(hooks->context, piece->end, piece->final.event));
+            DPB_TRY(hooks->final(hooks->context, piece->end, piece->final));
             continue;
         }
         DPB_TRY(await(p, &p->control->piece_done[i], "backward", hooks));

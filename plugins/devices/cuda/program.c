@@ -167,26 +167,14 @@ static dpb_status bind_control(struct program *p)
     return DPB_OK;
 }
 
-static dpb_status make_event(cudaEvent_t *event)
-{
-    return CUDA_CALL(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
-}
-
-static dpb_status make_fence(struct fence *fence)
-{
-    DPB_TRY(make_event(&fence->native));
-    fence->event = cuda_event_adopt(fence->native);
-    return fence->event ? DPB_OK : cuda_no_memory();
-}
-
 /* Makes the events of a program that runs ahead of the host. */
 static dpb_status bind_events(struct program *p)
 {
     if (!p->takes_events)
         return DPB_OK;
     for (size_t i = 0; i < p->n_pieces; i++) {
-        DPB_TRY(make_fence(&p->pieces[i].final));
-        DPB_TRY(make_fence(&p->pieces[i].captured));
+        DPB_TRY(cuda_event_make(cudaEventDisableTiming, &p->pieces[i].final));
+        DPB_TRY(cuda_event_make(cudaEventDisableTiming, &p->pieces[i].captured));
     }
     return cuda_times_open(&p->times);
 }
@@ -263,8 +251,8 @@ static dpb_status bind_program(struct program *p)
     DPB_TRY(bind_control(p));
     DPB_TRY(bind_packings(p));
     DPB_TRY(bind_pool(p));
-    DPB_TRY(make_event(&p->piece_ready));
-    DPB_TRY(make_event(&p->joined));
+    CUDA_TRY(cudaEventCreateWithFlags(&p->piece_ready, cudaEventDisableTiming));
+    CUDA_TRY(cudaEventCreateWithFlags(&p->joined, cudaEventDisableTiming));
     DPB_TRY(bind_events(p));
     if (p->args.profile)
         DPB_TRY(cuda_account_open(p));
@@ -318,8 +306,8 @@ static void release_cuda(struct program *p)
     if (p->pinned_samples)
         cudaFreeHost(p->pinned_samples);
     for (size_t i = 0; p->takes_events && i < p->n_pieces; i++) {
-        cuda_host->event->destroy(p->pieces[i].final.event);
-        cuda_host->event->destroy(p->pieces[i].captured.event);
+        cuda_host->event->destroy(p->pieces[i].final);
+        cuda_host->event->destroy(p->pieces[i].captured);
     }
     cuda_times_close(p->times);
     cuda_account_close(p->account);

@@ -84,28 +84,25 @@ static void destroy_event(void *native)
 
 const struct dpb_event_source cuda_events = {.poll = poll_event, .destroy = destroy_event};
 
-struct dpb_event *cuda_event_adopt(cudaEvent_t native)
+dpb_status cuda_event_make(unsigned flags, struct dpb_event **event)
 {
     struct cuda_event *made = calloc(1, sizeof *made);
-    struct dpb_event *event = made ? cuda_host->event->adopt(&cuda_events, made) : NULL;
-    if (event)
-        made->native = native;
-    else
+    if (!made)
+        return cuda_no_memory();
+    dpb_status status = CUDA_CALL(cudaEventCreateWithFlags(&made->native, flags));
+    if (status != DPB_OK) {
         free(made);
-    return event;
+        return status;
+    }
+    *event = cuda_host->event->adopt(&cuda_events, made); /* NULL: has destroyed it */
+    return *event ? DPB_OK : DPB_NO_MEMORY;
 }
 
 static dpb_status new_event(void *device, struct dpb_event **event)
 {
     const struct device *d = device;
-    cudaEvent_t made = NULL;
     CUDA_TRY(cudaSetDevice(d->id));
-    CUDA_TRY(cudaEventCreate(&made));
-    *event = cuda_event_adopt(made);
-    if (*event)
-        return DPB_OK;
-    cudaEventDestroy(made);
-    return cuda_no_memory();
+    return cuda_event_make(cudaEventDefault, event);
 }
 
 static dpb_status record_as(struct dpb_queue *queue, struct dpb_event *event, cudaEvent_t behind)

@@ -19,8 +19,8 @@ struct cuda_event {
     cudaEvent_t behind; /* @borrowed; NULL: no graph records `native` */
 };
 extern const struct dpb_event_source cuda_events; /* for a struct cuda_event */
-/* NULL: no memory. The event owns `native`. */
-struct dpb_event *cuda_event_adopt(cudaEvent_t native);
+/* An event of the current GPU; flags: cudaEventCreateWithFlags'. */
+dpb_status cuda_event_make(unsigned flags, struct dpb_event **event);
 /* Call this when this thread begins a capture: `behind` is recorded behind each launch. NULL: the
  * capture has ended. */
 void cuda_capturing(cudaEvent_t behind);
