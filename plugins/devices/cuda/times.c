@@ -11,8 +11,10 @@
 #include "streams.h"
 
 struct marks {
-    cudaEvent_t *events;
-    enum mark *marks;
+    struct {
+        cudaEvent_t event;
+        enum mark mark;
+    } * at;
     size_t n, capacity;
 };
 
@@ -37,9 +39,8 @@ void cuda_times_close(struct times *times)
 {
     for (int i = 0; times && i < 2; i++) {
         for (size_t k = 0; k < times->steps[i].capacity; k++)
-            cudaEventDestroy(times->steps[i].events[k]);
-        free(times->steps[i].events);
-        free(times->steps[i].marks);
+            cudaEventDestroy(times->steps[i].at[k].event);
+        free(times->steps[i].at);
     }
     if (times && times->captured)
         cudaEventDestroy(times->captured);
@@ -51,15 +52,11 @@ static dpb_status grow(struct marks *marks)
 {
     if (marks->n < marks->capacity)
         return DPB_OK;
-    cudaEvent_t *events = realloc(marks->events, (marks->n + 1) * sizeof *events);
-    if (!events)
+    void *more = realloc(marks->at, (marks->n + 1) * sizeof *marks->at);
+    if (!more)
         return cuda_no_memory();
-    marks->events = events;
-    enum mark *kinds = realloc(marks->marks, (marks->n + 1) * sizeof *kinds);
-    if (!kinds)
-        return cuda_no_memory();
-    marks->marks = kinds;
-    CUDA_TRY(cudaEventCreate(&events[marks->n]));
+    marks->at = more;
+    CUDA_TRY(cudaEventCreate(&marks->at[marks->n].event));
     marks->capacity++;
     return DPB_OK;
 }
@@ -68,13 +65,13 @@ static dpb_status grow(struct marks *marks)
 bool cuda_times_run(const struct times *times)
 {
     const struct marks *current = &times->steps[times->current];
-    return current->n > 0 && current->marks[0] == MARK_FORWARD;
+    return current->n > 0 && current->at[0].mark == MARK_FORWARD;
 }
 
 bool cuda_times_idle(const struct times *times)
 {
     const struct marks *current = &times->steps[times->current];
-    return cuda_times_run(times) && current->marks[current->n - 1] == MARK_IDLE;
+    return cuda_times_run(times) && current->at[current->n - 1].mark == MARK_IDLE;
 }
 
 dpb_status cuda_mark(const struct program *p, enum mark mark, bool first)
@@ -87,10 +84,10 @@ dpb_status cuda_mark(const struct program *p, enum mark mark, bool first)
     }
     struct marks *marks = &times->steps[times->current];
     DPB_TRY(grow(marks));
-    marks->marks[marks->n++] = mark;
+    marks->at[marks->n++].mark = mark;
     return mark == MARK_CAPTURED
                ? DPB_OK
-               : CUDA_CALL(cudaEventRecord(marks->events[marks->n - 1], p->device->stream));
+               : CUDA_CALL(cudaEventRecord(marks->at[marks->n - 1].event, p->device->stream));
 }
 
 dpb_status cuda_capture_mark(const struct program *p)
@@ -103,7 +100,7 @@ dpb_status cuda_capture_mark(const struct program *p)
 
 static cudaEvent_t event_of(const struct times *times, const struct marks *marks, size_t i)
 {
-    return marks->marks[i] == MARK_CAPTURED ? times->captured : marks->events[i];
+    return marks->at[i].mark == MARK_CAPTURED ? times->captured : marks->at[i].event;
 }
 
 dpb_status cuda_elapsed(cudaEvent_t from, cudaEvent_t to, int64_t *ns)
@@ -130,9 +127,9 @@ static dpb_status add_up(const struct program *p, const struct marks *marks, cud
         int64_t ns;
         cudaEvent_t next = i + 1 < marks->n ? event_of(p->times, marks, i + 1) : end;
         DPB_TRY(cuda_elapsed(event_of(p->times, marks, i), next, &ns));
-        *parts[marks->marks[i]] += ns;
+        *parts[marks->at[i].mark] += ns;
         at_ns -= ns;
-        if (parts[marks->marks[i]] == &done->exchange_ns && done->exchange_begin_ns == end_ns)
+        if (parts[marks->at[i].mark] == &done->exchange_ns && done->exchange_begin_ns == end_ns)
             done->exchange_begin_ns = at_ns;
     }
     done->begin_ns = at_ns;
@@ -144,15 +141,15 @@ dpb_status cuda_times_settle(const struct program *p)
 {
     struct times *times = p->times;
     const struct marks *current = &times->steps[times->current];
-    cudaEvent_t last = current->events[current->n - 1];
+    cudaEvent_t first = current->at[0].event, last = current->at[current->n - 1].event;
     int64_t ns;
     if (!times->ended)
         return DPB_OK;
     times->ended = false;
     CUDA_TRY(cudaEventSynchronize(last));
     int64_t now_ns = cuda_host->now_ns();
-    DPB_TRY(cuda_elapsed(current->events[0], last, &ns));
-    return add_up(p, &times->steps[!times->current], current->events[0], now_ns - ns);
+    DPB_TRY(cuda_elapsed(first, last, &ns));
+    return add_up(p, &times->steps[!times->current], first, now_ns - ns);
 }
 
 bool cuda_times(void *program, struct dpb_device_times *told)
