@@ -14,6 +14,7 @@
 
 #include "conv_plans.h"
 #include "plan_file.h"
+#include "tuning_file.h"
 
 enum { MOST_THREADS = 256 };
 
@@ -72,7 +73,7 @@ dpb_status cuda_plans_compile(struct program *p)
         if (!plans->found)
             pool.all[pool.n++] = plans;
     for (size_t i = 0; i < n; i++)
-        keys = cuda_plan_file_hash(keys, pool.all[i]->key);
+        keys = cuda_hash(keys, pool.all[i]->key, strlen(pool.all[i]->key));
     const int turn = cuda_plan_file_turn(p->device, keys);
     run_pool(&pool);
     if (turn >= 0)

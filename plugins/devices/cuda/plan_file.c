@@ -13,24 +13,6 @@
 
 enum { HEAD_BYTES = TUNING_KEY_BYTES + 128, PATH_BYTES = TUNING_PATH_BYTES + 64 };
 
-/* FNV-1a, of bytes behind those that gave `hash`. */
-static uint64_t hash_on(uint64_t hash, const char *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u;
-    return hash;
-}
-
-static uint64_t hash_of(const char *bytes, size_t n)
-{
-    return hash_on(14695981039346656037u, bytes, n);
-}
-
-uint64_t cuda_plan_file_hash(uint64_t hash, const char *key)
-{
-    return hash_on(hash, key, strlen(key));
-}
-
 /* False: no plans are kept. */
 static bool find_directory(const struct device *device, char path[PATH_BYTES])
 {
@@ -46,7 +28,8 @@ static void add_name(char path[PATH_BYTES], const char *key, int rank)
     char text[TUNING_KEY_BYTES + 16];
     const size_t at = strlen(path);
     const int n = snprintf(text, sizeof text, "%s\t%d", key, rank);
-    snprintf(path + at, PATH_BYTES - at, "/%016llx", (unsigned long long)hash_of(text, (size_t)n));
+    snprintf(path + at, PATH_BYTES - at, "/%016llx",
+             (unsigned long long)cuda_hash(CUDA_HASH, text, (size_t)n));
 }
 
 /* The head of the file of a plan and its text. */
@@ -54,7 +37,8 @@ static size_t write_head(const char *key, int rank, const char *text, size_t byt
                          char head[HEAD_BYTES])
 {
     return (size_t)snprintf(head, HEAD_BYTES, "dpbench plan 1 %016llx %zu\n%s\t%d\n",
-                            (unsigned long long)hash_of(text, bytes), bytes, key, rank);
+                            (unsigned long long)cuda_hash(CUDA_HASH, text, bytes), bytes, key,
+                            rank);
 }
 
 /* The file goes: no later reader, in this process or another, finds it and warns again. */
@@ -87,22 +71,6 @@ static const char *fault_of(const struct stat *about)
     return about->st_size > PLAN_FILE_MOST ? "is too large" : NULL;
 }
 
-/* The whole file, with a 0 behind it. */
-static char *read_whole(int fd, size_t n)
-{
-    size_t have = 0;
-    char *all = malloc(n + 1);
-    while (all && have < n) {
-        const ssize_t got = read(fd, all + have, n - have);
-        if (got <= 0)
-            break;
-        have += (size_t)got;
-    }
-    if (all)
-        memset(all + have, 0, n + 1 - have);
-    return all;
-}
-
 /* Takes the head away from the text; false: this is not the plan's head. */
 static bool cut_head(char *all, size_t *n, const char *key, int rank)
 {
@@ -133,7 +101,7 @@ char *cuda_plan_file_read(const struct device *device, const char *key, int rank
     const char *fault = fd < 0 || fstat(fd, &about) != 0 ? "cannot be read" : fault_of(&about);
     if (!fault) {
         *bytes = (size_t)about.st_size;
-        all = read_whole(fd, *bytes);
+        all = cuda_read_whole(fd, *bytes);
         fault = !all || cut_head(all, bytes, key, rank) ? NULL : "is damaged";
     }
     if (fd >= 0)

@@ -35,6 +35,5 @@ void cuda_plan_file_refuse(const struct device *device, const char *key, int ran
  * can be kept here. */
 enum { PLAN_WAIT_S = 600 };
 int cuda_plan_file_turn(const struct device *device, uint64_t keys);
-uint64_t cuda_plan_file_hash(uint64_t hash, const char *key);
 
 #endif

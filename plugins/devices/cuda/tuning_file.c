@@ -23,8 +23,30 @@ void cuda_tuning_path(const struct options *options, char path[TUNING_PATH_BYTES
         snprintf(path, TUNING_PATH_BYTES, "%s/.cache/dpbench-cuda-tuning", home);
 }
 
-/* NULL: not there, or no memory. */
-static char *read_file(const char *path)
+char *cuda_read_whole(int fd, size_t n)
+{
+    size_t have = 0;
+    char *all = malloc(n + 1);
+    while (all && have < n) {
+        const ssize_t got = read(fd, all + have, n - have);
+        if (got <= 0)
+            break;
+        have += (size_t)got;
+    }
+    if (all)
+        memset(all + have, 0, n + 1 - have);
+    return all;
+}
+
+uint64_t cuda_hash(uint64_t hash, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u;
+    return hash;
+}
+
+/* Whole lines: another process may be at the last one. NULL: not there, or no memory. */
+static char *read_lines(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat about;
@@ -32,16 +54,10 @@ static char *read_file(const char *path)
         return NULL;
     if (fstat(fd, &about) != 0 || about.st_size > FILE_MOST || about.st_size < 0)
         about.st_size = 0;
-    size_t n = (size_t)about.st_size, have = 0;
-    char *text = malloc(n + 1);
-    while (text && have < n) {
-        ssize_t got = read(fd, text + have, n - have);
-        if (got <= 0)
-            break;
-        have += (size_t)got;
-    }
+    char *text = cuda_read_whole(fd, (size_t)about.st_size);
+    char *end = text ? strrchr(text, '\n') : NULL;
     if (text)
-        text[have] = 0;
+        *(end ? end + 1 : text) = 0;
     close(fd);
     return text;
 }
@@ -65,9 +81,7 @@ static void append(struct tuning_file *file, const char *line, size_t n)
 /* A byte far behind the file's end. */
 static off_t byte_of(const struct device *device)
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (const char *c = device->pci; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    const uint64_t hash = cuda_hash(CUDA_HASH, device->pci, strlen(device->pci));
     return (off_t)(((uint64_t)1 << 61) + (hash >> 4));
 }
 
@@ -108,23 +122,8 @@ bool cuda_tuning_first_trial(struct tuning_file *file)
             "each other's trials",
             file->path, strerror(errno));
     free(file->known);
-    file->known = read_file(file->path);
+    file->known = read_lines(file->path);
     return true;
-}
-
-/* The last line of that key. */
-static bool look_up(const char *text, const char *key, int *rank)
-{
-    bool found = false;
-    size_t n = strlen(key);
-    for (const char *line = text; line && *line;) {
-        const char *end = strchr(line, '\n'); /* NULL: another process is at it */
-        if (end && strncmp(line, key, n) == 0 && line[n] == '\t' &&
-            sscanf(line + n, "%d", rank) == 1)
-            found = true;
-        line = end ? end + 1 : NULL;
-    }
-    return found;
 }
 
 void cuda_tuning_open(const struct device *device, struct tuning_file *file)
@@ -132,7 +131,7 @@ void cuda_tuning_open(const struct device *device, struct tuning_file *file)
     *file = (struct tuning_file){.device = device, .lock = -1};
     cuda_tuning_path(&device->options, file->path);
     if (file->path[0])
-        file->known = read_file(file->path);
+        file->known = read_lines(file->path);
 }
 
 void cuda_tuning_close(struct tuning_file *file)
@@ -140,12 +139,17 @@ void cuda_tuning_close(struct tuning_file *file)
     if (file->lock >= 0)
         close(file->lock);
     free(file->known);
-    free(file->found);
 }
 
 bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *rank)
 {
-    return look_up(file->found, key, rank) || look_up(file->known, key, rank);
+    const size_t n = strlen(key);
+    bool found = false;
+    for (const char *line = file->known; line && *line; line = strchr(line, '\n') + 1) {
+        if (strncmp(line, key, n) == 0 && line[n] == '\t' && sscanf(line + n, "%d", rank) == 1)
+            found = true;
+    }
+    return found;
 }
 
 bool cuda_tuning_known(const struct device *device, const char *key, int *rank)
@@ -162,18 +166,14 @@ bool cuda_tuning_known(const struct device *device, const char *key, int *rank)
 dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank)
 {
     char line[LINE_BYTES];
-    int n = snprintf(line, sizeof line, "%s\t%d\n", key, rank);
-    if (file->found_bytes + (size_t)n >= file->found_capacity) {
-        size_t capacity = 2 * file->found_capacity + LINE_BYTES;
-        char *more = realloc(file->found, capacity);
-        if (!more)
-            return cuda_no_memory();
-        file->found = more;
-        file->found_capacity = capacity;
-    }
-    memcpy(file->found + file->found_bytes, line, (size_t)n + 1);
-    file->found_bytes += (size_t)n;
-    append(file, line, (size_t)n);
+    const size_t n = (size_t)snprintf(line, sizeof line, "%s\t%d\n", key, rank);
+    const size_t before = file->known ? strlen(file->known) : 0;
+    char *more = realloc(file->known, before + n + 1);
+    if (!more)
+        return cuda_no_memory();
+    memcpy(more + before, line, n + 1);
+    file->known = more;
+    append(file, line, n);
     return DPB_OK;
 }
 

@@ -27,9 +27,7 @@ enum { TUNING_PATH_BYTES = 4096 };
 struct tuning_file {
     const struct device *device;
     char path[TUNING_PATH_BYTES]; /* "": none */
-    char *known;                  /* the file's content */
-    char *found;                  /* added lines; NULL: none yet */
-    size_t found_bytes, found_capacity;
+    char *known;                  /* the file's lines, then those that were added; NULL: none */
     int lock;    /* the file with the locked byte; -1: not yet, or it cannot be opened */
     bool trying; /* cuda_tuning_first_trial was called */
     bool full;   /* a line could not be appended: it has warned */
@@ -43,11 +41,18 @@ void cuda_tuning_open(const struct device *device, struct tuning_file *file);
 /* Before the first trial: blocks until it is this process's turn. True: others may have written
  * since the file was read. */
 bool cuda_tuning_first_trial(struct tuning_file *file);
-/* The rank of the key: the added rank, or else the rank in the key's last line. */
+/* The rank in the key's last line. */
 bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *rank);
 /* Appends the rank, or warns, once, that it cannot. Call it after cuda_tuning_first_trial. */
 dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank);
 void cuda_tuning_close(struct tuning_file *file);
+
+/* The first n bytes of a file, with zeros for those that it lacks, and a 0 behind; @owned: free().
+ * NULL: no memory. */
+char *cuda_read_whole(int fd, size_t n);
+/* FNV-1a, of bytes behind those that gave `hash`; CUDA_HASH: of none. */
+#define CUDA_HASH UINT64_C(14695981039346656037)
+uint64_t cuda_hash(uint64_t hash, const char *bytes, size_t n);
 
 /* Blocks until no other process holds the lock of a byte of an open file, then locks it. Meanwhile
  * this rank gives signs of life. False: not within `limit_ns`, or a failure, see errno. */
