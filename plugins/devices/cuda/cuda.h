@@ -235,6 +235,8 @@ dpb_status cuda_check_blas(const struct program *p, const struct dpb_node *node,
 /* CUDA_CALL(cudaSetDevice(id)): the status of a call of no node. CUDA_TRY returns a failure. */
 #define CUDA_CALL(call) cuda_check(NULL, NULL, #call, call)
 #define CUDA_TRY(call) DPB_TRY(CUDA_CALL(call))
+/* *fits: false, without a message, if the GPU has no room for so much. */
+dpb_status cuda_allocate(size_t bytes, void **memory, bool *fits);
 dpb_status cuda_no_memory(void); /* of the host's */
 /* Fails with the message that the arena does not fit, and names a size that would. */
 dpb_status cuda_too_large(const struct program *p, size_t free_bytes);

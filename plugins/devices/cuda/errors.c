@@ -78,6 +78,16 @@ dpb_status cuda_check_blas(const struct program *p, const struct dpb_node *node,
                   code == CUBLAS_STATUS_ALLOC_FAILED);
 }
 
+dpb_status cuda_allocate(size_t bytes, void **memory, bool *fits)
+{
+    const cudaError_t code = cudaMalloc(memory, bytes);
+    *fits = code != cudaErrorMemoryAllocation;
+    if (*fits)
+        return cuda_check(NULL, NULL, "cudaMalloc", code);
+    cudaGetLastError(); /* the caller's message replaces it */
+    return DPB_OK;
+}
+
 dpb_status cuda_no_memory(void)
 {
     return cuda_host->fail(DPB_NO_MEMORY, "device cuda: out of memory on the host");

@@ -35,13 +35,9 @@ static dpb_status time_with_memory(struct trial *trial, trial_work *work, int n,
                                    float *ms)
 {
     const struct program *p = trial->p;
-    cudaError_t code = cudaMalloc(&trial->memory, (size_t)n * trial->bytes);
-    *fits = code != cudaErrorMemoryAllocation;
-    if (!*fits) {
-        cudaGetLastError();
+    DPB_TRY(cuda_allocate((size_t)n * trial->bytes, &trial->memory, fits));
+    if (!*fits)
         return DPB_OK;
-    }
-    DPB_TRY(cuda_check(p, NULL, "cudaMalloc", code));
     cuda_fill_random(p->device->stream, p->type, trial->memory,
                      (size_t)n * trial->bytes / cuda_type_size(p->type));
     dpb_status status = cuda_check(p, NULL, "filling of memory", cudaPeekAtLastError());

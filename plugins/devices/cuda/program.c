@@ -139,15 +139,12 @@ static dpb_status plan_program(struct program *p, const struct dpb_device_memory
 static dpb_status allocate_arena(struct program *p)
 {
     size_t free_bytes = 0, total = 0;
+    bool fits = false;
     CUDA_TRY(cudaMemGetInfo(&free_bytes, &total));
     if (p->arena_bytes > free_bytes)
         return cuda_too_large(p, free_bytes);
-    cudaError_t code = cudaMalloc(&p->arena, p->arena_bytes);
-    if (code == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
-        return cuda_too_large(p, free_bytes);
-    }
-    return cuda_check(p, NULL, "cudaMalloc", code);
+    DPB_TRY(cuda_allocate(p->arena_bytes, &p->arena, &fits));
+    return fits ? DPB_OK : cuda_too_large(p, free_bytes);
 }
 
 static dpb_status bind_control(struct program *p)
@@ -206,20 +203,18 @@ static dpb_status bind_pool(struct program *p)
     const struct dpb_sample_pool *pool = &p->args.pool;
     const size_t bytes = pool->n * dpb_sample_bytes(p->args.format);
     size_t free_bytes = 0, total = 0;
+    bool fits = false;
     if (!pool->samples)
         return DPB_OK;
     CUDA_TRY(cudaMemGetInfo(&free_bytes, &total));
-    cudaError_t code = cudaMalloc(&p->pool, bytes);
-    if (code == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
+    DPB_TRY(cuda_allocate(bytes, &p->pool, &fits));
+    if (!fits)
         return cuda_host->fail(
             DPB_NO_MEMORY,
             "device cuda: data.place = device: %u samples take %zu MB of GPU %d's "
             "memory, of which %zu MB are free beside the program; make "
             "data.distinct smaller",
             pool->n, bytes / 1000000, p->device->id, free_bytes / 1000000);
-    }
-    DPB_TRY(cuda_check(p, NULL, "cudaMalloc", code));
     return fill_pool(p, bytes);
 }
 

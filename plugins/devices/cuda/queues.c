@@ -166,7 +166,6 @@ static dpb_status elapsed(const struct dpb_event *from, const struct dpb_event *
 static dpb_status too_large(const struct device *d, const char *name, uint64_t bytes)
 {
     size_t free_bytes = 0, total = 0;
-    cudaGetLastError(); /* this message replaces the error */
     cudaMemGetInfo(&free_bytes, &total);
     return cuda_host->fail(
         DPB_NO_MEMORY,
@@ -181,22 +180,20 @@ static dpb_status allocate(void *device, const char *name, uint64_t bytes, bool 
 {
     const struct device *d = device;
     void *made = NULL;
+    bool fits = false;
     if (shared)
         bytes = (bytes + SHARED_BLOCK - 1) / SHARED_BLOCK * SHARED_BLOCK;
     CUDA_TRY(cudaSetDevice(d->id));
-    cudaError_t code = cudaMalloc(&made, bytes);
-    if (code == cudaErrorMemoryAllocation)
+    DPB_TRY(cuda_allocate(bytes, &made, &fits));
+    if (!fits)
         return too_large(d, name, bytes);
-    DPB_TRY(cuda_check(NULL, NULL, "cudaMalloc", code));
-    code = cudaMemsetAsync(made, 0, bytes, d->stream);
-    if (code == cudaSuccess)
-        code = cudaStreamSynchronize(d->stream);
-    if (code != cudaSuccess) {
+    dpb_status status = CUDA_CALL(cudaMemsetAsync(made, 0, bytes, d->stream));
+    DPB_THEN(status, CUDA_CALL(cudaStreamSynchronize(d->stream)));
+    if (status == DPB_OK)
+        *memory = made;
+    else
         cudaFree(made);
-        return cuda_check(NULL, NULL, "cudaMemsetAsync", code);
-    }
-    *memory = made;
-    return DPB_OK;
+    return status;
 }
 
 static void release(void *device, void *memory)
