@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "arenas.h"
 #include "codecs/int8.h"
 #include "codecs/powersgd.h"
 #include "codecs/scale.h"
@@ -64,6 +65,12 @@ static void topk_decode(const struct work *work, const void *message, float *sum
                      (uint32_t)topk_count(work->options, work->part), sum, work->refused);
 }
 
+static void add(const struct work *work, const float *a, const float *b, float *to, uint64_t n)
+{
+    const struct cuda_sources both = {{a, b}, 2};
+    cuda_sum_arenas(work->stream, DPB_FP32, &both, to, n);
+}
+
 static uint64_t powersgd_encode(const struct work *work, const float *gradients, float *residual,
                                 void *message, void *room)
 {
@@ -76,7 +83,7 @@ static uint64_t powersgd_encode(const struct work *work, const float *gradients,
         if (m.rank > 0)
             cuda_powersgd_multiply(work->stream, part, &m, gradients, residual, to);
         else if (part->round == 1)
-            cuda_add(work->stream, gradients + m.at, residual + m.at, to, m.n);
+            add(work, gradients + m.at, residual + m.at, to, m.n);
     }
     return powersgd_message_bytes(work->options, part);
 }
@@ -85,7 +92,7 @@ static void powersgd_decode(const struct work *work, const void *message, float 
 {
     const uint64_t n = powersgd_message_bytes(work->options, work->part) / sizeof *sum;
     if (n > 0)
-        cuda_add(work->stream, sum, message, sum, n);
+        add(work, sum, message, sum, n);
 }
 
 static void powersgd_finish(const struct work *work, const float *sum, float *gradients,

@@ -56,7 +56,6 @@ void cuda_powersgd_take(cudaStream_t stream, const struct dpb_codec_part *part,
 void cuda_powersgd_settle(cudaStream_t stream, const struct dpb_codec_part *part,
                           const struct powersgd_matrix *m, uint64_t from, const float *sum,
                           float *gradients, float *residual);
-void cuda_add(cudaStream_t stream, const float *a, const float *b, float *to, uint64_t n);
 
 #ifdef __cplusplus
 }

@@ -146,12 +146,6 @@ __global__ void orthogonalise(float *columns, index_t n, index_t rank)
     }
 }
 
-__global__ void add(const float *a, const float *b, float *to, index_t n)
-{
-    for (EACH(i, n))
-        to[i] = a[i] + b[i];
-}
-
 /* From element `from` on, which may lie before the matrix: between tensors. */
 __global__ void settle(powersgd_matrix m, index_t from, const float *p, const float *sum,
                        float share, float *gradients, float *residual)
@@ -174,11 +168,6 @@ __global__ void settle(powersgd_matrix m, index_t from, const float *p, const fl
             gradients[i] = decoded;
         }
     }
-}
-
-void cuda_add(cudaStream_t stream, const float *a, const float *b, float *to, uint64_t n)
-{
-    LAUNCH(add, blocks_for(n), THREADS, stream, a, b, to, n);
 }
 
 static float *q_of(const struct dpb_codec_part *part, const powersgd_matrix *m)
