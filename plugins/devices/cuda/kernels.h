@@ -170,14 +170,18 @@ struct norm_by {
     const float *gamma, *beta; /* NULL: 1, 0 */
     double epsilon;
 };
-/* Makes mean and inverse from the batch; writes mean and unbiased variance to the statistics. */
+/* Where the moments of a channel's `rows` pixels go: to by.mean and by.inverse; mean and unbiased
+ * variance to the statistics. */
+struct moments {
+    struct norm_by by;
+    double rows;
+    float *mean, *variance; /* statistics */
+};
 void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
-                        struct sum_room room, const struct norm_by *norm, float *statistics_mean,
-                        float *statistics_variance);
+                        struct sum_room room, const struct moments *to);
 /* The same from sums[c] and, from sums[stride] on, sums of squares. */
-void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride, uint64_t rows,
-                          uint32_t c, const struct norm_by *norm, float *statistics_mean,
-                          float *statistics_variance);
+void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride, uint32_t c,
+                          const struct moments *to);
 /* Makes mean and inverse from running averages. */
 void cuda_running_moments(cudaStream_t stream, const float *running_mean,
                           const float *running_variance, uint32_t c, const struct norm_by *norm);
@@ -219,9 +223,9 @@ struct norm_side {
 void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
                     const struct norm_side *sides, uint32_t n, struct grid grid,
                     struct sum_room room);
-/* The same from existing sums `made`: of dz, and from made[stride] on of dz * x^. */
+/* The same, for one side, from existing sums `made`: of dz, and from made[stride] on of dz * x^. */
 void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
-                         float *sums, float *dgamma, float *dbeta);
+                         const struct norm_side *side);
 void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
                         const struct norm_gradient *gradient, const struct norm_side *sides,
                         uint32_t n, struct grid grid);

@@ -86,15 +86,8 @@ template <typename T, int N> struct moment_terms {
     }
 };
 
-/* Where a channel's moments go. */
-struct moments_to {
-    norm_by by;
-    double rows;
-    float *mean, *variance; /* statistics */
-};
-
 /* From the sums of deviations from `origin` and of their squares. */
-static __device__ void set_moments(const moments_to &to, uint32_t column, double origin, double a,
+static __device__ void set_moments(const moments &to, uint32_t column, double origin, double a,
                                    double b)
 {
     const double shifted = a / to.rows, m = shifted + origin;
@@ -109,7 +102,7 @@ static __device__ void set_moments(const moments_to &to, uint32_t column, double
 template <typename T> struct moment_finish {
     const T *x;
     index_t stride;
-    moments_to to;
+    moments to;
     __device__ void operator()(uint32_t column, const double (&sums)[2]) const
     {
         set_moments(to, column, (double)to_fp32(x[column * stride]), sums[0], sums[1]);
@@ -117,30 +110,25 @@ template <typename T> struct moment_finish {
 };
 
 void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
-                        struct sum_room room, const struct norm_by *norm, float *statistics_mean,
-                        float *statistics_variance)
+                        struct sum_room room, const struct moments *to)
 {
     const index_t stride = channel_stride(grid);
-    const moments_to to = {*norm, (double)cuda_grid_pixels(&grid), statistics_mean,
-                           statistics_variance};
     BY_TYPE(type, BY_PACK(run_length(grid), const T *values = static_cast<const T *>(x);
                           const moment_terms<T, N> terms = {values, stride};
-                          const moment_finish<T> finish = {values, stride, to};
+                          const moment_finish<T> finish = {values, stride, *to};
                           sum_columns<T, N>(stream, terms, finish, grid, room)));
 }
 
-__global__ void moments_of_sums(const float *sums, size_t stride, uint32_t c, moments_to to)
+__global__ void moments_of_sums(const float *sums, size_t stride, uint32_t c, moments to)
 {
     for (EACH(k, c))
         set_moments(to, (uint32_t)k, 0.0, sums[k], sums[stride + k]);
 }
 
-void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride, uint64_t rows,
-                          uint32_t c, const struct norm_by *norm, float *statistics_mean,
-                          float *statistics_variance)
+void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride, uint32_t c,
+                          const struct moments *to)
 {
-    const moments_to to = {*norm, (double)rows, statistics_mean, statistics_variance};
-    LAUNCH(moments_of_sums, blocks_for(c), THREADS, stream, sums, stride, c, to);
+    LAUNCH(moments_of_sums, blocks_for(c), THREADS, stream, sums, stride, c, *to);
 }
 
 __global__ void running_moments(const float *mean, const float *variance, uint32_t c, norm_by by)

@@ -261,9 +261,9 @@ __global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, nor
 }
 
 void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
-                         float *sums, float *dgamma, float *dbeta)
+                         const struct norm_side *side)
 {
-    const norm_finish finish = {sums, dgamma, dbeta, NULL, c};
+    const norm_finish finish = {side->sums, side->dgamma, side->dbeta, NULL, c};
     LAUNCH(norm_sums_made, blocks_for(c), THREADS, stream, made, stride, c, finish);
 }
 

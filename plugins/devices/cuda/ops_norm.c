@@ -44,19 +44,18 @@ static uint8_t *mask_of(const struct program *p, const struct step *step, enum s
 static dpb_status run_batch_moments(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
-    const struct norm_by by = cuda_norm_by(p, node);
     const struct grid grid = cuda_grid(p, node->shape);
+    const struct moments to = {.by = cuda_norm_by(p, node),
+                               .rows = (double)cuda_grid_pixels(&grid),
+                               .mean = state_of(p, &p->statistics, node->mean),
+                               .variance = state_of(p, &p->statistics, node->variance)};
     if (step->t[FIFTH] &&
-        cuda_plan(p, cuda_input(p, node, 0))->fused[FUSED_FORWARD]->taken != SEPARATE) {
+        cuda_plan(p, cuda_input(p, node, 0))->fused[FUSED_FORWARD]->taken != SEPARATE)
         cuda_moments_of_sums(p->device->stream, step->t[FIFTH]->data, cuda_fused_stride(node),
-                             cuda_grid_pixels(&grid), node->shape.c, &by,
-                             state_of(p, &p->statistics, node->mean),
-                             state_of(p, &p->statistics, node->variance));
-        return DPB_OK;
-    }
-    cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, grid, cuda_sum_room(p), &by,
-                       state_of(p, &p->statistics, node->mean),
-                       state_of(p, &p->statistics, node->variance));
+                             node->shape.c, &to);
+    else
+        cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, grid, cuda_sum_room(p),
+                           &to);
     return DPB_OK;
 }
 
@@ -206,8 +205,7 @@ static dpb_status run_norm_sums(const struct program *p, const struct step *step
     struct norm_gradient gradient = gradient_of(p, step);
     if (cuda_is_masked(p, node)) {
         cuda_norm_sums_made(p->device->stream, cuda_plan(p, node)->sums[FUSED_DATA]->data,
-                            cuda_fused_stride(node), node->shape.c, sides[0].sums, sides[0].dgamma,
-                            sides[0].dbeta);
+                            cuda_fused_stride(node), node->shape.c, &sides[0]);
         if (!other)
             return DPB_OK;
         /* The convolution has left dz, masked, which is all that the other side needs. */
