@@ -150,7 +150,6 @@ struct mirror {
     void *core, *pinned; /* the same if core's memory could be pinned in place */
     size_t bytes;        /* to be copied: 0 in device memory */
     struct tensor *tensor;
-    bool registered;
 };
 
 /* In pinned memory, which both sides see. Forward and backward have words of their own: the device
@@ -191,8 +190,8 @@ struct program {
     struct mirror weights, gradients, state, statistics;
     struct tensor *samples, *labels, *words, *packings, *tickets;
     uint32_t n_packings;
-    int32_t *pinned_labels;
     void *pinned_samples;     /* the next pass's are copied from here */
+    int32_t *pinned_labels;   /* behind the samples */
     void *pool;               /* args.pool's samples; NULL: there is none */
     struct tensor *numbers;   /* of the batch's samples in the pool */
     uint32_t *pinned_numbers; /* behind the labels */

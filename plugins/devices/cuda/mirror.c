@@ -39,7 +39,6 @@ dpb_status cuda_mirror_bind(struct program *p, struct mirror *mirror)
     if (may_register(mirror)) {
         size_t whole = (mirror->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
         if (cudaHostRegister(mirror->core, whole, cudaHostRegisterPortable) == cudaSuccess) {
-            mirror->registered = true;
             mirror->pinned = mirror->core;
             return DPB_OK;
         }
@@ -53,11 +52,10 @@ dpb_status cuda_mirror_bind(struct program *p, struct mirror *mirror)
 
 void cuda_mirror_release(struct mirror *mirror)
 {
-    if (mirror->registered)
+    if (mirror->pinned && mirror->pinned == mirror->core)
         cudaHostUnregister(mirror->core);
     else if (mirror->pinned)
         cudaFreeHost(mirror->pinned);
-    mirror->registered = false;
     mirror->pinned = NULL;
 }
 
@@ -65,7 +63,7 @@ dpb_status cuda_upload(const struct program *p, const struct mirror *mirror)
 {
     if (mirror->bytes == 0)
         return DPB_OK;
-    if (!mirror->registered)
+    if (mirror->pinned != mirror->core)
         memcpy(mirror->pinned, mirror->core, mirror->bytes);
     return CUDA_CALL(cudaMemcpyAsync(mirror->tensor->data, mirror->pinned, mirror->bytes,
                                      cudaMemcpyHostToDevice, p->device->stream));
@@ -84,7 +82,7 @@ dpb_status cuda_download(const struct mirror *mirror, uint64_t begin, uint64_t e
 
 void cuda_downloaded(const struct mirror *mirror, uint64_t begin, uint64_t end)
 {
-    if (!mirror->registered && end > begin && mirror->bytes > 0)
+    if (mirror->pinned != mirror->core && end > begin && mirror->bytes > 0)
         memcpy((float *)mirror->core + begin, (const float *)mirror->pinned + begin,
                (size_t)(end - begin) * sizeof(float));
 }

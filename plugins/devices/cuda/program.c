@@ -154,13 +154,11 @@ static dpb_status bind_control(struct program *p)
     CUDA_TRY(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
     p->control = memory;
     memset(memory, 0, bytes);
-    CUDA_TRY(cudaHostAlloc(&memory,
-                           p->args.batch * (sizeof *p->pinned_labels + sizeof *p->pinned_numbers),
-                           cudaHostAllocPortable));
-    p->pinned_labels = memory;
+    bytes = p->samples->place.bytes +
+            p->args.batch * (sizeof *p->pinned_labels + sizeof *p->pinned_numbers);
+    CUDA_TRY(cudaHostAlloc(&p->pinned_samples, bytes, cudaHostAllocPortable));
+    p->pinned_labels = (int32_t *)((char *)p->pinned_samples + p->samples->place.bytes);
     p->pinned_numbers = (uint32_t *)(p->pinned_labels + p->args.batch);
-    CUDA_TRY(cudaHostAlloc(&memory, p->samples->place.bytes, cudaHostAllocPortable));
-    p->pinned_samples = memory;
     return DPB_OK;
 }
 
@@ -296,8 +294,6 @@ static void release_cuda(struct program *p)
     cuda_mirror_release(&p->statistics);
     if (p->control)
         cudaFreeHost(p->control);
-    if (p->pinned_labels)
-        cudaFreeHost(p->pinned_labels);
     if (p->pinned_samples)
         cudaFreeHost(p->pinned_samples);
     for (size_t i = 0; p->takes_events && i < p->n_pieces; i++) {
