@@ -52,10 +52,6 @@ bool cuda_times_idle(const struct times *times); /* ... and its last mark is MAR
 dpb_status cuda_time_runs(const struct program *p, const struct dpb_node *node, const char *what,
                           dpb_status (*work)(const void *context), const void *context, int runs,
                           const cudaEvent_t ends[2], float *ms);
-/* The fastest of `tries` runs. */
-dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, const char *what,
-                          dpb_status (*work)(const void *context), const void *context, int tries,
-                          float *best_ms);
 /* Records a mark here on the main stream. `first`: a step begins, and the one before ends.
  * MARK_CAPTURED: the launched graph records it. */
 dpb_status cuda_mark(const struct program *p, enum mark mark, bool first);

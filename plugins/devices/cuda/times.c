@@ -180,24 +180,3 @@ dpb_status cuda_time_runs(const struct program *p, const struct dpb_node *node, 
     *ms /= (float)runs;
     return DPB_OK;
 }
-
-dpb_status cuda_time_best(const struct program *p, const struct dpb_node *node, const char *what,
-                          dpb_status (*work)(const void *context), const void *context, int tries,
-                          float *best_ms)
-{
-    cudaEvent_t ends[2] = {NULL, NULL};
-    dpb_status status = DPB_OK;
-    *best_ms = 1e30f;
-    for (int i = 0; i < 2 && status == DPB_OK; i++)
-        status = cuda_check(p, node, "cudaEventCreate", cudaEventCreate(&ends[i]));
-    for (int i = 0; i < tries && status == DPB_OK; i++) {
-        float ms = 0.0f;
-        status = cuda_time_runs(p, node, what, work, context, 1, ends, &ms);
-        *best_ms = status == DPB_OK && ms < *best_ms ? ms : *best_ms;
-    }
-    for (int i = 0; i < 2; i++) {
-        if (ends[i])
-            cudaEventDestroy(ends[i]);
-    }
-    return status;
-}
