@@ -95,10 +95,13 @@ static dpb_status run_conv(const struct program *p, const struct step *step)
     return cuda_conv_run(p, node, step->which, from, cuda_packed(p, node), step->t[TO]->data);
 }
 
-static dpb_status run_fused_conv(const struct program *p, const struct step *step)
+static dpb_status run_fused(const struct program *p, const struct step *step)
 {
-    const struct conv_plans *fused = cuda_plan(p, step->node)->fused[FUSED_FORWARD];
-    return fused->taken == SEPARATE ? run_conv(p, step) : cuda_fused_run(p, step);
+    enum fused_call call;
+    cuda_is_fused(step, &call);
+    if (cuda_plan(p, step->node)->fused[call]->taken == SEPARATE)
+        return run_conv(p, step);
+    return call == FUSED_FORWARD ? cuda_fused_run(p, step) : cuda_masked_run(p, step);
 }
 
 dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
@@ -120,17 +123,11 @@ dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
     is_product(p, CONV_FORWARD, plan->packed);
     if (plan->fused[FUSED_FORWARD]) {
         DPB_TRY(
-            cuda_step(p, WHEN_TRAINING, "forward with statistics", run_fused_conv,
+            cuda_step(p, WHEN_TRAINING, "forward with statistics", run_fused,
                       TENSORS(conv_input(p, node), y, plan->packed, plan->sums[FUSED_FORWARD])));
         is_product(p, CONV_FORWARD, plan->packed);
     }
     return add_bias(p, node);
-}
-
-static dpb_status run_masked_data(const struct program *p, const struct step *step)
-{
-    const struct conv_plans *fused = cuda_plan(p, step->node)->fused[FUSED_DATA];
-    return fused->taken == SEPARATE ? run_conv(p, step) : cuda_masked_run(p, step);
 }
 
 static dpb_status masked_data(struct program *p, const struct dpb_node *node, struct tensor *dx)
@@ -140,7 +137,7 @@ static dpb_status masked_data(struct program *p, const struct dpb_node *node, st
     const struct tensor *shortcut = cuda_shortcut_gradient(p, node);
     const char *what =
         shortcut ? "backward data with shortcut and sums" : "backward data with sums";
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, what, run_masked_data,
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, what, run_fused,
                       TENSORS(plan->gradient, dx, plan->packed,
                               cuda_plan(p, cuda_input(p, node, 0))->activation,
                               cuda_plan(p, cuda_input(p, norm, 0))->activation)));
@@ -300,8 +297,8 @@ bool cuda_is_conv(const struct step *step)
 
 bool cuda_is_fused(const struct step *step, enum fused_call *call)
 {
-    *call = step->run == run_fused_conv ? FUSED_FORWARD : FUSED_DATA;
-    return step->run == run_fused_conv || step->run == run_masked_data;
+    *call = step->which == CONV_FORWARD ? FUSED_FORWARD : FUSED_DATA;
+    return step->run == run_fused;
 }
 
 struct gemm *cuda_gemm_of(const struct program *p, const struct step *step)

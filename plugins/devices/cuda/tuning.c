@@ -31,6 +31,7 @@ struct tuning {
 
 /* The choices for a step: numbers [first, end), and their ranks in the file. */
 struct candidates {
+    const struct program *p;
     const struct step *step;
     struct step *const *next; /* timed with it: FUSED_TAKERS, of which some may be NULL; or NULL */
     int *taken;
@@ -38,18 +39,12 @@ struct candidates {
     int rank[MOST];
 };
 
-struct trial {
-    const struct program *p;
-    const struct candidates *from;
-};
-
-static dpb_status run_trial(const void *trial_)
+static dpb_status run_trial(const void *candidates)
 {
-    const struct trial *trial = trial_;
-    const struct candidates *from = trial->from;
-    DPB_TRY(from->step->run(trial->p, from->step));
+    const struct candidates *from = candidates;
+    DPB_TRY(from->step->run(from->p, from->step));
     for (int i = 0; from->next && i < FUSED_TAKERS && from->next[i]; i++)
-        DPB_TRY(from->next[i]->run(trial->p, from->next[i]));
+        DPB_TRY(from->next[i]->run(from->p, from->next[i]));
     return DPB_OK;
 }
 
@@ -60,10 +55,9 @@ static dpb_status time_candidate(const struct tuning *tuning, const struct candi
 {
     struct program *p = tuning->p;
     const struct step *step = from->step;
-    const struct trial trial = {p, from};
     *from->taken = i;
     p->on_trial = true;
-    *ran = cuda_time_runs(p, step->node, step->what, run_trial, &trial, runs, tuning->ends, ms) ==
+    *ran = cuda_time_runs(p, step->node, step->what, run_trial, from, runs, tuning->ends, ms) ==
            DPB_OK;
     p->on_trial = false;
     if (*ran)
@@ -232,7 +226,8 @@ static dpb_status take_fastest(struct tuning *tuning, const char *key,
 static dpb_status tune_plans(struct tuning *tuning, const struct step *step,
                              struct conv_plans *plans, struct step *const *next)
 {
-    struct candidates from = {.step = step,
+    struct candidates from = {.p = tuning->p,
+                              .step = step,
                               .next = next,
                               .taken = &plans->taken,
                               .first = plans->first,
@@ -265,7 +260,8 @@ static dpb_status tune_fused(struct tuning *tuning, const struct step *step, enu
 
 static dpb_status tune_gemm(struct tuning *tuning, const struct step *step, struct gemm *gemm)
 {
-    struct candidates from = {.step = step, .taken = &gemm->taken, .end = (int)gemm->n};
+    struct candidates from = {
+        .p = tuning->p, .step = step, .taken = &gemm->taken, .end = (int)gemm->n};
     for (int i = 0; i < from.end; i++)
         from.rank[i] = gemm->choices[i].rank;
     return from.end < 2 ? DPB_OK : take_fastest(tuning, gemm->key, &from);
