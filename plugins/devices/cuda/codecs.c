@@ -19,19 +19,13 @@ struct work {
 
 struct kernels {
     const char *name;
-    uint64_t (*room)(uint64_t n);
+    uint64_t (*room)(uint64_t n); /* NULL: none is needed */
     uint64_t (*encode)(const struct work *work, const float *gradients, float *residual,
                        void *message, void *room); /* returns the message's bytes */
     void (*decode)(const struct work *work, const void *message, float *sum);
     /* NULL: of a codec of one round. */
     void (*finish)(const struct work *work, const float *sum, float *gradients, float *residual);
 };
-
-static uint64_t no_room(uint64_t n)
-{
-    (void)n;
-    return 0;
-}
 
 static uint64_t int8_encode(const struct work *work, const float *gradients, float *residual,
                             void *message, void *room)
@@ -117,9 +111,9 @@ static void powersgd_finish(const struct work *work, const float *sum, float *gr
 }
 
 static const struct kernels all[] = {
-    {"int8", no_room, int8_encode, int8_decode, NULL},
+    {"int8", NULL, int8_encode, int8_decode, NULL},
     {"topk", cuda_topk_bytes, topk_encode, topk_decode, NULL},
-    {"powersgd", no_room, powersgd_encode, powersgd_decode, powersgd_finish}};
+    {"powersgd", NULL, powersgd_encode, powersgd_decode, powersgd_finish}};
 
 static const struct kernels *find(const struct dpb_codec *codec)
 {
@@ -132,7 +126,9 @@ static const struct kernels *find(const struct dpb_codec *codec)
 uint64_t cuda_coding_bytes(const struct dpb_codec *codec, uint64_t n)
 {
     const struct kernels *kernels = find(codec);
-    return kernels ? kernels->room(n) : UINT64_MAX;
+    if (!kernels)
+        return UINT64_MAX;
+    return kernels->room ? kernels->room(n) : 0;
 }
 
 /* *work is that of a codec on the queue's stream; *kernels its kernels. */

@@ -23,13 +23,17 @@ static bool find_directory(const struct device *device, char path[PATH_BYTES])
     return tuning[0] && snprintf(path, PATH_BYTES, "%s.plans", tuning) < TUNING_PATH_BYTES;
 }
 
-static void add_name(char path[PATH_BYTES], const char *key, int rank)
+/* The plan's file. False: no plans are kept. */
+static bool find_file(const struct device *device, const char *key, int rank, char path[PATH_BYTES])
 {
     char text[TUNING_KEY_BYTES + 16];
+    if (!find_directory(device, path))
+        return false;
     const size_t at = strlen(path);
     const int n = snprintf(text, sizeof text, "%s\t%d", key, rank);
     snprintf(path + at, PATH_BYTES - at, "/%016llx",
              (unsigned long long)cuda_hash(CUDA_HASH, text, (size_t)n));
+    return true;
 }
 
 /* The head of the file of a plan and its text. */
@@ -53,10 +57,8 @@ static void refuse(const char *path, const char *why)
 void cuda_plan_file_refuse(const struct device *device, const char *key, int rank, const char *why)
 {
     char path[PATH_BYTES];
-    if (!find_directory(device, path))
-        return;
-    add_name(path, key, rank);
-    refuse(path, why);
+    if (find_file(device, key, rank, path))
+        refuse(path, why);
 }
 
 /* ---- read ---------------------------------------------------------------------------------- */
@@ -92,9 +94,8 @@ char *cuda_plan_file_read(const struct device *device, const char *key, int rank
 {
     char path[PATH_BYTES], *all = NULL;
     struct stat about;
-    if (!find_directory(device, path))
+    if (!find_file(device, key, rank, path))
         return NULL;
-    add_name(path, key, rank);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT)
         return NULL;
@@ -162,28 +163,23 @@ static bool replace(const char *path, const char *head, size_t head_bytes, const
 void cuda_plan_file_write(const struct device *device, const char *key, int rank, const char *text,
                           size_t bytes)
 {
-    char path[PATH_BYTES], head[HEAD_BYTES];
-    if (!find_directory(device, path))
+    char directory[PATH_BYTES], path[PATH_BYTES], head[HEAD_BYTES];
+    if (!find_directory(device, directory) || !find_file(device, key, rank, path))
         return;
-    char *const end = path + strlen(path);
-    bool kept = mkdir(path, 0700) == 0 || errno == EEXIST;
+    bool kept = mkdir(directory, 0700) == 0 || errno == EEXIST;
     const size_t head_bytes = write_head(key, rank, text, bytes, head);
     if (kept && (head_bytes + bytes > PLAN_FILE_MOST ||
-                 bytes_in(path) + head_bytes + bytes > PLAN_FILES_MOST)) {
+                 bytes_in(directory) + head_bytes + bytes > PLAN_FILES_MOST)) {
         errno = EFBIG;
         kept = false;
     }
-    if (kept) {
-        add_name(path, key, rank);
-        kept = replace(path, head, head_bytes, text, bytes);
-        *end = 0;
-    }
+    kept = kept && replace(path, head, head_bytes, text, bytes);
     if (!kept)
         cuda_host->warn("plan_not_kept",
                         "device cuda: plans of cuDNN's cannot be kept in %s (%s; %llu MiB are the "
                         "most): every run makes them; remove what is old there, or set "
                         "device.tuning",
-                        path, strerror(errno), (unsigned long long)(PLAN_FILES_MOST >> 20));
+                        directory, strerror(errno), (unsigned long long)(PLAN_FILES_MOST >> 20));
 }
 
 /* ---- turns --------------------------------------------------------------------------------- */
