@@ -65,8 +65,8 @@ def wanted():
                    f"_Z9sum_slabsI{mangled}10pixel_walk12pooled_termsI{what}")
             yield (f"norm_backward pooled {type_name} {index}",
                    f"_Z13norm_backwardI{mangled}10pixel_walkLi1E15pooled_gradientI{what}")
-            for normalises in "01":
-                yield f"max_pool {normalises} {type_name} {index}", f"_Z8max_poolI{mangled}{index}Lb{normalises}E"
+            for by in ("8as_it_is", "7norm_by"):
+                yield f"max_pool {by[1:]} {type_name} {index}", f"_Z8max_poolI{mangled}{index}{by}E"
             for pool in ("max_pool_backward", "mean_pool", "mean_pool_backward"):
                 yield f"{pool} {type_name} {index}", f"_Z{len(pool)}{pool}I{mangled}{index}E"
 

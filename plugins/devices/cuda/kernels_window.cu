@@ -29,8 +29,12 @@ static uint32_t channels_in_pack(const struct window &by)
 
 /* The values of a column's channels that a max pool compares: x as it is, or normalised, behind a
  * ReLU, and rounded as if it were stored. */
-template <typename T, int N, bool NORMALISES> struct pooled_values {
-    __device__ pooled_values(const norm_by &, uint32_t)
+struct as_it_is {
+};
+
+template <typename T, int N, typename By> struct pooled_values {
+    static constexpr bool normalises = false;
+    __device__ pooled_values(const By &, uint32_t)
     {
     }
     __device__ T of(int, T x) const
@@ -39,7 +43,8 @@ template <typename T, int N, bool NORMALISES> struct pooled_values {
     }
 };
 
-template <typename T, int N> struct pooled_values<T, N, true> : normalising<N> {
+template <typename T, int N> struct pooled_values<T, N, norm_by> : normalising<N> {
+    static constexpr bool normalises = true;
     using normalising<N>::normalising;
     __device__ T of(int i, T x) const
     {
@@ -50,17 +55,18 @@ template <typename T, int N> struct pooled_values<T, N, true> : normalising<N> {
 
 /* Works on n packs of neighbouring channels, which lie in the same windows: the pool's channels
  * count packs. */
-template <typename T, int N, typename I, bool NORMALISES>
+template <typename T, int N, typename I, typename By>
 KERNEL_OF(3)
-void max_pool(pooling pool, const T *__restrict__ x, norm_by norm, T *__restrict__ y,
+void max_pool(pooling pool, const T *__restrict__ x, By norm, T *__restrict__ y,
               pack_places<N> *__restrict__ where, I n)
 {
+    using Values = pooled_values<T, N, By>;
     const window &by = pool.by;
     for (EACH_OF(I, k, n)) {
         const place at = place_of(k, pool.places);
         const reach rows = input_reach(at.h, by.kernel_h, by.stride_h, by.pad_top, by.in.h);
         const reach columns = input_reach(at.w, by.kernel_w, by.stride_w, by.pad_left, by.in.w);
-        const pooled_values<T, N, NORMALISES> values(norm, at.c);
+        const Values values(norm, at.c);
         const uint32_t top = at.h * by.stride_h - by.pad_top;
         const uint32_t left = at.w * by.stride_w - by.pad_left; /* both modulo 2^32 */
         pack<T, N> best =
@@ -90,35 +96,22 @@ void max_pool(pooling pool, const T *__restrict__ x, norm_by norm, T *__restrict
         UNROLLED
         for (int i = 0; i < N; i++)
             places.at[i] =
-                (uint8_t)(NORMALISES && is_zero(best.at[i]) ? (uint32_t)POOLED_NOTHING : place[i]);
+                (uint8_t)(Values::normalises && is_zero(best.at[i]) ? (uint32_t)POOLED_NOTHING
+                                                                    : place[i]);
         if (where)
             where[k] = places;
     }
 }
 
-template <typename T, int N>
-static void launch_max_pool(cudaStream_t stream, window by, const void *x, const norm_by *norm,
-                            void *y, uint8_t *where)
-{
-    by.in.c /= N;
-    by.out.c /= N;
-    const index_t n = elements(by.out);
-    const pooling pool = pooling_of(by, by.out);
-    const T *const from = static_cast<const T *>(x);
-    T *const to = static_cast<T *>(y);
-    pack_places<N> *const places = reinterpret_cast<pack_places<N> *>(where);
-    BY_INDEX(most_of(by.in, by.out),
-             if (norm) LAUNCH((max_pool<T, N, I, true>), blocks_for(n), THREADS, stream, pool, from,
-                              *norm, to, places, (I)n);
-             else LAUNCH((max_pool<T, N, I, false>), blocks_for(n), THREADS, stream, pool, from,
-                         norm_by(), to, places, (I)n));
-}
-
 void cuda_max_pool(cudaStream_t stream, enum cuda_type type, const struct window *window,
                    const void *x, const struct norm_by *norm, void *y, uint8_t *where)
 {
-    BY_TYPE(type, BY_PACK(channels_in_pack(*window),
-                          launch_max_pool<T, N>(stream, *window, x, norm, y, where)));
+    if (norm)
+        LAUNCH_POOL(max_pool, out, static_cast<const T *>(x), *norm, static_cast<T *>(y),
+                    reinterpret_cast<pack_places<N> *>(where));
+    else
+        LAUNCH_POOL(max_pool, out, static_cast<const T *>(x), as_it_is(), static_cast<T *>(y),
+                    reinterpret_cast<pack_places<N> *>(where));
 }
 
 template <typename T, int N, typename I>
