@@ -258,8 +258,6 @@ dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node);
 dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node);
 dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node);
 dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *node);
-/* mean and inverse are device memory of a bound program. */
-struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *norm);
 /* The batch-norm on the other side of the addition behind `norm`, if the group's kernels take both;
  * else NULL. The forward of `norm` is planned. */
 const struct dpb_node *cuda_other_side(const struct program *p, const struct dpb_node *norm);
@@ -360,6 +358,18 @@ static inline float *cuda_gradient(const struct program *p, uint32_t index)
 {
     float *arena = p->gradients.tensor->data;
     return index == DPB_NONE ? NULL : arena + p->graph->tensors[index].offset;
+}
+
+/* A batch-norm of a bound program. The node's workspace has mean and inverse from forward to
+ * backward, and backward's two sums. */
+static inline struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *norm)
+{
+    float *words = cuda_plan(p, norm)->workspace->data;
+    return (struct norm_by){.mean = words,
+                            .inverse = words + norm->shape.c,
+                            .gamma = cuda_weight(p, norm->weight),
+                            .beta = cuda_weight(p, norm->bias),
+                            .epsilon = norm->epsilon};
 }
 
 /* ---- links.c: the GPUs, for `dpbench links` -------------------------------------------------- */

@@ -6,17 +6,6 @@
 #include "plan.h"
 #include "products.h"
 
-/* The node's workspace: mean and inverse from forward to backward, and backward's two sums. */
-struct norm_by cuda_norm_by(const struct program *p, const struct dpb_node *node)
-{
-    float *words = cuda_plan(p, node)->workspace->data;
-    return (struct norm_by){.mean = words,
-                            .inverse = words + node->shape.c,
-                            .gamma = cuda_weight(p, node->weight),
-                            .beta = cuda_weight(p, node->bias),
-                            .epsilon = node->epsilon};
-}
-
 static const struct tensor *input_of(const struct program *p, const struct dpb_node *node)
 {
     return cuda_plan(p, cuda_input(p, node, 0))->activation;
