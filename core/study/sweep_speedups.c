@@ -19,15 +19,13 @@ void dpb_sweep_workers(const json_t *row, char *text, size_t capacity)
 {
     const double workers = dpb_json_number(row, "workers"), places = places_of(row);
     const double left = dpb_json_number(row, "left");
-    if (left < workers) {
-        const int n = snprintf(text, capacity, "%.0f of ", left);
-        text += n;
-        capacity -= (size_t)n;
-    }
+    struct dpb_text all = dpb_text_in(text, capacity);
+    if (left < workers)
+        dpb_text_add(&all, "%.0f of ", left);
     if (places == workers)
-        snprintf(text, capacity, "%.0f", workers);
+        dpb_text_add(&all, "%.0f", workers);
     else
-        snprintf(text, capacity, "%.0fx%.0f", places, dpb_json_number(row, "learners"));
+        dpb_text_add(&all, "%.0fx%.0f", places, dpb_json_number(row, "learners"));
 }
 
 bool dpb_sweep_is_of(const json_t *run, const json_t *row, const char *purpose)

@@ -265,4 +265,18 @@ TEST(other_axes_head_their_rows)
     study_end(&s);
 }
 
+/* A file may have any number there, of hundreds of digits. */
+TEST(workers_are_cut_at_the_end_of_their_text)
+{
+    char text[64] = "";
+    json_t *row = json_pack("{s:f, s:i, s:i}", "left", -1e9, "workers", 2, "learners", 1);
+    dpb_sweep_workers(row, text, 8);
+    assert_string_equal(text, "-100000");
+    for (size_t i = 8; i < sizeof text; i++)
+        assert_int_equal(text[i], '\0');
+    dpb_sweep_workers(row, text, sizeof text);
+    assert_string_equal(text, "-1000000000 of 2");
+    json_decref(row);
+}
+
 TEST_MAIN(NULL, NULL)
