@@ -72,7 +72,8 @@ dpb_status dpb_result_begin(const json_t *document, const char *path, const char
 dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t number);
 /* Before the run: DPB_USAGE unless the directory can be made and written. Leaves nothing behind. */
 dpb_status dpb_result_probe(const char *path, const char *results);
-/* DPB_USAGE if `path`, the argument of `option`, is there and no regular file. */
+/* DPB_USAGE if `path`, the argument of `option`, is there and no regular file, or names a directory
+ * by a slash at its end. */
 dpb_status dpb_result_probe_file(const char *option, const char *path);
 /* Puts a page of `length` bytes in the place of `path`, as dpb_result_write does with a document.
  * Call dpb_result_probe_file first. */

@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "study/json.h"
 #include "study/sweep.h"
 #include "study/tune.h"
@@ -75,10 +76,11 @@ static void directory_of(const char *path, char directory[PATH_MAX])
 dpb_status dpb_result_probe_file(const char *option, const char *path)
 {
     struct stat info;
-    if (stat(path, &info) != 0 || S_ISREG(info.st_mode))
-        return DPB_OK;
-    if (S_ISDIR(info.st_mode))
+    const bool there = stat(path, &info) == 0;
+    if (dpb_ends_on(path, "/") || (there && S_ISDIR(info.st_mode)))
         return dpb_fail(DPB_USAGE, "%s %s is a directory: name a file in it", option, path);
+    if (!there || S_ISREG(info.st_mode))
+        return DPB_OK;
     /* A rename would put a file in the place of the device: /dev/null would be gone. */
     return dpb_fail(DPB_USAGE,
                     "%s %s is no regular file and would be replaced by one; --json "

@@ -153,6 +153,8 @@ TEST_WITH(probe_refuses_and_leaves_nothing, place_create, place_destroy)
     assert_int_equal(dpb_result_probe(below, "unused"), DPB_USAGE);
     assert_int_equal(dpb_result_probe(place->root, "unused"), DPB_USAGE);
     assert_int_equal(dpb_result_probe(place->file, "unused"), DPB_OK);
+    snprintf(below, sizeof below, "%s/new/", place->root);
+    assert_int_equal(dpb_result_probe(below, "unused"), DPB_USAGE);
     assert_int_equal(count_files(place->root), 1);
 
     /* What is no file would be replaced by one: root's /dev/null. */
