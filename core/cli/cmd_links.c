@@ -34,12 +34,6 @@ struct measuring {
     json_t *document;
 };
 
-/* Appends to an array of the document. */
-static void append(json_t *list, json_t *row)
-{
-    json_array_append_new(list, row);
-}
-
 static json_t *add_list(json_t *object, const char *name)
 {
     json_t *list = json_array();
@@ -66,7 +60,7 @@ static dpb_status memory_row(const struct measuring *m, const struct dpb_links_l
     struct dpb_links_memory memory = {.cpu_node = cpu_node, .memory_node = memory_node};
     dpb_log(DPB_LOG_DEBUG, "links: memory, %u of %u cores", n, m->n_cpus);
     DPB_TRY(dpb_links_memory_measure(limits, cpus, n, toucher, &memory));
-    append(rows, dpb_links_memory_to_json(&memory));
+    json_array_append_new(rows, dpb_links_memory_to_json(&memory));
     return DPB_OK;
 }
 
@@ -104,14 +98,6 @@ static dpb_status measure_memory(struct measuring *m)
 
 /* ---- cores and loopback -------------------------------------------------------------------- */
 
-static bool seen_before(const json_t *rows, const char *shared)
-{
-    dpb_each_item(rows, i, row)
-        if (dpb_json_is(row, "shared", shared))
-            return true;
-    return false;
-}
-
 /* Measures the latency of all pairs of up to DPB_LINKS_CORES cores, evenly spread, and the rate of
  * one pair for each thing that cores can share. */
 static dpb_status measure_cores(struct measuring *m)
@@ -126,11 +112,12 @@ static dpb_status measure_cores(struct measuring *m)
                                            .b = m->cpus[(uint64_t)k * m->n_cpus / n]};
             const char *shared = dpb_topology_shared(m->topology, pair.a, pair.b);
             DPB_TRY(dpb_links_cores_latency(&m->limits, pair.a, pair.b, &pair.latency));
-            append(latencies, dpb_links_latency_to_json(&pair, shared));
-            if (seen_before(rates, shared))
+            json_t *latency = dpb_links_latency_to_json(&pair, shared);
+            json_array_append_new(latencies, latency);
+            if (dpb_json_find(rates, "shared", json_object_get(latency, "shared")))
                 continue;
             DPB_TRY(dpb_links_cores_rate(&m->limits, &pair));
-            append(rates, dpb_links_cores_to_json(&pair, shared));
+            json_array_append_new(rates, dpb_links_cores_to_json(&pair, shared));
         }
     }
     return DPB_OK;
@@ -170,7 +157,8 @@ static json_t *paths_of(const struct measuring *m, const struct dpb_monitor_ops 
         char path[DPB_GPU_PATH] = "?", problem[DPB_GPU_TEXT];
         if (monitor)
             monitor->path(a, b, path, problem);
-        append(paths, json_string(path[0] != '?' ? path : dpb_topology_path(m->topology, a, b)));
+        json_array_append_new(
+            paths, json_string(path[0] != '?' ? path : dpb_topology_path(m->topology, a, b)));
     }
     return paths;
 }
@@ -185,7 +173,7 @@ static dpb_status describe_devices(const struct measuring *m, const struct dpb_d
     for (uint32_t i = 0; i < n; i++) {
         json_t *device = device_to_json(ops->monitor, &devices[i]);
         json_object_set_new(device, "paths", paths_of(m, ops->monitor, devices, n, i));
-        append(list, device);
+        json_array_append_new(list, device);
     }
     return DPB_OK;
 }
@@ -199,7 +187,7 @@ static dpb_status measure_host_copies(const struct measuring *m,
         for (int pinned = 1; pinned >= 0; pinned--) {
             struct dpb_links_host host;
             DPB_TRY(dpb_links_host_measure(&m->limits, links, i, pinned == 1, &host));
-            append(rows, dpb_links_host_to_json(&host));
+            json_array_append_new(rows, dpb_links_host_to_json(&host));
         }
     }
     return DPB_OK;
@@ -217,7 +205,7 @@ static dpb_status measure_pairs(const struct measuring *m, const struct dpb_devi
             for (int direct = 1; direct >= last; direct--) {
                 struct dpb_links_pair pair;
                 DPB_TRY(dpb_links_pair_measure(&m->limits, links, from, to, direct == 1, &pair));
-                append(rows, dpb_links_pair_to_json(&pair));
+                json_array_append_new(rows, dpb_links_pair_to_json(&pair));
             }
         }
     }
@@ -229,7 +217,7 @@ static dpb_status measure_plugin(const struct measuring *m, const struct dpb_plu
 {
     const struct dpb_device_ops *ops = device->ops;
     json_t *plugin = json_pack("{s:s, s:s?}", "name", device->name, "missing", device->missing);
-    append(list, plugin);
+    json_array_append_new(list, plugin);
     if (device->missing)
         return DPB_OK;
     uint32_t n = 0;
@@ -254,16 +242,17 @@ static dpb_status measure_devices(struct measuring *m)
     for (size_t i = 0; i < n && status == DPB_OK; i++) {
         const struct dpb_plugin *plugin = rows[i].plugin;
         if (!plugin)
-            append(list, json_pack("{s:s, s:s}", "name", strrchr(rows[i].path, '/') + 1, "missing",
-                                   rows[i].reason));
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:s}", "name", strrchr(rows[i].path, '/') + 1,
+                                            "missing", rows[i].reason));
         else if (((const struct dpb_device_ops *)plugin->ops)->links)
             status = measure_plugin(m, plugin, list);
     }
     free(rows);
     for (const struct dpb_plugin_not_built *row = dpb_plugins_not_built; row->name; row++)
         if (row->kind == DPB_PLUGIN_DEVICE)
-            append(list, json_pack("{s:s, s:s+}", "name", row->name, "missing",
-                                   "it was not built: ", row->reason));
+            json_array_append_new(list, json_pack("{s:s, s:s+}", "name", row->name, "missing",
+                                                  "it was not built: ", row->reason));
     return status;
 }
 

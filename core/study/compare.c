@@ -202,44 +202,38 @@ static json_t *target_of(const json_t *a, const json_t *row_a, const json_t *b, 
 
 /* ---- cells --------------------------------------------------------------------------------- */
 
-static const json_t *row_with_cell(const json_t *document, const json_t *cell)
-{
-    dpb_each_item(json_object_get(document, "rows"), i, row)
-        if (json_equal(json_object_get(row, "cell"), cell))
-            return row;
-    return NULL;
-}
-
 /* The cells that only `document` has. @owned. */
 static json_t *cells_without(const json_t *document, const json_t *other)
 {
     json_t *cells = json_array();
     dpb_each_item(json_object_get(document, "rows"), i, row) {
         json_t *cell = json_object_get(row, "cell");
-        if (!row_with_cell(other, cell))
+        if (!dpb_json_find(json_object_get(other, "rows"), "cell", cell))
             json_array_append(cells, cell);
     }
     return cells;
 }
 
+static void add_pair(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
+                     const struct dpb_compare_how *how, json_t *list)
+{
+    json_t *made = row_of(a, row_a, b, row_b, how);
+    json_object_set_new(made, "to_target", target_of(a, row_a, b, row_b, how));
+    json_array_append_new(list, made);
+}
+
 /* @owned; NULL for lack of memory. */
 static json_t *compare_rows(const json_t *a, const json_t *b, const struct dpb_compare_how *how)
 {
-    const json_t *rows = json_object_get(a, "rows");
+    const json_t *rows = json_object_get(a, "rows"), *others = json_object_get(b, "rows");
     json_t *result = json_array();
     dpb_each_item(rows, i, row) {
-        const json_t *other = row_with_cell(b, json_object_get(row, "cell"));
-        if (!other)
-            continue;
-        json_t *made = row_of(a, row, b, other, how);
-        json_object_set_new(made, "to_target", target_of(a, row, b, other, how));
-        json_array_append_new(result, made);
+        const json_t *other = dpb_json_find(others, "cell", json_object_get(row, "cell"));
+        if (other)
+            add_pair(a, row, b, other, how, result);
     }
-    if (!rows) {
-        json_t *made = row_of(a, NULL, b, NULL, how);
-        json_object_set_new(made, "to_target", target_of(a, NULL, b, NULL, how));
-        json_array_append_new(result, made);
-    }
+    if (!rows)
+        add_pair(a, NULL, b, NULL, how, result);
     return result;
 }
 

@@ -55,6 +55,14 @@ bool dpb_json_true(const json_t *document, const char *path)
     return json_is_true(dpb_json_at(document, path));
 }
 
+json_t *dpb_json_find(const json_t *list, const char *path, const json_t *value)
+{
+    dpb_each_item(list, i, item)
+        if (json_equal(dpb_json_at(item, path), value))
+            return item;
+    return NULL;
+}
+
 struct walk {
     char path[256];
     dpb_json_visit *visit;

@@ -278,15 +278,6 @@ static void print_memory(const json_t *rows, FILE *out)
     flush(&table, out);
 }
 
-static bool told_before(const json_t *rows, size_t i)
-{
-    const char *shared = dpb_json_text(json_array_get(rows, i), "shared", "");
-    for (size_t k = 0; k < i; k++)
-        if (dpb_json_is(json_array_get(rows, k), "shared", shared))
-            return true;
-    return false;
-}
-
 /* One line for all pairs that share the same thing. */
 static void print_latencies(const json_t *rows, FILE *out)
 {
@@ -294,7 +285,7 @@ static void print_latencies(const json_t *rows, FILE *out)
         const char *shared = dpb_json_text(row, "shared", "?");
         double sum = 0, least = INFINITY, most = 0;
         uint32_t n = 0;
-        if (told_before(rows, i))
+        if (dpb_json_find(rows, "shared", json_object_get(row, "shared")) != row)
             continue;
         dpb_each_item(rows, k, other) {
             double latency = dpb_json_number(other, "latency_s.median");

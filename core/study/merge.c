@@ -26,10 +26,7 @@ static bool is_given_before(const struct dpb_merge *merge, const json_t *run)
         if (json_equal(json_object_get(merge->items[i].run, "started"), started) &&
             json_equal(merge->items[i].run, run))
             return true;
-    dpb_each_item(merge->accuracy, i, given)
-        if (json_equal(given, run))
-            return true;
-    return false;
+    return dpb_json_find(merge->accuracy, "", run) != NULL;
 }
 
 /* False: out of memory. */
@@ -221,10 +218,7 @@ static json_t *distinct(const struct dpb_compared *results, size_t n, const char
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
         json_t *text = json_object_get(results[i].document, path);
-        bool known = !text;
-        for (size_t k = 0; k < json_array_size(list) && !known; k++)
-            known = json_equal(json_array_get(list, k), text);
-        if (!known)
+        if (text && !dpb_json_find(list, "", text))
             json_array_append(list, text);
     }
     return list;
@@ -238,12 +232,9 @@ static json_t *warnings_of(const struct dpb_compared *results, size_t n)
         const bool is_sweep = json_object_get(results[i].document, "runs") != NULL;
         json_t *warnings = json_object_get(results[i].document, "warnings");
         dpb_each_item(warnings, k, warning) {
-            bool known = !is_sweep || dpb_json_is(warning, "code",
-                                                  "cores_differ"); /* dpb_sweep_finish says it */
-            for (size_t j = 0; j < json_array_size(list) && !known; j++)
-                known = json_equal(json_object_get(json_array_get(list, j), "text"),
-                                   json_object_get(warning, "text"));
-            if (!known)
+            bool again = dpb_json_is(warning, "code", "cores_differ"); /* by dpb_sweep_finish */
+            if (is_sweep && !again &&
+                !dpb_json_find(list, "text", json_object_get(warning, "text")))
                 json_array_append(list, warning);
         }
     }
@@ -399,11 +390,7 @@ static void print_list(const json_t *texts, FILE *out)
 static void print_values(const json_t *values, FILE *out)
 {
     dpb_each_item(values, i, value) {
-        size_t first = i;
-        for (size_t k = i; k-- > 0;)
-            if (json_equal(json_array_get(values, k), value))
-                first = k;
-        if (first < i)
+        if (dpb_json_find(values, "", value) != value)
             continue;
         fputs(i > 0 ? ", " : "", out);
         dpb_json_print(json_object_get(value, "value"), out);

@@ -47,10 +47,9 @@ static dpb_status check_keys(const json_t *rows, const json_t *keys)
 {
     dpb_each_item(keys, i, key) {
         bool found = false;
-        for (size_t k = 0; k < i; k++)
-            if (json_equal(json_array_get(keys, k), key))
-                return dpb_fail(DPB_USAGE, "'%s' stands twice in one list: name it once",
-                                json_string_value(key));
+        if (dpb_json_find(keys, "", key) != key)
+            return dpb_fail(DPB_USAGE, "'%s' stands twice in one list: name it once",
+                            json_string_value(key));
         dpb_each_item(rows, k, row) {
             const json_t *value = value_of(row, json_string_value(key));
             found = found || (value && !json_is_object(value) && !json_is_array(value));

@@ -228,10 +228,8 @@ dpb_status dpb_published_read(const struct dpb_config *config, struct dpb_sweep 
 
 static const json_t *line_of(const json_t *document, const json_t *row)
 {
-    dpb_each_item(json_object_get(document, "published"), i, line)
-        if (dpb_json_same(json_object_get(line, "cell"), json_object_get(row, "cell")))
-            return line;
-    return NULL;
+    return dpb_json_find(json_object_get(document, "published"), "cell",
+                         json_object_get(row, "cell"));
 }
 
 static bool same_place(const json_t *a, const json_t *b)
@@ -242,8 +240,7 @@ static bool same_place(const json_t *a, const json_t *b)
 
 double dpb_published_speedup(const json_t *document, const json_t *row, const json_t *over)
 {
-    const json_t *own = row ? line_of(document, row) : NULL,
-                 *base = own && over ? line_of(document, over) : NULL;
+    const json_t *own = line_of(document, row), *base = own ? line_of(document, over) : NULL;
     return base && same_place(own, base)
                ? dpb_json_number(own, "figure") / dpb_json_number(base, "figure")
                : NAN;

@@ -304,14 +304,6 @@ size_t dpb_tune_trials(const json_t *document)
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
-static const json_t *row_of(const json_t *document, const json_t *trial)
-{
-    dpb_each_item(json_object_get(document, "rows"), i, row)
-        if (json_equal(json_object_get(row, "cell_index"), json_object_get(trial, "cell_index")))
-            return row;
-    return NULL;
-}
-
 static bool for_target(const json_t *document)
 {
     return dpb_json_is(document, "tune.objective", "time_to_target");
@@ -380,7 +372,8 @@ void dpb_tune_line(const json_t *document, long trial, char *text, size_t capaci
         return;
     }
     const json_t *one = json_array_get(dpb_json_at(document, "tune.trials"), (size_t)trial);
-    const json_t *row = row_of(document, one);
+    const json_t *row = dpb_json_find(json_object_get(document, "rows"), "cell_index",
+                                      json_object_get(one, "cell_index"));
     const double value = dpb_json_number(one, "value");
     dpb_text_add(&line, "%5ld", trial + 1);
     add_cell(&line, document, json_object_get(one, "cell"));
