@@ -125,13 +125,17 @@ struct dpb_execution {
     json_t *result; /* @owned; NULL: see dpb_execute_job */
 };
 
-/* A command of one experiment, with --json and --output, that joins no other part of a job: reads
- * the arguments, makes the experiment, and runs `run`, which returns the exit code. */
+typedef dpb_status dpb_make_experiment(struct dpb_config *config,
+                                       struct dpb_experiment **experiment);
+typedef int dpb_run_experiment(struct dpb_experiment *experiment,
+                               const struct dpb_arguments *arguments);
+/* For a command whose document goes to --output alone: makes the experiment and, if all parts agree
+ * that the job begins, runs `run`, which returns the exit code. */
+int dpb_measure(const struct dpb_arguments *arguments, dpb_make_experiment *make,
+                dpb_run_experiment *run);
+/* The same from the command line, for a command that joins no other part of a job. */
 int dpb_command_alone(const struct dpb_command *self, int argc, char **argv,
-                      dpb_status (*make)(struct dpb_config *config,
-                                         struct dpb_experiment **experiment),
-                      int (*run)(struct dpb_experiment *experiment,
-                                 const struct dpb_arguments *arguments));
+                      dpb_make_experiment *make, dpb_run_experiment *run);
 
 /* The data shown of a running job. */
 struct dpb_live_place {

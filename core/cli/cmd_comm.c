@@ -44,7 +44,7 @@ static dpb_status add_codecs(const struct dpb_experiment *experiment, json_t *do
     return DPB_OK;
 }
 
-static int measure(const struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
+static int measure(struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
 {
     struct dpb_job_outcome outcome;
     char label[128];
@@ -66,15 +66,7 @@ static int measure(const struct dpb_experiment *experiment, const struct dpb_arg
 
 static int run(struct dpb_arguments *arguments)
 {
-    struct dpb_experiment *experiment = NULL;
-    dpb_status status = make_experiment(arguments->config, &experiment);
-    int code;
-    if (status == DPB_OK && (!arguments->party || dpb_party_is_head(arguments->party)))
-        status = dpb_result_probe(arguments->output, "");
-    if (dpb_together_agree(arguments, status, experiment, &code) == DPB_OK)
-        code = measure(experiment, arguments);
-    dpb_experiment_destroy(experiment);
-    return code;
+    return dpb_measure(arguments, make_experiment, measure);
 }
 
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv)

@@ -80,22 +80,19 @@ static int deliver(const struct dpb_experiment *experiment, const struct dpb_arg
                                 dpb_links_report_print);
 }
 
-static int run(struct dpb_arguments *arguments)
+static int measure(struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
 {
-    struct dpb_experiment *experiment = NULL;
     struct dpb_job_outcome outcome;
     const struct dpb_live_place place = {.label = "links network"};
-    int code;
-    dpb_status status = make_experiment(arguments->config, &experiment);
-    if (status == DPB_OK && (!arguments->party || dpb_party_is_head(arguments->party)))
-        status = dpb_result_probe(arguments->output, "");
-    if (dpb_together_agree(arguments, status, experiment, &code) == DPB_OK) {
-        dpb_execute_job(experiment, arguments->party, &place, &outcome);
-        code = outcome.board ? deliver(experiment, arguments, &outcome) : outcome.exit_code;
-        dpb_board_destroy(outcome.board);
-    }
-    dpb_experiment_destroy(experiment);
+    dpb_execute_job(experiment, arguments->party, &place, &outcome);
+    const int code = outcome.board ? deliver(experiment, arguments, &outcome) : outcome.exit_code;
+    dpb_board_destroy(outcome.board);
     return code;
+}
+
+static int run(struct dpb_arguments *arguments)
+{
+    return dpb_measure(arguments, make_experiment, measure);
 }
 
 int dpb_command_links_network(const struct dpb_command *self, int argc, char **argv)

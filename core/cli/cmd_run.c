@@ -11,7 +11,7 @@ static int run_single(const struct dpb_arguments *arguments)
     struct dpb_experiment *experiment = NULL;
     int code;
     dpb_status status = dpb_experiment_create(arguments->config, &experiment);
-    bool writes = !arguments->party || dpb_party_is_head(arguments->party);
+    bool writes = dpb_party_is_head(arguments->party);
     if (status == DPB_OK && writes)
         status = dpb_result_probe(arguments->output, experiment->settings.run.results);
     if (status == DPB_OK && writes)

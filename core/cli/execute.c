@@ -44,7 +44,7 @@ static struct dpb_board_about about_of(const struct dpb_experiment *experiment,
         .record_bytes = sizeof(struct dpb_record)};
     if (dpb_mode_has_steps(experiment->settings.run.mode))
         about.step_samples = experiment->global_batch;
-    if (!party || dpb_party_is_head(party)) {
+    if (dpb_party_is_head(party)) {
         char label[sizeof about.label];
         snprintf(label, sizeof label, "%s", place->label);
         dpb_escape(label, strlen(label), about.label, sizeof about.label);
@@ -237,22 +237,29 @@ const char *dpb_stop_error(dpb_status status)
     return reason;
 }
 
+int dpb_measure(const struct dpb_arguments *arguments, dpb_make_experiment *make,
+                dpb_run_experiment *run)
+{
+    struct dpb_experiment *experiment = NULL;
+    int code;
+    dpb_status status = make(arguments->config, &experiment);
+    if (status == DPB_OK && dpb_party_is_head(arguments->party))
+        status = dpb_result_probe(arguments->output, "");
+    if (dpb_together_agree(arguments, status, experiment, &code) == DPB_OK)
+        code = run(experiment, arguments);
+    dpb_experiment_destroy(experiment);
+    return code;
+}
+
 int dpb_command_alone(const struct dpb_command *self, int argc, char **argv,
-                      dpb_status (*make)(struct dpb_config *config,
-                                         struct dpb_experiment **experiment),
-                      int (*run)(struct dpb_experiment *experiment,
-                                 const struct dpb_arguments *arguments))
+                      dpb_make_experiment *make, dpb_run_experiment *run)
 {
     struct dpb_arguments arguments;
-    struct dpb_experiment *experiment = NULL;
     dpb_status status =
         dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
-    status = make(arguments.config, &experiment);
-    DPB_THEN(status, dpb_result_probe(arguments.output, ""));
-    const int code = status == DPB_OK ? run(experiment, &arguments) : dpb_status_exit_code(status);
-    dpb_experiment_destroy(experiment);
+    const int code = dpb_measure(&arguments, make, run);
     dpb_arguments_release(&arguments);
     return code;
 }

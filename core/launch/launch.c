@@ -197,7 +197,7 @@ static void watch(struct job_run *run)
 dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
 {
     struct job_run run;
-    if (job->party && !dpb_party_is_head(job->party))
+    if (!dpb_party_is_head(job->party))
         return part_launch(job, outcome);
     dpb_status status = run_create(&run, job);
     if (status == DPB_OK && job->party)

@@ -58,9 +58,10 @@ struct dpb_party {
     uint8_t secret[DPB_SECRET_BYTES]; /* of the job, for its ranks: by dpb_party_agree */
 };
 
+/* Whether this part makes the job's document; NULL, a job without other parts: yes. */
 static inline bool dpb_party_is_head(const struct dpb_party *party)
 {
-    return party->rank == 0;
+    return !party || party->rank == 0;
 }
 
 /* Called first: from here on, no output of a part other than the head is visible. */
