@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "study/json.h"
 #include "study/markup.h"
 #include "study/rates.h"
@@ -18,14 +17,6 @@ static double item(const json_t *array, size_t i)
 {
     const json_t *value = json_array_get(array, i);
     return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
-void dpb_figure_doubts(const json_t *of, char *text, size_t capacity)
-{
-    struct dpb_text doubts = dpb_text_in(text, capacity);
-    for (size_t i = 0; i < DPB_DOUBTS; i++)
-        if (dpb_rates_doubt(of, i))
-            dpb_text_item(&doubts, ", ", "%s", dpb_rates_doubt(of, i));
 }
 
 bool dpb_figure_is_doubtful(const json_t *of)

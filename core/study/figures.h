@@ -33,8 +33,6 @@ void dpb_figures_of_monitor(const json_t *document, FILE *out);
 void dpb_figure_of_rates(const struct dpb_svg_row *rows, size_t n, const char *what, FILE *out);
 /* One of its rows, without label, of a run (`row` NULL) or of a row. */
 void dpb_figure_rate(const json_t *document, const json_t *row, struct dpb_svg_row *rate);
-/* "disturbed, timed only once": why the rate of a run or row allows no conclusion; "": it does. */
-void dpb_figure_doubts(const json_t *of, char *text, size_t capacity);
 
 enum { DPB_FIGURE_SERIES = 24 }; /* the colours distinguish no more */
 

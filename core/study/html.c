@@ -10,6 +10,7 @@
 #include "study/figures.h"
 #include "study/json.h"
 #include "study/markup.h"
+#include "study/rates.h"
 #include "study/result.h"
 
 static const char style[] =
@@ -251,7 +252,7 @@ static void write_rate(const char *text, const json_t *document, FILE *out)
 {
     const char *rate = strstr(text, "SamplesPerSec:");
     char doubts[TEXT];
-    dpb_figure_doubts(document, doubts, sizeof doubts);
+    dpb_rates_doubts(document, DPB_DOUBTS, doubts, sizeof doubts);
     if (rate && (rate == text || rate[-1] == '\n')) {
         char line[TEXT];
         snprintf(line, sizeof line, "%.*s", (int)strcspn(rate, "\n"), rate);

@@ -8,6 +8,7 @@
 #include "study/json.h"
 #include "study/markup.h"
 #include "study/merge.h"
+#include "study/rates.h"
 #include "study/sweep.h"
 #include "study/sweep_table.h"
 #include "study/target.h"
@@ -56,7 +57,7 @@ static void write_marks(struct notes *notes, const json_t *row, FILE *out)
 {
     char doubts[TEXT], where[TEXT];
     json_t *warnings = warnings_of_row(notes->document, row);
-    dpb_figure_doubts(row, doubts, sizeof doubts);
+    dpb_rates_doubts(row, DPB_DOUBTS, doubts, sizeof doubts);
     snprintf(where, sizeof where, "%.100s, %.0f worker%s", dpb_json_text(row, "strategy", "?"),
              dpb_json_number(row, "workers"), dpb_json_number(row, "workers") == 1 ? "" : "s");
     fputs(doubts[0] || json_array_size(warnings) > 0 ? "<small>" : "", out);

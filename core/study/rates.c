@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "study/json.h"
 
 /* The logarithms in rates[] of a row, by repeat; NaN: not measured. *n: their number. @owned */
@@ -104,6 +105,14 @@ const char *dpb_rates_doubt(const json_t *of, size_t i)
     if (dpb_json_number(of, "disturbed_runs") > 0)
         return i == DPB_DOUBT_UNDISTURBED_ONCE ? "undisturbed only once" : NULL;
     return i == DPB_DOUBT_ONCE ? "timed only once" : NULL;
+}
+
+void dpb_rates_doubts(const json_t *of, size_t n, char *text, size_t capacity)
+{
+    struct dpb_text doubts = dpb_text_in(text, capacity);
+    for (size_t i = 0; i < n; i++)
+        if (dpb_rates_doubt(of, i))
+            dpb_text_item(&doubts, ", ", "%s", dpb_rates_doubt(of, i));
 }
 
 /* The GPU sharing of a row, or of a run. */

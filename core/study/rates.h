@@ -23,6 +23,8 @@ void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *
 enum { DPB_DOUBT_NOT_STEADY = 5, DPB_DOUBT_LEFT, DPB_DOUBT_ONCE, DPB_DOUBT_UNDISTURBED_ONCE };
 enum { DPB_DOUBTS = 9 };
 const char *dpb_rates_doubt(const json_t *of, size_t i);
+/* Those of the first n that hold: "disturbed, timed only once"; "": none. */
+void dpb_rates_doubts(const json_t *of, size_t n, char *text, size_t capacity);
 
 /* Why two rows, or two runs, allow no conclusion, although each might; NULL: there is no reason. */
 const char *dpb_rates_apart(const json_t *a, const json_t *b);

@@ -334,20 +334,6 @@ static void add_gain(struct dpb_text *line, const json_t *trial)
     dpb_text_add(line, " over %.0f", dpb_json_number(trial, "over"));
 }
 
-/* Why the value of a trial allows no conclusion. */
-static void add_doubts(struct dpb_text *line, const json_t *row)
-{
-    const char *gap = "  (";
-    for (size_t i = 0; i < DPB_DOUBT_ONCE; i++) {
-        const char *doubt = dpb_rates_doubt(row, i);
-        if (!doubt)
-            continue;
-        dpb_text_add(line, "%s%s", gap, doubt);
-        gap = ", ";
-    }
-    dpb_text_add(line, "%s", gap[0] == ',' ? ")" : "");
-}
-
 /* Why the row of a trial has no value. */
 static void add_failure(struct dpb_text *line, const json_t *document, const json_t *row)
 {
@@ -363,7 +349,7 @@ static void add_failure(struct dpb_text *line, const json_t *document, const jso
 void dpb_tune_line(const json_t *document, long trial, char *text, size_t capacity)
 {
     struct dpb_text line = dpb_text_in(text, capacity);
-    text[0] = '\0';
+    char doubts[256];
     if (trial < 0) {
         dpb_text_add(&line, "trial");
         add_cell(&line, document, NULL);
@@ -384,7 +370,9 @@ void dpb_tune_line(const json_t *document, long trial, char *text, size_t capaci
     dpb_text_add(&line, "  %10.1f%s  %-5s", value, for_target(document) ? " s" : "  ",
                  dpb_json_true(one, "taken") ? "yes" : "no");
     add_gain(&line, one);
-    add_doubts(&line, row);
+    dpb_rates_doubts(row, DPB_DOUBT_ONCE, doubts, sizeof doubts);
+    if (doubts[0] != '\0')
+        dpb_text_add(&line, "  (%s)", doubts);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */
