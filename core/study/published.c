@@ -102,17 +102,6 @@ static bool is_late(const char *origin)
     return strcmp(origin, DPB_COMMAND_LINE) == 0;
 }
 
-/* The axis of a setting; NULL: none. */
-static const struct dpb_sweep_axis *axis_of(const struct dpb_sweep *sweep,
-                                            const struct named *named)
-{
-    for (size_t i = 0; i < sweep->n_axes; i++)
-        if (strcmp(sweep->axes[i].section, named->section) == 0 &&
-            strcmp(sweep->axes[i].key, named->key) == 0)
-            return &sweep->axes[i];
-    return NULL;
-}
-
 /* Whether the command line gave the setting, or another length of the run, or an axis of lengths,
  * in its place. */
 static bool is_set_late(const struct dpb_config *config, const struct named *named)
@@ -136,7 +125,7 @@ static dpb_status refuse_unknown(const struct dpb_config *config, const struct d
     const struct named *unknown = NULL;
     for (size_t i = 0; i < line->n_named; i++) {
         const struct named *named = &line->named[i];
-        const struct dpb_sweep_axis *axis = axis_of(sweep, named);
+        const struct dpb_sweep_axis *axis = dpb_sweep_axis_of(sweep, named->section, named->key);
         bool known = false;
         late |= axis ? is_late(axis->origin) : is_set_late(config, named);
         for (size_t cell = 0; cell < sweep->n_cells && !known; cell++)
@@ -161,7 +150,8 @@ static dpb_status refuse_several(const struct dpb_sweep *sweep, const struct lin
         const struct dpb_sweep_axis *axis = &sweep->axes[i];
         bool named = false;
         for (size_t k = 0; k < line->n_named; k++)
-            named |= axis_of(sweep, &line->named[k]) == axis;
+            named |= strcmp(line->named[k].section, axis->section) == 0 &&
+                     strcmp(line->named[k].key, axis->key) == 0;
         if (!named && is_late(axis->origin))
             return DPB_OK;
         missing = named || missing || axis->n_values == 1 ? missing : axis;

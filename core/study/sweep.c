@@ -161,12 +161,11 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
     if (sweep->over[0] != '\0')
         return dpb_fail(DPB_USAGE, "%s: sweep.seeds and sweep.over are both given; leave one out",
                         origin);
-    for (size_t i = 0; i < sweep->n_axes; i++)
-        if (strcmp(sweep->axes[i].section, "run") == 0 && strcmp(sweep->axes[i].key, "seed") == 0)
-            return dpb_fail(
-                DPB_USAGE, "%s: %s.seeds and an axis run.seed: leave one out%s", origin,
-                sweep->study->name,
-                sweep->tunes ? "" : ", or make the axis replicates by sweep.over = run.seed");
+    if (dpb_sweep_axis_of(sweep, "run", "seed"))
+        return dpb_fail(DPB_USAGE, "%s: %s.seeds and an axis run.seed: leave one out%s", origin,
+                        sweep->study->name,
+                        sweep->tunes ? ""
+                                     : ", or make the axis replicates by sweep.over = run.seed");
     if (dpb_parse_int(text, &first) != DPB_PARSED || first < 0)
         return dpb_fail(DPB_USAGE, "%s: run.seed = '%s' is no whole number from 0",
                         given ? given->origin : origin, text);

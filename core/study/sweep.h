@@ -80,6 +80,9 @@ bool dpb_tune_wanted(const struct dpb_config *config);
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
 void dpb_sweep_destroy(struct dpb_sweep *sweep); /* accepts NULL */
 
+/* The axis SECTION.KEY; NULL: none. */
+const struct dpb_sweep_axis *dpb_sweep_axis_of(const struct dpb_sweep *sweep, const char *section,
+                                               const char *key);
 /* A cell's value on an axis. Cells count with the last axis fastest; cells for which sweep.when
  * does not hold do not count. @borrowed. */
 const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t axis);

@@ -23,12 +23,21 @@ const char *dpb_sweep_value(const struct dpb_sweep *sweep, size_t cell, size_t a
     return sweep->axes[axis].values[place_on(sweep, cell, axis)];
 }
 
-const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
-                              const char *key)
+const struct dpb_sweep_axis *dpb_sweep_axis_of(const struct dpb_sweep *sweep, const char *section,
+                                               const char *key)
 {
     for (size_t i = 0; i < sweep->n_axes; i++)
         if (strcmp(sweep->axes[i].section, section) == 0 && strcmp(sweep->axes[i].key, key) == 0)
-            return dpb_sweep_value(sweep, cell, i);
+            return &sweep->axes[i];
+    return NULL;
+}
+
+const char *dpb_sweep_setting(const struct dpb_sweep *sweep, size_t cell, const char *section,
+                              const char *key)
+{
+    const struct dpb_sweep_axis *axis = dpb_sweep_axis_of(sweep, section, key);
+    if (axis)
+        return dpb_sweep_value(sweep, cell, (size_t)(axis - sweep->axes));
     const struct dpb_setting *setting = dpb_config_get(sweep->base, section, key);
     return setting ? setting->value : "";
 }
