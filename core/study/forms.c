@@ -128,12 +128,16 @@ static void print_value(const json_t *value, FILE *out)
         fprintf(out, "%.17g", json_real_value(value));
 }
 
-/* A line for each object of `records`, whose members are scalars, behind a line of their names. */
-static void print_records(const json_t *records, FILE *out)
+/* A line for each of the objects, behind a line of the paths to their scalars. */
+static void print_records(const json_t *objects, FILE *out)
 {
-    json_t *columns = json_object();
-    dpb_each_item(records, i, record)
+    json_t *columns = json_object(), *records = json_array();
+    dpb_each_item(objects, i, object) {
+        json_t *record = json_object();
+        flatten("", object, record);
         json_object_update_missing(columns, record);
+        json_array_append_new(records, record);
+    }
     const char *comma = "";
     dpb_each_member(columns, path, unused) {
         fputs(comma, out);
@@ -151,18 +155,12 @@ static void print_records(const json_t *records, FILE *out)
         fputc('\n', out);
     }
     json_decref(columns);
+    json_decref(records);
 }
 
 void dpb_sweep_csv(const json_t *document, FILE *out)
 {
-    json_t *records = json_array();
-    dpb_each_item(json_object_get(document, "rows"), i, row) {
-        json_t *fields = json_object();
-        flatten("", row, fields);
-        json_array_append_new(records, fields);
-    }
-    print_records(records, out);
-    json_decref(records);
+    print_records(json_object_get(document, "rows"), out);
 }
 
 void dpb_runs_csv(const json_t *document, FILE *out)
@@ -170,18 +168,15 @@ void dpb_runs_csv(const json_t *document, FILE *out)
     static const char *const parts[] = {
         "cell",  "cell_index", "repeat", "purpose", "status", "error",  "started",      "world",
         "model", "strategy",   "batch",  "timing",  "comm",   "target", "verification", "load"};
-    json_t *records = json_array();
+    json_t *runs = json_array();
     dpb_each_item(json_object_get(document, "runs"), i, run) {
-        json_t *fields = json_object();
-        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
-            json_t *part = json_object_get(run, parts[p]);
-            if (part)
-                flatten(parts[p], part, fields);
-        }
-        json_array_append_new(records, fields);
+        json_t *measured = json_object();
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+            json_object_set(measured, parts[p], json_object_get(run, parts[p]));
+        json_array_append_new(runs, measured);
     }
-    print_records(records, out);
-    json_decref(records);
+    print_records(runs, out);
+    json_decref(runs);
 }
 
 /* The number of the run, its settings on the axes and its repeat, which all of its steps have. */
