@@ -130,11 +130,8 @@ json_t *dpb_gpu_to_json(const struct dpb_gpu_use *use)
         json_pack("{s:o, s:o, s:o, s:o, s:o}", "pci_address", dpb_json_string(use->pci_address),
                   "name", text_or_null(use->name), "driver", text_or_null(use->driver), "problem",
                   text_or_null(use->problem), "unknown", text_or_null(use->unknown));
-    if (use->first.known && use->last.known) {
-        json_t *timed = timed_to_json(use);
-        json_object_update(json, timed);
-        json_decref(timed);
-    }
+    if (use->first.known && use->last.known)
+        json_object_update_new(json, timed_to_json(use));
     return json;
 }
 

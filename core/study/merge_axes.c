@@ -119,20 +119,17 @@ static bool goes_through_models(const struct dpb_merge_source *source)
     return false;
 }
 
-struct models {
-    char difference[TEXT];
-};
-
+/* `context`: the text of the first difference, of TEXT bytes. */
 static void note_model(void *context, const char *path, const json_t *a, const json_t *b)
 {
-    struct models *models = context;
-    if (!a || !b || models->difference[0] != '\0' ||
+    char *difference = context;
+    if (!a || !b || difference[0] != '\0' ||
         (dpb_begins_with(path, "config") && !dpb_ends_on(path, ".value")))
         return;
     char *text_a = json_dumps(a, JSON_ENCODE_ANY | JSON_COMPACT);
     char *text_b = json_dumps(b, JSON_ENCODE_ANY | JSON_COMPACT);
-    snprintf(models->difference, sizeof models->difference, "%.200s is %.100s and %.100s", path,
-             text_a ? text_a : "?", text_b ? text_b : "?");
+    snprintf(difference, TEXT, "%.200s is %.100s and %.100s", path, text_a ? text_a : "?",
+             text_b ? text_b : "?");
     free(text_a);
     free(text_b);
 }
@@ -146,21 +143,21 @@ dpb_status dpb_merge_refuse_models(const struct dpb_merge *merge)
         all &= goes_through_models(&merge->sources[i]);
     for (size_t i = 0; i < merge->n_items && !all; i++) {
         const struct dpb_merge_item *item = &merge->items[i];
-        struct models models = {.difference = ""};
+        char difference[TEXT] = "";
         if (!is_settled(item->run))
             continue;
         first = first ? first : item;
         dpb_json_differences(dpb_json_at(first->run, "config.model"),
                              dpb_json_at(item->run, "config.model"), "config.model", note_model,
-                             &models);
+                             difference);
         dpb_json_differences(json_object_get(first->run, "model"),
-                             json_object_get(item->run, "model"), "model", note_model, &models);
-        if (models.difference[0] != '\0')
+                             json_object_get(item->run, "model"), "model", note_model, difference);
+        if (difference[0] != '\0')
             return dpb_fail(DPB_USAGE,
                             "%s and %s are of different models: %s; one table is of one model, "
                             "--each prints them one by one",
                             merge->sources[first->source].file, merge->sources[item->source].file,
-                            models.difference);
+                            difference);
     }
     return DPB_OK;
 }

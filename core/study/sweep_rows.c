@@ -397,8 +397,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
     json_t *to_target =
         dpb_target_of_runs(runs->good, runs->n_good, runs->n_failed, repeats_of(document));
     json_object_set_new(row, "to_target", to_target ? to_target : json_null());
-    json_object_update(row, numbers);
-    json_decref(numbers);
+    json_object_update_new(row, numbers);
     json_object_set_new(row, "breakdown_ns", breakdown_to_json(runs));
     json_object_set_new(row, "codec", codec_to_json(runs));
     json_object_set_new(row, "gpu_sharing", sharing_to_json(runs));
