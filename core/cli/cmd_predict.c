@@ -145,7 +145,7 @@ static dpb_status read_document(const char *option, const char *path, const char
 static dpb_status take_inside(struct reading *r, const char *option, const char *text)
 {
     struct dpb_predict_link *inside = &r->request.inside;
-    inside->name = text;
+    *inside = (struct dpb_predict_link){.name = text, .cost = {.bytes_per_s = INFINITY}};
     if (strchr(text, ','))
         return parse_cost(r, option, text, &inside->cost);
     json_t **file = &r->files[DPB_PREDICT_LIST];

@@ -64,6 +64,12 @@ TEST(test_run)
     assert_true(json_number_at(command.json, "rows.0.step_ns") > 0);
     assert_string_equal(json_text_at(command.json, "links.0.source"), "given");
     command_free(&command);
+    /* The last --inside holds. */
+    run(&command, 0,
+        "one.json --link 1Gbit,50us --inside shm.json --inside 1kB,1us --per-machine 2 --workers 4 "
+        "--strategies hierarchical --json");
+    assert_true(json_number_at(command.json, "rows.0.step_ns") > 1e9);
+    command_free(&command);
 }
 
 TEST(test_refusals)
