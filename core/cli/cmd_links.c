@@ -395,8 +395,7 @@ int dpb_command_links(const struct dpb_command *self, int argc, char **argv)
                                       .max_bytes = dpb_links_size(DPB_LINKS_SIZES - 1),
                                       .stopped = stopped};
     dpb_status status = parse(self, argc, argv, wanted, &limits, &arguments);
-    if (status == DPB_OK && arguments.output)
-        status = dpb_result_probe(arguments.output, "");
+    DPB_THEN(status, dpb_result_probe(arguments.output, ""));
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     struct measuring *m = calloc(1, sizeof *m);

@@ -13,12 +13,6 @@
 
 enum { MOST_WORKERS = 32 };
 
-static double item(const json_t *array, size_t i)
-{
-    const json_t *value = json_array_get(array, i);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 bool dpb_figure_is_doubtful(const json_t *of)
 {
     for (size_t i = 0; i < DPB_DOUBTS; i++)
@@ -211,10 +205,12 @@ static void course_of_loss(const json_t *run, enum dpb_by by, struct dpb_figure_
         !dpb_figure_line_create(n, course))
         return;
     for (size_t k = 0; k < n; k++) {
-        ns += by == DPB_BY_SAMPLES ? 0 : k < n_before ? item(before, k) : item(timed, k - n_before);
+        ns += by == DPB_BY_SAMPLES ? 0
+              : k < n_before       ? dpb_json_item(before, k)
+                                   : dpb_json_item(timed, k - n_before);
         dpb_figure_line_add(course,
                             by == DPB_BY_SECONDS ? ns / 1e9 : (first + (double)k + 1) * batch,
-                            item(loss, k));
+                            dpb_json_item(loss, k));
     }
 }
 
@@ -275,9 +271,10 @@ static void write_steps(const json_t *document, FILE *out)
     double most_ns = 0;
     if (dpb_figure_line_create(n_before + n_timed, &course)) {
         for (size_t k = 0; k < n_before; k++)
-            dpb_figure_line_add(&course, (double)k + 1, item(before, k));
+            dpb_figure_line_add(&course, (double)k + 1, dpb_json_item(before, k));
         for (size_t k = 0; k < n_timed; k++)
-            dpb_figure_line_add(&course, (warmup > 0 ? warmup : 0) + (double)k + 1, item(timed, k));
+            dpb_figure_line_add(&course, (warmup > 0 ? warmup : 0) + (double)k + 1,
+                                dpb_json_item(timed, k));
     }
     for (size_t k = 0; k < course.n; k++)
         most_ns = fmax(most_ns, course.y[k]);

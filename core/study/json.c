@@ -29,6 +29,11 @@ double dpb_json_number(const json_t *document, const char *path)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+double dpb_json_item(const json_t *array, size_t i)
+{
+    return dpb_json_number(json_array_get(array, i), "");
+}
+
 double *dpb_json_numbers(const json_t *list, const char *path, size_t *n)
 {
     double *numbers = calloc(json_array_size(list) + 1, sizeof *numbers);

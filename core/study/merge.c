@@ -47,16 +47,14 @@ static bool add_run(struct dpb_merge *merge, size_t at, json_t *run)
         merge->items = items;
         merge->capacity = capacity;
     }
-    const bool of_sweep = dpb_merge_is_of_sweep(run);
-    const int64_t repeat = of_sweep ? (int64_t)dpb_json_number(run, "repeat") : 0;
-    merge->items[merge->n_items] = (struct dpb_merge_item){
-        .run = json_incref(run),
-        .source = at,
-        .order = merge->n_items,
-        .cell = of_sweep ? dpb_json_number(run, "cell_index") : 0,
-    };
+    struct dpb_merge_item *item = &merge->items[merge->n_items];
+    *item = (struct dpb_merge_item){.run = json_incref(run), .source = at, .order = merge->n_items};
     merge->n_items++;
-    source->repeats = repeat + 1 > source->repeats ? repeat + 1 : source->repeats;
+    if (dpb_merge_is_of_sweep(run)) {
+        item->cell = dpb_json_number(run, "cell_index");
+        item->repeat = (int64_t)dpb_json_number(run, "repeat");
+    }
+    source->repeats = item->repeat + 1 > source->repeats ? item->repeat + 1 : source->repeats;
     return true;
 }
 
@@ -182,13 +180,11 @@ static json_t *runs_of(struct dpb_merge *merge, bool with_accuracy)
     for (size_t i = 0; i < merge->n_items; i++) {
         const struct dpb_merge_item *item = &merge->items[i];
         json_t *run = json_copy(item->run);
-        const int64_t repeat =
-            dpb_merge_is_of_sweep(run) ? (int64_t)dpb_json_number(run, "repeat") : 0;
         cell += i > 0 && compare_cells(item - 1, item) != 0;
         json_object_set_new(run, "cell", cell_of(merge, item));
         json_object_set_new(run, "cell_index", json_integer((json_int_t)cell));
         json_object_set_new(run, "repeat",
-                            json_integer(merge->sources[item->source].first + repeat));
+                            json_integer(merge->sources[item->source].first + item->repeat));
         json_object_set_new(run, "purpose", json_string("timing"));
         json_array_append_new(runs, run);
     }

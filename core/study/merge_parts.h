@@ -15,7 +15,8 @@
 struct dpb_merge_item {
     json_t *run; /* @owned: a copy, which gets its place in the merged document */
     size_t source, order;
-    double cell; /* its cell in its source; 0 where it has none */
+    double cell;    /* its cell in its source; 0 where it has none */
+    int64_t repeat; /* likewise */
     size_t setup;
     size_t *at, n_at; /* @borrowed: by axis, the number of its value, from 1; 0: it has none */
 };

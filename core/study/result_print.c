@@ -9,6 +9,7 @@
 #include "study/monitor_report.h"
 #include "study/profile.h"
 #include "study/result.h"
+#include "study/summary.h"
 #include "study/why.h"
 
 static const char *plural(double n)
@@ -85,9 +86,9 @@ static void print_rates(const json_t *document, FILE *out)
     bool too_short = dpb_json_true(document, "timing.too_short");
     fprintf(out, "  %-13s step by step: median %.1f", "",
             dpb_json_number(document, "timing.samples_per_s.median"));
-    if (!too_short && json_is_number(json_array_get(interval, 0)))
-        fprintf(out, " (95 %%: %.1f .. %.1f)", json_number_value(json_array_get(interval, 0)),
-                json_number_value(json_array_get(interval, 1)));
+    if (!too_short && isfinite(dpb_json_item(interval, 0)))
+        fprintf(out, " (95 %%: %.1f .. %.1f)", dpb_json_item(interval, 0),
+                dpb_json_item(interval, 1));
     fprintf(out, ", p10 %.1f, p90 %.1f%s", dpb_json_number(document, "timing.samples_per_s.p10"),
             dpb_json_number(document, "timing.samples_per_s.p90"),
             too_short ? "; TOO SHORT for a conclusion" : "");
@@ -131,26 +132,26 @@ static void print_codec(const json_t *document, FILE *out)
 
 static void print_breakdown(const json_t *document, FILE *out)
 {
+    /* As dpb_breakdown_names. */
     static const struct {
-        const char *name, *path, *meaning;
-    } parts[] = {
-        {"data_wait", "timing.breakdown_ns.data_wait", "waiting for the batch"},
-        {"forward", "timing.breakdown_ns.forward", ""},
-        {"delay", "timing.breakdown_ns.delay", "run.delay"},
-        {"backward", "timing.breakdown_ns.backward", ""},
-        {"optimizer", "timing.breakdown_ns.optimizer", "the worker's own updates"},
-        {"comm_exposed", "timing.breakdown_ns.comm_exposed",
-         "communication that computing waits for"},
-        {"comm_hidden", "timing.breakdown_ns.comm_hidden",
-         "communication behind computing; not in the sum"},
-        {"wait_peer", "timing.breakdown_ns.comm_wait_peer", "of both: a late peer"},
+        const char *name, *meaning;
+    } parts[DPB_BREAKDOWN] = {
+        {"data_wait", "waiting for the batch"},
+        {"forward", ""},
+        {"delay", "run.delay"},
+        {"backward", ""},
+        {"optimizer", "the worker's own updates"},
+        {"comm_exposed", "communication that computing waits for"},
+        {"comm_hidden", "communication behind computing; not in the sum"},
+        {"wait_peer", "of both: a late peer"},
     };
+    const json_t *breakdown_ns = dpb_json_at(document, "timing.breakdown_ns");
     double step = mean_step_ns(document);
     double unit_ns = step < 1e6 ? 1e3 : 1e6;
     const char *unit = step < 1e6 ? "us" : "ms";
     fprintf(out, "  %-13s %10.3f %s\n", "step", step / unit_ns, unit);
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        double value = dpb_json_number(document, parts[i].path);
+    for (size_t i = 0; i < DPB_BREAKDOWN; i++) {
+        double value = dpb_json_number(breakdown_ns, dpb_breakdown_names[i]);
         if (value == 0 && strcmp(parts[i].name, "delay") == 0)
             continue; /* as most runs have none */
         fprintf(out, "    %-12s %9.3f %s %5.1f %%%s%s\n", parts[i].name, value / unit_ns, unit,
@@ -183,12 +184,9 @@ static void print_training(const json_t *document, FILE *out)
             dpb_json_text(document, "verification.pattern", "?"),
             dpb_json_text(document, "verification.exchange", "?"),
             dpb_json_text(document, "verification.replicas", "?"));
-    if (n > 0) {
-        const json_t *first = json_array_get(loss, 0), *last = json_array_get(loss, n - 1);
+    if (n > 0)
         fprintf(out, "  %-13s %.4f at the first step, %.4f at the last (%zu)\n", "loss",
-                json_is_number(first) ? json_number_value(first) : NAN,
-                json_is_number(last) ? json_number_value(last) : NAN, n);
-    }
+                dpb_json_item(loss, 0), dpb_json_item(loss, n - 1), n);
     if (json_object_get(document, "loss_scale"))
         fprintf(out, "  %-13s %g at the end, %.0f steps skipped for an overflow\n", "loss scale",
                 dpb_json_number(document, "loss_scale.final"),

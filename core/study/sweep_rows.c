@@ -191,10 +191,8 @@ static double loss_at(const json_t *run, double samples)
     size_t begin = (size_t)ceil(0.9 * samples / global_batch);
     begin = begin < end ? begin : end - 1;
     double sum = 0;
-    for (size_t k = begin; k < end; k++) {
-        const json_t *value = json_array_get(loss, k);
-        sum += json_is_number(value) ? json_number_value(value) : NAN;
-    }
+    for (size_t k = begin; k < end; k++)
+        sum += dpb_json_item(loss, k);
     return sum / (double)(end - begin);
 }
 
@@ -323,16 +321,13 @@ static long setting_of(const json_t *run, const char *key)
 /* A job that was refused never had a world; its settings say which world it would have had. */
 static void set_world(const json_t *run, json_t *row)
 {
-    const json_t *workers = dpb_json_at(run, "world.workers");
-    const json_t *learners = dpb_json_at(run, "world.learners");
     const long places = setting_of(run, "workers"), each = setting_of(run, "learners");
     const bool known = places > 0 && places <= DPB_JOB_RANKS && each > 0 && each <= DPB_JOB_RANKS;
     json_object_set_new(row, "workers", known ? json_integer(places * each) : json_null());
     json_object_set_new(row, "learners", known ? json_integer(each) : json_null());
-    if (workers)
-        json_object_set(row, "workers", (json_t *)(uintptr_t)workers);
-    if (learners)
-        json_object_set(row, "learners", (json_t *)(uintptr_t)learners);
+    json_object_update_new(row,
+                           json_pack("{s:O*, s:O*}", "workers", dpb_json_at(run, "world.workers"),
+                                     "learners", dpb_json_at(run, "world.learners")));
 }
 
 /* The fewest workers left in any run that ended well; null: there is no such run. */
