@@ -436,8 +436,10 @@ static void note_meanings(const struct notes *notes)
                 dpb_json_number(document, "loss_samples"));
     if (steps > 0 && notes->table->shown[ACCURACY]) {
         fprintf(notes->out, "; accuracy: of the test set after %.0f steps with ", steps);
-        fprintf(notes->out, isfinite(workers) ? "%.0f workers" : "the strategy's most workers",
-                workers);
+        if (isfinite(workers))
+            fprintf(notes->out, "%.0f worker%s", workers, workers == 1 ? "" : "s");
+        else
+            fputs("the strategy's most workers", notes->out);
     }
     fprintf(notes->out, ".%s\n",
             bound ? " independent never exchanges: an upper bound, no training of one model." : "");

@@ -148,6 +148,15 @@ TEST(accuracy_is_that_of_the_settings)
     study_end(&s);
 }
 
+TEST(accuracy_of_one_worker)
+{
+    struct study s = STUDY("sweep.comm.name=independent", "sweep.repeats=1", "sweep.accuracy=500");
+    add_run(&s, 0, 0, (struct made_run){"independent", 1, 1, 1000, 0, 40, NULL, 10});
+    add_accuracy_run(&s, 0, 0.5, (struct made_run){"independent", 1, 1, 1000, 0, 40, NULL, 10});
+    EXPECT_TABLE(&s, "after 500 steps with 1 worker.");
+    study_end(&s);
+}
+
 /* Without accuracy runs a row has the accuracy of its own runs, if they evaluate. */
 TEST(timing_runs_may_evaluate)
 {
