@@ -100,7 +100,8 @@ class Numbers(unittest.TestCase):
             rates = [run["batch"]["global"] * 1e9 / ns for ns in run["timing"]["step_ns"]]
             found = re.search(r"samples/s +(\S+) over all", text)
             self.near(found[1], rate_of(run), settings)
-            found = re.search(r"step by step: median (\S+), p10 (\S+), p90 ([\d.]+)", text)
+            found = re.search(r"step by step: median ([\d.]+)(?: \(95 %: [^)]*\))?, "
+                              r"p10 (\S+), p90 ([\d.]+)", text)  # the interval: from 0.5 s on
             for k, p in enumerate((0.5, 0.1, 0.9), 1):
                 self.near(found[k], quantile(rates, p), settings)
             parts = run["timing"]["breakdown_ns"]
