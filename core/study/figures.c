@@ -384,8 +384,14 @@ static void write_power(const json_t *gpus, FILE *out)
 void dpb_figures_of_monitor(const json_t *document, FILE *out)
 {
     const json_t *machines = dpb_json_at(document, "monitor.machines");
-    if (json_array_size(machines) == 0)
+    const size_t n = json_array_size(machines);
+    if (n == 0)
         return;
+    if (n > MOST_MACHINES)
+        fprintf(out,
+                "<p class=\"about\">CPUs are those of the first %d machines; %zu more have no "
+                "figure.</p>\n",
+                MOST_MACHINES, n - MOST_MACHINES);
     fputs("<div class=\"figures\">\n", out);
     dpb_each_item(machines, i, machine)
         if (i < MOST_MACHINES)

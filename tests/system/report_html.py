@@ -183,6 +183,9 @@ class OfRealResults(unittest.TestCase):
         drawn = [line.count("L") for line in page.lines["CPUs of a<b"]]
         self.assertEqual([n for n in drawn if n > 0], [3, 1])
         self.assertIn("Power of the GPUs", page.figures)
+        self.assertNotIn("have no figure", page.text)
+        save(dict(self.runs[0], monitor={"machines": 10 * [machine], "gpus": []}), "run.json")
+        self.assertIn("the first 8 machines; 2 more have no figure", Page(page_of("run.json")).text)
         save(dict(self.runs[0], monitor=None), "run.json")
         self.assertNotIn("Power of the GPUs", Page(page_of("run.json")).figures)
 
