@@ -2,12 +2,14 @@
  * main.c - every process of dpbench begins here: a user's command, or a rank of a job that another
  * dpbench started. The only file that exits.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
@@ -196,8 +198,18 @@ static int user_main(int argc, char **argv)
     return dpb_status_exit_code(refuse_command(run, argv[1]));
 }
 
+/* Messages would be written into the file that took the number of a closed stream. Each stream is
+ * opened the wrong way round, so its use still fails. */
+static void fill_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    fill_closed_streams();
     /* Makes a full disk, a file-size limit and a closed pipe errors to report, not a process's
      * end. */
     signal(SIGXFSZ, SIG_IGN);

@@ -264,4 +264,20 @@ TEST(test_sweep_with_a_cell_that_fails)
     command_free(&command);
 }
 
+/* A warning with stderr closed goes nowhere: not into the job's memory, which would end the job. */
+TEST(test_closed_stderr)
+{
+    struct command command;
+    const char *const shell[] = {
+        "/bin/sh", "-c",
+        "exec $DPB_BUILD/dpbench " RUN "--json run.steps=1 run.warmup_steps=0 "
+        "'run.delay=constant(1s)' run.delay_ranks=0 run.stall_warning_s=0.1 2>&-",
+        NULL};
+    command_run(&command, deadline_s, shell, NULL);
+    assert_string_equal(json_text_at(command.json, "error"), "");
+    assert_int_equal(command.exit_code, 0);
+    assert_string_equal(json_text_at(command.json, "warnings.0.code"), "stall");
+    command_free(&command);
+}
+
 TEST_MAIN(set_up, sandbox_teardown)
