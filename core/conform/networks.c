@@ -234,6 +234,25 @@ MIXTURE(grouped, 5, 3, 21, 18)
     return DPB_OK;
 }
 
+/* Weights of one branch lie between those of the other and its ReLU: a device that computes a layer
+ * with its ReLU must not write the layer's gradients too early. */
+MIXTURE(branches, 4, 3, 9, 8)
+{
+    (void)options;
+    const struct dpb_conv_args conv = {.channels = 9, .kernel_h = 3};
+    const struct dpb_batch_norm_args norm = {0};
+    uint32_t x = g->input(b);
+    uint32_t y = g->batch_norm(b, "norm1", g->conv(b, "conv1", x, &conv), &norm);
+    uint32_t z = g->batch_norm(b, "norm2", g->conv(b, "conv2", x, &conv), &norm);
+    x = g->relu(b, "relu1", g->add(b, "add", y, z));
+    y = g->dense(b, "fc1", x, 19, true);
+    z = g->dense(b, "fc2", x, 7, true);
+    y = g->relu(b, "relu2", y);
+    x = g->concat(b, "concat", (const uint32_t[]){y, g->relu(b, "relu3", z)}, 2);
+    g->softmax_loss(b, "loss", g->dense(b, "fc3", x, nclass, true));
+    return DPB_OK;
+}
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 #define ROW(name) #name, &of_row, net_##name, 0
@@ -259,5 +278,6 @@ const struct dpb_network dpb_networks[] = {
     {"uneven", &dpb_network_uneven, NULL, 0, DPB_FP32, DPB_HWC},
     {"pairs", &dpb_network_pairs, NULL, 0, DPB_UINT8, DPB_CHW},
     {"grouped", &dpb_network_grouped, NULL, 0, DPB_FP32, DPB_HWC},
+    {"branches", &dpb_network_branches, NULL, 0, DPB_FP32, DPB_HWC},
     {.name = NULL},
 };

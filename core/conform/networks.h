@@ -30,5 +30,7 @@ extern const struct dpb_model_ops dpb_network_pairs;
 /* Convolutions in groups: depthwise with one output each and with more, groups of fewer channels
  * than a vector has and of more. Heights and widths must be at least 8. */
 extern const struct dpb_model_ops dpb_network_grouped;
+/* Two branches: weights of one lie between those of the other and its ReLU. */
+extern const struct dpb_model_ops dpb_network_branches;
 
 #endif

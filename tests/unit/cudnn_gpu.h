@@ -143,7 +143,7 @@ static inline void open_batch(const struct dpb_graph *graph, dpb_precision preci
               : precision == DPB_PRECISION_FP16 ? TYPE_FP16
                                                 : TYPE_FP32;
     p->nodes = allocate(graph->n_nodes, sizeof *p->nodes);
-    p->groups = dpb_groups_find(graph);
+    p->groups = dpb_groups_find(graph, false);
     assert_non_null(p->groups);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         const struct dpb_node *node = &graph->nodes[i];

@@ -33,6 +33,13 @@ TEST(test_odd)
     check_subject(&subject, OPS);
 }
 
+static const struct dpb_plugin branches = {.name = "branches", .ops = &dpb_network_branches};
+
+TEST(test_branches)
+{
+    check_subject(&(struct subject){"branches", NULL, 0, 4, DPB_FP32, DPB_HWC, &branches}, ALL);
+}
+
 /* VGG's first layer: sums of 802,816 terms, which most have one sign. */
 static dpb_status build_large(const void *options, const struct dpb_graph_ops *g,
                               struct dpb_graph_builder *b, uint32_t nclass)

@@ -12,7 +12,7 @@ static dpb_status allocate_plans(struct program *p)
 {
     const uint32_t n = p->graph->n_nodes;
     p->nodes = calloc(n, sizeof *p->nodes);
-    p->groups = dpb_groups_find(p->graph);
+    p->groups = dpb_groups_find(p->graph, true);
     if (!p->nodes || !p->groups)
         return cpu_host->fail(DPB_NO_MEMORY, "device cpu: out of memory for a model of %u nodes",
                               n);

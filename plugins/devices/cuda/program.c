@@ -19,7 +19,7 @@ static dpb_status allocate_plans(struct program *p)
 {
     const uint32_t n = p->graph->n_nodes;
     p->nodes = calloc(n, sizeof *p->nodes);
-    p->groups = dpb_groups_find(p->graph);
+    p->groups = dpb_groups_find(p->graph, false);
     if (!p->nodes || !p->groups)
         return cuda_no_memory();
     for (uint32_t i = 0; i < n; i++)

@@ -31,8 +31,10 @@ struct dpb_group {
     uint32_t n_parts;
 };
 
-/* Returns all nodes' groups, without parts; @owned, one free(). NULL: no memory, no message. */
-struct dpb_group *dpb_groups_find(const struct dpb_graph *graph);
+/* Returns all nodes' groups, without parts; @owned, one free(). NULL: no memory, no message.
+ * `node_by_node` (DPB_DEVICE_NODE_BY_NODE): a group writes gradients at its ReLU's turn, so it has
+ * no node with tensors between its own. */
+struct dpb_group *dpb_groups_find(const struct dpb_graph *graph, bool node_by_node);
 
 /* Adds one consumer's part. */
 static inline void dpb_group_add(struct dpb_group *group, struct tensor *tensor, bool shared)
