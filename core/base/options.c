@@ -288,7 +288,7 @@ static dpb_status check_known(const struct dpb_option_table *tables, size_t n_ta
 
 /* A plugin's row must not have the key of core's, nor a codec's that of a strategy: one setting
  * would mean two things. */
-static dpb_status check_keys_differ(const struct dpb_option_table *tables, size_t n_tables)
+dpb_status dpb_options_differ(const struct dpb_option_table *tables, size_t n_tables)
 {
     for (size_t t = 1; t < n_tables; t++)
         for (const struct dpb_option *row = tables[t].rows; row && row->name; row++)
@@ -337,7 +337,7 @@ dpb_status dpb_options_parse_known(const struct dpb_option_table *table,
 dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tables,
                              const struct dpb_config *config)
 {
-    DPB_TRY(check_keys_differ(tables, n_tables));
+    DPB_TRY(dpb_options_differ(tables, n_tables));
     for (size_t i = 0; i < config->n_settings; i++)
         DPB_TRY(check_known(tables, n_tables, &config->settings[i]));
     for (size_t t = 0; t < n_tables; t++)

@@ -29,6 +29,8 @@ struct dpb_option_table {
  */
 dpb_status dpb_options_parse(const struct dpb_option_table *tables, size_t n_tables,
                              const struct dpb_config *config);
+/* The last of these refusals alone. */
+dpb_status dpb_options_differ(const struct dpb_option_table *tables, size_t n_tables);
 /* Fills one table and ignores unknown keys: plugin names are needed before plugins' tables. */
 dpb_status dpb_options_parse_known(const struct dpb_option_table *table,
                                    const struct dpb_config *config);

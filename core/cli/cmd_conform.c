@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "conform/conform.h"
 #include "study/json.h"
+#include "train/settings.h"
 
 static const char where[] = "dpbench conform";
 
@@ -221,6 +222,18 @@ static dpb_status parse_options(const struct dpb_plugin *plugin, const struct dp
     return dpb_options_parse(&table, 1, config);
 }
 
+/* A plugin whose option core has, too, would be refused by each run. */
+static void try_options(struct dpb_conform *conform, const struct dpb_plugin *plugin)
+{
+    const char *section = dpb_plugin_place[plugin->kind].section;
+    const struct dpb_option_table tables[] = {
+        {.section = section, .rows = dpb_settings_rows(section)},
+        {.section = section, .owner = plugin->name, .rows = plugin->options}};
+    const dpb_status status = dpb_options_differ(tables, 2);
+    if (status != DPB_OK)
+        dpb_conform_trial(conform, dpb_conform_promised(status), "options");
+}
+
 static dpb_status run_suite(struct dpb_conform *conform, const struct dpb_plugin *plugin,
                             const struct dpb_config *config)
 {
@@ -229,6 +242,7 @@ static dpb_status run_suite(struct dpb_conform *conform, const struct dpb_plugin
     if (plugin->missing)
         return dpb_fail(DPB_UNSUPPORTED, "%s '%s' cannot run here: %s",
                         dpb_plugin_kind_name[plugin->kind], plugin->name, plugin->missing);
+    try_options(conform, plugin);
     if (plugin->kind == DPB_PLUGIN_COMM)
         return conform_comm(conform, plugin, config);
     DPB_TRY(dpb_plugin_load(DPB_PLUGIN_DEVICE, "reference", NULL, &dpb_host, &reference));
