@@ -27,6 +27,7 @@ struct gate {
     char **words;     /* @owned: the other words of the command line, for each run; ended by NULL */
     int n_words;
     bool is_sweep;
+    bool failed; /* a cell of either, so far */
 };
 
 /* ---- the command line ---------------------------------------------------------------------- */
@@ -142,7 +143,7 @@ static double add_runs(const struct dpb_sweep *sweep, json_t *made, uint32_t rep
     return rate;
 }
 
-static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *sweep, uint32_t repeat,
+static dpb_status take_turn(struct gate *gate, const struct dpb_sweep *sweep, uint32_t repeat,
                             struct side *side, int *code)
 {
     bool again = true;
@@ -152,6 +153,7 @@ static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *swe
         if (!made)
             return dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name, side->program,
                             *code);
+        gate->failed |= *code != 0;
         again = !gate->is_sweep && dpb_json_true(made, "load.disturbed");
         double rate = add_runs(sweep, made, repeat, side);
         dpb_log(DPB_LOG_INFO, "[%u/%lld] %s: %.1f samples/s%s%s", repeat + 1,
@@ -163,8 +165,8 @@ static dpb_status take_turn(const struct gate *gate, const struct dpb_sweep *swe
 }
 
 /* A B, B A, A B, ...: a slow change of the machine favours neither. */
-static dpb_status take_turns(const struct gate *gate, const struct dpb_sweep *sweep,
-                             struct side sides[2], int *code)
+static dpb_status take_turns(struct gate *gate, const struct dpb_sweep *sweep, struct side sides[2],
+                             int *code)
 {
     for (uint32_t repeat = 0; repeat < gate->repeats; repeat++)
         for (uint32_t turn = 0; turn < 2; turn++)
@@ -187,12 +189,15 @@ static dpb_status compare(const struct gate *gate, const struct dpb_arguments *a
     DPB_TRY(dpb_compare_make(&a, &b, &how, &comparison, &regression));
     *code = dpb_document_deliver(comparison, arguments, "", "gate", dpb_compare_print);
     json_decref(comparison);
-    if (!regression)
+    if (!regression && !gate->failed)
         return DPB_OK;
-    dpb_status status = dpb_fail(DPB_REGRESSION,
-                                 "this build is slower than %s by more than %g %%, or a cell of "
-                                 "either has no rate",
-                                 gate->base, 100 * gate->threshold);
+    dpb_status status =
+        regression ? dpb_fail(DPB_REGRESSION,
+                              "this build is slower than %s by more than %g %%, or a cell of "
+                              "either has no rate",
+                              gate->base, 100 * gate->threshold)
+                   : dpb_fail(DPB_FAILED, "a cell of either build has failed, as the lines above "
+                                          "say");
     *code = dpb_exit_code_first(*code, dpb_status_exit_code(status));
     return DPB_OK;
 }
