@@ -371,6 +371,18 @@ static dpb_status exchange_round(struct exchange *exchange, struct pollfd *fds)
     return DPB_OK;
 }
 
+/* The first partner with which hellos are not exchanged yet; there is one. */
+static uint32_t missing_partner(const struct exchange *exchange)
+{
+    uint32_t rank = 0;
+    for (uint32_t i = 0; i < exchange->n_links; i++)
+        if (exchange->links[i].fd >= 0 && exchange->links[i].rank != UINT32_MAX)
+            return exchange->links[i].rank;
+    while (!is_partner(exchange, rank) || exchange->met[rank])
+        rank++;
+    return rank;
+}
+
 static dpb_status exchange_all(struct exchange *exchange)
 {
     struct pollfd *fds = calloc(exchange->n_links + 1, sizeof *fds);
@@ -382,11 +394,8 @@ static dpb_status exchange_all(struct exchange *exchange)
         if (status == DPB_OK && dpb_board_job_ended(dpb_world.board))
             status = dpb_fail(DPB_PEER, "stopped sharing %s: the job is ending", exchange->name);
         if (status == DPB_OK && timeout >= 0 && dpb_world_now_ns() - begin > timeout) {
-            uint32_t rank = 0;
             char peer[512];
-            while (!is_partner(exchange, rank) || exchange->met[rank])
-                rank++;
-            dpb_peer_describe(rank, peer, sizeof peer);
+            dpb_peer_describe(missing_partner(exchange), peer, sizeof peer);
             status = dpb_fail(DPB_TIMEOUT, "waited %.1f s to share %s: %s", (double)timeout * 1e-9,
                               exchange->name, peer);
         }

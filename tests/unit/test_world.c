@@ -1,10 +1,13 @@
 /*
  * test_world.c - a job from its start to its end, and all the ways in which it may end.
  */
+#include <linux/capability.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
+#include "machine/rights.h"
 #include "tests/unit/trial.h"
 #include "world/store.h"
 
@@ -215,6 +218,31 @@ static dpb_status stranger(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
+/* As many descriptors of this user are on their way as the system allows: rank 0 gets rank 1's
+ * hello, and cannot send its own. */
+static dpb_status cannot_send(struct trial_scratch *scratch)
+{
+    struct dpb_mapping mine, peers[2];
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[2] = {{0}};
+    const struct rlimit few = {64, 64};
+    static const int fds[DPB_RIGHTS_MOST];
+    int ends[2];
+    (void)scratch;
+    DPB_TRY(dpb_mapping_create("arena", 4096, &mine));
+    if (dpb_world.rank == 1) {
+        dpb_world.timeout_ns *= 20;
+        return dpb_world_share("arena", &mine, 1, peers);
+    }
+    RANK_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    RANK_CHECK(syscall(SYS_capset, &header, none) == 0); /* root is above the limit */
+    RANK_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    while (dpb_rights_send(ends[0], "", 1, MSG_DONTWAIT, fds, DPB_RIGHTS_MOST) == 1)
+        ;
+    RANK_CHECK(errno == ETOOMANYREFS);
+    return dpb_world_share("arena", &mine, 1, peers);
+}
+
 static dpb_status counts_differ(struct trial_scratch *scratch)
 {
     struct dpb_mapping mine[2], peers[6];
@@ -395,6 +423,7 @@ static const struct trial_case cases[] = {
     {"mapping", mapping},
     {"stranger", stranger},
     {"counts_differ", counts_differ},
+    {"cannot_send", cannot_send},
     {"in_barrier", in_barrier},
     {"in_get", in_get},
     {"in_share", in_share},
@@ -600,6 +629,16 @@ TEST(test_stopped)
         assert_contains(trial.at->cause, "is stopped (SIGSTOP)");
         trial_done(&trial);
     }
+}
+
+TEST(test_cannot_send)
+{
+    struct trial trial = {.name = "cannot_send", .n_workers = 2, .timeout_s = 1};
+    trial_run_within(&trial, 5);
+    assert_int_equal(trial.at->status, DPB_TIMEOUT);
+    assert_int_equal(trial.at->culprit, 0);
+    assert_contains(trial.at->cause, "waited 1.0 s to share arena: rank 1 (pid");
+    trial_done(&trial);
 }
 
 /* ---- jobs that somebody else ends ---------------------------------------------------------- */
