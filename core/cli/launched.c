@@ -189,6 +189,15 @@ static bool find_program(const char *name, char path[PATH_MAX])
     return false;
 }
 
+/* Fails once the file is gone: another file in its place is another build. */
+static dpb_status find_own(char path[PATH_MAX])
+{
+    if (realpath("/proc/self/exe", path))
+        return DPB_OK;
+    return dpb_fail(DPB_FAILED, "cannot find dpbench by /proc/self/exe: it was moved or replaced "
+                                "after its start, or /proc is not mounted");
+}
+
 dpb_status dpb_launched_probe(const struct dpb_sweep *sweep)
 {
     char **words, path[PATH_MAX], own[PATH_MAX];
@@ -200,8 +209,8 @@ dpb_status dpb_launched_probe(const struct dpb_sweep *sweep)
     if (!find_program(words[0], path))
         status = dpb_fail(DPB_USAGE, "%s: %s.launch: there is no program '%s' here",
                           sweep->launch_origin, sweep->study->name, words[0]);
-    else if (!realpath("/proc/self/exe", own))
-        status = dpb_fail(DPB_FAILED, "cannot find dpbench by /proc/self/exe; is /proc mounted?");
+    else
+        status = find_own(own);
     dpb_sweep_list_destroy(words, n_words);
     return status;
 }
@@ -217,12 +226,13 @@ static dpb_status make_line(const struct dpb_sweep *sweep, const struct dpb_expe
     enum { FIXED = sizeof fixed / sizeof *fixed };
     const struct dpb_config *config = experiment->config;
     char own[PATH_MAX];
+    DPB_TRY(find_own(own));
     DPB_TRY(dpb_sweep_launch(sweep, experiment->n_workers, experiment->n_servers,
                              (uint32_t)experiment->settings.run.learners, words, n_words));
     size_t n = *n_words;
     char **line = realloc(*words, (n + FIXED + config->n_settings + 2) * sizeof *line);
     DPB_TRY(dpb_allocated(line));
-    line[n++] = strdup(realpath("/proc/self/exe", own) ? own : "dpbench");
+    line[n++] = strdup(own);
     for (size_t i = 0; i < FIXED; i++)
         line[n++] = strdup(fixed[i]);
     for (size_t i = 0; i < config->n_settings; i++) {

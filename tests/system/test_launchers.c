@@ -241,6 +241,24 @@ TEST(test_failed_cells)
     expect_failures(swept(1, "-c sweep.ini"), "FAILED", "echo printed no result of one run: '1");
 }
 
+/* A program that was rebuilt during the sweep: no cell runs another build. */
+TEST(test_replaced_program)
+{
+    struct command command;
+    const char *const shell[] = {"/bin/sh", "-c",
+                                 "cp $DPB_BUILD/dpbench . && "
+                                 "DPBENCH_PLUGIN_PATH=$DPB_BUILD/plugins ./dpbench -c sweep.ini "
+                                 "--json --output swept.json",
+                                 NULL};
+    sandbox_write("replaces", "#!/bin/sh\nrm -f ./dpbench\nexit 7\n");
+    assert_int_equal(chmod("replaces", 0755), 0);
+    write_sweep("./replaces", "run.workers = 1, 2\n");
+    command_run(&command, deadline_s, shell, NULL);
+    expect_part(json_text_at(command.json, "runs.0.error"), "./replaces ended with exit code 7");
+    expect_part(json_text_at(command.json, "runs.1.error"), "it was moved or replaced");
+    command_free(&command);
+}
+
 /* mpirun may wait for a machine that is gone. What it has started beside the cell goes with it. */
 TEST(test_launcher_that_lingers)
 {
