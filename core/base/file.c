@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -27,4 +28,16 @@ void dpb_files_allow(size_t n)
         return;
     limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+bool dpb_own_directory(char *directory, size_t size)
+{
+    const ssize_t length = readlink("/proc/self/exe", directory, size - 1);
+    if (length <= 0 || (size_t)length == size - 1)
+        return false;
+    directory[length] = '\0';
+    char *slash = strrchr(directory, '/');
+    if (slash)
+        *slash = '\0';
+    return slash;
 }

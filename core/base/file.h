@@ -1,5 +1,6 @@
 /*
- * file.h - a complete write to files of all kinds; how many files may be open.
+ * file.h - a complete write to files of all kinds; how many files may be open; where this program
+ * is.
  */
 #ifndef DPB_CORE_BASE_FILE_H
 #define DPB_CORE_BASE_FILE_H
@@ -16,5 +17,9 @@ bool dpb_write_all(int fd, const void *bytes, size_t n);
  * shortage that remains. */
 enum { DPB_FILES_OWN = 64 };
 void dpb_files_allow(size_t n);
+
+/* The directory of this program's file. False: the path is longer than `size`, or /proc is not
+ * mounted. */
+bool dpb_own_directory(char *directory, size_t size);
 
 #endif

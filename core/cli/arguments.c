@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "study/result.h"
@@ -19,15 +19,11 @@
 dpb_status dpb_shared_directory(const char *name, char directory[PATH_MAX])
 {
     static const char *const places[] = {"../share/dpbench", "..", "../.."};
-    char exe[PATH_MAX - 128], place[PATH_MAX], tried[2 * PATH_MAX] = "";
-    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    exe[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(exe, '/');
-    if (!slash)
+    char own[PATH_MAX - 128], place[PATH_MAX], tried[2 * PATH_MAX] = "";
+    if (!dpb_own_directory(own, sizeof own))
         return dpb_fail(DPB_UNSUPPORTED, "/proc is not mounted, by which dpbench finds its files");
-    *slash = '\0';
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        snprintf(place, sizeof place, "%s/%s/%s", exe, places[i], name);
+        snprintf(place, sizeof place, "%s/%s/%s", own, places[i], name);
         if (realpath(place, directory))
             return DPB_OK;
         size_t used = strlen(tried);

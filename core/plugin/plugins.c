@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/text.h"
@@ -204,19 +205,12 @@ static void search_create(struct search *search)
         search_add(search, path, length);
         path += length + (path[length] == ':' ? 1 : 0);
     }
-    char exe[PATH_MAX - 32];
-    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (length <= 0)
+    char own[PATH_MAX - 32], directory[PATH_MAX];
+    if (!dpb_own_directory(own, sizeof own))
         return;
-    exe[length] = '\0';
-    char *slash = strrchr(exe, '/');
-    if (!slash)
-        return;
-    *slash = '\0';
-    char directory[PATH_MAX];
-    snprintf(directory, sizeof directory, "%s/plugins", exe);
+    snprintf(directory, sizeof directory, "%s/plugins", own);
     search_add(search, directory, strlen(directory));
-    snprintf(directory, sizeof directory, "%s/../lib/dpbench", exe);
+    snprintf(directory, sizeof directory, "%s/../lib/dpbench", own);
     search_add(search, directory, strlen(directory));
 }
 
