@@ -46,14 +46,16 @@ struct running {
 /* In the child: does not return. */
 static void become(const struct running *running, pid_t parent)
 {
+    /* Those that main and the parent's wait changed: ignored ones would stay so. */
+    static const int numbers[] = {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ};
     sigset_t none;
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     sigemptyset(&none);
     setpgid(0, 0); /* the terminal's ^C is for the parent, which passes it on once */
     if (running->child->without)
         unsetenv(running->child->without);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        signal(numbers[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)

@@ -233,6 +233,11 @@ TEST(test_failed_cells)
     write_sweep("./hangs {ranks}", "launch_limit_s = 0.3\nrun.workers = 1, 2\n");
     expect_failures(swept(1, "-c sweep.ini"), "TIMEOUT",
                     "./hangs has not ended within sweep.launch_limit_s = 0.3 s: waiting for");
+    /* As a shell starts it: a closed pipe ends it. */
+    sandbox_write("pipes", "#!/bin/sh\nsh -c 'kill -PIPE $$'\necho code $? >&2\nexit 1\n");
+    assert_int_equal(chmod("pipes", 0755), 0);
+    write_sweep("./pipes", "run.workers = 1\n");
+    expect_failures(swept(1, "-c sweep.ini"), "FAILED", "code 141");
     write_sweep("mpirun -np {ranks} --nonsense", "run.workers = 2\n");
     expect_failures(swept(1, "-c sweep.ini"), "FAILED", "mpirun ended with exit code 1: ");
     write_sweep("mpirun --oversubscribe -np 3", "run.workers = 2\n");
