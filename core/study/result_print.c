@@ -28,9 +28,9 @@ static void print_head(const json_t *document, FILE *out)
             dpb_json_text(document, "model.name", "?"),
             dpb_json_text(document, "config.data.name.value", "?"),
             dpb_json_text(document, "config.run.precision.value", "?"));
-    fprintf(out, "  %-13s %s, consistency: %s\n", "strategy",
-            dpb_json_text(document, "strategy.name", "?"),
-            dpb_json_text(document, "strategy.consistency", "?"));
+    const char *consistency = dpb_json_text(document, "strategy.consistency", "?");
+    fprintf(out, "  %-13s %s%s%s\n", "strategy", dpb_json_text(document, "strategy.name", "?"),
+            consistency[0] ? ", consistency: " : "", consistency);
     if (json_is_object(dpb_json_at(document, "strategy.age")))
         fprintf(out, "  %-13s %.2f updates on average, median %.0f, p99 %.0f, at most %.0f\n",
                 "gradients' age", dpb_json_number(document, "strategy.age.mean"),
@@ -41,9 +41,10 @@ static void print_head(const json_t *document, FILE *out)
         fprintf(out, "  %-13s %.1f %% of the gradients; the others are %.1f samples/s\n", "dropped",
                 100.0 * dpb_json_number(document, "strategy.age.dropped_share"),
                 dpb_json_number(document, "strategy.age.counted_samples_per_s"));
-    fprintf(out, "  %-13s %.0f worker%s of %.0f thread%s on %s", "processes", workers,
-            plural(workers), threads, plural(threads),
-            dpb_json_text(document, "config.device.name.value", "?"));
+    fprintf(out, "  %-13s %.0f worker%s", "processes", workers, plural(workers));
+    if (threads > 0) /* a rank that fails early has none yet */
+        fprintf(out, " of %.0f thread%s", threads, plural(threads));
+    fprintf(out, " on %s", dpb_json_text(document, "config.device.name.value", "?"));
     if (learners > 1)
         fprintf(out, ", %.0f place%s x %.0f learners", workers / learners,
                 plural(workers / learners), learners);

@@ -25,9 +25,17 @@ TEST(test_report)
     snprintf(memory, sizeof memory, "memory        at most %.1f MB in a process", most / 1e6);
     assert_true(most > 1e6);
     expect_part(report.out, memory);
-    json_decref(document);
     command_free(&report);
     command_free(&run_);
+    /* As that of a rank that failed before it had planned. */
+    json_object_set_new(json_at(document, "strategy"), "consistency", json_string(""));
+    json_object_set_new(json_at(document, "ranks.0"), "threads", json_integer(0));
+    json_dump_file(document, "early.json", 0);
+    json_decref(document);
+    run(&report, 0, "report early.json");
+    expect_line(report.out, "^  strategy      shm$");
+    expect_line(report.out, "^  processes     2 workers on reference$");
+    command_free(&report);
     run(&run_, 0, RUN "sweep.comm.name=shm,replicated sweep.repeats=1 --output sweep-kept.json");
     run(&report, 0, "report --each kept.json sweep-kept.json");
     expect_part(report.out, run_.out);
