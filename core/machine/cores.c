@@ -24,7 +24,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static hwloc_topology_t topology;
 static unsigned *usable; /* the hardware thread to use of each usable core (OS index) */
 static uint32_t n_usable;
-static double cpu_quota;
 
 /* Every process of a job reads the topology. These plugins of hwloc say nothing about cores, and
  * their libraries (OpenCL, X11, libxml2) would take a fifth of a short job's processor time. */
@@ -68,9 +67,9 @@ static dpb_status find_usable(void)
     hwloc_bitmap_free(shared);
     if (!ready || n_usable == 0)
         return dpb_fail(DPB_FAILED, "no core of this machine is usable by this process");
-    cpu_quota = dpb_cgroup_cpus("");
-    if (cpu_quota < n_usable)
-        n_usable = cpu_quota >= 1 ? (uint32_t)cpu_quota : 1;
+    const double quota = dpb_cgroup_cpus("");
+    if (quota < n_usable)
+        n_usable = quota >= 1 ? (uint32_t)quota : 1;
     return DPB_OK;
 }
 
