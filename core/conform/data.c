@@ -9,7 +9,9 @@
 #include "conform/conform.h"
 #include "conform/session.h"
 
-enum { SAMPLES = 64, THREADS = 4, ROUNDS = 8, CANARY = 0xa5 };
+enum { SAMPLES = 64, THREADS = 4, ROUNDS = 8 };
+/* Fill buffers before a fetch, the first and later ones: bytes that fetch leaves out differ. */
+enum { CANARY = 0xa5, CANARY_AGAIN = 0x5a };
 
 static const char *const split_names[] = {[DPB_TRAIN] = "training", [DPB_TEST] = "test"};
 
@@ -60,9 +62,9 @@ static dpb_status check_info(struct subject *subject)
     return DPB_OK;
 }
 
-/* Fetches into the middle of a larger buffer, whose ends must stay as they were. */
+/* Fetches into the middle of a larger buffer, full of `fill`, whose ends must stay so. */
 static dpb_status fetch(const struct samples *samples, const uint64_t *indices, uint32_t n,
-                        unsigned char *bytes, int32_t *labels)
+                        unsigned char fill, unsigned char *bytes, int32_t *labels)
 {
     enum { GUARD = 64 };
     const struct subject *subject = samples->subject;
@@ -71,14 +73,14 @@ static dpb_status fetch(const struct samples *samples, const uint64_t *indices, 
     int32_t guarded_labels[SAMPLES + 2];
     if (!guarded)
         return dpb_fail(DPB_NO_MEMORY, "no memory for %u samples", n);
-    memset(guarded, CANARY, n_bytes + 2 * GUARD);
-    memset(guarded_labels, CANARY, sizeof guarded_labels);
+    memset(guarded, fill, n_bytes + 2 * GUARD);
+    memset(guarded_labels, fill, sizeof guarded_labels);
     const int32_t canary = guarded_labels[0];
     dpb_status status = subject->ops->fetch(subject->source, samples->split, samples->epoch,
                                             indices, n, guarded + GUARD, guarded_labels + 1);
     bool intact = guarded_labels[0] == canary && guarded_labels[n + 1] == canary;
     for (size_t i = 0; i < GUARD; i++)
-        intact &= guarded[i] == CANARY && guarded[GUARD + n_bytes + i] == CANARY;
+        intact &= guarded[i] == fill && guarded[GUARD + n_bytes + i] == fill;
     memcpy(bytes, guarded + GUARD, n_bytes);
     memcpy(labels, guarded_labels + 1, n * sizeof *labels);
     free(guarded);
@@ -117,11 +119,28 @@ static dpb_status fetch_first(struct samples *samples)
         samples->indices[i] = samples->n == 1 ? 0 : (all - 1) / (samples->n - 1) * i;
         if (i + 1 == samples->n)
             samples->indices[i] = all - 1;
-        DPB_TRY(fetch(samples, &samples->indices[i], 1,
+        DPB_TRY(fetch(samples, &samples->indices[i], 1, CANARY,
                       samples->bytes + i * samples->subject->sample_bytes, &samples->labels[i]));
         DPB_TRY(check_sample(samples, i));
     }
     return DPB_OK;
+}
+
+static dpb_status refuse_change(const struct samples *samples, uint32_t i,
+                                const unsigned char *bytes, const char *when)
+{
+    const size_t size = samples->subject->sample_bytes;
+    const unsigned char *first = samples->bytes + i * size;
+    const char *split = split_names[samples->split];
+    const unsigned long long index = samples->indices[i];
+    for (size_t k = 0; k < size; k++)
+        if (first[k] == CANARY && bytes[k] == CANARY_AGAIN)
+            return dpb_fail(DPB_VERIFICATION, "%s sample %llu: fetch did not write byte %zu of %zu",
+                            split, index, k, size);
+    return dpb_fail(DPB_VERIFICATION,
+                    "%s sample %llu is another one %s; a sample depends on its number, the epoch "
+                    "and the seed alone",
+                    split, index, when);
 }
 
 /* All of them once more in one call, backwards from the first-th, must be unchanged. */
@@ -136,15 +155,12 @@ static dpb_status check_again(const struct samples *samples, uint32_t first, con
         return dpb_fail(DPB_NO_MEMORY, "no memory for %u samples", samples->n);
     for (uint32_t i = 0; i < samples->n; i++)
         indices[i] = samples->indices[(first + samples->n - i) % samples->n];
-    status = fetch(samples, indices, samples->n, bytes, labels);
+    status = fetch(samples, indices, samples->n, CANARY_AGAIN, bytes, labels);
     for (uint32_t i = 0; i < samples->n && status == DPB_OK; i++) {
         const uint32_t at = (first + samples->n - i) % samples->n;
         if (labels[i] != samples->labels[at] ||
             memcmp(bytes + i * size, samples->bytes + at * size, size) != 0)
-            status = dpb_fail(DPB_VERIFICATION,
-                              "%s sample %llu is another one %s; a sample depends on its number, "
-                              "the epoch and the seed alone",
-                              split_names[samples->split], (unsigned long long)indices[i], when);
+            status = refuse_change(samples, at, bytes + i * size, when);
     }
     free(bytes);
     return status;
