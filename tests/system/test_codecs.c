@@ -81,8 +81,9 @@ static bool is_library(const char *carrier)
 static const struct world {
     unsigned workers, accumulate;
     const char *bucket;
-} worlds[] = {{1, 1, "1MiB"}, {2, 2, FEW}, {3, 1, "388"}, {5, 1, "4000"}};
-enum { OF_THREE = 2, N_WORLDS = sizeof worlds / sizeof *worlds };
+} worlds[] = {{1, 1, "1MiB"}, {2, 2, FEW}, {3, 1, "388"}, {5, 1, "4000"}},
+  of_library = {3, 1, "4000"};
+enum { N_WORLDS = sizeof worlds / sizeof *worlds };
 
 static const struct row {
     const char *codec;
@@ -148,8 +149,9 @@ static void expect_books(const struct row *row, const struct world *world, const
     command_free(&command);
 }
 
-/* A library takes milliseconds for a bucket, however small: three workers run it, by the codecs
- * without other options. With DPB_ALL_CELLS (check-long) all have all, with ONES in each row. */
+/* A library takes milliseconds for a bucket, however small: three workers run it with few buckets,
+ * by the codecs without other options. With DPB_ALL_CELLS (check-long) all have all, with ONES in
+ * each row. */
 static void test_books(void **state)
 {
     static const struct world ones = {2, 2, ONES};
@@ -159,10 +161,12 @@ static void test_books(void **state)
         const bool is_slow = is_library(carriers[i]) && !all;
         if (!carries(carriers[i], row->codec) || (is_slow && row->n_worlds < N_WORLDS))
             continue;
-        const size_t first = is_slow ? OF_THREE : N_WORLDS - row->n_worlds;
-        const size_t n = is_slow ? 1 : SANITIZED ? row->n_worlds / 2 : row->n_worlds;
-        for (size_t world = first; world < first + n; world++)
+        const size_t first = N_WORLDS - row->n_worlds;
+        const size_t n = SANITIZED ? row->n_worlds / 2 : row->n_worlds;
+        for (size_t world = first; !is_slow && world < first + n; world++)
             expect_books(row, &worlds[world], carriers[i]);
+        if (is_slow)
+            expect_books(row, &of_library, carriers[i]);
         if (all || (!is_slow && (row == rows || row == rows + i)))
             expect_books(row, &ones, carriers[i]);
     }
@@ -351,7 +355,7 @@ static void test_start(void **state)
 static void expect_losses(const json_t *a, const json_t *b, double bound, const char *settings)
 {
     const json_t *losses = json_at(a, "loss"), *others = json_at(b, "loss");
-    assert_true(json_array_size(losses) >= 8);
+    assert_true(json_array_size(losses) >= 2);
     assert_int_equal(json_array_size(losses), json_array_size(others));
     for (size_t i = 0; i < json_array_size(losses); i++) {
         const double x = json_number_value(json_array_get(losses, i));
@@ -371,8 +375,8 @@ static void test_sums(void **state)
     } trainings[] = {
         {"powersgd comm.codec_start_step=5", "2 run.comm_cores=1", "1000", 0},
         {"powersgd", "2", FEW, 0},
-        {"powersgd", "5", "4000", 1e-5},
-        {"powersgd comm.codec_rank=1024", "3", "1000", 1e-5},
+        {"powersgd", "5 run.steps=2", "1MiB", 1e-5},
+        {"powersgd comm.codec_rank=1024", "3 run.steps=2", "1000", 1e-5},
     };
     const char *const carrier = *state;
     for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++) {
@@ -443,7 +447,7 @@ static const struct measured {
     {"topk comm.codec_ratio=0.0499", 336.0 / 3360, 0.5, 20}, /* 167.7 of 3,360 elements */
     {"topk comm.codec_ratio=0.0501", 338.0 / 3360, 0.5, 20}, /* 168.3 */
     {"int8 comm.codec_feedback=no", 844.0 / 3360, 0.001, 0.05},
-    {"threshold comm.codec_threshold=1e9", 1.0 / 16, 4, 40}, /* nothing is sent: steps add up */
+    {"threshold comm.codec_threshold=1e9", 1.0 / 16, 2, 40}, /* nothing is sent: steps add up */
     /* Matrices of 5 x 7, 7 x 13 and 13 x 243, 25 elements of vectors, in an arena of 3,360. Buckets
      * of 1,000 elements cut the last one into 4 + 5 + 5 rows, and 335 elements that go raw. */
     {"powersgd", 601.0 / 3360, 0.1, 20},
@@ -476,7 +480,7 @@ TEST(test_result)
         if (!carries(carriers[i % n_carriers], row->codec))
             continue;
         snprintf(settings, sizeof settings,
-                 "comm.name=%s comm.codec=%s run.workers=3 run.steps=40 optimizer.momentum=0",
+                 "comm.name=%s comm.codec=%s run.workers=3 run.steps=12 optimizer.momentum=0",
                  carriers[i % n_carriers], row->codec);
         run_well(&command, settings);
         const double bytes = json_number_at(command.json, "comm.codec.message_bytes");
