@@ -47,27 +47,26 @@ static void put32(uint8_t *at, uint32_t value)
         at[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
-static void make_idx_split(const char *directory, const char *prefix, uint32_t n)
+static void make_idx_split(const char *directory, const char *prefix, uint32_t n, uint32_t side)
 {
-    enum { SIDE = 28 };
     char name[64];
     uint8_t header[16];
     put32(header, 0x803);
     put32(header + 4, n);
-    put32(header + 8, SIDE);
-    put32(header + 12, SIDE);
+    put32(header + 8, side);
+    put32(header + 12, side);
     snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
-    make_file(directory, name, header, 16, n, 0, (size_t)SIDE * SIDE);
+    make_file(directory, name, header, 16, n, 0, (size_t)side * side);
     put32(header, 0x801);
     snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
     make_file(directory, name, header, 8, n, 1, 0);
 }
 
-void dataset_idx(const char *directory, uint32_t n_train, uint32_t n_test)
+void dataset_idx(const char *directory, uint32_t n_train, uint32_t n_test, uint32_t side)
 {
     assert_int_equal(mkdir(directory, 0777), 0);
-    make_idx_split(directory, "train", n_train);
-    make_idx_split(directory, "t10k", n_test);
+    make_idx_split(directory, "train", n_train, side);
+    make_idx_split(directory, "t10k", n_test, side);
 }
 
 void dataset_cifar10(const char *directory, uint32_t n_each, uint32_t n_test)

@@ -65,7 +65,7 @@ TEST(test_rerun_elsewhere)
                              "steady_limit_s = 0\ndelay = trace(delays)\n[model]\nname = tiny\n"
                              "[data]\nname = idx\npath = small\n"
                              "[device]\nname = reference\nthreads = 1\n");
-    dataset_idx("small", 32, 8);
+    dataset_idx("small", 32, 8, 28);
     sandbox_write("delays", "0.1\n");
     assert_int_equal(mkdir("elsewhere", 0777), 0);
     run(&first, 0, "-c idx.ini run.seed=3 --json --output idx.json");

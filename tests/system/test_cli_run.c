@@ -235,7 +235,7 @@ TEST(test_sweep_over_plugins_with_options)
                                  "[device]\nname = reference\nthreads = 1\n"
                                  "[data]\nsamples = 64\npath = idx\n"
                                  "[sweep]\ndata.name = synthetic, idx\nrepeats = 1\n");
-    dataset_idx("idx", 32, 8);
+    dataset_idx("idx", 32, 8, 28);
     run(&command, 0, "-c plugins.ini --json");
     assert_int_equal(json_number_at(command.json, "runs.0.config.data.samples.value") == 64 ||
                          json_number_at(command.json, "runs.1.config.data.samples.value") == 64,

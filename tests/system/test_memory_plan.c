@@ -106,7 +106,7 @@ static int set_up(void **state)
     const int result = faults_setup(state);
     sandbox_write("plan.ini", "[run]\nresults =\nbatch = 8\nsteps = 3\nwarmup_steps = 1\n"
                               "steady_limit_s = 0\n[device]\nthreads = 1\n[eval]\nevery = 0\n");
-    dataset_idx("large", 60000, 64); /* of 28 x 28 bytes: 45 MiB */
+    dataset_idx("large", 60000, 64, 28); /* of 28 x 28 bytes: 45 MiB */
     return result;
 }
 

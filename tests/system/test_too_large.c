@@ -61,7 +61,7 @@ TEST(test_data_and_processes_count)
     double mib[3];
     sandbox_write("plain.ini", "[run]\nresults =\nworkers = 2\nbatch = 2\nsteps = 2\n"
                                "[device]\nname = reference\nthreads = 1\n");
-    dataset_idx("big", 20000, 8); /* of 28 x 28 bytes: 15 MiB */
+    dataset_idx("big", 20000, 8, 28); /* of 28 x 28 bytes: 15 MiB */
     for (size_t i = 0; i < 3; i++) {
         struct command command;
         dpbench(&command, deadline_s, "check -c plain.ini %s", settings[i]);
