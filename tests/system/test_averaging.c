@@ -207,9 +207,10 @@ PLAIN_TEST(test_rate_of_zero)
 TEST(test_published_weights)
 {
     static const char *const rules[] = {"local_sgd comm.period=4", "sma"};
-    static const char settings[] = "device.name=%s run.precision=fp32 model.name=lenet run.steps=4 "
-                                   "run.workers=2 data.samples=32 data.test_samples=4 "
-                                   "eval.every=%d comm.name=%s";
+    static const char settings[] =
+        "device.name=%s run.precision=fp32 model.name=lenet model.image=12 run.steps=4 "
+        "run.workers=2 data.samples=32 data.test_samples=4 "
+        "eval.every=%d comm.name=%s";
     if (!have_cpu_device())
         skip();
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {

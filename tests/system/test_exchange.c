@@ -57,7 +57,8 @@ static void test_communication_core(void **state)
     const struct strategy_form *form = *state;
     for (int workers = 1; workers <= 3; workers += 2) {
         struct training training;
-        train(&training, "model.name=tiny run.prove=yes run.comm_cores=1 %s comm.bucket=424",
+        train(&training,
+              "model.name=tiny run.steps=2 run.prove=yes run.comm_cores=1 %s comm.bucket=424",
               form_settings(form, "", workers));
         expect_verified(&training);
         training_free(&training);

@@ -101,8 +101,8 @@ static const struct variation variations[] = {
      "comm.bucket=8 run.comm_cores=1", 3, 1},
     {TERMS "data.shuffle=no run.batch=3 run.seed=7",
      "run.comm_cores=1 run.accumulate=2 comm.bucket=296", 4, 2},
-    {TERMS "optimizer.nesterov=yes", "run.comm_cores=1 comm.bucket=104", 2, 1},
-    {TERMS "optimizer.schedule=cosine", "run.accumulate=3 comm.bucket=104", 2, 3},
+    {TERMS "optimizer.nesterov=yes", "run.comm_cores=1 comm.bucket=424", 2, 1},
+    {TERMS "optimizer.schedule=cosine", "run.accumulate=3 comm.bucket=424", 2, 3},
     {"optimizer.momentum=0 optimizer.weight_decay=0.1 data.samples=12", /* several epochs */
      "run.accumulate=2 comm.bucket=424", 3, 2},
 };

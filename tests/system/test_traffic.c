@@ -67,13 +67,15 @@ static void test_bytes_reported(void **state)
         {"run.precision=fp32 comm.gradient=bf16", 2, 4},
     };
     const struct strategy_form *form = *state;
+    /* A library takes a millisecond for a bucket, and has no bytes of its own for one. */
+    const int bucket = BUCKET * (strategy_named(form->name)->library ? 5 : 1);
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         for (int workers = 1; workers <= MOST_WORKERS; workers++) {
             struct training training;
             if (!is_cell(form, workers, false))
                 continue;
-            train(&training, "model.name=tiny %s %s comm.bucket=%d", types[t].settings,
-                  form_settings(form, "", workers), BUCKET * types[t].gradient_bytes);
+            train(&training, "model.name=tiny run.steps=2 %s %s comm.bucket=%d", types[t].settings,
+                  form_settings(form, "", workers), bucket * types[t].gradient_bytes);
             expect_equal(&training, "comm.bytes_per_step",
                          json_number_at(training.command.json, "comm.bytes_per_step"),
                          bytes_of_step(form, workers, weights_arena_elements(&training.weights),
