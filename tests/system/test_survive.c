@@ -116,7 +116,7 @@ static void test_any_moment(void **state)
     static unsigned turn;
     char line[512];
     snprintf(line, sizeof line,
-             "run.survive=yes run.workers=4 run.servers=2 run.seconds=3 run.timeout_s=8 "
+             "run.survive=yes run.workers=4 run.servers=2 run.seconds=2 run.timeout_s=8 "
              "run.delay=exponential(2ms) "
              "comm.name=ps_async comm.bucket=388 data.samples=64 optimizer.learning_rate=0.005 "
              "model.name=tiny_dense eval.every=0 %s",
@@ -128,9 +128,9 @@ static void test_any_moment(void **state)
     traces_take(&before, ".");
     faults_start(&started, line);
     faults_await_steps(&started, ranks, WORKERS + 2);
-    usleep(300000 + 31000 * turn);
+    usleep(100000 + 31000 * turn);
     kill(ranks[1], signals[turn++ % 3]);
-    usleep(300000);
+    usleep(200000);
     kill(ranks[3], signals[turn++ % 3]);
     command_finish(&started, &command, deadline_s);
     expect_survived(line, &command, WORKERS - 2);
