@@ -35,19 +35,10 @@ static inline int set_up(void **state)
 
 static inline void run(struct command *command, int exit_code, const char *arguments)
 {
-    dpbench_verb(command, deadline_s, exit_code, "", arguments);
-}
-
-/* dpbench ends with that exit code and says all of the words, ended by NULL, to stderr. */
-static inline void expect_error(int exit_code, const char *arguments, const char *const *words)
-{
-    struct command command;
-    run(&command, exit_code, arguments);
-    expect_words(arguments, command.err, words);
-    command_free(&command);
+    dpbench_ends(command, deadline_s, exit_code, "%s", arguments);
 }
 
 #define EXPECT_ERROR(exit_code, arguments, ...) \
-    expect_error(exit_code, arguments, (const char *const[]){__VA_ARGS__, NULL})
+    dpbench_says(deadline_s, exit_code, WORDS(__VA_ARGS__), "%s", arguments)
 
 #endif

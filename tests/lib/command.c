@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/says.h"
 #include "lib/test.h"
 
 static void must(bool ok, const char *what)
@@ -163,29 +164,63 @@ void signal_process(pid_t pid, int number)
             fail_msg("process %d does not take signal %d", (int)pid, number);
 }
 
-void dpbench(struct command *command, double deadline_s, const char *format, ...)
+enum { LINE_BYTES = 4096 };
+
+static void format_line(char line[LINE_BYTES], const char *format, va_list list)
 {
-    enum { MOST = 64 };
-    char program[256], line[4096];
-    const char *arguments[MOST + 2] = {program};
-    size_t n = 1;
-    va_list list;
-    va_start(list, format);
-    must(vsnprintf(line, sizeof line, format, list) < (int)sizeof line, "a line of arguments");
-    va_end(list);
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    for (char *word = strtok(line, " "); word && n <= MOST; word = strtok(NULL, " "))
-        arguments[n++] = word;
-    command_run(command, deadline_s, arguments, NULL);
+    must(vsnprintf(line, LINE_BYTES, format, list) < LINE_BYTES, "a line of arguments");
 }
 
-void dpbench_verb(struct command *command, double deadline_s, int exit_code, const char *verb,
-                  const char *arguments)
+/* dpbench with the arguments of a line; `exit_code` -1: with whatever exit code. */
+static void run_line(struct command *command, double deadline_s, int exit_code, const char *line)
 {
-    dpbench(command, deadline_s, "%s %s", verb, arguments);
-    if (command->exit_code != exit_code)
-        fail_msg("dpbench %s %s: exit %d, not %d%s\n%s", verb, arguments, command->exit_code,
-                 exit_code, command->late ? " (late)" : "", command->err);
+    enum { MOST = 64 };
+    char program[256], words[LINE_BYTES];
+    const char *arguments[MOST + 2] = {program};
+    size_t n = 1;
+    strcpy(words, line);
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    for (char *word = strtok(words, " "); word && n <= MOST; word = strtok(NULL, " "))
+        arguments[n++] = word;
+    command_run(command, deadline_s, arguments, NULL);
+    if (exit_code >= 0 && command->exit_code != exit_code)
+        fail_msg("dpbench %s: exit %d, not %d%s\n%s", line, command->exit_code, exit_code,
+                 command->late ? " (late)" : "", command->err);
+}
+
+void dpbench(struct command *command, double deadline_s, const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list list;
+    va_start(list, format);
+    format_line(line, format, list);
+    va_end(list);
+    run_line(command, deadline_s, -1, line);
+}
+
+void dpbench_ends(struct command *command, double deadline_s, int exit_code, const char *format,
+                  ...)
+{
+    char line[LINE_BYTES];
+    va_list list;
+    va_start(list, format);
+    format_line(line, format, list);
+    va_end(list);
+    run_line(command, deadline_s, exit_code, line);
+}
+
+void dpbench_says(double deadline_s, int exit_code, const char *const *words, const char *format,
+                  ...)
+{
+    struct command command;
+    char line[LINE_BYTES];
+    va_list list;
+    va_start(list, format);
+    format_line(line, format, list);
+    va_end(list);
+    run_line(&command, deadline_s, exit_code, line);
+    expect_words(line, command.err, words);
+    command_free(&command);
 }
 
 double expect_number(const struct command *command, const char *path)

@@ -9,6 +9,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+/* A list of words, ended by NULL. */
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
 struct command {
     int exit_code; /* -1: ended by a signal */
     int signal_number;
@@ -29,9 +32,12 @@ void command_run(struct command *command, double deadline_s, const char *const *
  * own is part of the arguments the caller gives. */
 void dpbench(struct command *command, double deadline_s, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* `dpbench VERB ARGUMENTS`: fails the test with what it said unless it ends with that exit code. */
-void dpbench_verb(struct command *command, double deadline_s, int exit_code, const char *verb,
-                  const char *arguments);
+/* The same; fails the test with what it said unless it ends with that exit code. */
+void dpbench_ends(struct command *command, double deadline_s, int exit_code, const char *format,
+                  ...) __attribute__((format(printf, 4, 5)));
+/* The same for its messages alone: they, on stderr, have all of the words, ended by NULL. */
+void dpbench_says(double deadline_s, int exit_code, const char *const *words, const char *format,
+                  ...) __attribute__((format(printf, 4, 5)));
 void command_free(struct command *command);
 /* A number of its JSON document; fails the test where there is none. */
 double expect_number(const struct command *command, const char *path);

@@ -144,8 +144,7 @@ void faults_check_killed(const char *arguments, size_t n_ranks, bool in_training
     if (command.exit_code != 1 || took_s > most_s)
         fail_msg("%s: exit %d after %.1f s\n%s", arguments, command.exit_code, took_s, command.err);
     snprintf(victim, sizeof victim, ", pid %d) ", (int)pids[1]);
-    expect_words(arguments, faults_only_error(arguments, &command),
-                 (const char *const[]){"rank ", victim, "signal 9", NULL});
+    EXPECT_WORDS(arguments, faults_only_error(arguments, &command), "rank ", victim, "signal 9");
     traces_expect_none(&before, arguments, 1.0);
     traces_free(&before);
     command_free(&command);

@@ -64,7 +64,7 @@ static void run_options(launch_differences_start start, const char *arguments,
         snprintf(first, sizeof first, "' at rank 0 (%s)", first_host);
         snprintf(last, sizeof last, "'%s' at rank 3 (%s)", rows[i].last_value, last_host);
         write_program(all, "", rows[i].last);
-        expect_refused(start, rows[i].last, 2, (const char *const[]){option, first, last, NULL});
+        expect_refused(start, rows[i].last, 2, WORDS(option, first, last));
     }
 }
 
@@ -74,8 +74,7 @@ static void run_unknown(launch_differences_start start, const char *arguments,
     char rank[96];
     snprintf(rank, sizeof rank, "rank 3 (%s): ", last_host);
     write_program(arguments, "", "run.bogus=1");
-    expect_refused(start, "run.bogus=1", 2,
-                   (const char *const[]){rank, "unknown option 'bogus'", NULL});
+    expect_refused(start, "run.bogus=1", 2, WORDS(rank, "unknown option 'bogus'"));
 }
 
 /* A copy of a plugin that says it is of another version. */
@@ -93,9 +92,9 @@ static void run_plugins(launch_differences_start start, const char *arguments)
         snprintf(words[0], sizeof words[0], "%s" DPB_VERSION, files[i][1]);
         snprintf(words[1], sizeof words[1], "%s9%s", files[i][1], &version[1]);
         write_program(arguments, environment, "");
-        expect_refused(start, files[i][0], -1,
-                       (const char *const[]){"the ranks differ in plugins: rank 0 has '",
-                                             "rank 3 has '", words[0], words[1], NULL});
+        expect_refused(
+            start, files[i][0], -1,
+            WORDS("the ranks differ in plugins: rank 0 has '", "rank 3 has '", words[0], words[1]));
         remove_directory("other");
     }
 }

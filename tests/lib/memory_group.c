@@ -29,7 +29,7 @@ bool run_in_group(struct command *command, unsigned limit_mib, const char *argum
     snprintf(line, sizeof line, "A=%s", arguments);
     if (limit_mib > 0)
         snprintf(limit, sizeof limit, "L=%llu", (unsigned long long)limit_mib << 20);
-    command_run(command, deadline_s, words, (const char *const[]){line, limit, NULL});
+    command_run(command, deadline_s, words, WORDS(line, limit));
     if (command->exit_code != 77)
         return true;
     command_free(command);

@@ -7,11 +7,12 @@
 
 #include <stdbool.h>
 
+#include "lib/command.h"
+
 void expect_part(const char *text, const char *part);
 /* All of the words, ended by NULL; `title` is the case's, in the message. */
 void expect_words(const char *title, const char *text, const char *const *words);
-#define EXPECT_WORDS(title, text, ...) \
-    expect_words(title, text, (const char *const[]){__VA_ARGS__, NULL})
+#define EXPECT_WORDS(title, text, ...) expect_words(title, text, WORDS(__VA_ARGS__))
 
 /* Whether a line of the text matches an extended regular expression. */
 bool has_line(const char *text, const char *pattern);

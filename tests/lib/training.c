@@ -187,13 +187,10 @@ void expect_bf16_refused(const char *arguments, ...)
     va_start(list, arguments);
     vsnprintf(line, sizeof line, arguments, list);
     va_end(list);
-    dpbench(&command, deadline_s, "%s", line);
-    if (command.exit_code != 2)
-        fail_msg("%s: exit code %d, not 2: %s", line, command.exit_code, command.err);
-    expect_words(line, command.err,
-                 (const char *const[]){"device 'cpu' does not compute in bf16",
-                                       "set run.precision to one that it has: fp32",
-                                       "oneDNN has no bf16 on this processor", NULL});
+    dpbench_ends(&command, deadline_s, 2, "%s", line);
+    EXPECT_WORDS(line, command.err, "device 'cpu' does not compute in bf16",
+                 "set run.precision to one that it has: fp32",
+                 "oneDNN has no bf16 on this processor");
     if (strstr(command.err, "rank "))
         fail_msg("%s: ranks have started: %s", line, command.err);
     command_free(&command);

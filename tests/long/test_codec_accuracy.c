@@ -27,13 +27,11 @@ static const struct training_case {
 static double accuracy_of(const struct training_case *row, const char *codec, const char *feedback)
 {
     struct command command;
-    dpbench(&command, deadline_s,
-            "-c /dev/null --json run.results= run.workers=2 run.batch=32 run.warmup_steps=0 "
-            "run.steady_limit_s=0 device.threads=1 comm.name=shm eval.final=yes "
-            "optimizer.learning_rate=0.05 optimizer.momentum=0 %s comm.codec=%s%s",
-            row->settings, codec, feedback);
-    if (command.exit_code != 0)
-        fail_msg("%s, %s: exit code %d: %s", row->name, codec, command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0,
+                 "-c /dev/null --json run.results= run.workers=2 run.batch=32 run.warmup_steps=0 "
+                 "run.steady_limit_s=0 device.threads=1 comm.name=shm eval.final=yes "
+                 "optimizer.learning_rate=0.05 optimizer.momentum=0 %s comm.codec=%s%s",
+                 row->settings, codec, feedback);
     const double accuracy = json_number_at(command.json, "eval.0.accuracy");
     print_message("%s, %s%s: %.2f %%, %.0f s\n", row->name, codec, feedback, 100 * accuracy,
                   command.seconds);

@@ -73,16 +73,13 @@ static void run_one(const struct kind *kind, const struct place *place, int rank
     snprintf(arguments, sizeof arguments, "%s %s.fault=%s %s.rank=%d run.timeout_s=%g",
              place->settings, section, kind->fault, section, rank, timeout_s);
     traces_take(&before, ".");
-    dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
-    if (command.exit_code != 1)
-        fail_msg("%s: exit %d%s\n%s", arguments, command.exit_code, command.late ? " (late)" : "",
-                 command.err);
+    dpbench_ends(&command, deadline_s, 1, FAULTS_BASE "%s", arguments);
     const char *error = faults_only_error(arguments, &command);
     snprintf(who, sizeof who, "rank %d", rank);
     snprintf(phase, sizeof phase, "phase '%s'", place->phase);
-    expect_words(arguments, command.err, (const char *const[]){who, phase, NULL});
+    EXPECT_WORDS(arguments, command.err, who, phase);
     if (kind->says)
-        expect_words(arguments, error, (const char *const[]){who, phase, kind->says, NULL});
+        EXPECT_WORDS(arguments, error, who, phase, kind->says);
     faults_expect_failed(arguments, &command);
     assert_int_equal(json_array_size(json_at(command.json, "loss")), place->n_losses);
     /* Where nobody waits, the launcher does: a little longer. */

@@ -35,8 +35,7 @@ TEST(test_links)
     struct command command;
     if (!on_gpu())
         skip();
-    dpbench(&command, deadline_s, "links devices topology --json --window 1ms --max 64MiB");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, "links devices topology --json --window 1ms --max 64MiB");
     const json_t *cuda = json_at(command.json, "devices.0");
     assert_string_equal(json_text_at(cuda, "name"), "cuda");
     const json_t *driver = json_at(cuda, "devices.0.driver"), *pinned = json_at(cuda, "host.0");
@@ -61,11 +60,10 @@ TEST(test_power)
     struct command command;
     if (!on_gpu())
         skip();
-    dpbench(&command, deadline_s,
-            "-c x.ini --json run.seconds=2 run.batch=256 model.name=resnet20 data.name=synthetic "
-            "device.name=cuda device.tuning=no run.steady_limit_s=0 run.results=");
-    if (command.exit_code != 0)
-        fail_msg("%s", command.err);
+    dpbench_ends(
+        &command, deadline_s, 0,
+        "-c x.ini --json run.seconds=2 run.batch=256 model.name=resnet20 data.name=synthetic "
+        "device.name=cuda device.tuning=no run.steady_limit_s=0 run.results=");
     const json_t *gpu = json_at(command.json, "ranks.0.gpu");
     expect_no_problem(gpu);
     double seconds = json_number_at(gpu, "seconds"), energy_j = json_number_at(gpu, "energy_j");

@@ -28,12 +28,11 @@ static double per_rank_s(const char *strategy, int n_workers)
 {
     struct command command;
     const double before_s = used_s();
-    dpbench(&command, deadline_s,
-            FAULTS_BASE "comm.name=%s run.workers=%d run.steps=5 run.warmup_steps=0 run.batch=1 "
-                        "data.samples=2000 eval.every=0",
-            strategy, n_workers);
-    if (command.exit_code != 0)
-        fail_msg("%d workers: exit %d\n%s", n_workers, command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0,
+                 FAULTS_BASE
+                 "comm.name=%s run.workers=%d run.steps=5 run.warmup_steps=0 run.batch=1 "
+                 "data.samples=2000 eval.every=0",
+                 strategy, n_workers);
     command_free(&command);
     return (used_s() - before_s) / n_workers;
 }

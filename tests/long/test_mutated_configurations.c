@@ -280,7 +280,7 @@ static void run(struct command *command)
     struct started started;
     char program[4200];
     snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    command_start(&started, (const char *const[]){program, "-c", "mutated.ini", NULL}, NULL);
+    command_start(&started, WORDS(program, "-c", "mutated.ini"), NULL);
     for (double until_s = now_s() + run_s; now_s() < until_s; usleep(20000)) {
         siginfo_t info = {0};
         if (waitid(P_PID, (id_t)started.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||

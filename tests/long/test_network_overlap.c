@@ -106,7 +106,7 @@ static struct link measure_link(const struct job *job)
              "run.workers=2 comm.hosts=1+1 %s",
              BUCKET_BYTES, BUCKET_BYTES, LONG * BUCKET_BYTES, job->settings);
     place(true);
-    dpbench_verb(&command, TIMED_DEADLINE_S, 0, "comm", line);
+    dpbench_ends(&command, TIMED_DEADLINE_S, 0, "comm %s", line);
     place(false);
     double one_ms = point_ms(&command, 0), carry_ms = (point_ms(&command, 1) - one_ms) / (LONG - 1);
     link.bytes_per_ms = BUCKET_BYTES / carry_ms;

@@ -155,7 +155,7 @@ static void measure_exchange(int a_host, const char *settings, const char *file)
              "comm_test.seconds=1 comm_test.sizes=1MiB,2MiB,4MiB --output %s %s",
              file, settings);
     place(a_host);
-    dpbench_verb(&command, deadline_s, 0, "comm", line);
+    dpbench_ends(&command, deadline_s, 0, "comm %s", line);
     place(0);
     command_free(&command);
 }
@@ -190,7 +190,7 @@ static double predicted_ns(const struct way *way)
              way->n_workers == 2 ? "two.json" : "four.json",
              way->a_host == 2 ? "--inside inside.json --per-machine 2" : "", way->n_workers,
              way->strategy);
-    dpbench_verb(&command, deadline_s, 0, "predict", line);
+    dpbench_ends(&command, deadline_s, 0, "predict %s", line);
     const double ns = expect_number(&command, "rows.0.step_ns");
     command_free(&command);
     return ns;

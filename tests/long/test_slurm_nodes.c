@@ -107,9 +107,7 @@ TEST(test_sweep)
         "[sweep]\nrun.workers = 2, 4\nrepeats = 1\nretry_disturbed = 0\nmachines = 2\n"
         "launch = srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix -N {machines} "
         "-n {ranks} --ntasks-per-node={per_machine}\n");
-    dpbench(&command, deadline_s, "-c sweep.ini --json --output " LAUNCH_RESULT);
-    if (command.exit_code != 0)
-        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0, "-c sweep.ini --json --output " LAUNCH_RESULT);
     for (size_t i = 0; i < 2; i++) {
         const json_t *run = json_array_get(json_at(command.json, "runs"), i);
         assert_string_equal(json_text_at(run, "status"), "ok");
@@ -126,9 +124,7 @@ TEST(test_refused)
     launched(&command, deadline_s, SRUN, 4, LAUNCH_BASE "run.workers=4");
     assert_int_equal(command.exit_code, 2);
     assert_int_equal(launch_count_errors(command.err), 1);
-    expect_words(
-        "shm", command.err,
-        (const char *const[]){"comm 'shm' works within one machine", "comm.hosts = 2x2", NULL});
+    EXPECT_WORDS("shm", command.err, "comm 'shm' works within one machine", "comm.hosts = 2x2");
     command_free(&command);
 }
 

@@ -43,9 +43,7 @@ static void tune(struct cell *best)
 {
     struct command command;
     sandbox_write("tune.ini", "%s[tune]\n%sthreshold = 2\n", base, axes);
-    dpbench(&command, deadline_s, "tune -c tune.ini --json");
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0, "tune -c tune.ini --json");
     read_cell(json_at(command.json, "tune.best.cell"), best);
     print_message("tune: %zu trials of %d cells\n",
                   json_array_size(json_at(command.json, "tune.trials")),
@@ -60,9 +58,7 @@ static void sweep(struct cell *best)
     double most = 0.0;
     size_t i;
     sandbox_write("sweep.ini", "%s[sweep]\n%s", base, axes);
-    dpbench(&command, deadline_s, "-c sweep.ini --json");
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0, "-c sweep.ini --json");
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 16);
     json_array_foreach(json_at(command.json, "rows"), i, row)
     {
@@ -79,10 +75,9 @@ static double rate_of(const struct cell *cell)
 {
     struct command command;
     sandbox_write("one.ini", "%s", base);
-    dpbench(&command, deadline_s, "-c one.ini --json run.seconds=1 run.learners=%s run.batch=%s",
-            cell->learners, cell->batch);
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0,
+                 "-c one.ini --json run.seconds=1 run.learners=%s run.batch=%s", cell->learners,
+                 cell->batch);
     const double rate = json_number_at(command.json, "timing.samples_per_s.median");
     command_free(&command);
     return rate;

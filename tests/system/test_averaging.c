@@ -285,9 +285,8 @@ PLAIN_TEST(test_mistakes)
                 if (training.command.exit_code != 3)
                     fail_msg("%s: exit code %d: %s", training.settings, training.command.exit_code,
                              training.command.err);
-                expect_words(training.settings, training.command.err,
-                             (const char *const[]){late ? "pattern (after training)" : "pattern",
-                                                   "comm 'spoilt'", NULL});
+                EXPECT_WORDS(training.settings, training.command.err,
+                             late ? "pattern (after training)" : "pattern", "comm 'spoilt'");
                 training_free(&training);
             }
 }
@@ -339,8 +338,7 @@ TEST(test_refused)
         struct training training;
         train_anyway(&training, "model.name=tiny %s", rows[i].settings);
         assert_int_equal(training.command.exit_code, 2);
-        expect_words(rows[i].settings, training.command.err,
-                     (const char *const[]){rows[i].words, NULL});
+        EXPECT_WORDS(rows[i].settings, training.command.err, rows[i].words);
         training_free(&training);
     }
 }

@@ -463,8 +463,7 @@ TEST(test_processor_without_bf16)
     dpbench(&command, deadline_s, "plugins");
     expect_part(command.out, why);
     command_free(&command);
-    dpbench(&command, deadline_s, "check -c bf16.ini run.precision=fp32");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, "check -c bf16.ini run.precision=fp32");
     command_free(&command);
     unsetenv("ONEDNN_MAX_CPU_ISA");
 }
@@ -498,8 +497,8 @@ TEST(test_check_refuses_too)
 TEST(test_check_opens_the_data_of_each_cell)
 {
     struct command command;
-    dpbench(&command, deadline_s, "check -c idx.ini sweep.run.batch=1,2 sweep.data.path=good,cut");
-    assert_int_equal(command.exit_code, 2);
+    dpbench_ends(&command, deadline_s, 2,
+                 "check -c idx.ini sweep.run.batch=1,2 sweep.data.path=good,cut");
     EXPECT_WORDS("check of a sweep", command.out,
                  "run.batch=1 data.path=cut: refused: ", "cut/train-images-idx3-ubyte: byte 983",
                  "... and 1 more", "plan: 2 cells");
@@ -510,9 +509,8 @@ TEST(test_check_opens_the_data_of_each_cell)
 static void expect_oversubscribed(const char *setting)
 {
     struct command command;
-    dpbench(&command, deadline_s, "-c base.ini comm.name=shm %s=%ld --output over.json", setting,
-            sysconf(_SC_NPROCESSORS_ONLN) + 1);
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, "-c base.ini comm.name=shm %s=%ld --output over.json",
+                 setting, sysconf(_SC_NPROCESSORS_ONLN) + 1);
     assert_non_null(strstr(command.out, "OVERSUBSCRIBED"));
     assert_non_null(strstr(command.out, "warning       oversubscribed: "));
     assert_non_null(strstr(command.err, "warning: "));
@@ -546,8 +544,7 @@ TEST(test_more_helpers_than_cores)
 {
     struct command command;
     expect_oversubscribed("data.threads");
-    dpbench(&command, deadline_s, "-c base.ini data.threads=1 run.workers=1");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, "-c base.ini data.threads=1 run.workers=1");
     assert_null(strstr(command.out, "OVERSUBSCRIBED"));
     command_free(&command);
 }

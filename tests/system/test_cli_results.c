@@ -112,7 +112,7 @@ TEST(test_compare)
     run(&command, 0, RUN "comm.name=replicated --output b.json");
     command_free(&command);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        expect_error(rows[i].exit_code, rows[i].arguments, rows[i].words);
+        dpbench_says(deadline_s, rows[i].exit_code, rows[i].words, "%s", rows[i].arguments);
     }
     run(&command, 0, "compare a.json b.json");
     EXPECT_WORDS("compare", command.out, "different (A | B):", "\"shm\" | \"replicated\"",
@@ -159,7 +159,7 @@ TEST(test_gate)
     }
     assert_int_equal(chmod("broken", 0777) | chmod("mute", 0777), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        expect_error(rows[i].exit_code, rows[i].arguments, rows[i].words);
+        dpbench_says(deadline_s, rows[i].exit_code, rows[i].words, "%s", rows[i].arguments);
     }
     run(&command, 0,
         "gate --base ./slow -c base.ini " LAZY

@@ -161,7 +161,7 @@ TEST(test_eval)
     command_free(&command);
     command_free(&trained);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        expect_error(2, refused[i].arguments, refused[i].words);
+        dpbench_says(deadline_s, 2, refused[i].words, "%s", refused[i].arguments);
 }
 
 TEST(test_evaluations_without_room)

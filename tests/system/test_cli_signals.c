@@ -98,9 +98,8 @@ TEST(test_interrupted_evaluation)
         pid_t rank;
         snprintf(program, sizeof program, "%s/dpbench", build_directory());
         command_start(&started,
-                      (const char *const[]){
-                          program, "eval", "-c", "base.ini", "checkpoint.load=c.safetensors",
-                          "data.test_samples=1000000000", json ? "--json" : NULL, NULL},
+                      WORDS(program, "eval", "-c", "base.ini", "checkpoint.load=c.safetensors",
+                            "data.test_samples=1000000000", json ? "--json" : NULL),
                       NULL);
         faults_await_ranks(&started, &rank, 1);
         usleep(700000);

@@ -21,9 +21,7 @@ static const double deadline_s = 60.0;
 
 static void run_well(struct command *command, const char *codec, const char *settings)
 {
-    dpbench(command, deadline_s, TRAINING "comm.codec=%s %s", codec, settings);
-    if (command->exit_code != 0)
-        fail_msg("%s %s: exit code %d: %s", codec, settings, command->exit_code, command->err);
+    dpbench_ends(command, deadline_s, 0, TRAINING "comm.codec=%s %s", codec, settings);
 }
 
 static const char *const codecs[] = {
@@ -112,12 +110,9 @@ static void test_goes_on(void **state)
         command_free(&command);
         weights_expect_equal("whole.safetensors", "part.safetensors", true);
     }
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        dpbench(&command, deadline_s, TRAINING SAVED LOADED "comm.codec=%s %s", codec, others[i]);
-        assert_int_equal(command.exit_code, 2);
-        expect_words(others[i], command.err, (const char *const[]){"residual", NULL});
-        command_free(&command);
-    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        dpbench_says(deadline_s, 2, WORDS("residual"), TRAINING SAVED LOADED "comm.codec=%s %s",
+                     codec, others[i]);
 }
 
 TEST(test_refusals)
@@ -133,13 +128,9 @@ TEST(test_refusals)
         {"comm.codec=topk comm.name=shm",
          {"unknown option 'codec_back'", "it is an option of ", NULL}},
     };
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        struct command command;
-        dpbench(&command, deadline_s, TRAINING "comm.codec_back=yes %s", refusals[i].settings);
-        assert_int_equal(command.exit_code, 2);
-        expect_words(refusals[i].settings, command.err, refusals[i].words);
-        command_free(&command);
-    }
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        dpbench_says(deadline_s, 2, refusals[i].words, TRAINING "comm.codec_back=yes %s",
+                     refusals[i].settings);
 }
 
 int main(void)

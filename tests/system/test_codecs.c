@@ -109,9 +109,7 @@ static const struct row {
 
 static void run_well(struct command *command, const char *settings)
 {
-    dpbench(command, deadline_s, TRAINING "%s", settings);
-    if (command->exit_code != 0)
-        fail_msg("%s: exit code %d: %s", settings, command->exit_code, command->err);
+    dpbench_ends(command, deadline_s, 0, TRAINING "%s", settings);
 }
 
 /* The result of a training that several cases compare with: it runs once. */
@@ -180,15 +178,13 @@ TEST(test_mistakes)
     for (size_t i = 0; i < 2 * sizeof mistakes / sizeof *mistakes; i++) {
         struct command command;
         char path[64];
-        dpbench(&command, deadline_s,
-                TRAINING "comm.codec=mutant comm.codec_mistake=%s comm.codec_from=%d "
-                         "run.workers=3 comm.codec_rank=2",
-                mistakes[i / 2], i % 2 == 0 ? 0 : 10);
-        if (command.exit_code != 3)
-            fail_msg("%s: exit code %d: %s", mistakes[i / 2], command.exit_code, command.err);
+        dpbench_ends(&command, deadline_s, 3,
+                     TRAINING "comm.codec=mutant comm.codec_mistake=%s comm.codec_from=%d "
+                              "run.workers=3 comm.codec_rank=2",
+                     mistakes[i / 2], i % 2 == 0 ? 0 : 10);
         snprintf(path, sizeof path, "verification.%s", checks[i % 2]);
         assert_string_equal(json_text_at(command.json, path), "fail");
-        expect_words(mistakes[i / 2], command.err, (const char *const[]){"the books of", NULL});
+        EXPECT_WORDS(mistakes[i / 2], command.err, "the books of");
         command_free(&command);
     }
 }
@@ -214,15 +210,11 @@ enum { N_MACHINES = sizeof machines / sizeof *machines };
 static void test_refused_message(void **state)
 {
     const char *carrier = *state;
-    struct command command;
-    dpbench(&command, deadline_s,
-            TRAINING "comm.codec=mutant comm.codec_mistake=length comm.codec_from=5 run.workers=3 "
-                     "comm.name=%s",
-            carrier);
-    assert_int_equal(command.exit_code, 1);
-    expect_words(carrier, command.err,
-                 (const char *const[]){"codec mutant: rank 0 sent", "elements", NULL});
-    command_free(&command);
+    dpbench_says(deadline_s, 1, WORDS("codec mutant: rank 0 sent", "elements"),
+                 TRAINING
+                 "comm.codec=mutant comm.codec_mistake=length comm.codec_from=5 run.workers=3 "
+                 "comm.name=%s",
+                 carrier);
 }
 
 /* ---- nothing lost -------------------------------------------------------------------------- */
@@ -526,13 +518,12 @@ TEST(test_room)
 TEST(test_table)
 {
     struct command command;
-    dpbench(&command, deadline_s,
-            "-c base.ini run.steps=40 model.name=tiny_dense comm.codec=topk comm.codec_ratio=1");
-    assert_int_equal(command.exit_code, 0);
-    expect_words("table", command.out,
-                 (const char *const[]){"topk: 0.0",
-                                       "MB a worker and step, 2.0000 of fp32; a step encodes",
-                                       "residual", "0 times the norm", NULL});
+    dpbench_ends(
+        &command, deadline_s, 0,
+        "-c base.ini run.steps=40 model.name=tiny_dense comm.codec=topk comm.codec_ratio=1");
+    EXPECT_WORDS("table", command.out, "topk: 0.0",
+                 "MB a worker and step, 2.0000 of fp32; a step encodes", "residual",
+                 "0 times the norm");
     command_free(&command);
 }
 
@@ -572,15 +563,10 @@ TEST(test_other_lengths)
     command_free(&command);
     snprintf(settings, sizeof settings, base, "checkpoint.load=p.safetensors");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        dpbench(&command, deadline_s, TRAINING "%s %s", settings, others[i]);
-        assert_int_equal(command.exit_code, 2);
-        expect_words(others[i], command.err,
-                     (const char *const[]){lost, "checkpoint.partial=yes", NULL});
-        command_free(&command);
-        dpbench(&command, deadline_s, TRAINING "%s %s checkpoint.partial=yes", settings, others[i]);
-        assert_int_equal(command.exit_code, 0);
-        expect_words(others[i], command.err, (const char *const[]){lost, "begin anew", NULL});
-        command_free(&command);
+        dpbench_says(deadline_s, 2, WORDS(lost, "checkpoint.partial=yes"), TRAINING "%s %s",
+                     settings, others[i]);
+        dpbench_says(deadline_s, 0, WORDS(lost, "begin anew"),
+                     TRAINING "%s %s checkpoint.partial=yes", settings, others[i]);
     }
 }
 
@@ -597,11 +583,8 @@ TEST(test_other_places)
     command_free(&command);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         snprintf(settings, sizeof settings, base, "load", others[i]);
-        dpbench(&command, deadline_s, TRAINING "%s", settings);
-        assert_int_equal(command.exit_code, 2);
-        expect_words(others[i], command.err,
-                     (const char *const[]){"residuals are of other buckets", NULL});
-        command_free(&command);
+        dpbench_says(deadline_s, 2, WORDS("residuals are of other buckets"), TRAINING "%s",
+                     settings);
     }
 }
 
@@ -652,15 +635,9 @@ TEST(test_refusals)
           NULL}},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        struct command command;
-        dpbench(&command, deadline_s, TRAINING "%s", refusals[i].settings);
-        assert_int_equal(command.exit_code, 2);
-        expect_words(refusals[i].settings, command.err, refusals[i].words);
-        command_free(&command);
-        dpbench(&command, deadline_s, "check -c base.ini comm.name=shm %s", refusals[i].settings);
-        assert_int_equal(command.exit_code, 2);
-        expect_words(refusals[i].settings, command.err, refusals[i].words);
-        command_free(&command);
+        dpbench_says(deadline_s, 2, refusals[i].words, TRAINING "%s", refusals[i].settings);
+        dpbench_says(deadline_s, 2, refusals[i].words, "check -c base.ini comm.name=shm %s",
+                     refusals[i].settings);
     }
 }
 
@@ -698,9 +675,7 @@ TEST(test_sweep)
         "[data]\nsamples = 64\n[device]\nname = reference\nthreads = 1\n"
         "[comm]\nname = shm\ncodec_ratio = 0.5\ncodec_feedback = no\n"
         "[sweep]\ncomm.codec = none, int8, topk, powersgd\nrepeats = 1\nretry_disturbed = 0\n");
-    dpbench(&command, deadline_s, "-c sweep.ini --json");
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0, "-c sweep.ini --json");
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 4);
     for (size_t i = 0; i < 4; i++) {
         const json_t *run = json_array_get(json_at(command.json, "runs"), i);
@@ -716,8 +691,7 @@ TEST(test_sweep)
     }
     command_free(&command);
     dpbench(&command, deadline_s, "-c sweep.ini");
-    expect_words("table", command.out,
-                 (const char *const[]){"of fp32", "coding", "100.0 %", " ms", NULL});
+    EXPECT_WORDS("table", command.out, "of fp32", "coding", "100.0 %", " ms");
     command_free(&command);
     dpbench(&command, deadline_s, "-c sweep.ini sweep.comm.codec=none");
     assert_null(strstr(command.out, "coding"));

@@ -34,7 +34,7 @@ static int set_up(void **state)
 
 static void run(struct command *command, int exit_code, const char *arguments)
 {
-    dpbench_verb(command, deadline_s, exit_code, "comm", arguments);
+    dpbench_ends(command, deadline_s, exit_code, "comm %s", arguments);
 }
 
 static size_t count_points(const struct command *command)
@@ -361,9 +361,8 @@ static void test_mistake(void **state)
              mistake->comm, mistake->settings);
     run(&command, 3, line);
     const char *error = json_text_at(command.json, "error");
-    expect_words(line, faults_only_error(line, &command),
-                 (const char *const[]){"rank ", "comm 'mutant_", "4096 bytes, exchange ", "wanted ",
-                                       "does not compute the sum", error, NULL});
+    EXPECT_WORDS(line, faults_only_error(line, &command), "rank ", "comm 'mutant_",
+                 "4096 bytes, exchange ", "wanted ", "does not compute the sum", error);
     for (size_t i = 0; i < 3 && mistake->words[i]; i++)
         if (!strstr(error, mistake->words[i]))
             fail_msg("%s: '%s' is not in '%s'", line, mistake->words[i], error);
@@ -432,9 +431,9 @@ static bool lose_rank(const struct lost *lost, useconds_t after_us)
         fail_msg("%s: exit %d after %.1f s: %s", settings, command.exit_code, took_s, command.err);
     snprintf(who, sizeof who, "rank %zu (", n_ranks - 1);
     const char *error = faults_only_error(settings, &command);
-    expect_words(settings, error, (const char *const[]){who, NULL});
+    EXPECT_WORDS(settings, error, who);
     if (lost->signal_number == SIGKILL)
-        expect_words(settings, error, (const char *const[]){"killed by signal 9", NULL});
+        EXPECT_WORDS(settings, error, "killed by signal 9");
     faults_expect_failed(settings, &command);
     bool timed = json_number_at(command.json, "points.0.iterations") > 0;
     traces_expect_none(&before, settings, 0.5);
@@ -542,8 +541,7 @@ TEST(test_mode_is_its_own)
     static const char *const commands[] = {"run", "check", "data"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         struct command command;
-        dpbench(&command, deadline_s, "%s -c x.ini run.mode=comm run.steps=1", commands[i]);
-        assert_int_equal(command.exit_code, 2);
+        dpbench_ends(&command, deadline_s, 2, "%s -c x.ini run.mode=comm run.steps=1", commands[i]);
         assert_non_null(strstr(command.err, "say `dpbench comm`"));
         command_free(&command);
     }

@@ -26,9 +26,7 @@ static const char base[] = "-c empty.ini --json run.results=results run.steady_l
 /* Runs and expects success. */
 static void run(struct command *command, const char *settings)
 {
-    dpbench(command, 120, "%s%s", base, settings);
-    if (command->exit_code != 0)
-        fail_msg("%s\nexit code %d: %s", settings, command->exit_code, command->err);
+    dpbench_ends(command, 120, 0, "%s%s", base, settings);
 }
 
 static void expect_losses(const json_t *whole, size_t from, const json_t *part, double bound,
@@ -356,8 +354,7 @@ TEST(test_epochs)
     run(&part, line); /* 11 samples left of epoch 1, one step; 2 in the last */
     assert_int_equal(json_array_size(json_at(part.json, "loss")), 3);
     command_free(&part);
-    dpbench(&part, 60, "%s%s checkpoint.load=e.safetensors", base, settings);
-    assert_int_equal(part.exit_code, 2);
+    dpbench_ends(&part, 60, 2, "%s%s checkpoint.load=e.safetensors", base, settings);
     assert_non_null(strstr(part.err, "has gone through 3 epochs already, and run.epochs = 3"));
     command_free(&part);
     command_free(&whole);
@@ -522,8 +519,7 @@ static double accuracy_at(const json_t *result, size_t i)
 TEST(test_target)
 {
     struct command last, median, missed;
-    dpbench(&last, 120, "%s%s eval.target=0.93", base, easy);
-    assert_int_equal(last.exit_code, 0);
+    dpbench_ends(&last, 120, 0, "%s%s eval.target=0.93", base, easy);
     size_t n = json_array_size(json_at(last.json, "eval"));
     assert_true(n > 0 && n < 80);
     for (size_t i = 0; i + 1 < n; i++)
@@ -535,8 +531,7 @@ TEST(test_target)
     assert_true(json_number_at(last.json, "target.at.trained_s") > 0);
     assert_in_range(json_array_size(json_at(last.json, "loss")), 5 * n + 1, 5 * n + 4);
 
-    dpbench(&median, 120, "%s%s eval.target=0.93 eval.criterion=median5", base, easy);
-    assert_int_equal(median.exit_code, 0);
+    dpbench_ends(&median, 120, 0, "%s%s eval.target=0.93 eval.criterion=median5", base, easy);
     size_t m = json_array_size(json_at(median.json, "eval"));
     int above = 0;
     for (size_t i = m - 5; i < m; i++)
@@ -547,8 +542,8 @@ TEST(test_target)
         above += accuracy_at(median.json, i) >= 0.93;
     assert_true(above < 3); /* not one evaluation earlier */
 
-    dpbench(&missed, 120, "%s%s run.steps=6 eval.target=1 eval.require_target=yes", base, easy);
-    assert_int_equal(missed.exit_code, 4);
+    dpbench_ends(&missed, 120, 4, "%s%s run.steps=6 eval.target=1 eval.require_target=yes", base,
+                 easy);
     assert_true(json_is_false(json_at(missed.json, "target.met")));
     assert_string_equal(json_text_at(missed.json, "status"), "failed");
     assert_non_null(strstr(json_text_at(missed.json, "error"), "did not reach eval.target = 1"));

@@ -66,14 +66,11 @@ static void test_keeps(void **state)
     const struct toy *toy = *state;
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
         struct command command;
-        dpbench(&command, deadline_s,
-                FAULTS_BASE TRAINING
-                "%s run.prove=yes run.workers=%u run.accumulate=%u comm.bucket=%llu",
-                toy->settings, worlds[i].workers, worlds[i].accumulate,
-                (unsigned long long)worlds[i].bucket);
-        if (command.exit_code != 0)
-            fail_msg("%s, %u workers: exit code %d: %s", toy->settings, worlds[i].workers,
-                     command.exit_code, command.err);
+        dpbench_ends(&command, deadline_s, 0,
+                     FAULTS_BASE TRAINING
+                     "%s run.prove=yes run.workers=%u run.accumulate=%u comm.bucket=%llu",
+                     toy->settings, worlds[i].workers, worlds[i].accumulate,
+                     (unsigned long long)worlds[i].bucket);
         expect_verdict(&command, "pattern", "pass");
         expect_verdict(&command, "exchange", "pass");
         expect_verdict(&command, "after", "pass");
@@ -89,13 +86,10 @@ static void expect_found(const struct toy *toy, const char *mistake, const char 
                          const char *check)
 {
     struct command command;
-    dpbench(&command, deadline_s, FAULTS_BASE TRAINING "%s comm.mistake=%s%s", toy->settings,
-            mistake, from);
-    if (command.exit_code != 3)
-        fail_msg("%s, %s%s: exit code %d: %s", toy->settings, mistake, from, command.exit_code,
-                 command.err);
+    dpbench_ends(&command, deadline_s, 3, FAULTS_BASE TRAINING "%s comm.mistake=%s%s",
+                 toy->settings, mistake, from);
     expect_verdict(&command, "pattern", strcmp(check, "pattern") == 0 ? "fail" : "pass");
-    expect_words(mistake, command.err, (const char *const[]){"comm 'toy", NULL});
+    EXPECT_WORDS(mistake, command.err, "comm 'toy");
     command_free(&command);
 }
 
@@ -113,9 +107,8 @@ static void test_mistakes(void **state)
 TEST(test_books_in_bf16)
 {
     struct command command;
-    dpbench(&command, deadline_s,
-            FAULTS_BASE TRAINING "comm.name=toy comm.kind=lossy comm.books=yes comm.half=yes");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0,
+                 FAULTS_BASE TRAINING "comm.name=toy comm.kind=lossy comm.books=yes comm.half=yes");
     expect_verdict(&command, "after", "pass");
     command_free(&command);
 }
@@ -140,13 +133,12 @@ static void test_kept(void **state)
 {
     const struct toy *toy = *state;
     struct command command;
-    dpbench(&command, deadline_s, FAULTS_BASE TRAINING "%s comm.mistake=kept comm.from=1",
-            toy->settings);
-    assert_int_equal(command.exit_code, 3);
+    dpbench_ends(&command, deadline_s, 3, FAULTS_BASE TRAINING "%s comm.mistake=kept comm.from=1",
+                 toy->settings);
     expect_verdict(&command, "pattern", "fail");
-    expect_words(toy->settings, command.err,
-                 (const char *const[]){"element ", "after `load` and a step of zero gradients",
-                                       "still applies gradients from before `load`", NULL});
+    EXPECT_WORDS(toy->settings, command.err, "element ",
+                 "after `load` and a step of zero gradients",
+                 "still applies gradients from before `load`");
     command_free(&command);
 }
 
@@ -155,12 +147,10 @@ static void test_published(void **state)
     const struct toy *toy = *state;
     struct command command;
     for (int trains = 0; trains < 2; trains++) {
-        dpbench(&command, deadline_s, FAULTS_BASE TRAINING "%s comm.mistake=published%s",
-                toy->settings, trains ? IN_TRAINING : "");
-        assert_int_equal(command.exit_code, 3);
+        dpbench_ends(&command, deadline_s, 3, FAULTS_BASE TRAINING "%s comm.mistake=published%s",
+                     toy->settings, trains ? IN_TRAINING : "");
         expect_verdict(&command, "pattern", trains ? "pass" : "fail");
-        expect_words(toy->settings, command.err,
-                     (const char *const[]){"element ", "in the published model", NULL});
+        EXPECT_WORDS(toy->settings, command.err, "element ", "in the published model");
         command_free(&command);
     }
 }
@@ -171,9 +161,7 @@ static void test_published(void **state)
 
 static void run_well(struct command *command, const char *settings, const char *more)
 {
-    dpbench(command, deadline_s, FAULTS_BASE SAVED "%s %s", settings, more);
-    if (command->exit_code != 0)
-        fail_msg("%s %s: exit code %d: %s", settings, more, command->exit_code, command->err);
+    dpbench_ends(command, deadline_s, 0, FAULTS_BASE SAVED "%s %s", settings, more);
 }
 
 /* Saved after 5 of 9 steps, with something pending, and continued: all arrays have the bits of the
@@ -253,16 +241,12 @@ TEST(test_state_refused)
     run_well(&command, "comm.name=toy run.workers=3 " PERIODIC, "checkpoint.save=p.safetensors");
     command_free(&command);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        dpbench(&command, deadline_s, FAULTS_BASE SAVED "%s checkpoint.load=p.safetensors",
-                rows[i].settings);
-        assert_int_equal(command.exit_code, 2);
-        expect_words(rows[i].settings, command.err, rows[i].words);
-        command_free(&command);
+        dpbench_says(deadline_s, 2, rows[i].words,
+                     FAULTS_BASE SAVED "%s checkpoint.load=p.safetensors", rows[i].settings);
         run_well(&command, rows[i].settings,
                  "checkpoint.load=p.safetensors checkpoint.partial=yes");
-        expect_words(
-            rows[i].settings, command.err,
-            (const char *const[]){rows[i].words[0], "they begin anew from the model", NULL});
+        EXPECT_WORDS(rows[i].settings, command.err, rows[i].words[0],
+                     "they begin anew from the model");
         command_free(&command);
         run_well(&command, rows[i].settings, "checkpoint.load=p.safetensors checkpoint.resume=no");
         assert_null(strstr(command.err, "comm.toy"));
@@ -283,15 +267,10 @@ TEST(test_state_incomplete)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         run_well(&command, "comm.name=toy run.workers=3 run.steps=4", rows[i]);
         command_free(&command);
-        dpbench(&command, deadline_s,
-                FAULTS_BASE SAVED "comm.name=toy run.workers=3 run.steps=4 %s "
-                                  "checkpoint.save=i.safetensors",
-                rows[i]);
-        if (command.exit_code != 3)
-            fail_msg("%s: exit code %d: %s", rows[i], command.exit_code, command.err);
-        expect_words(rows[i], command.err,
-                     (const char *const[]){"pattern (saved and continued) check", NULL});
-        command_free(&command);
+        dpbench_says(deadline_s, 3, WORDS("pattern (saved and continued) check"),
+                     FAULTS_BASE SAVED "comm.name=toy run.workers=3 run.steps=4 %s "
+                                       "checkpoint.save=i.safetensors",
+                     rows[i]);
     }
 }
 
@@ -337,13 +316,9 @@ TEST(test_refusals)
         {"comm.name=toy_reduce comm.mistake=other run.workers=2 comm.hosts=1+1 comm.interface=lo",
          "expects another length"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct command command;
-        dpbench(&command, deadline_s, FAULTS_BASE TRAINING "%s", rows[i].settings);
-        assert_int_equal(command.exit_code, 1);
-        expect_words(rows[i].settings, command.err, (const char *const[]){rows[i].words, NULL});
-        command_free(&command);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        dpbench_says(deadline_s, 1, WORDS(rows[i].words), FAULTS_BASE TRAINING "%s",
+                     rows[i].settings);
 }
 
 int main(void)

@@ -137,7 +137,7 @@ static double bytes_moved(const char *settings, double *mb_a_sample)
     double bytes = 0;
     snprintf(arguments, sizeof arguments,
              "-c empty.ini device.name=cuda data.name=synthetic run.steps=1 %s", settings);
-    dpbench_verb(&command, 60.0, 0, "check", arguments);
+    dpbench_ends(&command, 60.0, 0, "check %s", arguments);
     const char *line = strstr(command.out, "  moved: ");
     const char *all = line ? strstr(line, "backward; ") : NULL;
     if (!all || sscanf(line, "  moved: %lf MB", mb_a_sample) != 1 ||
@@ -192,7 +192,7 @@ TEST(test_checked_options)
                  "-c empty.ini device.name=cuda data.name=synthetic run.steps=1 model.name=tiny "
                  "run.results= comm.name=independent %s",
                  rows[i][0]);
-        dpbench_verb(&command, 60.0, 2, "check", arguments);
+        dpbench_ends(&command, 60.0, 2, "check %s", arguments);
         if (!strstr(command.err, rows[i][1]))
             fail_msg("%s", command.err);
         command_free(&command);

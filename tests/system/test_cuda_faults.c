@@ -48,16 +48,14 @@ TEST(test_stopped)
     const double timeout_s = on_gpu() ? 10.0 : 1.5;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
-        dpbench(&command, deadline_s,
-                FAULTS_BASE CUDA "comm.name=fault %s comm.fault=stop comm.hook=end comm.rank=1 "
-                                 "comm.call=9 run.timeout_s=%g run.stall_warning_s=0.5",
-                rows[i], timeout_s);
-        if (command.exit_code != 1)
-            fail_msg("%s: exit %d: %s", rows[i], command.exit_code, command.err);
-        expect_words(rows[i], command.err, (const char *const[]){"no progress for ", NULL});
-        expect_words(
-            rows[i], faults_only_error(rows[i], &command),
-            (const char *const[]){"gradients of the peer", "; rank 1 is late: phase ", NULL});
+        dpbench_ends(&command, deadline_s, 1,
+                     FAULTS_BASE CUDA
+                     "comm.name=fault %s comm.fault=stop comm.hook=end comm.rank=1 "
+                     "comm.call=9 run.timeout_s=%g run.stall_warning_s=0.5",
+                     rows[i], timeout_s);
+        EXPECT_WORDS(rows[i], command.err, "no progress for ");
+        EXPECT_WORDS(rows[i], faults_only_error(rows[i], &command), "gradients of the peer",
+                     "; rank 1 is late: phase ");
         command_free(&command);
     }
 }

@@ -121,12 +121,10 @@ CASE(test_comm_sharing)
     for (int served = 0; served < 2; served++) {
         struct command command;
         setenv("CUDA_MPS_PIPE_DIRECTORY", served ? pipes : cache, 1);
-        dpbench(&command, deadline_s,
-                "comm -c %s --json comm.name=ps_gpu device.name=cuda " TWO
-                "device.tuning=no comm_test.sizes=4096 comm_test.iterations=3",
-                ini);
-        if (command.exit_code != 0)
-            fail_msg("exit code %d: %s", command.exit_code, command.err);
+        dpbench_ends(&command, deadline_s, 0,
+                     "comm -c %s --json comm.name=ps_gpu device.name=cuda " TWO
+                     "device.tuning=no comm_test.sizes=4096 comm_test.iterations=3",
+                     ini);
         assert_int_equal(json_number_at(command.json, "gpus.most_workers"), 2);
         assert_string_equal(json_text_at(command.json, "gpus.sharing"),
                             served ? "MPS" : "time slices");
@@ -226,7 +224,7 @@ CASE(test_mps_refused)
         if (rows[i].words) {
             char text[256];
             snprintf(text, sizeof text, CUDA "comm.name=independent device.mps=%s", rows[i].option);
-            expect_failure(text, 2, (const char *const[]){rows[i].words, NULL});
+            expect_failure(text, 2, WORDS(rows[i].words));
         } else {
             dpbench(&command, deadline_s, "plugins");
             assert_non_null(strstr(command.out, said));
@@ -244,11 +242,10 @@ CASE(test_failures)
     use_stand_in(true);
     setenv("DPB_STAND_IN_FAIL", "120", 1);
     expect_failure(CUDA LARGER TWO "comm.name=shm", 1,
-                   (const char *const[]){"cudaErrorIllegalAddress", "device cuda", NULL});
+                   WORDS("cudaErrorIllegalAddress", "device cuda"));
     unsetenv("DPB_STAND_IN_FAIL");
     setenv("DPB_STAND_IN_MB", "2", 1);
-    expect_failure(CUDA LARGER TWO "comm.name=shm", 1,
-                   (const char *const[]){"run.batch = 2 takes", "MB are free", NULL});
+    expect_failure(CUDA LARGER TWO "comm.name=shm", 1, WORDS("run.batch = 2 takes", "MB are free"));
     unsetenv("DPB_STAND_IN_MB");
 }
 
@@ -329,10 +326,10 @@ TEST(test_place)
     training_free(&device);
     snprintf(ini, sizeof ini, "%s/empty.ini", cache);
     write_file(ini, "", 0);
-    dpbench(&check, deadline_s,
-            "check -c %s " CUDA "run.steps=1 comm.name=independent data.name=idx data.place=device",
-            ini);
-    assert_int_equal(check.exit_code, 2);
+    dpbench_ends(&check, deadline_s, 2,
+                 "check -c %s " CUDA
+                 "run.steps=1 comm.name=independent data.name=idx data.place=device",
+                 ini);
     if (!strstr(check.err, "data.place = device: data 'idx' reads"))
         fail_msg("check says: %s", check.err);
     command_free(&check);
@@ -341,7 +338,7 @@ TEST(test_place)
     setenv("DPB_STAND_IN_MB", "8", 1);
     expect_failure(CUDA "comm.name=independent data.place=device data.samples=40000 "
                         "data.distinct=40000",
-                   1, (const char *const[]){"40000 samples take", "data.distinct smaller", NULL});
+                   1, WORDS("40000 samples take", "data.distinct smaller"));
     unsetenv("DPB_STAND_IN_MB");
 }
 
@@ -399,15 +396,15 @@ CASE(test_loss_scale)
         training_free(&two);
     }
     expect_failure(FP16 "run.workers=2 device.ids=0,1 comm.name=shm comm.gradient=fp16", 2,
-                   (const char *const[]){"comm.gradient = fp16 beside run.precision = fp16",
-                                         "take comm.gradient = fp32 or bf16", NULL});
+                   WORDS("comm.gradient = fp16 beside run.precision = fp16",
+                         "take comm.gradient = fp32 or bf16"));
     /* Residuals of lib/reduce.h would change with the scale. */
     char path[1024];
     snprintf(path, sizeof path, "%s:%s/tests/plugins", getenv("DPBENCH_PLUGIN_PATH"),
              build_directory());
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
     expect_failure(FP16 "run.workers=2 device.ids=0,1 comm.name=toy_reduce", 2,
-                   (const char *const[]){"keeps residuals", "run.precision than fp16", NULL});
+                   WORDS("keeps residuals", "run.precision than fp16"));
 }
 
 /* ---- links --------------------------------------------------------------------------------- */
@@ -418,7 +415,7 @@ static void measure_links(const char *trace, bool peers)
 {
     const size_t n_sizes = 4; /* to 64 KiB */
     struct command command;
-    dpbench_verb(&command, deadline_s, 0, "links", "devices --window 20us --max 64KiB --json");
+    dpbench_ends(&command, deadline_s, 0, "links devices --window 20us --max 64KiB --json");
     const json_t *cuda = links_of(command.json, "cuda");
     const size_t n = json_array_size(json_at(cuda, "devices"));
     assert_true(n >= 1 && (on_gpu() || n == 2));
@@ -490,12 +487,11 @@ CASE(test_without_gpu)
     read_missing(words, sizeof words);
     if (!words[0])
         return; /* there is one: make check-gpu */
-    expect_failure(CUDA "comm.name=independent", 2, (const char *const[]){words, NULL});
+    expect_failure(CUDA "comm.name=independent", 2, WORDS(words));
     snprintf(ini, sizeof ini, "%s/empty.ini", cache);
     write_file(ini, "", 0);
-    dpbench(&check, deadline_s,
-            "check -c %s %s data.name=synthetic run.steps=1 comm.name=independent", ini, CUDA);
-    assert_int_equal(check.exit_code, 2);
+    dpbench_ends(&check, deadline_s, 2,
+                 "check -c %s %s data.name=synthetic run.steps=1 comm.name=independent", ini, CUDA);
     if (!strstr(check.err, words))
         fail_msg("no '%s' in: %s", words, check.err);
     command_free(&check);

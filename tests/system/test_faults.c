@@ -191,9 +191,8 @@ static double healthy_job_s(bool large)
     static double seconds[2];
     if (seconds[large] == 0) {
         struct command command;
-        dpbench(&command, deadline_s, FAULTS_BASE "device.name=reference comm.name=shm %s",
-                large ? LARGE "run.steps=1 run.warmup_steps=3 eval.every=0" : "");
-        assert_int_equal(command.exit_code, 0);
+        dpbench_ends(&command, deadline_s, 0, FAULTS_BASE "device.name=reference comm.name=shm %s",
+                     large ? LARGE "run.steps=1 run.warmup_steps=3 eval.every=0" : "");
         seconds[large] = command.seconds;
         command_free(&command);
     }
@@ -223,7 +222,7 @@ static bool finish_row(const struct row *row, int timeout_s, struct started *sta
         fail_msg("%s: exit %d%s\n%s", row->title, command.exit_code, command.late ? " (late)" : "",
                  command.err);
     const char *error = faults_only_error(row->title, &command);
-    expect_words(row->title, error, (const char *const[]){who, NULL});
+    EXPECT_WORDS(row->title, error, who);
     expect_words(row->title, error, row->words);
     if (row->n_losses >= 0)
         complete = has_failed_result(row->title, &command, row->n_losses);
@@ -358,8 +357,7 @@ static void kill_at_random(unsigned *seed, const char *arguments, int n_ranks)
     snprintf(victim, sizeof victim, ", pid %d) " KILLED " in phase '", (int)pid);
     if (command.exit_code != 1 || took_s > most_s)
         fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
-    expect_words(title, faults_only_error(title, &command),
-                 (const char *const[]){"rank ", victim, " of step ", NULL});
+    EXPECT_WORDS(title, faults_only_error(title, &command), "rank ", victim, " of step ");
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     traces_expect_none(&before, title, 0.5);
     traces_free(&before);
@@ -445,9 +443,8 @@ static void expect_not_begun(double timeout_s, bool terminated, const char *cons
 
 TEST(test_does_not_begin)
 {
-    expect_not_begun(1, false,
-                     (const char *const[]){"rank 1 (", "has not executed dpbench within 1.0 s",
-                                           "stopped (SIGSTOP)", NULL});
+    expect_not_begun(
+        1, false, WORDS("rank 1 (", "has not executed dpbench within 1.0 s", "stopped (SIGSTOP)"));
     expect_not_begun(30, true, NULL);
 }
 

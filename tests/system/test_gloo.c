@@ -61,12 +61,10 @@ TEST(test_hides_with_a_core_alone)
 {
     for (int cores = 0; cores < 2; cores++) {
         struct command command;
-        dpbench(&command, deadline_s,
-                GLOO
-                "run.comm_cores=%d run.steps=15 comm.bucket=64 model.name=tiny_bn run.batch=16",
-                cores);
-        if (command.exit_code != 0)
-            fail_msg("exit code %d: %s", command.exit_code, command.err);
+        dpbench_ends(
+            &command, deadline_s, 0,
+            GLOO "run.comm_cores=%d run.steps=15 comm.bucket=64 model.name=tiny_bn run.batch=16",
+            cores);
         double hidden_ns = json_number_at(command.json, "timing.breakdown_ns.comm_hidden");
         if ((hidden_ns > 0) != (cores > 0))
             fail_msg("%.0f ns hidden with run.comm_cores = %d", hidden_ns, cores);
@@ -112,15 +110,11 @@ TEST(test_refused)
     };
     enum { N_ROWS = sizeof rows / sizeof *rows };
     for (size_t i = 0; i < 2 * N_ROWS; i++) {
-        struct command command;
         const char *settings = rows[i % N_ROWS].settings;
         if (i >= N_ROWS && strstr(settings, "comm.interface"))
             continue;
-        dpbench(&command, deadline_s, "%s%s", i < N_ROWS ? GLOO : CHECK, settings);
-        if (command.exit_code != 2)
-            fail_msg("%s: exit code %d: %s", settings, command.exit_code, command.err);
-        expect_words(settings, command.err, rows[i % N_ROWS].words);
-        command_free(&command);
+        dpbench_says(deadline_s, 2, rows[i % N_ROWS].words, "%s%s", i < N_ROWS ? GLOO : CHECK,
+                     settings);
     }
 }
 
@@ -128,8 +122,8 @@ TEST(test_refused)
 static double healthy_s(void)
 {
     struct command command;
-    dpbench(&command, deadline_s, FAULTS_BASE "device.name=reference comm.name=gloo run.workers=4");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0,
+                 FAULTS_BASE "device.name=reference comm.name=gloo run.workers=4");
     const double seconds = command.seconds;
     command_free(&command);
     return seconds;
@@ -178,12 +172,11 @@ TEST(test_faults)
         struct command command;
         struct traces before;
         traces_take(&before, ".");
-        dpbench(&command, deadline_s,
-                FAULTS_BASE "device.name=reference comm.name=fault comm.inner=gloo comm.rank=1 "
-                            "comm.call=9 %s",
-                rows[i].settings);
-        if (command.exit_code != 1)
-            fail_msg("%s: exit code %d: %s", rows[i].title, command.exit_code, command.err);
+        dpbench_ends(&command, deadline_s, 1,
+                     FAULTS_BASE
+                     "device.name=reference comm.name=fault comm.inner=gloo comm.rank=1 "
+                     "comm.call=9 %s",
+                     rows[i].settings);
         expect_words(rows[i].title, faults_only_error(rows[i].title, &command), rows[i].words);
         faults_expect_failed(rows[i].title, &command);
         size_t n_losses = json_array_size(json_at(command.json, "loss"));

@@ -142,17 +142,14 @@ TEST(test_check)
     static const char set[] = "model.name=tiny_bn data.name=image_folder data.path=set run.steps=1 "
                               "run.batch=4 device.name=reference";
     struct command command;
-    dpbench(&command, deadline_s,
-            "check -c empty.ini %s data.preload=file data.shard_file=check.pack", set);
-    if (command.exit_code != 0)
-        fail_msg("%s", command.err);
+    dpbench_ends(&command, deadline_s, 0,
+                 "check -c empty.ini %s data.preload=file data.shard_file=check.pack", set);
     assert_int_equal(access("check.pack", F_OK), -1);
     command_free(&command);
     dpbench(&command, deadline_s, "check -c empty.ini %s model.name=lenet", set);
     assert_int_equal(command.exit_code, 0); /* any image, any channels */
     command_free(&command);
-    dpbench(&command, deadline_s, "check -c empty.ini %s data.val=validation", set);
-    assert_int_equal(command.exit_code, 2);
+    dpbench_ends(&command, deadline_s, 2, "check -c empty.ini %s data.val=validation", set);
     assert_non_null(strstr(command.err, "set/validation: this directory cannot be opened"));
     command_free(&command);
 }

@@ -288,8 +288,7 @@ static void expect_found(const char *mutation, const char *from, const char *che
                  training.command.err);
     snprintf(path, sizeof path, "verification.%s", check);
     assert_string_equal(json_text_at(training.command.json, path), "fail");
-    expect_words(mutation, training.command.err,
-                 (const char *const[]){"comm 'mutant_shm'", "late(1)", NULL});
+    EXPECT_WORDS(mutation, training.command.err, "comm 'mutant_shm'", "late(1)");
     training_free(&training);
 }
 
@@ -313,8 +312,8 @@ TEST(test_two_late)
                             "model.name=tiny run.precision=fp32 comm.late=1");
     assert_int_equal(training.command.exit_code, EXIT_VERIFICATION);
     assert_string_equal(json_text_at(training.command.json, "verification.pattern"), "fail");
-    expect_words("two steps late", training.command.err,
-                 (const char *const[]){"comm 'toy'", "keep its contract, late(1)", NULL});
+    EXPECT_WORDS("two steps late", training.command.err, "comm 'toy'",
+                 "keep its contract, late(1)");
     training_free(&training);
 }
 
@@ -354,13 +353,9 @@ TEST(test_without_training)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
-        dpbench(&command, 60, "%s", rows[i][0]);
-        assert_int_equal(command.exit_code, 0);
+        dpbench_ends(&command, 60, 0, "%s", rows[i][0]);
         command_free(&command);
-        dpbench(&command, 60, "%s comm.late=1", rows[i][0]);
-        assert_int_equal(command.exit_code, EXIT_REFUSED);
-        expect_part(command.err, rows[i][1]);
-        command_free(&command);
+        dpbench_says(60, EXIT_REFUSED, WORDS(rows[i][1]), "%s comm.late=1", rows[i][0]);
     }
 }
 

@@ -323,10 +323,8 @@ TEST(test_interrupted_sweep)
     assert_int_equal(command.exit_code, 130);
     command_free(&command);
     launched_expect_none("SIGINT to a sweep", 5.0);
-    dpbench(&command, deadline_s, "rerun swept.json --resume --output again.json");
-    assert_int_equal(command.exit_code, 2);
-    expect_part(command.err, "would start this program");
-    command_free(&command);
+    dpbench_says(deadline_s, 2, WORDS("would start this program"),
+                 "rerun swept.json --resume --output again.json");
     json_decref(swept(0, "rerun swept.json --resume --trust"));
 }
 
@@ -370,8 +368,7 @@ TEST(test_other_result)
     static const char *const words[] = {"run.batch is '2' at rank 0", "and '3' at rank 1", NULL};
     struct started started;
     struct command command;
-    dpbench(&command, deadline_s, BASE "run.workers=2");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, BASE "run.workers=2");
     command_free(&command);
     json_t *result = json_load_file(RESULT, 0, NULL);
     assert_non_null(result);

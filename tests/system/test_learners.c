@@ -47,9 +47,8 @@ TEST(test_same_bits)
 TEST(test_counts)
 {
     struct command command;
-    dpbench(&command, deadline_s,
-            BASE "run.workers=2 run.learners=3 run.accumulate=2 comm.name=shm");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0,
+                 BASE "run.workers=2 run.learners=3 run.accumulate=2 comm.name=shm");
     assert_true(json_number_at(command.json, "world.workers") == 6);
     assert_true(json_number_at(command.json, "world.learners") == 3);
     assert_true(json_number_at(command.json, "config.run.workers.value") == 2);
@@ -58,11 +57,11 @@ TEST(test_counts)
     assert_int_equal(json_array_size(json_at(command.json, "ranks")), 6);
     command_free(&command);
     sandbox_write("global.ini", "[run]\nworkers = 2\nlearners = 3\nglobal_batch = 24\n");
-    dpbench(&command, deadline_s,
-            "-c global.ini --json run.results= run.steady_limit_s=0 run.warmup_steps=0 run.steps=2 "
-            "data.name=synthetic data.samples=96 model.name=tiny device.name=reference "
-            "comm.name=shm");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(
+        &command, deadline_s, 0,
+        "-c global.ini --json run.results= run.steady_limit_s=0 run.warmup_steps=0 run.steps=2 "
+        "data.name=synthetic data.samples=96 model.name=tiny device.name=reference "
+        "comm.name=shm");
     assert_true(json_number_at(command.json, "batch.per_worker") == 4);
     command_free(&command);
 }
@@ -128,14 +127,8 @@ TEST(test_refusals)
         {"run.workers=2 run.learners=2 comm.name=ring_tcp comm.hosts=0,1,0,1",
          {"workers 0 and 1 share a place, but are on two machines"}},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct command command;
-        dpbench(&command, deadline_s, BASE "%s", rows[i].settings);
-        if (command.exit_code != 2)
-            fail_msg("%s: exit %d\n%s", rows[i].settings, command.exit_code, command.err);
-        expect_words(rows[i].settings, command.err, rows[i].words);
-        command_free(&command);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        dpbench_says(deadline_s, 2, rows[i].words, BASE "%s", rows[i].settings);
 }
 
 /* `dpbench check` takes memory for every learner. */
@@ -181,8 +174,7 @@ TEST(test_sweep)
                   "threads = 2\n[sweep]\ncomm.name = independent, shm\nrun.workers = 1, 2\n"
                   "run.learners = 1..2\nwhen = comm.name = shm or run.workers = 1 and "
                   "run.learners = 1\nrepeats = 1\nretry_disturbed = 0\n");
-    dpbench(&command, deadline_s, "-c sweep.ini --json --output swept.json");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, "-c sweep.ini --json --output swept.json");
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 5);
     const json_t *one = row_of(command.json, "independent", "1"), *row;
     size_t i;
@@ -206,10 +198,9 @@ TEST(test_sweep)
     assert_false(strstr(command.err, "cores_differ"));
     command_free(&command);
     dpbench(&command, deadline_s, "report swept.json");
-    expect_words("report", command.out,
-                 (const char *const[]){"run.learners = 2:", "1x2", "2x2",
-                                       "- run.learners 2 / 1: shm, 1 place ", "same cores a place",
-                                       "- x: places x learners of each.", NULL});
+    EXPECT_WORDS("report", command.out, "run.learners = 2:", "1x2", "2x2",
+                 "- run.learners 2 / 1: shm, 1 place ", "same cores a place",
+                 "- x: places x learners of each.");
     command_free(&command);
 }
 

@@ -21,7 +21,7 @@ static const double deadline_s = 100;
 
 static void run(struct command *command, int exit_code, const char *arguments)
 {
-    dpbench_verb(command, deadline_s, exit_code, "links", arguments);
+    dpbench_ends(command, deadline_s, exit_code, "links %s", arguments);
 }
 
 TEST(test_this_machine)

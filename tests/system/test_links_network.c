@@ -110,14 +110,13 @@ TEST(test_predicts)
     struct command command;
     if (network.n == 0)
         skip();
-    dpbench(&command, deadline_s,
-            "-c /dev/null run.workers=1 run.steps=20 run.steady_limit_s=0 run.results= "
-            "model.name=lenet device.name=reference run.batch=1 --output one.json");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0,
+                 "-c /dev/null run.workers=1 run.steps=20 run.steady_limit_s=0 run.results= "
+                 "model.name=lenet device.name=reference run.batch=1 --output one.json");
     command_free(&command);
-    dpbench_verb(&command, deadline_s, 0, "predict",
-                 "one.json --links net.json --link 20Mbit,100us --strategies ring_tcp --workers 3 "
-                 "--json");
+    dpbench_ends(&command, deadline_s, 0,
+                 "predict one.json --links net.json --link 20Mbit,100us --strategies ring_tcp "
+                 "--workers 3 --json");
     assert_string_equal(json_text_at(command.json, "links.0.source"), "measured");
     assert_string_equal(json_text_at(command.json, "links.1.source"), "given");
     const double slowest = payload_bytes_per_s(2, 1 << 20);
@@ -186,12 +185,8 @@ TEST(test_refusals)
         {"network memory", "'memory'"},
         {"memory network", "'network'"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct command command;
-        dpbench_verb(&command, deadline_s, 2, "links", rows[i].arguments);
-        expect_part(command.err, rows[i].word);
-        command_free(&command);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        dpbench_says(deadline_s, 2, WORDS(rows[i].word), "links %s", rows[i].arguments);
     assert_int_not_equal(access("wrong.json", F_OK), 0); /* wrong input leaves no file */
 }
 

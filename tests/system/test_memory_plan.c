@@ -82,8 +82,8 @@ TEST(test_refused_in_groups)
             skip();
         if (command.exit_code != 2)
             fail_msg("%s: exit %d: %s", arguments, command.exit_code, command.err);
-        expect_words(arguments, faults_only_error(arguments, &command),
-                     (const char *const[]){rows[i / 2].word, "run.memory = warn", NULL});
+        EXPECT_WORDS(arguments, faults_only_error(arguments, &command), rows[i / 2].word,
+                     "run.memory = warn");
         command_free(&command);
     }
 }

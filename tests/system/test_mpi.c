@@ -238,12 +238,11 @@ TEST(test_shards_move)
                     "checkpoint.at=3",
              terms);
     json_t *whole = run(3, settings);
-    dpbench(&part, deadline_s,
-            FAULTS_BASE "eval.every=0 comm.name=ring_tcp comm.shard=optimizer run.workers=2 "
-                        "run.accumulate=3 run.steps=4 checkpoint.load=shards-step3.safetensors %s",
-            terms);
-    if (part.exit_code != 0)
-        fail_msg("exit code %d: %s", part.exit_code, part.err);
+    dpbench_ends(&part, deadline_s, 0,
+                 FAULTS_BASE
+                 "eval.every=0 comm.name=ring_tcp comm.shard=optimizer run.workers=2 "
+                 "run.accumulate=3 run.steps=4 checkpoint.load=shards-step3.safetensors %s",
+                 terms);
     const json_t *a = json_at(whole, "loss"), *b = json_at(part.json, "loss");
     assert_int_equal(json_array_size(a), 7);
     assert_int_equal(json_array_size(b), 4);
@@ -389,8 +388,7 @@ TEST(test_refused)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
-        dpbench(&command, deadline_s, FAULTS_BASE "%s", rows[i][0]);
-        assert_int_equal(command.exit_code, 2);
+        dpbench_ends(&command, deadline_s, 2, FAULTS_BASE "%s", rows[i][0]);
         if (!strstr(command.err, rows[i][1]))
             fail_msg("%s: %s", rows[i][0], command.err);
         command_free(&command);

@@ -257,9 +257,8 @@ TEST(test_slots_refused)
                      "model.name=resnet20 model.image=8 run.steps=1 comm.bucket=4096 run.prove=no "
                      "comm.name=mutant_shm run.workers=2 comm.mutation=slots %s",
                      beside[i]);
-        expect_words(beside[i], training.command.err,
-                     (const char *const[]){
-                         "gradients in slots lie on the host, without run.accumulate", NULL});
+        EXPECT_WORDS(beside[i], training.command.err,
+                     "gradients in slots lie on the host, without run.accumulate");
         training_free(&training);
     }
 }

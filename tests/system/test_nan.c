@@ -40,21 +40,19 @@ TEST(test_loss)
 {
     struct command command;
     char text[64];
-    dpbench(&command, deadline_s, FAULTS_BASE DIVERGES);
-    assert_int_equal(command.exit_code, 1);
+    dpbench_ends(&command, deadline_s, 1, FAULTS_BASE DIVERGES);
     const char *error = faults_only_error("loss", &command);
     faults_expect_failed("loss", &command);
     const char *at = strstr(error, ": step ");
     assert_non_null(at);
     unsigned long step = strtoul(at + strlen(": step "), NULL, 10);
     snprintf(text, sizeof text, ": step %lu: the loss is not finite", step);
-    expect_words("loss", error, (const char *const[]){text, "run.nan", NULL});
+    EXPECT_WORDS("loss", error, text, "run.nan");
     size_t n = json_array_size(json_at(command.json, "loss"));
     assert_in_range(n, step, step + 1); /* what came before it is kept */
     command_free(&command);
 
-    dpbench(&command, deadline_s, FAULTS_BASE DIVERGES "run.nan=continue");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, FAULTS_BASE DIVERGES "run.nan=continue");
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 40);
     snprintf(text, sizeof text, "step %lu: the loss is not finite", step);
     assert_non_null(strstr(warning(&command), text));
@@ -71,10 +69,9 @@ TEST(test_proof_of_no_numbers)
     static const char *const comms[] = {"gossip", "ps_async run.servers=1", "independent"};
     for (size_t i = 0; i < sizeof comms / sizeof *comms; i++) {
         struct command command;
-        dpbench(&command, deadline_s,
-                FAULTS_BASE DIVERGES "run.nan=continue run.timeout_s=5 comm.name=%s", comms[i]);
-        if (command.exit_code != 0)
-            fail_msg("%s: exit code %d: %s", comms[i], command.exit_code, command.err);
+        dpbench_ends(&command, deadline_s, 0,
+                     FAULTS_BASE DIVERGES "run.nan=continue run.timeout_s=5 comm.name=%s",
+                     comms[i]);
         assert_string_equal(json_text_at(command.json, "verification.after"), "skipped");
         command_free(&command);
     }
@@ -94,11 +91,8 @@ static const char in_step_2[] = ": step 2: an element of the new fc1.weight is n
 static void expect_caught(const char *settings)
 {
     struct command command;
-    dpbench(&command, deadline_s, FAULTS_BASE MUTANT "%s", settings);
-    if (command.exit_code != 1)
-        fail_msg("%s: exit code %d: %s", settings, command.exit_code, command.err);
-    expect_words(settings, faults_only_error(settings, &command),
-                 (const char *const[]){in_step_2, "run.nan", NULL});
+    dpbench_ends(&command, deadline_s, 1, FAULTS_BASE MUTANT "%s", settings);
+    EXPECT_WORDS(settings, faults_only_error(settings, &command), in_step_2, "run.nan");
     faults_expect_failed(settings, &command);
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 2);
     command_free(&command);
@@ -137,25 +131,23 @@ TEST(test_weights_continue)
 {
     struct command command;
     const char *device = have_cpu_device() ? "device.name=cpu" : "device.name=reference";
-    dpbench(&command, deadline_s,
-            FAULTS_BASE MUTANT "comm.name=mutant_shm %s run.nan=continue "
-                               "checkpoint.save=nan.safetensors",
-            device);
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0,
+                 FAULTS_BASE MUTANT "comm.name=mutant_shm %s run.nan=continue "
+                                    "checkpoint.save=nan.safetensors",
+                 device);
     assert_non_null(strstr(warning(&command), in_step_2 + 2));
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 8);
     if (have_cpu_device()) /* else this test shows nothing that test_loss does not */
         assert_true(json_is_number(json_array_get(json_at(command.json, "loss"), 7)));
     command_free(&command);
 
-    dpbench(&command, deadline_s,
-            FAULTS_BASE "model.name=tiny_dense %s checkpoint.load=nan.safetensors", device);
-    assert_int_equal(command.exit_code, 2);
-    expect_words("load", faults_only_error("load", &command),
-                 (const char *const[]){have_cpu_device() /* else it has spread */
-                                           ? "nan.safetensors: 'fc1.weight' has elements"
-                                           : ".weight' has elements",
-                                       "run.nan = continue", NULL});
+    dpbench_ends(&command, deadline_s, 2,
+                 FAULTS_BASE "model.name=tiny_dense %s checkpoint.load=nan.safetensors", device);
+    EXPECT_WORDS("load", faults_only_error("load", &command),
+                 have_cpu_device() /* else it has spread */
+                     ? "nan.safetensors: 'fc1.weight' has elements"
+                     : ".weight' has elements",
+                 "run.nan = continue");
     command_free(&command);
 }
 
@@ -164,10 +156,9 @@ TEST(test_gaps)
 {
     struct command command;
     for (const struct strategy_form *form = NULL; (form = strategy_form_after(form));) {
-        dpbench(&command, deadline_s, FAULTS_BASE "eval.every=0 run.steps=300 run.prove=yes %s",
-                form_settings(form, "", 2));
-        if (command.exit_code != 0)
-            fail_msg("%s: exit code %d: %s", form->label, command.exit_code, command.err);
+        dpbench_ends(&command, deadline_s, 0,
+                     FAULTS_BASE "eval.every=0 run.steps=300 run.prove=yes %s",
+                     form_settings(form, "", 2));
         command_free(&command);
     }
 }

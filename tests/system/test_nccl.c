@@ -113,14 +113,12 @@ TEST(test_shards)
     struct command shards;
     char path[64];
     train(&whole, CUDA DENSE "run.steps=6 run.workers=2 comm.name=shm optimizer.name=adam");
-    dpbench(&shards, 60,
-            "-c /dev/null --json run.results= data.name=synthetic data.samples=640 "
-            "run.warmup_steps=0 run.steady_limit_s=0 device.threads=1 " SHARDS DENSE
-            "run.steps=3 run.workers=2 optimizer.name=adam optimizer.learning_rate=0.1 "
-            "comm.bucket=500 checkpoint.save=%s/shards.safetensors",
-            cache);
-    if (shards.exit_code != 0)
-        fail_msg("exit code %d: %s", shards.exit_code, shards.err);
+    dpbench_ends(&shards, 60, 0,
+                 "-c /dev/null --json run.results= data.name=synthetic data.samples=640 "
+                 "run.warmup_steps=0 run.steady_limit_s=0 device.threads=1 " SHARDS DENSE
+                 "run.steps=3 run.workers=2 optimizer.name=adam optimizer.learning_rate=0.1 "
+                 "comm.bucket=500 checkpoint.save=%s/shards.safetensors",
+                 cache);
     const double all = expect_number(&whole.command, "ranks.0.memory.optimizer_state_bytes");
     double sum = 0;
     for (int rank = 0; rank < 2; rank++) {
@@ -252,7 +250,7 @@ TEST(test_not_captured)
     struct training run;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         train_anyway(&run, TWO TINY "run.steps=3 comm.capture=on %s", rows[i][0]);
-        expect_end(&run, 2, (const char *const[]){"comm.capture = on", rows[i][1], NULL});
+        expect_end(&run, 2, WORDS("comm.capture = on", rows[i][1]));
         training_free(&run);
         train(&run, TWO TINY "run.steps=3 %s", rows[i][0]);
         expect_capture(&run, 2, rows[i][1]);
@@ -286,7 +284,7 @@ CASE(test_mistakes)
         setenv("DPB_STAND_IN_NCCL_WRONG", rows[i].mistake, 1);
         train_anyway(&run, "%s" TINY "run.steps=3 run.prove=yes run.workers=2 comm.bucket=1GiB",
                      rows[i].strategy);
-        expect_end(&run, 3, (const char *const[]){rows[i].word, NULL});
+        expect_end(&run, 3, WORDS(rows[i].word));
         training_free(&run);
     }
     unsetenv("DPB_STAND_IN_NCCL_WRONG");
@@ -315,7 +313,7 @@ CASE(test_options)
         struct training run;
         bool of_tests = !strstr(rows[i].settings, "host_ids");
         train_anyway(&run, NCCL TINY "run.steps=1 run.workers=2 %s", rows[i].settings);
-        expect_end(&run, 0, (const char *const[]){rows[i].words, NULL});
+        expect_end(&run, 0, WORDS(rows[i].words));
         if ((strstr(run.command.out, "nccl_host_ids") != NULL) != of_tests)
             fail_msg("%s: %s warning of comm.host_ids", rows[i].settings, of_tests ? "no" : "a");
         training_free(&run);
@@ -337,22 +335,20 @@ TEST(test_refusals)
 {
     struct training run;
     train_anyway(&run, TINY "comm.name=nccl run.workers=2 run.steps=1 run.precision=fp32");
-    expect_end(&run, 2, (const char *const[]){"nccl", "reference", NULL});
+    expect_end(&run, 2, WORDS("nccl", "reference"));
     training_free(&run);
-    expect_refused("run.comm_cores=1", (const char *const[]){"run.comm_cores", "nccl", NULL});
-    expect_refused("run.servers=1", (const char *const[]){"run.servers", "nccl", NULL});
-    expect_refused("run.mode=forward", (const char *const[]){"run.mode", "nccl", NULL});
+    expect_refused("run.comm_cores=1", WORDS("run.comm_cores", "nccl"));
+    expect_refused("run.servers=1", WORDS("run.servers", "nccl"));
+    expect_refused("run.mode=forward", WORDS("run.mode", "nccl"));
     expect_refused("optimizer.clip_norm=1",
-                   (const char *const[]){"optimizer.clip_norm", "norms", "memory of device", NULL});
+                   WORDS("optimizer.clip_norm", "norms", "memory of device"));
     expect_refused("comm.shard=optimizer optimizer.name=lars",
-                   (const char *const[]){"'lars' takes norms", "memory of device", NULL});
+                   WORDS("'lars' takes norms", "memory of device"));
     expect_refused("comm.min_ctas=3 comm.max_ctas=2",
-                   (const char *const[]){"comm.min_ctas = 3", "comm.max_ctas = 2", NULL});
-    expect_refused("comm.max_ctas=65", (const char *const[]){"max_ctas", "64", NULL});
-    expect_refused("model.name=lenet comm.bucket=16",
-                   (const char *const[]){"comm.bucket", "65536", NULL});
-    expect_refused("comm.host_ids=machine",
-                   (const char *const[]){"Duplicate GPU", "device.ids", "comm.host_ids", NULL});
+                   WORDS("comm.min_ctas = 3", "comm.max_ctas = 2"));
+    expect_refused("comm.max_ctas=65", WORDS("max_ctas", "64"));
+    expect_refused("model.name=lenet comm.bucket=16", WORDS("comm.bucket", "65536"));
+    expect_refused("comm.host_ids=machine", WORDS("Duplicate GPU", "device.ids", "comm.host_ids"));
 }
 
 /* `check` says it, too. */
@@ -361,9 +357,8 @@ TEST(test_learners)
     static const char *const ways[] = {NCCL, INSIDE};
     for (size_t i = 0; i < 2; i++) {
         struct command command;
-        dpbench(&command, 60, "check -c /dev/null run.steps=1 %s" TINY "run.learners=2", ways[i]);
-        if (command.exit_code != 0)
-            fail_msg("%s: %s", ways[i], command.err);
+        dpbench_ends(&command, 60, 0, "check -c /dev/null run.steps=1 %s" TINY "run.learners=2",
+                     ways[i]);
         command_free(&command);
         dpbench(&command, 60,
                 "check -c /dev/null run.steps=1 %s" TINY "run.learners=2 comm.host_ids=machine",
@@ -381,9 +376,8 @@ CASE(test_environment)
     struct training run;
     setenv("NCCL_ALGO", "Tree", 1);
     setenv("NCCL_MAX_CTAS", "4", 1);
-    expect_refused("comm.algo=ring", (const char *const[]){"comm.algo", "NCCL_ALGO = Tree", NULL});
-    expect_refused("comm.max_ctas=2",
-                   (const char *const[]){"comm.max_ctas = 2", "NCCL_MAX_CTAS = 4", NULL});
+    expect_refused("comm.algo=ring", WORDS("comm.algo", "NCCL_ALGO = Tree"));
+    expect_refused("comm.max_ctas=2", WORDS("comm.max_ctas = 2", "NCCL_MAX_CTAS = 4"));
     train(&run, NCCL TINY "run.steps=1 run.workers=2");
     assert_string_equal(json_text_at(run.command.json, "ranks.1.comm.algo"), "Tree (NCCL_ALGO)");
     assert_string_equal(json_text_at(run.command.json, "ranks.0.comm.max_ctas"),
@@ -441,9 +435,7 @@ CASE(test_alone)
     write_file(path, "", 0);
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         struct command command;
-        dpbench(&command, 60.0, arguments, cache, cache, rows[row].strategy);
-        if (command.exit_code != 0)
-            fail_msg("exit code %d: %s", command.exit_code, command.err);
+        dpbench_ends(&command, 60.0, 0, arguments, cache, cache, rows[row].strategy);
         for (int i = 0; i < 2; i++) {
             snprintf(path, sizeof path, "points.%d.in_place", i);
             assert_true(json_is_true(json_at(command.json, path)) == rows[row].in_place);

@@ -136,7 +136,7 @@ static void start(struct job *job, const struct form *form, int workers, int cor
     words[n] = NULL;
     char pauses[32];
     snprintf(pauses, sizeof pauses, "DPB_PAUSES=%d", seed);
-    command_start(&job->started, words, (const char *const[]){pauses, NULL});
+    command_start(&job->started, words, WORDS(pauses));
 }
 
 /* All are collected before the first failure is told. */
@@ -187,8 +187,7 @@ static void test_pauses(void **state)
 static void copy(const char *from, const char *to)
 {
     struct command command;
-    command_run(&command, deadline_s, (const char *const[]){"/usr/bin/env", "cp", from, to, NULL},
-                NULL);
+    command_run(&command, deadline_s, WORDS("/usr/bin/env", "cp", from, to), NULL);
     assert_int_equal(command.exit_code, 0);
     command_free(&command);
 }

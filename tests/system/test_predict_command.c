@@ -34,7 +34,7 @@ static int set_up(void **state)
 
 static void run(struct command *command, int exit_code, const char *arguments)
 {
-    dpbench_verb(command, deadline_s, exit_code, "predict", arguments);
+    dpbench_ends(command, deadline_s, exit_code, "predict %s", arguments);
 }
 
 TEST(test_run)

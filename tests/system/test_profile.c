@@ -23,9 +23,8 @@ TEST(test_result)
     struct command command;
     if (!have_cpu_device())
         skip();
-    dpbench(&command, deadline_s, "-c x.ini --json run.workers=2 comm.name=shm eval.final=yes");
-    if (command.exit_code != 0)
-        fail_msg("exit %d\n%s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0,
+                 "-c x.ini --json run.workers=2 comm.name=shm eval.final=yes");
     size_t n = json_array_size(json_at(command.json, "profile.rows"));
     double elapsed_ns = json_number_at(command.json, "timing.elapsed_ns"), sum_ns = 0;
     assert_true(n > 10);
@@ -52,8 +51,7 @@ TEST(test_evaluation_does_not_count)
     const json_t *row;
     if (!have_cpu_device())
         skip();
-    dpbench(&command, deadline_s, "-c x.ini --json eval.every=1 eval.final=yes");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, "-c x.ini --json eval.every=1 eval.final=yes");
     json_array_foreach(json_at(command.json, "profile.rows"), i, row)
     {
         if (json_number_at(row, "calls") != 3)
@@ -97,8 +95,7 @@ TEST(test_sums)
     struct command command;
     if (!have_cpu_device())
         skip();
-    dpbench(&command, deadline_s, "-c x.ini --json run.batch=%d model.name=lenet", BATCH);
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, "-c x.ini --json run.batch=%d model.name=lenet", BATCH);
     const json_t *rows = json_at(command.json, "profile.rows");
     struct sums forward = add_pass(rows, "forward", STEPS);
     struct sums backward = add_pass(rows, "backward", STEPS);
@@ -134,8 +131,7 @@ TEST(test_table)
     struct command command;
     if (!have_cpu_device())
         skip();
-    dpbench(&command, deadline_s, "-c x.ini");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, deadline_s, 0, "-c x.ini");
     assert_non_null(strstr(command.out, "backward weights"));
     assert_non_null(strstr(command.out, "limits: "));
     double rows = add_shares(command.out, "    layer  ", "    sums by kind ");
@@ -148,8 +144,8 @@ TEST(test_table)
 TEST(test_refused)
 {
     struct command command;
-    dpbench(&command, deadline_s, "check -c x.ini device.name=reference run.precision=fp64");
-    assert_int_equal(command.exit_code, 2);
+    dpbench_ends(&command, deadline_s, 2,
+                 "check -c x.ini device.name=reference run.precision=fp64");
     assert_non_null(strstr(command.err, "x.ini:6: device 'reference' keeps no account"));
     command_free(&command);
 }

@@ -165,13 +165,12 @@ static double keeps(const struct world *world)
 {
     enum { STEPS = 20 };
     struct command command;
-    dpbench(&command, deadline_s,
-            ASYNC "run.prove=yes run.workers=%u run.servers=%u run.accumulate=%u comm.bucket=%llu "
-                  "run.steps=%d %s",
-            world->workers, world->servers, world->accumulate, (unsigned long long)world->bucket,
-            STEPS, world->settings);
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0,
+                 ASYNC
+                 "run.prove=yes run.workers=%u run.servers=%u run.accumulate=%u comm.bucket=%llu "
+                 "run.steps=%d %s",
+                 world->workers, world->servers, world->accumulate,
+                 (unsigned long long)world->bucket, STEPS, world->settings);
     expect_verdict(&command, "pattern");
     expect_verdict(&command, "exchange");
     expect_verdict(&command, "after");
@@ -198,11 +197,10 @@ static void test_keeps(void **state)
 TEST(test_accruing_takes_time)
 {
     struct command command;
-    dpbench(&command, deadline_s,
-            ASYNC "run.workers=1 run.servers=1 run.comm_cores=1 comm.bucket=4096 model.name=lenet "
-                  "comm.push_every=1000 comm.fetch_every=1000 run.prove=no run.steps=12");
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0,
+                 ASYNC
+                 "run.workers=1 run.servers=1 run.comm_cores=1 comm.bucket=4096 model.name=lenet "
+                 "comm.push_every=1000 comm.fetch_every=1000 run.prove=no run.steps=12");
     assert_true(json_number_at(command.json, "timing.breakdown_ns.comm_hidden") > 0.0);
     command_free(&command);
 }
@@ -224,8 +222,8 @@ TEST(test_one_worker)
         char settings[256], *at;
         snprintf(settings, sizeof settings, "%s", forms[i]);
         train(&async, "comm.name=ps_async model.name=tiny_bn run.steps=12 %s", settings);
-        for (const char *const *word = (const char *const[]){"comm.rate=staleness", "comm.bound=0",
-                                                             "run.servers=", "comm.hosts=", NULL};
+        for (const char *const *word =
+                 WORDS("comm.rate=staleness", "comm.bound=0", "run.servers=", "comm.hosts=");
              *word; word++)
             if ((at = strstr(settings, *word)))
                 memset(at, ' ', strcspn(at, " "));
@@ -305,11 +303,9 @@ static double steps_of(const struct command *command, int rank)
 TEST(test_time_of_training)
 {
     struct command command;
-    dpbench(&command, deadline_s,
-            ASYNC "run.servers=1 run.steps=12 run.warmup_steps=0 eval.every=5 eval.final=yes "
-                  "run.delay=constant(10ms) run.delay_ranks=1");
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0,
+                 ASYNC "run.servers=1 run.steps=12 run.warmup_steps=0 eval.every=5 eval.final=yes "
+                       "run.delay=constant(10ms) run.delay_ranks=1");
     for (size_t i = 0; i < 3; i++) {
         char path[32];
         snprintf(path, sizeof path, "eval.%zu.trained_s", i);
@@ -328,9 +324,7 @@ TEST(test_seconds)
         double elapsed_s = 0;
         for (int tries = 0; tries < TRIES && !(elapsed_s > 0.6 && elapsed_s < 3); tries++) {
             struct command command;
-            dpbench(&command, deadline_s, ASYNC LATE_BY("150ms") "run.seconds=1", late);
-            if (command.exit_code != 0)
-                fail_msg("exit code %d: %s", command.exit_code, command.err);
+            dpbench_ends(&command, deadline_s, 0, ASYNC LATE_BY("150ms") "run.seconds=1", late);
             elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
             assert_true(steps_of(&command, late) <= 12);
             assert_true(steps_of(&command, 2) > 3 * steps_of(&command, late));
@@ -361,9 +355,8 @@ TEST(test_other_ends)
             struct command command;
             if (late != (int)i % 2 && !getenv("DPB_ALL_CELLS"))
                 continue;
-            dpbench(&command, deadline_s, ASYNC STRAGGLER "run.timeout_s=4 %s", late, rows[i]);
-            if (command.exit_code != 0)
-                fail_msg("%s: exit code %d: %s", rows[i], command.exit_code, command.err);
+            dpbench_ends(&command, deadline_s, 0, ASYNC STRAGGLER "run.timeout_s=4 %s", late,
+                         rows[i]);
             expect_verdict(&command, "after");
             assert_true(command.seconds < 20.0);
             command_free(&command);
@@ -382,11 +375,10 @@ TEST(test_stopped_worker)
                 {"", "phase 'wait_end' of step 23,"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
-        dpbench(&command, deadline_s,
-                ASYNC "run.workers=3 run.servers=1 run.timeout_s=2 device.name=fault "
-                      "device.fault=stop device.hook=forward device.rank=1 device.call=10 %s",
-                rows[i].settings);
-        assert_int_equal(command.exit_code, 1);
+        dpbench_ends(&command, deadline_s, 1,
+                     ASYNC "run.workers=3 run.servers=1 run.timeout_s=2 device.name=fault "
+                           "device.fault=stop device.hook=forward device.rank=1 device.call=10 %s",
+                     rows[i].settings);
         for (int rank = 0; rank < 3; rank++) {
             char line[96];
             snprintf(line, sizeof line, "  rank %d \\(worker, pid [0-9]+\\): %s.*%s", rank,
@@ -467,7 +459,7 @@ TEST(test_refusals)
         struct command command;
         dpbench(&command, deadline_s, ASYNC "%s", rows[i].settings);
         assert_int_equal(command.exit_code, rows[i].exit_code);
-        expect_words(rows[i].settings, command.err, (const char *const[]){rows[i].words, NULL});
+        EXPECT_WORDS(rows[i].settings, command.err, rows[i].words);
         command_free(&command);
     }
 }

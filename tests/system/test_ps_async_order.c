@@ -527,12 +527,8 @@ TEST(test_slow_server)
 
 static int setup(void **state)
 {
-    char plugins[512];
-    snprintf(plugins, sizeof plugins, "%s/tests/plugins:%s/plugins", build_directory(),
-             build_directory());
-    setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
     snprintf(log_path, sizeof log_path, "/tmp/dpb_async_order.%d", (int)getpid());
-    return training_setup(state);
+    return training_setup_mutants(state);
 }
 
 int main(void)

@@ -171,8 +171,7 @@ static void run_on_hosts(struct command *command, const char *options)
              "%s/timed.ini --json device.trace=%s/trace %s",
              late, own, real, timed_directory(), timed_directory(), options);
     free(real);
-    command_run(command, TIMED_DEADLINE_S, (const char *const[]){"/bin/sh", "-c", line, NULL},
-                NULL);
+    command_run(command, TIMED_DEADLINE_S, WORDS("/bin/sh", "-c", line), NULL);
     if (command->exit_code != 0 || json_number_at(command->json, "world.machines") != 2)
         fail_msg("%s: exit %d\n%s", line, command->exit_code, command->err);
 }
@@ -226,10 +225,9 @@ static bool find_hosts(void)
     if (!strategy_named("mpi")) /* no launcher was built in */
         return false;
     command_run(&command, TIMED_DEADLINE_S,
-                (const char *const[]){"/bin/sh", "-c",
-                                      "command -v mpirun && unshare -T --monotonic 1 --uts --ipc "
-                                      "--fork --kill-child hostname other",
-                                      NULL},
+                WORDS("/bin/sh", "-c",
+                      "command -v mpirun && unshare -T --monotonic 1 --uts --ipc "
+                      "--fork --kill-child hostname other"),
                 NULL);
     bool found = command.exit_code == 0;
     command_free(&command);
@@ -249,8 +247,7 @@ static int setup(void **state)
         snprintf(path, sizeof path, "%s/%s.so", late, strategy_named(forms[i].name)->plugin);
         if (access(path, F_OK) == 0 || strcmp(forms[i].name, "independent") == 0)
             continue;
-        command_run(&command, TIMED_DEADLINE_S,
-                    (const char *const[]){"/usr/bin/env", "cp", real, path, NULL}, NULL);
+        command_run(&command, TIMED_DEADLINE_S, WORDS("/usr/bin/env", "cp", real, path), NULL);
         assert_int_equal(command.exit_code, 0);
         command_free(&command);
     }

@@ -77,20 +77,17 @@ static bool tells_of_sleep(void)
 TEST(test_stall_is_said_once)
 {
     struct command command;
-    dpbench(&command, deadline_s, FAULTS_BASE STUCK);
-    assert_int_equal(command.exit_code, 1);
+    dpbench_ends(&command, deadline_s, 1, FAULTS_BASE STUCK);
     assert_int_equal(count_of(command.err, "warning: no progress for "), 1);
     const char *error = faults_only_error("stuck", &command);
     expect_words("the warning's picture", command.err, where);
     expect_words("the error's picture", error, where);
-    expect_words("the error", error,
-                 (const char *const[]){"; rank 1 is late: phase 'exchange' of step 7", NULL});
+    EXPECT_WORDS("the error", error, "; rank 1 is late: phase 'exchange' of step 7");
     const json_t *warning = warning_of(&command, "stall");
     assert_non_null(warning);
-    expect_words("the warning", json_text_at(warning, "text"),
-                 (const char *const[]){"no progress for 0.", "rank 1 (",
-                                       " is late: ", "phase 'exchange' of step 7",
-                                       tells_of_sleep() ? " s, asleep in " : " s", NULL});
+    EXPECT_WORDS("the warning", json_text_at(warning, "text"), "no progress for 0.", "rank 1 (",
+                 " is late: ", "phase 'exchange' of step 7",
+                 tells_of_sleep() ? " s, asleep in " : " s");
     command_free(&command);
 }
 
@@ -98,15 +95,13 @@ TEST(test_stall_is_said_once)
 TEST(test_many_are_late)
 {
     struct command command;
-    dpbench(&command, deadline_s,
-            FAULTS_BASE FAULTS_COMM
-            "comm.fault=hang comm.hook=end comm.rank=-1 comm.call=9 run.stall_warning_s=1.5 "
-            "run.timeout_s=4 run.workers=12");
-    assert_int_equal(command.exit_code, 1);
+    dpbench_ends(&command, deadline_s, 1,
+                 FAULTS_BASE FAULTS_COMM
+                 "comm.fault=hang comm.hook=end comm.rank=-1 comm.call=9 run.stall_warning_s=1.5 "
+                 "run.timeout_s=4 run.workers=12");
     assert_in_range(count_of(command.err, "warning: no progress for "), 1, 5);
-    expect_words("the last warning", command.err,
-                 (const char *const[]){" is late: phase 'exchange' of step 7",
-                                       "; 11 others are late, too", NULL});
+    EXPECT_WORDS("the last warning", command.err, " is late: phase 'exchange' of step 7",
+                 "; 11 others are late, too");
     command_free(&command);
 }
 
@@ -117,17 +112,14 @@ TEST(test_forgotten_done)
     static const char *const cores[] = {"", "run.comm_cores=1"};
     struct command command;
     for (size_t i = 0; i < 2; i++) {
-        dpbench(&command, deadline_s,
-                FAULTS_BASE FAULTS_COMM "comm.fault=forget comm.hook=end comm.rank=1 "
-                                        "run.timeout_s=1.5 %s",
-                cores[i]);
-        assert_int_equal(command.exit_code, 1);
+        dpbench_ends(&command, deadline_s, 1,
+                     FAULTS_BASE FAULTS_COMM "comm.fault=forget comm.hook=end comm.rank=1 "
+                                             "run.timeout_s=1.5 %s",
+                     cores[i]);
         assert_true(command.seconds < 20);
-        expect_words("forgotten", faults_only_error("forgotten", &command),
-                     (const char *const[]){"rank 1 (",
-                                           "comm 'fault' has not signalled the event "
-                                           "`done` of its `end` within 0.8 s",
-                                           NULL});
+        EXPECT_WORDS("forgotten", faults_only_error("forgotten", &command), "rank 1 (",
+                     "comm 'fault' has not signalled the event "
+                     "`done` of its `end` within 0.8 s");
         command_free(&command);
     }
 }
@@ -136,13 +128,11 @@ TEST(test_forgotten_done)
 TEST(test_late_behind_a_server)
 {
     struct command command;
-    dpbench(&command, deadline_s,
-            FAULTS_BASE STUCK
-            "comm.inner=ps_cpu run.servers=1 run.timeout_s=1 run.stall_warning_s=0");
-    assert_int_equal(command.exit_code, 1);
-    expect_words("server", faults_only_error("server", &command),
-                 (const char *const[]){"; rank 1 is late: phase 'exchange' of step 7",
-                                       "rank 2 (server, pid ", NULL});
+    dpbench_ends(&command, deadline_s, 1,
+                 FAULTS_BASE STUCK
+                 "comm.inner=ps_cpu run.servers=1 run.timeout_s=1 run.stall_warning_s=0");
+    EXPECT_WORDS("server", faults_only_error("server", &command),
+                 "; rank 1 is late: phase 'exchange' of step 7", "rank 2 (server, pid ");
     assert_null(warning_of(&command, "stall")); /* switched off */
     command_free(&command);
 }
@@ -306,7 +296,7 @@ TEST(test_frozen)
         "for i in 1 2 3 4 5 6 7 8 9; do rmdir $g 2>/dev/null && break; sleep 0.1; done\n"
         "exit ${thawed:-${code:-0}}\n";
     struct command command;
-    command_run(&command, deadline_s, (const char *const[]){"/bin/sh", "-c", freeze, NULL}, NULL);
+    command_run(&command, deadline_s, WORDS("/bin/sh", "-c", freeze), NULL);
     const int exit_code = command.exit_code;
     if (exit_code != 0 && exit_code != 77)
         fail_msg("exit %d\n%s", exit_code, command.err);
@@ -355,8 +345,8 @@ TEST(test_all_are_stopped)
     }
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);
-    expect_words("all stopped", faults_only_error("all stopped", &command),
-                 (const char *const[]){"stuck: for ", "is stopped (SIGSTOP)", NULL});
+    EXPECT_WORDS("all stopped", faults_only_error("all stopped", &command), "stuck: for ",
+                 "is stopped (SIGSTOP)");
     command_free(&command);
 }
 

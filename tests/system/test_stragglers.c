@@ -220,16 +220,6 @@ static void test_stops(void **state)
     assert_true(stops < 0.85 && deaf > 0.95);
 }
 
-static int setup(void **state)
-{
-    char plugins[512];
-    const int failed = timed_setup(state);
-    snprintf(plugins, sizeof plugins, "%s/tests/plugins:%s/plugins", build_directory(),
-             build_directory());
-    setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
-    return failed;
-}
-
 int main(void)
 {
     const bool all = getenv("DPB_ALL_CELLS") != NULL;
@@ -245,5 +235,5 @@ int main(void)
     add_case(test_deaf, &policies[1], "k_batch_sync with workers that do not stop takes longer");
     add_case(test_stops, "forward", "a cancelled worker leaves its forward pass");
     add_case(test_stops, "backward", "a cancelled worker leaves its backward pass");
-    return test_main(setup, timed_teardown);
+    return test_main(timed_setup, timed_teardown);
 }

@@ -55,7 +55,7 @@ static void expect_survived(const char *title, const struct command *command, un
     assert_string_equal(json_text_at(command->json, "status"), "ok");
     assert_int_equal(json_number_at(command->json, "world.left"), left);
     assert_int_equal(json_number_at(command->json, "world.workers"), WORKERS);
-    expect_words(title, command->err, (const char *const[]){"was killed by signal", NULL});
+    EXPECT_WORDS(title, command->err, "was killed by signal");
     assert_string_equal(json_text_at(command->json, "verification.pattern"), "pass");
     assert_string_equal(json_text_at(command->json, "verification.after"), "pass");
 }
@@ -98,7 +98,7 @@ static void test_phase(void **state)
     const struct phase *phase = *state;
     struct command command;
     dpbench(&command, deadline_s, SURVIVE "eval.every=7 %s", phase->settings);
-    expect_words(phase->settings, command.err, (const char *const[]){phase->words, NULL});
+    EXPECT_WORDS(phase->settings, command.err, phase->words);
     expect_survived(phase->settings, &command, WORKERS - 1);
     for (size_t worker = 0; worker < WORKERS; worker++)
         assert_true(worker == 2 ? steps_of(&command, worker) <= 40
@@ -168,11 +168,9 @@ TEST(test_checkpoint)
                            "optimizer.momentum=0.9 " APART);
     expect_survived("checkpoint", &command, WORKERS - 1);
     command_free(&command);
-    dpbench(&command, deadline_s,
-            FAULTS_BASE "comm.name=ps_async run.workers=3 run.servers=2 checkpoint.resume=yes "
-                        "checkpoint.load=b.safetensors optimizer.momentum=0.9");
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
+    dpbench_ends(&command, deadline_s, 0,
+                 FAULTS_BASE "comm.name=ps_async run.workers=3 run.servers=2 checkpoint.resume=yes "
+                             "checkpoint.load=b.safetensors optimizer.momentum=0.9");
     assert_int_equal(json_number_at(command.json, "timing.first_step"), 43);
     command_free(&command);
 }
@@ -186,10 +184,8 @@ TEST(test_table)
                                "[comm]\nname = ps_async\n"
                                "[device]\nname = fault\nthreads = 1\nfault = kill\nrank = 2\n"
                                "hook = backward\ncall = 8\n[sweep]\nrun.workers = 2, 4\n");
-    dpbench(&command, deadline_s, "-c sweep.ini");
-    if (command.exit_code != 0)
-        fail_msg("exit code %d: %s", command.exit_code, command.err);
-    expect_words("table", command.out, (const char *const[]){"3 of 4", NULL});
+    dpbench_ends(&command, deadline_s, 0, "-c sweep.ini");
+    EXPECT_WORDS("table", command.out, "3 of 4");
     command_free(&command);
 }
 
@@ -214,10 +210,8 @@ TEST(test_ends)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
-        dpbench(&command, deadline_s, SURVIVE "eval.every=0 %s", rows[i].settings);
-        if (command.exit_code != 1)
-            fail_msg("%s: exit code %d: %s", rows[i].settings, command.exit_code, command.err);
-        expect_words(rows[i].settings, command.err, (const char *const[]){rows[i].words, NULL});
+        dpbench_ends(&command, deadline_s, 1, SURVIVE "eval.every=0 %s", rows[i].settings);
+        EXPECT_WORDS(rows[i].settings, command.err, rows[i].words);
         faults_expect_failed(rows[i].settings, &command);
         command_free(&command);
     }
@@ -234,7 +228,7 @@ TEST(test_server_dies)
     kill(ranks[WORKERS], SIGKILL);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);
-    expect_words("a server", command.err, (const char *const[]){"rank 4 (", "killed", NULL});
+    EXPECT_WORDS("a server", command.err, "rank 4 (", "killed");
     command_free(&command);
 }
 
@@ -249,32 +243,20 @@ TEST(test_refusals)
         {"comm.name=ps_async run.servers=0", "give run.servers"},
         {"comm.name=ps_async comm.transport=verbs", "comm.transport = verbs"},
     };
-    struct command command;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        dpbench(&command, deadline_s, SURVIVE "eval.every=0 %s", rows[i].settings);
-        if (command.exit_code != 2)
-            fail_msg("%s: exit code %d: %s", rows[i].settings, command.exit_code, command.err);
-        expect_words(rows[i].settings, command.err, (const char *const[]){rows[i].words, NULL});
-        command_free(&command);
-    }
-    dpbench(&command, deadline_s,
-            "comm -c base.ini comm.name=ps_async run.servers=1 run.survive=yes");
-    assert_int_equal(command.exit_code, 2);
-    expect_words("comm", command.err, (const char *const[]){"leave run.survive out", NULL});
-    command_free(&command);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        dpbench_says(deadline_s, 2, WORDS(rows[i].words), SURVIVE "eval.every=0 %s",
+                     rows[i].settings);
+    dpbench_says(deadline_s, 2, WORDS("leave run.survive out"),
+                 "comm -c base.ini comm.name=ps_async run.servers=1 run.survive=yes");
 }
 
 static int setup(void **state)
 {
     const char *old = getenv("ASAN_OPTIONS");
-    char plugins[512], options[256];
-    snprintf(plugins, sizeof plugins, "%s/tests/plugins:%s/plugins", build_directory(),
-             build_directory());
-    setenv("DPBENCH_PLUGIN_PATH", plugins, 1);
+    char options[256];
     /* A sanitizer would turn the signals that kill into exit codes. */
     snprintf(options, sizeof options, "%s:handle_segv=0:handle_abort=0", old ? old : "");
     setenv("ASAN_OPTIONS", options, 1);
-    traces_adopt_orphans();
     return faults_setup(state);
 }
 

@@ -33,9 +33,8 @@ TEST(test_refused)
         dpbench(&command, deadline_s, "%s-c base.ini " HUGE_RUN, commands[i]);
         if (command.exit_code != 2 || command.seconds > 20)
             fail_msg("exit %d after %.1f s: %s", command.exit_code, command.seconds, command.err);
-        expect_words(commands[i], faults_only_error(commands[i], &command),
-                     (const char *const[]){"this run needs ", " a worker, and ", " MiB: take",
-                                           "run.batch", "run.memory = warn", NULL});
+        EXPECT_WORDS(commands[i], faults_only_error(commands[i], &command), "this run needs ",
+                     " a worker, and ", " MiB: take", "run.batch", "run.memory = warn");
         traces_expect_none(&before, "refused", 0.5);
         traces_free(&before);
         command_free(&command);
@@ -44,11 +43,8 @@ TEST(test_refused)
 
 TEST(test_warned)
 {
-    struct command command;
-    dpbench(&command, deadline_s, "check -c base.ini " HUGE_RUN "run.memory=warn");
-    assert_int_equal(command.exit_code, 0);
-    expect_words("check", command.err, (const char *const[]){"warning: this run needs ", NULL});
-    command_free(&command);
+    dpbench_says(deadline_s, 0, WORDS("warning: this run needs "),
+                 "check -c base.ini " HUGE_RUN "run.memory=warn");
 }
 
 /* Data that a source keeps, its helper threads' batches and the processes themselves are in the
@@ -92,16 +88,16 @@ TEST(test_control_group)
         skip();
     if (command.exit_code != 2)
         fail_msg("exit %d: %s", command.exit_code, command.err);
-    expect_words("group", faults_only_error("group", &command),
-                 (const char *const[]){"its control group may have 128.0 MiB", NULL});
+    EXPECT_WORDS("group", faults_only_error("group", &command),
+                 "its control group may have 128.0 MiB");
     command_free(&command);
 
     assert_true(run_in_group(&command, 128, LARGE_RUN "run.memory=warn"));
     if (command.exit_code != 1)
         fail_msg("exit %d: %s", command.exit_code, command.err);
-    expect_words("killed", faults_only_error("killed", &command),
-                 (const char *const[]){"rank 0 (", "was killed by signal 9 (Killed) in phase ",
-                                       "memory ran out: the system ended processes", NULL});
+    EXPECT_WORDS("killed", faults_only_error("killed", &command), "rank 0 (",
+                 "was killed by signal 9 (Killed) in phase ",
+                 "memory ran out: the system ended processes");
     faults_expect_failed("killed", &command);
     command_free(&command);
 

@@ -33,10 +33,7 @@ static void write_base(const char *tune)
 
 static void run(struct command *command, int exit_code, const char *arguments)
 {
-    dpbench(command, deadline_s, "%s", arguments);
-    if (command->exit_code != exit_code)
-        fail_msg("dpbench %s: exit %d\n%s%s", arguments, command->exit_code, command->out,
-                 command->err);
+    dpbench_ends(command, deadline_s, exit_code, "%s", arguments);
 }
 
 /* The trials' values on an axis: "8 16 32". */
@@ -61,12 +58,10 @@ TEST(test_finds_the_planted_best)
     struct command command;
     write_base(PLANTED);
     run(&command, 0, "tune -c tune.ini --output found.json");
-    expect_words("tune", command.out,
-                 (const char *const[]){"trial  device.forward     samples/s  taken      gain",
-                                       "5 trials of 5 cells; the best setting: trial 3, ",
-                                       "\n\n[device]\nforward = 100\n", NULL});
-    expect_words("tune", command.out,
-                 (const char *const[]){"\n    1  500  ", "\n    4  85  ", NULL});
+    EXPECT_WORDS("tune", command.out, "trial  device.forward     samples/s  taken      gain",
+                 "5 trials of 5 cells; the best setting: trial 3, ",
+                 "\n\n[device]\nforward = 100\n");
+    EXPECT_WORDS("tune", command.out, "\n    1  500  ", "\n    4  85  ");
     assert_null(strstr(strstr(command.out, "trial  ") + 1, "trial  ")); /* the table stands once */
     assert_null(strstr(command.err, "trial  "));
     expect_part(command.err, "result: found.json");

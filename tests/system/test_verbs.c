@@ -29,8 +29,7 @@ TEST(test_plugins)
 {
     struct command command;
     skip_with_devices();
-    dpbench(&command, 60, "plugins");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, 60, 0, "plugins");
     const char *line = strstr(command.out, "comm     ring_verbs ");
     assert_non_null(line);
     line = strchr(line, '\n') + 1;
@@ -78,15 +77,13 @@ TEST(test_options)
     static const char text[] = "[comm]\nname = ring_verbs\npoll = perhaps\n";
     struct command command;
     char directory[64], path[80];
-    dpbench(&command, 60, "help ring_verbs");
-    assert_int_equal(command.exit_code, 0);
+    dpbench_ends(&command, 60, 0, "help ring_verbs");
     assert_non_null(strstr(command.out, "comm.gid_index = integer, -1 to 255; default -1"));
     command_free(&command);
     temporary_directory(directory);
     snprintf(path, sizeof path, "%s/any.ini", directory);
     write_file(path, text, sizeof text - 1);
-    dpbench(&command, 60, "check -c %s model.name=tiny", path);
-    assert_int_equal(command.exit_code, 2);
+    dpbench_ends(&command, 60, 2, "check -c %s model.name=tiny", path);
     assert_non_null(strstr(command.err, "any.ini:3: "));
     command_free(&command);
     remove_directory(directory);
@@ -102,8 +99,7 @@ TEST(test_norms)
     temporary_directory(directory);
     snprintf(path, sizeof path, "%s/any.ini", directory);
     write_file(path, text, sizeof text - 1);
-    dpbench(&command, 60, "check -c %s model.name=tiny", path);
-    assert_int_equal(command.exit_code, 2);
+    dpbench_ends(&command, 60, 2, "check -c %s model.name=tiny", path);
     assert_non_null(strstr(command.err, "any.ini:8: optimizer.clip_norm needs the norms of whole"));
     assert_non_null(strstr(command.err, "comm 'ring_verbs'"));
     assert_non_null(strstr(command.err, "have all: mpi ring_tcp shm"));

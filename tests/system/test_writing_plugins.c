@@ -62,7 +62,7 @@ static void shell(struct command *command, const char *format, ...)
     va_start(list, format);
     assert_true(vsnprintf(line, sizeof line, format, list) < (int)sizeof line);
     va_end(list);
-    command_run(command, deadline_s, (const char *const[]){"/bin/sh", "-c", line, NULL}, NULL);
+    command_run(command, deadline_s, WORDS("/bin/sh", "-c", line), NULL);
 }
 
 /* DIRECTORY/KIND_NAME.so, without a word of the compiler's. */
@@ -136,12 +136,7 @@ static void train(struct command *command, const char *arguments)
 
 static void expect_refused(const char *arguments, const char *const *words)
 {
-    struct command command;
-    dpbench(&command, deadline_s, "-c base.ini %s", arguments);
-    if (command.exit_code != 2)
-        fail_msg("%s: exit %d: %s", arguments, command.exit_code, command.err);
-    expect_words(arguments, command.err, words);
-    command_free(&command);
+    dpbench_says(deadline_s, 2, words, "-c base.ini %s", arguments);
 }
 
 static double loss_at(const struct command *command, size_t step)
@@ -286,8 +281,7 @@ TEST(test_reduction)
                          workers * (workers - 1) * 64 / 32 * 8);
         command_free(&run);
     }
-    expect_refused("comm.name=peaks",
-                   (const char *const[]){"comm 'peaks'", "another run.precision than fp64", NULL});
+    expect_refused("comm.name=peaks", WORDS("comm 'peaks'", "another run.precision than fp64"));
 }
 
 /* The late reduction is core's comm.late. */
@@ -333,9 +327,8 @@ TEST(test_reductions_refused)
         char *good = read_text(rows[i].file), *text = replaced(good, rows[i].from, rows[i].to);
         write_file("comm_refused.c", text, strlen(text));
         build_plugin(&refused, ".", "");
-        expect_refused(
-            "comm.name=refused run.precision=fp32",
-            (const char *const[]){"comm 'refused'", rows[i].words[0], rows[i].words[1], NULL});
+        expect_refused("comm.name=refused run.precision=fp32",
+                       WORDS("comm 'refused'", rows[i].words[0], rows[i].words[1]));
         unlink("comm_refused.so");
         free(text);
         free(good);
@@ -367,7 +360,6 @@ TEST(test_contracts_must_be_kept)
         {"peaks", "run.precision=fp32", "rank = 0;", "rank = 1;", "the books of"},
     };
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        struct command command;
         char name[64];
         snprintf(name, sizeof name, "comm_%s.c", lies[i].name);
         char *good = read_text(name);
@@ -376,12 +368,8 @@ TEST(test_contracts_must_be_kept)
         char *text = replaced(named, lies[i].from, lies[i].to);
         write_file("comm_broken.c", text, strlen(text));
         build_plugin(&broken, ".", "");
-        dpbench(&command, deadline_s, "-c base.ini run.workers=2 comm.name=broken %s",
-                lies[i].settings);
-        assert_int_equal(command.exit_code, 3);
-        expect_words(lies[i].to, command.err,
-                     (const char *const[]){"pattern check of comm 'broken'", lies[i].found, NULL});
-        command_free(&command);
+        dpbench_says(deadline_s, 3, WORDS("pattern check of comm 'broken'", lies[i].found),
+                     "-c base.ini run.workers=2 comm.name=broken %s", lies[i].settings);
         free(text);
         free(named);
         free(good);
@@ -414,9 +402,8 @@ TEST(test_fixed_image)
     char *text = replaced(named, "any_image = true", "any_image = false");
     write_file("model_fixed.c", text, strlen(text));
     build_plugin(&fixed, ".", "");
-    expect_refused(
-        "model.name=fixed model.image=5",
-        (const char *const[]){"takes images of 28 x 28 only", "leave model.image out", NULL});
+    expect_refused("model.name=fixed model.image=5",
+                   WORDS("takes images of 28 x 28 only", "leave model.image out"));
     free(any);
     free(named);
     free(text);
@@ -426,19 +413,17 @@ TEST(test_refuse_what_they_cannot)
 {
     sandbox_write("word.csv", "1,2,3,4,5\n0,1,2,x,4\n");
     expect_refused("device.name=one_layer model.hidden=5",
-                   (const char *const[]){"device 'one_layer' computes one dense layer",
-                                         "model 'perceptron'", "device.name = reference", NULL});
+                   WORDS("device 'one_layer' computes one dense layer", "model 'perceptron'",
+                         "device.name = reference"));
     expect_refused("device.name=one_layer run.precision=fp32",
-                   (const char *const[]){"'one_layer' does not compute in fp32", "fp64", NULL});
-    expect_refused("model.hidden=-1", (const char *const[]){"model.hidden", "0 to 4096", NULL});
-    expect_refused("model.nclass=4",
-                   (const char *const[]){"model.nclass = 4, but data 'csv' has 3", NULL});
-    expect_refused("data.side=2 data.path=word.csv",
-                   (const char *const[]){"word.csv:2:", "number 3", "data.side", NULL});
-    expect_refused("data.side=3", (const char *const[]){"rows.csv:1:", "more than 9", NULL});
-    expect_refused("data.path=none.csv", (const char *const[]){"none.csv", "No such file", NULL});
+                   WORDS("'one_layer' does not compute in fp32", "fp64"));
+    expect_refused("model.hidden=-1", WORDS("model.hidden", "0 to 4096"));
+    expect_refused("model.nclass=4", WORDS("model.nclass = 4, but data 'csv' has 3"));
+    expect_refused("data.side=2 data.path=word.csv", WORDS("word.csv:2:", "number 3", "data.side"));
+    expect_refused("data.side=3", WORDS("rows.csv:1:", "more than 9"));
+    expect_refused("data.path=none.csv", WORDS("none.csv", "No such file"));
     expect_refused("comm.name=sum_all run.servers=1 run.workers=2",
-                   (const char *const[]){"comm 'sum_all' has no servers", NULL});
+                   WORDS("comm 'sum_all' has no servers"));
 }
 
 /* ---- plugins that do not fit --------------------------------------------------------------- */
@@ -496,7 +481,7 @@ TEST(test_misfits_are_refused)
         write_file(file, good, strlen(good));
         snprintf(line, sizeof line, "misfit/%s_%s.so: ", plugin->kind, plugin->name);
         expect_refused("comm.name=sum_all device.name=one_layer",
-                       (const char *const[]){line, m->words[0], m->words[1], m->words[2], NULL});
+                       WORDS(line, m->words[0], m->words[1], m->words[2]));
         line[strlen(line) - 2] = '\0';
         unlink(line);
         free(good);
@@ -518,8 +503,7 @@ TEST(test_new)
                 {"codec", "theirs", "comm.codec_feedback=no"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
-        dpbench(&command, deadline_s, "new %s %s", rows[i].kind, rows[i].name);
-        assert_int_equal(command.exit_code, 0);
+        dpbench_ends(&command, deadline_s, 0, "new %s %s", rows[i].kind, rows[i].name);
         command_free(&command);
         shell(&command,
               "make -s -C %s check CFLAGS=-Werror CPPFLAGS=-I../include DPBENCH='%s/dpbench' "
@@ -528,7 +512,7 @@ TEST(test_new)
         if (command.exit_code != 0)
             fail_msg("%s: exit %d\n%s%s", rows[i].name, command.exit_code, command.out,
                      command.err);
-        expect_words(rows[i].name, command.out, (const char *const[]){rows[i].name, NULL});
+        EXPECT_WORDS(rows[i].name, command.out, rows[i].name);
         command_free(&command);
     }
     sandbox_write("mine/model_mine.c", "changed");
@@ -543,13 +527,8 @@ TEST(test_new_refuses)
         {"comm ../up", "'../up' is no name"},
         {"comm", "a kind and a name are wanted"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct command command;
-        dpbench(&command, deadline_s, "new %s", rows[i][0]);
-        assert_int_equal(command.exit_code, 2);
-        expect_words(rows[i][0], command.err, (const char *const[]){rows[i][1], NULL});
-        command_free(&command);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        dpbench_says(deadline_s, 2, WORDS(rows[i][1]), "new %s", rows[i][0]);
     char *kept = read_text("mine/model_mine.c");
     assert_string_equal(kept, "changed");
     free(kept);
@@ -703,12 +682,10 @@ TEST(test_conform_finds_mistakes)
         write_file(source, bad, strlen(bad));
         build_plugin(plugin, "mistake", "");
         write_file(source, good, strlen(good));
-        dpbench(&command, deadline_s, "conform mistake/%s_%s.so %s", plugin->kind, plugin->name,
-                m->settings);
-        if (command.exit_code != 3)
-            fail_msg("%s: exit %d\n%s%s", m->to, command.exit_code, command.out, command.err);
+        dpbench_ends(&command, deadline_s, 3, "conform mistake/%s_%s.so %s", plugin->kind,
+                     plugin->name, m->settings);
         expect_words(m->to, command.out, m->words);
-        expect_words(m->to, command.err, (const char *const[]){"does not conform", NULL});
+        EXPECT_WORDS(m->to, command.err, "does not conform");
         command_free(&command);
         free(good);
         free(bad);
@@ -727,13 +704,8 @@ TEST(test_conform_refuses)
         {"data_csv.so data.path=none.csv", "refused every trial"},
         {"device_one_layer.so device.threads=1", "device 'one_layer' has no options"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct command command;
-        dpbench(&command, deadline_s, "conform %s", rows[i][0]);
-        assert_int_equal(command.exit_code, 2);
-        expect_words(rows[i][0], command.err, (const char *const[]){rows[i][1], NULL});
-        command_free(&command);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        dpbench_says(deadline_s, 2, WORDS(rows[i][1]), "conform %s", rows[i][0]);
 }
 
 TEST_MAIN(set_up, sandbox_teardown)
