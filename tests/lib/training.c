@@ -106,6 +106,20 @@ void train(struct training *training, const char *settings, ...)
                  training->command.late ? ", killed at the deadline" : "", training->command.err);
 }
 
+void train_says(int exit_code, const char *const *words, const char *settings, ...)
+{
+    struct training training;
+    va_list list;
+    va_start(list, settings);
+    start(&training, settings, list);
+    va_end(list);
+    if (training.command.exit_code != exit_code)
+        fail_msg("%s: exit code %d, not %d: %s", training.settings, training.command.exit_code,
+                 exit_code, training.command.err);
+    expect_words(training.settings, training.command.err, words);
+    training_free(&training);
+}
+
 void training_free(struct training *training)
 {
     free(training->settings);

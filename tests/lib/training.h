@@ -32,6 +32,10 @@ void train(struct training *training, const char *settings, ...)
     __attribute__((format(printf, 2, 3)));
 void train_anyway(struct training *training, const char *settings, ...)
     __attribute__((format(printf, 2, 3)));
+/* Such a run; fails the test unless it ends with that exit code and its messages have all of the
+ * words, ended by NULL. */
+void train_says(int exit_code, const char *const *words, const char *settings, ...)
+    __attribute__((format(printf, 3, 4)));
 void training_free(struct training *training);
 
 /* Starts such a run without waiting and without keeping its weights: command_finish collects it. */

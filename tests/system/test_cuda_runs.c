@@ -173,20 +173,6 @@ CASE(test_follows_cpu)
     training_free(&cuda);
 }
 
-/* A run that fails, and the words that it must say. */
-static void expect_failure(const char *settings, int exit_code, const char *const words[])
-{
-    struct training failed;
-    train_anyway(&failed, "%s", settings);
-    if (failed.command.exit_code != exit_code)
-        fail_msg("%s: exit code %d: %s", settings, failed.command.exit_code, failed.command.err);
-    for (size_t i = 0; words[i]; i++) {
-        if (!strstr(failed.command.err, words[i]))
-            fail_msg("%s: no '%s' in: %s", settings, words[i], failed.command.err);
-    }
-    training_free(&failed);
-}
-
 /* device.mps is refused before anything has begun, and `check` and `plugins` say what is there. */
 CASE(test_mps_refused)
 {
@@ -224,7 +210,7 @@ CASE(test_mps_refused)
         if (rows[i].words) {
             char text[256];
             snprintf(text, sizeof text, CUDA "comm.name=independent device.mps=%s", rows[i].option);
-            expect_failure(text, 2, WORDS(rows[i].words));
+            train_says(2, WORDS(rows[i].words), "%s", text);
         } else {
             dpbench(&command, deadline_s, "plugins");
             assert_non_null(strstr(command.out, said));
@@ -241,11 +227,10 @@ CASE(test_failures)
 {
     use_stand_in(true);
     setenv("DPB_STAND_IN_FAIL", "120", 1);
-    expect_failure(CUDA LARGER TWO "comm.name=shm", 1,
-                   WORDS("cudaErrorIllegalAddress", "device cuda"));
+    train_says(1, WORDS("cudaErrorIllegalAddress", "device cuda"), CUDA LARGER TWO "comm.name=shm");
     unsetenv("DPB_STAND_IN_FAIL");
     setenv("DPB_STAND_IN_MB", "2", 1);
-    expect_failure(CUDA LARGER TWO "comm.name=shm", 1, WORDS("run.batch = 2 takes", "MB are free"));
+    train_says(1, WORDS("run.batch = 2 takes", "MB are free"), CUDA LARGER TWO "comm.name=shm");
     unsetenv("DPB_STAND_IN_MB");
 }
 
@@ -268,7 +253,7 @@ CASE(test_dropped_candidates)
         snprintf(text, sizeof text, settings, cache, i);
         setenv("DPB_STAND_IN_BROKEN", rows[i].broken, 1);
         if (rows[i].words[0]) {
-            expect_failure(text, 1, rows[i].words);
+            train_says(1, rows[i].words, "%s", text);
         } else {
             struct training trained;
             train(&trained, "%s", text);
@@ -336,9 +321,9 @@ TEST(test_place)
     if (on_gpu())
         return;
     setenv("DPB_STAND_IN_MB", "8", 1);
-    expect_failure(CUDA "comm.name=independent data.place=device data.samples=40000 "
-                        "data.distinct=40000",
-                   1, WORDS("40000 samples take", "data.distinct smaller"));
+    train_says(1, WORDS("40000 samples take", "data.distinct smaller"),
+               CUDA "comm.name=independent data.place=device data.samples=40000 "
+                    "data.distinct=40000");
     unsetenv("DPB_STAND_IN_MB");
 }
 
@@ -395,16 +380,17 @@ CASE(test_loss_scale)
         before = skipped;
         training_free(&two);
     }
-    expect_failure(FP16 "run.workers=2 device.ids=0,1 comm.name=shm comm.gradient=fp16", 2,
-                   WORDS("comm.gradient = fp16 beside run.precision = fp16",
-                         "take comm.gradient = fp32 or bf16"));
+    train_says(2,
+               WORDS("comm.gradient = fp16 beside run.precision = fp16",
+                     "take comm.gradient = fp32 or bf16"),
+               FP16 "run.workers=2 device.ids=0,1 comm.name=shm comm.gradient=fp16");
     /* Residuals of lib/reduce.h would change with the scale. */
     char path[1024];
     snprintf(path, sizeof path, "%s:%s/tests/plugins", getenv("DPBENCH_PLUGIN_PATH"),
              build_directory());
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
-    expect_failure(FP16 "run.workers=2 device.ids=0,1 comm.name=toy_reduce", 2,
-                   WORDS("keeps residuals", "run.precision than fp16"));
+    train_says(2, WORDS("keeps residuals", "run.precision than fp16"),
+               FP16 "run.workers=2 device.ids=0,1 comm.name=toy_reduce");
 }
 
 /* ---- links --------------------------------------------------------------------------------- */
@@ -487,7 +473,7 @@ CASE(test_without_gpu)
     read_missing(words, sizeof words);
     if (!words[0])
         return; /* there is one: make check-gpu */
-    expect_failure(CUDA "comm.name=independent", 2, WORDS(words));
+    train_says(2, WORDS(words), CUDA "comm.name=independent");
     snprintf(ini, sizeof ini, "%s/empty.ini", cache);
     write_file(ini, "", 0);
     dpbench_ends(&check, deadline_s, 2,

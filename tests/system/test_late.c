@@ -335,13 +335,9 @@ TEST(test_refusals)
         {"comm.name=shm run.precision=fp16", {"comm.late = 1 with run.precision = fp16"}},
         {"comm.name=shm comm.late=2", {"comm.late", "1"}},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct training training;
-        train_anyway(&training, "model.name=tiny comm.late=1 run.prove=no %s", rows[i].settings);
-        assert_int_equal(training.command.exit_code, EXIT_REFUSED);
-        expect_words(rows[i].settings, training.command.err, rows[i].words);
-        training_free(&training);
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        train_says(EXIT_REFUSED, rows[i].words, "model.name=tiny comm.late=1 run.prove=no %s",
+                   rows[i].settings);
 }
 
 TEST(test_without_training)

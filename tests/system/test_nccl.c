@@ -249,9 +249,8 @@ TEST(test_not_captured)
     };
     struct training run;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        train_anyway(&run, TWO TINY "run.steps=3 comm.capture=on %s", rows[i][0]);
-        expect_end(&run, 2, WORDS("comm.capture = on", rows[i][1]));
-        training_free(&run);
+        train_says(2, WORDS("comm.capture = on", rows[i][1]),
+                   TWO TINY "run.steps=3 comm.capture=on %s", rows[i][0]);
         train(&run, TWO TINY "run.steps=3 %s", rows[i][0]);
         expect_capture(&run, 2, rows[i][1]);
         expect_capture(&run, 2, "no: ");
@@ -280,12 +279,10 @@ CASE(test_mistakes)
                 {SHARDS, "twice:3", "exchange"},     {SHARDS, "kept:3", "exchange"},
                 {SHARDS, "kept:5", "replica"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct training run;
         setenv("DPB_STAND_IN_NCCL_WRONG", rows[i].mistake, 1);
-        train_anyway(&run, "%s" TINY "run.steps=3 run.prove=yes run.workers=2 comm.bucket=1GiB",
-                     rows[i].strategy);
-        expect_end(&run, 3, WORDS(rows[i].word));
-        training_free(&run);
+        train_says(3, WORDS(rows[i].word),
+                   "%s" TINY "run.steps=3 run.prove=yes run.workers=2 comm.bucket=1GiB",
+                   rows[i].strategy);
     }
     unsetenv("DPB_STAND_IN_NCCL_WRONG");
 }
@@ -325,18 +322,13 @@ CASE(test_options)
 
 static void expect_refused(const char *settings, const char *const words[])
 {
-    struct training run;
-    train_anyway(&run, NCCL TINY "run.steps=1 run.workers=2 %s", settings);
-    expect_end(&run, 2, words);
-    training_free(&run);
+    train_says(2, words, NCCL TINY "run.steps=1 run.workers=2 %s", settings);
 }
 
 TEST(test_refusals)
 {
-    struct training run;
-    train_anyway(&run, TINY "comm.name=nccl run.workers=2 run.steps=1 run.precision=fp32");
-    expect_end(&run, 2, WORDS("nccl", "reference"));
-    training_free(&run);
+    train_says(2, WORDS("nccl", "reference"),
+               TINY "comm.name=nccl run.workers=2 run.steps=1 run.precision=fp32");
     expect_refused("run.comm_cores=1", WORDS("run.comm_cores", "nccl"));
     expect_refused("run.servers=1", WORDS("run.servers", "nccl"));
     expect_refused("run.mode=forward", WORDS("run.mode", "nccl"));
