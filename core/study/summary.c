@@ -325,7 +325,7 @@ static dpb_verdict worst(dpb_verdict a, uint32_t b)
 static void summarise_verdicts(const struct dpb_summary_args *args, struct dpb_summary *summary)
 {
     summary->pattern = summary->exchange = DPB_VERDICT_NOT_APPLICABLE;
-    summary->replicas = summary->after = DPB_VERDICT_NOT_APPLICABLE;
+    summary->replicas = summary->after = summary->steps = DPB_VERDICT_NOT_APPLICABLE;
     for (uint32_t w = 0; w < args->n_workers; w++) {
         const struct dpb_journal *journal = args->journals[w];
         if (is_lost(args, w))
@@ -334,6 +334,7 @@ static void summarise_verdicts(const struct dpb_summary_args *args, struct dpb_s
         summary->exchange = worst(summary->exchange, journal ? journal->verdict_exchange : 0);
         summary->replicas = worst(summary->replicas, journal ? journal->verdict_replicas : 0);
         summary->after = worst(summary->after, journal ? journal->verdict_after : 0);
+        summary->steps = worst(summary->steps, journal ? journal->verdict_steps : 0);
     }
     for (uint32_t r = 0; r < args->n_workers + args->n_servers; r++)
         summary->oversubscribed |= args->journals[r] && args->journals[r]->oversubscribed;

@@ -56,8 +56,8 @@ struct dpb_summary {
     uint64_t n_losses;     /* steps from the first that every worker completed that is left */
     double *loss;          /* @owned; mean over the workers */
     bool steady, gated, oversubscribed;
-    bool too_short;                                 /* fewer steps or less time than DPB_LEAST_* */
-    dpb_verdict pattern, exchange, replicas, after; /* the worst of all workers */
+    bool too_short; /* fewer steps or less time than DPB_LEAST_* */
+    dpb_verdict pattern, exchange, replicas, after, steps; /* the worst of all workers */
     bool no_common_window; /* local: no global batch was done while all workers were running */
 };
 

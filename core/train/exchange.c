@@ -9,7 +9,7 @@
  */
 #include "base/log.h"
 #include "train/account.h"
-#include "train/exchange.h"
+#include "train/follow.h"
 #include "train/trace.h"
 
 /* Between the device's ops: long enough for a piece of work, short against an op. */
@@ -30,6 +30,8 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
                                        .learning_rate = learning_rate,
                                        .scale = scale,
                                        .seal = dpb_step_seal(number, plain)};
+    if (!plain)
+        dpb_follow_begin(exchange, learning_rate, scale);
     exchange->next_bucket = 0;
     exchange->staging.next_event = 0;
     exchange->slots.next_tensor = 0;

@@ -52,6 +52,8 @@ struct dpb_slots {
     uint32_t next_tensor; /* of this step: the first whose gradients are not final */
 };
 
+struct dpb_follow; /* follow.h */
+
 struct dpb_exchange {
     const struct dpb_experiment *experiment;
     struct dpb_engine engine;
@@ -72,6 +74,7 @@ struct dpb_exchange {
     struct dpb_event *copied;
     struct dpb_optimizer *optimizer;
     struct dpb_collection collection; /* for checkpoints */
+    struct dpb_follow *follow;        /* @owned, from open to close; NULL: nothing is followed */
 
     uint64_t n_begun;     /* struct dpb_step.step of the next exchange */
     struct dpb_step step; /* of the last one begun */

@@ -81,7 +81,8 @@ struct dpb_journal {
     bool steady;         /* the gate opened before its limit */
     bool gated;          /* the gate was asked at all */
     bool by_device; /* the records' times are the device's own; data_wait is when it was idle */
-    uint32_t verdict_pattern, verdict_exchange, verdict_replicas, verdict_after; /* dpb_verdict */
+    uint32_t verdict_pattern, verdict_exchange, verdict_replicas; /* dpb_verdict */
+    uint32_t verdict_after, verdict_steps;
     char consistency[DPB_LABEL_BYTES]; /* of the strategy's contract; "": not planned yet */
     uint64_t checksum;                 /* of the published weights at the end */
     uint64_t parameters, macs_per_sample, classes, steps_per_epoch, dropped_samples;

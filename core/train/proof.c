@@ -138,7 +138,8 @@ static void set_bounds(const struct dpb_proving *proof, uint32_t n_steps, const 
     const double weight_unit = dpb_proof_roundoff(exchange->layout.weight_type);
     /* Rate and scale are rounded, too, and in each step a weight that has moved. */
     const double moved =
-        (dpb_proof_error(proof) + (n_steps + 2.0) * weight_unit) * coefficient_of(proof);
+        (dpb_proof_error(exchange, proof->integers) + (n_steps + 2.0) * weight_unit) *
+        coefficient_of(proof);
     const double rested = (n_steps + contract->roundings) * weight_unit;
     for (uint64_t i = 0; i < count; i++)
         expected->bound[i] =

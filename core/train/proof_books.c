@@ -126,8 +126,8 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
     const struct dpb_exchange *exchange = proof->exchange;
     const struct dpb_contract *contract = &exchange->plan.contract;
     const char *comm = exchange->experiment->settings.comm.name;
-    const double error =
-        proof->n_steps * dpb_proof_roundoff(exchange->layout.weight_type) + dpb_proof_error(proof);
+    const double error = proof->n_steps * dpb_proof_roundoff(exchange->layout.weight_type) +
+                         dpb_proof_error(exchange, proof->integers);
     const double handed = proof->rate * contract->share / exchange->experiment->accumulate *
                           exchange->experiment->n_workers * proof->n_steps * DPB_PATTERN_LARGEST;
     const double shared = contract->consistency == DPB_LOSSY ? handed : 0.0;

@@ -134,15 +134,14 @@ double dpb_proof_roundoff(dpb_dtype type)
 
 /* Roundings to the gradients' type, in sums or on the way. Replicas that meet add up no gradients:
  * their means round weights. */
-double dpb_proof_error(const struct dpb_proving *proof)
+double dpb_proof_error(const struct dpb_exchange *exchange, bool integers)
 {
-    const struct dpb_exchange *exchange = proof->exchange;
     const struct dpb_contract *contract = &exchange->plan.contract;
     const bool replicas =
         contract->consistency == DPB_PERIODIC || contract->consistency == DPB_AVERAGING;
     const double of_weights = dpb_proof_roundoff(exchange->layout.weight_type);
     const double of_gradients = dpb_proof_roundoff(exchange->layout.gradient_type);
     const double unit = replicas ? of_weights : fmax(of_gradients, of_weights);
-    const double of_sums = proof->integers ? of_weights : unit;
+    const double of_sums = integers ? of_weights : unit;
     return (exchange->experiment->n_workers + 1.0) * of_sums + contract->roundings * unit;
 }

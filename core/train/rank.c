@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "train/follow.h"
 #include "train/proof.h"
 #include "train/saved.h"
 #include "train/trace.h"
@@ -101,16 +102,18 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
                 dpb_prove_exchange(&trainer->exchange, dpb_train_rate(trainer), trainer->journal));
     } else {
         trainer->journal->verdict_pattern = trainer->journal->verdict_after =
-            DPB_VERDICT_NOT_APPLICABLE;
+            trainer->journal->verdict_steps = DPB_VERDICT_NOT_APPLICABLE;
     }
     DPB_TRY(dpb_workers_meet());
     DPB_TRY(clear_gradients(&trainer->exchange));
     DPB_TRY(load_model(trainer));
     DPB_TRY(dpb_workers_meet());
+    DPB_TRY(dpb_follow_open(&trainer->exchange));
     DPB_TRY(begin_monitor(trainer));
     trainer->journal->start_ns = dpb_now_ns() - opened_ns;
     DPB_TRY(let_die(trainer, true));
     dpb_status trained = settings->run.mode == DPB_MODE_EVALUATE ? DPB_OK : dpb_train(trainer);
+    dpb_follow_end(&trainer->exchange);
     dpb_monitor_end();
     settle_timing(trainer);
     if (trained != DPB_OK && trained != DPB_INTERRUPTED)
@@ -128,9 +131,11 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
     dpb_trace_stop();
     DPB_TRY(let_die(trainer, false));
     /* At the last step's rate: a strategy may do something else where the rate drops. */
-    if (settings->run.mode == DPB_MODE_TRAIN && trained == DPB_OK)
+    if (settings->run.mode == DPB_MODE_TRAIN && trained == DPB_OK) {
         DPB_TRY(
             dpb_prove_again(&trainer->exchange, dpb_train_last_rate(trainer), trainer->journal));
+        DPB_TRY(dpb_follow_judge(&trainer->exchange, trainer->journal));
+    }
     return trained;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "base/secret.h"
 #include "train/fit.h"
+#include "train/follow.h"
 #include "train/trace.h"
 #include "train/trainer.h"
 #include "world/store.h"
@@ -157,6 +158,7 @@ void dpb_trainer_close(struct dpb_trainer *trainer)
     if (engine->ops)
         engine->ops->release(engine->program);
     dpb_statistics_close(&trainer->statistics);
+    dpb_follow_close(&trainer->exchange);
     dpb_exchange_disconnect(&trainer->exchange);
     dpb_engine_close(engine);
     dpb_account_close();

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "train/account.h"
-#include "train/exchange.h"
+#include "train/follow.h"
 #include "train/trace.h"
 
 static uint64_t minimum(uint64_t a, uint64_t b)
@@ -21,6 +21,7 @@ dpb_status dpb_staging_give(struct dpb_exchange *exchange, uint64_t frontier,
     while (exchange->next_bucket < arenas->n_buckets &&
            minimum((exchange->next_bucket + 1) * arenas->bucket_elements,
                    exchange->layout.n_elements) <= frontier) {
+        dpb_follow_bucket(exchange, exchange->next_bucket);
         int64_t entered_ns = dpb_account_enter();
         dpb_trace_mark(DPB_TRACE_READY, exchange->next_bucket);
         dpb_status status = exchange->ops->ready(exchange->comm, exchange->next_bucket++, event);

@@ -72,7 +72,7 @@ static void run(struct training *training)
     snprintf(line, sizeof line, "%s checkpoint.save=%s", training->settings, checkpoint);
     training_start(&started, line);
     command_finish(&started, &training->command, deadline_s);
-    if (training->command.exit_code == 0) {
+    if (access(checkpoint, R_OK) == 0) { /* also of a training that fails its last checks */
         weights_read(&training->weights, checkpoint, false);
         unlink(checkpoint); /* it stays mapped */
     }

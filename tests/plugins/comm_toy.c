@@ -1,6 +1,7 @@
 /*
- * toy - one small strategy of each kind that is not a synchronous mean, for tests of contracts.
+ * toy - one small strategy of each kind, for tests of contracts.
  *
+ *   mean       synchronous: the sum is divided here, and by step->scale no more
  *   late       the sum of a step is applied one step later
  *   periodic   workers train alone and average their weights every `period` steps (local SGD)
  *   partial    in step s the gradient of worker s mod W is dropped
@@ -20,9 +21,9 @@
 #include "dpbench/plugin.h"
 #include "lib/strategy.h"
 
-enum kind { LATE, PERIODIC, PARTIAL, LOSSY, ASYNC, AVERAGING };
+enum kind { LATE, PERIODIC, PARTIAL, LOSSY, ASYNC, AVERAGING, MEAN };
 static const char *const kinds[] = {"late",  "periodic",  "partial", "lossy",
-                                    "async", "averaging", NULL};
+                                    "async", "averaging", "mean",    NULL};
 enum mistake {
     NONE,
     LOST,
@@ -40,12 +41,13 @@ enum mistake {
     SUMMED,
     VAGUE,
     DROPPED,
-    BOOKLESS
+    BOOKLESS,
+    OWN
 };
 static const char *const mistakes[] = {
-    "none",   "lost",      "doubled", "coefficient", "forgotten", "lie",
-    "kept",   "published", "timing",  "often",       "unnamed",   "unclocked",
-    "unsaid", "summed",    "vague",   "dropped",     "bookless",  NULL};
+    "none",      "lost",    "doubled",  "coefficient", "forgotten", "lie",    "kept",
+    "published", "timing",  "often",    "unnamed",     "unclocked", "unsaid", "summed",
+    "vague",     "dropped", "bookless", "own",         NULL};
 
 struct options {
     int kind, mistake;
@@ -65,7 +67,7 @@ static const struct dpb_option option_table[] = {
      "all but the steps; unsaid: the contract's "
      "parameter; summed: late, by the sum in place of the mean; vague: the contract allows any "
      "rounding; dropped: async without the last worker, as `applied` says; bookless: "
-     "the plan chooses hooks without books"},
+     "the plan chooses hooks without books; own: mean by a rule of its own"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
     {"period", DPB_OPT_INT, "steps", "3", 1, 64, NULL, AT(period), "of periodic"},
     {"books", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(books),
@@ -222,6 +224,24 @@ static void work_together(struct toy *toy, uint64_t bucket, struct piece piece)
     memcpy(before, now, piece.n * sizeof *now);
 }
 
+static void work_by_mean(struct toy *toy, uint64_t bucket, struct piece piece)
+{
+    float *mean = toy->sums[0] + piece.begin;
+    float *own = (float *)toy->base.arenas.weights + piece.begin;
+    const struct dpb_step *step = &toy->base.step;
+    struct dpb_step given = *step;
+    sum(toy, bucket, piece, mean);
+    for (uint64_t i = 0; i < piece.n; i++)
+        mean[i] *= 1.0F / (float)toy->base.args.n_workers;
+    given.scale *= wrong(toy, COEFFICIENT) ? 1.001 : 1.0;
+    if (!wrong(toy, OWN))
+        host->optimizer->update(toy->base.arenas.optimizer, NULL,
+                                (struct dpb_range){piece.begin, piece.begin + piece.n}, own, mean,
+                                bucket, &given);
+    for (uint64_t i = 0; i < piece.n && wrong(toy, OWN); i++)
+        own[i] -= (float)step->learning_rate * ((float)step->scale * mean[i]);
+}
+
 /* ---- stages -------------------------------------------------------------------------------- */
 
 static struct rank_set needed(const struct toy *toy)
@@ -258,7 +278,9 @@ static dpb_status apply_wait(void *strategy, uint64_t bucket)
 static void apply_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct toy *toy = strategy;
-    if (waits(toy))
+    if (toy->options.kind == MEAN)
+        work_by_mean(toy, bucket, whole(toy, bucket, turn->length));
+    else if (waits(toy))
         work_together(toy, bucket, whole(toy, bucket, turn->length));
     else
         work_alone(toy, bucket, whole(toy, bucket, turn->length));
@@ -372,6 +394,10 @@ static struct dpb_contract contract_of(const struct toy *toy, const struct dpb_c
         contract.settle_steps = 1;
         contract.roundings = 1;
         contract.proof = proof;
+        break;
+    case MEAN:
+        contract.divisor = 1;
+        contract.roundings = 2;
         break;
     case ASYNC:
     case AVERAGING:

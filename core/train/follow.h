@@ -1,0 +1,45 @@
+/*
+ * follow.h - a few elements of the model, followed through the steps of a training. Core keeps
+ * their weights, and the gradients that each worker hands over. After training rank 0 compares
+ * every step with the optimizer's rule, in float64. A mistake that acts on all replicas alike, and
+ * only in some steps, is found where it meets such an element.
+ *
+ * Elements are drawn by core's secret, so no strategy can favour them; some are the first or the
+ * last of their bucket. Only synchronous strategies with arenas on the host are followed, for rules
+ * that need no norms.
+ */
+#ifndef DPB_CORE_TRAIN_FOLLOW_H
+#define DPB_CORE_TRAIN_FOLLOW_H
+
+#include "train/exchange.h"
+#include "train/journal.h"
+
+enum { DPB_FOLLOWED = 64, DPB_FOLLOWED_STEPS = 2048 }; /* at most; the first ones of the run */
+
+struct dpb_followed_step {
+    double rate, scale;
+};
+
+struct dpb_follow {
+    uint32_t n;                      /* elements; 0: none is followed */
+    uint32_t next;                   /* of this step: the first without a gradient */
+    uint64_t elements[DPB_FOLLOWED]; /* bucket by bucket */
+    uint64_t n_begun;                /* steps; from DPB_FOLLOWED_STEPS + 1 on it stands still */
+    struct dpb_followed_step *steps;
+    char *weights;   /* a row of n before each step, and one after the last */
+    char *gradients; /* a row of n for each step */
+};
+
+/* Workers, once the model is loaded. The strategy's other steps are not followed. */
+dpb_status dpb_follow_open(struct dpb_exchange *exchange);
+void dpb_follow_close(struct dpb_exchange *exchange); /* also where none was opened */
+/* The training's step begins: weights are final, and gradients of no bucket are handed over. */
+void dpb_follow_begin(struct dpb_exchange *exchange, double rate, double scale);
+/* The bucket is about to be handed over. */
+void dpb_follow_bucket(struct dpb_exchange *exchange, uint64_t bucket);
+/* The training's last step is over. */
+void dpb_follow_end(struct dpb_exchange *exchange);
+/* Workers, collective, after `end`. Sets the verdict. */
+dpb_status dpb_follow_judge(struct dpb_exchange *exchange, struct dpb_journal *journal);
+
+#endif

@@ -1,0 +1,273 @@
+/*
+ * follow_judge.c - each followed step against the optimizer's rule (optimizer.h), in float64.
+ *
+ * A step begins with the weights that this rank had. The rule's state follows from all steps
+ * before, with a bound of its error. So the bound of a step grows with roundings alone, and no
+ * right strategy exceeds it, in whichever order it sums.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/vec.h"
+#include "graph/graph.h"
+#include "train/follow.h"
+#include "train/proof_parts.h"
+#include "world/store.h"
+
+/* ---- the rules ----------------------------------------------------------------------------- */
+
+/* A number, and how far it may be off. */
+struct known {
+    double is, off;
+};
+
+/* The state of an element; the optimizer's moments. */
+struct state {
+    struct known first, second;
+};
+
+/* Adds two numbers after factors that are rounded, too; u: a unit of the weights' type. */
+static struct known add(double a, struct known x, double b, struct known y, double u)
+{
+    return (struct known){.is = a * x.is + b * y.is,
+                          .off = fabs(a) * x.off + fabs(b) * y.off +
+                                 4.0 * u * (fabs(a * x.is) + fabs(b * y.is))};
+}
+
+/* The square of a number; tiny ones may vanish. */
+static struct known square(struct known x, double u)
+{
+    return (struct known){.is = x.is * x.is,
+                          .off = (2.0 * fabs(x.is) + x.off) * x.off + 2.0 * u * x.is * x.is +
+                                 (double)FLT_MIN};
+}
+
+/* x / (sqrt(s) + epsilon): where s may be 0, anything. */
+static struct known divide_by_root(struct known x, struct known s, double epsilon, double u)
+{
+    const double root = sqrt(s.is) + epsilon;
+    const double least = sqrt(s.off < s.is ? s.is - s.off : 0.0) + epsilon;
+    const double is = x.is / root;
+    return (struct known){.is = is,
+                          .off = (fabs(x.is) + x.off) / least - fabs(is) + 8.0 * u * fabs(is)};
+}
+
+/* The weight's way down in a step of rate 1, given g with its decay. The n-th step, from 1. */
+static struct known go_down(const struct dpb_optimizer_settings *rule, uint64_t n, struct known g,
+                            double u, struct state *state)
+{
+    const struct known none = {0.0, 0.0};
+    if (rule->kind == DPB_ADAGRAD) {
+        state->second = add(1.0, state->second, 1.0, square(g, u), u);
+        return divide_by_root(g, state->second, rule->epsilon, u);
+    }
+    if (rule->kind == DPB_ADAM) {
+        const double first = 1.0 / (1.0 - pow(rule->beta1, (double)n));
+        const double second = 1.0 / (1.0 - pow(rule->beta2, (double)n));
+        state->first = add(rule->beta1, state->first, 1.0 - rule->beta1, g, u);
+        state->second = add(rule->beta2, state->second, 1.0 - rule->beta2, square(g, u), u);
+        return divide_by_root(add(first, state->first, 0.0, none, u),
+                              add(second, state->second, 0.0, none, u), rule->epsilon, u);
+    }
+    state->first = add(rule->momentum, state->first, 1.0, g, u);
+    return rule->nesterov ? add(1.0, g, rule->momentum, state->first, u) : state->first;
+}
+
+/* The weight after a step from weight w; *sum: of all workers' gradients. */
+static struct known take_step(const struct dpb_optimizer_settings *rule,
+                              const struct dpb_followed_step *step, uint64_t n, bool decays,
+                              double w, struct known sum, double u, struct state *state)
+{
+    const struct known weight = {w, 0.0};
+    const double decay = decays ? rule->weight_decay : 0.0;
+    const bool apart = rule->kind == DPB_ADAM && rule->decoupled_decay;
+    const struct known g = add(step->scale, sum, apart ? 0.0 : decay, weight, u);
+    const struct known down =
+        add(1.0, go_down(rule, n, g, u, state), apart ? decay : 0.0, weight, u);
+    return add(1.0, weight, -step->rate, down, u);
+}
+
+/* ---- the record of all workers ------------------------------------------------------------- */
+
+/* Of each step and element; and of each row of weights its checksum. */
+struct record {
+    uint64_t n_steps;
+    uint32_t n;
+    double *sum, *magnitude, *weights;
+    uint64_t *checksums;
+};
+
+static dpb_status make_record(const struct dpb_exchange *exchange, struct record *record)
+{
+    const struct dpb_follow *follow = exchange->follow;
+    const dpb_dtype type = exchange->layout.weight_type;
+    const uint64_t n_steps =
+        follow->n_begun < DPB_FOLLOWED_STEPS ? follow->n_begun : DPB_FOLLOWED_STEPS;
+    const uint64_t n = n_steps * follow->n, row = follow->n * dpb_dtype_size(type);
+    *record = (struct record){.n_steps = n_steps, .n = follow->n};
+    record->sum = calloc(n + 1, sizeof *record->sum);
+    record->magnitude = calloc(n + 1, sizeof *record->magnitude);
+    record->weights = calloc(n + follow->n, sizeof *record->weights);
+    record->checksums = calloc(n_steps + 1, sizeof *record->checksums);
+    if (!record->sum || !record->magnitude || !record->weights || !record->checksums)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to compare the followed elements");
+    dpb_vec.cast(DPB_FP64, record->weights, type, follow->weights, n + follow->n);
+    for (uint64_t step = 0; step <= n_steps; step++)
+        record->checksums[step] = dpb_vec_checksum(type, follow->weights + step * row, follow->n);
+    return DPB_OK;
+}
+
+static void free_record(struct record *record)
+{
+    free(record->sum);
+    free(record->magnitude);
+    free(record->weights);
+    free(record->checksums);
+}
+
+static dpb_status add_gradients(dpb_dtype type, const void *gradients, uint64_t n,
+                                struct record *record)
+{
+    double *values = malloc((n + 1) * sizeof *values);
+    if (!values)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to compare the followed elements");
+    dpb_vec.cast(DPB_FP64, values, type, gradients, n);
+    for (uint64_t i = 0; i < n; i++) {
+        record->sum[i] += values[i];
+        record->magnitude[i] += fabs(values[i]);
+    }
+    free(values);
+    return DPB_OK;
+}
+
+static dpb_status differ(const struct dpb_exchange *exchange, uint64_t row, uint32_t rank)
+{
+    return dpb_fail(DPB_VERIFICATION,
+                    "steps check of comm '%s': before step %llu of training the weights of rank 0 "
+                    "and of rank %u differed; the strategy promises equal bits after each step",
+                    exchange->experiment->settings.comm.name,
+                    (unsigned long long)(exchange->experiment->start.step + row), rank);
+}
+
+/* Rank 0 takes the record of `rank`, which gives its own. */
+static dpb_status take_record(const struct dpb_exchange *exchange, uint32_t rank, void *room,
+                              struct record *record)
+{
+    const dpb_dtype type = exchange->layout.gradient_type;
+    const uint64_t n = record->n_steps * record->n, bytes = n * dpb_dtype_size(type);
+    const size_t n_rows = record->n_steps + 1, rows_bytes = n_rows * sizeof(uint64_t);
+    char key[32];
+    snprintf(key, sizeof key, "followed/%u", rank);
+    if (dpb_world.rank == rank) {
+        DPB_TRY(dpb_store_give_all(key, record->checksums, rows_bytes));
+        return dpb_store_give_all(key, exchange->follow->gradients, bytes);
+    }
+    uint64_t *checksums = room;
+    DPB_TRY(dpb_store_take_all(rank, key, checksums, rows_bytes, "followed weights"));
+    for (uint64_t row = 0; row < n_rows; row++)
+        if (checksums[row] != record->checksums[row])
+            return differ(exchange, row, rank);
+    DPB_TRY(dpb_store_take_all(rank, key, room, bytes, "followed gradients"));
+    return add_gradients(type, room, n, record);
+}
+
+static dpb_status collect(const struct dpb_exchange *exchange, struct record *record)
+{
+    const dpb_dtype type = exchange->layout.gradient_type;
+    const uint64_t n = record->n_steps * record->n;
+    dpb_status status = DPB_OK;
+    if (dpb_world.rank > 0)
+        return take_record(exchange, dpb_world.rank, NULL, record);
+    void *room = malloc((n + record->n_steps + 1) * sizeof(double)); /* for either */
+    if (!room)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to compare the followed elements");
+    status = add_gradients(type, exchange->follow->gradients, n, record);
+    for (uint32_t rank = 1; rank < exchange->experiment->n_workers; rank++)
+        DPB_THEN(status, take_record(exchange, rank, room, record));
+    free(room);
+    return status;
+}
+
+/* ---- the verdict --------------------------------------------------------------------------- */
+
+static double smallest(dpb_dtype type)
+{
+    static const double normal[] = {[DPB_FP64] = DBL_MIN,
+                                    [DPB_FP32] = (double)FLT_MIN,
+                                    [DPB_BF16] = (double)FLT_MIN,
+                                    [DPB_FP16] = 0x1p-14};
+    return normal[type];
+}
+
+static dpb_status wrong(const struct dpb_exchange *exchange, uint64_t step, uint64_t element,
+                        double from, double to, struct known expected)
+{
+    char name[DPB_ELEMENT_NAME];
+    return dpb_fail(DPB_VERIFICATION,
+                    "steps check of comm '%s': %s went from %.9g to %.9g in step %llu of training, "
+                    "not to %.9g (within %.3g); that is not the optimizer's update by the mean "
+                    "gradient",
+                    exchange->experiment->settings.comm.name,
+                    dpb_element_name(exchange, element, name), from, to, (unsigned long long)step,
+                    expected.is, expected.off);
+}
+
+/* All steps of the i-th element. Sets *finite to false where a number is not. */
+static dpb_status judge_element(const struct dpb_exchange *exchange, const struct record *record,
+                                uint32_t i, bool *finite)
+{
+    const struct dpb_experiment *experiment = exchange->experiment;
+    const struct dpb_follow *follow = exchange->follow;
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    const dpb_dtype type = exchange->layout.gradient_type;
+    const uint64_t element = follow->elements[i];
+    const bool decays =
+        experiment->graph->tensors[dpb_graph_tensor_at(experiment->graph, element)].decays;
+    const double u = dpb_proof_roundoff(exchange->layout.weight_type);
+    const double tiny = (experiment->n_workers + 1.0) * smallest(type);
+    struct state state = {.first = {0.0, 0.0}};
+    for (uint64_t step = 0; step < record->n_steps; step++) {
+        const uint64_t at = step * record->n + i;
+        const double from = record->weights[at], to = record->weights[at + record->n];
+        const struct known sum = {record->sum[at],
+                                  dpb_proof_error(exchange, false) * record->magnitude[at] + tiny};
+        struct dpb_followed_step taken = follow->steps[step];
+        taken.scale *= contract->share * contract->divisor; /* a strategy may make a mean itself */
+        const struct known expected = take_step(&experiment->settings.optimizer, &taken, step + 1,
+                                                decays, from, sum, u, &state);
+        *finite = *finite && isfinite(to) && isfinite(expected.is) && isfinite(sum.off);
+        if (*finite && !(fabs(to - expected.is) <= expected.off))
+            return wrong(exchange, step + experiment->start.step, element, from, to, expected);
+    }
+    return DPB_OK;
+}
+
+static dpb_status judge(const struct dpb_exchange *exchange, bool *finite)
+{
+    struct record record;
+    dpb_status status = make_record(exchange, &record);
+    DPB_THEN(status, collect(exchange, &record));
+    for (uint32_t i = 0; i < record.n && dpb_world.rank == 0; i++)
+        DPB_THEN(status, judge_element(exchange, &record, i, finite));
+    free_record(&record);
+    return status;
+}
+
+dpb_status dpb_follow_judge(struct dpb_exchange *exchange, struct dpb_journal *journal)
+{
+    bool finite = true;
+    journal->verdict_steps = exchange->plan.contract.consistency == DPB_SYNCHRONOUS
+                                 ? DPB_VERDICT_SKIPPED
+                                 : DPB_VERDICT_NOT_APPLICABLE;
+    if (!exchange->follow)
+        return DPB_OK;
+    dpb_world_note("steps check", UINT64_MAX, UINT32_MAX);
+    journal->verdict_steps = DPB_VERDICT_FAIL;
+    DPB_TRY(judge(exchange, &finite));
+    DPB_TRY(dpb_workers_meet());
+    journal->verdict_steps = finite ? DPB_VERDICT_PASS : DPB_VERDICT_SKIPPED;
+    return DPB_OK;
+}
