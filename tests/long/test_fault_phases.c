@@ -37,10 +37,10 @@ static const struct place places[] = {
     {FAULTS_COMM "comm.hook=begin comm.call=9", "data", 7},
     {FAULTS_DEVICE "device.hook=backward device.call=5", "backward", 4},
     {FAULTS_COMM "comm.hook=end comm.call=9", "exchange", 7},
-    {FAULTS_COMM "comm.hook=publish", "evaluate", 5},
-    {FAULTS_COMM "eval.every=0 checkpoint.save=x.safetensors comm.hook=publish comm.call=2",
+    {FAULTS_COMM "comm.hook=publish comm.call=2", "evaluate", 5}, /* the pattern has the first */
+    {FAULTS_COMM "eval.every=0 checkpoint.save=x.safetensors comm.hook=publish comm.call=3",
      "checkpoint", 23},
-    {FAULTS_COMM "eval.every=0 comm.hook=publish", "replicas", 23},
+    {FAULTS_COMM "eval.every=0 comm.hook=publish comm.call=2", "replicas", 23},
     {FAULTS_COMM "comm.hook=close", "teardown", 23},
     {FAULTS_DEVICE "device.hook=release", "teardown", 23},
 };
