@@ -30,8 +30,7 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
                                        .learning_rate = learning_rate,
                                        .scale = scale,
                                        .seal = dpb_step_seal(number, plain)};
-    if (!plain)
-        dpb_follow_begin(exchange, learning_rate, scale);
+    exchange->plain = plain;
     exchange->next_bucket = 0;
     exchange->staging.next_event = 0;
     exchange->slots.next_tensor = 0;
@@ -40,6 +39,7 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
         may_drop(&exchange->plan.contract) && exchange->engine.ops && !exchange->engine.ops->queues;
     if (exchange->is_late) /* at the step's end */
         return DPB_OK;
+    dpb_follow_begin(exchange);
     int64_t entered_ns = dpb_account_enter();
     dpb_status status = exchange->ops->begin(exchange->comm, &exchange->step);
     if (exchange->pump.running)

@@ -78,6 +78,7 @@ struct dpb_exchange {
 
     uint64_t n_begun;     /* struct dpb_step.step of the next exchange */
     struct dpb_step step; /* of the last one begun */
+    bool plain;           /* it is a proof's */
     uint64_t next_bucket;
     struct dpb_staging staging;
     struct dpb_slots slots;

@@ -16,8 +16,8 @@ static bool follows(const struct dpb_exchange *exchange)
     const bool continues =
         experiment->start.step > 0 && dpb_optimizer_states(&settings->optimizer) > 0;
     return settings->run.mode == DPB_MODE_TRAIN && !continues && !settings->run.survive &&
-           exchange->plan.contract.consistency == DPB_SYNCHRONOUS && !exchange->memory.on_device &&
-           !dpb_norms_needed(&settings->optimizer);
+           (exchange->plan.contract.consistency == DPB_SYNCHRONOUS || exchange->is_late) &&
+           !exchange->memory.on_device && !dpb_norms_needed(&settings->optimizer);
 }
 
 /* `at`, or where that lies in a gap, the nearest element of a tensor in [begin, end); in the gap if
@@ -107,17 +107,19 @@ static void note_weights(struct dpb_exchange *exchange)
     const size_t size = dpb_dtype_size(exchange->layout.weight_type);
     char *row = follow->weights + follow->n_begun * follow->n * size;
     for (uint32_t i = 0; i < follow->n; i++)
-        memcpy(row + i * size, (const char *)exchange->weights + follow->elements[i] * size, size);
+        memcpy(row + i * size, (const char *)exchange->arenas.weights + follow->elements[i] * size,
+               size);
 }
 
-void dpb_follow_begin(struct dpb_exchange *exchange, double rate, double scale)
+void dpb_follow_begin(struct dpb_exchange *exchange)
 {
     struct dpb_follow *follow = exchange->follow;
-    if (!follow || follow->n_begun > DPB_FOLLOWED_STEPS)
+    if (!follow || exchange->plain || follow->n_begun > DPB_FOLLOWED_STEPS)
         return;
     note_weights(exchange);
     if (follow->n_begun < DPB_FOLLOWED_STEPS) {
-        follow->steps[follow->n_begun] = (struct dpb_followed_step){rate, scale};
+        follow->steps[follow->n_begun] =
+            (struct dpb_followed_step){exchange->step.learning_rate, exchange->step.scale};
         follow->next = 0;
     }
     follow->n_begun++;
@@ -133,7 +135,8 @@ void dpb_follow_bucket(struct dpb_exchange *exchange, uint64_t bucket)
     char *row = follow->gradients + (follow->n_begun - 1) * follow->n * size;
     for (; follow->next < follow->n && follow->elements[follow->next] < end; follow->next++)
         memcpy(row + follow->next * size,
-               (const char *)exchange->gradients + follow->elements[follow->next] * size, size);
+               (const char *)exchange->arenas.gradients + follow->elements[follow->next] * size,
+               size);
 }
 
 void dpb_follow_end(struct dpb_exchange *exchange)

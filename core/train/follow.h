@@ -5,8 +5,8 @@
  * only in some steps, is found where it meets such an element.
  *
  * Elements are drawn by core's secret, so no strategy can favour them; some are the first or the
- * last of their bucket. Only synchronous strategies with arenas on the host are followed, for rules
- * that need no norms.
+ * last of their bucket. Only synchronous strategies with arenas on the host are followed, with
+ * comm.late, too, for rules that need no norms.
  */
 #ifndef DPB_CORE_TRAIN_FOLLOW_H
 #define DPB_CORE_TRAIN_FOLLOW_H
@@ -33,8 +33,8 @@ struct dpb_follow {
 /* Workers, once the model is loaded. The strategy's other steps are not followed. */
 dpb_status dpb_follow_open(struct dpb_exchange *exchange);
 void dpb_follow_close(struct dpb_exchange *exchange); /* also where none was opened */
-/* The training's step begins: weights are final, and gradients of no bucket are handed over. */
-void dpb_follow_begin(struct dpb_exchange *exchange, double rate, double scale);
+/* An exchange is about to begin: the strategy's weights are final, and it has no gradients yet. */
+void dpb_follow_begin(struct dpb_exchange *exchange);
 /* The bucket is about to be handed over. */
 void dpb_follow_bucket(struct dpb_exchange *exchange, uint64_t bucket);
 /* The training's last step is over. */

@@ -21,7 +21,7 @@
  * asynchronous.md.
  */
 #include "train/account.h"
-#include "train/exchange.h"
+#include "train/follow.h"
 #include "train/trace.h"
 
 void dpb_late_contract(const struct dpb_experiment *experiment, struct dpb_contract *contract)
@@ -127,6 +127,7 @@ dpb_status dpb_late_turn(struct dpb_exchange *exchange)
     if (exchange->final)
         DPB_TRY(exchange->memory.place->ops->await(exchange->memory.queue, exchange->final));
     DPB_TRY(take_weights(exchange));
+    dpb_follow_begin(exchange);
     DPB_TRY(exchange->ops->begin(exchange->comm, &exchange->step));
     if (exchange->pump.running)
         dpb_pump_kick(&exchange->pump);

@@ -258,6 +258,7 @@ TEST(test_rounded_scale)
     train(&training, "comm.name=shm run.workers=2 run.accumulate=3 comm.late=1 run.prove=yes "
                      "model.name=tiny run.precision=fp32 comm.bucket=1000");
     expect_verified(&training);
+    assert_string_equal(json_text_at(training.command.json, "verification.steps"), "pass");
     training_free(&training);
 }
 
@@ -301,6 +302,14 @@ TEST(test_mistakes)
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         expect_found(mistakes[i], "", "pattern");
         expect_found(mistakes[i], IN_TRAINING, "after");
+    }
+    for (size_t i = 0; i < 2; i++) { /* they are over before the check after training */
+        char path[] = "verification.steps";
+        try_mutant(&training, i == 0 ? "updated_twice" : "wrong_scale",
+                   " comm.from=14 comm.until=18");
+        assert_int_equal(training.command.exit_code, EXIT_VERIFICATION);
+        assert_string_equal(json_text_at(training.command.json, path), "fail");
+        training_free(&training);
     }
 }
 
