@@ -348,6 +348,10 @@ static const struct row combination_rows[] = {
      {"comm.port = 65535: rank 1 would listen at 65536"}},
     {"-c base.ini run.workers=2 comm.name=ps_cpu comm.hosts=1+1 comm.port=65535",
      {"comm.port = 65535: rank 1 would listen at 65536"}},
+    {"-c base.ini run.workers=3 comm.name=hierarchical comm.hosts=1+2 comm.port=65535",
+     {"comm.port = 65535: rank 1 would listen at 65536"}}, /* rank 2 has no share */
+    {"-c base.ini run.workers=2 run.servers=2 comm.name=ps_cpu comm.hosts=0,0,1,0 comm.port=65534",
+     {"comm.port = 65534: rank 2 would listen at 65536"}}, /* rank 3 has no link */
     {"-c base.ini run.workers=2 comm.name=ps_async run.servers=1 comm.port=65534",
      {"comm.port = 65534: rank 2 would listen at 65536"}},
     {"-c base.ini run.workers=2 comm.name=shm model.name=lenet comm.bucket=4",

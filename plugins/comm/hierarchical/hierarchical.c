@@ -123,7 +123,7 @@ static dpb_status hierarchical_contract(const void *options_, const struct dpb_c
     if (args->n_machines == 1)
         return DPB_OK;
     if (given->transport == OVER_TCP)
-        DPB_TRY(tcp_check_port(host, &given->tcp, args->n_workers - 1));
+        DPB_TRY(tcp_check_port(host, &given->tcp, hierarchical_last(args)));
     return given->transport != OVER_MPI && !args->codec ? ring_inbox_check(host, &given->ring)
                                                         : DPB_OK;
 }

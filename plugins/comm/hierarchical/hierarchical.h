@@ -46,6 +46,8 @@ static inline bool hierarchical_drives(const struct hierarchical *comm)
 uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine);
 /* Shares of a bucket: as many as the smallest machine has workers; 0: one machine, no codec. */
 uint32_t hierarchical_shares(const struct dpb_comm_args *job);
+/* The last rank that carries a share across machines. */
+uint32_t hierarchical_last(const struct dpb_comm_args *job);
 /* The most elements of a bucket's share, if there are shares. */
 uint64_t hierarchical_longest_share(const struct dpb_comm_args *job,
                                     const struct dpb_layout *layout, uint64_t bucket_elements);

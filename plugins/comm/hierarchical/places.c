@@ -32,6 +32,17 @@ uint32_t hierarchical_shares(const struct dpb_comm_args *job)
     return job->n_machines == 1 && !job->codec ? 0 : least;
 }
 
+uint32_t hierarchical_last(const struct dpb_comm_args *job)
+{
+    const uint32_t place = hierarchical_shares(job) - 1;
+    uint32_t last = 0;
+    for (uint32_t machine = 0; machine < job->n_machines; machine++) {
+        const uint32_t rank = rank_at(job, machine, place);
+        last = rank > last ? rank : last;
+    }
+    return last;
+}
+
 uint64_t hierarchical_longest_share(const struct dpb_comm_args *job,
                                     const struct dpb_layout *layout, uint64_t bucket_elements)
 {

@@ -23,7 +23,7 @@ static bool is_a_shard(const struct dpb_comm_args *args, uint32_t rank)
 }
 
 /* Ranks that work together, but on different machines. */
-static bool has_link(const struct dpb_comm_args *args, uint32_t rank)
+bool links_lead_to(const struct dpb_comm_args *args, uint32_t rank)
 {
     bool served = args->role == DPB_WORKER && is_a_shard(args, rank);
     bool serves = ps_is_shard(args) && rank < args->n_workers;
@@ -61,7 +61,7 @@ uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_la
         slice_elements(args, layout, bucket_elements) * dpb_dtype_size(layout->weight_type);
     uint64_t n = 0;
     for (uint32_t rank = 0; rank < args->n_workers && ps_is_shard(args); rank++)
-        n += has_link(args, rank) && !shares(args, memory, rank);
+        n += links_lead_to(args, rank) && !shares(args, memory, rank);
     if (memory->accrues && args->role == DPB_WORKER)
         return layout->n_elements * dpb_dtype_size(layout->gradient_type);
     return n * strategy_count_buckets(layout, bucket_elements) *
@@ -142,7 +142,7 @@ static dpb_status make_links(struct links *links)
         return links->host->fail(DPB_NO_MEMORY, "no memory for links to %u ranks", n_ranks(args));
     for (uint32_t rank = 0; rank < n_ranks(args); rank++) {
         links->by_rank[rank] = NONE;
-        if (has_link(args, rank))
+        if (links_lead_to(args, rank))
             DPB_TRY(make_link(links, rank, &at));
     }
     return DPB_OK;

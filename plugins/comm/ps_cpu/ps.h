@@ -82,8 +82,9 @@ dpb_status ps_create(const struct ps_options *options, const struct dpb_comm_arg
                      uint32_t local_rank, size_t bytes, void **comm);
 /* Hooks. */
 dpb_status ps_needs(const void *options, struct dpb_comm_needs *needs);
-/* For the hook `contract`: refuses a comm.port that is too high for the job's last rank. */
-dpb_status ps_check(const struct ps_options *options, const struct dpb_comm_args *args);
+/* For the hook `contract`: refuses a comm.port that is too high for `last`, the last rank with a
+ * link. */
+dpb_status ps_check(const struct ps_options *options, uint32_t last);
 dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want);
 dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas);
 dpb_status ps_load(void *comm);
@@ -151,6 +152,8 @@ uint64_t ps_most_owned(const struct dpb_comm_args *args, const struct dpb_layout
 
 enum { LINKS_AGES = 64 };
 
+/* Whether args->rank has a link to `rank`. */
+bool links_lead_to(const struct dpb_comm_args *args, uint32_t rank);
 /* Bytes at the end of this rank's scratch for arriving gradients, and for `memory`. Give links_open
  * the same `memory`. */
 uint64_t links_inbox_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,

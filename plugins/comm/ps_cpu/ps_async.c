@@ -414,7 +414,7 @@ static dpb_status async_contract(const void *options, const struct dpb_comm_args
                                  struct dpb_contract *contract)
 {
     struct ps_rule rule;
-    DPB_TRY(ps_check(options, args));
+    DPB_TRY(ps_check(options, args->n_workers + args->n_servers - 1)); /* all have links */
     DPB_TRY(ps_make_rule(options, args, &rule));
     make_contract(options, &rule, contract);
     return DPB_OK;

@@ -75,11 +75,22 @@ dpb_status ps_needs(const void *options_, struct dpb_comm_needs *needs)
     return given->transport == PS_OVER_VERBS ? verbs_check_built(ps_host) : DPB_OK;
 }
 
-dpb_status ps_check(const struct ps_options *given, const struct dpb_comm_args *args)
+dpb_status ps_check(const struct ps_options *given, uint32_t last)
 {
-    return given->transport == PS_OVER_TCP
-               ? tcp_check_port(ps_host, &given->tcp, args->n_workers + args->n_servers - 1)
-               : DPB_OK;
+    return given->transport == PS_OVER_TCP ? tcp_check_port(ps_host, &given->tcp, last) : DPB_OK;
+}
+
+/* The last rank that has a link, and so listens. */
+static uint32_t last_linked(const struct dpb_comm_args *args)
+{
+    struct dpb_comm_args own = *args;
+    for (own.rank = args->n_workers + args->n_servers - 1; own.rank > 0; own.rank--) {
+        own.role = own.rank < args->n_workers ? DPB_WORKER : DPB_SERVER;
+        for (uint32_t rank = 0; rank < own.rank; rank++)
+            if (links_lead_to(&own, rank))
+                return own.rank;
+    }
+    return 0;
 }
 
 /* With codec_back an answer encodes a sum and a residual, and is taken off the residual. */
@@ -92,7 +103,7 @@ static dpb_status ps_contract(const void *options_, const struct dpb_comm_args *
     const struct ps_cpu_options *given = options_;
     coded_contract(args, contract);
     contract->roundings += given->codec_back ? BACK_ROUNDINGS : 0;
-    return args->n_machines > 1 ? ps_check(&given->ps, args) : DPB_OK;
+    return args->n_machines > 1 ? ps_check(&given->ps, last_linked(args)) : DPB_OK;
 }
 
 static dpb_status open_transport(struct ps *ps, const struct ps_options *given, uint32_t local_rank)
