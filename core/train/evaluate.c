@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/stats.h"
+#include "train/proof.h"
 #include "train/trace.h"
 #include "train/trainer.h"
 #include "world/store.h"
@@ -187,7 +188,8 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
     memcpy(own_state, trainer->statistics.running, bytes);
     DPB_TRY(dpb_statistics_average(&trainer->statistics, trainer->replicas, name,
                                    trainer->statistics.running));
-    dpb_status status = take_published(trainer, &view, &own_weights);
+    dpb_status status = dpb_verify_published(&trainer->exchange, view.weights, trainer->journal);
+    DPB_THEN(status, take_published(trainer, &view, &own_weights));
     DPB_THEN(status, run_share(trainer, name, &share));
     DPB_THEN(status, put_back(trainer, own_weights));
     free(own_weights);

@@ -54,8 +54,8 @@ uint64_t dpb_proof_block_length(const struct dpb_exchange *exchange, uint64_t be
 /* Blocks that the proof looks at. */
 uint64_t dpb_proof_count_blocks(const struct dpb_proving *proof);
 double dpb_proof_roundoff(dpb_dtype type);
-/* Of gradients between the workers and the weights, as a share of their magnitudes. `integers`: sums
- * over the workers are exact. */
+/* Of gradients between the workers and the weights, as a share of their magnitudes. `integers`:
+ * sums over the workers are exact. */
 double dpb_proof_error(const struct dpb_exchange *exchange, bool integers);
 
 static inline double dpb_proof_number_at(dpb_dtype type, const void *array, uint64_t i)

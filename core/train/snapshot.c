@@ -13,6 +13,7 @@
 #include "base/vec.h"
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
+#include "train/proof.h"
 #include "train/saved.h"
 #include "train/trace.h"
 #include "train/trainer.h"
@@ -251,6 +252,7 @@ static dpb_status take_and_write(struct dpb_trainer *trainer, const char *path)
     dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX);
     DPB_TRY(trainer->exchange.ops->publish(trainer->exchange.comm, &view));
     DPB_TRY(fetch_state(trainer));
+    DPB_TRY(dpb_verify_published(&trainer->exchange, view.weights, trainer->journal));
     const void *weights = NULL;
     if (dpb_world.rank == 0)
         DPB_TRY(dpb_arena_look(&trainer->exchange, view.weights,

@@ -275,6 +275,25 @@ TEST(test_differed)
     training_free(&training);
 }
 
+/* Another model is published in training, to an evaluation or a checkpoint, and the right one after
+ * it. */
+TEST(test_published_once)
+{
+    static const char *const when[] = {"eval.every=2", "checkpoint.every=2"};
+    for (size_t i = 0; i < sizeof when / sizeof *when; i++) {
+        struct training training;
+        train_anyway(&training,
+                     TERMS "comm.name=mutant_shm run.workers=2 %s comm.mutation=published "
+                           "comm.from=1 comm.until=5",
+                     when[i]);
+        assert_int_equal(training.command.exit_code, EXIT_VERIFICATION);
+        expect_words(when[i], training.command.err,
+                     (const char *const[]){"comm 'mutant_shm' publishes other weights",
+                                           "before step 2 than rank ", NULL});
+        training_free(&training);
+    }
+}
+
 /* A plan of slots beside what needs all gradients, whatever the strategy's option is called. */
 TEST(test_slots_refused)
 {
