@@ -26,7 +26,8 @@ const char *dpb_json_text(const json_t *document, const char *path, const char *
 bool dpb_json_is(const json_t *document, const char *path, const char *text);
 /* Whether `true` stands there. */
 bool dpb_json_true(const json_t *document, const char *path);
-/* The first item of a list with this value at `path` ("": the item itself); NULL: none. @borrowed. */
+/* The first item of a list with this value at `path` ("": the item itself). NULL: none.
+ * @borrowed. */
 json_t *dpb_json_find(const json_t *list, const char *path, const json_t *value);
 /* Equal values, or none on both sides (NULL). */
 static inline bool dpb_json_same(const json_t *a, const json_t *b)

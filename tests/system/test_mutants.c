@@ -72,7 +72,7 @@ static const struct mutant mutants[] = {
     {"replica_diverges", IN_PROOF, EXCHANGE, NULL},
     {"replica_diverges", IN_TRAINING, REPLICAS, NULL},
     {"published", IN_PATTERN, PATTERN, NULL},
-    {"published", IN_TRAINING, AFTER, NULL},
+    {"published", IN_TRAINING, REPLICAS, NULL},
     {"late_weights", IN_PATTERN, MEANING, NULL},
     {"decay_dropped", IN_PATTERN, STEPS, "optimizer.weight_decay=0"},
     {"none" CLIPPED, IN_PATTERN, MEANING, CLIPPED},
@@ -133,7 +133,8 @@ static enum catcher caught_by(const struct training *training)
     return NOTHING;
 }
 
-/* A message says what is wrong: the check, the strategy, and where. */
+/* A message says what is wrong: the check, the strategy, and where. Of a replica that publishes other
+ * weights than it trains with, it says that. */
 static void expect_message(const struct training *training, enum catcher check)
 {
     static const char *const words[][3] = {
@@ -143,10 +144,13 @@ static void expect_message(const struct training *training, enum catcher check)
         [AFTER] = {"pattern (after training) check of comm 'mutant_", "element ", ") of '"},
         [STEPS] = {"steps check of comm 'mutant_", "element ", ") of '"},
     };
+    static const char *const published[] = {"publishes other weights", "rank ", "comm 'mutant_"};
+    const bool publishes = check == REPLICAS && strstr(training->settings, "=published");
+    const char *const *said = publishes ? published : words[check];
     for (int i = 0; i < 3; i++)
-        if (!strstr(json_text_at(training->command.json, "error"), words[check][i]) &&
-            !strstr(training->command.err, words[check][i]))
-            fail_msg("%s\nnothing says '%s': %s", training->settings, words[check][i],
+        if (!strstr(json_text_at(training->command.json, "error"), said[i]) &&
+            !strstr(training->command.err, said[i]))
+            fail_msg("%s\nnothing says '%s': %s", training->settings, said[i],
                      training->command.err);
 }
 
