@@ -106,13 +106,13 @@ check: deps
 	$(Q)$(MAKE) check-built
 check-built: tests
 	$(Q)DPB_TEST_CUDA=no BUILD=$(BUILD) tools/run-tests $(TESTS)
-# The kernels on a CUDA for tests, the device on it with cuDNN as it is, and the machine code; and the
-# cases `cuda: ...` of the other tests.
+# The kernels on a CUDA for tests, the device on it with cuDNN as it is, and the machine code; the cases
+# `cuda: ...` of the other tests, and those that look at all plugins.
 check-cuda:
 	$(if $(CUDA_TESTS),,$(error no CUDA toolkit was found; `make deps CUDA=yes` brings one))
 	$(Q)$(MAKE) $(JOBS) tests-cuda
 	$(Q)DPB_TEST_CUDA=only BUILD=$(BUILD) tools/run-tests $(sort $(CUDA_TESTS) \
-		$(filter $(call needing,stand-in),$(TESTS)))
+		$(filter $(call needing,stand-in) $(call needing,built),$(TESTS)))
 check-unit: tests
 	$(call run_tests,$(UNIT_TESTS))
 # Under a sanitizer: without oneDNN, then the others.
@@ -130,7 +130,8 @@ check-threads: tests
 # One test: make check-feed, make check-bench. What the programs of names are; an error where there is none.
 named = $(foreach name,$(1),$(or $(firstword $(filter $(addprefix %/,test_$(name) $(name) $(addprefix $(name),.sh .py /run)), \
 	$(2))),$(error there is no test '$(name)' here)))
-check-%: all $(TESTS_TAKE) $(STAND_INS) $$(call named,$$*,$$(TESTS) $$(CUDA_TESTS) $$(LONG_TESTS))
+check-%: all $(TESTS_TAKE) $$(call named,$$*,$$(TESTS) $$(CUDA_TESTS) $$(LONG_TESTS)) \
+	$$(if $$(filter $$(call needing,stand-in),$$(call named,$$*,$$(TESTS) $$(CUDA_TESTS) $$(LONG_TESTS))),$(STAND_INS))
 	$(call run_tests,$(call named,$*,$(TESTS) $(CUDA_TESTS) $(LONG_TESTS)))
 
 # What needs a GPU, in minutes: `make check-gpu`; on a machine that cannot build what `make gpu-pack` packs,

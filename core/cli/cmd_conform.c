@@ -200,11 +200,18 @@ static dpb_status look_first_in(const char *path)
     return DPB_OK;
 }
 
+enum { OWNER = 128 };
+
+static void name_owner(const struct dpb_plugin *plugin, char owner[OWNER])
+{
+    snprintf(owner, OWNER, "%s '%s'", dpb_plugin_kind_name[plugin->kind], plugin->name);
+}
+
 /* Parses the plugin's options; *options is @owned: free(), NULL without options. */
 static dpb_status parse_options(const struct dpb_plugin *plugin, const struct dpb_config *config,
                                 void **options)
 {
-    char owner[128];
+    char owner[OWNER];
     *options = NULL;
     if (!plugin->options)
         return config->n_settings == 0
@@ -212,7 +219,7 @@ static dpb_status parse_options(const struct dpb_plugin *plugin, const struct dp
                    : dpb_fail(DPB_USAGE, "%s '%s' has no options; leave %s.%s out",
                               dpb_plugin_kind_name[plugin->kind], plugin->name,
                               config->settings[0].section, config->settings[0].key);
-    snprintf(owner, sizeof owner, "%s '%s'", dpb_plugin_kind_name[plugin->kind], plugin->name);
+    name_owner(plugin, owner);
     *options = calloc(1, plugin->options_size);
     DPB_TRY(dpb_allocated(*options));
     const struct dpb_option_table table = {.section = dpb_plugin_place[plugin->kind].section,
@@ -226,9 +233,11 @@ static dpb_status parse_options(const struct dpb_plugin *plugin, const struct dp
 static void try_options(struct dpb_conform *conform, const struct dpb_plugin *plugin)
 {
     const char *section = dpb_plugin_place[plugin->kind].section;
+    char owner[OWNER];
+    name_owner(plugin, owner);
     const struct dpb_option_table tables[] = {
         {.section = section, .rows = dpb_settings_rows(section)},
-        {.section = section, .owner = plugin->name, .rows = plugin->options}};
+        {.section = section, .owner = owner, .rows = plugin->options}};
     const dpb_status status = dpb_options_differ(tables, 2);
     if (status != DPB_OK)
         dpb_conform_trial(conform, dpb_conform_promised(status), "options");

@@ -133,10 +133,17 @@ static dpb_status refuse_change(const struct samples *samples, uint32_t i,
     const unsigned char *first = samples->bytes + i * size;
     const char *split = split_names[samples->split];
     const unsigned long long index = samples->indices[i];
-    for (size_t k = 0; k < size; k++)
+    size_t left_out = size;
+    bool others = false; /* bytes differ that fetch wrote */
+    for (size_t k = size; k-- > 0;) {
         if (first[k] == CANARY && bytes[k] == CANARY_AGAIN)
-            return dpb_fail(DPB_VERIFICATION, "%s sample %llu: fetch did not write byte %zu of %zu",
-                            split, index, k, size);
+            left_out = k;
+        else
+            others |= first[k] != bytes[k];
+    }
+    if (left_out < size && !others)
+        return dpb_fail(DPB_VERIFICATION, "%s sample %llu: fetch did not write byte %zu of %zu",
+                        split, index, left_out, size);
     return dpb_fail(DPB_VERIFICATION,
                     "%s sample %llu is another one %s; a sample depends on its number, the epoch "
                     "and the seed alone",

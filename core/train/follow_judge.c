@@ -29,6 +29,11 @@ struct state {
     struct known first, second;
 };
 
+/* The weights' type: its unit roundoff, its smallest normal number and its largest. */
+struct arithmetic {
+    double unit, smallest, largest;
+};
+
 /* Adds two numbers after factors that are rounded, too; u: a unit of the weights' type. */
 static struct known add(double a, struct known x, double b, struct known y, double u)
 {
@@ -37,40 +42,55 @@ static struct known add(double a, struct known x, double b, struct known y, doub
                                  4.0 * u * (fabs(a * x.is) + fabs(b * y.is))};
 }
 
-/* The square of a number; tiny ones may vanish. */
-static struct known square(struct known x, double u)
+/* A number that the weights' type may not hold is infinite there, and everything after it. */
+static struct known within(double largest, struct known x)
 {
-    return (struct known){.is = x.is * x.is,
-                          .off = (2.0 * fabs(x.is) + x.off) * x.off + 2.0 * u * x.is * x.is +
-                                 (double)FLT_MIN};
+    if (!(fabs(x.is) + x.off <= largest))
+        x.off = INFINITY;
+    return x;
+}
+
+/* The square of a number; tiny ones may vanish. */
+static struct known square(struct known x, const struct arithmetic *type)
+{
+    const struct known squared = {.is = x.is * x.is,
+                                  .off = (2.0 * fabs(x.is) + x.off) * x.off +
+                                         2.0 * type->unit * x.is * x.is + type->smallest};
+    return within(type->largest, squared);
 }
 
 /* x / (sqrt(s) + epsilon): where s may be 0, anything. */
-static struct known divide_by_root(struct known x, struct known s, double epsilon, double u)
+static struct known divide_by_root(struct known x, struct known s, double epsilon,
+                                   const struct arithmetic *type)
 {
-    const double root = sqrt(s.is) + epsilon;
     const double least = sqrt(s.off < s.is ? s.is - s.off : 0.0) + epsilon;
-    const double is = x.is / root;
-    return (struct known){.is = is,
-                          .off = (fabs(x.is) + x.off) / least - fabs(is) + 8.0 * u * fabs(is)};
+    const double most = sqrt(s.is + s.off) + epsilon;
+    const double is = x.is / (sqrt(s.is) + epsilon);
+    const double above = (fabs(x.is) + x.off) / least - fabs(is);
+    const double below = fabs(is) - (fabs(x.is) - x.off) / most;
+    const struct known root = within(type->largest, s);
+    return (struct known){
+        .is = is,
+        .off = isfinite(root.off) ? fmax(above, below) + 8.0 * type->unit * fabs(is) : INFINITY};
 }
 
 /* The weight's way down in a step of rate 1, given g with its decay. The n-th step, from 1. */
 static struct known go_down(const struct dpb_optimizer_settings *rule, uint64_t n, struct known g,
-                            double u, struct state *state)
+                            const struct arithmetic *type, struct state *state)
 {
     const struct known none = {0.0, 0.0};
+    const double u = type->unit;
     if (rule->kind == DPB_ADAGRAD) {
-        state->second = add(1.0, state->second, 1.0, square(g, u), u);
-        return divide_by_root(g, state->second, rule->epsilon, u);
+        state->second = add(1.0, state->second, 1.0, square(g, type), u);
+        return divide_by_root(g, state->second, rule->epsilon, type);
     }
     if (rule->kind == DPB_ADAM) {
         const double first = 1.0 / (1.0 - pow(rule->beta1, (double)n));
         const double second = 1.0 / (1.0 - pow(rule->beta2, (double)n));
         state->first = add(rule->beta1, state->first, 1.0 - rule->beta1, g, u);
-        state->second = add(rule->beta2, state->second, 1.0 - rule->beta2, square(g, u), u);
+        state->second = add(rule->beta2, state->second, 1.0 - rule->beta2, square(g, type), u);
         return divide_by_root(add(first, state->first, 0.0, none, u),
-                              add(second, state->second, 0.0, none, u), rule->epsilon, u);
+                              add(second, state->second, 0.0, none, u), rule->epsilon, type);
     }
     state->first = add(rule->momentum, state->first, 1.0, g, u);
     return rule->nesterov ? add(1.0, g, rule->momentum, state->first, u) : state->first;
@@ -79,14 +99,16 @@ static struct known go_down(const struct dpb_optimizer_settings *rule, uint64_t 
 /* The weight after a step from weight w; *sum: of all workers' gradients. */
 static struct known take_step(const struct dpb_optimizer_settings *rule,
                               const struct dpb_followed_step *step, uint64_t n, bool decays,
-                              double w, struct known sum, double u, struct state *state)
+                              double w, struct known sum, const struct arithmetic *type,
+                              struct state *state)
 {
     const struct known weight = {w, 0.0};
+    const double u = type->unit;
     const double decay = decays ? rule->weight_decay : 0.0;
     const bool apart = rule->kind == DPB_ADAM && rule->decoupled_decay;
     const struct known g = add(step->scale, sum, apart ? 0.0 : decay, weight, u);
     const struct known down =
-        add(1.0, go_down(rule, n, g, u, state), apart ? decay : 0.0, weight, u);
+        add(1.0, go_down(rule, n, g, type, state), apart ? decay : 0.0, weight, u);
     return add(1.0, weight, -step->rate, down, u);
 }
 
@@ -193,13 +215,16 @@ static dpb_status collect(const struct dpb_exchange *exchange, struct record *re
 
 /* ---- the verdict --------------------------------------------------------------------------- */
 
-static double smallest(dpb_dtype type)
+static const double smallest[] = {[DPB_FP64] = DBL_MIN,
+                                  [DPB_FP32] = (double)FLT_MIN,
+                                  [DPB_BF16] = (double)FLT_MIN,
+                                  [DPB_FP16] = 0x1p-14};
+
+static struct arithmetic arithmetic_of(dpb_dtype weights)
 {
-    static const double normal[] = {[DPB_FP64] = DBL_MIN,
-                                    [DPB_FP32] = (double)FLT_MIN,
-                                    [DPB_BF16] = (double)FLT_MIN,
-                                    [DPB_FP16] = 0x1p-14};
-    return normal[type];
+    return (struct arithmetic){.unit = dpb_proof_roundoff(weights),
+                               .smallest = smallest[weights],
+                               .largest = weights == DPB_FP64 ? DBL_MAX : (double)FLT_MAX};
 }
 
 static dpb_status wrong(const struct dpb_exchange *exchange, uint64_t step, uint64_t element,
@@ -226,19 +251,24 @@ static dpb_status judge_element(const struct dpb_exchange *exchange, const struc
     const uint64_t element = follow->elements[i];
     const bool decays =
         experiment->graph->tensors[dpb_graph_tensor_at(experiment->graph, element)].decays;
-    const double u = dpb_proof_roundoff(exchange->layout.weight_type);
-    const double tiny = (experiment->n_workers + 1.0) * smallest(type);
+    const struct arithmetic weights = arithmetic_of(exchange->layout.weight_type);
+    const double tiny = (experiment->n_workers + 1.0) * smallest[type];
+    /* The sum in float64 that it is compared with is rounded, too. */
+    const double error =
+        dpb_proof_error(exchange, false) + experiment->n_workers * (double)DBL_EPSILON;
     struct state state = {.first = {0.0, 0.0}};
     for (uint64_t step = 0; step < record->n_steps; step++) {
         const uint64_t at = step * record->n + i;
         const double from = record->weights[at], to = record->weights[at + record->n];
-        const struct known sum = {record->sum[at],
-                                  dpb_proof_error(exchange, false) * record->magnitude[at] + tiny};
+        const struct known sum = {record->sum[at], error * record->magnitude[at] + tiny};
         struct dpb_followed_step taken = follow->steps[step];
         taken.scale *= contract->share * contract->divisor; /* a strategy may make a mean itself */
-        const struct known expected = take_step(&experiment->settings.optimizer, &taken, step + 1,
-                                                decays, from, sum, u, &state);
-        *finite = *finite && isfinite(to) && isfinite(expected.is) && isfinite(sum.off);
+        struct known expected = take_step(&experiment->settings.optimizer, &taken, step + 1, decays,
+                                          from, sum, &weights, &state);
+        /* The contract's roundings may be of weights: a mean of replicas, a copy of few bits. */
+        expected.off +=
+            contract->roundings * weights.unit * (fabs(from) + fabs(to)) + weights.smallest;
+        *finite = *finite && isfinite(to) && isfinite(expected.is) && isfinite(expected.off);
         if (*finite && !(fabs(to - expected.is) <= expected.off))
             return wrong(exchange, step + experiment->start.step, element, from, to, expected);
     }

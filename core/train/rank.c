@@ -113,7 +113,8 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
     trainer->journal->start_ns = dpb_now_ns() - opened_ns;
     DPB_TRY(let_die(trainer, true));
     dpb_status trained = settings->run.mode == DPB_MODE_EVALUATE ? DPB_OK : dpb_train(trainer);
-    dpb_follow_end(&trainer->exchange);
+    if (trained == DPB_OK)
+        dpb_follow_end(&trainer->exchange);
     dpb_monitor_end();
     settle_timing(trainer);
     if (trained != DPB_OK && trained != DPB_INTERRUPTED)

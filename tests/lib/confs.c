@@ -14,6 +14,7 @@
 #include "lib/datasets.h"
 #include "lib/launchers.h"
 #include "lib/sandbox.h"
+#include "lib/says.h"
 #include "lib/stand_in.h"
 #include "lib/test.h"
 #include "lib/training.h"
@@ -453,9 +454,10 @@ static void expect_gpu_or_reason(const struct conf *conf)
     snprintf(arguments, sizeof arguments, "check -c %s/%s.ini", directory, conf->name);
     dpbench(&check, deadline_s, "%s", arguments);
     bool lacks = reasons[0] != '\0';
-    if (!lacks && is_cuda_left_out() && !have_plugin("device_cuda"))
+    if (!lacks && is_cuda_left_out() && !have_plugin("device_cuda")) {
         assert_int_equal(check.exit_code, 2);
-    else if (check.exit_code != (lacks ? 2 : 0) || (lacks && !names_reason(check.err, reasons)))
+        expect_part(check.err, "unknown device 'cuda'");
+    } else if (check.exit_code != (lacks ? 2 : 0) || (lacks && !names_reason(check.err, reasons)))
         fail_msg("check %s.ini: exit %d: %s", conf->name, check.exit_code, check.err);
     command_free(&check);
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# needs: plain
+# needs: plain built
 #
 # `make install` into a directory of its own, what is installed used from there, and `make
 # uninstall`. tests/install/bare-root does the same on a system that has nothing else, and there runs

@@ -1,5 +1,5 @@
 #!/bin/sh
-# needs: plain
+# needs: plain built
 #
 # Dependencies flow one way: cli -> study -> train -> launch, graph -> world -> plugin, machine -> base.
 # core/conform stands on graph and plugin; its oracle is the ops of device reference. core/train's network

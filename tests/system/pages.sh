@@ -1,4 +1,6 @@
 #!/bin/sh
+# needs: built
+#
 # The manual pages and the completion of bash name every command, section, option and plugin. The
 # experiments that README.md and docs run pass `check`. Run from the top of the tree; BUILD=build.
 . tests/lib/verdict.sh
@@ -37,10 +39,12 @@ verdict "this machine's paths" "$(grep -n "$PWD" "$work/dpbench.1" "$work/dpbenc
 ! command -v groff >/dev/null || verdict "groff's warnings" \
     "$(groff -man -ww -z -rLL=100n "$work/dpbench.1" "$work/dpbench.ini.5" 2>&1)"
 
+missing="cannot run here|was not built|unknown device 'cuda'|device.mps = require"
+missing="$missing|data.path|checkpoint cannot be read"
 refused() { # those of the commands on standard input for which no part of the machine is missing
     while read -r command; do
         message=$(eval "$build/dpbench check $command" 2>&1 >/dev/null </dev/null) ||
-            echo "$message" | grep -qE 'cannot run here|data.path|checkpoint cannot be read' ||
+            echo "$message" | grep -qE "$missing" ||
             echo "$command: $message"
     done
 }

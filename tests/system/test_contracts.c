@@ -116,6 +116,24 @@ TEST(test_own_rule)
     command_free(&command);
 }
 
+/* Right updates that float32 does not hold: a square that is infinite, and a weight of few bits. */
+TEST(test_limits_of_float)
+{
+    static const char *const rows[][2] = {
+        {"model.name=lenet model.image=12 optimizer.name=adagrad optimizer.learning_rate=1e5",
+         "skipped"},
+        {"model.name=tiny optimizer.learning_rate=1e-43", "pass"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct command command;
+        dpbench_ends(&command, deadline_s, 0,
+                     FAULTS_BASE "comm.name=shm run.workers=2 run.precision=fp32 run.batch=2 "
+                                 "run.steps=12 data.name=synthetic data.samples=64 %s",
+                     rows[i][0]);
+        expect_verdict(&command, "steps", rows[i][1]);
+        command_free(&command);
+    }
+}
+
 /* An array of the books may have any type. */
 TEST(test_books_in_bf16)
 {

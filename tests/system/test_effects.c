@@ -1,4 +1,4 @@
-/* needs: threads */
+/* needs: threads built */
 /*
  * test_effects.c - no option is only echoed: for each one, two runs that differ in it alone differ
  * in what is observed: losses, numbers of ranks, steps and bytes, files, exit codes. A row for
@@ -340,7 +340,7 @@ static bool has_row(const char *option)
 }
 
 /* `help all` lists options as "  section.key = ..."; those of studies change no run. */
-TEST(test_complete)
+CASE(test_complete)
 {
     enum { FEWEST = 100 };
     struct command command;
@@ -380,5 +380,8 @@ int main(void)
              (strcmp(effects[i].b, "cpu") != 0 && !strstr(effects[i].settings, "=cpu"))) &&
             (have_plugin("comm_gloo") || !strstr(effects[i].settings, "=gloo")))
             add_case(test_effect, &effects[i], "%s", effects[i].option);
+    add_case(test_complete, NULL, "every option has a row");
+    if (have_plugin("device_cuda"))
+        add_case(test_complete, NULL, "cuda: every option has a row");
     return test_main(setup, sandbox_teardown);
 }

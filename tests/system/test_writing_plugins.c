@@ -558,7 +558,7 @@ static const struct mistake {
      ".name = \"hidden\"",
      ".name = \"image\"",
      "",
-     {"FAILED   options", "option 'image' of perceptron: dpbench itself has a model.image, too"}},
+     {"FAILED   options", "option 'image' of model 'perceptron': dpbench itself has a model.image, too"}},
     {1,
      "labels[i] = s->labels[line];",
      "labels[i] = s->labels[line] + 1;",

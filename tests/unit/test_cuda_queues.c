@@ -497,9 +497,10 @@ TEST(test_no_memory_for_an_event)
     struct dpb_event *event = NULL;
     full.adopt = adopt_none;
     opened.host->event = &full;
-    assert_int_equal(ops->new_event(device, &event), DPB_NO_MEMORY);
-    assert_null(event);
+    const dpb_status status = ops->new_event(device, &event);
     opened.host->event = &dpb_events;
+    assert_int_equal(status, DPB_NO_MEMORY);
+    assert_null(event);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */

@@ -132,8 +132,8 @@ struct dpb_comm_ops {
     /* All buckets were given. When *done fires, the weight arena holds the next forward's weights,
      * the device may write gradients, and the step's spans and bytes are reported. Never blocks. */
     dpb_status (*end)(void *comm, struct dpb_event **done);
-    /* Workers, between steps, collective: which weights are the model. May block, and may exchange
-     * by the flags of `progress`: no step is under way. */
+    /* Workers, between steps, collective: which weights are the model, of a synchronous strategy
+     * those it trains with, bit for bit. May block and exchange: no step is under way. */
     dpb_status (*publish)(void *comm, struct dpb_view *view);
     /* Servers, with DPB_COMM_SERVERS: works until the workers have closed. */
     dpb_status (*serve)(void *comm);

@@ -27,11 +27,12 @@ static uint32_t channels_in_pack(const struct window &by)
                                               pool, __VA_ARGS__, (I)n))));                       \
     } while (0)
 
-/* The values of a column's channels that a max pool compares: x as it is, or normalised, behind a
- * ReLU, and rounded as if it were stored. */
+/* In place of a norm_by: x is not normalised. */
 struct as_it_is {
 };
 
+/* The values of a column's channels that a max pool compares: x as it is, or normalised, behind a
+ * ReLU, and rounded as if it were stored. */
 template <typename T, int N, typename By> struct pooled_values {
     static constexpr bool normalises = false;
     __device__ pooled_values(const By &, uint32_t)
