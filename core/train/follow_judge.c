@@ -167,11 +167,11 @@ static dpb_status add_gradients(dpb_dtype type, const void *gradients, uint64_t 
 
 static dpb_status differ(const struct dpb_exchange *exchange, uint64_t row, uint32_t rank)
 {
+    const unsigned long long step = exchange->experiment->start.step + row;
     return dpb_fail(DPB_VERIFICATION,
                     "steps check of comm '%s': before step %llu of training the weights of rank 0 "
                     "and of rank %u differed; the strategy promises equal bits after each step",
-                    exchange->experiment->settings.comm.name,
-                    (unsigned long long)(exchange->experiment->start.step + row), rank);
+                    exchange->experiment->settings.comm.name, step, rank);
 }
 
 /* Rank 0 takes the record of `rank`, which gives its own. */

@@ -133,8 +133,8 @@ static enum catcher caught_by(const struct training *training)
     return NOTHING;
 }
 
-/* A message says what is wrong: the check, the strategy, and where. Of a replica that publishes other
- * weights than it trains with, it says that. */
+/* A message says what is wrong: the check, the strategy, and where. Of a replica that publishes
+ * other weights than it trains with, it says that. */
 static void expect_message(const struct training *training, enum catcher check)
 {
     static const char *const words[][3] = {
