@@ -114,12 +114,12 @@ static struct known take_step(const struct dpb_optimizer_settings *rule,
 
 /* ---- the record of all workers ------------------------------------------------------------- */
 
-/* Of each step and element; and of each row of weights its checksum. */
+/* Of each row of weights its checksum; on rank 0 the numbers of each step and element. */
 struct record {
     uint64_t n_steps;
     uint32_t n;
-    double *sum, *magnitude, *weights;
     uint64_t *checksums;
+    double *sum, *magnitude, *weights;
 };
 
 static dpb_status make_record(const struct dpb_exchange *exchange, struct record *record)
@@ -128,26 +128,35 @@ static dpb_status make_record(const struct dpb_exchange *exchange, struct record
     const dpb_dtype type = exchange->layout.weight_type;
     const uint64_t n_steps =
         follow->n_begun < DPB_FOLLOWED_STEPS ? follow->n_begun : DPB_FOLLOWED_STEPS;
-    const uint64_t n = n_steps * follow->n, row = follow->n * dpb_dtype_size(type);
+    const uint64_t row = follow->n * dpb_dtype_size(type);
     *record = (struct record){.n_steps = n_steps, .n = follow->n};
-    record->sum = calloc(n + 1, sizeof *record->sum);
-    record->magnitude = calloc(n + 1, sizeof *record->magnitude);
-    record->weights = calloc(n + follow->n, sizeof *record->weights);
     record->checksums = calloc(n_steps + 1, sizeof *record->checksums);
-    if (!record->sum || !record->magnitude || !record->weights || !record->checksums)
+    if (!record->checksums)
         return dpb_fail(DPB_NO_MEMORY, "no memory to compare the followed elements");
-    dpb_vec.cast(DPB_FP64, record->weights, type, follow->weights, n + follow->n);
     for (uint64_t step = 0; step <= n_steps; step++)
         record->checksums[step] = dpb_vec_checksum(type, follow->weights + step * row, follow->n);
     return DPB_OK;
 }
 
+static dpb_status make_numbers(const struct dpb_exchange *exchange, struct record *record)
+{
+    const uint64_t n = record->n_steps * record->n;
+    record->sum = calloc(n + 1, sizeof *record->sum);
+    record->magnitude = calloc(n + 1, sizeof *record->magnitude);
+    record->weights = calloc(n + record->n, sizeof *record->weights);
+    if (!record->sum || !record->magnitude || !record->weights)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to compare the followed elements");
+    dpb_vec.cast(DPB_FP64, record->weights, exchange->layout.weight_type, exchange->follow->weights,
+                 n + record->n);
+    return DPB_OK;
+}
+
 static void free_record(struct record *record)
 {
+    free(record->checksums);
     free(record->sum);
     free(record->magnitude);
     free(record->weights);
-    free(record->checksums);
 }
 
 static dpb_status add_gradients(dpb_dtype type, const void *gradients, uint64_t n,
@@ -206,7 +215,8 @@ static dpb_status collect(const struct dpb_exchange *exchange, struct record *re
     void *room = malloc((n + record->n_steps + 1) * sizeof(double)); /* for either */
     if (!room)
         return dpb_fail(DPB_NO_MEMORY, "no memory to compare the followed elements");
-    status = add_gradients(type, exchange->follow->gradients, n, record);
+    status = make_numbers(exchange, record);
+    DPB_THEN(status, add_gradients(type, exchange->follow->gradients, n, record));
     for (uint32_t rank = 1; rank < exchange->experiment->n_workers; rank++)
         DPB_THEN(status, take_record(exchange, rank, room, record));
     free(room);
