@@ -185,7 +185,7 @@ static double loss_at(const json_t *run, double samples)
 {
     const json_t *loss = json_object_get(run, "loss");
     double global_batch = dpb_json_number(run, "batch.global");
-    if (!is_training(run) || !(samples >= global_batch))
+    if (!is_training(run) || !(global_batch > 0 && samples >= global_batch))
         return NAN;
     size_t end = (size_t)(samples / global_batch);
     size_t begin = (size_t)ceil(0.9 * samples / global_batch);

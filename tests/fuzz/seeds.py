@@ -76,6 +76,8 @@ def result():
                        "speedup_over": "independent, 1 worker", "verified": None, "disturbed": True}
                       for name, kind in (("shm", "synchronous"), ("independent", "none"), ("gloo", "synchronous"))]
                 + [{"cell": {"comm.name": "mpi"}, "status": "failed", "error": "e\nf"}])
+    cell = dict(measured, purpose="timing", cell={"comm.name": "shm"}, cell_index=0, repeat=0)
+    no_batch = dict(several, repeats=1, runs=[dict(cell, batch={"per_worker": 0, "global": 0})])
     deep = dict(one, machine={"a" * 120: {"b" * 120: {"c" * 120: 1}}})
     return {
         "one": json.dumps(one).encode(),
@@ -83,6 +85,7 @@ def result():
         "deep": json.dumps(deep).encode(),
         "measured": json.dumps(measured).encode(),
         "rows": json.dumps(rows).encode(),
+        "no-batch": json.dumps(no_batch).encode(),
         "types": b'{"schema": "dpbench.result/1", "config": [1], "invocation": 3}',
         "cut": json.dumps(one).encode()[:150],
     }
