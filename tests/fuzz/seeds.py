@@ -40,6 +40,9 @@ def sweep():
                b"run.workers = 1, 2, 4\nrepeats = 3\naccuracy = 50\n",
         "wide": b"[sweep]\nrun.seed = " + b",".join(b"%d" % i for i in range(40)) + b"\nrepeats=1000\n",
         "wrong": b"[sweep]\ncomm.name = a,,b\nsweep.x = 1\n",
+        "lists": b"[run]\nsteps = 10\n[sweep]\ncomm.name = independent, \"s,h\", shm\nrun.workers = 1..16 x2\n"
+                 b"comm.bucket = 1..64 MiB x4\ndevice.ids = 0,1;2\n"
+                 b"when = comm.name != independent or run.workers > 1 and run.steps = 10\nrepeats = 2\n",
         "length": b"[run]\nepochs = 1\n[sweep]\nrun.steps = 1, 2\n",
         "lengths": b"[sweep]\nrun.steps = 1, 2\nrun.epochs = 1\n",
         "published": b"[sweep]\ncomm.name = shm, gloo\ncomm.bucket = 1 MiB\n[published]\n"
@@ -452,7 +455,7 @@ ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifa
 
 
 # Those that a target uses to its end; replay.c sees to it.
-GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "length", "published"], "result": ["one", "deep", "sweep", "measured", "rows"],
+GOOD = {"ini": ["every", "mark"], "sweep": ["two", "wide", "lists", "length", "published"], "result": ["one", "deep", "sweep", "measured", "rows"],
         "idx": ["plain", "gzip", "members"], "cifar10": ["two", "crops"],
         "safetensors": ["weights", "double", "training"], "pack": ["plain", "corrupt", "unreadable"],
         "jpeg": ["grey", "grey-partial", "colour", "cmyk", "progressive", "wide"], "plugin": ["comm", "three"],
