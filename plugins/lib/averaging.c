@@ -282,6 +282,7 @@ static dpb_status pass_fence(struct averaging *self)
                                       .bucket = UINT64_MAX,
                                       .peer = rank,
                                       .purpose = "the peer's part of the mean model"};
+        base->host->note("wait_peer", what.bucket, rank);
         DPB_TRY(base->host->flag->wait(fence_of(self, rank), self->fences, &what));
     }
     return DPB_OK;

@@ -172,6 +172,7 @@ static dpb_status go_on_wait(void *comm_, uint64_t bucket)
         return DPB_OK;
     if (comm->gather)
         return gather_wait(comm->gather, bucket);
+    comm->base.host->note("wait_peer", bucket, what.peer);
     return comm->base.host->flag->wait(flag_of(comm, what.peer, bucket),
                                        comm->exchanges[bucket].n_sent, &what);
 }

@@ -124,6 +124,32 @@ TEST(test_forgotten_done)
     }
 }
 
+/* Whatever a strategy waits by, its rank says for whom; where it waits no more, it says so, too. */
+TEST(test_late_in_any_wait)
+{
+    static const char *const rows[][2] = {
+        {"comm.name=toy_reduce_exact device.name=fault device.fault=hang device.hook=forward "
+         "device.rank=1 device.call=3",
+         "; rank 1 is late: phase 'forward' of step 2"},
+        {"comm.name=ps_async run.servers=1 device.name=fault device.fault=hang device.hook=forward "
+         "device.rank=1 device.call=6",
+         "phase 'evaluate' of step 5, since "},
+        {FAULTS_COMM "comm.inner=local_sgd comm.fault=hang comm.hook=publish comm.rank=1 "
+                     "comm.call=3",
+         "; rank 1 is late: phase 'evaluate' of step 5"},
+    };
+    struct command command;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        dpbench_ends(&command, deadline_s, 1,
+                     FAULTS_BASE "run.timeout_s=1 run.stall_warning_s=0 %s", rows[i][0]);
+        const char *error = faults_only_error(rows[i][0], &command);
+        EXPECT_WORDS(rows[i][0], error, rows[i][1]);
+        if (strstr(error, ", for rank 0,")) /* a server that waits for any worker */
+            fail_msg("%s: %s", rows[i][0], error);
+        command_free(&command);
+    }
+}
+
 /* Behind a server: who is late is not the one who is waited for, but whom that one waits for. */
 TEST(test_late_behind_a_server)
 {

@@ -336,7 +336,10 @@ dpb_status ps_shard_serve(void *comm)
 {
     struct ps_async *async = comm;
     struct links *links = async->ps.links;
-    const struct dpb_wait what = {.timeout_ns = DPB_FOREVER, .purpose = "gradients"};
+    const struct dpb_wait what = {.timeout_ns = DPB_FOREVER,
+                                  .bucket = UINT64_MAX,
+                                  .peer = UINT32_MAX, /* any worker */
+                                  .purpose = "gradients"};
     while (!all_left(async)) {
         struct links_news news;
         bool moved = false;
