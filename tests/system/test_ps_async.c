@@ -464,6 +464,17 @@ TEST(test_refusals)
     }
 }
 
+/* /dev/full stands for a full disk. */
+TEST(test_full_log)
+{
+    struct command command;
+    assert_int_equal(symlink("/dev/full", "full.2"), 0);
+    dpbench_ends(&command, deadline_s, 1, ASYNC "run.workers=2 run.servers=1 comm.log=full");
+    EXPECT_WORDS("full log", faults_only_error("full log", &command),
+                 "comm.log = full: ", "full.2; is the disk full?");
+    command_free(&command);
+}
+
 static int setup(void **state)
 {
     return training_setup(state) || faults_setup(state);

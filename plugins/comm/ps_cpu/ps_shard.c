@@ -332,6 +332,16 @@ static bool all_left(const struct ps_async *async)
     return true;
 }
 
+/* A full disk would leave out lines without a word. */
+static dpb_status check_log(const struct ps_async *async)
+{
+    if (!async->log || (fflush(async->log) == 0 && ferror(async->log) == 0))
+        return DPB_OK;
+    return ps_host->fail(DPB_IO,
+                         "comm.log = %s: cannot write all lines to %s.%u; is the disk full?",
+                         async->options.log, async->options.log, async->ps.base.args.rank);
+}
+
 dpb_status ps_shard_serve(void *comm)
 {
     struct ps_async *async = comm;
@@ -357,5 +367,5 @@ dpb_status ps_shard_serve(void *comm)
     }
     DPB_TRY(ps_serve_last(&async->ps));
     async->ps.served = true;
-    return DPB_OK;
+    return check_log(async);
 }
