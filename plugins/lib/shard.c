@@ -12,6 +12,8 @@ void shard_memory(const struct dpb_comm_args *args, int shard, const struct dpb_
 {
     if (!shard_wanted(args, shard))
         return;
-    memory->state_elements = shard_elements(layout, bucket_elements, args->n_workers);
-    memory->gradient_slots = shard == SHARD_GRADIENTS ? SHARD_SPARE_SLOTS : 0;
+    const bool slots = shard == SHARD_GRADIENTS;
+    const uint64_t planned = slots ? shard_slots_bucket(layout, bucket_elements) : bucket_elements;
+    memory->state_elements = shard_elements(layout, planned, args->n_workers);
+    memory->gradient_slots = slots ? SHARD_SPARE_SLOTS : 0;
 }

@@ -53,11 +53,17 @@ static inline bool shard_wanted(const struct dpb_comm_args *args, int shard)
     return shard != SHARD_NONE && args->n_workers > 1;
 }
 
+/* With slots a bucket has whole pages. */
+static inline uint64_t shard_slots_bucket(const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    const uint64_t page = DPB_SLOT_ALIGNMENT / dpb_dtype_size(layout->gradient_type);
+    return (bucket_elements + page - 1) / page * page;
+}
+
 /* In `plan`, before anything that depends on the size of buckets. */
 static inline void shard_plan_slots(const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    const uint64_t page = DPB_SLOT_ALIGNMENT / dpb_dtype_size(layout->gradient_type);
-    want->bucket_elements = (want->bucket_elements + page - 1) / page * page;
+    want->bucket_elements = shard_slots_bucket(layout, want->bucket_elements);
     want->gradient_slots = SHARD_SPARE_SLOTS;
 }
 

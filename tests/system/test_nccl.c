@@ -139,6 +139,27 @@ TEST(test_shards)
     command_free(&shards);
 }
 
+/* The plan makes slices equal, and `check` counts by its bucket. */
+TEST(test_state_by_check)
+{
+    static const char *const buckets[] = {"16", "8"}; /* four elements, two */
+    double mib[2];
+    for (int i = 0; i < 2; i++) {
+        struct command command;
+        dpbench_ends(&command, 60, 0,
+                     "check -c /dev/null run.steps=1 data.name=synthetic " SHARDS
+                     "model.name=lenet "
+                     "run.workers=4 optimizer.name=adam comm.bucket=%s",
+                     buckets[i]);
+        const char *at = strstr(command.out, "optimizer state ");
+        assert_non_null(at);
+        mib[i] = strtod(at + strlen("optimizer state "), NULL);
+        command_free(&command);
+    }
+    if (mib[0] < 0.5 || mib[1] != mib[0])
+        fail_msg("check says %g MiB of state, not %g", mib[1], mib[0]);
+}
+
 /* Spans come from the GPU's events: there are some of transfers and of updates, in the step that
  * they belong to; bytes are those of the definition. Of a graph's launches as well: in the timed
  * steps there is nothing else. */

@@ -284,6 +284,24 @@ static void test_shards_kept(void **state)
     training_free(&sharded);
 }
 
+/* With slots the plan rounds a bucket up to a page, and `check` counts by that bucket. */
+TEST(test_state_of_whole_pages)
+{
+    static const char *const strategies[] = {"shm", "ring_tcp"};
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        char settings[160];
+        snprintf(settings, sizeof settings,
+                 "comm.name=%s comm.shard=gradients run.workers=4 optimizer.name=adam "
+                 "comm.bucket=4096",
+                 strategies[i]);
+        const double mib = state_by_check(settings);
+        settings[strlen(settings) - 3] = '\0'; /* an element in place of a page */
+        if (mib < 0.5 || state_by_check(settings) != mib)
+            fail_msg("%s: check says %g MiB of state, not %g", settings, state_by_check(settings),
+                     mib);
+    }
+}
+
 /* Where servers keep the optimizer's state, `check` counts none for a worker. */
 TEST(test_served_state)
 {

@@ -213,12 +213,21 @@ static dpb_status nccl_needs(const void *options, struct dpb_comm_needs *needs)
     return DPB_OK;
 }
 
+/* The elements of a bucket that `plan` makes of its preset: with shards the slices are equal. */
+static uint64_t planned_bucket(const struct dpb_comm_args *args, bool sharded, uint64_t elements)
+{
+    const uint64_t n = sharded ? args->n_workers : 1;
+    return (elements + n - 1) / n * n;
+}
+
 static void nccl_memory(const void *options, const struct dpb_comm_args *args,
                         const struct dpb_layout *layout, uint64_t bucket_elements,
                         struct dpb_comm_memory *memory)
 {
     const struct options *given = options;
-    shard_memory(args, given->shard, layout, bucket_elements, memory);
+    const bool sharded = shard_wanted(args, given->shard);
+    shard_memory(args, given->shard, layout, planned_bucket(args, sharded, bucket_elements),
+                 memory);
 }
 
 static dpb_status nccl_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -243,8 +252,8 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
 static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
     const struct nccl *nccl = comm;
-    const uint64_t n = nccl->strategy.sharded ? nccl->strategy.args.n_workers : 1;
-    want->bucket_elements = (want->bucket_elements + n - 1) / n * n;
+    want->bucket_elements =
+        planned_bucket(&nccl->strategy.args, nccl->strategy.sharded, want->bucket_elements);
     uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
     if (n_buckets > MOST_BUCKETS)
         return host->fail(
