@@ -268,13 +268,14 @@ static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arena
 static struct ring_args ring_args_of(const struct ring_strategy *comm,
                                      const struct dpb_arenas *arenas)
 {
-    return (struct ring_args){.host = comm->base.host,
-                              .transport = comm->transport,
-                              .members = members_of(comm),
-                              .memory = ring_inbox_memory(&comm->inbox, arenas),
-                              .type = arenas->layout.gradient_type,
-                              .n_buckets = arenas->n_buckets,
-                              .bucket_elements = arenas->bucket_elements};
+    return (struct ring_args){
+        .host = comm->base.host,
+        .transport = comm->transport,
+        .members = members_of(comm),
+        .memory = ring_inbox_memory(&comm->inbox, arenas),
+        .type = arenas->layout.gradient_type,
+        .n_buckets = arenas->n_buckets,
+        .bucket_elements = strategy_longest_bucket(&arenas->layout, arenas->bucket_elements)};
 }
 
 static dpb_status bind_sums(struct ring_strategy *comm, const struct dpb_arenas *arenas)

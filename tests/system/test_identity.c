@@ -85,6 +85,19 @@ static void test_small_model(void **state)
             }
 }
 
+/* A bucket is the model at most: a ring has no memory for the chunks of a petabyte. */
+TEST(test_bucket_far_beyond_the_model)
+{
+    static const char *const rings[] = {"comm.name=ring_tcp",
+                                        "comm.name=hierarchical comm.hosts=1+1 comm.interface=lo"};
+    for (size_t i = 0; i < sizeof rings / sizeof *rings; i++) {
+        struct training run;
+        train(&run, "model.name=tiny run.workers=2 run.steps=1 comm.bucket=1125899906842624 %s",
+              rings[i]);
+        training_free(&run);
+    }
+}
+
 /* ---- float64: other ways to the same training ---------------------------------------------- */
 
 /* Both sides get `both`; the strategy gets `together` on W workers, the other side W times

@@ -11,14 +11,15 @@ struct over_ring {
     struct ring_options options;
     struct mesh_transport *transport; /* the ring's, once there is one */
     struct ring_inbox inbox;
-    char name[32]; /* of the ring */
+    uint64_t share_elements; /* of the longest share */
+    char name[32];           /* of the ring */
 };
 
 static dpb_status over_ring_plan(struct across *across, uint64_t share_elements,
                                  struct dpb_comm_plan *want)
 {
     struct over_ring *over = (struct over_ring *)across;
-    (void)share_elements;
+    over->share_elements = share_elements;
     return ring_inbox_plan(over->host, &over->options, want, &over->inbox);
 }
 
@@ -38,8 +39,7 @@ static dpb_status over_ring_connect(struct across *across, const struct across_g
                                    .type = arenas->layout.gradient_type,
                                    .shards = group->shards,
                                    .n_buckets = arenas->n_buckets,
-                                   .bucket_elements =
-                                       arenas->bucket_elements / group->n_shares + 1};
+                                   .bucket_elements = over->share_elements};
     over->transport = NULL; /* the ring's from here on */
     return ring_create(&args, &across->sums);
 }
