@@ -48,6 +48,39 @@ static void reduce_memory(const void *options, const struct dpb_comm_args *args,
                             sizeof(float);
 }
 
+/* ---- contract ------------------------------------------------------------------------------ */
+
+/* `contract` is preset. */
+static dpb_status make_contract(const struct dpb_comm_args *args, struct dpb_contract *contract)
+{
+    contract->roundings = strategy->roundings;
+    if (strategy->late > 0) {
+        contract->consistency = DPB_LATE;
+        contract->parameter = contract->settle_steps = strategy->late;
+    }
+    if (!strategy->residual)
+        return DPB_OK;
+    if (strategy->late > 0)
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm '%s': struct reduce_strategy has `late` and `residual`, which "
+                          "exclude each other: the books would lack the late sums",
+                          plugin->name);
+    contract->consistency = DPB_LOSSY;
+    contract->proof = DPB_PROOF_BOOKS;
+    /* Residual and gradient are added; the message is taken off, and summed over the workers. */
+    contract->roundings += 2 + args->n_workers;
+    return DPB_OK;
+}
+
+static dpb_status reduce_contract(const void *options, const struct dpb_comm_args *args,
+                                  struct dpb_contract *contract)
+{
+    DPB_TRY(make_contract(args, contract));
+    return reduce_goes_across(args)
+               ? tcp_check_port(host, tcp_options_of(plugin, options), args->n_workers - 1)
+               : DPB_OK;
+}
+
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 static void reduce_close(void *comm_)
@@ -115,23 +148,7 @@ static dpb_status reduce_plan(void *comm_, const struct dpb_layout *layout,
     comm->slot_bytes = slot_bytes_of(comm->options, layout, want->bucket_elements);
     want->scratch_bytes =
         comm->slots_at + count_slots(args, layout, want->bucket_elements) * comm->slot_bytes;
-    want->contract.roundings = strategy->roundings;
-    if (strategy->late > 0) {
-        want->contract.consistency = DPB_LATE;
-        want->contract.parameter = want->contract.settle_steps = strategy->late;
-    }
-    if (!strategy->residual)
-        return DPB_OK;
-    if (strategy->late > 0)
-        return host->fail(DPB_UNSUPPORTED,
-                          "comm '%s': struct reduce_strategy has `late` and `residual`, which "
-                          "exclude each other: the books would lack the late sums",
-                          plugin->name);
-    want->contract.consistency = DPB_LOSSY;
-    want->contract.proof = DPB_PROOF_BOOKS;
-    /* Residual and gradient are added; the message is taken off, and summed over the workers. */
-    want->contract.roundings += 2 + args->n_workers;
-    return DPB_OK;
+    return make_contract(args, &want->contract);
 }
 
 static dpb_status allocate(struct reduce *comm)
@@ -267,6 +284,7 @@ const struct dpb_comm_ops reduce_ops = {.open = reduce_open,
                                         .begin = reduce_begin,
                                         STRATEGY_HOOKS,
                                         .memory = reduce_memory,
+                                        .contract = reduce_contract,
                                         .books = reduce_books,
                                         .state = reduce_state,
                                         .close = reduce_close};

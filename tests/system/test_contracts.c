@@ -352,6 +352,18 @@ TEST(test_refusals)
                      rows[i].settings);
 }
 
+/* `check` refuses a reduction, too, by its contract and its ports. */
+TEST(test_reduction_is_checked)
+{
+    static const char *const rows[][2] = {
+        {"comm.late=1", "comm 'toy_reduce' is lossy; leave comm.late out"},
+        {"comm.hosts=1+1 comm.port=65535", "comm.port = 65535: rank 1 would listen at 65536"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        dpbench_says(deadline_s, 2, WORDS(rows[i][1]),
+                     "check -c base.ini run.workers=2 comm.name=toy_reduce %s", rows[i][0]);
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof toys / sizeof *toys; i++) {
