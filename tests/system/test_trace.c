@@ -112,6 +112,31 @@ static json_t *load_trace(void)
     return document;
 }
 
+/* Each step of ps_async fetches all buckets, those without a push too. */
+TEST(test_fetched_alone)
+{
+    enum { BUCKETS = 64 };
+    size_t counts[BUCKETS] = {0}, n = 0, i;
+    const json_t *event;
+    struct command command;
+    trace(&command, "comm.name=ps_async run.servers=1 comm.push_every=3");
+    json_t *document = load_trace();
+    json_array_foreach(json_at(document, "traceEvents"), i, event)
+    {
+        if (strcmp(json_text_at(event, "name"), "transfer") != 0)
+            continue;
+        const size_t bucket = (size_t)json_number_at(event, "args.bucket");
+        assert_true(bucket < BUCKETS);
+        n = bucket + 1 > n ? bucket + 1 : n;
+        counts[bucket]++;
+    }
+    assert_true(n > 2);
+    for (i = 0; i < n; i++)
+        if (counts[i] != counts[n - 1])
+            fail_msg("bucket %zu: %zu transfers; the last one: %zu", i, counts[i], counts[n - 1]);
+    json_decref(document);
+}
+
 /* The last steps, what is between them and behind them, and what helper threads do. */
 TEST(test_window)
 {

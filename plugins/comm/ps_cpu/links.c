@@ -176,12 +176,13 @@ bool links_updated(const struct links *links, uint32_t shard, uint64_t bucket)
 
 /* A bucket is under way from its push on, but for the time in which the shard waited for other
  * workers. The time of this wait is not known here to the part of a way: the wait is taken to be
- * just before the weights came. */
+ * just before the weights came. Without a push all buckets are asked for with the last one. */
 void links_report(const struct links *links, uint32_t shard, uint64_t bucket)
 {
     const struct link *link = links_link_to(links, shard);
+    const uint64_t from = links->turn.gradients ? bucket : links->base->arenas.n_buckets - 1;
     int64_t ready_ns = signals_latest_ns(&links->base->signals, ps_pushed(links->base),
-                                         strategy_self(links->base), bucket);
+                                         strategy_self(links->base), from);
     int64_t given_ns = link->given_ns[bucket], from_ns = given_ns - link->waited_ns[bucket];
     links->host->span(bucket, DPB_PHASE_TRANSFER, ready_ns, given_ns);
     if (link->waited_ns[bucket] > 0)

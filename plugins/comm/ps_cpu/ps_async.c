@@ -192,14 +192,31 @@ static void pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
     turn->at = turn->length;
 }
 
+/* A turn that only fetches begins with the last bucket. Weights that are here before belong to the
+ * fetch before. */
+static bool has_asked(const struct ps_async *async)
+{
+    const struct links_turn *asked = &async->ps.links->turn;
+    const struct pipeline *pipeline = &async->ps.base.pipeline;
+    return asked->gradients || !asked->fetches || pipeline->next[0] == pipeline->n_buckets;
+}
+
+static bool pull_due(void *strategy, uint64_t bucket)
+{
+    return has_asked(strategy) && ps_pull_due(strategy, bucket);
+}
+
 static dpb_status pull_wait(void *strategy, uint64_t bucket)
 {
+    const struct ps_async *async = strategy;
+    if (!has_asked(async))
+        return ps_push_wait(strategy, async->ps.base.pipeline.next[0]);
     say_wait(strategy, true);
     return ps_pull_wait(strategy, bucket);
 }
 
 static const struct stage worker_stages[] = {{ps_push_due, push, ps_push_wait},
-                                             {ps_pull_due, pull, pull_wait}};
+                                             {pull_due, pull, pull_wait}};
 
 /* Gradients of steps since the last push. */
 static dpb_status push_rest(struct ps_async *async)
