@@ -453,21 +453,13 @@ static void async_memory(const void *options_, const struct dpb_comm_args *args,
                          const struct dpb_layout *layout, uint64_t bucket_elements,
                          struct dpb_comm_memory *memory)
 {
-    const uint64_t bytes =
-        dpb_dtype_size(layout->gradient_type) + dpb_dtype_size(layout->weight_type);
     const struct ps_async_options *options = options_;
+    const struct links_memory own = memory_of(options, args);
+    const bool sums = options->softsync > 1 || options->policy == PS_K_BATCH_SYNC ||
+                      options->policy == PS_K_BATCH_ASYNC;
     memory->state_elements = ps_is_shard(args) ? ps_most_owned(args, layout, bucket_elements) : 0;
-    if (args->role != DPB_SERVER) {
-        if (options->push_every > 1)
-            memory->host_bytes = layout->n_elements * dpb_dtype_size(layout->gradient_type);
-        return;
-    }
-    uint32_t n_far = 0; /* workers that push by messages */
-    for (uint32_t worker = 0; worker < args->n_workers; worker++)
-        n_far += !ps_is_here(args, worker);
-    memory->host_bytes = (layout->n_elements / args->n_servers + 1) * bytes * n_far;
-    if (options->softsync > 1 || options->policy == PS_K_BATCH_SYNC ||
-        options->policy == PS_K_BATCH_ASYNC)
+    memory->host_bytes = links_inbox_bytes(args, layout, bucket_elements, &own);
+    if (sums && args->role == DPB_SERVER)
         memory->host_bytes += layout->n_elements * dpb_dtype_size(layout->gradient_type);
 }
 
