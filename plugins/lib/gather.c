@@ -23,6 +23,11 @@ struct gather {
     uint32_t *n_here, *n_sent;
     struct sending *queue; /* by number modulo the slots: none has two messages on their way */
     uint64_t n_queued, n_handed_over, n_gone;
+    int64_t *posted_ns;    /* by bucket */
+    uint64_t n_begun;      /* messages that arrived at least in part */
+    uint32_t n_arriving;   /* messages that arrived only in part */
+    uint64_t n_waiting;    /* buckets whose exchange has begun here, and lacks messages of others */
+    int64_t waits_from_ns; /* since when there are some, and nothing arrives; 0: not so */
 };
 
 static uint32_t in_job(const struct gather *gather, uint32_t rank)
@@ -63,6 +68,37 @@ static void queue(struct gather *gather, uint32_t origin, uint64_t exchange, uin
         (struct sending){origin, exchange, bucket};
 }
 
+static uint32_t count_others(const struct gather *gather)
+{
+    return gather->args.members.n_members - 1;
+}
+
+/* ---- spans --------------------------------------------------------------------------------- */
+
+static void note_waiting(struct gather *gather)
+{
+    if (gather->n_waiting == 0 || gather->n_arriving > 0)
+        gather->waits_from_ns = 0;
+    else if (gather->waits_from_ns == 0)
+        gather->waits_from_ns = gather->host->now_ns();
+}
+
+/* A message comes after a gap: buckets have waited for it. */
+static void report_wait(struct gather *gather, uint64_t bucket)
+{
+    const int64_t from_ns = gather->waits_from_ns, now_ns = gather->host->now_ns();
+    if (from_ns != 0 && now_ns - from_ns > RING_GAP_NS)
+        gather->host->span(bucket, DPB_PHASE_WAIT_PEER, from_ns, now_ns);
+}
+
+/* The last message of an exchange has come, or gone. */
+static void report_transfer(const struct gather *gather, uint64_t exchange, uint64_t bucket)
+{
+    if (exchange + 1 == gather->n_posted[bucket] && gather_finished(gather, bucket))
+        gather->host->span(bucket, DPB_PHASE_TRANSFER, gather->posted_ns[bucket],
+                           gather->host->now_ns());
+}
+
 /* ---- the mesh's news ----------------------------------------------------------------------- */
 
 /* A message of the exchange under way, or of the next one if the others have finished this one. */
@@ -78,12 +114,18 @@ static bool is_awaited(const struct gather *gather, const struct mesh_label *lab
 
 static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct mesh_label *label)
 {
-    const struct gather *gather = gather_;
-    (void)n;
+    struct gather *gather = gather_;
     if (link == PREVIOUS && is_awaited(gather, label) && label->bytes <= content_bytes(gather) &&
         label->at_bytes == offset_of(gather, slot_of(gather, (uint32_t)label->word, label->exchange,
-                                                     label->bucket)))
+                                                     label->bucket))) {
+        if (n < gather->n_begun)
+            return DPB_OK;
+        report_wait(gather, label->bucket);
+        gather->n_begun++;
+        gather->n_arriving++;
+        note_waiting(gather);
         return DPB_OK;
+    }
     return gather->host->fail(
         DPB_FAILED,
         "rank %u sent the message of rank %llu for exchange %llu of bucket %llu: %llu bytes for "
@@ -112,16 +154,22 @@ static void arrived(void *gather_, uint32_t link, const struct mesh_label *label
     struct gather *gather = gather_;
     const uint32_t origin = (uint32_t)label->word;
     (void)link;
+    gather->n_arriving--;
     if (!is_awaited(gather, label))
         return;
     const uint64_t slot = slot_of(gather, origin, label->exchange, label->bucket);
+    const uint64_t banked = slot_of(gather, 0, label->exchange, label->bucket);
+    const bool under_way = label->exchange < gather->n_posted[label->bucket];
     gather->here[slot] = true;
     message_in(gather, slot)->bytes = label->bytes;
-    gather->n_here[slot_of(gather, 0, label->exchange, label->bucket)]++;
-    if (label->exchange < gather->n_posted[label->bucket])
+    gather->n_here[banked]++;
+    gather->n_waiting -= under_way && gather->n_here[banked] == count_others(gather);
+    if (under_way)
         count(gather, origin, slot);
     if (origin != ring_next(&gather->args.members))
         queue(gather, origin, label->exchange, label->bucket);
+    note_waiting(gather);
+    report_transfer(gather, label->exchange, label->bucket);
 }
 
 /* ---- for the strategy ---------------------------------------------------------------------- */
@@ -139,8 +187,13 @@ void gather_post(struct gather *gather, uint64_t bucket)
         if (gather->here[slot] || origin == ring_own(&gather->args.members))
             count(gather, origin, slot);
     }
-    if (gather->mesh)
-        queue(gather, ring_own(&gather->args.members), exchange, bucket);
+    if (!gather->mesh)
+        return;
+    queue(gather, ring_own(&gather->args.members), exchange, bucket);
+    gather->posted_ns[bucket] = gather->host->now_ns();
+    gather->n_waiting +=
+        gather->n_here[slot_of(gather, 0, exchange, bucket)] < count_others(gather);
+    note_waiting(gather);
 }
 
 static uint64_t slot_under_way(const struct gather *gather, uint64_t bucket)
@@ -150,7 +203,7 @@ static uint64_t slot_under_way(const struct gather *gather, uint64_t bucket)
 
 bool gather_finished(const struct gather *gather, uint64_t bucket)
 {
-    const uint32_t others = gather->args.members.n_members - 1;
+    const uint32_t others = count_others(gather);
     const uint64_t slot = slot_under_way(gather, bucket);
     return gather->n_here[slot] == others && gather->n_sent[slot] == others;
 }
@@ -178,6 +231,7 @@ static void note_sent(struct gather *gather)
     for (; gather->n_gone < mesh_sent(gather->mesh, NEXT); gather->n_gone++) {
         const struct sending *gone = &gather->queue[gather->n_gone % count_slots(gather)];
         gather->n_sent[slot_of(gather, 0, gone->exchange, gone->bucket)]++;
+        report_transfer(gather, gone->exchange, gone->bucket);
     }
 }
 
@@ -198,8 +252,7 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
 
 dpb_status gather_wait(struct gather *gather, uint64_t bucket)
 {
-    const bool receives =
-        gather->n_here[slot_under_way(gather, bucket)] < gather->args.members.n_members - 1;
+    const bool receives = gather->n_here[slot_under_way(gather, bucket)] < count_others(gather);
     const struct dpb_wait what = {
         .step = gather->args.strategy->signals.exchange,
         .bucket = bucket,
@@ -228,7 +281,9 @@ static dpb_status allocate(struct gather *gather)
     gather->n_here = calloc(n_banks, sizeof *gather->n_here);
     gather->n_sent = calloc(n_banks, sizeof *gather->n_sent);
     gather->queue = calloc(n, sizeof *gather->queue);
-    return gather->n_posted && gather->here && gather->n_here && gather->n_sent && gather->queue
+    gather->posted_ns = calloc(gather->n_buckets, sizeof *gather->posted_ns);
+    return gather->n_posted && gather->here && gather->n_here && gather->n_sent && gather->queue &&
+                   gather->posted_ns
                ? DPB_OK
                : gather->host->fail(DPB_NO_MEMORY, "no memory to gather messages");
 }
@@ -299,5 +354,6 @@ void gather_destroy(struct gather *gather)
     free(gather->n_here);
     free(gather->n_sent);
     free(gather->queue);
+    free(gather->posted_ns);
     free(gather);
 }

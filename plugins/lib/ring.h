@@ -50,6 +50,9 @@
 
 enum { RING_WINDOW = 16 /* buckets under way at once */ };
 
+/* Shorter gaps between two messages are the network's, not a late peer's. */
+#define RING_GAP_NS INT64_C(20000)
+
 /* The members, and the ring's name. */
 struct ring_members {
     const char *name; /* of this ring, once a job: prefix of its keys in the store */

@@ -8,9 +8,6 @@
  * ahead fewer slots are in use, and these slots are in the caches. */
 #define AHEAD_BYTES (UINT64_C(512) << 10)
 
-/* Shorter gaps between two chunks are the network's, not a late peer's. */
-#define GAP_NS INT64_C(20000)
-
 /* The flight that a label belongs to; NULL: that bucket is not under way here. */
 static struct flight *find_flight(struct ring *ring, const struct mesh_label *label)
 {
@@ -55,7 +52,7 @@ static void report_wait(struct ring *ring, int64_t now_ns)
     if (!oldest || ring->n_arriving > 0)
         return;
     int64_t from_ns = oldest->waits_from_ns > ring->last_ns ? oldest->waits_from_ns : ring->last_ns;
-    if (now_ns - from_ns > GAP_NS)
+    if (now_ns - from_ns > RING_GAP_NS)
         ring->args.host->span(bucket_of(ring, oldest), DPB_PHASE_WAIT_PEER, from_ns, now_ns);
 }
 

@@ -149,6 +149,11 @@ static const struct late_case {
      WAKING_MS},
     {{"ring_tcp", "comm.name=ring_tcp" LATE "3", 270, {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
      WAKING_MS},
+    {{"ring_tcp with a codec",
+      "comm.name=ring_tcp comm.codec=int8" LATE "3",
+      270,
+      {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
+     WAKING_MS},
     {{"hierarchical", MACHINES("1+2") LATE "3", 270, {PUNCTUAL(0), LATE_ONE, PUNCTUAL(2)}},
      WAKING_MS},
 };
