@@ -345,6 +345,8 @@ static void meet_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
     struct averaging *self = strategy;
     const bool any = self->meets && (self->rule.centre || !is_alone(self));
+    if (any && turn->at == 0)
+        signals_span_late(&self->comm.base.signals, SIGNAL_PUSHED, self->peers, bucket);
     if (any)
         meet_slice(self, bucket, turn);
     else
@@ -380,6 +382,9 @@ static void take_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
     const struct strategy *base = strategy;
     const uint64_t begin = bucket * base->arenas.bucket_elements;
     const bool any = averages_state(self);
+    strategy_span_others(base, SIGNAL_REDUCED, SIGNAL_REDUCED, group_of(self), bucket);
+    if (strategy_is_last(base, bucket))
+        signals_span_late(&base->signals, SIGNAL_PUSHED, strategy_workers(base), bucket);
     if (any)
         averaging_copy(&(struct work){self, TAKES, turn->length},
                        averaging_optimizer(self) + averaging_bytes(self, begin),

@@ -74,11 +74,28 @@ int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,
     return latest;
 }
 
-void signals_span_late_peer(const struct signals *signals, struct rank_set ranks, uint64_t bucket)
+/* Such a rank has overwritten its time, since this rank was held up. */
+static bool one_is_ahead(const struct signals *signals, enum signal_kind kind,
+                         struct rank_set ranks, uint64_t bucket)
+{
+    const uint32_t next = count_of(signals, bucket) + (uint32_t)signals->n_buckets;
+    for (uint32_t rank = ranks.first; rank < ranks.first + ranks.n; rank++)
+        if (signals->host->flag->reached(&signals->pages[rank]->flags[kind], next))
+            return true;
+    return false;
+}
+
+void signals_span_late(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
+                       uint64_t bucket)
 {
     struct rank_set self = {signals->rank, 1};
-    int64_t here = signals_latest_ns(signals, SIGNAL_READY, self, bucket);
-    int64_t last = signals_latest_ns(signals, SIGNAL_READY, ranks, bucket);
-    if (last > here)
+    int64_t here = signals_latest_ns(signals, kind, self, bucket);
+    int64_t last = signals_latest_ns(signals, kind, ranks, bucket);
+    if (last > here && !one_is_ahead(signals, kind, ranks, bucket))
         signals->host->span(bucket, DPB_PHASE_WAIT_PEER, here, last);
+}
+
+void signals_span_late_peer(const struct signals *signals, struct rank_set ranks, uint64_t bucket)
+{
+    signals_span_late(signals, SIGNAL_READY, ranks, bucket);
 }

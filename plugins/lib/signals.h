@@ -69,7 +69,11 @@ dpb_status signals_wait(const struct signals *signals, enum signal_kind kind, st
 int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,
                           struct rank_set ranks, uint64_t bucket);
 
-/* Reports how long this rank's bucket waited for later gradients of `ranks`. */
+/* Reports how long this rank's bucket waited for the signal `kind` of `ranks`, after its own; all
+ * have raised it. Reports nothing if one of them has raised it in the next exchange already. */
+void signals_span_late(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
+                       uint64_t bucket);
+/* The same for later gradients of `ranks`: READY. */
 void signals_span_late_peer(const struct signals *signals, struct rank_set ranks, uint64_t bucket);
 
 #endif
