@@ -20,8 +20,9 @@
  *
  * Gradients of an update stay in the inbox of their worker, or, on one machine, in the worker's
  * arena, and are summed in the order of the ranks. If the worker continues before the update, the
- * server adds them to a sum of its own. A server sends a push's age only when it no longer reads
- * the gradients: then the worker may overwrite them (links_aged).
+ * server adds them to a sum of its own before it sends the push's age (links_aged): then the worker
+ * may overwrite them. Else the worker waits for its weights, which the server sends after the
+ * update.
  */
 #include "comm/ps_cpu/ps_async.h"
 
