@@ -29,6 +29,12 @@ double dpb_json_number(const json_t *document, const char *path)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+size_t dpb_json_index(const json_t *document, const char *path)
+{
+    const double number = dpb_json_number(document, path);
+    return number >= 0 && number < 1e15 ? (size_t)number : SIZE_MAX;
+}
+
 double dpb_json_item(const json_t *array, size_t i)
 {
     return dpb_json_number(json_array_get(array, i), "");

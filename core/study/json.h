@@ -17,6 +17,8 @@ const json_t *dpb_json_at(const json_t *document, const char *path);
 double dpb_json_number(const json_t *document, const char *path);
 /* The number of an item; NaN for null or no number. */
 double dpb_json_item(const json_t *array, size_t i);
+/* The number there as an index of an array; SIZE_MAX: it can be none. */
+size_t dpb_json_index(const json_t *document, const char *path);
 /* The numbers at `path` of each item; NaN for null or no value. *n: their number. @owned: free().
  * NULL, and 0: out of memory. */
 double *dpb_json_numbers(const json_t *list, const char *path, size_t *n);

@@ -35,7 +35,7 @@ static void print_row(const json_t *row, FILE *out)
 static void print_head(const json_t *document, const json_t *row, FILE *out)
 {
     const json_t *link =
-        json_array_get(json_object_get(document, "links"), (size_t)dpb_json_number(row, "link"));
+        json_array_get(json_object_get(document, "links"), dpb_json_index(row, "link"));
     const double bytes_per_s = dpb_json_number(link, "bytes_per_s");
     const char *fitted = dpb_json_text(link, "strategy", NULL);
     fprintf(out, "\nlink %s", dpb_json_text(link, "name", "?"));

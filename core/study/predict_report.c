@@ -139,12 +139,14 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
             "without comm.shard, and predict by --strategies shm/shard or ring_tcp/shard",
             given->name);
     link->workers = dpb_json_number(given->comm, "world.workers");
+    const double servers = dpb_json_number(given->comm, "world.servers");
     if (link->fitted->way == DPB_WAY_ALONE || link->fitted->way == DPB_WAY_HIERARCHICAL ||
-        !(link->workers >= 2))
+        !(link->workers >= 2 && link->workers <= DPB_PREDICT_WORKERS) ||
+        !(servers >= 0 && servers <= DPB_PREDICT_WORKERS))
         return dpb_fail(DPB_USAGE,
-                        "%s: no link can be found in an exchange by %s of %.0f: measure ring_tcp "
-                        "or ps_cpu with 2 workers or more",
-                        given->name, name, link->workers);
+                        "%s: no link can be found in an exchange by %s of %.0f workers and %.0f "
+                        "servers: measure ring_tcp or ps_cpu with 2 workers or more",
+                        given->name, name, link->workers, servers);
     const bool memory = link->fitted->way == DPB_WAY_MEMORY;
     if (memory && given != &request->inside &&
         (request->inside.comm || isfinite(request->inside.cost.bytes_per_s)))
@@ -152,7 +154,6 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
                         "%s: %s measures how fast a worker copies within its machine, and --inside "
                         "says it, too: leave one of them out",
                         given->name, name);
-    const double servers = dpb_json_number(given->comm, "world.servers");
     const double machines = dpb_json_number(given->comm, "world.machines");
     /* On one machine a ring runs over the loopback; ps_cpu exchanges through shared memory. */
     const bool ring_inside = link->fitted->way == DPB_WAY_RING && machines == 1;

@@ -330,14 +330,14 @@ static void set_world(const json_t *run, json_t *row)
                                      "learners", dpb_json_at(run, "world.learners")));
 }
 
-/* The fewest workers left in any run that ended well; null: there is no such run. */
+/* The fewest workers left in any run that ended well; null: no run knows them. */
 static void set_left(const struct cell_runs *runs, json_t *row)
 {
     double fewest = NAN;
     for (size_t i = 0; i < runs->n_ok; i++)
         fewest = fmin(fewest, dpb_json_number(runs->ok[i], "world.left"));
-    json_object_set_new(row, "left",
-                        isfinite(fewest) ? json_integer((json_int_t)fewest) : json_null());
+    const bool known = fewest >= 0 && fewest <= DPB_JOB_RANKS;
+    json_object_set_new(row, "left", known ? json_integer((json_int_t)fewest) : json_null());
 }
 
 static json_t *row_to_json(const struct cell_runs *runs, double samples, const json_t *document)

@@ -423,7 +423,8 @@ void dpb_tune_print_best(const json_t *document, FILE *out)
         return;
     }
     const double number = dpb_json_number(best, "trial");
-    const json_t *trial = json_array_get(json_object_get(tune, "trials"), (size_t)number - 1);
+    const json_t *trial =
+        json_array_get(json_object_get(tune, "trials"), dpb_json_index(best, "trial") - 1);
     fprintf(out, "%s: trial %.0f, %.1f %s\n\n", ended ? "the best setting" : "the best so far",
             number, dpb_json_number(trial, "value"),
             for_target(document) ? "s to the target" : "samples/s");

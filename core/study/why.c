@@ -263,7 +263,8 @@ static void tell_last(const json_t *run, char text[DPB_WHY_TEXT])
 {
     const double rank = dpb_json_number(run, "why.last.rank");
     const double ms = ms_at(run, "why.last.part_ns");
-    const json_t *share = json_array_get(dpb_json_at(run, "why.last.shares"), (size_t)rank);
+    const json_t *share =
+        json_array_get(dpb_json_at(run, "why.last.shares"), dpb_json_index(run, "why.last.rank"));
     snprintf(text, DPB_WHY_TEXT,
              "rank %.0f was last in %.0f %% of the steps (%s %.*f ms, others %.*f)", rank,
              100 * json_number_value(share), dpb_json_text(run, "why.last.part", "?"),
@@ -353,12 +354,11 @@ static void print_ranks(const json_t *result, FILE *out)
     fprintf(out, "    %-10s %8s%11s%11s%11s%11s%11s%11s\n", "rank", "last", "data_wait", "forward",
             "delay", "backward", "optimizer", "exposed");
     dpb_each_item(json_object_get(result, "ranks"), i, rank) {
-        const double number = dpb_json_number(rank, "rank");
-        if (!(number < (double)n))
+        const size_t number = dpb_json_index(rank, "rank");
+        if (number >= n)
             continue;
-        const double share = json_number_value(json_array_get(shares, (size_t)number));
-        if (n <= MANY || share * (double)n > 1 ||
-            number == dpb_json_number(result, "why.last.rank"))
+        const double share = json_number_value(json_array_get(shares, number));
+        if (n <= MANY || share * (double)n > 1 || number == dpb_json_index(result, "why.last.rank"))
             print_rank(rank, share, out);
         else
             n_left++;

@@ -214,6 +214,22 @@ TEST(untimed_cells_say_why)
     study_end(&s);
 }
 
+/* A document from elsewhere: a job has at most 1,024 ranks. */
+TEST(left_is_a_number_of_workers)
+{
+    static const double left[] = {1, 1e300, -1e300};
+    for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
+        struct study s = STUDY("sweep.comm.name=shm", "sweep.repeats=1");
+        add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
+        const json_t *run = json_array_get(json_object_get(s.document, "runs"), 0);
+        json_object_set_new(json_object_get(run, "world"), "left", json_real(left[i]));
+        dpb_sweep_finish(DPB_OK, s.document);
+        const json_t *number = json_object_get(row_at(&s, 0), "left");
+        assert_true(i == 0 ? json_integer_value(number) == 1 : json_is_null(number));
+        study_end(&s);
+    }
+}
+
 TEST(interrupted_sweep_keeps_what_there_is)
 {
     struct study s = STUDY("sweep.comm.name=independent,shm", "sweep.repeats=3");
