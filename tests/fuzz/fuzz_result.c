@@ -1,7 +1,7 @@
 /*
- * fuzz_result.c - a result that `dpbench rerun`, `report` and `compare` are given. What does not
- * depend on the file (the machine, the plugins, the run itself) is left out: mk/fuzz.mk puts the
- * functions below in its place.
+ * fuzz_result.c - a result that `dpbench rerun`, `report`, `compare` and `predict` are given. What
+ * does not depend on the file (the machine, the plugins, the run itself) is left out: mk/fuzz.mk
+ * puts the functions below in its place.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,8 +11,10 @@
 #include "machine/cores.h"
 #include "study/compare.h"
 #include "study/forms.h"
+#include "study/html.h"
 #include "study/merge.h"
 #include "study/pivot.h"
+#include "study/predict_report.h"
 #include "study/result.h"
 #include "study/sweep.h"
 #include "tests/fuzz/fuzz.h"
@@ -35,18 +37,58 @@ dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,
     return dpb_fail(DPB_USAGE, "nothing is run here");
 }
 
-/* Its table, itself beside itself (where it can be compared, nothing is slower), merged with
- * itself. */
+/* A page has no scripts and no control characters. */
+static void show_page(const json_t *document)
+{
+    size_t length = 0;
+    struct dpb_html *html = dpb_html_create();
+    FUZZ_CHECK(html != NULL);
+    dpb_html_add(html, "x.json", document);
+    char *page = dpb_html_finish(html, &length);
+    FUZZ_CHECK(page != NULL && strlen(page) == length);
+    FUZZ_CHECK(strstr(page, "<script") == NULL && strchr(page, '\x1b') == NULL);
+    free(page);
+    dpb_html_destroy(html);
+}
+
+/* Over a link that is given, or measured in the document. */
+static void predict(const json_t *document, FILE *out)
+{
+    const json_t *comm = json_object_get(document, "comm");
+    const bool measured = json_object_get(comm, "points") != NULL;
+    const struct dpb_predict_request request = {
+        .path = "x.json",
+        .result = document,
+        .links = {{"link", {measured ? INFINITY : 1e9, 1e-6}, measured ? comm : NULL, NULL}},
+        .n_links = 1,
+        .workers = {8},
+        .n_workers = 1,
+        .strategies = {"ring_tcp"}, /* 4,096 buckets by all strategies take seconds */
+        .n_strategies = 1,
+        .per_machine = 1,
+        .inside = {.cost = {.bytes_per_s = INFINITY}},
+        .host = {.bytes_per_s = INFINITY}};
+    json_t *made = NULL;
+    if (dpb_predict_report_make(&request, &made) == DPB_OK)
+        dpb_predict_report_print(made, out);
+    json_decref(made);
+}
+
+/* Its table, its page, itself beside itself (where it can be compared, nothing is slower), merged
+ * with itself. */
 static void show(const char *path)
 {
     json_t *document = NULL, *comparison = NULL;
     bool regression = true;
-    if (dpb_result_read(path, &document) != DPB_OK)
+    if (dpb_result_read_printable(path, &document) != DPB_OK)
         return;
     FILE *out = fopen("/dev/null", "we");
     FUZZ_CHECK(out != NULL);
     dpb_result_print(document, out);
     dpb_sweep_print(document, out);
+    dpb_sweep_markdown(document, out);
+    show_page(document);
+    predict(document, out);
     const struct dpb_compared side = {path, document};
     const struct dpb_compare_how how = {.threshold = NAN};
     if (dpb_compare_make(&side, &side, &how, &comparison, &regression) == DPB_OK) {

@@ -81,6 +81,18 @@ def result():
                 + [{"cell": {"comm.name": "mpi"}, "status": "failed", "error": "e\nf"}])
     cell = dict(measured, purpose="timing", cell={"comm.name": "shm"}, cell_index=0, repeat=0)
     no_batch = dict(several, repeats=1, runs=[dict(cell, batch={"per_worker": 0, "global": 0})])
+    # Numbers that are no index, and no count of workers.
+    left = dict(several, repeats=1, runs=[dict(cell, world={"workers": 2, "left": 1e300})])
+    rank = dict(measured, why={"last": {"decided": True, "shares": [0.5]}}, ranks=[{"rank": -2}])
+    tune = dict(several, tune={"best": {}, "trials": [{"value": 1.0}]})
+    points = [{"bytes": size, "buckets": 1, "time_us": {"p50": time}} for size, time in ((1000, 201), (4000000, 4200))]
+    comm = {"status": "ok", "bucket_bytes": 4000000, "strategy": {"name": "ring_tcp"}, "points": points,
+            "world": {"workers": 2, "servers": 0, "machines": 2}}
+    alone = dict(measured, world={"workers": 1}, strategy={"name": "independent", "consistency": "none"},
+                 batch={"per_worker": 4, "accumulate": 1}, model={"parameters": 1000}, comm=comm,
+                 timing={"steps": 2, "step_ns": [9e5, 1.1e6], "ready": {"elements": [500, 1000], "ns": [3e5, 6e5]},
+                         "breakdown_ns": {"backward": 5e5, "optimizer": 1e5, "comm_exposed": 0}})
+    shm = dict(comm, strategy={"name": "shm"}, world={"workers": 1e300, "machines": 1})
     deep = dict(one, machine={"a" * 120: {"b" * 120: {"c" * 120: 1}}})
     return {
         "one": json.dumps(one).encode(),
@@ -89,6 +101,11 @@ def result():
         "measured": json.dumps(measured).encode(),
         "rows": json.dumps(rows).encode(),
         "no-batch": json.dumps(no_batch).encode(),
+        "left": json.dumps(left).encode(),
+        "rank": json.dumps(rank).encode(),
+        "tune": json.dumps(tune).encode(),
+        "alone": json.dumps(alone).encode(),
+        "crowd": json.dumps(dict(alone, comm=shm)).encode(),
         "types": b'{"schema": "dpbench.result/1", "config": [1], "invocation": 3}',
         "cut": json.dumps(one).encode()[:150],
     }
