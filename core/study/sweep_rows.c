@@ -347,7 +347,7 @@ static json_t *row_to_json(const struct cell_runs *runs, double samples, const j
                          : timed            ? "ok"
                          : runs->n_ok > 0   ? "not timed"
                                             : "interrupted";
-    const char *error = runs->n_ok > 0 && !timed
+    const char *error = runs->n_failed == 0 && runs->n_ok > 0 && !timed
                             ? "no timed steps that all workers ran at once; give it more steps"
                             : runs->reason;
     json_t *row =

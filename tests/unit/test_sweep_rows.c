@@ -207,10 +207,13 @@ TEST(failed_cells_are_rows)
 
 TEST(untimed_cells_say_why)
 {
-    struct study s = STUDY("sweep.comm.name=independent", "sweep.repeats=1");
+    struct study s = STUDY("sweep.comm.name=independent", "sweep.repeats=2");
     add_run(&s, 0, 0, (struct made_run){"independent", 2, 1, NAN, 0, 10, NULL, 0});
     EXPECT_TABLE(&s, "independent  2  not timed: no timed steps that all workers ran");
     assert_string_equal(dpb_json_text(row_at(&s, 0), "status", ""), "not timed");
+    const struct dpb_sweep_job job = {.cell = 0, .repeat = 1};
+    dpb_sweep_add(s.sweep, &job, refused("no memory"), s.document);
+    EXPECT_TABLE(&s, "independent  2  failed: no memory");
     study_end(&s);
 }
 
