@@ -179,16 +179,19 @@ static void write_settings(const json_t *config, FILE *out)
 static void write_origin(struct dpb_html *html, const json_t *document)
 {
     const json_t *machine = dpb_result_part(document, "machine");
-    const json_t *versions = dpb_result_part(document, "versions");
+    json_t *versions = dpb_result_all_versions(document);
+    json_t *first = dpb_result_versions_within(html->versions, versions);
     fputs("<div class=\"parts\">\n", html->body);
     write_settings(json_object_get(document, "config"), html->body);
     write_table_of("Machine", machine, html->machine, html->body);
-    write_table_of("Versions", versions, html->versions, html->body);
+    write_table_of("Versions", versions, first, html->body);
     fputs("</div>\n", html->body);
+    json_decref(first);
     if (!html->machine)
         html->machine = json_incref((json_t *)(uintptr_t)machine);
     if (!html->versions)
-        html->versions = json_incref((json_t *)(uintptr_t)versions);
+        html->versions = json_incref(versions);
+    json_decref(versions);
 }
 
 static void write_head(const char *path, const json_t *document, FILE *out)

@@ -56,6 +56,13 @@ dpb_status dpb_result_read_printable(const char *path, json_t **document);
  * NULL: none has it. @borrowed. */
 const json_t *dpb_result_part(const json_t *document, const char *path);
 
+/* The versions of a result, or of a sweep's first run, with the plugins of all runs, each once:
+ * plugins."KIND 'NAME'"; another build of the same name has a number, too. NULL: there are none.
+ * @owned. */
+json_t *dpb_result_all_versions(const json_t *document);
+/* Such versions without the plugins that `other` lacks. NULL for NULL. @owned. */
+json_t *dpb_result_versions_within(const json_t *versions, const json_t *other);
+
 /* Writes `document` to `path`; with NULL to a new file in directory `results`, named after the run,
  * its strategy, its workers and the time. A file is written beside its place, synced and renamed.
  * An existing `path` is replaced and stays whole until then; in `results` no file is replaced.

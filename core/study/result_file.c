@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -234,6 +235,43 @@ const json_t *dpb_result_part(const json_t *document, const char *path)
     for (size_t i = 0; !part && i < json_array_size(runs); i++)
         part = dpb_json_at(json_array_get(runs, i), path);
     return part;
+}
+
+static void add_plugins(const json_t *run, json_t *all)
+{
+    dpb_each_member(dpb_json_at(run, "versions.plugins"), kind, plugin) {
+        const char *own = dpb_json_text(plugin, "name", "?");
+        const json_t *known;
+        char name[256];
+        size_t n = 1;
+        snprintf(name, sizeof name, "%.100s '%.100s'", kind, own);
+        while ((known = json_object_get(all, name)) && !json_equal(known, plugin))
+            snprintf(name, sizeof name, "%.100s '%.100s' %zu", kind, own, ++n);
+        json_object_set(all, name, plugin);
+    }
+}
+
+json_t *dpb_result_all_versions(const json_t *document)
+{
+    const json_t *runs = json_object_get(document, "runs"),
+                 *first = dpb_result_part(document, "versions");
+    json_t *versions = json_copy((json_t *)(uintptr_t)first), *all = json_object();
+    if (!runs)
+        add_plugins(document, all);
+    dpb_each_item(runs, i, run)
+        add_plugins(run, all);
+    json_object_set_new(versions, "plugins", all);
+    return versions;
+}
+
+json_t *dpb_result_versions_within(const json_t *versions, const json_t *other)
+{
+    json_t *made = json_copy((json_t *)(uintptr_t)versions), *common = json_object();
+    dpb_each_member(json_object_get(versions, "plugins"), name, plugin)
+        if (json_object_get(json_object_get(other, "plugins"), name))
+            json_object_set(common, name, plugin);
+    json_object_set_new(made, "plugins", common);
+    return made;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */

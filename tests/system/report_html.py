@@ -174,6 +174,24 @@ class OfRealResults(unittest.TestCase):
         for part in ("Settings", "Machine", "Versions", self.runs[0]["machine"]["processor"]):
             self.assertIn(part, page.text)
 
+    def test_plugins_of_all_runs(self):
+        """Each with its version, once; a run beside the sweep has no others."""
+        save(self.runs[0], "run.json")
+        page = Page(page_of("sweep.json", "run.json", "--each"))
+        plugins = {row[0]: row[1] for row in page.rows if row and row[0].startswith("plugins.comm ")}
+        self.assertEqual(len(plugins), sum(row[:1] == [name] for name in plugins for row in page.rows))
+        for name in ("independent", "shm"):
+            self.assertEqual(plugins[f"plugins.comm '{name}'.name"], name)
+            self.assertIn(f"plugins.comm '{name}'.version", plugins)
+        self.assertEqual(page.text.count("as of the first result"), 2)  # machine, versions
+        sweep = load("sweep.json")  # resumed by another build
+        run = next(run for run in sweep["runs"] if run["strategy"]["name"] == "shm")
+        run["versions"]["plugins"]["comm"]["version"] = "0"
+        save(sweep, "made.json")
+        rows = dict(row for row in Page(page_of("made.json")).rows if len(row) == 2)
+        versions = {rows["plugins.comm 'shm'.version"], rows["plugins.comm 'shm' 2.version"]}
+        self.assertEqual(versions, {plugins["plugins.comm 'shm'.version"], "0"})
+
     def test_monitor(self):
         """Lines of what run.monitor saw; a number that is not told breaks one."""
         machine = {"host": "a<b", "seconds": [1, 2, 3, 4], "own_cpus": [1, 2, 1, 1], "others_cpus": [0, None, 0, 1]}
