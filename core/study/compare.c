@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "study/json.h"
+#include "study/merge.h"
 #include "study/rates.h"
 #include "study/result.h"
 #include "study/target.h"
@@ -34,6 +35,40 @@ static json_t *values_of(const json_t *config)
     return values;
 }
 
+static void note_common(void *list, const char *path, const json_t *a, const json_t *b)
+{
+    if (a && b)
+        note_difference(list, path, a, b);
+}
+
+/* @owned. */
+static json_t *facts_of_runs(const json_t *sweep)
+{
+    json_t *facts = json_object();
+    dpb_each_item(json_object_get(sweep, "runs"), i, run)
+        dpb_setups_learn(facts, run);
+    return facts;
+}
+
+/* Inputs and plugins of two sweeps, by name: their runs come in any order. A plugin that one sweep
+ * alone has is no difference: it is of cells that are not compared. */
+static void compare_runs(const json_t *a, const json_t *b, json_t *list)
+{
+    static const struct {
+        const char *part, *name;
+        dpb_json_visit *visit;
+    } parts[] = {{"inputs", "inputs", note_difference},
+                 {"versions", "versions", note_difference},
+                 {"plugins", "versions.plugins", note_common}};
+    json_t *of_a = facts_of_runs(a), *of_b = facts_of_runs(b);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        dpb_json_differences(json_object_get(of_a, parts[i].part),
+                             json_object_get(of_b, parts[i].part), parts[i].name, parts[i].visit,
+                             list);
+    json_decref(of_a);
+    json_decref(of_b);
+}
+
 /* @owned; NULL for lack of memory. */
 static json_t *differences_of(const json_t *a, const json_t *b)
 {
@@ -52,9 +87,9 @@ static json_t *differences_of(const json_t *a, const json_t *b)
         {"load.disturbed", "load.disturbed", true},
         {"throttled", "throttled", true},
         {"gpus", "gpus", true},
-        {"inputs", "inputs", false},
+        {"inputs", "inputs", true},
         {"machine", "machine", false},
-        {"versions", "versions", false},
+        {"versions", "versions", true},
         {"environment", "invocation.environment", false},
     };
     bool runs = !json_object_get(a, "rows");
@@ -69,6 +104,8 @@ static json_t *differences_of(const json_t *a, const json_t *b)
             dpb_json_differences(dpb_result_part(a, parts[i].path),
                                  dpb_result_part(b, parts[i].path), parts[i].name, note_difference,
                                  list);
+    if (!runs)
+        compare_runs(a, b, list);
     return list;
 }
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "study/json.h"
+#include "study/merge.h"
 #include "study/merge_parts.h"
 #include "train/experiment.h"
 

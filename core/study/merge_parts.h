@@ -68,8 +68,6 @@ size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, 
  * differs. A plugin is compared with the plugin of its name, an input with that of the same
  * setting, so the cells of a sweep have one setup. */
 
-/* Adds the run's facts to `facts`, an object, and replaces none. A refused run has none. */
-void dpb_setups_learn(json_t *facts, const json_t *run);
 /* The number of the setup with these facts in `setups`, an array that gets the new ones. */
 size_t dpb_setups_add(json_t *setups, const json_t *facts);
 /* All differences, by path: an array with {value} for each setup, {} where it has none. @owned. */

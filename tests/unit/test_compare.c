@@ -73,6 +73,40 @@ TEST(every_difference_is_named)
     json_decref(document);
 }
 
+/* A run of a sweep, whose plugin and data have this checksum. */
+static json_t *run_by(const char *comm, const char *crc32)
+{
+    return json_pack("{s:{s:s}, s:{s:{s:{s:s}}}, s:{s:{s:s}}, s:{s:{s:{s:s, s:{s:s}}}}}", "machine",
+                     "host", "x", "config", "data", "path", "value", comm, "inputs", "data.path",
+                     "fingerprint", crc32, "versions", "plugins", "comm", "name", comm, "file",
+                     "crc32", crc32);
+}
+
+/* The order of the runs is drawn. A plugin that one sweep alone has is no difference. */
+TEST(runs_of_sweeps_are_compared_by_name)
+{
+    static const char *const paths[2][4] = {{"inputs.data.path = none"},
+                                            {"inputs.data.path = ring.fingerprint",
+                                             "inputs.data.path = none",
+                                             "versions.plugins.comm 'ring'.file.crc32"}};
+    bool regression;
+    for (size_t other = 0; other < 2; other++) {
+        json_t *a = sweep_of(cell_of("shm", 99, 100, 101), cell_of("ring", 99, 100, 101));
+        json_t *b = json_deep_copy(a), *ring = run_by("ring", other ? "4" : "2");
+        json_object_set_new(
+            a, "runs",
+            json_pack("[o, o, o]", run_by("shm", "1"), run_by("ring", "2"), run_by("none", "3")));
+        json_object_set_new(b, "runs", json_pack("[o, o]", ring, run_by("shm", "1")));
+        json_t *document = compare(a, b, NAN, &regression);
+        const json_t *list = json_object_get(document, "differences");
+        for (size_t i = 0; i <= 3; i++) {
+            const char *path = dpb_json_text(json_array_get(list, i), "path", "none");
+            assert_string_equal(path, paths[other][i] ? paths[other][i] : "none");
+        }
+        json_decref(document);
+    }
+}
+
 /* What only one of the two has is a difference, from whichever side it is seen. */
 TEST(what_one_lacks_is_a_difference)
 {
