@@ -163,7 +163,7 @@ static dpb_status check_one(const struct dpb_arguments *arguments,
 
 /* A cell that cannot be made is a refused one of its sweep, and writes nothing. */
 static dpb_status check_cell(const struct dpb_arguments *arguments, const struct dpb_sweep *sweep,
-                             size_t i)
+                             size_t i, json_t *plugins)
 {
     static const struct dpb_log_hooks silent = {.silent = true};
     const struct dpb_sweep_job job = {.cell = i};
@@ -173,6 +173,8 @@ static dpb_status check_cell(const struct dpb_arguments *arguments, const struct
     dpb_log_set_hooks(NULL);
     dpb_first_error_clear();
     dpb_status status = experiment ? check_one(arguments, experiment) : DPB_OK;
+    if (experiment)
+        dpb_result_add_plugins(experiment, plugins);
     dpb_experiment_destroy(experiment);
     return status;
 }
@@ -192,10 +194,10 @@ static dpb_status check_launch(const struct dpb_arguments *arguments, const stru
 /*
  * Refuses a rerun that would write elsewhere than beside its result or below the working directory
  * (unless arguments->trust), or replace a checkpoint that is there. A setting of this command line
- * may do both.
+ * may do both. Adds the plugins of a sweep's cells to `plugins`.
  */
 static dpb_status check_trust(const struct dpb_arguments *arguments,
-                              const struct dpb_experiment *experiment)
+                              const struct dpb_experiment *experiment, json_t *plugins)
 {
     struct dpb_sweep *sweep = NULL;
     if (!dpb_sweep_wanted(arguments->config))
@@ -203,7 +205,7 @@ static dpb_status check_trust(const struct dpb_arguments *arguments,
     DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
     dpb_status status = check_launch(arguments, sweep);
     for (size_t i = 0; i < sweep->n_cells && status == DPB_OK; i++)
-        status = check_cell(arguments, sweep, i);
+        status = check_cell(arguments, sweep, i, plugins);
     dpb_sweep_destroy(sweep);
     return status;
 }
@@ -262,6 +264,24 @@ static void compare_part(const char *code, const char *name, const json_t *then,
     json_decref(now);
 }
 
+/* `plugins`: those of the cells; a run has none. A plugin that only the result, or only this sweep,
+ * has is no difference: axes may be others here. */
+static void compare_versions(const json_t *document, const struct dpb_experiment *experiment,
+                             json_t *plugins)
+{
+    json_t *now = dpb_result_versions(experiment);
+    if (json_object_size(plugins) == 0) {
+        compare_part("version_differs", "versions", dpb_result_part(document, "versions"), now);
+        return;
+    }
+    json_object_set(now, "plugins", plugins);
+    json_t *all = dpb_result_all_versions(document), *then = dpb_result_versions_within(all, now);
+    compare_part("version_differs", "versions", then, dpb_result_versions_within(now, all));
+    json_decref(all);
+    json_decref(then);
+    json_decref(now);
+}
+
 /* The configuration that would run now, or the first cell of its sweep that can: a combination that
  * cannot work is a failed row of the sweep, here as there. */
 static dpb_status experiment_of(const struct dpb_config *config, struct dpb_experiment **experiment)
@@ -297,19 +317,18 @@ static dpb_status compare_all(const struct dpb_arguments *arguments)
                  dpb_machine_describe());
     struct dpb_experiment *experiment = NULL;
     DPB_TRY(experiment_of(arguments->config, &experiment));
-    dpb_status status = check_trust(arguments, experiment);
-    if (status != DPB_OK) {
-        dpb_experiment_destroy(experiment);
-        return status;
+    json_t *plugins = json_object();
+    dpb_status status = check_trust(arguments, experiment, plugins);
+    if (status == DPB_OK) {
+        announce(arguments, experiment);
+        compare_versions(document, experiment, plugins);
     }
-    announce(arguments, experiment);
-    compare_part("version_differs", "versions", dpb_result_part(document, "versions"),
-                 dpb_result_versions(experiment));
-    if (!dpb_sweep_wanted(arguments->config))
+    if (status == DPB_OK && !dpb_sweep_wanted(arguments->config))
         compare_part("input_differs", "inputs", dpb_result_part(document, "inputs"),
                      dpb_result_inputs(experiment));
+    json_decref(plugins);
     dpb_experiment_destroy(experiment);
-    return DPB_OK;
+    return status;
 }
 
 static int rerun(struct dpb_arguments *arguments)

@@ -310,6 +310,19 @@ static json_t *plugin_to_json(const struct dpb_plugin *plugin)
                      "file", file_of(plugin), "libraries", libraries);
 }
 
+void dpb_result_add_plugins(const struct dpb_experiment *experiment, json_t *plugins)
+{
+    for (size_t kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
+        const struct dpb_plugin *plugin = experiment->plugins[kind];
+        char name[256];
+        if (!plugin)
+            continue;
+        snprintf(name, sizeof name, "%s '%s'", dpb_plugin_kind_name[kind], plugin->name);
+        if (!json_object_get(plugins, name))
+            json_object_set_new(plugins, name, plugin_to_json(plugin));
+    }
+}
+
 /* hwloc counts 0x00020900 for 2.9. */
 static void hwloc_text(unsigned version, char *text, size_t capacity)
 {

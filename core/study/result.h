@@ -33,6 +33,8 @@ const char *dpb_result_status(dpb_status status);
 /* result.versions: dpbench and its build, the experiment's plugins, their files and libraries,
  * core's libraries (built against and loaded), compiler, C library, kernel. @owned. */
 json_t *dpb_result_versions(const struct dpb_experiment *experiment);
+/* Adds the experiment's plugins that `plugins` lacks, as dpb_result_all_versions names them. */
+void dpb_result_add_plugins(const struct dpb_experiment *experiment, json_t *plugins);
 /* result.invocation: this process's command line and directory, and the environment's variables
  * that change measurements. @owned. */
 json_t *dpb_result_invocation(void);

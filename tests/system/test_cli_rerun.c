@@ -318,8 +318,20 @@ TEST(test_rerun_of_a_sweep)
         snprintf(path, sizeof path, "runs.%d.machine", i);
         json_object_set_new(json_at(first.json, path), "processor", json_string("Z80"));
     }
+    json_t *runs = json_at(first.json, "runs"); /* in another order, as another seed draws it */
+    json_array_append(runs, json_array_get(runs, 0));
+    json_array_remove(runs, 0);
+    json_object_set_new(json_at(first.json, "runs.1.versions.plugins.comm"), "version",
+                        json_string("0.0"));
     assert_int_equal(json_dump_file(first.json, "sweep.json", 0), 0);
     run(&again, 0, "rerun sweep.json --json");
+    for (int i = 0; i < 2; i++) { /* each plugin is compared with the plugin of its name */
+        char path[96];
+        snprintf(path, sizeof path, "versions.plugins.comm '%s'.version was",
+                 json_text_at(json_array_get(runs, (size_t)i), "strategy.name"));
+        assert_int_equal(strstr(again.err, path) != NULL, i);
+    }
+    assert_null(strstr(again.err, "name was"));
     assert_string_equal(json_text_at(again.json, "name"), json_text_at(again.json, "runs.0.name"));
     assert_string_equal(json_text_at(again.json, "warnings.0.code"), "machine_differs");
     expect_part(json_text_at(again.json, "warnings.0.text"), "machine.processor was \"Z80\"");
