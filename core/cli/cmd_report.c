@@ -62,8 +62,10 @@ static dpb_status print(const struct request *request, const char *path)
 {
     json_t *document = NULL;
     DPB_TRY(dpb_result_read_printable(path, &document));
+    json_t *name = dpb_json_file(path, strlen(path));
     if (!request->form && !request->pivot.rows)
-        printf("%s\n", path);
+        printf("%s\n", dpb_json_text(name, "", "?"));
+    json_decref(name);
     dpb_status status = dpb_json_is(document, "schema", "dpbench.sweep/1")
                             ? print_sweep(request, document)
                             : print_run(request, path, document);

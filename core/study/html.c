@@ -328,13 +328,16 @@ void dpb_html_destroy(struct dpb_html *html)
 
 void dpb_html_add(struct dpb_html *html, const char *path, const json_t *document)
 {
+    json_t *file = dpb_json_file(path, strlen(path));
+    const char *name = dpb_json_text(file, "", "?");
     html->n_documents++;
     fputs("<section>\n", html->body);
-    write_head(path, document, html->body);
+    write_head(name, document, html->body);
     if (dpb_json_is(document, "schema", "dpbench.sweep/1"))
         dpb_html_sweep(document, html->body);
     else
-        add_run(html, path, document);
+        add_run(html, name, document);
+    json_decref(file);
     write_origin(html, document);
     fputs("</section>\n", html->body);
 }

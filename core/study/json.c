@@ -211,6 +211,15 @@ json_t *dpb_json_printable(const json_t *document)
     return made;
 }
 
+json_t *dpb_json_file(const char *name, size_t length)
+{
+    char *copy = strndup(name, length);
+    json_t *string = copy ? dpb_json_string(copy) : NULL, *made = dpb_json_printable(string);
+    json_decref(string);
+    free(copy);
+    return made;
+}
+
 char *dpb_json_printed(const json_t *document, void (*print)(const json_t *document, FILE *out))
 {
     char *text = NULL;

@@ -50,6 +50,9 @@ json_t *dpb_json_time(time_t when);
 /* A string; bytes that are no UTF-8 (a message cut off, a file's name) become `?`. @owned. */
 json_t *dpb_json_string(const char *text);
 
+/* A file's name, or its first `length` bytes, for people: no control characters. @owned. */
+json_t *dpb_json_file(const char *name, size_t length);
+
 /* Writes a value in one line; "missing" for NULL. */
 void dpb_json_print(const json_t *value, FILE *out);
 /* Writes the number there, divided by `unit`, in a column that begins with a blank; "-" for null or

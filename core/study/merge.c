@@ -250,8 +250,8 @@ static json_t *files_of(const struct dpb_merge *merge)
             for (size_t i = 0; i < merge->n_items && !here; i++)
                 here = merge->items[i].setup == setup && merge->items[i].source == source;
             if (here)
-                json_array_append_new(files, length > 0 ? json_sprintf("%.*s", (int)length, file)
-                                                        : json_string(file));
+                json_array_append_new(files,
+                                      dpb_json_file(file, length > 0 ? length : strlen(file)));
         }
         json_array_append_new(setups, files);
     }

@@ -284,9 +284,14 @@ class OfRealResults(unittest.TestCase):
         sweep["error"], sweep["status"] = HOSTILE, "failed"
         sweep["rows"][1]["samples_per_s"] = {}
         sweep["rows"][1]["error"] = HOSTILE
-        save(run, HOSTILE.replace("/", "_").replace("\x1b", "") + ".json")
+        name = HOSTILE.replace("/", "_") + ".json"
+        save(run, name)
         save(sweep, "hostile.json")
-        text = page_of(HOSTILE.replace("/", "_").replace("\x1b", "") + ".json", "hostile.json", "--each")
+        for ended in (dpbench("report", name), dpbench("report", name, name)):
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertNotIn("\x1b", ended.stdout)
+            self.assertIn("\\x1b[31m.json", "".join(ended.stdout.split("\n")))
+        text = page_of(name, "hostile.json", "--each")
         page = Page(text)
         self.assertEqual(page.tags & {"script", "img", "link", "a", "iframe"}, set())
         self.assertEqual({a for a in page.attributes if a.startswith("on") or a in ("src", "href", "style")}, set())
