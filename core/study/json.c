@@ -75,7 +75,7 @@ json_t *dpb_json_find(const json_t *list, const char *path, const json_t *value)
 }
 
 struct walk {
-    char path[256];
+    char path[1024]; /* holds the longest names of facts; values below longer ones are left out */
     dpb_json_visit *visit;
     void *context;
 };

@@ -107,6 +107,22 @@ TEST(runs_of_sweeps_are_compared_by_name)
     }
 }
 
+/* The name of the difference contains the place of the data. */
+TEST(data_in_a_deep_directory_are_compared)
+{
+    char place[300];
+    bool regression;
+    memset(place, 'x', sizeof place - 1);
+    place[sizeof place - 1] = '\0';
+    json_t *a = sweep_of(cell_of("x", 99, 100, 101), cell_of("y", 99, 100, 101));
+    json_t *b = json_deep_copy(a);
+    json_object_set_new(a, "runs", json_pack("[o]", run_by(place, "1")));
+    json_object_set_new(b, "runs", json_pack("[o]", run_by(place, "2")));
+    json_t *document = compare(a, b, NAN, &regression);
+    assert_int_equal(json_array_size(json_object_get(document, "differences")), 2);
+    json_decref(document);
+}
+
 /* What only one of the two has is a difference, from whichever side it is seen. */
 TEST(what_one_lacks_is_a_difference)
 {
