@@ -91,12 +91,14 @@ static bool add_result(struct dpb_merge *merge, const struct dpb_compared *resul
         return add_run(merge, find_source(merge, result->file, kept),
                        (json_t *)(uintptr_t)result->document);
     }
-    const size_t source = find_source(merge, result->file, false);
+    const size_t source = find_source(merge, result->file, false), n_before = merge->n_items;
     const double repeats = dpb_json_number(result->document, "repeats");
-    if (repeats >= 1 && repeats <= DPB_MERGE_REPEATS)
-        merge->sources[source].repeats = (int64_t)repeats;
     dpb_each_item(json_object_get(result->document, "runs"), i, run)
         good &= add_run(merge, source, run);
+    /* A sweep whose runs were all given before, or sweep.json of a directory, adds no repeats. */
+    if (merge->n_items > n_before && repeats <= DPB_MERGE_REPEATS &&
+        repeats > (double)merge->sources[source].repeats)
+        merge->sources[source].repeats = (int64_t)repeats;
     return good;
 }
 

@@ -113,6 +113,8 @@ class OfSeveral(unittest.TestCase):
         ended = report("sweep.json", "sweep.json.runs", *self.files)
         self.assertIn("- 32 runs were given twice and count once.", ended.stdout)
         self.assertIn(self.table[:self.table.index("\n\n")], ended.stdout)
+        for text in (ended.stdout, report(*glob.glob("sweep.json.runs/*.json")).stdout):
+            self.assertNotIn("ran at different times", text)  # sweep.json of a directory has no runs
 
     def test_runs_of_no_sweep(self):
         """Settings that differ are axes, with the values that the runs had; seeds are repeats."""
