@@ -21,7 +21,7 @@
 #include "base/options.h"
 #include "base/text.h"
 
-enum { MAX_DIRECTORIES = 32, MESSAGE_BYTES = 4096 };
+enum { MESSAGE_BYTES = 4096 };
 
 /* NULL: it was built, or is none of ours. */
 static const char *why_not_built(dpb_plugin_kind kind, const char *name)
@@ -164,7 +164,7 @@ static const struct dpb_plugin *find_in(const struct object *object, const char 
 /* ---- searching ----------------------------------------------------------------------------- */
 
 struct search {
-    char *directories[MAX_DIRECTORIES]; /* as the user wrote them, each place once */
+    char **directories; /* @owned: as the user wrote them, each place once */
     size_t n;
 };
 
@@ -172,6 +172,7 @@ static void search_destroy(struct search *search)
 {
     for (size_t i = 0; i < search->n; i++)
         free(search->directories[i]);
+    free(search->directories);
 }
 
 static bool same_place(const char *a, const char *b)
@@ -182,36 +183,45 @@ static bool same_place(const char *a, const char *b)
     return strcmp(ra, rb) == 0;
 }
 
-static void search_add(struct search *search, const char *directory, size_t length)
+static dpb_status search_add(struct search *search, const char *directory, size_t length)
 {
-    char *copy = length > 0 && search->n < MAX_DIRECTORIES ? strndup(directory, length) : NULL;
-    if (!copy)
-        return;
-    for (size_t i = 0; i < search->n; i++) {
+    if (length == 0)
+        return DPB_OK;
+    char *copy = strndup(directory, length);
+    for (size_t i = 0; copy && i < search->n; i++) {
         if (same_place(search->directories[i], copy)) {
             free(copy);
-            return;
+            return DPB_OK;
         }
     }
+    char **grown =
+        copy ? realloc(search->directories, (search->n + 1) * sizeof *search->directories) : NULL;
+    if (!grown) {
+        free(copy);
+        return dpb_allocated(grown);
+    }
+    search->directories = grown;
     search->directories[search->n++] = copy;
+    return DPB_OK;
 }
 
-static void search_create(struct search *search)
+/* The caller destroys the search, also after a failure. */
+static dpb_status search_create(struct search *search)
 {
-    search->n = 0;
+    *search = (struct search){.n = 0};
     const char *path = getenv("DPBENCH_PLUGIN_PATH");
     while (path && *path != '\0') {
         size_t length = strcspn(path, ":");
-        search_add(search, path, length);
+        DPB_TRY(search_add(search, path, length));
         path += length + (path[length] == ':' ? 1 : 0);
     }
     char own[PATH_MAX - 32], directory[PATH_MAX];
     if (!dpb_own_directory(own, sizeof own))
-        return;
+        return DPB_OK;
     snprintf(directory, sizeof directory, "%s/plugins", own);
-    search_add(search, directory, strlen(directory));
+    DPB_TRY(search_add(search, directory, strlen(directory)));
     snprintf(directory, sizeof directory, "%s/../lib/dpbench", own);
-    search_add(search, directory, strlen(directory));
+    return search_add(search, directory, strlen(directory));
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)
@@ -358,8 +368,9 @@ dpb_status dpb_plugin_load(dpb_plugin_kind kind, const char *name, const char *w
     if (where)
         snprintf(lookup->at, sizeof lookup->at, "%s: ", where);
     pthread_mutex_lock(&lock);
-    search_create(&search);
-    dpb_status status = dpb_plugin_name_valid(name) ? lookup_own_file(lookup, &search) : DPB_OK;
+    dpb_status status = search_create(&search);
+    if (status == DPB_OK && dpb_plugin_name_valid(name))
+        status = lookup_own_file(lookup, &search);
     if (status == DPB_OK && !lookup->found)
         search_visit(&search, kind, lookup_visit, lookup);
     pthread_mutex_unlock(&lock);
@@ -463,17 +474,19 @@ dpb_status dpb_plugin_list(const struct dpb_host *host, uint32_t kinds, const ch
     struct search search;
     struct listing listing = {.host = host, .name = name};
     pthread_mutex_lock(&lock);
-    search_create(&search);
-    for (uint32_t kind = 0; kind < DPB_PLUGIN_KINDS && !listing.out_of_memory; kind++) {
+    dpb_status status = search_create(&search);
+    for (uint32_t kind = 0; status == DPB_OK && kind < DPB_PLUGIN_KINDS && !listing.out_of_memory;
+         kind++) {
         listing.kind = (dpb_plugin_kind)kind;
         if (kinds & 1u << kind)
             search_visit(&search, listing.kind, listing_visit, &listing);
     }
     pthread_mutex_unlock(&lock);
     search_destroy(&search);
-    if (listing.out_of_memory) {
+    DPB_THEN(status, dpb_allocated(!listing.out_of_memory));
+    if (status != DPB_OK) {
         free(listing.rows);
-        return dpb_fail(DPB_NO_MEMORY, "out of memory");
+        return status;
     }
     if (listing.n > 0)
         qsort(listing.rows, listing.n, sizeof *listing.rows, compare_rows);

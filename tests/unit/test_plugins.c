@@ -241,6 +241,23 @@ TEST(test_order)
     assert_contains(text, ".so: file too short");
 }
 
+/* A path of many directories is searched to its end. */
+TEST(test_long_path)
+{
+    enum { DIRECTORIES = 40 };
+    char path[PATH_MAX + DIRECTORIES * 32];
+    const struct dpb_plugin *plugin;
+    size_t length = 0;
+    for (int i = 0; i < DIRECTORIES; i++)
+        length += (size_t)snprintf(path + length, sizeof path - length, "/does/not/exist/%d:", i);
+    snprintf(path + length, sizeof path - length, "%s", directory);
+    char *before = strdup(getenv("DPBENCH_PLUGIN_PATH"));
+    setenv("DPBENCH_PLUGIN_PATH", path, 1);
+    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &plugin), DPB_OK);
+    setenv("DPBENCH_PLUGIN_PATH", before, 1);
+    free(before);
+}
+
 TEST(test_list)
 {
     struct dpb_plugin_row *rows;
