@@ -18,7 +18,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TEXT_BYTES = 4096, PREFIX_BYTES = 128, OUTPUT_BYTES = 2 * TEXT_BYTES, MAX_WARNINGS = 256 };
+#include "base/text.h"
+
+enum {
+    TEXT_BYTES = DPB_LOG_TEXT,
+    PREFIX_BYTES = 128,
+    OUTPUT_BYTES = 2 * TEXT_BYTES,
+    MAX_WARNINGS = 256
+};
 
 struct warning {
     char *code, *text;
@@ -55,14 +62,14 @@ int dpb_status_exit_code(dpb_status status)
 }
 
 /* Formats into `text`; the end of a message that does not fit says so. */
-DPB_PRINTF(2, 0)
-static void format_text(char text[TEXT_BYTES], const char *format, va_list arguments)
+DPB_PRINTF(3, 0)
+static void format_text(char *text, size_t size, const char *format, va_list arguments)
 {
-    int length = vsnprintf(text, TEXT_BYTES, format, arguments);
+    int length = vsnprintf(text, size, format, arguments);
     if (length < 0)
-        snprintf(text, TEXT_BYTES, "(message cannot be formatted: %s)", format);
-    else if (length >= TEXT_BYTES)
-        memcpy(text + TEXT_BYTES - 4, "...", 4);
+        snprintf(text, size, "(message cannot be formatted: %s)", format);
+    else if ((size_t)length >= size)
+        dpb_text_mark_cut(text, size);
 }
 
 static size_t append(size_t used, const char *text, size_t length)
@@ -162,10 +169,9 @@ dpb_status dpb_failv(dpb_status status, const char *format, va_list arguments)
 {
     assert(status != DPB_OK);
     int saved_errno = errno;
-    char text[TEXT_BYTES], message[TEXT_BYTES];
-    format_text(fail_place[0] != '\0' ? message : text, format, arguments);
-    if (fail_place[0] != '\0')
-        snprintf(text, sizeof text, "%s: %.*s", fail_place, TEXT_BYTES - PREFIX_BYTES - 2, message);
+    char text[TEXT_BYTES];
+    const int used = fail_place[0] != '\0' ? snprintf(text, sizeof text, "%s: ", fail_place) : 0;
+    format_text(text + used, sizeof text - (size_t)used, format, arguments);
     name_limit(text);
 
     pthread_mutex_lock(&lock);
@@ -282,7 +288,7 @@ void dpb_warn(const char *code, const char *format, ...)
     char text[TEXT_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    format_text(text, format, arguments);
+    format_text(text, sizeof text, format, arguments);
     va_end(arguments);
 
     pthread_mutex_lock(&lock);
@@ -330,7 +336,7 @@ void dpb_log(dpb_log_level level, const char *format, ...)
     char text[TEXT_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    format_text(text, format, arguments);
+    format_text(text, sizeof text, format, arguments);
     va_end(arguments);
     pthread_mutex_lock(&lock);
     write_text((size_t)level < sizeof kind / sizeof *kind ? kind[level] : "", text);

@@ -9,6 +9,8 @@
 
 #include "dpbench/host.h"
 
+enum { DPB_LOG_TEXT = 4096 }; /* of a message at most, with its NUL; a longer one ends in "..." */
+
 const char *dpb_status_name(dpb_status status);
 int dpb_status_exit_code(dpb_status status);
 

@@ -49,6 +49,14 @@ void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, .
         dpb_text_add(text, " ...");
 }
 
+void dpb_text_mark_cut(char *text, size_t size)
+{
+    size_t end = size - sizeof "...";
+    while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80)
+        end--;
+    memcpy(text + end, "...", sizeof "...");
+}
+
 bool dpb_begins_with(const char *text, const char *start)
 {
     return strncmp(text, start, strlen(start)) == 0;

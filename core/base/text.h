@@ -24,6 +24,10 @@ DPB_PRINTF(2, 3) void dpb_text_add(struct dpb_text *text, const char *format, ..
 DPB_PRINTF(3, 4)
 void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, ...);
 
+/* The last characters of a text that was cut to `size` bytes become "...". No character of UTF-8 is
+ * cut in two. */
+void dpb_text_mark_cut(char *text, size_t size);
+
 /* Whether the text begins with `start`. */
 bool dpb_begins_with(const char *text, const char *start);
 /* Whether the text is longer than `end` and ends in it. */

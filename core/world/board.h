@@ -8,13 +8,14 @@
 #ifndef DPB_CORE_WORLD_BOARD_H
 #define DPB_CORE_WORLD_BOARD_H
 
+#include "base/log.h"
 #include "dpbench/comm.h"
 #include "dpbench/device.h"
 #include "dpbench/host.h"
 
 enum {
     DPB_JOB_RANKS = 1024, /* of a job at most, workers and servers together */
-    DPB_BOARD_TEXT = 1024,
+    DPB_BOARD_TEXT = DPB_LOG_TEXT,
     DPB_BOARD_WARNINGS = 16,
     DPB_BOARD_FACTS = 8,
     DPB_BOARD_CONTROL_BYTES = 64 * 1024

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "machine/proc.h"
 
 struct dpb_world dpb_world;
@@ -181,8 +182,11 @@ static void page_warning(void *context, const char *code, const char *text)
     struct dpb_status_page *page = context;
     uint32_t i = __atomic_load_n(&page->n_warnings, __ATOMIC_RELAXED);
     if (i < DPB_BOARD_WARNINGS) {
+        char *kept = page->warnings[i].text;
+        const size_t size = sizeof page->warnings[i].text;
         snprintf(page->warnings[i].code, sizeof page->warnings[i].code, "%s", code);
-        snprintf(page->warnings[i].text, sizeof page->warnings[i].text, "%s", text);
+        if ((size_t)snprintf(kept, size, "%s", text) >= size)
+            dpb_text_mark_cut(kept, size);
     }
     __atomic_store_n(&page->n_warnings, i + 1, __ATOMIC_RELEASE);
 }

@@ -72,6 +72,14 @@ TEST_WITH(test_long_message, reset, NULL)
     assert_int_equal(written[length - 1], '\n');
     const char *kept = dpb_first_error(NULL);
     assert_string_equal(kept + strlen(kept) - 3, "...");
+    dpb_first_error_clear();
+    dpb_fail_at("x.ini:7");
+    capture_begin();
+    dpb_fail(DPB_FAILED, "%s", text);
+    capture_end();
+    dpb_fail_at(NULL);
+    assert_memory_equal(kept, "x.ini:7: xxx", 12);
+    assert_string_equal(kept + strlen(kept) - 3, "...");
 }
 
 struct seen {

@@ -380,6 +380,20 @@ static dpb_status warns(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
+/* A message arrives whole, and a warning that is too long for its rank's page shows that. */
+static dpb_status talks_much(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    if (dpb_world.rank == 1) {
+        char text[401] = "x"; /* characters of two bytes behind it */
+        for (size_t i = 1; i + 2 < sizeof text; i += 2)
+            memcpy(text + i, "\xc3\xa4", 3);
+        dpb_warn("long", "%s", text);
+        return dpb_fail(DPB_DATA, "%03000d, the end", 7);
+    }
+    return dpb_store_barrier("never", 0);
+}
+
 /* A program that a rank has started is part of the job. */
 static dpb_status starts_another(struct trial_scratch *scratch)
 {
@@ -440,6 +454,7 @@ static const struct trial_case cases[] = {
     {"all_victims", all_victims},
     {"crashes", crashes},
     {"warns", warns},
+    {"talks_much", talks_much},
     {"starts_another", starts_another},
     {"until_interrupted", until_interrupted},
     {"polls_many", polls_many},
@@ -533,6 +548,17 @@ TEST(test_warnings_once)
     assert_null(strstr(first + 1, "few cores"));
     assert_contains(trial.errors, "[1 ");
     assert_contains(trial.errors, "a word of rank 1");
+    trial_done(&trial);
+}
+
+TEST(test_long_messages)
+{
+    struct trial trial = {.name = "talks_much", .n_workers = 2, .timeout_s = 20};
+    trial_run(&trial);
+    assert_int_equal(trial.at->status, DPB_DATA);
+    assert_contains(trial.at->cause, "7, the end");
+    assert_contains(trial.errors, "7, the end");
+    assert_contains(trial.errors, "\xc3\xa4...");
     trial_done(&trial);
 }
 
