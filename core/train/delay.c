@@ -237,7 +237,7 @@ dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_
         bool over = false;
         if (look)
             DPB_TRY(look(context, &over));
-        if (over)
+        if (over || (dpb_world.board && dpb_board_interrupted(dpb_world.board)))
             return DPB_OK;
         nanosleep(&nap, NULL);
         if (dpb_wait_is_over())

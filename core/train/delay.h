@@ -54,9 +54,9 @@ int64_t dpb_delay_of(const struct dpb_delay *delay, uint32_t rank, uint64_t step
 enum { DPB_DELAY_LOOKS = 16384 };
 /* Sets *over to end a delay early. */
 typedef dpb_status (*dpb_delay_look)(void *context, bool *over);
-/* Sleeps until the delay is over; never less, unless `look` (NULL: none) ends it. `look` is called
- * about twice a ms, in delays over 8 s less often: an exchange that only looks move on then takes
- * longer. DPB_PEER if the job ends meanwhile. */
+/* Sleeps until the delay is over; never less, unless `look` (NULL: none) ends it, or SIGINT or
+ * SIGTERM comes. `look` is called about twice a ms, in delays over 8 s less often: an exchange that
+ * only looks move on then takes longer. DPB_PEER if the job ends meanwhile. */
 dpb_status dpb_delay_sleep(const struct dpb_delay *delay, uint32_t rank, uint64_t step,
                            dpb_delay_look look, void *context);
 

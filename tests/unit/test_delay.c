@@ -3,6 +3,7 @@
  * seed, rank and step, what is refused, and that a sleep is never shorter than its delay.
  */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "lib/test.h"
 #include "train/delay.h"
+#include "world/world.h"
 
 enum { DRAWS = 200000, WORKERS = 4 };
 
@@ -270,6 +272,19 @@ TEST(test_looks)
     struct looks looks = {.end_ns = dpb_now_ns() + tried_ns};
     assert_int_equal(dpb_delay_sleep(&delay, 1, 0, look_for_a_while, &looks), DPB_OK);
     assert_in_range(looks.n, 2, tried_ns / (length_ns / DPB_DELAY_LOOKS) + 2);
+}
+
+/* An interrupted run ends at a step's start: no delay is in its way. */
+TEST(test_interrupted)
+{
+    const struct dpb_delay delay = make("constant(60 s)", "0", 1);
+    assert_int_equal(dpb_board_create(1, 0, &dpb_world.board), DPB_OK);
+    dpb_board_interrupt(dpb_world.board, SIGINT);
+    alarm(5); /* a minute would end the test */
+    assert_int_equal(dpb_delay_sleep(&delay, 0, 0, NULL, NULL), DPB_OK);
+    alarm(0);
+    dpb_board_destroy(dpb_world.board);
+    dpb_world.board = NULL;
 }
 
 TEST_MAIN(make_trace, remove_trace)
