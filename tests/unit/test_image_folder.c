@@ -4,8 +4,10 @@
  * independent resize in floating point, crops and flips, the same bytes by every way of reading.
  * What is damaged is in test_image_damage.c.
  */
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -79,6 +81,23 @@ static void make_set_of(const char *set, struct picture picture, struct jpeg_for
     put(set, "train/b/1.jpg", picture_plain(8, 8, 0, 0, 255), plain_form);
     put(set, "val/a/1.jpg", picture_plain(8, 8, 255, 0, 0), plain_form);
     put(set, "val/b/1.jpg", picture_plain(8, 8, 0, 255, 0), plain_form);
+}
+
+/* ---- the plugin opens files by this ---------------------------------------------------------- */
+
+static bool part_vanishes; /* after the plugin has met it */
+
+int open(const char *path, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    if (part_vanishes && strstr(path, ".part") && !(flags & O_CREAT)) {
+        part_vanishes = false;
+        unlink(path);
+    }
+    return openat(AT_FDCWD, path, flags, mode);
 }
 
 /* ---- what there is ------------------------------------------------------------------------- */
@@ -568,6 +587,21 @@ TEST(test_part_is_made_anew)
     assert_int_equal(access("linked.pack.part", F_OK), -1);
     unlink("linked.pack");
     unlink("victim");
+}
+
+/* Another process may remove NAME.part at any moment, without leaving a pack. */
+TEST(test_part_vanishes)
+{
+    static const char *const file[4] = {"data.preload=file", "data.shard_file=alone.pack"};
+    struct dpb_data_request request = request_of(SIDE);
+    FILE *part = fopen("alone.pack.part", "w");
+    assert_non_null(part);
+    assert_int_equal(fclose(part), 0);
+    part_vanishes = true;
+    struct source source = open_set("same", &request, file);
+    assert_false(part_vanishes);
+    source_close(&source);
+    unlink("alone.pack");
 }
 
 /* A rank of three keeps its third, and gives what one that keeps all gives. */

@@ -175,15 +175,18 @@ static bool is_current(int fd, const char *path)
 }
 
 /* Opens an existing file to wait for its lock, never to write to it: somebody else may have put it
- * there, or made it a link. -1 and ENOENT: the file has gone meanwhile. */
+ * there, or made it a link. The maker may remove the file at any moment. */
 static int open_part(const char *part, bool *made)
 {
-    int fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    *made = fd >= 0;
-    if (fd >= 0 || errno != EEXIST)
-        return fd;
+    int fd;
+    do {
+        fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        *made = fd >= 0;
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+        fd = open(part, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    } while (fd < 0 && errno == ENOENT);
     struct stat info;
-    fd = open(part, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0 && (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))) {
         close(fd);
         errno = EEXIST;
@@ -202,8 +205,6 @@ static dpb_status provide_pack(struct pack *pack, uint64_t max_bytes)
         return folder_host->fail(DPB_USAGE, "data.shard_file is longer than %d bytes",
                                  PATH_BYTES - 6);
     int fd = open_part(part, &made), locked;
-    if (fd < 0 && errno == ENOENT && access(pack->path, F_OK) == 0)
-        return DPB_OK;
     if (fd < 0)
         return folder_host->fail(DPB_IO, "%s: cannot be made: %s", part,
                                  errno == ELOOP ? "there is a link" : strerror(errno));
