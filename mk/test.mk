@@ -82,8 +82,8 @@ $(BUILD)/tests/test_cuda_driver: $(BUILD)/obj/plugins/lib/cuda/driver.o
 # Their clocks stand still at times, or hurry.
 $(addprefix $(BUILD)/tests/test_,links result_files): TEST_LIBS += -Wl,--wrap=dpb_now_ns
 
-# Its plugin opens files by the test's `open`.
-$(BUILD)/tests/test_image_folder: TEST_LIBS += -Wl,--export-dynamic-symbol=open
+# Its plugin opens and locks files by the test's functions.
+$(BUILD)/tests/test_image_folder: TEST_LIBS += -Wl,--export-dynamic-symbol=open,--export-dynamic-symbol=flock
 
 # Its peers close while they are read.
 $(BUILD)/tests/test_world: TEST_LIBS += -Wl,--wrap=recvmsg

@@ -4,12 +4,15 @@
  * independent resize in floating point, crops and flips, the same bytes by every way of reading.
  * What is damaged is in test_image_damage.c.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "data_source.h"
@@ -83,7 +86,7 @@ static void make_set_of(const char *set, struct picture picture, struct jpeg_for
     put(set, "val/b/1.jpg", picture_plain(8, 8, 0, 255, 0), plain_form);
 }
 
-/* ---- the plugin opens files by this ---------------------------------------------------------- */
+/* ---- the plugin opens and locks files by these ----------------------------------------------- */
 
 static bool part_vanishes; /* after the plugin has met it */
 
@@ -98,6 +101,16 @@ int open(const char *path, int flags, ...)
         unlink(path);
     }
     return openat(AT_FDCWD, path, flags, mode);
+}
+
+/* As on NFS: for an exclusive lock the file must be open for writing. */
+int flock(int fd, int operation)
+{
+    if ((operation & LOCK_EX) && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+        errno = EBADF;
+        return -1;
+    }
+    return (int)syscall(SYS_flock, fd, operation);
 }
 
 /* ---- what there is ------------------------------------------------------------------------- */

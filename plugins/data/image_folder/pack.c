@@ -175,7 +175,8 @@ static bool is_current(int fd, const char *path)
 }
 
 /* Opens an existing file to wait for its lock, never to write to it: somebody else may have put it
- * there, or made it a link. The maker may remove the file at any moment. */
+ * there, or made it a link. NFS locks only files that are open for writing. The maker may remove
+ * the file at any moment. */
 static int open_part(const char *part, bool *made)
 {
     int fd;
@@ -184,7 +185,9 @@ static int open_part(const char *part, bool *made)
         *made = fd >= 0;
         if (fd >= 0 || errno != EEXIST)
             return fd;
-        fd = open(part, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        fd = open(part, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0 && errno == EACCES)
+            fd = open(part, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     } while (fd < 0 && errno == ENOENT);
     struct stat info;
     if (fd >= 0 && (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))) {
