@@ -85,6 +85,9 @@ $(addprefix $(BUILD)/tests/test_,links result_files): TEST_LIBS += -Wl,--wrap=dp
 # Its plugin opens and locks files by the test's functions.
 $(BUILD)/tests/test_image_folder: TEST_LIBS += -Wl,--export-dynamic-symbol=open,--export-dynamic-symbol=flock
 
+# Its keeper runs on an old system.
+$(BUILD)/tests/test_party: TEST_LIBS += -Wl,--wrap=close_range
+
 # Its peers close while they are read.
 $(BUILD)/tests/test_world: TEST_LIBS += -Wl,--wrap=recvmsg
 

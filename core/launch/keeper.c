@@ -51,8 +51,10 @@ dpb_status keeper_start(int pmix_fd, int link_fd, struct keeper *keeper)
     if (pipe2(ends, O_CLOEXEC) != 0)
         return dpb_fail(DPB_FAILED, "cannot open a pipe: %s", strerror(errno));
     pid_t pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
+        close(ends[1]); /* before Linux 5.9 close_range does nothing */
         keep((const int[N_KEPT]){[LAUNCHER] = ends[0], [LINK] = link_fd, [CONNECTION] = pmix_fd});
+    }
     int error = errno;
     close(ends[0]);
     if (pid < 0) {

@@ -3,6 +3,8 @@
  * are silent, rank 1's says so, once; and none where the head has said why, where all are being
  * ended, or that was stopped itself.
  */
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launch/keeper.h"
 #include "launch/party_parts.h"
 #include "lib/says.h"
 #include "lib/test.h"
@@ -116,6 +119,47 @@ TEST(test_head_is_silent)
     expect_part(said, "error: the launcher of rank 0 (one) has not begun the job within 0.1 s");
     leave_part(1, IS_SILENT_TO_STOPPED, said);
     assert_string_equal(said, "the launcher of rank 1 was stopped while it waited\n");
+}
+
+/* ---- the keeper ------------------------------------------------------------------------------ */
+
+/* As before Linux 5.9. Linked with --wrap=close_range. */
+int __wrap_close_range(unsigned first, unsigned last, int flags);
+
+int __wrap_close_range(unsigned first, unsigned last, int flags)
+{
+    (void)first, (void)last, (void)flags;
+    errno = ENOSYS;
+    return -1;
+}
+
+/* When a launcher is killed, its keeper ends the link to the head. */
+TEST(test_launcher_is_killed)
+{
+    int link[2], said[2];
+    pid_t keeper_pid = 0;
+    char byte;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link), 0);
+    assert_int_equal(pipe(said), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct keeper keeper;
+        if (keeper_start(said[1], link[1], &keeper) != DPB_OK ||
+            write(said[1], &keeper.pid, sizeof keeper.pid) != sizeof keeper.pid)
+            _exit(1);
+        raise(SIGKILL);
+    }
+    close(link[1]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(read(said[0], &keeper_pid, sizeof keeper_pid), sizeof keeper_pid);
+    struct pollfd ended = {.fd = link[0], .events = POLLIN};
+    const bool ends = poll(&ended, 1, 5000) == 1 && recv(link[0], &byte, 1, 0) == 0;
+    kill(keeper_pid, SIGKILL); /* it holds the other end, too, and would stay a while */
+    close(link[0]);
+    assert_true(ends);
+    close(said[0]);
+    close(said[1]);
 }
 
 TEST_MAIN(NULL, NULL)
