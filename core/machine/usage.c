@@ -52,8 +52,24 @@ static void sample_memory(const char *root, const int32_t *pids, uint32_t n_pids
     }
 }
 
-/* Lines are "NAME: received packets ... sent ...". A member of a bridge or bond has a master, which
- * counts the same bytes. */
+/* Whether another interface counts the same bytes. A member of a bridge or bond has a master, which
+ * does. A VLAN stands on an interface that does, and a master on its members alone. */
+static bool is_counted_elsewhere(const char *root, const char *name)
+{
+    static const char below[] = "lower_";
+    char path[PATH_MAX];
+    bool found = has_entry(root, "class/net", name, "master");
+    snprintf(path, sizeof path, "%s/sys/class/net/%s", root, name);
+    DIR *directory = found ? NULL : opendir(path);
+    for (const struct dirent *entry; directory && !found && (entry = readdir(directory));)
+        found = dpb_begins_with(entry->d_name, below) &&
+                !has_entry(root, "class/net", entry->d_name + strlen(below), "master");
+    if (directory)
+        closedir(directory);
+    return found;
+}
+
+/* Lines are "NAME: received packets ... sent ...". */
 static void sample_network(const char *root, struct dpb_usage *usage)
 {
     char line[512], name[NAME];
@@ -65,7 +81,7 @@ static void sample_network(const char *root, struct dpb_usage *usage)
             continue;
         if (strcmp(name, "lo") == 0) {
             usage->loopback_bytes += received;
-        } else if (!has_entry(root, "class/net", name, "master")) {
+        } else if (!is_counted_elsewhere(root, name)) {
             usage->received_bytes += received;
             usage->sent_bytes += sent;
         }

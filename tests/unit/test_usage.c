@@ -35,9 +35,12 @@ static void make_machine(unsigned t)
     write_below(
         root, "proc/net/dev",
         "Inter-| Receive\n face |bytes\n    lo: %u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n"
-        "  eth0: %u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n slave:%u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n",
-        70 * t, 70 * t, 100 * t, 30 * t, 999 * t, 999 * t);
+        "  eth0: %u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n slave:%u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n"
+        " bond0: %u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\neth0.5: %u 1 0 0 0 0 0 0 %u 1 0 0 0 0 0 0\n",
+        70 * t, 70 * t, 80 * t, 20 * t, 20 * t, 10 * t, 20 * t, 10 * t, 70 * t, 15 * t);
     write_below(root, "sys/class/net/slave/master", "x");
+    write_below(root, "sys/class/net/bond0/lower_slave", "x");
+    write_below(root, "sys/class/net/eth0.5/lower_eth0", "x");
     write_below(root, "proc/diskstats",
                 " 8 0 sda 5 0 %u 1 6 0 %u 1 0 0 0\n 8 1 sda1 5 0 %u 1 6 0 %u 1 0 0 0\n"
                 " 253 0 dm-0 5 0 %u 1 6 0 %u 1 0 0 0\n",
