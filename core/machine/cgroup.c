@@ -148,16 +148,38 @@ double dpb_cgroup_cpus(const char *root)
     return limit_of(root, "cpu", cpus_of);
 }
 
-uint64_t dpb_cgroup_memory(const char *root, uint64_t *used_bytes)
+/* In version 1 these names are the group's own numbers, beside totals; in version 2 the totals. */
+static uint64_t cache_of(const char *directory)
+{
+    char line[128], name[64];
+    uint64_t own = 0, total = 0;
+    unsigned long long bytes;
+    FILE *file = dpb_proc_open("%s/memory.stat", directory);
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%63s %llu", name, &bytes) != 2)
+            continue;
+        if (strcmp(name, "inactive_file") == 0 || strcmp(name, "active_file") == 0)
+            own += bytes;
+        else if (strcmp(name, "total_inactive_file") == 0 || strcmp(name, "total_active_file") == 0)
+            total += bytes;
+    }
+    if (file)
+        fclose(file);
+    return total > own ? total : own;
+}
+
+uint64_t dpb_cgroup_memory(const char *root, uint64_t *used_bytes, uint64_t *cache_bytes)
 {
     char line[128];
     const struct tightest group = look(root, "memory", memory_of, false);
     *used_bytes = UINT64_MAX;
+    *cache_bytes = 0;
     if (!isfinite(group.limit))
         return UINT64_MAX;
     if (dpb_proc_line(line, sizeof line, "%s/memory.current", group.directory) ||
         dpb_proc_line(line, sizeof line, "%s/memory.usage_in_bytes", group.directory))
         *used_bytes = strtoull(line, NULL, 10);
+    *cache_bytes = cache_of(group.directory);
     return (uint64_t)group.limit;
 }
 

@@ -13,8 +13,9 @@
  * /proc: "", but for tests.
  */
 double dpb_cgroup_cpus(const char *root);
-/* `used_bytes`: memory that the group with this limit uses, page cache included; or UINT64_MAX. */
-uint64_t dpb_cgroup_memory(const char *root, uint64_t *used_bytes);
+/* `used_bytes`: memory that the group with this limit uses, page cache included; or UINT64_MAX.
+ * `cache_bytes`: of files in the page cache, which make room for others; 0: not reported. */
+uint64_t dpb_cgroup_memory(const char *root, uint64_t *used_bytes, uint64_t *cache_bytes);
 /* How often, and for how long in all, CPU quotas on the way to the root held processes back; each
  * the largest of any group. 0: never, or the system does not report it. */
 void dpb_cgroup_throttled(const char *root, uint64_t *times, int64_t *ns);

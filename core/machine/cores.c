@@ -297,7 +297,7 @@ json_t *dpb_machine_describe(void)
 {
     struct utsname system;
     json_t *machine = json_object();
-    uint64_t used_bytes, memory = dpb_cgroup_memory("", &used_bytes);
+    uint64_t used_bytes, cache_bytes, memory = dpb_cgroup_memory("", &used_bytes, &cache_bytes);
     if (!machine)
         return NULL;
     if (uname(&system) == 0) {

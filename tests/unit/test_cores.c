@@ -230,10 +230,10 @@ static double cpus_of(const char *machine)
 
 static uint64_t memory_of(const char *machine)
 {
-    uint64_t used_bytes;
+    uint64_t used_bytes, cache_bytes;
     char below[PATH_MAX];
     snprintf(below, sizeof below, "%s/%s", root, machine);
-    return dpb_cgroup_memory(below, &used_bytes);
+    return dpb_cgroup_memory(below, &used_bytes, &cache_bytes);
 }
 
 TEST(test_cgroups)

@@ -49,7 +49,15 @@ TEST(test_limits)
     expect(400 * 1024, 300 * 1024, UINT64_MAX, true); /* no count of its use */
     write_below(root, "sys/fs/cgroup/job/memory.max", "204800\n");
     write_below(root, "sys/fs/cgroup/job/memory.current", "5000\n");
-    expect(200 * 1024, 200 * 1024, 5000, true);
+    expect(200 * 1024, 200 * 1024 - 5000, 5000, true);
+    /* Files in the page cache make room: of version 2, and of version 1, where totals count. */
+    write_below(root, "sys/fs/cgroup/job/memory.stat",
+                "anon 9\nfile 7\ninactive_file 1000\nactive_file 3000\n");
+    expect(200 * 1024, 200 * 1024 - 1000, 5000, true);
+    write_below(root, "sys/fs/cgroup/job/memory.stat",
+                "inactive_file 10\nactive_file 20\ntotal_inactive_file 100\n"
+                "total_active_file 400\n");
+    expect(200 * 1024, 200 * 1024 - 4500, 5000, true);
     write_below(root, "sys/fs/cgroup/job/memory.max", "99999999999\n");
     expect(1000 * 1024, 300 * 1024, 700 * 1024, false);
 }
