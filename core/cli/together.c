@@ -10,6 +10,7 @@
 #include "launch/machines.h"
 #include "study/sweep.h"
 #include "train/settings.h"
+#include "world/pmix.h"
 
 #define LAUNCHER "launcher" /* the origin of the launcher's settings */
 
@@ -103,6 +104,24 @@ dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status 
     return status;
 }
 
+/* Processes that a launcher has started without PMIx do not know of each other. */
+static void warn_of_copies(void)
+{
+    static const struct {
+        const char *launcher, *variable; /* how many it has started */
+    } rows[] = {{"srun", "SLURM_STEP_NUM_TASKS"}, {"mpiexec", "PMI_SIZE"}};
+    for (size_t i = 0; !dpb_pmix_is_here() && i < sizeof rows / sizeof *rows; i++) {
+        const char *text = getenv(rows[i].variable);
+        if (!text || strtoul(text, NULL, 10) < 2)
+            continue;
+        dpb_warn("without_pmix",
+                 "%s has started %s processes without PMIx, so each of them runs a job of its own; "
+                 "for one job take srun --mpi=pmix, or mpirun of Open MPI",
+                 rows[i].launcher, text);
+        return;
+    }
+}
+
 /* run.timeout_s, before the experiment is known. A value that is no time is refused once all parts
  * have joined. */
 static int64_t timeout_of(const struct dpb_config *config)
@@ -120,6 +139,7 @@ int dpb_together(const struct dpb_command *self, unsigned accepts, int argc, cha
     struct dpb_arguments arguments = {0};
     struct dpb_party *party = NULL;
     dpb_party_hush();
+    warn_of_copies();
     dpb_status status = dpb_arguments_parse(self, accepts, argc, argv, &arguments);
     dpb_status joined = dpb_party_join(timeout_of(arguments.config), &party);
     if (joined != DPB_OK) {

@@ -2,6 +2,7 @@
  * test_cli_run.c - what a run and a sweep print, and the document that scripts read.
  */
 #include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/cli.h"
@@ -27,6 +28,19 @@ TEST(test_table_for_people)
                                           "\\(jitter [0-9]+\\.[0-9]+\\)$"))
         fail_msg("the last line is '%s'", last_line(command.out));
     command_free(&command);
+}
+
+/* Its processes are no ranks of one job. */
+TEST(test_launcher_without_pmix)
+{
+    setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+    EXPECT_ERROR(2, RUN "run.step=1", "srun has started 4 processes without PMIx");
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+    struct command command;
+    run(&command, 2, RUN "run.step=1");
+    assert_null(strstr(command.err, "PMIx"));
+    command_free(&command);
+    unsetenv("SLURM_STEP_NUM_TASKS");
 }
 
 /* clang-format off */
