@@ -31,7 +31,7 @@
 
 #define TICK_NS INT64_C(250000000)
 #define LINGER_NS INT64_C(10000000000) /* from the end of the document to that of the program */
-#define KILL_NS INT64_C(3000000000)    /* from SIGTERM to SIGKILL */
+#define KILL_NS INT64_C(3000000000)    /* from SIGTERM, or a second signal, to SIGKILL */
 
 struct running {
     const struct dpb_child *child;
@@ -116,6 +116,9 @@ static void await(struct running *running, const sigset_t *set)
            ended.si_pid == 0) {
         const int number = sigtimedwait(set, NULL, &tick);
         if (number == SIGINT || number == SIGTERM) {
+            /* The child has not ended by the first one. */
+            if (running->end->signal_number != 0 && running->kill_at_ns == INT64_MAX)
+                running->kill_at_ns = dpb_now_ns() + KILL_NS;
             running->end->signal_number = number;
             kill(running->pid, running->child->lingers ? SIGTERM : number);
         }

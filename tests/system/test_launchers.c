@@ -279,6 +279,31 @@ TEST(test_launcher_that_lingers)
     traces_free(&before);
 }
 
+/* A launcher that does not end by SIGTERM ends after the user's second signal. */
+TEST(test_deaf_launcher)
+{
+    struct started started;
+    struct command command;
+    struct traces before;
+    char program[PATH_MAX];
+    const char *const words[] = {program, "-c", "sweep.ini", "--output", "swept.json", NULL};
+    traces_take(&before, "nothing");
+    sandbox_write("deaf", "#!/bin/sh\ntrap '' TERM\ntouch deafened\nsleep 1000\n");
+    assert_int_equal(chmod("deaf", 0755), 0);
+    write_sweep("./deaf", "run.workers = 1, 2\n");
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    command_start(&started, words, NULL);
+    for (double begin_s = now_s(); access("deafened", F_OK) != 0 && now_s() - begin_s < deadline_s;)
+        usleep(1000);
+    kill(started.pid, SIGINT);
+    kill(started.pid, SIGTERM);
+    command_finish(&started, &command, 20);
+    assert_int_equal(command.exit_code, 143);
+    command_free(&command);
+    traces_expect_none(&before, "a deaf launcher", 5.0);
+    traces_free(&before);
+}
+
 /* A signal that comes when the cell's result is there: the result counts, and no cell follows. */
 TEST(test_interrupted_launcher)
 {
