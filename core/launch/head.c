@@ -329,8 +329,8 @@ void head_serve(struct job_run *run, const struct pollfd *fds, int64_t now_ns)
         settle_end(run, rank, now_ns);
         check_silence(run, rank, now_ns);
     }
-    if (now_ns - run->told_ns < tell_interval_ns(run))
+    if (now_ns - run->places_told_ns < tell_interval_ns(run))
         return;
-    run->told_ns = now_ns;
+    run->places_told_ns = now_ns;
     tell_places(run);
 }

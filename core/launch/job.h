@@ -54,8 +54,8 @@ struct job_run {
     } confirm;
     /* The head's: its loop's last turn; the length of its last stop, and the end of that stop. */
     int64_t looked_ns, stopped_ns, woke_ns;
-    bool was_given_up; /* the others gave the head up during that stop and reported it */
-    int64_t told_ns;   /* the head's: when it last sent the others where the ranks are */
+    bool was_given_up;      /* the others gave the head up during that stop and reported it */
+    int64_t places_told_ns; /* the head's: when it last sent the others where the ranks are */
     struct {
         bool drawn;
         int64_t at_ns; /* of the last line */

@@ -51,7 +51,7 @@ static int compare(const void *a_, const void *b_)
         return a->begin_ns < b->begin_ns ? -1 : 1;
     if (a->end_ns != b->end_ns)
         return a->end_ns > b->end_ns ? -1 : 1;
-    return (a->what > b->what) - (a->what < b->what);
+    return (a->kind > b->kind) - (a->kind < b->kind);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ static void put_record(struct dpb_tracer *tracer, const struct dpb_traced_rank *
 static const struct kind {
     uint32_t row;
     const char *category, *name, *counts;
-} kinds[DPB_TRACE_WHATS] = {
+} kinds[DPB_TRACE_KINDS] = {
     [DPB_TRACE_STEP] = {ROW_LOOP, "step", "step", "step"},
     [DPB_TRACE_PART + DPB_PART_DATA] = {ROW_LOOP, "part", "data", NULL},
     [DPB_TRACE_PART + DPB_PART_FORWARD] = {ROW_LOOP, "part", "forward", NULL},
@@ -142,11 +142,11 @@ static void put_span(struct dpb_tracer *tracer, uint32_t number, uint32_t row,
                      const struct dpb_trace_span *span)
 {
     const struct dpb_traced_rank *rank = &tracer->ranks[number];
-    const struct kind *kind = &kinds[span->what];
-    const bool step = span->what == DPB_TRACE_STEP;
-    begin_event(tracer, number, row, span->what == DPB_TRACE_READY ? "i" : "X");
+    const struct kind *kind = &kinds[span->kind];
+    const bool step = span->kind == DPB_TRACE_STEP;
+    begin_event(tracer, number, row, span->kind == DPB_TRACE_READY ? "i" : "X");
     put_time(tracer, "ts", span->begin_ns - tracer->origin_ns);
-    if (span->what == DPB_TRACE_READY)
+    if (span->kind == DPB_TRACE_READY)
         fputs(",\"s\":\"t\"", tracer->out);
     else
         put_time(tracer, "dur", span->end_ns - span->begin_ns);
@@ -158,7 +158,7 @@ static void put_span(struct dpb_tracer *tracer, uint32_t number, uint32_t row,
                 span->number + (step ? rank->journal->first_step : 0));
     if (step)
         put_record(tracer, rank, span->number);
-    if (span->what >= DPB_TRACE_PHASE && number < tracer->experiment->n_workers)
+    if (span->kind >= DPB_TRACE_PHASE && number < tracer->experiment->n_workers)
         fprintf(tracer->out, ",\"step\":%" PRIu64, rank->journal->first_step + span->of);
     fputs("}}", tracer->out);
 }
@@ -168,7 +168,7 @@ static void put_span(struct dpb_tracer *tracer, uint32_t number, uint32_t row,
 static dpb_status write_span(struct dpb_tracer *tracer, uint32_t number,
                              const struct dpb_trace_span *span)
 {
-    uint32_t row = kinds[span->what].row;
+    uint32_t row = kinds[span->kind].row;
     if (row == ROW_COMM) {
         const uint32_t lane = find_lane(tracer, span);
         if (lane >= ROW_LOAD - ROW_COMM)
@@ -178,7 +178,7 @@ static dpb_status write_span(struct dpb_tracer *tracer, uint32_t number,
     } else if (row >= ROW_LOAD) {
         row += span->of % (ROW_LOAD_TEST - ROW_LOAD);
     } else if (tracer->ranks[number].journal->by_device &&
-               (span->what == DPB_TRACE_STEP || span->what == DPB_TRACE_EXPOSED)) {
+               (span->kind == DPB_TRACE_STEP || span->kind == DPB_TRACE_EXPOSED)) {
         row = ROW_DEVICE;
     }
     put_span(tracer, number, row, span);

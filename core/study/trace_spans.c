@@ -38,10 +38,10 @@ static dpb_status read_ring(const struct dpb_tracer *tracer, struct dpb_traced_r
         struct dpb_trace_span span = ring->spans[i % capacity];
         span.begin_ns += offset_ns;
         span.end_ns += offset_ns;
-        if (span.what >= DPB_TRACE_WHATS || span.end_ns < span.begin_ns)
+        if (span.kind >= DPB_TRACE_KINDS || span.end_ns < span.begin_ns)
             continue; /* a strategy may report anything */
         rank->spans[rank->n++] = span;
-        if (span.what == DPB_TRACE_STEP && (!rank->full || ++skipped > 2))
+        if (span.kind == DPB_TRACE_STEP && (!rank->full || ++skipped > 2))
             rank->steps[rank->n_steps++] = span;
     }
     return DPB_OK;

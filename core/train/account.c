@@ -404,7 +404,7 @@ void dpb_account_span(uint64_t bucket, dpb_phase phase, int64_t begin_ns, int64_
             .begin_ns = begin_ns,
             .end_ns = end_ns,
             .number = bucket,
-            .what = DPB_TRACE_PHASE + phase,
+            .kind = DPB_TRACE_PHASE + phase,
             .of = step,
         });
 }

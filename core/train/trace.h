@@ -18,7 +18,7 @@
 enum { DPB_TRACE_SPANS = 4096 };
 
 /* The kind of a span, and the meaning of its `number`. */
-typedef enum dpb_trace_what {
+typedef enum dpb_trace_kind {
     DPB_TRACE_STEP,                         /* the index of its record in the journal */
     DPB_TRACE_PART,                         /* plus a dpb_part; 0 */
     DPB_TRACE_EXPOSED = DPB_TRACE_PART + 4, /* communicator code on the loop's thread; 0 */
@@ -29,13 +29,13 @@ typedef enum dpb_trace_what {
     DPB_TRACE_LOAD,                         /* a helper of the training set; the batch */
     DPB_TRACE_LOAD_TEST,                    /* ... of the test set; the batch */
     DPB_TRACE_PHASE,                        /* plus a dpb_phase; the bucket */
-    DPB_TRACE_WHATS = DPB_TRACE_PHASE + DPB_PHASES
-} dpb_trace_what;
+    DPB_TRACE_KINDS = DPB_TRACE_PHASE + DPB_PHASES
+} dpb_trace_kind;
 
 struct dpb_trace_span {
     int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC of the rank's machine */
     uint64_t number;
-    uint32_t what; /* dpb_trace_what */
+    uint32_t kind; /* dpb_trace_kind */
     /* LOAD, LOAD_TEST: the helper's number. PHASE of a worker: the record to which the account adds
      * the span. With comm.late this is not the record of the step in which the span began. */
     uint32_t of;
@@ -63,10 +63,10 @@ void dpb_trace_stop(void);
 
 void dpb_trace_write(struct dpb_trace_span span);
 
-static inline void dpb_trace(uint32_t what, uint64_t number, int64_t begin_ns, int64_t end_ns)
+static inline void dpb_trace(uint32_t kind, uint64_t number, int64_t begin_ns, int64_t end_ns)
 {
     if (dpb_trace_ring)
-        dpb_trace_write((struct dpb_trace_span){begin_ns, end_ns, number, what, 0});
+        dpb_trace_write((struct dpb_trace_span){begin_ns, end_ns, number, kind, 0});
 }
 
 /* Begins a span. Pass the result to dpb_trace_end. */
@@ -75,17 +75,17 @@ static inline int64_t dpb_trace_begin(void)
 {
     return dpb_trace_ring ? dpb_trace_now() : 0;
 }
-static inline void dpb_trace_end(uint32_t what, uint32_t of, uint64_t number, int64_t begun_ns)
+static inline void dpb_trace_end(uint32_t kind, uint32_t of, uint64_t number, int64_t begun_ns)
 {
     if (dpb_trace_ring)
-        dpb_trace_write((struct dpb_trace_span){begun_ns, dpb_trace_now(), number, what, of});
+        dpb_trace_write((struct dpb_trace_span){begun_ns, dpb_trace_now(), number, kind, of});
 }
 /* A moment. */
-static inline void dpb_trace_mark(uint32_t what, uint64_t number)
+static inline void dpb_trace_mark(uint32_t kind, uint64_t number)
 {
     if (dpb_trace_ring) {
         const int64_t now_ns = dpb_trace_now();
-        dpb_trace_write((struct dpb_trace_span){now_ns, now_ns, number, what, 0});
+        dpb_trace_write((struct dpb_trace_span){now_ns, now_ns, number, kind, 0});
     }
 }
 

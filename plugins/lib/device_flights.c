@@ -97,9 +97,9 @@ static void see_landing(struct device_strategy *comm, struct device_flight *flig
                                   .purpose = "its own device"};
     uint64_t i = bucket % DEVICE_IN_FLIGHT;
     int64_t began_ns = flight->began_ns[i], now_ns = host->now_ns();
-    if (flight->lane->free_ns > began_ns)
-        began_ns = flight->lane->free_ns;
-    flight->lane->free_ns = now_ns;
+    if (flight->lane->idle_since_ns > began_ns)
+        began_ns = flight->lane->idle_since_ns;
+    flight->lane->idle_since_ns = now_ns;
     host->span(bucket, kind->phase, began_ns, now_ns);
     device_keep(comm,
                 host->event->wait(flight->events[i], &what)); /* at once: it has fired or failed */

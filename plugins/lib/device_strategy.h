@@ -36,7 +36,7 @@ enum {
 
 struct device_lane {
     struct dpb_queue *queue;
-    int64_t free_ns; /* when its earlier work was seen to be finished */
+    int64_t idle_since_ns; /* when its earlier work was seen to be finished */
 };
 
 /* One kind of work: the buckets for which it is enqueued, in order. */

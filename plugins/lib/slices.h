@@ -16,7 +16,7 @@ static inline struct dpb_range slice_of(uint64_t length, uint64_t i, uint64_t n)
 
 /* A member's part of the elements sent, if each of n goes from all others to its owner, or from its
  * owner to all others. An all-reduce is both. */
-static inline uint64_t slices_share(uint64_t n, uint32_t position, uint32_t n_members)
+static inline uint64_t slices_sent(uint64_t n, uint32_t position, uint32_t n_members)
 {
     struct dpb_range own = slice_of(n, position, n_members);
     return (uint64_t)(n_members - 1) * (own.end - own.begin);

@@ -284,7 +284,7 @@ void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
     const struct dpb_layout *layout = &strategy->arenas.layout;
     const uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
     const dpb_dtype back = strategy->sharded ? layout->weight_type : layout->gradient_type;
-    strategy->host->count_bytes(slices_share(n, strategy->args.rank, strategy->args.n_workers) *
+    strategy->host->count_bytes(slices_sent(n, strategy->args.rank, strategy->args.n_workers) *
                                 (dpb_dtype_size(layout->gradient_type) + dpb_dtype_size(back)));
 }
 

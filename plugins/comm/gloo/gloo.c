@@ -152,7 +152,7 @@ static dpb_status make_call(struct gloo *gloo, const struct call *call)
                           (unsigned long long)comm->step.step, (unsigned long long)call->bucket,
                           (unsigned long long)bytes_of(gloo, call), why);
     host->span(call->bucket, DPB_PHASE_TRANSFER, began_ns, host->now_ns());
-    host->count_bytes(2 * slices_share(call->n, comm->args.rank, comm->args.n_workers) *
+    host->count_bytes(2 * slices_sent(call->n, comm->args.rank, comm->args.n_workers) *
                       dpb_dtype_size(comm->arenas.layout.gradient_type));
     return DPB_OK;
 }

@@ -141,7 +141,7 @@ bool links_pushed(const struct links *links, uint32_t worker, uint64_t bucket)
     return has_come(links, worker, GRADIENTS, links->base->signals.exchange, bucket);
 }
 
-int64_t links_pushed_ns(const struct links *links, uint32_t worker, uint64_t bucket)
+int64_t links_push_came_ns(const struct links *links, uint32_t worker, uint64_t bucket)
 {
     return links_link_to(links, worker)->came_ns[bucket];
 }

@@ -189,7 +189,7 @@ uint32_t links_busy(const struct links *links);
 
 /* Whether a worker's gradients of a bucket of this exchange are here; when they arrived. */
 bool links_pushed(const struct links *links, uint32_t worker, uint64_t bucket);
-int64_t links_pushed_ns(const struct links *links, uint32_t worker, uint64_t bucket);
+int64_t links_push_came_ns(const struct links *links, uint32_t worker, uint64_t bucket);
 /* When they began to arrive: the time before is the worker's, the time after is the network's. */
 int64_t links_push_began_ns(const struct links *links, uint32_t worker, uint64_t bucket);
 /* A worker's gradients from element `at` of this shard's slice on. */

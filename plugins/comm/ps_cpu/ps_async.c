@@ -164,9 +164,9 @@ static void say_wait(struct ps_async *async, bool waits)
     const uint64_t word = ps_word(turn, async->meetings, waits);
     bool said = false, moved = false;
     for (uint32_t i = 0; i < all.n && async->options.policy == PS_K_ASYNC; i++)
-        if ((async->told[i] == turn) != waits && links_updated(links, all.first + i, last) &&
+        if ((async->wait_turns[i] == turn) != waits && links_updated(links, all.first + i, last) &&
             links_tell_word(links, all.first + i, word)) {
-            async->told[i] = waits ? turn : 0;
+            async->wait_turns[i] = waits ? turn : 0;
             said = true;
         }
     if (said && !waits) /* else only the next step's gradients move it; an error shows then */
@@ -349,7 +349,7 @@ static void async_close(void *comm)
     if (async->log)
         fclose(async->log);
     free(async->clients);
-    free(async->told);
+    free(async->wait_turns);
     ps_close(comm);
     free(machines);
 }
@@ -387,9 +387,9 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     async->options = *(const struct ps_async_options *)options;
     async->ps.memory = memory_of(&async->options, args);
     async->clients = calloc(args->n_workers, sizeof *async->clients);
-    async->told = calloc(args->n_servers + 1, sizeof *async->told);
+    async->wait_turns = calloc(args->n_servers + 1, sizeof *async->wait_turns);
     async->rule = rule;
-    status = async->clients && async->told
+    status = async->clients && async->wait_turns
                  ? DPB_OK
                  : ps_host->fail(DPB_NO_MEMORY, "no memory for the ranks of ps_async");
     DPB_THEN(status, open_log(async));

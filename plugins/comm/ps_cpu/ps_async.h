@@ -71,7 +71,8 @@ struct ps_async {
     uint64_t unpushed, unfetched; /* steps since a push, or a fetch, including this one */
     uint64_t carried[LINKS_AGES]; /* by step: the push that carries its gradients */
     struct ps_applied applied;    /* core's last query; an empty slice: none */
-    uint64_t *told; /* k_async, by server: the last turn in which it knows that this worker waits */
+    /* k_async, by server: the last turn in which it knows that this worker waits. */
+    uint64_t *wait_turns;
     /* Servers: */
     struct ps_client *clients; /* by worker */
     uint64_t version;          /* updates */

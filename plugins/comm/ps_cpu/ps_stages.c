@@ -132,7 +132,7 @@ static void note_pushed(const struct ps *ps, uint64_t bucket)
         bool here = is_here(ps, worker);
         int64_t came_ns = here
                               ? signals_latest_ns(&comm->signals, ps_pushed(&ps->base), one, bucket)
-                              : links_pushed_ns(ps->links, worker, bucket);
+                              : links_push_came_ns(ps->links, worker, bucket);
         int64_t began_ns = here ? came_ns : links_push_began_ns(ps->links, worker, bucket);
         pushed_ns = came_ns > pushed_ns ? came_ns : pushed_ns;
         late_ns = began_ns > late_ns ? began_ns : late_ns;

@@ -263,8 +263,8 @@ dpb_status cpu_loop(struct program *p, enum when when, const char *what, step_lo
                     const struct tensor *from, const struct tensor *to, const struct tensor *aux);
 /* Gives the loop that was appended last a further tensor; NULL: none. */
 void cpu_also(struct program *p, enum use use, const struct tensor *tensor);
-/* Counts the work of the step that was appended last: as much as the forward pass of `node`. */
-void cpu_count_macs(struct program *p, const struct dpb_node *node);
+/* The step that was appended last does as much work as the forward pass of `node`. */
+void cpu_set_flops(struct program *p, const struct dpb_node *node);
 /* For a tensor that a later pass reads, or code that is no step. */
 void cpu_keep(struct tensor *tensor);
 dpb_status cpu_reorder(struct program *p, enum when when, const char *what,

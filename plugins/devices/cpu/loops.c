@@ -185,6 +185,6 @@ dpb_status cpu_weights_loop(struct program *p, const struct dpb_node *node,
     DPB_TRY(cpu_loop(p, WHEN_ALWAYS, "backward weights", loop,
                      cpu_plan(p, cpu_input(p, node, 0))->activation, gradient, work));
     cpu_also(p, USE_PART, cpu_plan(p, node)->gradient);
-    cpu_count_macs(p, node);
+    cpu_set_flops(p, node);
     return DPB_OK;
 }

@@ -77,7 +77,7 @@ dpb_status cpu_conv_forward(struct program *p, const struct dpb_node *node)
         p, WHEN_ALWAYS, cpu_plan(p, node)->group->into ? "forward, ReLU" : "forward", plan->forward,
         ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
              {DNNL_ARG_WEIGHTS, plan->weights}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst})));
-    cpu_count_macs(p, node);
+    cpu_set_flops(p, node);
     return DPB_OK;
 }
 
@@ -117,7 +117,7 @@ static dpb_status multiply_weights(struct program *p, const struct dpb_node *nod
                             &dw));
     DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
                      ARGS({DNNL_ARG_SRC, dy}, {DNNL_ARG_WEIGHTS, x}, {DNNL_ARG_DST, dw})));
-    cpu_count_macs(p, node);
+    cpu_set_flops(p, node);
     return DPB_OK;
 }
 
@@ -142,7 +142,7 @@ static dpb_status convolve_weights(struct program *p, const struct dpb_node *nod
     DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
                      ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
                           {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_WEIGHTS, diff})));
-    cpu_count_macs(p, node);
+    cpu_set_flops(p, node);
     return cpu_unpack_gradient(p, node->weight, c->canonical, diff);
 }
 
@@ -192,6 +192,6 @@ dpb_status cpu_conv_backward(struct program *p, const struct dpb_node *node)
     DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
                      ARGS({DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_WEIGHTS, weights},
                           {DNNL_ARG_DIFF_SRC, diff_src})));
-    cpu_count_macs(p, node);
+    cpu_set_flops(p, node);
     return DPB_OK;
 }

@@ -64,7 +64,7 @@ static dpb_status multiply(struct program *p, const char *what, const struct ten
     DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
                      ARGS({DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_BIAS, bias},
                           {DNNL_ARG_DST, product})));
-    cpu_count_macs(p, p->node);
+    cpu_set_flops(p, p->node);
     return DPB_OK;
 }
 

@@ -223,7 +223,7 @@ void cpu_keep(struct tensor *tensor)
     tensor->place.kept = true;
 }
 
-void cpu_count_macs(struct program *p, const struct dpb_node *node)
+void cpu_set_flops(struct program *p, const struct dpb_node *node)
 {
     p->list->steps[p->list->n - 1].flops = 2.0 * (double)node->macs * p->args.batch;
 }

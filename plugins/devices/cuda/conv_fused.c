@@ -157,15 +157,15 @@ static cudnnBackendDescriptor_t data_graph(struct making *m)
 /* By form, and whether device.fusion = on: then there is no choice but among plans. */
 static const struct conv_kind kinds[FUSED_FORMS][2] = {
     [FUSED_STATISTICS] = {{"forward with statistics", forward_graph, .compiles = true,
-                           .most = FUSED_CHOICES, .else_taken = SEPARATE},
+                           .most = FUSED_CHOICES, .untuned = SEPARATE},
                           {"forward with statistics, on", forward_graph, .compiles = true,
                            .most = FUSED_CHOICES}},
     [FUSED_SUMS] = {{"data with sums", data_graph, .compiles = true, .most = FUSED_CHOICES,
-                     .else_taken = SEPARATE},
+                     .untuned = SEPARATE},
                     {"data with sums, on", data_graph, .compiles = true, .most = FUSED_CHOICES}},
     [FUSED_JOINED] = {
         {"data with shortcut and sums", data_graph, .compiles = true, .most = FUSED_CHOICES,
-         .else_taken = SEPARATE},
+         .untuned = SEPARATE},
         {"data with shortcut and sums, on", data_graph, .compiles = true, .most = FUSED_CHOICES}}};
 
 static const struct conv_kind *kind_of(const struct program *p, const struct dpb_node *node,

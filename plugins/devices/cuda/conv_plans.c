@@ -229,7 +229,7 @@ static bool take_kept(struct making *m)
     struct conv_plans *plans = m->plans;
     int rank;
     plans->only = -1;
-    plans->first = plans->taken = m->kind->else_taken;
+    plans->first = plans->taken = m->kind->untuned;
     if (!cuda_tuning_known(m->p->device, plans->key, &rank))
         return false;
     plans->tuned = rank == SEPARATE && plans->first == SEPARATE;

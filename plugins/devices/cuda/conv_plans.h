@@ -36,10 +36,10 @@ struct making;
 struct conv_kind {
     const char *name; /* in keys */
     cudnnBackendDescriptor_t (*graph)(struct making *m);
-    bool compiles;  /* making a plan may compile kernels, which takes seconds */
-    uint32_t most;  /* plans that are timed */
-    int else_taken; /* until the call is tuned: the first, 0; or SEPARATE */
-    bool adds;      /* its result to the content of its place */
+    bool compiles; /* making a plan may compile kernels, which takes seconds */
+    uint32_t most; /* plans that are timed */
+    int untuned;   /* taken until the call is tuned: the first, 0; or SEPARATE */
+    bool adds;     /* its result to the content of its place */
 };
 
 /* The making of a node's plans. After a failed call, calls do nothing until `status` is cleared. */

@@ -127,7 +127,7 @@ static void report(const struct mpi_sums *sums, const struct sum *sum)
     const struct mpi_sums_args *args = &sums->args;
     mpi_host->span(name_of(sums, sums->base.finished), DPB_PHASE_TRANSFER, sum->begun_ns,
                    mpi_host->now_ns());
-    mpi_host->count_bytes(slices_share(sum->n, args->position, args->n_members) *
+    mpi_host->count_bytes(slices_sent(sum->n, args->position, args->n_members) *
                           dpb_dtype_size(args->type) * (args->kind == MPI_KIND_SUM ? 2 : 1));
 }
 
