@@ -5,6 +5,10 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
+#define AT_ONCE_NS INT64_C(100000000)
+
 /* Runs in a thread that did not block the signal: on return it is blocked, and another gets it. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
@@ -17,6 +21,7 @@ void dpb_signals_hold(struct dpb_signals *signals, const int numbers[DPB_SIGNALS
 {
     const struct sigaction passing = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART};
     memcpy(signals->numbers, numbers, sizeof signals->numbers);
+    signals->counted = 0;
     sigemptyset(&signals->held);
     for (int i = 0; i < DPB_SIGNALS_HELD; i++)
         if (numbers[i] != 0)
@@ -25,6 +30,16 @@ void dpb_signals_hold(struct dpb_signals *signals, const int numbers[DPB_SIGNALS
     for (int i = 0; i < DPB_SIGNALS_HELD; i++)
         if (numbers[i] != 0)
             sigaction(numbers[i], &passing, &signals->actions[i]);
+}
+
+bool dpb_signals_counts(struct dpb_signals *signals, int number)
+{
+    const int64_t now_ns = dpb_now_ns();
+    if (number == signals->counted && now_ns - signals->counted_ns < AT_ONCE_NS)
+        return false;
+    signals->counted = number;
+    signals->counted_ns = now_ns;
+    return true;
 }
 
 void dpb_signals_release(const struct dpb_signals *signals)

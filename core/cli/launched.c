@@ -107,15 +107,15 @@ static void look_at_time(struct running *running)
 }
 
 /* Passes on the signals of this process, and ends the child when it is late. */
-static void await(struct running *running, const sigset_t *set)
+static void await(struct running *running, struct dpb_signals *signals)
 {
     const struct timespec tick = {.tv_nsec = TICK_NS};
     int status = 0;
     siginfo_t ended = {0};
     while (waitid(P_PID, (id_t)running->pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            ended.si_pid == 0) {
-        const int number = sigtimedwait(set, NULL, &tick);
-        if (number == SIGINT || number == SIGTERM) {
+        const int number = sigtimedwait(&signals->held, NULL, &tick);
+        if ((number == SIGINT || number == SIGTERM) && dpb_signals_counts(signals, number)) {
             /* The child has not ended by the first one. */
             if (running->end->signal_number != 0 && running->kill_at_ns == INT64_MAX)
                 running->kill_at_ns = dpb_now_ns() + KILL_NS;
@@ -149,7 +149,7 @@ dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *en
     if (running.pid > 0) {
         if (child->limit_ns > 0)
             running.end_at_ns = dpb_now_ns() + child->limit_ns;
-        await(&running, &signals.held);
+        await(&running, &signals);
         end->out = take_text(running.out, &end->out_bytes);
         end->err = take_text(running.err, &end->err_bytes);
     }

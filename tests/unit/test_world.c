@@ -413,7 +413,7 @@ static dpb_status until_interrupted(struct trial_scratch *scratch)
 {
     (void)scratch;
     while (dpb_board_interrupted(dpb_world.board) == 0)
-        trial_sleep_ms(5);
+        trial_sleep_ms(20);
     DPB_TRY(dpb_store_barrier("interrupted", 0));
     return DPB_INTERRUPTED;
 }
@@ -730,6 +730,22 @@ TEST(test_interrupted)
         assert_contains(trial.at->cause, expected[i].part);
         trial_done(&trial);
     }
+}
+
+/* As `timeout` does. */
+static void interrupt_in_pairs(struct trial *trial)
+{
+    signal_process(trial->launcher, SIGINT);
+    kill(trial->launcher, SIGINT);
+}
+
+TEST(test_interrupted_in_pairs)
+{
+    struct trial trial = {
+        .name = "until_interrupted", .n_workers = 2, .timeout_s = 20, .act = interrupt_in_pairs};
+    trial_run(&trial);
+    assert_string_equal(trial.at->cause, "interrupted by signal 2 (Interrupt)");
+    trial_done(&trial);
 }
 
 TEST(test_refused)
