@@ -8,6 +8,12 @@
 #include "graph/graph.h"
 #include "train/norms.h"
 
+static bool applies(const struct dpb_exchange *exchange)
+{
+    return exchange->experiment->settings.run.mode == DPB_MODE_TRAIN &&
+           (exchange->plan.contract.consistency == DPB_SYNCHRONOUS || exchange->is_late);
+}
+
 /* A rule's state must begin with zeros: that of a continued training is on its owners alone. */
 static bool follows(const struct dpb_exchange *exchange)
 {
@@ -15,8 +21,7 @@ static bool follows(const struct dpb_exchange *exchange)
     const struct dpb_settings *settings = &experiment->settings;
     const bool continues =
         experiment->start.step > 0 && dpb_optimizer_states(&settings->optimizer) > 0;
-    return settings->run.mode == DPB_MODE_TRAIN && !continues && !settings->run.survive &&
-           (exchange->plan.contract.consistency == DPB_SYNCHRONOUS || exchange->is_late) &&
+    return applies(exchange) && !continues && !settings->run.survive &&
            !exchange->memory.on_device && !dpb_norms_needed(&settings->optimizer);
 }
 
@@ -71,8 +76,10 @@ static uint32_t count_elements(const struct dpb_exchange *exchange)
     return n < DPB_FOLLOWED ? n : DPB_FOLLOWED;
 }
 
-dpb_status dpb_follow_open(struct dpb_exchange *exchange)
+dpb_status dpb_follow_open(struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
+    const uint64_t n_rows = DPB_FOLLOWED_STEPS + UINT64_C(1);
+    journal->verdict_steps = applies(exchange) ? DPB_VERDICT_SKIPPED : DPB_VERDICT_NOT_APPLICABLE;
     if (!follows(exchange))
         return DPB_OK;
     struct dpb_follow *follow = exchange->follow = calloc(1, sizeof *follow);
@@ -80,9 +87,8 @@ dpb_status dpb_follow_open(struct dpb_exchange *exchange)
         return dpb_fail(DPB_NO_MEMORY, "no memory to follow elements");
     follow->n = follow->next = count_elements(exchange);
     draw_elements(exchange, follow);
-    follow->steps = allocate(DPB_FOLLOWED_STEPS * sizeof *follow->steps);
-    follow->weights = allocate((DPB_FOLLOWED_STEPS + UINT64_C(1)) *
-                               row_bytes(follow, exchange->layout.weight_type));
+    follow->steps = allocate(n_rows * sizeof *follow->steps);
+    follow->weights = allocate(n_rows * row_bytes(follow, exchange->layout.weight_type));
     follow->gradients =
         allocate(DPB_FOLLOWED_STEPS * row_bytes(follow, exchange->layout.gradient_type));
     return follow->steps && follow->weights && follow->gradients

@@ -30,8 +30,9 @@ struct dpb_follow {
     char *gradients; /* a row of n for each step */
 };
 
-/* Workers, once the model is loaded. The strategy's other steps are not followed. */
-dpb_status dpb_follow_open(struct dpb_exchange *exchange);
+/* Workers, once the model is loaded. The strategy's other steps are not followed. Sets the verdict
+ * of a run that ends without `judge`. */
+dpb_status dpb_follow_open(struct dpb_exchange *exchange, struct dpb_journal *journal);
 void dpb_follow_close(struct dpb_exchange *exchange); /* also where none was opened */
 /* An exchange is about to begin: the strategy's weights are final, and it has no gradients yet. */
 void dpb_follow_begin(struct dpb_exchange *exchange);

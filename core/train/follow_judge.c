@@ -299,10 +299,6 @@ static dpb_status judge(const struct dpb_exchange *exchange, bool *finite)
 dpb_status dpb_follow_judge(struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
     bool finite = true;
-    journal->verdict_steps =
-        exchange->plan.contract.consistency == DPB_SYNCHRONOUS || exchange->is_late
-            ? DPB_VERDICT_SKIPPED
-            : DPB_VERDICT_NOT_APPLICABLE;
     if (!exchange->follow)
         return DPB_OK;
     dpb_world_note("steps check", UINT64_MAX, UINT32_MAX);

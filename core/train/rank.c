@@ -102,13 +102,13 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
                 dpb_prove_exchange(&trainer->exchange, dpb_train_rate(trainer), trainer->journal));
     } else {
         trainer->journal->verdict_pattern = trainer->journal->verdict_after =
-            trainer->journal->verdict_steps = DPB_VERDICT_NOT_APPLICABLE;
+            DPB_VERDICT_NOT_APPLICABLE;
     }
     DPB_TRY(dpb_workers_meet());
     DPB_TRY(clear_gradients(&trainer->exchange));
     DPB_TRY(load_model(trainer));
     DPB_TRY(dpb_workers_meet());
-    DPB_TRY(dpb_follow_open(&trainer->exchange));
+    DPB_TRY(dpb_follow_open(&trainer->exchange, trainer->journal));
     DPB_TRY(begin_monitor(trainer));
     trainer->journal->start_ns = dpb_now_ns() - opened_ns;
     DPB_TRY(let_die(trainer, true));

@@ -52,19 +52,22 @@ TEST(test_interrupted)
 {
     static const struct {
         int number, exit_code;
-        const char *words;
-    } rows[] = {{SIGINT, 130, "interrupted by signal 2"}, {SIGTERM, 143, "by signal 15"}};
+        const char *words, *settings, *replicas, *steps;
+    } rows[] = {
+        {SIGINT, 130, "interrupted by signal 2", "", "pass", "skipped"},
+        {SIGTERM, 143, "by signal 15", "comm.name=gossip", "not_applicable", "not_applicable"}};
     struct traces before;
     traces_take(&before, ".");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
-        interrupt("", rows[i].number, rows[i].exit_code, &command);
+        interrupt(rows[i].settings, rows[i].number, rows[i].exit_code, &command);
         expect_part(json_text_at(command.json, "error"), rows[i].words);
         double steps = json_number_at(command.json, "timing.steps");
         assert_true(steps > 0 &&
                     json_array_size(json_at(command.json, "timing.step_ns")) == (size_t)steps);
         assert_true(json_number_at(command.json, "timing.samples_per_s.mean") > 0);
-        assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
+        assert_string_equal(json_text_at(command.json, "verification.replicas"), rows[i].replicas);
+        assert_string_equal(json_text_at(command.json, "verification.steps"), rows[i].steps);
         command_free(&command);
     }
     traces_expect_none(&before, "interrupted", 0.5);
