@@ -112,6 +112,8 @@ static void note_weights(struct dpb_exchange *exchange)
     struct dpb_follow *follow = exchange->follow;
     const size_t size = dpb_dtype_size(exchange->layout.weight_type);
     char *row = follow->weights + follow->n_begun * follow->n * size;
+    follow->steps[follow->n_begun] = (struct dpb_followed_step){
+        dpb_world_step(), exchange->step.learning_rate, exchange->step.scale};
     for (uint32_t i = 0; i < follow->n; i++)
         memcpy(row + i * size, (const char *)exchange->arenas.weights + follow->elements[i] * size,
                size);
@@ -123,11 +125,8 @@ void dpb_follow_begin(struct dpb_exchange *exchange)
     if (!follow || exchange->plain || follow->n_begun > DPB_FOLLOWED_STEPS)
         return;
     note_weights(exchange);
-    if (follow->n_begun < DPB_FOLLOWED_STEPS) {
-        follow->steps[follow->n_begun] =
-            (struct dpb_followed_step){exchange->step.learning_rate, exchange->step.scale};
+    if (follow->n_begun < DPB_FOLLOWED_STEPS)
         follow->next = 0;
-    }
     follow->n_begun++;
 }
 

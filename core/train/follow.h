@@ -17,6 +17,7 @@
 enum { DPB_FOLLOWED = 64, DPB_FOLLOWED_STEPS = 2048 }; /* at most; the first ones of the run */
 
 struct dpb_followed_step {
+    uint64_t number; /* of training; fp16 leaves some out */
     double rate, scale;
 };
 
@@ -25,9 +26,9 @@ struct dpb_follow {
     uint32_t next;                   /* of this step: the first without a gradient */
     uint64_t elements[DPB_FOLLOWED]; /* bucket by bucket */
     uint64_t n_begun;                /* steps; from DPB_FOLLOWED_STEPS + 1 on it stands still */
-    struct dpb_followed_step *steps;
-    char *weights;   /* a row of n before each step, and one after the last */
-    char *gradients; /* a row of n for each step */
+    struct dpb_followed_step *steps; /* for each row of weights; the last has a number alone */
+    char *weights;                   /* a row of n before each step, and one after the last */
+    char *gradients;                 /* a row of n for each step */
 };
 
 /* Workers, once the model is loaded. The strategy's other steps are not followed. Sets the verdict

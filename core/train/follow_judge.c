@@ -176,7 +176,7 @@ static dpb_status add_gradients(dpb_dtype type, const void *gradients, uint64_t 
 
 static dpb_status differ(const struct dpb_exchange *exchange, uint64_t row, uint32_t rank)
 {
-    const unsigned long long step = exchange->experiment->start.step + row;
+    const unsigned long long step = exchange->follow->steps[row].number;
     return dpb_fail(DPB_VERIFICATION,
                     "steps check of comm '%s': before step %llu of training the weights of rank 0 "
                     "and of rank %u differed; the strategy promises equal bits after each step",
@@ -280,7 +280,7 @@ static dpb_status judge_element(const struct dpb_exchange *exchange, const struc
             contract->roundings * weights.unit * (fabs(from) + fabs(to)) + weights.smallest;
         *finite = *finite && isfinite(to) && isfinite(expected.is) && isfinite(expected.off);
         if (*finite && !(fabs(to - expected.is) <= expected.off))
-            return wrong(exchange, step + experiment->start.step, element, from, to, expected);
+            return wrong(exchange, taken.number, element, from, to, expected);
     }
     return DPB_OK;
 }

@@ -1,6 +1,6 @@
 /*
  * test_follow.c - the bound of the steps check, on steps that are made here: no right step exceeds
- * it, whatever the contract rounds and the rule divides by.
+ * it, whatever the contract rounds and the rule divides by. A wrong step is named by its number.
  */
 #include <math.h>
 
@@ -90,8 +90,21 @@ static dpb_status small_denominator(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
-static const struct trial_case cases[] = {
-    {"rounded_weights", rounded_weights}, {"small_denominator", small_denominator}, {NULL, NULL}};
+/* Steps that are left out take no part in the count of exchanges. */
+static dpb_status step_left_out(struct trial_scratch *scratch)
+{
+    const struct step steps[] = {{5, 1, 0.25F, 0.75F}, {7, 1, 0.25F, 0.25F}};
+    RANK_FAILS(scratch, DPB_VERIFICATION, judge(&sgd, 0, steps));
+    RANK_CHECK(journal.verdict_steps == DPB_VERDICT_FAIL);
+    RANK_CHECK(strstr(scratch->text[0], "of 'weight' went from 0.75 to 0.25 in step 7 of training, "
+                                        "not to 0.5 "));
+    return DPB_OK;
+}
+
+static const struct trial_case cases[] = {{"rounded_weights", rounded_weights},
+                                          {"small_denominator", small_denominator},
+                                          {"step_left_out", step_left_out},
+                                          {NULL, NULL}};
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
@@ -103,6 +116,11 @@ TEST(test_rounded_weights)
 TEST(test_small_denominator)
 {
     trial_passes("small_denominator", 1, 0);
+}
+
+TEST(test_step_left_out)
+{
+    trial_passes("step_left_out", 1, 0);
 }
 
 int main(void)
