@@ -577,6 +577,12 @@ static const struct mistake {
      {"FAILED   determinism", "fetch did not write byte 63 of 64"}},
     {1,
      "labels[i] = s->labels[line];",
+     "memset(samples, (int)n, 64);\n        *(unsigned char *)samples = n == 1 ? 0xa5 : 0x5a;\n"
+     "        labels[i] = s->labels[line];",
+     "data.path=rows.csv",
+     {"FAILED   determinism", "another one in another order"}},
+    {1,
+     "labels[i] = s->labels[line];",
      "labels[i] = s->labels[(line + n / 2) % s->n];",
      "data.path=rows.csv",
      {"FAILED   determinism", "another one in another order"}},
