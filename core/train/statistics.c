@@ -37,8 +37,9 @@ void dpb_statistics_close(struct dpb_statistics *s)
 
 void dpb_statistics_add(struct dpb_statistics *s, uint32_t i, uint32_t n)
 {
-    dpb_vec.axpby(s->type, 1.0 / n, s->micro_batch, i == 0 ? 0.0 : 1.0, s->step,
-                  s->graph->n_state_elements);
+    if (i == 0) /* 0 times what a skipped step left may be NaN */
+        memset(s->step, 0, bytes_of(s));
+    dpb_vec.axpby(s->type, 1.0 / n, s->micro_batch, 1.0, s->step, s->graph->n_state_elements);
 }
 
 void dpb_statistics_move(struct dpb_statistics *s)

@@ -1,10 +1,13 @@
 /*
  * test_loss_scale.c - the scale of the loss in fp16: halved by every overflow, doubled after a
- * thousand steps without one, and never where it is fixed.
+ * thousand steps without one, and never where it is fixed. A step that is skipped for an overflow
+ * leaves nothing in the running statistics.
  */
+#include <math.h>
 
 #include "lib/test.h"
 #include "train/loss_scale.h"
+#include "train/statistics.h"
 
 static void clean_steps(struct dpb_loss_scale *scale, int n)
 {
@@ -55,6 +58,25 @@ TEST(test_fixed)
     clean_steps(&scale, 5000);
     assert_true(dpb_loss_scale_step(&scale, true));
     assert_true(scale.scale == 1000 && scale.skipped == 1);
+}
+
+/* Activations that fp16 does not hold. */
+TEST(test_statistics)
+{
+    static const struct dpb_state mean = {.n_elements = 1, .keep_average = 0.5};
+    static const struct dpb_graph graph = {.n_states = 1, .states = &mean, .n_state_elements = 1};
+    struct dpb_statistics statistics;
+    assert_int_equal(dpb_statistics_open(&graph, DPB_FP32, &statistics), DPB_OK);
+    float *of_batch = statistics.micro_batch, *running = statistics.running;
+    *of_batch = INFINITY;
+    dpb_statistics_add(&statistics, 0, 1); /* skipped: nothing is moved */
+    for (int i = 0; i < 2; i++) {
+        *of_batch = 4;
+        dpb_statistics_add(&statistics, (uint32_t)i, 2);
+    }
+    dpb_statistics_move(&statistics);
+    assert_true(*running == 2);
+    dpb_statistics_close(&statistics);
 }
 
 TEST_MAIN(NULL, NULL)
