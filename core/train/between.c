@@ -23,7 +23,7 @@ void dpb_watch_warm_up(struct dpb_trainer *trainer)
     if (trainer->control.rank != 0 || !trainer->course.gate ||
         trainer->course.step - trainer->course.first_step <= warm)
         return;
-    int64_t now = dpb_now_ns();
+    int64_t now = dpb_now_ns() - trainer->course.paused_ns; /* the limit is one of training */
     if (trainer->course.warm_at_ns == 0)
         trainer->course.warm_at_ns = now;
     bool open =
@@ -68,7 +68,6 @@ static dpb_status begin_timing(struct dpb_trainer *trainer, bool steady)
     const struct dpb_run_settings *run = &trainer->experiment->settings.run;
     trainer->journal->steady = steady;
     trainer->journal->timed_from = trainer->course.step - trainer->course.first_step;
-    trainer->course.paused_ns = 0;
     if (trainer->control.rank == 0)
         dpb_load_begin(trainer->binding.n_cores);
     dpb_gpu_begin(&trainer->journal->gpu);
@@ -239,8 +238,10 @@ dpb_status dpb_between_steps(struct dpb_trainer *trainer, bool *stop)
     *stop = trainer->course.step >= trainer->course.stop_at ||
             (trainer->course.last_actions & DPB_ACTION_STOP);
     DPB_TRY(pause_training(trainer, stop));
-    if (trainer->course.step - trainer->course.first_step == trainer->journal->timed_from)
+    if (trainer->course.step - trainer->course.first_step == trainer->journal->timed_from) {
         trainer->course.paid = trainer->exchange.is_late && trainer->exchange.pending;
+        trainer->course.paused_ns = 0; /* the pause before the first timed step is not timed */
+    }
     return DPB_OK;
 }
 

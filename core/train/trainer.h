@@ -35,8 +35,9 @@ struct dpb_course {
     bool paid;             /* comm.late: the first timed step waits for an exchange of warm-up */
     bool gated;            /* warm-up ends by a gate, which rank 0 has */
     struct dpb_gate *gate; /* NULL once it has decided */
-    int64_t warm_at_ns;    /* when the counted warm-up was over */
-    int64_t paused_ns;     /* evaluations and checkpoints since the first timed step */
+    int64_t warm_at_ns;    /* when the counted warm-up was over, less the pauses before */
+    int64_t paused_ns;     /* evaluations and checkpoints: of warm-up; then since the first timed
+                              step */
     int64_t all_paused_ns; /* all of them */
     int64_t met_ns; /* workers that are apart have all ended their steps for a pause, or the run;
                        0: they train, or are not apart */

@@ -285,6 +285,18 @@ TEST(test_warm_up_by_limit)
     command_free(&command);
 }
 
+/* Evaluations take none of the limit's time. */
+TEST(test_warm_up_with_pauses)
+{
+    struct command command;
+    timed_run(&command, 0,
+              "run.warmup_steps=2 run.steady_window=4 run.steady_windows=2 run.steady_drift=1 "
+              "run.steady_spread=10 run.steady_limit_s=0.6 run.steps=1 eval.every=5 "
+              "data.test_samples=1 device.evaluate=700");
+    assert_true(json_is_true(json_at(command.json, "timing.steady")));
+    command_free(&command);
+}
+
 /* ---- the clock on the wall ----------------------------------------------------------------- */
 
 /* By how much the steps sum to another time than passes on the clock of rank 0. Its ends may differ
@@ -306,6 +318,18 @@ static double error_of_sum(const char *settings)
     print_message("%s: %d steps sum to %.3f ms, the clock says %.3f\n", settings, STEPS - 1,
                   sum / 1e6, wall / 1e6);
     return fabs(sum / wall - 1.0);
+}
+
+/* run.seconds begin with the first timed step, not with the evaluation before it. */
+TEST(test_seconds_behind_a_pause)
+{
+    struct command command;
+    timed_run(&command, 0,
+              "run.seconds=0.1 run.warmup_steps=20 eval.every=20 data.test_samples=1 "
+              "device.evaluate=700");
+    assert_true(json_number_at(command.json, "eval.0.step") == 20);
+    assert_in_range(json_number_at(command.json, "timing.elapsed_ns"), 100000000, 600000000);
+    command_free(&command);
 }
 
 /* From the first timed step to the last: the sum of the steps against the device's own clock, and
