@@ -22,13 +22,16 @@ static dpb_status load_model(struct dpb_trainer *trainer)
     return dpb_saved_load(&trainer->exchange);
 }
 
-/* A run that ended before its gate opened is timed from the end of the counted warm-up. */
+/* A run that ended before its gate opened, or just then, is timed from the end of the counted
+ * warm-up. */
 static void settle_timing(struct dpb_trainer *trainer)
 {
-    uint64_t warm = (uint64_t)trainer->experiment->settings.run.warmup_steps;
-    if (trainer->journal->timed_from > trainer->journal->n_records)
-        trainer->journal->timed_from =
-            warm < trainer->journal->n_records ? warm : trainer->journal->n_records;
+    struct dpb_journal *journal = trainer->journal;
+    const uint64_t warm = (uint64_t)trainer->experiment->settings.run.warmup_steps;
+    if (journal->timed_from < journal->n_records)
+        return;
+    journal->timed_from = warm < journal->n_records ? warm : journal->n_records;
+    journal->steady = false;
 }
 
 /* On rank 0, while the others wait for it: the limits are those of a machine at rest. */

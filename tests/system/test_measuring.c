@@ -297,6 +297,20 @@ TEST(test_warm_up_with_pauses)
     command_free(&command);
 }
 
+/* An evaluation meets the target in the step in which the gate opens: nothing follows. */
+TEST(test_end_with_the_gate)
+{
+    struct command command;
+    timed_run(&command, 0,
+              "run.warmup_steps=2 run.steady_window=4 run.steady_windows=1 run.steady_drift=1 "
+              "run.steady_spread=10 run.steady_limit_s=30 run.steps=50 eval.every=6 "
+              "eval.target=0.5 data.test_samples=2");
+    assert_int_equal(json_number_at(command.json, "timing.warmup_steps"), 2);
+    assert_int_equal(json_number_at(command.json, "timing.steps"), 5);
+    assert_true(json_is_false(json_at(command.json, "timing.steady")));
+    command_free(&command);
+}
+
 /* ---- the clock on the wall ----------------------------------------------------------------- */
 
 /* By how much the steps sum to another time than passes on the clock of rank 0. Its ends may differ
