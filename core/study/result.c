@@ -360,8 +360,7 @@ static void warn_of_numbers(struct dpb_result_maker *maker, json_t *warnings)
     if (unrecorded > 0)
         dpb_warnings_add(warnings, "steps_not_recorded",
                          "the result has no room for the last %llu steps: its times and losses "
-                         "end before them, and trained_s may leave them out; run.steps makes room "
-                         "for the steps it gives",
+                         "end before them; run.steps makes room for the steps it gives",
                          (unsigned long long)unrecorded);
     dpb_load_warn(load_of(maker), warnings);
     for (uint32_t rank = 0; rank < maker->n_ranks; rank++)

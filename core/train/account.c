@@ -197,6 +197,7 @@ static int64_t take_series(struct dpb_record *record)
 static void keep(const struct dpb_record *record)
 {
     struct dpb_journal *journal = account.journal;
+    journal->ended_ns = record->begin_ns + record->step_ns;
     if (journal->n_records >= journal->capacity) {
         journal->unrecorded++;
         return;

@@ -61,11 +61,9 @@ int64_t dpb_trained_ns(const struct dpb_trainer *trainer)
     int64_t before_ns = trainer->experiment->start.trained_ns;
     if (journal->n_records == 0)
         return before_ns;
-    const struct dpb_record *first = &journal->records[0];
-    const struct dpb_record *last = &journal->records[journal->n_records - 1];
     const int64_t met_ns = trainer->course.met_ns;
-    const int64_t end_ns = met_ns > 0 ? met_ns : last->begin_ns + last->step_ns;
-    return before_ns + end_ns - first->begin_ns - trainer->course.all_paused_ns;
+    const int64_t end_ns = met_ns > 0 ? met_ns : journal->ended_ns;
+    return before_ns + end_ns - journal->records[0].begin_ns - trainer->course.all_paused_ns;
 }
 
 double dpb_train_rate(const struct dpb_trainer *trainer)

@@ -76,6 +76,7 @@ struct dpb_journal {
     uint64_t capacity;   /* of records[] */
     uint64_t n_records;  /* complete ones, from first_step: warm-up included */
     uint64_t unrecorded; /* steps beyond the capacity */
+    int64_t ended_ns;    /* end of the last step, also of an unrecorded one */
     uint64_t first_step; /* of this run; not 0 where it continues a training */
     uint64_t timed_from; /* first timed record; UINT64_MAX while in warm-up */
     bool steady;         /* the gate opened before its limit */

@@ -288,6 +288,7 @@ TEST_WITH(test_full_journal, open_account, close_account)
     assert_true(journal->records[1].loss == 1.0 && journal->records[1].learning_rate == 0.25);
     assert_int_equal(journal->records[2].begin_ns, 0);
     assert_int_equal(journal->unrecorded, 2);
+    assert_int_equal(journal->ended_ns, clock_ns);
 }
 
 enum { THREADS = 4, SPANS = CAPACITY / THREADS };
