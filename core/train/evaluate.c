@@ -140,6 +140,16 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
     return DPB_OK;
 }
 
+/* An evaluation takes as long as it takes: no deadline of the next meeting shall count it. */
+static dpb_status await_rank_0(const char *name)
+{
+    struct share share;
+    size_t bytes = sizeof share;
+    char key[96];
+    snprintf(key, sizeof key, "%s/0", name); /* as dpb_store_put_own names it */
+    return dpb_store.get(key, &share, &bytes, DPB_FOREVER);
+}
+
 /* A published array other than the worker's takes its place; *own is a copy of the worker's. */
 static dpb_status take_published(struct dpb_trainer *trainer, const struct dpb_view *view,
                                  void **own)
@@ -207,13 +217,15 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
     struct dpb_view view;
     dpb_world_note("evaluate", UINT64_MAX, UINT32_MAX);
     trainer->course.evaluated_at = trainer->course.step;
-    if (!trainer->eval_feed) /* rank 0 tests its model alone; all publish, as always */
-        return trainer->exchange.ops->publish(trainer->exchange.comm, &view);
+    /* Not by the step: workers that are apart end at steps of their own. */
+    snprintf(name, sizeof name, "eval/%u", trainer->course.evaluations++);
+    if (!trainer->eval_feed) { /* rank 0 tests its model alone; all publish, as always */
+        DPB_TRY(trainer->exchange.ops->publish(trainer->exchange.comm, &view));
+        return await_rank_0(name);
+    }
     void *own_state = malloc(bytes + 1);
     if (!own_state)
         return dpb_fail(DPB_NO_MEMORY, "no memory to keep batch-norm's statistics");
-    /* Not by the step: workers that are apart end at steps of their own. */
-    snprintf(name, sizeof name, "eval/%u", trainer->course.evaluations++);
     const int64_t begun_ns = dpb_trace_begin();
     dpb_status status = evaluate(trainer, name, own_state);
     dpb_trace_end(DPB_TRACE_EVALUATE, 0, trainer->course.step, begun_ns);

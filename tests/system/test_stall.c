@@ -223,6 +223,18 @@ TEST(test_work_is_no_stall)
     command_free(&command);
 }
 
+/* An evaluation by rank 0 alone may take longer than run.timeout_s, and the others wait for it. */
+TEST(test_evaluation_is_no_stall)
+{
+    struct command command;
+    dpbench_ends(&command, deadline_s, 0,
+                 FAULTS_BASE "comm.name=independent model.name=timed data.name=timed "
+                             "device.name=timed device.evaluate=500 data.test_samples=8 "
+                             "eval.every=0 eval.final=yes run.steps=2 run.timeout_s=1");
+    assert_int_equal(json_number_at(command.json, "eval.0.samples"), 8);
+    command_free(&command);
+}
+
 /* ---- suspended ----------------------------------------------------------------------------- */
 
 static char state_of(pid_t pid)
