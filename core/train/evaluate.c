@@ -17,6 +17,7 @@
 struct share {
     double loss; /* sum over its samples */
     uint64_t correct, in_top5, samples;
+    uint64_t steps; /* of training that it has done in this run */
 };
 
 /* The test set is divided among the workers that live by the word of rank 0: no sample is left out
@@ -50,7 +51,7 @@ static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struc
 {
     const struct dpb_hooks none = dpb_exchange_hooks(&trainer->exchange);
     uint32_t index, n;
-    memset(share, 0, sizeof *share);
+    *share = (struct share){.steps = trainer->course.step - trainer->course.first_step};
     DPB_TRY(find_place(trainer, name, &index, &n));
     dpb_feed_eval_begin(trainer->eval_feed, index, n);
     for (;;) {
@@ -103,7 +104,23 @@ static void watch_target(struct dpb_trainer *trainer)
     trainer->course.stopping = true;
 }
 
-/* Rank 0 adds up the shares; the others wait until it has, so that they end a run together. */
+/* It has ended within a step, or before its first one. */
+static uint64_t steps_of_lost(const struct dpb_trainer *trainer, uint32_t rank)
+{
+    const uint64_t step = dpb_board_page(dpb_world.board, rank)->step;
+    return step > trainer->course.first_step ? step - trainer->course.first_step : 0;
+}
+
+/* `steps`: of the workers whose gradients the model has; without exchanges, each model has as many
+ * as rank 0's. */
+static uint64_t trained_samples(const struct dpb_trainer *trainer, uint64_t steps)
+{
+    const struct dpb_experiment *experiment = trainer->experiment;
+    const uint64_t all = steps * (experiment->n_workers / trainer->replicas);
+    return experiment->start.samples + all * experiment->batch * experiment->accumulate;
+}
+
+/* Rank 0 adds up the shares. */
 static dpb_status gather(struct dpb_trainer *trainer, const char *name, const struct share *mine)
 {
     struct dpb_journal *journal = trainer->journal;
@@ -116,7 +133,8 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
         bool lost;
         DPB_TRY(dpb_store_get_of(rank, name, &one, sizeof one, &lost));
         if (lost)
-            continue;
+            one = (struct share){.steps = steps_of_lost(trainer, rank)};
+        total.steps += one.steps;
         total.loss += one.loss;
         total.correct += one.correct;
         total.in_top5 += one.in_top5;
@@ -129,7 +147,7 @@ static dpb_status gather(struct dpb_trainer *trainer, const char *name, const st
     journal->evals[journal->n_evals] =
         (struct dpb_eval){.step = trainer->course.step,
                           .epoch = progress.epoch,
-                          .trained_samples = progress.samples,
+                          .trained_samples = trained_samples(trainer, total.steps),
                           .trained_ns = dpb_trained_ns(trainer),
                           .loss = total.samples ? total.loss / (double)total.samples : 0.0,
                           .correct = total.correct,

@@ -192,6 +192,22 @@ static void test_keeps(void **state)
     assert_true(oldest > 0 || !is_old);
 }
 
+/* By the clock a slow worker does fewer steps. An evaluation counts the samples of each. */
+TEST(test_samples_of_all)
+{
+    struct command command;
+    dpbench_ends(&command, deadline_s, 0,
+                 ASYNC "run.workers=2 run.servers=1 run.warmup_steps=0 run.seconds=0.4 "
+                       "run.delay=constant(40ms) run.delay_ranks=1 eval.final=yes");
+    const json_t *pushes = json_at(command.json, "strategy.age.contributions");
+    const double fast = json_number_value(json_array_get(pushes, 0));
+    const double slow = json_number_value(json_array_get(pushes, 1));
+    assert_true(fast > 2 * slow);
+    assert_true(json_number_at(command.json, "eval.0.trained_samples") ==
+                json_number_at(command.json, "batch.per_worker") * (fast + slow));
+    command_free(&command);
+}
+
 /* Where nothing is sent in a timed step, adding up gradients for a push is all that a core for
  * communication does for them. */
 TEST(test_accruing_takes_time)
