@@ -99,10 +99,14 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
         total = arena + (settings->checkpoint.save[0] ? state : 0);
     const struct dpb_compile_args compile = compile_args_of(experiment);
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    if (!on_device)
-        total +=
-            dpb_experiment_gradients(experiment, rank) * dpb_dtype_size(experiment->weight_type) +
-            arena * ((experiment->accumulate > 1 ? 1 : 0) + 2 * (uint64_t)settings->comm.late);
+    if (!on_device) {
+        const size_t gradient = dpb_dtype_size(experiment->gradient_type);
+        const uint64_t late = (uint64_t)settings->comm.late;
+        total += dpb_experiment_gradients(experiment, rank) * gradient +
+                 late * (arena + graph->n_elements * gradient) +
+                 (experiment->accumulate > 1 ? arena : 0) +
+                 (experiment->gradient_type != experiment->weight_type ? arena : 0);
+    }
     total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
     const uint64_t batch_bytes =
         (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
