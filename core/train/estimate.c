@@ -55,6 +55,15 @@ uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, ui
            dpb_dtype_size(experiment->weight_type);
 }
 
+uint64_t dpb_experiment_collected_memory(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    return settings->run.mode == DPB_MODE_TRAIN && settings->checkpoint.save[0]
+               ? dpb_optimizer_states(&settings->optimizer) * experiment->graph->n_elements *
+                     dpb_dtype_size(experiment->weight_type)
+               : 0;
+}
+
 static struct dpb_compile_args compile_args_of(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;

@@ -11,6 +11,8 @@
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
 /* The optimizer's state among them; on a worker whose arenas are on its device: the state there. */
 uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, uint32_t rank);
+/* Beside them, of rank 0: the optimizer's state as it is collected for a checkpoint. */
+uint64_t dpb_experiment_collected_memory(const struct dpb_experiment *experiment);
 /* The elements of gradients among them: all, or those in slots. */
 uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank);
 /* The strategy's memory beside them that grows with the model. */

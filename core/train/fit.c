@@ -39,6 +39,7 @@ void dpb_fit_of(const struct dpb_experiment *experiment, uint32_t machine, struc
         uint64_t bytes = strategy.host_bytes;
         uint64_t *most = rank < experiment->n_workers ? &fit->worker_bytes : &fit->server_bytes;
         bytes += rank < experiment->n_workers ? worker : server;
+        bytes += rank == 0 ? dpb_experiment_collected_memory(experiment) : 0;
         *most = bytes > *most ? bytes : *most;
         if (strategy.device_bytes > fit->device_bytes)
             fit->device_bytes = strategy.device_bytes;

@@ -3,6 +3,7 @@
  * test_memory_plan.c - the memory that `check` plans for a run is what its processes take, and a
  * run that does not fit is refused before the system ends a process for it. In control groups.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,20 @@ TEST(test_plan_and_peak)
         if (peak > 1.05 * plan || plan > 1.5 * peak + 32)
             fail_msg("%s: %.1f MiB planned, %.1f MiB taken", runs[i], plan, peak);
     }
+}
+
+/* Rank 0 collects the optimizer's state of all ranks, which a checkpoint writes. */
+TEST(test_plan_of_a_checkpoint)
+{
+    static const double parameters = 20922378, mib = 1 << 20;
+    struct command plain, saving;
+    dpbench(&plain, deadline_s, "check -c plan.ini model.name=mlp optimizer.name=adam");
+    dpbench(&saving, deadline_s,
+            "check -c plan.ini model.name=mlp optimizer.name=adam checkpoint.save=a.safetensors");
+    const double more_mib = planned_mib(&saving) - planned_mib(&plain);
+    assert_true(fabs(more_mib - 2 * 4 * parameters / mib) < 1);
+    command_free(&plain);
+    command_free(&saving);
 }
 
 /* Refused by name, before the system has to end anything. */
