@@ -124,6 +124,20 @@ static dpb_status check_form(const struct dpb_plugin *comm, const struct dpb_com
                           reason);
 }
 
+/* Mistakes of a plan that would end the process in the midst of core. */
+static dpb_status check_plan(const char *comm, const struct dpb_comm_plan *plan)
+{
+    const bool worker = dpb_world.role == DPB_WORKER;
+    const char *mistake = NULL;
+    if (plan->bucket_elements == 0)
+        mistake = "buckets of no elements (bucket_elements = 0)";
+    else if (worker && plan->weights == DPB_MEMORY_NONE)
+        mistake = "no memory for a worker's weights (weights = DPB_MEMORY_NONE)";
+    else if (worker && plan->gradients == DPB_MEMORY_NONE)
+        mistake = "no memory for a worker's gradients (gradients = DPB_MEMORY_NONE)";
+    return mistake ? dpb_fail(DPB_FAILED, "comm '%s': its plan has %s", comm, mistake) : DPB_OK;
+}
+
 static dpb_status plan(struct dpb_exchange *exchange)
 {
     const struct dpb_experiment *experiment = exchange->experiment;
@@ -143,6 +157,7 @@ static dpb_status plan(struct dpb_exchange *exchange)
         exchange->ops = exchange->plan.ops;
     DPB_TRY(status);
     DPB_TRY(formed);
+    DPB_TRY(check_plan(comm->name, &exchange->plan));
     DPB_TRY(dpb_contract_check(experiment, &exchange->plan));
     DPB_TRY(dpb_refuse_contract(experiment, &exchange->plan.contract));
     dpb_late_contract(experiment, &exchange->plan.contract);

@@ -139,6 +139,14 @@ static dpb_status end_step(struct dpb_exchange *exchange)
     exchange->replayed = NULL;
     if (exchange->is_late)
         DPB_TRY(dpb_late_turn(exchange));
+    if (!done && exchange->next_bucket < exchange->arenas.n_buckets)
+        return dpb_fail(DPB_FAILED,
+                        "step %llu: device '%s' has ended its backward, and gradients are final in "
+                        "%llu of %llu buckets: the last hooks->final is of all elements",
+                        (unsigned long long)dpb_world_step(),
+                        exchange->experiment->settings.device.name,
+                        (unsigned long long)exchange->next_bucket,
+                        (unsigned long long)exchange->arenas.n_buckets);
     if (!done)
         DPB_TRY(exchange->ops->end(exchange->comm, &done));
     if (!done)

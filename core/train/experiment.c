@@ -101,6 +101,11 @@ static dpb_status derive_batch(struct dpb_experiment *experiment)
     }
     if (batch == 0)
         batch = experiment->model_info.batch;
+    if (batch == 0)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "model", "name",
+                               "model '%s' has no batch of its own (its hook `describe` leaves 0); "
+                               "give run.batch",
+                               experiment->settings.model.name);
     experiment->n_workers = (uint32_t)n_workers;
     experiment->n_servers = (uint32_t)run->servers;
     experiment->accumulate = (uint32_t)run->accumulate;

@@ -409,6 +409,61 @@ TEST(test_fixed_image)
     free(text);
 }
 
+/* A plugin that leaves something out is named, and no process ends by a signal. */
+TEST(test_forgetful)
+{
+    static const struct {
+        size_t plugin; /* of own */
+        int exit_code;
+        const char *from, *to, *words[3];
+    } rows[] = {
+        {0, 2, "info->batch = 32;", "", {"model 'forgets' has no batch", "give run.batch"}},
+        {2,
+         1,
+         "p->graph->n_elements, NULL",
+         "p->graph->n_elements / 2, NULL",
+         {"step 0: device 'forgets' has ended its backward", "in 0 of 1 buckets"}},
+        {3,
+         1,
+         "c->sum_at = strategy",
+         "want->bucket_elements = 0;\n    c->sum_at = strategy",
+         {"comm 'forgets': its plan has buckets of no elements"}},
+        {3,
+         1,
+         "c->sum_at = strategy",
+         "want->weights = DPB_MEMORY_NONE;\n    c->sum_at = strategy",
+         {"comm 'forgets': its plan has no memory for a worker's weights"}},
+        {3,
+         1,
+         "c->sum_at = strategy",
+         "want->gradients = DPB_MEMORY_NONE;\n    c->sum_at = strategy",
+         {"comm 'forgets': its plan has no memory for a worker's gradients"}},
+    };
+    char *base = read_text("base.ini"), *bare = replaced(base, "batch = 8\n", "");
+    write_file("bare.ini", bare, strlen(bare));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct own *plugin = &own[rows[i].plugin];
+        const struct own forgets = {plugin->kind, "forgets"};
+        char file[64], name[64];
+        snprintf(file, sizeof file, "%s_%s.c", plugin->kind, plugin->name);
+        snprintf(name, sizeof name, ".name = \"%s\"", plugin->name);
+        char *good = read_text(file), *named = replaced(good, name, ".name = \"forgets\"");
+        char *text = replaced(named, rows[i].from, rows[i].to);
+        snprintf(file, sizeof file, "%s_forgets.c", plugin->kind);
+        write_file(file, text, strlen(text));
+        build_plugin(&forgets, ".", "");
+        dpbench_says(deadline_s, rows[i].exit_code, rows[i].words,
+                     "-c bare.ini run.timeout_s=10 %s.name=forgets", plugin->kind);
+        snprintf(file, sizeof file, "%s_forgets.so", plugin->kind);
+        unlink(file);
+        free(text);
+        free(named);
+        free(good);
+    }
+    free(bare);
+    free(base);
+}
+
 TEST(test_refuse_what_they_cannot)
 {
     sandbox_write("word.csv", "1,2,3,4,5\n0,1,2,x,4\n");
