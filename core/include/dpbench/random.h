@@ -18,7 +18,7 @@
 /* The purpose of the numbers. No two streams share numbers. The counter's words:
  *   INIT       tensor, element / 4, 0, 0
  *   DROPOUT    node, element of the sample / 4, sample in the global batch, step
- *   SHUFFLE    half of a Feistel round, epoch, round, 0
+ *   SHUFFLE    half of a Feistel round, epoch, round, the worker with data.shard, else 0
  *   SYNTHETIC  sample, element / 4, 0, 0
  *   AUGMENT    sample, epoch, what, 0
  *   EXCHANGE   rank, element, element / 2^32, step of the proof
