@@ -55,13 +55,17 @@ uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, ui
            dpb_dtype_size(experiment->weight_type);
 }
 
+/* All of the optimizer's state, as a checkpoint has it. */
+static uint64_t whole_state(const struct dpb_experiment *experiment)
+{
+    const uint64_t n_arrays = dpb_optimizer_states(&experiment->settings.optimizer);
+    const uint64_t n = experiment->settings.run.mode == DPB_MODE_TRAIN ? n_arrays : 0;
+    return n * experiment->graph->n_elements * dpb_dtype_size(experiment->weight_type);
+}
+
 uint64_t dpb_experiment_collected_memory(const struct dpb_experiment *experiment)
 {
-    const struct dpb_settings *settings = &experiment->settings;
-    return settings->run.mode == DPB_MODE_TRAIN && settings->checkpoint.save[0]
-               ? dpb_optimizer_states(&settings->optimizer) * experiment->graph->n_elements *
-                     dpb_dtype_size(experiment->weight_type)
-               : 0;
+    return experiment->settings.checkpoint.save[0] ? whole_state(experiment) : 0;
 }
 
 static struct dpb_compile_args compile_args_of(const struct dpb_experiment *experiment)
@@ -101,9 +105,11 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
     bool on_device = dpb_experiment_arenas_on_device(experiment);
     const uint64_t state = dpb_experiment_state_memory(experiment, rank);
+    const bool continues = settings->checkpoint.load[0] && settings->checkpoint.resume;
+    const uint64_t read = continues ? whole_state(experiment) : 0;
     uint64_t total = arena + state;
     if (rank >= experiment->n_workers)
-        return total;
+        return total + read;
     if (on_device) /* of an arena for core to look at, and of the state for checkpoints */
         total = arena + (settings->checkpoint.save[0] ? state : 0);
     const struct dpb_compile_args compile = compile_args_of(experiment);
@@ -116,7 +122,8 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
                  (experiment->accumulate > 1 ? arena : 0) +
                  (experiment->gradient_type != experiment->weight_type ? arena : 0);
     }
-    total += device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
+    const uint64_t needed = device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
+    total += needed > read ? needed : read; /* the file is read before the device works */
     const uint64_t batch_bytes =
         (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
     return total + experiment->data_bytes +
