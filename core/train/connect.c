@@ -100,6 +100,17 @@ static dpb_status agree_on_plugins(const struct dpb_experiment *experiment)
                     codec ? codec->version : "");
 }
 
+/* Ranks of other contracts would make other numbers of exchanges, and wait for each other. */
+static dpb_status agree_on_contract(const struct dpb_contract *contract)
+{
+    return agree_on("contract",
+                    "consistency %d, parameter %u, proof %d, settle_steps %u, divisor %u, share "
+                    "%.9g, roundings %u, lead %u, replicas_equal %d",
+                    (int)contract->consistency, contract->parameter, (int)contract->proof,
+                    contract->settle_steps, contract->divisor, contract->share, contract->roundings,
+                    contract->lead, contract->replicas_equal);
+}
+
 static dpb_status agree_on_layout(const struct dpb_exchange *exchange)
 {
     DPB_TRY(agree_on_plugins(exchange->experiment));
@@ -107,9 +118,10 @@ static dpb_status agree_on_layout(const struct dpb_exchange *exchange)
                      exchange->graph->name, (unsigned long long)exchange->layout.n_elements,
                      dpb_dtype_name(exchange->layout.weight_type),
                      (unsigned long long)dpb_graph_hash(exchange->graph)));
-    return agree_on("buckets", "%llu elements of %s",
-                    (unsigned long long)exchange->plan.bucket_elements,
-                    dpb_dtype_name(exchange->layout.gradient_type));
+    DPB_TRY(agree_on("buckets", "%llu elements of %s",
+                     (unsigned long long)exchange->plan.bucket_elements,
+                     dpb_dtype_name(exchange->layout.gradient_type)));
+    return agree_on_contract(&exchange->plan.contract);
 }
 
 /* ---- the strategy and its arenas ----------------------------------------------------------- */

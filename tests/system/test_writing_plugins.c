@@ -409,7 +409,8 @@ TEST(test_fixed_image)
     free(text);
 }
 
-/* A plugin that leaves something out is named, and no process ends by a signal. */
+/* A plugin that leaves something out is named, and no process ends by a signal. So is a contract
+ * that is another on another rank. */
 TEST(test_forgetful)
 {
     static const struct {
@@ -438,6 +439,11 @@ TEST(test_forgetful)
          "c->sum_at = strategy",
          "want->gradients = DPB_MEMORY_NONE;\n    c->sum_at = strategy",
          {"comm 'forgets': its plan has no memory for a worker's gradients"}},
+        {3,
+         1,
+         "c->sum_at = strategy",
+         "want->contract.roundings = c->base.args.rank;\n    c->sum_at = strategy",
+         {"the ranks differ in contract: rank 0 has ", "roundings 1, "}},
     };
     char *base = read_text("base.ini"), *bare = replaced(base, "batch = 8\n", "");
     write_file("bare.ini", bare, strlen(bare));
@@ -453,7 +459,7 @@ TEST(test_forgetful)
         write_file(file, text, strlen(text));
         build_plugin(&forgets, ".", "");
         dpbench_says(deadline_s, rows[i].exit_code, rows[i].words,
-                     "-c bare.ini run.timeout_s=10 %s.name=forgets", plugin->kind);
+                     "-c bare.ini run.workers=2 run.timeout_s=10 %s.name=forgets", plugin->kind);
         snprintf(file, sizeof file, "%s_forgets.so", plugin->kind);
         unlink(file);
         free(text);
