@@ -285,6 +285,7 @@ static dpb_status pass_fence(struct averaging *self)
         base->host->note("wait_peer", what.bucket, rank);
         DPB_TRY(base->host->flag->wait(fence_of(self, rank), self->fences, &what));
     }
+    base->host->note("exchange", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
     return DPB_OK;
 }
 

@@ -383,7 +383,8 @@ static void take_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
     const uint64_t begin = bucket * base->arenas.bucket_elements;
     const bool any = averages_state(self);
     strategy_span_others(base, SIGNAL_REDUCED, SIGNAL_REDUCED, group_of(self), bucket);
-    if (strategy_is_last(base, bucket))
+    const bool met_all = self->meets && self->peers.n == base->args.n_workers;
+    if (strategy_is_last(base, bucket) && !met_all) /* else meet_work has reported it */
         signals_span_late(&base->signals, SIGNAL_PUSHED, strategy_workers(base), bucket);
     if (any)
         averaging_copy(&(struct work){self, TAKES, turn->length},

@@ -28,6 +28,7 @@ struct gather {
     uint32_t n_arriving;   /* messages that arrived only in part */
     uint64_t n_waiting;    /* buckets whose exchange has begun here, and lacks messages of others */
     int64_t waits_from_ns; /* since when there are some, and nothing arrives; 0: not so */
+    int64_t looked_ns;     /* until when nothing had arrived, as far as is known */
 };
 
 static uint32_t in_job(const struct gather *gather, uint32_t rank)
@@ -73,6 +74,11 @@ static uint32_t count_others(const struct gather *gather)
     return gather->args.members.n_members - 1;
 }
 
+static uint64_t slot_under_way(const struct gather *gather, uint64_t bucket)
+{
+    return slot_of(gather, 0, gather->n_posted[bucket] - 1, bucket);
+}
+
 /* ---- spans --------------------------------------------------------------------------------- */
 
 static void note_waiting(struct gather *gather)
@@ -83,12 +89,27 @@ static void note_waiting(struct gather *gather)
         gather->waits_from_ns = gather->host->now_ns();
 }
 
-/* A message comes after a gap: buckets have waited for it. */
-static void report_wait(struct gather *gather, uint64_t bucket)
+/* The one that waits the longest; there is one. */
+static uint64_t oldest_waiting(const struct gather *gather)
 {
-    const int64_t from_ns = gather->waits_from_ns, now_ns = gather->host->now_ns();
-    if (from_ns != 0 && now_ns - from_ns > RING_GAP_NS)
-        gather->host->span(bucket, DPB_PHASE_WAIT_PEER, from_ns, now_ns);
+    uint64_t oldest = gather->n_buckets;
+    for (uint64_t bucket = 0; bucket < gather->n_buckets; bucket++) {
+        const bool waits = gather->n_posted[bucket] > 0 &&
+                           gather->n_here[slot_under_way(gather, bucket)] < count_others(gather);
+        if (waits &&
+            (oldest == gather->n_buckets || gather->posted_ns[bucket] < gather->posted_ns[oldest]))
+            oldest = bucket;
+    }
+    return oldest;
+}
+
+/* A message comes after a gap. Its bytes may have been here since the last look, while this rank
+ * computed: the wait ends there. */
+static void report_wait(const struct gather *gather)
+{
+    const int64_t from_ns = gather->waits_from_ns, end_ns = gather->looked_ns;
+    if (from_ns != 0 && end_ns - from_ns > RING_GAP_NS)
+        gather->host->span(oldest_waiting(gather), DPB_PHASE_WAIT_PEER, from_ns, end_ns);
 }
 
 /* The last message of an exchange has come, or gone. */
@@ -120,7 +141,7 @@ static dpb_status begins(void *gather_, uint32_t link, uint64_t n, const struct 
                                                      label->bucket))) {
         if (n < gather->n_begun)
             return DPB_OK;
-        report_wait(gather, label->bucket);
+        report_wait(gather);
         gather->n_begun++;
         gather->n_arriving++;
         note_waiting(gather);
@@ -196,11 +217,6 @@ void gather_post(struct gather *gather, uint64_t bucket)
     note_waiting(gather);
 }
 
-static uint64_t slot_under_way(const struct gather *gather, uint64_t bucket)
-{
-    return slot_of(gather, 0, gather->n_posted[bucket] - 1, bucket);
-}
-
 bool gather_finished(const struct gather *gather, uint64_t bucket)
 {
     const uint32_t others = count_others(gather);
@@ -237,6 +253,7 @@ static void note_sent(struct gather *gather)
 
 dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
 {
+    const uint64_t n_begun = gather->n_begun;
     bool handed = false;
     *moved = false;
     if (!gather->mesh)
@@ -244,6 +261,8 @@ dpb_status gather_move(struct gather *gather, int64_t until_ns, bool *moved)
     hand_over(gather, &handed);
     handed = false; /* those go out now */
     DPB_TRY(mesh_move(gather->mesh, until_ns, moved));
+    if (gather->waits_from_ns != 0 && gather->n_begun == n_begun)
+        gather->looked_ns = gather->host->now_ns();
     note_sent(gather);
     hand_over(gather, &handed); /* new messages may be sent on, and there may be room again */
     *moved = *moved || handed;
@@ -268,7 +287,9 @@ dpb_status gather_wait(struct gather *gather, uint64_t bucket)
                                   "through",
                                   what.peer, (unsigned long long)what.step,
                                   (unsigned long long)what.bucket);
-    return mesh_wait(gather->mesh, &what);
+    const dpb_status status = mesh_wait(gather->mesh, &what);
+    gather->looked_ns = gather->host->now_ns();
+    return status;
 }
 
 /* ---- making and ending --------------------------------------------------------------------- */

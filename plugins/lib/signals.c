@@ -74,8 +74,7 @@ int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,
     return latest;
 }
 
-/* Such a rank has overwritten its time, since this rank was held up. */
-static bool one_is_ahead(const struct signals *signals, enum signal_kind kind,
+bool signals_overwritten(const struct signals *signals, enum signal_kind kind,
                          struct rank_set ranks, uint64_t bucket)
 {
     const uint32_t next = count_of(signals, bucket) + (uint32_t)signals->n_buckets;
@@ -91,7 +90,7 @@ void signals_span_late(const struct signals *signals, enum signal_kind kind, str
     struct rank_set self = {signals->rank, 1};
     int64_t here = signals_latest_ns(signals, kind, self, bucket);
     int64_t last = signals_latest_ns(signals, kind, ranks, bucket);
-    if (last > here && !one_is_ahead(signals, kind, ranks, bucket))
+    if (last > here && !signals_overwritten(signals, kind, ranks, bucket))
         signals->host->span(bucket, DPB_PHASE_WAIT_PEER, here, last);
 }
 

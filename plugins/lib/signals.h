@@ -68,9 +68,13 @@ dpb_status signals_wait(const struct signals *signals, enum signal_kind kind, st
 /* The time when the last of `ranks` reached the bucket; all have reached it. */
 int64_t signals_latest_ns(const struct signals *signals, enum signal_kind kind,
                           struct rank_set ranks, uint64_t bucket);
+/* Whether one of `ranks` has raised the signal in the next exchange already, since this rank was
+ * held up: its time is that of the next exchange. */
+bool signals_overwritten(const struct signals *signals, enum signal_kind kind,
+                         struct rank_set ranks, uint64_t bucket);
 
 /* Reports how long this rank's bucket waited for the signal `kind` of `ranks`, after its own; all
- * have raised it. Reports nothing if one of them has raised it in the next exchange already. */
+ * have raised it. Reports nothing if their times are overwritten. */
 void signals_span_late(const struct signals *signals, enum signal_kind kind, struct rank_set ranks,
                        uint64_t bucket);
 /* The same for later gradients of `ranks`: READY. */

@@ -309,7 +309,7 @@ void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
 {
     int64_t here = signals_latest_ns(&strategy->signals, own, strategy_self(strategy), bucket);
     int64_t last = signals_latest_ns(&strategy->signals, theirs, ranks, bucket);
-    if (last > here)
+    if (last > here && !signals_overwritten(&strategy->signals, theirs, ranks, bucket))
         strategy->host->span(bucket, DPB_PHASE_TRANSFER, here, last);
 }
 

@@ -160,7 +160,7 @@ void strategy_update(const struct strategy *strategy, uint64_t bucket, struct pi
 void strategy_make_weights(void *strategy, uint64_t bucket, uint64_t begin, uint64_t n);
 
 /* Reports that others worked for this rank, between its own signal `own` and the last `theirs` of
- * `ranks`. */
+ * `ranks`. Reports nothing if their times are overwritten. */
 void strategy_span_others(const struct strategy *strategy, enum signal_kind own,
                           enum signal_kind theirs, struct rank_set ranks, uint64_t bucket);
 
