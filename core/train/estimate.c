@@ -106,7 +106,7 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     bool on_device = dpb_experiment_arenas_on_device(experiment);
     const uint64_t state = dpb_experiment_state_memory(experiment, rank);
     const bool continues = settings->checkpoint.load[0] && settings->checkpoint.resume;
-    const uint64_t read = continues ? whole_state(experiment) : 0;
+    const uint64_t read = continues && state > 0 ? whole_state(experiment) : 0;
     uint64_t total = arena + state;
     if (rank >= experiment->n_workers)
         return total + read;
@@ -115,12 +115,13 @@ uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t
     const struct dpb_compile_args compile = compile_args_of(experiment);
     const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
     if (!on_device) {
+        const bool narrows = settings->run.mode == DPB_MODE_TRAIN &&
+                             experiment->gradient_type != experiment->weight_type;
         const size_t gradient = dpb_dtype_size(experiment->gradient_type);
         const uint64_t late = (uint64_t)settings->comm.late;
         total += dpb_experiment_gradients(experiment, rank) * gradient +
                  late * (arena + graph->n_elements * gradient) +
-                 (experiment->accumulate > 1 ? arena : 0) +
-                 (experiment->gradient_type != experiment->weight_type ? arena : 0);
+                 (experiment->accumulate > 1 ? arena : 0) + (narrows ? arena : 0);
     }
     const uint64_t needed = device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
     total += needed > read ? needed : read; /* the file is read before the device works */

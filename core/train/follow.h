@@ -26,7 +26,7 @@ struct dpb_follow {
     uint32_t next;                   /* of this step: the first without a gradient */
     uint64_t elements[DPB_FOLLOWED]; /* bucket by bucket */
     uint64_t n_begun;                /* steps; from DPB_FOLLOWED_STEPS + 1 on it stands still */
-    struct dpb_followed_step *steps; /* for each row of weights; the last has a number alone */
+    struct dpb_followed_step *steps; /* for each row of weights; of the last the number counts */
     char *weights;                   /* a row of n before each step, and one after the last */
     char *gradients;                 /* a row of n for each step */
 };

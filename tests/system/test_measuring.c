@@ -291,8 +291,8 @@ TEST(test_warm_up_with_pauses)
     struct command command;
     timed_run(&command, 0,
               "run.warmup_steps=2 run.steady_window=4 run.steady_windows=2 run.steady_drift=1 "
-              "run.steady_spread=10 run.steady_limit_s=0.6 run.steps=1 eval.every=5 "
-              "data.test_samples=1 device.evaluate=700");
+              "run.steady_spread=10 run.steady_limit_s=1.0 run.steps=1 eval.every=5 "
+              "data.test_samples=1 device.evaluate=1100");
     assert_true(json_is_true(json_at(command.json, "timing.steady")));
     command_free(&command);
 }
