@@ -51,8 +51,9 @@ void dpb_text_item(struct dpb_text *text, const char *gap, const char *format, .
 
 void dpb_text_mark_cut(char *text, size_t size)
 {
-    size_t end = size - sizeof "...";
-    while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80)
+    const size_t most = size - sizeof "...";
+    size_t end = most;
+    while (end > 0 && most - end < 3 && ((unsigned char)text[end] & 0xc0) == 0x80)
         end--;
     memcpy(text + end, "...", sizeof "...");
 }

@@ -1,6 +1,7 @@
 /* json.c - see json.h. */
 #include "study/json.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -75,7 +76,9 @@ json_t *dpb_json_find(const json_t *list, const char *path, const json_t *value)
 }
 
 struct walk {
-    char path[1024]; /* holds the longest names of facts; values below longer ones are left out */
+    char path
+        [512 +
+         PATH_MAX]; /* holds the longest names of facts; values below longer ones are left out */
     dpb_json_visit *visit;
     void *context;
 };

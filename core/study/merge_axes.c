@@ -1,4 +1,5 @@
 /* merge_axes.c - in which settings merged results differ: see merge.h. */
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -369,10 +370,10 @@ static json_t *inputs_of(const json_t *run)
 {
     json_t *made = json_object();
     dpb_each_member(json_object_get(run, "inputs"), key, input) {
-        char path[256], name[512];
+        char path[256], name[256 + PATH_MAX];
         json_t *copy = json_copy(input);
         snprintf(path, sizeof path, "config.%.200s.value", key);
-        snprintf(name, sizeof name, "%.200s = %.300s", key, dpb_json_text(run, path, "?"));
+        snprintf(name, sizeof name, "%.200s = %s", key, dpb_json_text(run, path, "?"));
         json_object_del(copy, "path");
         if (json_is_object(copy))
             json_object_set(made, name, copy);

@@ -67,8 +67,8 @@ dpb_status dpb_fit_check(const struct dpb_experiment *experiment, const struct d
                  (double)fit->all_bytes / mib, whose, (double)memory->total_bytes / mib);
     else if (fit->all_bytes > memory->available_bytes)
         dpb_warn("memory",
-                 "this run needs %.1f MiB of memory, of which %.1f MiB are free now: others hold "
-                 "the rest",
+                 "this run needs %.1f MiB of memory, of which %.1f MiB are free now: others, or "
+                 "data that this run has loaded, hold the rest",
                  (double)fit->all_bytes / mib, (double)memory->available_bytes / mib);
     return DPB_OK;
 }

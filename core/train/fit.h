@@ -21,7 +21,7 @@ struct dpb_fit {
 void dpb_fit_of(const struct dpb_experiment *experiment, uint32_t machine, struct dpb_fit *fit);
 
 /* run.memory = refuse: DPB_UNSUPPORTED if the run cannot fit; warn: the warning `memory`. Also
- * warns if other processes hold memory that the run needs. */
+ * warns if less memory is free than the run needs. */
 dpb_status dpb_fit_check(const struct dpb_experiment *experiment, const struct dpb_fit *fit,
                          const struct dpb_machine_memory *memory);
 

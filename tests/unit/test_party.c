@@ -151,6 +151,7 @@ TEST(test_launcher_is_killed)
         raise(SIGKILL);
     }
     close(link[1]);
+    close(said[1]);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_int_equal(read(said[0], &keeper_pid, sizeof keeper_pid), sizeof keeper_pid);
     struct pollfd ended = {.fd = link[0], .events = POLLIN};
@@ -159,7 +160,6 @@ TEST(test_launcher_is_killed)
     close(link[0]);
     assert_true(ends);
     close(said[0]);
-    close(said[1]);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
+#include "base/signals.h"
 #include "machine/rights.h"
 #include "tests/unit/trial.h"
 #include "world/store.h"
@@ -732,20 +733,24 @@ TEST(test_interrupted)
     }
 }
 
-/* As `timeout` does. */
-static void interrupt_in_pairs(struct trial *trial)
+/* As `timeout` sends them. */
+TEST(test_signals_in_pairs)
 {
-    signal_process(trial->launcher, SIGINT);
-    kill(trial->launcher, SIGINT);
-}
-
-TEST(test_interrupted_in_pairs)
-{
-    struct trial trial = {
-        .name = "until_interrupted", .n_workers = 2, .timeout_s = 20, .act = interrupt_in_pairs};
-    trial_run(&trial);
-    assert_string_equal(trial.at->cause, "interrupted by signal 2 (Interrupt)");
-    trial_done(&trial);
+    const struct timespec longer = {.tv_nsec = 110000000};
+    struct dpb_signals signals;
+    int64_t begun_ns;
+    bool first, second;
+    do {
+        signals = (struct dpb_signals){.counted = 0};
+        begun_ns = dpb_now_ns();
+        first = dpb_signals_counts(&signals, SIGINT);
+        second = dpb_signals_counts(&signals, SIGINT);
+    } while (dpb_now_ns() - begun_ns >= INT64_C(100000000));
+    assert_true(first);
+    assert_false(second);
+    assert_true(dpb_signals_counts(&signals, SIGTERM));
+    nanosleep(&longer, NULL);
+    assert_true(dpb_signals_counts(&signals, SIGTERM));
 }
 
 TEST(test_refused)
