@@ -47,9 +47,9 @@ struct dpb_job_outcome {
  * there. When a rank dies or fails, the launcher marks the end on the board, gives the others a
  * second or two to write their data, then kills them. All are reaped when this returns. SIGINT and
  * SIGTERM are passed on as an interruption; a second one (base/signals.h) ends the job at once.
- * SIGTSTP (^Z) stops the ranks with the launcher, and SIGCONT continues all; no deadline counts that
- * time. Errors of ranks are printed once: the first cause. The outcome is filled if the status is
- * DPB_OK; else the message is written here.
+ * SIGTSTP (^Z) stops the ranks with the launcher, and SIGCONT continues all; no deadline counts
+ * that time. Errors of ranks are printed once: the first cause. The outcome is filled if the status
+ * is DPB_OK; else the message is written here.
  *
  * With a party this starts the part's own rank, and the head's outcome is that of the whole job.
  * The other parts get the head's exit code and no board, and print nothing. SIGTSTP is ignored
