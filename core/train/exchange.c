@@ -172,6 +172,8 @@ dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
     exchange->may_stop = false; /* evaluations are passes, too */
     dpb_status status = expose(exchange, end_step);
+    if (status == DPB_OK)
+        dpb_world_note("exchange", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
     exchange->engine.weights_changed = true;
     return status;
 }
