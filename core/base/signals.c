@@ -32,9 +32,11 @@ void dpb_signals_hold(struct dpb_signals *signals, const int numbers[DPB_SIGNALS
             sigaction(numbers[i], &passing, &signals->actions[i]);
 }
 
-bool dpb_signals_counts(struct dpb_signals *signals, int number)
+bool dpb_signals_interrupts(struct dpb_signals *signals, int number)
 {
     const int64_t now_ns = dpb_now_ns();
+    if (number != SIGINT && number != SIGTERM)
+        return false;
     if (number == signals->counted && now_ns - signals->counted_ns < AT_ONCE_NS)
         return false;
     signals->counted = number;

@@ -20,7 +20,7 @@ struct dpb_signals {
     /* As before. */
     sigset_t mask;
     struct sigaction actions[DPB_SIGNALS_HELD];
-    int counted; /* dpb_signals_counts: the last one, and when */
+    int counted; /* dpb_signals_interrupts: the last one, and when */
     int64_t counted_ns;
 };
 
@@ -28,9 +28,10 @@ struct dpb_signals {
  * sigtimedwait or signalfd. Any other thread blocks each signal after it has got that signal
  * once. */
 void dpb_signals_hold(struct dpb_signals *signals, const int numbers[DPB_SIGNALS_HELD]);
-/* Whether a signal that the thread has taken counts. Of two equal ones within 0.1 s the second does
- * not: `timeout` sends a signal to its child, then to the child's group. */
-bool dpb_signals_counts(struct dpb_signals *signals, int number);
+/* Whether a signal that the thread has taken is SIGINT or SIGTERM, and counts. Of two equal ones
+ * within 0.1 s the second does not: `timeout` sends a signal to its child, then to the child's
+ * group. */
+bool dpb_signals_interrupts(struct dpb_signals *signals, int number);
 /* By the same thread. Pending signals are then delivered. */
 void dpb_signals_release(const struct dpb_signals *signals);
 

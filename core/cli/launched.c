@@ -115,7 +115,7 @@ static void await(struct running *running, struct dpb_signals *signals)
     while (waitid(P_PID, (id_t)running->pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            ended.si_pid == 0) {
         const int number = sigtimedwait(&signals->held, NULL, &tick);
-        if ((number == SIGINT || number == SIGTERM) && dpb_signals_counts(signals, number)) {
+        if (dpb_signals_interrupts(signals, number)) {
             /* The child has not ended by the first one. */
             if (running->end->signal_number != 0 && running->kill_at_ns == INT64_MAX)
                 running->kill_at_ns = dpb_now_ns() + KILL_NS;

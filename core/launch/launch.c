@@ -114,8 +114,7 @@ static void reap(struct job_run *run)
 static void take_signal_input(struct job_run *run)
 {
     for (int number; (number = job_next_signal(run)) != 0;) {
-        const bool interrupts = number == SIGINT || number == SIGTERM;
-        if (interrupts && dpb_signals_counts(&run->signals, number))
+        if (dpb_signals_interrupts(&run->signals, number))
             job_interrupt(run, ++run->processes[0].n_interrupts, number);
         else if (number == SIGCHLD)
             run->child_ended = true;

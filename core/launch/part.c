@@ -290,8 +290,7 @@ static void take_signals(struct part *part)
 {
     for (int number; (number = job_next_signal(&part->run)) != 0;) {
         int32_t said = number;
-        if ((number != SIGINT && number != SIGTERM) ||
-            !dpb_signals_counts(&part->run.signals, number))
+        if (!dpb_signals_interrupts(&part->run.signals, number))
             continue;
         link_say(part->link, LINK_INTERRUPT, part->rank, &said, sizeof said);
         if (++part->n_signals == 2)

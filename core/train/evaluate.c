@@ -211,8 +211,7 @@ static dpb_status evaluate(struct dpb_trainer *trainer, const char *name, void *
     size_t bytes = trainer->experiment->graph->n_state_elements *
                    dpb_dtype_size(trainer->exchange.layout.weight_type);
     void *own_weights = NULL;
-    DPB_TRY(trainer->exchange.ops->publish(trainer->exchange.comm, &view));
-    dpb_world_note("evaluate", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
+    DPB_TRY(dpb_exchange_publish(&trainer->exchange, "evaluate", &view));
     DPB_TRY(dpb_exchange_drain(&trainer->exchange));
     memcpy(own_state, trainer->statistics.running, bytes);
     DPB_TRY(dpb_statistics_average(&trainer->statistics, trainer->replicas, name,
@@ -238,7 +237,7 @@ dpb_status dpb_evaluate(struct dpb_trainer *trainer)
     /* Not by the step: workers that are apart end at steps of their own. */
     snprintf(name, sizeof name, "eval/%u", trainer->course.evaluations++);
     if (!trainer->eval_feed) { /* rank 0 tests its model alone; all publish, as always */
-        DPB_TRY(trainer->exchange.ops->publish(trainer->exchange.comm, &view));
+        DPB_TRY(dpb_exchange_publish(&trainer->exchange, "evaluate", &view));
         return await_rank_0(name);
     }
     void *own_state = malloc(bytes + 1);

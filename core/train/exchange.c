@@ -202,6 +202,14 @@ dpb_status dpb_exchange_settle(struct dpb_exchange *exchange)
     return exchange->ops->settle ? exchange->ops->settle(exchange->comm) : DPB_OK;
 }
 
+dpb_status dpb_exchange_publish(struct dpb_exchange *exchange, const char *phase,
+                                struct dpb_view *view)
+{
+    DPB_TRY(exchange->ops->publish(exchange->comm, view));
+    dpb_world_note(phase, UINT64_MAX, UINT32_MAX);
+    return DPB_OK;
+}
+
 dpb_status dpb_exchange_pause(struct dpb_exchange *exchange)
 {
     DPB_TRY(dpb_exchange_drain(exchange));

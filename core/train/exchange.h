@@ -166,6 +166,9 @@ dpb_status dpb_exchange_finish(struct dpb_exchange *exchange);
 dpb_status dpb_exchange_drain(struct dpb_exchange *exchange);
 /* Applies all gradients handed over to all weights, by the strategy's `settle` if there is one. */
 dpb_status dpb_exchange_settle(struct dpb_exchange *exchange);
+/* The strategy's `publish`. The rank is in `phase` again, as before: it waits for no peer. */
+dpb_status dpb_exchange_publish(struct dpb_exchange *exchange, const char *phase,
+                                struct dpb_view *view);
 /* Between steps: drains, and closes the account of the last step. */
 dpb_status dpb_exchange_pause(struct dpb_exchange *exchange);
 

@@ -118,8 +118,7 @@ dpb_status dpb_proof_publish(const struct dpb_proving *proof, const void **weigh
 {
     struct dpb_exchange *exchange = proof->exchange;
     struct dpb_view view = {.weights = NULL};
-    DPB_TRY(exchange->ops->publish(exchange->comm, &view));
-    dpb_world_note("exchange", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
+    DPB_TRY(dpb_exchange_publish(exchange, "exchange", &view));
     *weights = view.weights;
     return view.weights ? DPB_OK
                         : dpb_fail(DPB_FAILED, "comm '%s' publishes no weights",

@@ -250,8 +250,7 @@ static dpb_status take_and_write(struct dpb_trainer *trainer, const char *path)
     struct dpb_view view;
     char name[48];
     dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(trainer->exchange.ops->publish(trainer->exchange.comm, &view));
-    dpb_world_note("checkpoint", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
+    DPB_TRY(dpb_exchange_publish(&trainer->exchange, "checkpoint", &view));
     DPB_TRY(fetch_state(trainer));
     DPB_TRY(dpb_verify_published(&trainer->exchange, view.weights, trainer->journal));
     const void *weights = NULL;

@@ -62,8 +62,7 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
     const struct dpb_experiment *experiment = exchange->experiment;
     struct dpb_view view;
     dpb_world_note("replicas", UINT64_MAX, UINT32_MAX);
-    DPB_TRY(exchange->ops->publish(exchange->comm, &view));
-    dpb_world_note("replicas", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
+    DPB_TRY(dpb_exchange_publish(exchange, "replicas", &view));
     /* Equal replicas are the workers' own weights; the published weights may be one array. */
     const bool equal = exchange->plan.contract.replicas_equal;
     DPB_TRY(checksum_of(exchange, equal ? exchange->weights : view.weights, &journal->checksum));

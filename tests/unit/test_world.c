@@ -743,14 +743,14 @@ TEST(test_signals_in_pairs)
     do {
         signals = (struct dpb_signals){.counted = 0};
         begun_ns = dpb_now_ns();
-        first = dpb_signals_counts(&signals, SIGINT);
-        second = dpb_signals_counts(&signals, SIGINT);
+        first = dpb_signals_interrupts(&signals, SIGINT);
+        second = dpb_signals_interrupts(&signals, SIGINT);
     } while (dpb_now_ns() - begun_ns >= INT64_C(100000000));
     assert_true(first);
     assert_false(second);
-    assert_true(dpb_signals_counts(&signals, SIGTERM));
+    assert_true(dpb_signals_interrupts(&signals, SIGTERM));
     nanosleep(&longer, NULL);
-    assert_true(dpb_signals_counts(&signals, SIGTERM));
+    assert_true(dpb_signals_interrupts(&signals, SIGTERM));
 }
 
 TEST(test_refused)
