@@ -302,7 +302,9 @@ TEST(test_rerun_of_a_sweep_with_a_refused_cell)
 TEST(test_rerun_of_a_sweep)
 {
     struct command first, again;
-    run(&first, 0, RUN "sweep.comm.name=shm,replicated sweep.repeats=1 --json --output sweep.json");
+    run(&first, 0,
+        RUN "sweep.comm.name=shm,replicated sweep.repeats=1 sweep.retry_disturbed=0 --json "
+            "--output sweep.json");
     run(&again, 0, "rerun sweep.json run.seed=1 --json");
     assert_string_equal(json_text_at(again.json, "schema"), "dpbench.sweep/1");
     assert_int_equal(json_array_size(json_at(again.json, "rows")), 2);
