@@ -83,7 +83,8 @@ def lines_at(columns, more=()):
     return [line for line in re.findall(r"\r\x1b\[K([^\r\n]*)(?=\r\x1b)", text) if line]
 
 
-NUMBERS = re.compile(r"  step \d+ / \d+  \S+ samples/s  loss \S+  ETA \d+ s, all \d+ s$")
+TIME = r"\d+ (s|min)"
+NUMBERS = re.compile(rf"  step \d+ / \d+  \S+ samples/s  loss \S+  ETA {TIME}, all {TIME}$")
 
 
 class Progress(unittest.TestCase):

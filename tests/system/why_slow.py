@@ -130,11 +130,12 @@ class Why(unittest.TestCase):
         self.fail(f"{options}: {run.words}")
 
     def test_a_slow_rank(self):
-        run = self.until_quiet(TWO + DELAY, lambda r: len(r.words) == 2)
+        run = self.until_quiet(TWO + DELAY, lambda r: len(r.words) == 2 and
+                               r.why["last"]["shares"][1] >= 0.9)
         found = re.fullmatch(
             r"rank 1 was last in (\d+) % of the steps \(delay (\S+) ms, others 0.0\)", run.words[0])
         self.assertTrue(found, run.words)
-        self.assertGreaterEqual(int(found.group(1)), 90)
+        self.assertEqual(found.group(1), f"{100 * run.why['last']['shares'][1]:.0f}")
         self.assertEqual(found.group(2), f"{run.rank(1)['delay'] / 1e6:.1f}")
         self.assertGreaterEqual(float(found.group(2)), 20.0)
         rates = run.why["samples_per_s"]
