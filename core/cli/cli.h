@@ -63,8 +63,8 @@ dpb_status dpb_experiments_find(const char *pattern, glob_t *files);
 /* The whole of a file of text, to be freed; DPB_IO: it cannot be read, or is empty. */
 dpb_status dpb_shared_read(const char *path, char **text);
 
-/* A command that measures in its own process ends early on SIGINT and SIGTERM. The second
- * signal of a kind ends the process, which may be stuck. */
+/* A command that measures in its own process ends early on SIGINT and SIGTERM. A second signal
+ * that counts (dpb_signals_interrupts) ends the process, which may be stuck. */
 extern volatile sig_atomic_t dpb_stop_signal; /* 0: none came */
 void dpb_stop_on_signals(void);
 int dpb_stop_exit_code(dpb_status status);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/signals.h"
 #include "cli/cli.h"
 #include "launch/launch.h"
 #include "study/json.h"
@@ -212,12 +213,19 @@ volatile sig_atomic_t dpb_stop_signal;
 
 static void on_signal(int number)
 {
+    static struct dpb_signals seen;
+    if (!dpb_signals_interrupts(&seen, number))
+        return;
+    if (dpb_stop_signal != 0) { /* the second ends the process when this handler returns */
+        signal(number, SIG_DFL);
+        raise(number);
+    }
     dpb_stop_signal = number;
 }
 
 void dpb_stop_on_signals(void)
 {
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    const struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }

@@ -281,7 +281,11 @@ TEST(test_interrupts)
         double began_s = now_s();
         while (traces_threads(started.pid) < 2 && now_s() < began_s + 30) /* it measures */
             nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        began_s = now_s();
         kill(started.pid, signals[i]);
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        if (now_s() < began_s + 0.02) /* at once, as `timeout` does: the same interruption */
+            kill(started.pid, signals[i]);
         command_finish(&started, &command, deadline_s);
         assert_int_equal(command.exit_code, 128 + signals[i]);
         assert_string_equal(json_text_at(command.json, "status"), "interrupted");
