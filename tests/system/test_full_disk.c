@@ -4,10 +4,12 @@
  * checkpoint is written: the file that was there stays whole, and no part of a new one is left.
  */
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -95,17 +97,27 @@ static bool find(const char *end, char name[256])
     return found;
 }
 
-/* Kills the writer as soon as it has begun the first file after one that is whole. */
-static void kill_writer(const struct started *started)
+/* Kills the writer as soon as it has begun the first file after one that is whole; `watch`: of
+ * `saved`. */
+static void kill_writer(const struct started *started, int watch)
 {
-    char name[256];
-    for (double until_s = now_s() + deadline_s; now_s() < until_s;)
-        if (find(".safetensors", name) && find(".tmp", name)) {
-            const char *dot = strstr(name, ".safetensors.");
+    _Alignas(struct inotify_event) char events[4096];
+    struct pollfd wait = {.fd = watch, .events = POLLIN};
+    bool whole = false;
+    while (poll(&wait, 1, (int)(deadline_s * 1000)) > 0) {
+        const ssize_t n = read(watch, events, sizeof events);
+        const struct inotify_event *event;
+        for (ssize_t at = 0; at < n; at += (ssize_t)(sizeof *event + event->len)) {
+            event = (const void *)(events + at);
+            whole = whole || (event->mask & IN_MOVED_TO);
+            if (!whole || !(event->mask & IN_CREATE) || !ends_with(event->name, ".tmp"))
+                continue;
+            const char *dot = strstr(event->name, ".safetensors.");
             assert_non_null(dot);
             kill((pid_t)atoi(dot + strlen(".safetensors.")), SIGKILL);
             return;
         }
+    }
     kill(-started->pid, SIGKILL);
     fail_msg("no checkpoint was written within %g s", deadline_s);
 }
@@ -116,9 +128,12 @@ TEST(test_killed_writer)
     struct command command;
     char name[256];
     assert_int_equal(system("mkdir saved"), 0);
+    const int watch = inotify_init1(IN_CLOEXEC);
+    assert_true(inotify_add_watch(watch, "saved", IN_CREATE | IN_MOVED_TO) >= 0);
     faults_start_long(&started, "model.name=lenet comm.name=shm eval.every=0 run.warmup_steps=0 "
                                 "checkpoint.save=saved/net.safetensors checkpoint.every=1");
-    kill_writer(&started);
+    kill_writer(&started, watch);
+    close(watch);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);
     faults_expect_failed("killed writer", &command);
