@@ -8,10 +8,24 @@
 #include "graph/graph.h"
 #include "train/norms.h"
 
+bool dpb_follow_apart(const struct dpb_exchange *exchange)
+{
+    const dpb_consistency consistency = exchange->plan.contract.consistency;
+    return consistency == DPB_PERIODIC || consistency == DPB_AVERAGING;
+}
+
 static bool applies(const struct dpb_exchange *exchange)
 {
     return exchange->experiment->settings.run.mode == DPB_MODE_TRAIN &&
-           (exchange->plan.contract.consistency == DPB_SYNCHRONOUS || exchange->is_late);
+           (exchange->plan.contract.consistency == DPB_SYNCHRONOUS || exchange->is_late ||
+            dpb_follow_apart(exchange));
+}
+
+/* Replicas that are apart take the same steps, by a linear rule and with all of their gradients. */
+static bool sums_show(const struct dpb_exchange *exchange)
+{
+    return exchange->experiment->settings.optimizer.kind == DPB_SGD &&
+           exchange->plan.contract.lead == 0 && !exchange->ops->applied;
 }
 
 /* A rule's state must begin with zeros: that of a continued training is on its owners alone. */
@@ -22,7 +36,8 @@ static bool follows(const struct dpb_exchange *exchange)
     const bool continues =
         experiment->start.step > 0 && dpb_optimizer_states(&settings->optimizer) > 0;
     return applies(exchange) && !continues && !settings->run.survive &&
-           !exchange->memory.on_device && !dpb_norms_needed(&settings->optimizer);
+           !exchange->memory.on_device && !dpb_norms_needed(&settings->optimizer) &&
+           (!dpb_follow_apart(exchange) || sums_show(exchange));
 }
 
 /* `at`, or where that lies in a gap, the nearest element of a tensor in [begin, end); in the gap if
@@ -76,6 +91,21 @@ static uint32_t count_elements(const struct dpb_exchange *exchange)
     return n < DPB_FOLLOWED ? n : DPB_FOLLOWED;
 }
 
+/* Replicas whose proof settles them are all that there is. A centre is in the books, too. */
+static dpb_status set_coefficient(struct dpb_exchange *exchange, struct dpb_follow *follow)
+{
+    struct dpb_books books = {.n = 0};
+    const struct dpb_book *book = books.entries;
+    follow->coefficient = 1.0 / exchange->experiment->n_workers;
+    if (!dpb_follow_apart(exchange) || exchange->plan.contract.proof != DPB_PROOF_BOOKS)
+        return DPB_OK;
+    DPB_TRY(exchange->ops->books(exchange->comm, &books));
+    const bool alone = books.n == 1 && book->array == exchange->arenas.weights &&
+                       book->type == exchange->layout.weight_type && !book->of_gradients;
+    follow->coefficient = alone ? book->coefficient : 0.0;
+    return DPB_OK;
+}
+
 dpb_status dpb_follow_open(struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
     const uint64_t n_rows = DPB_FOLLOWED_STEPS + UINT64_C(1);
@@ -85,6 +115,7 @@ dpb_status dpb_follow_open(struct dpb_exchange *exchange, struct dpb_journal *jo
     struct dpb_follow *follow = exchange->follow = calloc(1, sizeof *follow);
     if (!follow)
         return dpb_fail(DPB_NO_MEMORY, "no memory to follow elements");
+    DPB_TRY(set_coefficient(exchange, follow));
     follow->n = follow->next = count_elements(exchange);
     draw_elements(exchange, follow);
     follow->steps = allocate(n_rows * sizeof *follow->steps);

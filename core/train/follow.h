@@ -5,8 +5,9 @@
  * only in some steps, is found where it meets such an element.
  *
  * Elements are drawn by core's secret, so no strategy can favour them; some are the first or the
- * last of their bucket. Only synchronous strategies with arenas on the host are followed, with
- * comm.late, too, for rules that need no norms.
+ * last of their bucket. Followed are strategies with arenas on the host, for rules that need no
+ * norms: synchronous ones, with comm.late, too, and those with replicas that meet now and then. In
+ * each step of these the mean of all replicas has to move by the mean of their updates.
  */
 #ifndef DPB_CORE_TRAIN_FOLLOW_H
 #define DPB_CORE_TRAIN_FOLLOW_H
@@ -27,6 +28,7 @@ struct dpb_follow {
     uint64_t elements[DPB_FOLLOWED]; /* bucket by bucket */
     uint64_t n_begun;                /* steps; from DPB_FOLLOWED_STEPS + 1 on it stands still */
     struct dpb_followed_step *steps; /* for each row of weights; of the last the number counts */
+    double coefficient;              /* of the replica in its books; 0: they name more, too */
     char *weights;                   /* a row of n before each step, and one after the last */
     char *gradients;                 /* a row of n for each step */
 };
@@ -35,6 +37,8 @@ struct dpb_follow {
  * of a run that ends without `judge`. */
 dpb_status dpb_follow_open(struct dpb_exchange *exchange, struct dpb_journal *journal);
 void dpb_follow_close(struct dpb_exchange *exchange); /* also where none was opened */
+/* Whether each worker has a replica of its own, which meets others now and then. */
+bool dpb_follow_apart(const struct dpb_exchange *exchange);
 /* An exchange is about to begin: the strategy's weights are final, and it has no gradients yet. */
 void dpb_follow_begin(struct dpb_exchange *exchange);
 /* The bucket is about to be handed over. */

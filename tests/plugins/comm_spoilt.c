@@ -1,7 +1,7 @@
 /*
  * comm_spoilt.c - spoilt: a strategy of plugins/lib/averaging.h (comm.inner) with a mistake, which
  * a proof must find. The strategy is the real one; what queues and the optimizer do for it is wrong
- * from exchange `from` on.
+ * from exchange `from` on, up to exchange `until`.
  *
  *   lost         the last worker does not update bucket 0
  *   doubled      it does so twice
@@ -27,7 +27,7 @@ struct options {
     struct averaging_options inner;
     int name, mistake;
     bool on_host;
-    int64_t from;
+    int64_t from, until;
 };
 
 #define INNER(member) offsetof(struct options, inner.member)
@@ -37,6 +37,7 @@ static const struct dpb_option option_table[] = {
     {"mistake", DPB_OPT_CHOICE, NULL, "none", 0, 0, mistakes, AT(mistake), "what is wrong"},
     {"on_host", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AT(on_host), "arenas, on any device"},
     {"from", DPB_OPT_INT, "exchange", "0", 0, 1e9, NULL, AT(from), "first exchange with it"},
+    {"until", DPB_OPT_INT, "exchange", "1000000", 0, 1e9, NULL, AT(until), "first without it"},
     {"period", DPB_OPT_INT, "steps", "2", 1, 64, NULL, INNER(period), "the strategy's"},
     {"local_centers", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(local_centers), "the strategy's"},
     {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, INNER(average_state), "the strategy's"},
@@ -55,8 +56,9 @@ static uint64_t exchange;
 
 static bool wrong(enum mistake mistake)
 {
-    return options.mistake == (int)mistake &&
-           __atomic_load_n(&exchange, __ATOMIC_RELAXED) >= (uint64_t)options.from;
+    const uint64_t now = __atomic_load_n(&exchange, __ATOMIC_RELAXED);
+    return options.mistake == (int)mistake && now >= (uint64_t)options.from &&
+           now < (uint64_t)options.until;
 }
 
 static bool is_within(const void *at, const void *arena)

@@ -283,6 +283,23 @@ PLAIN_TEST(test_mistakes)
                            rows[i].inner, rows[i].mistakes[k], froms[late]);
 }
 
+/* For a while in training only, so that the steps check alone finds it. */
+PLAIN_TEST(test_mistakes_in_training_alone)
+{
+    static const char *const mistakes[] = {"lost", "doubled", "coefficient", "left_out",
+                                           "one_sided"};
+    static const char *const inners[] = {
+        "local_sgd", "local_sgd comm.average_state=yes optimizer.momentum=0.9", "gossip"};
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
+        for (size_t k = 0; k < sizeof inners / sizeof *inners; k++)
+            train_says(
+                3, WORDS("steps check of comm 'spoilt': the mean of ", " in step "),
+                "model.name=tiny run.steps=20 run.workers=3 optimizer.learning_rate=0.01 "
+                "comm.bucket=424 comm.name=spoilt comm.mistake=%s comm.from=16 comm.until=20 "
+                "comm.inner=%s",
+                mistakes[i], inners[k]);
+}
+
 /* Gradients in bf16 are no excuse: a mean of replicas rounds to the weights' type. */
 TEST(test_mistakes_in_bf16)
 {
@@ -310,6 +327,8 @@ PLAIN_TEST(test_unspoilt)
               "comm.inner=%s",
               inners[i]);
         expect_pass(&training, "after");
+        assert_string_equal(json_text_at(training.command.json, "verification.steps"),
+                            i < 2 ? "pass" : "skipped");
         training_free(&training);
     }
 }

@@ -38,7 +38,7 @@
 typedef enum dpb_consistency {
     DPB_SYNCHRONOUS, /* every step applies the mean gradient of all workers */
     DPB_LATE,        /* ... a fixed number of steps later: late(steps) */
-    DPB_PERIODIC,    /* workers train alone and meet every so many steps: periodic(steps) */
+    DPB_PERIODIC,    /* workers train alone; every so many steps all meet in one: periodic(steps) */
     DPB_STALE,       /* no worker is further ahead of another than: stale(steps) */
     DPB_PARTIAL,     /* of each step's gradients so many count: partial(count of workers) */
     DPB_BATCHES,     /* an update takes the first so many gradients of the weights before it, of any
