@@ -17,6 +17,7 @@
 struct balance {
     double *is, *bound;
     uint64_t n;
+    double residual;                        /* the largest magnitude in an array of gradients */
     uint32_t counted[DPB_PROOF_BOOK_STEPS]; /* 1: this worker's gradient of the step was applied */
 };
 
@@ -44,8 +45,11 @@ static dpb_status add_books(const struct dpb_proving *proof, double sign, struct
             dpb_vec.cast(DPB_FP64, block, book->type,
                          (const char *)array + begin * dpb_dtype_size(book->type), count);
             for (uint64_t i = 0; i < count; i++) {
-                balance->is[at + i] += coefficient * block[i];
-                balance->bound[at + i] += fabs(coefficient * block[i]);
+                const double part = coefficient * block[i];
+                balance->is[at + i] += part;
+                balance->bound[at + i] += fabs(part);
+                if (book->of_gradients && isfinite(part))
+                    balance->residual = fmax(balance->residual, fabs(part));
             }
         }
     }
@@ -106,6 +110,7 @@ static dpb_status pass_balance(const char *key, bool gives, struct balance *bala
         counted[step] = balance->counted[step];
     DPB_TRY(pass_part(key, gives, balance->is, balance->n));
     DPB_TRY(pass_part(key, gives, balance->bound, balance->n));
+    DPB_TRY(pass_part(key, gives, &balance->residual, 1));
     DPB_TRY(pass_part(key, gives, counted, DPB_PROOF_BOOK_STEPS));
     for (int step = 0; step < DPB_PROOF_BOOK_STEPS; step++)
         balance->counted[step] = (uint32_t)counted[step];
@@ -130,7 +135,9 @@ static dpb_status judge_balance(struct dpb_proving *proof, const struct balance 
                          dpb_proof_error(exchange, proof->integers);
     const double handed = proof->rate * contract->share / exchange->experiment->accumulate *
                           exchange->experiment->n_workers * proof->n_steps * DPB_PATTERN_LARGEST;
-    const double shared = contract->consistency == DPB_LOSSY ? handed : 0.0;
+    /* Elements share a codec's scale, so each is rounded by the largest of them in each step. */
+    const double shared =
+        contract->consistency == DPB_LOSSY ? handed + proof->n_steps * balance->residual : 0.0;
     const uint32_t left = count_left(exchange);
     char name[DPB_ELEMENT_NAME];
     const bool partial = contract->consistency == DPB_PARTIAL;

@@ -189,6 +189,25 @@ TEST(test_mistakes)
     }
 }
 
+/* A training that diverges leaves residuals that are large beside the gradients of the proof. A
+ * block's other elements are rounded by the scale of its largest residual: no gradient is lost. */
+TEST(test_large_residuals)
+{
+    static const char *const trainings[] = {
+        "comm.codec=qsgd optimizer.learning_rate=0.3 run.workers=3",
+        "comm.codec=qsgd comm.codec_levels=2 optimizer.learning_rate=3 run.workers=2"};
+    for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++) {
+        struct command command;
+        dpbench_ends(&command, deadline_s, 0,
+                     FAULTS_BASE
+                     "run.steps=30 run.warmup_steps=2 run.batch=2 model.name=tiny_dense "
+                     "device.name=reference data.samples=64 %s",
+                     trainings[i]);
+        assert_string_equal(json_text_at(command.json, "verification.after"), "pass");
+        command_free(&command);
+    }
+}
+
 /* Where messages go to servers, to other machines, and by another strategy's pipeline. */
 static const char *const servers[] = {
     "replicated run.comm_cores=1",
