@@ -400,9 +400,24 @@ static dpb_status check_synchronous(const struct dpb_experiment *experiment,
                            experiment->settings.comm.name, label);
 }
 
+/* refuse.c and check_codec refuse `dpbench comm` of strategies without exchange and of codecs. */
+static dpb_status check_measured(const struct dpb_experiment *experiment,
+                                 const struct dpb_contract *contract)
+{
+    const bool alone = contract->consistency == DPB_ALONE;
+    if (experiment->settings.run.mode != DPB_MODE_COMM || alone ||
+        contract->consistency == DPB_SYNCHRONOUS)
+        return DPB_OK;
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                           "comm '%s' does not sum the gradients of a step: there is no exchange "
+                           "to time by itself; measure a training",
+                           experiment->settings.comm.name);
+}
+
 dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
                                const struct dpb_contract *contract)
 {
+    DPB_TRY(check_measured(experiment, contract));
     DPB_TRY(check_adam(experiment, contract));
     DPB_TRY(check_synchronous(experiment, contract));
     if (contract->consistency != DPB_ALONE && contract->lead > 0 &&

@@ -505,6 +505,8 @@ TEST(test_refusals)
         {"-c x.ini comm_test.size=8", {"'size'", "did you mean"}},
         {"-c none.ini", {"default: comm 'independent' exchanges nothing"}},
         {"-c x.ini comm.name=independent", {"'independent' exchanges nothing", "comm.name="}},
+        {"-c x.ini comm.name=local_sgd", {"command line: comm 'local_sgd' does not sum"}},
+        {"-c x.ini comm.name=ps_async run.servers=1", {"command line: comm 'ps_async' does not"}},
         {"-c sweep.ini", {"[sweep]", "measures one communicator"}},
         {"-c x.ini sweep.run.workers=1,2", {"[sweep]", "measures one communicator"}},
         {"-c x.ini run.mode=forward comm_test.sizes=8q", {"comm_test.sizes: '8q' is no size"}},
