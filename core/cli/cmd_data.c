@@ -35,10 +35,15 @@ static dpb_status first_cell(const struct dpb_config *config, struct dpb_config 
     return status;
 }
 
-/* The file's length is the training's: only a length on the command line is a window's. */
+/* The file's length is the training's: only a length on the command line is a window's. So a
+ * schedule that needs the training's length is left out; nothing trains here. */
 static dpb_status settle_length(struct dpb_config *config)
 {
+    const struct dpb_setting *schedule = dpb_config_get(config, "optimizer", "schedule");
     bool given = false;
+    if (schedule &&
+        (strcmp(schedule->value, "cosine") == 0 || strcmp(schedule->value, "polynomial") == 0))
+        dpb_config_remove(config, "optimizer", "schedule");
     for (size_t i = 0; dpb_run_lengths[i]; i++) {
         const struct dpb_setting *setting = dpb_config_get(config, "run", dpb_run_lengths[i]);
         if (setting && strcmp(setting->origin, DPB_COMMAND_LINE) == 0)

@@ -148,6 +148,27 @@ TEST(test_lengths)
     command_free(&command);
 }
 
+/* The training's length is no window's, and a schedule that needs this length is none here. */
+TEST(test_schedules)
+{
+    static const char *const schedules[] = {"cosine", "polynomial"};
+    for (size_t i = 0; i < 2; i++) {
+        struct command command;
+        char words[128];
+        snprintf(words, sizeof words,
+                 "-c x.ini --json data.threads=1 run.seconds=20ms optimizer.schedule=%s",
+                 schedules[i]);
+        run(&command, 0, words);
+        assert_string_equal(json_text_at(command.json, "config.optimizer.schedule.value"),
+                            "constant");
+        command_free(&command);
+    }
+    struct command command;
+    run(&command, 2, "-c x.ini optimizer.schedule=cosin");
+    expect_part(command.err, "did you mean 'cosine'?");
+    command_free(&command);
+}
+
 /* ---- what it says -------------------------------------------------------------------------- */
 
 TEST(test_document)
