@@ -300,8 +300,8 @@ static void tell_exchange(const json_t *run, char text[DPB_WHY_TEXT])
         snprintf(text, DPB_WHY_TEXT, "exchange: %.*f of %.*f ms exposed on a step's last worker",
                  digits_of(ms), ms, digits_of(all_ms), all_ms);
     if (n > 0 && n < DPB_WHY_TEXT && isfinite(gb_per_s))
-        snprintf(text + n, DPB_WHY_TEXT - (size_t)n, "; a worker passes %.*f MB at %.*f GB/s",
-                 digits_of(mb), mb, digits_of(gb_per_s), gb_per_s);
+        snprintf(text + n, DPB_WHY_TEXT - (size_t)n, "; a worker passes %.*f MB at %.3g GB/s",
+                 digits_of(mb), mb, gb_per_s);
 }
 
 static void tell_rates(const json_t *run, char text[DPB_WHY_TEXT])

@@ -231,6 +231,10 @@ TEST(the_words)
                                  "raise data.threads (2)");
     assert_string_equal(text[1], "exchange: 20.0 of 26.0 ms exposed on a step's last worker; "
                                  "a worker passes 4.00 MB at 0.154 GB/s");
+    json_object_set_new(json_object_get(json_object_get(result, "why"), "exchange"), "bytes_per_s",
+                        json_real(127e3));
+    dpb_why_sentences((const json_t *const *)&result, 1, text);
+    assert_non_null(strstr(text[1], "passes 4.00 MB at 0.000127 GB/s"));
     json_object_set_new(json_object_get(result, "timing"), "clock", json_string("device"));
     dpb_why_sentences((const json_t *const *)&result, 1, text);
     assert_string_equal(text[0], "data: the device of rank 0 is idle 10.0 of 50.0 ms: batches "
