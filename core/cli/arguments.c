@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -191,6 +192,17 @@ static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
     return dpb_result_locate(arguments->document, arguments->config);
 }
 
+/* The experiment of -c; the usage's `-c FILE.ini | NAME` may be read as if -c took a name. */
+static dpb_status read_experiment(struct dpb_config *config, const char *path)
+{
+    if (dpb_plugin_name_valid(path) && access(path, F_OK) != 0)
+        return dpb_fail(DPB_USAGE,
+                        "-c %s: there is no such file; the name of an experiment that "
+                        "`dpbench list` lists stands without -c",
+                        path);
+    return dpb_config_read(config, path);
+}
+
 static dpb_status refuse_word(const struct dpb_command *command, unsigned accepts, const char *word)
 {
     const char *hint = accepts & DPB_ACCEPTS_CONFIG ? dpb_missing_option(word) : NULL;
@@ -250,7 +262,7 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
                                arguments->file, assignments[0]);
     if (arguments->file)
         DPB_TRY(accepts & DPB_ACCEPTS_RESULT ? read_result(arguments->file, arguments)
-                                             : dpb_config_read(arguments->config, arguments->file));
+                                             : read_experiment(arguments->config, arguments->file));
     for (size_t i = 0; i < n; i++) {
         DPB_TRY(assign(arguments->config, assignments[i]));
         DPB_TRY(assign(arguments->given, assignments[i]));

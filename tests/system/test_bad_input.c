@@ -216,6 +216,7 @@ static const struct row file_rows[] = {
     {"-c zero.ini", {"zero.ini:2: "}},
     {"-c latin.ini", {"latin.ini:3: ", "UTF-8"}},
     {"-c missing.ini", {"missing.ini: cannot be read: No such file"}},
+    {"-c quickstart", {"-c quickstart: there is no such file", "stands without -c"}},
     {"-c folder", {"folder: cannot be read: Is a directory"}},
     {"-c model.ini", {"model.ini:4: unknown model 'tinny'; did you mean 'tiny'?"}},
     {"-c lengths.ini", {"lengths.ini:3: run.epochs", "run.steps (lengths.ini:2)", "exactly one"}},
