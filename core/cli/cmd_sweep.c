@@ -404,8 +404,12 @@ static int deliver(const struct dpb_arguments *arguments, const struct plan *pla
                  record->directory);
         named.output = path;
     }
-    return dpb_document_deliver(record->document, &named, plan->results, plan->name,
-                                record->prints_trials ? dpb_sweep_print_best : dpb_sweep_print);
+    const int code =
+        dpb_document_deliver(record->document, &named, plan->results, plan->name,
+                             record->prints_trials ? dpb_sweep_print_best : dpb_sweep_print);
+    if (code == 0 && named.output && dpb_json_is(record->document, "status", "interrupted"))
+        dpb_log(DPB_LOG_INFO, "to run the rest: dpbench rerun %s --resume", named.output);
+    return code;
 }
 
 int dpb_sweep_arguments(const struct dpb_arguments *arguments)

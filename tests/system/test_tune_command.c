@@ -123,9 +123,10 @@ TEST(test_interrupted)
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 130);
     expect_line(command.out, "^[12] trials? of 5 cells; the best so far: trial [12], ");
+    expect_line(command.err, "^to run the rest: dpbench rerun cut.json --resume$");
     command_free(&command);
-    run(&command, 0, "rerun cut.json.runs --resume --json --output whole.json");
-    expect_line(command.err, "^[12] runs are there, from cut.json.runs$");
+    run(&command, 0, "rerun cut.json --resume --json --output whole.json");
+    expect_line(command.err, "^[12] runs are there, from cut.json$");
     expect_trials(command.json, "device.forward", "500 220 100 85 72");
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 5);
     command_free(&command);
