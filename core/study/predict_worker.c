@@ -21,7 +21,8 @@ static dpb_status check_result(const struct dpb_predict_worker *worker)
     const char *consistency = dpb_json_text(result, "strategy.consistency", "");
     const double workers = dpb_json_number(result, "world.workers");
     if (!dpb_json_is(result, "schema", "dpbench.result/1"))
-        return refuse(worker, "predict needs the result of one run, schema dpbench.result/1");
+        return refuse(worker, "predict needs the result of one run, schema dpbench.result/1; the "
+                              "runs of a sweep lie in its directory, which ends in .runs");
     if (!dpb_json_is(result, "status", "ok"))
         return refuse(worker, "the run did not end well");
     if (workers != 1)

@@ -25,6 +25,7 @@ static int set_up(void **state)
     result |= command.exit_code;
     command_free(&command);
     sandbox_write("other.json", "{\"schema\": \"dpbench.comm/1\"}\n");
+    sandbox_write("sweep.json", "{\"schema\": \"dpbench.sweep/1\"}\n");
     sandbox_write("sharded.json",
                   "{\"schema\": \"dpbench.comm/1\", \"status\": \"ok\", \"strategy\": "
                   "{\"name\": \"shm\"}, "
@@ -99,6 +100,7 @@ TEST(test_refusals)
         {"one.json --link", "--link"},
         {"one.json --comm one.json", "dpbench.comm/1"},
         {"other.json --link 1Gbit,50us", "schema"},
+        {"sweep.json --link 1Gbit,50us", "which ends in .runs"},
         {"one.json --comm other.json", "'?'"},
         {"one.json --comm shm.json", "--per-machine"},
         {"one.json --comm sharded.json", "measure without comm.shard"},
