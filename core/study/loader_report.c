@@ -52,7 +52,7 @@ static json_t *point_to_json(const struct dpb_loader *loader, const struct dpb_l
         elapsed_s += (double)window->ns * 1e-9;
         sum.bytes_read += window->counts.bytes_read;
         sum.bytes_decoded += window->counts.bytes_decoded;
-        sum.skipped += window->counts.skipped;
+        sum.skipped = window->counts.skipped; /* a total already */
         json_array_append_new(windows, window_to_json(window, counted));
     }
     const struct dpb_loader_point *first = &loader->points[0];
