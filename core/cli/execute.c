@@ -183,6 +183,7 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
                          const char *results, const char *run_name, dpb_print_document *print)
 {
     char written[PATH_MAX] = "";
+    dpb_first_error_clear(); /* of the last run: a file that cannot be written is an error, too */
     dpb_status status = dpb_result_write(document, arguments->output, results, run_name, written);
     if (status == DPB_OK && written[0] != '\0')
         dpb_log(DPB_LOG_INFO, "result: %s", written);

@@ -180,6 +180,33 @@ TEST(test_killed_sweep)
     EXPECT_ERROR(2, "report empty", "empty: no sweep.json in it");
 }
 
+/* A sweep's file that cannot be written is told beside the file of its last run. */
+TEST(test_lost_file_of_a_sweep)
+{
+    struct started started;
+    struct command command;
+    char program[4200];
+    pid_t ranks[2];
+    const char *const words[] = {program,
+                                 "-c",
+                                 "base.ini",
+                                 "run.workers=2",
+                                 "run.seconds=60",
+                                 "sweep.comm.name=shm,replicated",
+                                 "--output",
+                                 "gone/x.json",
+                                 NULL};
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    command_start(&started, words, NULL);
+    faults_await_ranks(&started, ranks, 2);
+    assert_int_equal(rename("gone", "moved"), 0);
+    sandbox_write("gone", "no directory\n");
+    kill(started.pid, SIGINT);
+    command_finish(&started, &command, deadline_s);
+    EXPECT_WORDS("dpbench", command.err, "error: gone/x.json.runs", "error: gone/x.json: ");
+    command_free(&command);
+}
+
 TEST(test_interrupted_sweep)
 {
     struct command command;
