@@ -98,6 +98,40 @@ TEST(test_few_pixels_of_few_channels)
                   OPS | REPEAT);
 }
 
+/* Convolutions with a stride, of one group and of several, whose windows are wider than the image:
+ * some of their weights meet padding alone. */
+static dpb_status build_narrow(const void *options, const struct dpb_graph_ops *g,
+                               struct dpb_graph_builder *b, uint32_t nclass)
+{
+    (void)options;
+    const struct dpb_conv_args first = {.channels = 12, .kernel_h = 1};
+    const struct dpb_conv_args dense = {.channels = 7, .kernel_h = 4, .stride = 2};
+    const struct dpb_conv_args grouped = {.channels = 8, .kernel_h = 5, .stride = 3, .groups = 2};
+    const struct dpb_conv_args depthwise = {
+        .channels = 12, .kernel_h = 4, .stride = 3, .groups = 12};
+    const uint32_t x = g->conv(b, "first", g->input(b), &first);
+    const uint32_t parts[] = {g->dense(b, "fc1", g->conv(b, "dense", x, &dense), 33, true),
+                              g->dense(b, "fc2", g->conv(b, "grouped", x, &grouped), 33, true),
+                              g->dense(b, "fc3", g->conv(b, "depthwise", x, &depthwise), 33, true)};
+    g->softmax_loss(b, "loss", g->dense(b, "fc", g->concat(b, "concat", parts, 3), nclass, true));
+    return DPB_OK;
+}
+
+static void describe_narrow(const void *options, struct dpb_model_info *info)
+{
+    (void)options;
+    *info = (struct dpb_model_info){.input = {3, 17, 1}, .nclass = 10, .batch = 3};
+}
+
+static const struct dpb_model_ops narrow_ops = {.describe = describe_narrow, .build = build_narrow};
+static const struct dpb_plugin narrow = {.name = "narrow", .ops = &narrow_ops};
+
+TEST(test_windows_wider_than_the_image)
+{
+    check_subject(&(struct subject){"narrow", NULL, 0, 3, DPB_FP32, DPB_HWC, &narrow},
+                  OPS | REPEAT);
+}
+
 /* Exponents of LRN that models do not have, and a window wider than the channels. */
 static dpb_status build_exponents(const void *options, const struct dpb_graph_ops *g,
                                   struct dpb_graph_builder *b, uint32_t nclass)

@@ -121,6 +121,32 @@ static dpb_status multiply_weights(struct program *p, const struct dpb_node *nod
     return DPB_OK;
 }
 
+/* In bf16, oneDNN 3.2 lays out a row by strides, in its scratchpad. Of an image that is no wider
+ * than the window it reads columns that it has not written. */
+static bool reads_unwritten(const struct program *p, const struct dpb_node *node)
+{
+    const struct dpb_window *w = &node->window;
+    return p->type == dnnl_bf16 && w->stride_w > 1 && cpu_input(p, node, 0)->shape.w <= w->kernel_w;
+}
+
+static void write_zeros(const struct program *p, const struct step *step)
+{
+    (void)p;
+    memset(step->to->data, 0, dnnl_memory_desc_get_size(step->to->desc));
+}
+
+/* The scratchpad of the step that comes next. */
+static dpb_status clear_scratchpad(struct program *p, const_dnnl_primitive_desc_t desc)
+{
+    const_dnnl_memory_desc_t wanted =
+        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    struct tensor *scratch;
+    if (!wanted || dnnl_memory_desc_get_size(wanted) == 0)
+        return DPB_OK;
+    DPB_TRY(cpu_view(p, &p->scratch, wanted, &scratch));
+    return cpu_loop(p, WHEN_ALWAYS, "zeros to work on", write_zeros, NULL, scratch, NULL);
+}
+
 static dpb_status convolve_weights(struct program *p, const struct dpb_node *node,
                                    const struct conv *c)
 {
@@ -139,6 +165,8 @@ static dpb_status convolve_weights(struct program *p, const struct dpb_node *nod
     DPB_TRY(cpu_weight_gradient(p, node->weight, c->canonical,
                                 dnnl_primitive_desc_query_md(desc, dnnl_query_diff_weights_md, 0),
                                 &diff));
+    if (reads_unwritten(p, node))
+        DPB_TRY(clear_scratchpad(p, desc));
     DPB_TRY(cpu_step(p, WHEN_ALWAYS, what, desc,
                      ARGS({DNNL_ARG_SRC, cpu_plan(p, cpu_input(p, node, 0))->activation},
                           {DNNL_ARG_DIFF_DST, plan->gradient}, {DNNL_ARG_DIFF_WEIGHTS, diff})));
