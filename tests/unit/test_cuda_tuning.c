@@ -79,6 +79,18 @@ TEST(test_tuning)
     session_options(&untuned);
 }
 
+/* The file of `auto` is kept although its directory was not there. */
+TEST(test_cache_directory)
+{
+    const struct subject subject = {"tiny", NULL, 0, 4, DPB_UINT8, DPB_CHW, NULL};
+    setenv("XDG_CACHE_HOME", cached("new"), 1);
+    tune_by("auto");
+    tune(&subject);
+    session_options(&untuned);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    assert_true(bytes_of(cached("new/dpbench-cuda-tuning")) > 0);
+}
+
 /* Lines of the file, and how many of them have the key of another: GPU, cuDNN, call and shapes. */
 static size_t count_lines(const char *path, size_t *repeated)
 {

@@ -11,16 +11,30 @@
 
 enum { LINE_BYTES = 512, FILE_MOST = 16 << 20 };
 
-void cuda_tuning_path(const struct options *options, char path[TUNING_PATH_BYTES])
+/* In a container the directory is often not there yet. A failure here is reported where the file is
+ * opened. */
+static void find_cache(char path[TUNING_PATH_BYTES])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    path[0] = 0;
-    if (strcmp(options->tuning, "auto") != 0)
-        snprintf(path, TUNING_PATH_BYTES, "%s", options->tuning);
-    else if (cache && cache[0])
-        snprintf(path, TUNING_PATH_BYTES, "%s/dpbench-cuda-tuning", cache);
+    if (cache && cache[0])
+        snprintf(path, TUNING_PATH_BYTES, "%s", cache);
     else if (home && home[0])
-        snprintf(path, TUNING_PATH_BYTES, "%s/.cache/dpbench-cuda-tuning", home);
+        snprintf(path, TUNING_PATH_BYTES, "%s/.cache", home);
+    if (path[0])
+        mkdir(path, 0700);
+}
+
+void cuda_tuning_path(const struct options *options, char path[TUNING_PATH_BYTES])
+{
+    path[0] = 0;
+    if (strcmp(options->tuning, "auto") != 0) {
+        snprintf(path, TUNING_PATH_BYTES, "%s", options->tuning);
+        return;
+    }
+    find_cache(path);
+    const size_t n = strlen(path);
+    if (n > 0)
+        snprintf(path + n, TUNING_PATH_BYTES - n, "/dpbench-cuda-tuning");
 }
 
 char *cuda_read_whole(int fd, size_t n)
