@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "lib/says.h"
 #include "lib/test.h"
 #include "plugin/plugins.h"
 #include "train/experiment.h"
@@ -22,12 +23,6 @@ const struct dpb_plugin_not_built dpb_plugins_not_built[] = {
     {DPB_PLUGIN_DEVICE, "gpu", "a device of that name"},
     {DPB_PLUGIN_COMM, "gpu", "there was no library for it"},
     {DPB_PLUGIN_KINDS, NULL, NULL}};
-
-static void assert_contains(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("'%s' is not in '%s'", part, text);
-}
 
 /* The message of a load that fails as it should: of a name from "x.ini:7". @borrowed until the
  * next. */
@@ -69,49 +64,90 @@ TEST(test_list_opens_what_was_asked_for)
     assert_null(dlopen(other, RTLD_NOW | RTLD_NOLOAD));
 }
 
-#define TEXT(x) #x
-#define NUMBER(macro) TEXT(macro)
-
 TEST(test_refusals)
 {
     static const struct {
         const char *name, *parts[3];
     } expected[] = {
         {"bad_magic", {"magic is 0x1234", "0x3147554c50425044", "no dpbench plugin"}},
-        {"bad_abi", {"abi is ", "here it is " NUMBER(DPB_ABI) ":", "rebuild"}},
-        {"bad_kind", {"kind is 1 (data)", "should be 3 (comm)", "data_NAME.so"}},
         {"bad_name", {"name is 'other_name'", "'bad_name'", "file name"}},
-        {"bad_bits", {"capabilities of 'bad_bits'", "0x10000000000", "a comm does not have"}},
-        {"bad_pair", {"DPB_COMM_ALONE and DPB_COMM_LAUNCHER", "exclude each other", ""}},
-        {"bad_characters", {"name is 'Bad-Name'", "[a-z0-9_]+", ""}},
-        {"bad_version", {"version of 'bad_version' is NULL", "", ""}},
-        {"bad_hook", {"hook publish", "'bad_hook'", "missing"}},
-        {"bad_serve", {"hook serve", "DPB_COMM_SERVERS", "missing"}},
         {"bad_null", {"no adapter number 7: plug one in", "", ""}},
         {"bad_silent", {"returned NULL", "no reason", ""}},
         {"bad_entry", {"exports no dpb_plugin_entry", "", ""}},
-        {"bad_circle", {"circle", "", ""}},
-        {"bad_option", {"option 'behind' of 'bad_option'", "bytes 8 to 16", "options_size = 8"}},
     };
-    char path[PATH_MAX + 64], sizes[128];
+    char path[PATH_MAX + 64];
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const char *text = refusal(expected[i].name, DPB_UNSUPPORTED);
         snprintf(path, sizeof path, "%s/comm_%s.so", directory, expected[i].name);
-        assert_contains(text, path);
+        expect_part(text, path);
         for (size_t j = 0; j < 3; j++)
-            assert_contains(text, expected[i].parts[j]);
+            expect_part(text, expected[i].parts[j]);
     }
     /* The begin of a name, and one that is none, have a neighbour, too. */
-    assert_contains(refusal("goo", DPB_USAGE), "did you mean 'good'?");
-    assert_contains(refusal("go-od", DPB_USAGE), "match [a-z0-9_]+; did you mean 'good'?");
+    expect_part(refusal("goo", DPB_USAGE), "did you mean 'good'?");
+    expect_part(refusal("go-od", DPB_USAGE), "match [a-z0-9_]+; did you mean 'good'?");
     /* And under the name that it gives itself. */
-    assert_contains(refusal("other_name", DPB_USAGE), "comm_bad_name.so: name is 'other_name'");
-    snprintf(sizes, sizeof sizes, "struct_size is %zu, here it is %zu",
-             sizeof(struct dpb_plugin) + 8, sizeof(struct dpb_plugin));
-    assert_contains(refusal("bad_struct_size", DPB_UNSUPPORTED), sizes);
-    snprintf(sizes, sizeof sizes, "ops_size is %zu, here it is %zu",
-             sizeof(struct dpb_comm_ops) - 8, sizeof(struct dpb_comm_ops));
-    assert_contains(refusal("bad_ops_size", DPB_UNSUPPORTED), sizes);
+    expect_part(refusal("other_name", DPB_USAGE), "comm_bad_name.so: name is 'other_name'");
+}
+
+static const struct dpb_plugin *load(dpb_plugin_kind kind, const char *name)
+{
+    const struct dpb_plugin *plugin;
+    assert_int_equal(dpb_plugin_load(kind, name, NULL, &dpb_host, &plugin), DPB_OK);
+    return plugin;
+}
+
+#define TEXT(x) #x
+#define NUMBER(macro) TEXT(macro)
+
+/* A copy of `good` with CHANGE, which makes it wrong in one thing, is refused with these words. */
+#define EXPECT_WRONG(CHANGE, ...)                             \
+    do {                                                      \
+        struct dpb_plugin wrong = *good;                      \
+        CHANGE;                                               \
+        char reason[DPB_REASON_BYTES] = "";                   \
+        assert_false(dpb_plugin_check(&wrong, kind, reason)); \
+        expect_words(#CHANGE, reason, WORDS(__VA_ARGS__));    \
+    } while (0)
+
+TEST(test_wrong_structs)
+{
+    static const struct dpb_option behind[] = {{.name = "behind", .type = DPB_OPT_INT, .offset = 8},
+                                               {.name = NULL}};
+    const dpb_plugin_kind kind = DPB_PLUGIN_COMM;
+    const struct dpb_plugin *good = load(kind, "good_second");
+    struct dpb_comm_ops ops = *(const struct dpb_comm_ops *)good->ops;
+    char sizes[128];
+    ops.publish = NULL;
+    EXPECT_WRONG(wrong.abi++, "abi is ", "here it is " NUMBER(DPB_ABI) ":", "rebuild");
+    EXPECT_WRONG(wrong.kind = DPB_PLUGIN_DATA, "kind is 1 (data)", "should be 3 (comm)",
+                 "data_NAME.so");
+    EXPECT_WRONG(wrong.name = "Bad-Name", "name is 'Bad-Name'", "[a-z0-9_]+");
+    EXPECT_WRONG(wrong.version = NULL, "version of 'good_second' is NULL");
+    EXPECT_WRONG(wrong.capabilities = UINT64_C(1) << 40, "capabilities of 'good_second'",
+                 "0x10000000000", "a comm does not have");
+    EXPECT_WRONG(wrong.capabilities = DPB_COMM_ALONE | DPB_COMM_LAUNCHER,
+                 "DPB_COMM_ALONE and DPB_COMM_LAUNCHER", "exclude each other");
+    EXPECT_WRONG(wrong.capabilities = DPB_COMM_SERVERS, "hook serve", "DPB_COMM_SERVERS",
+                 "missing");
+    EXPECT_WRONG(wrong.ops = &ops, "hook publish", "'good_second'", "missing");
+    EXPECT_WRONG(wrong.next = &wrong, "circle");
+    EXPECT_WRONG((wrong.options = behind, wrong.options_size = 8),
+                 "option 'behind' of 'good_second'", "bytes 8 to 16", "options_size = 8");
+    snprintf(sizes, sizeof sizes, "struct_size is %zu, here it is %zu", sizeof *good + 8,
+             sizeof *good);
+    EXPECT_WRONG(wrong.struct_size += 8, sizes);
+    snprintf(sizes, sizeof sizes, "ops_size is %zu, here it is %zu", sizeof ops - 8, sizeof ops);
+    EXPECT_WRONG(wrong.ops_size -= 8, sizes);
+}
+
+/* The struct begins as it should, but not its table. */
+TEST(test_codec_without_a_row)
+{
+    static const struct dpb_option rows[] = {DPB_CODEC_FEEDBACK_ROW, {.name = NULL}};
+    const dpb_plugin_kind kind = DPB_PLUGIN_CODEC;
+    const struct dpb_plugin *good = load(kind, "mutant");
+    EXPECT_WRONG(wrong.options = rows, "options of 'mutant' do not begin");
 }
 
 static uint64_t count_of(const void *options, const struct dpb_codec_part *part)
@@ -123,8 +159,7 @@ static uint64_t count_of(const void *options, const struct dpb_codec_part *part)
 /* A codec of two rounds sets three hooks more; with some of them it is none. */
 TEST(test_rounds)
 {
-    const struct dpb_plugin *mutant;
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_CODEC, "mutant", NULL, &dpb_host, &mutant), DPB_OK);
+    const struct dpb_plugin *mutant = load(DPB_PLUGIN_CODEC, "mutant");
     const struct dpb_codec_ops *one = mutant->ops;
     struct dpb_codec_ops some[2] = {*one, *one};
     some[0].state = count_of;
@@ -133,33 +168,20 @@ TEST(test_rounds)
         char reason[DPB_REASON_BYTES] = "";
         assert_true(dpb_plugin_check_hooks(mutant, one, reason));
         assert_false(dpb_plugin_check_hooks(mutant, &some[i], reason));
-        assert_contains(reason, "hooks state, bytes and finish of 'mutant'");
+        expect_part(reason, "hooks state, bytes and finish of 'mutant'");
     }
-}
-
-TEST(test_codec_without_a_row)
-{
-    const struct dpb_plugin *plugin;
-    dpb_first_error_clear();
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_CODEC, "bad_rows", NULL, &dpb_host, &plugin),
-                     DPB_UNSUPPORTED);
-    assert_contains(dpb_first_error(NULL), "options of 'bad_rows' do not begin");
 }
 
 TEST(test_load)
 {
-    const struct dpb_plugin *good, *again, *second;
+    const struct dpb_plugin *good = load(DPB_PLUGIN_COMM, "good");
     void *comm;
     dpb_status status;
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &good), DPB_OK);
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &again), DPB_OK);
-    assert_ptr_equal(good, again);
+    assert_ptr_equal(load(DPB_PLUGIN_COMM, "good"), good);
     assert_string_equal(good->name, "good");
     /* One that lives in another's shared object; those that are refused on the way are no error. */
     dpb_first_error_clear();
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good_second", NULL, &dpb_host, &second),
-                     DPB_OK);
-    assert_ptr_equal(second, good->next);
+    assert_ptr_equal(load(DPB_PLUGIN_COMM, "good_second"), good->next);
     assert_string_equal(dpb_first_error(&status), "");
     /* After the entry, the host's `fail` is the process's. */
     const struct dpb_comm_ops *ops = good->ops;
@@ -173,7 +195,7 @@ static const char *find_missing(const char *text, const char *where)
 {
     char part[PATH_MAX + 64];
     snprintf(part, sizeof part, "%s/comm_goood.so: No such file", where);
-    assert_contains(text, part);
+    expect_part(text, part);
     return strstr(text, part);
 }
 
@@ -189,7 +211,7 @@ TEST(test_unknown)
     snprintf(path, sizeof path, "%s:%s", scratch, directory);
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
     const char *text = refusal("goood", DPB_USAGE);
-    assert_contains(text, "x.ini:7: unknown comm 'goood'; did you mean 'good'?");
+    expect_part(text, "x.ini:7: unknown comm 'goood'; did you mean 'good'?");
     /* Every place in its order, each with its own reason. */
     assert_true(find_missing(text, scratch) < find_missing(text, directory));
     assert_true(find_missing(text, directory) < find_missing(text, installed));
@@ -198,11 +220,11 @@ TEST(test_unknown)
         assert_true(find_missing(text, directory) < find_missing(text, own));
         assert_true(find_missing(text, own) < find_missing(text, installed));
     }
-    assert_contains(text, "comm_bad_magic.so: magic is 0x1234");
+    expect_part(text, "comm_bad_magic.so: magic is 0x1234");
     text = refusal("gpu", DPB_USAGE);
-    assert_contains(text, "x.ini:7: comm 'gpu' was not built: there was no library for it; tried:");
-    assert_contains(refusal("../evil", DPB_USAGE), "[a-z0-9_]+");
-    assert_contains(refusal("", DPB_USAGE), "[a-z0-9_]+");
+    expect_part(text, "x.ini:7: comm 'gpu' was not built: there was no library for it; tried:");
+    expect_part(refusal("../evil", DPB_USAGE), "[a-z0-9_]+");
+    expect_part(refusal("", DPB_USAGE), "[a-z0-9_]+");
 }
 
 static void copy_file(const char *from, const char *to)
@@ -221,15 +243,13 @@ static void copy_file(const char *from, const char *to)
 TEST(test_order)
 {
     char from[PATH_MAX + 64], to[PATH_MAX + 64], path[3 * PATH_MAX + 64];
-    const struct dpb_plugin *plugin;
     Dl_info info;
     snprintf(from, sizeof from, "%s/comm_good.so", directory);
     snprintf(to, sizeof to, "%s/comm_good.so", scratch);
     copy_file(from, to);
     snprintf(path, sizeof path, "/does/not/exist:%s:%s:%s", scratch, scratch, directory);
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &plugin), DPB_OK);
-    assert_true(dladdr(plugin, &info) != 0);
+    assert_true(dladdr(load(DPB_PLUGIN_COMM, "good"), &info) != 0);
     assert_string_equal(info.dli_fname, to);
     snprintf(to, sizeof to, "%s/comm_bad_file.so", scratch);
     FILE *file = fopen(to, "wb");
@@ -237,8 +257,8 @@ TEST(test_order)
     fputs("this is no shared object", file);
     fclose(file);
     const char *text = refusal("bad_file", DPB_UNSUPPORTED);
-    assert_contains(text, to);
-    assert_contains(text, ".so: file too short");
+    expect_part(text, to);
+    expect_part(text, ".so: file too short");
 }
 
 /* A path of many directories is searched to its end. */
@@ -246,14 +266,13 @@ TEST(test_long_path)
 {
     enum { DIRECTORIES = 40 };
     char path[PATH_MAX + DIRECTORIES * 32];
-    const struct dpb_plugin *plugin;
     size_t length = 0;
     for (int i = 0; i < DIRECTORIES; i++)
         length += (size_t)snprintf(path + length, sizeof path - length, "/does/not/exist/%d:", i);
     snprintf(path + length, sizeof path - length, "%s", directory);
     char *before = strdup(getenv("DPBENCH_PLUGIN_PATH"));
     setenv("DPBENCH_PLUGIN_PATH", path, 1);
-    assert_int_equal(dpb_plugin_load(DPB_PLUGIN_COMM, "good", NULL, &dpb_host, &plugin), DPB_OK);
+    load(DPB_PLUGIN_COMM, "good");
     setenv("DPBENCH_PLUGIN_PATH", before, 1);
     free(before);
 }
@@ -269,7 +288,7 @@ TEST(test_list)
         assert_non_null(rows[i].path);
         assert_true((rows[i].plugin == NULL) == (rows[i].reason != NULL));
         if (rows[i].plugin != NULL && strcmp(rows[i].plugin->name, "good") == 0) {
-            assert_contains(rows[i].path, scratch);
+            expect_part(rows[i].path, scratch);
             n_good++;
         }
         if (strstr(rows[i].path, "comm_bad_null.so") != NULL) {
