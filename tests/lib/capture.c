@@ -1,5 +1,6 @@
 /* capture.c - see capture.h. */
 #include "capture.h"
+#include "base/log.h"
 #include "lib/test.h"
 
 #include <stdio.h>
@@ -25,4 +26,11 @@ const char *capture_end(void)
     text[fread(text, 1, sizeof text - 1, captured)] = '\0';
     fclose(captured);
     return text;
+}
+
+int silence(void **state)
+{
+    (void)state;
+    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
+    return 0;
 }

@@ -1,5 +1,5 @@
 /*
- * capture.h - what this process writes to standard error, for a test to read.
+ * capture.h - what this process writes to standard error, for a test to read, or for nobody.
  */
 #ifndef DPB_TESTS_LIB_CAPTURE_H
 #define DPB_TESTS_LIB_CAPTURE_H
@@ -11,5 +11,7 @@ void capture_begin(void);
 /* Standard error is what it was. Returns what was written since, at most CAPTURE_BYTES - 1 bytes;
  * @borrowed until the next call. */
 const char *capture_end(void);
+/* A fixture for tests that want failures: the log's messages are not written. */
+int silence(void **state);
 
 #endif

@@ -283,6 +283,22 @@ void remove_directory(const char *path)
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+char own_directory[64];
+
+int own_directory_setup(void **state)
+{
+    (void)state;
+    temporary_directory(own_directory);
+    return 0;
+}
+
+int own_directory_teardown(void **state)
+{
+    (void)state;
+    remove_directory(own_directory);
+    return 0;
+}
+
 void write_file(const char *path, const void *bytes, size_t length)
 {
     FILE *file = fopen(path, "wb");

@@ -63,6 +63,10 @@ const char *json_text_at(const json_t *document, const char *path); /* "": not t
 /* A new empty directory under $TMPDIR or /tmp, and its removal with all that is in it. */
 void temporary_directory(char path[64]);
 void remove_directory(const char *path);
+/* cmocka's group fixtures: a directory that is there until the program ends. */
+extern char own_directory[64];
+int own_directory_setup(void **state);
+int own_directory_teardown(void **state);
 /* Writes a file; fails the test when it cannot. */
 void write_file(const char *path, const void *bytes, size_t length);
 /* The text file ROOT/NAME, printf-like; makes the directories between: a made-up /proc or /sys. */

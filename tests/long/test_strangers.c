@@ -312,9 +312,4 @@ TEST(test_launchers)
     assert_int_equal(trial_count_entries("/proc/self/fd", ""), n_fds);
 }
 
-int main(void)
-{
-    if (dpb_world_is_rank())
-        return trial_rank_main(cases);
-    return test_main(NULL, NULL);
-}
+TRIAL_MAIN(cases)

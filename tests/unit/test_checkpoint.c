@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
+#include "lib/capture.h"
 #include "lib/test.h"
 
 /* -------------------------------------------------------------------------------------- fixture */
@@ -598,8 +599,4 @@ TEST(test_names_where_it_cannot_write)
     fixture_close(&f);
 }
 
-int main(void)
-{
-    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
-    return test_main(NULL, NULL);
-}
+TEST_MAIN(silence, NULL)

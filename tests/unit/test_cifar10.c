@@ -9,13 +9,15 @@
 
 #include "data_source.h"
 #include "dpbench/random.h"
+#include "lib/capture.h"
+#include "lib/command.h"
 
 enum { SIDE = 32, PLANE = SIDE * SIDE, IMAGE = 3 * PLANE, RECORD = 1 + IMAGE };
 enum { FILES = 6, TEST_FILE = 5, MOST = 8 /* records in a file here */ };
 
 static const char *const names[FILES] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                          "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
-static char directory[256];
+static const char *const directory = own_directory;
 static struct dpb_data_request request = {.shape = {3, SIDE, SIDE}, .nclass = 10, .seed = 77};
 
 /* ---- making files -------------------------------------------------------------------------- */
@@ -500,20 +502,10 @@ TEST(test_hundred)
     request.nclass = 10;
 }
 
-static int make_directory(void **state)
+static int setup(void **state)
 {
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(directory, sizeof directory, "%s/dpb-cifar10-XXXXXX", base ? base : "/tmp");
-    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are what is wanted */
-    return mkdtemp(directory) ? 0 : -1;
+    silence(state);
+    return own_directory_setup(state);
 }
 
-static int remove_directory(void **state)
-{
-    (void)state;
-    remove_all();
-    return rmdir(directory);
-}
-
-TEST_MAIN(make_directory, remove_directory)
+TEST_MAIN(setup, own_directory_teardown)

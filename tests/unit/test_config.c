@@ -10,41 +10,24 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "lib/capture.h"
+#include "lib/command.h"
 #include "lib/test.h"
 
-static char directory[] = "/tmp/dpbench-test-XXXXXX";
-static char path[sizeof directory + 16];
+static char path[sizeof own_directory + 16];
 
-static int make_directory(void **state)
+static int setup(void **state)
 {
-    (void)state;
-    static const struct dpb_log_hooks silent = {.silent = true};
-    dpb_log_set_hooks(&silent);
-    if (!mkdtemp(directory))
-        return -1;
-    snprintf(path, sizeof path, "%s/x.ini", directory);
+    silence(state);
+    own_directory_setup(state);
+    snprintf(path, sizeof path, "%s/x.ini", own_directory);
     return 0;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    unlink(path);
-    return rmdir(directory);
-}
-
-static void write_file(const char *bytes, size_t n)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
 }
 
 static struct dpb_config *read_ok(const char *text)
 {
     struct dpb_config *config = dpb_config_create();
-    write_file(text, strlen(text));
+    write_file(path, text, strlen(text));
     dpb_first_error_clear();
     if (dpb_config_read(config, path) != DPB_OK)
         fail_msg("%s", dpb_first_error(NULL));
@@ -56,7 +39,7 @@ static void refuse_bytes(const char *bytes, size_t n, int line, const char *part
 {
     struct dpb_config *config = dpb_config_create();
     char start[sizeof path + 16];
-    write_file(bytes, n);
+    write_file(path, bytes, n);
     dpb_first_error_clear();
     assert_int_equal(dpb_config_read(config, path), DPB_USAGE);
     snprintf(start, sizeof start, "%s:%d: ", path, line);
@@ -127,7 +110,7 @@ TEST(test_read_replaces)
 {
     struct dpb_config *config = dpb_config_create();
     assert_int_equal(dpb_config_set(config, "run", "batch", "1", "command line"), DPB_OK);
-    write_file("[run]\nbatch = 2\n", 16);
+    write_file(path, "[run]\nbatch = 2\n", 16);
     assert_int_equal(dpb_config_read(config, path), DPB_OK);
     assert_int_equal(config->n_settings, 1);
     assert_setting(config, "run", "batch", "2", 2);
@@ -178,8 +161,8 @@ TEST(test_unreadable)
 {
     struct dpb_config *config = dpb_config_create();
     dpb_first_error_clear();
-    assert_int_equal(dpb_config_read(config, directory), DPB_USAGE);
-    assert_non_null(strstr(dpb_first_error(NULL), directory));
+    assert_int_equal(dpb_config_read(config, own_directory), DPB_USAGE);
+    assert_non_null(strstr(dpb_first_error(NULL), own_directory));
     assert_non_null(strstr(dpb_first_error(NULL), "Is a directory"));
     dpb_first_error_clear();
     assert_int_equal(dpb_config_read(config, "/nowhere/x.ini"), DPB_USAGE);
@@ -316,4 +299,4 @@ TEST(test_json_refusals)
     }
 }
 
-TEST_MAIN(make_directory, remove_directory)
+TEST_MAIN(setup, own_directory_teardown)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "lib/capture.h"
 #include "lib/test.h"
 #include "train/feed.h"
 #include "world/board.h"
@@ -733,8 +734,4 @@ TEST(test_evaluation_reads_only_when_asked)
     assert_message("'fake' has no test samples");
 }
 
-int main(void)
-{
-    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* failures are what is wanted */
-    return test_main(NULL, NULL);
-}
+TEST_MAIN(silence, NULL)

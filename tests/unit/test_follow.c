@@ -123,9 +123,4 @@ TEST(test_step_left_out)
     trial_passes("step_left_out", 1, 0);
 }
 
-int main(void)
-{
-    if (dpb_world_is_rank())
-        return trial_rank_main(cases);
-    return test_main(NULL, NULL);
-}
+TRIAL_MAIN(cases)

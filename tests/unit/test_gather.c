@@ -178,7 +178,7 @@ TEST(test_refused)
         assert_int_equal(duel_move(&duel), DPB_FAILED);
         snprintf(words, sizeof words, "rank %d sent the message of rank %u for exchange %llu",
                  bad[i].from_next ? 1 : 2, bad[i].origin, (unsigned long long)bad[i].exchange);
-        assert_contains(dpb_first_error(&first), words);
+        expect_part(dpb_first_error(&first), words);
         duel_end(&duel);
     }
 }

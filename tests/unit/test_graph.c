@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "lib/capture.h"
 #include "lib/model.h"
 #include "lib/test.h"
 
@@ -649,8 +650,4 @@ TEST(test_unfinished_models)
     assert_null(graph);
 }
 
-int main(void)
-{
-    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
-    return test_main(NULL, NULL);
-}
+TEST_MAIN(silence, NULL)

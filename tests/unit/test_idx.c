@@ -8,6 +8,8 @@
 #include <zlib.h>
 
 #include "data_source.h"
+#include "lib/capture.h"
+#include "lib/command.h"
 
 #define FASHION "/usr/share/datasets/fashion-mnist"
 
@@ -15,7 +17,8 @@ enum { IMAGES, LABELS, TEST_IMAGES, TEST_LABELS, FILES };
 
 static const char *const names[FILES] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                          "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
-static char directory[256];
+
+static const char *const directory = own_directory;
 
 /* ---- making files -------------------------------------------------------------------------- */
 
@@ -403,20 +406,10 @@ TEST(test_fashion_mnist)
     source_close(&source);
 }
 
-static int make_directory(void **state)
+static int setup(void **state)
 {
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(directory, sizeof directory, "%s/dpb-idx-XXXXXX", base ? base : "/tmp");
-    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are what is wanted */
-    return mkdtemp(directory) ? 0 : -1;
+    silence(state);
+    return own_directory_setup(state);
 }
 
-static int remove_directory(void **state)
-{
-    (void)state;
-    remove_all();
-    return rmdir(directory);
-}
-
-TEST_MAIN(make_directory, remove_directory)
+TEST_MAIN(setup, own_directory_teardown)

@@ -18,21 +18,7 @@
 #include "study/json.h"
 #include "study/load_report.h"
 
-static char root[] = "/tmp/dpbench-test-load-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(root) != NULL ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    char command[PATH_MAX];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r '%s'", root);
-    return system(command);
-}
+static const char *const root = own_directory;
 
 /* A machine of 4 hardware threads; the job has 0 and 1, whose siblings are 2 and 3. */
 static const uint8_t cpus[4] = {DPB_CPU_USED, DPB_CPU_USED, DPB_CPU_SIBLING, DPB_CPU_SIBLING};
@@ -279,4 +265,4 @@ TEST(test_kinds)
     assert_true(n_all >= n_cores);
 }
 
-TEST_MAIN(set_up, tear_down)
+TEST_MAIN(own_directory_setup, own_directory_teardown)

@@ -10,21 +10,7 @@
 #include "lib/test.h"
 #include "machine/memory.h"
 
-static char root[64];
-
-static int set_up(void **state)
-{
-    (void)state;
-    temporary_directory(root);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    remove_directory(root);
-    return 0;
-}
+static const char *const root = own_directory;
 
 static void expect(uint64_t total, uint64_t available, uint64_t used, bool limited)
 {
@@ -93,4 +79,4 @@ TEST(test_here)
     assert_true(memory.available_bytes <= memory.total_bytes);
 }
 
-TEST_MAIN(set_up, tear_down)
+TEST_MAIN(own_directory_setup, own_directory_teardown)

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "lib/capture.h"
 #include "lib/test.h"
 
 struct values {
@@ -333,14 +334,6 @@ TEST(test_did_you_mean)
     memset(endless, 'x', sizeof endless - 1);
     endless[sizeof endless - 1] = '\0';
     assert_null(dpb_did_you_mean(endless, names));
-}
-
-static int silence(void **state)
-{
-    (void)state;
-    static const struct dpb_log_hooks silent = {.silent = true};
-    dpb_log_set_hooks(&silent);
-    return 0;
 }
 
 static int forget(void **state)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "lib/capture.h"
 #include "lib/test.h"
 #include "study/predict.h"
 
@@ -295,8 +295,4 @@ TEST(too_many_buckets_are_refused)
     assert_int_equal(dpb_predict_step(&worker, &c, 1, &predicted), DPB_USAGE);
 }
 
-int main(void)
-{
-    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are wanted */
-    return test_main(NULL, NULL);
-}
+TEST_MAIN(silence, NULL)

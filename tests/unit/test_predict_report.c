@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "lib/capture.h"
 #include "lib/documented.h"
 #include "lib/printed.h"
 #include "lib/says.h"
@@ -271,8 +272,4 @@ TEST(what_cannot_be_predicted_is_named)
     refuses(NULL, NULL, "ring_tpc", "did you mean 'ring_tcp'");
 }
 
-int main(void)
-{
-    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are wanted */
-    return test_main(NULL, NULL);
-}
+TEST_MAIN(silence, NULL)

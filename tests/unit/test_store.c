@@ -426,7 +426,7 @@ TEST(test_loses_one)
     if (trial.at->status != DPB_OK || trial.at->exit_code != 0)
         fail_msg("%s", trial.errors);
     assert_non_null(strstr(trial.errors, "2 of 3 workers train on"));
-    assert_contains(trial.at->text[0], "barrier 'missed': not there yet: rank 3; rank 3 (pid");
+    expect_part(trial.at->text[0], "barrier 'missed': not there yet: rank 3; rank 3 (pid");
     trial_done(&trial);
     trial.survive = false;
     trial_run(&trial);
@@ -460,7 +460,7 @@ TEST(test_messages)
         if (trial.at->status != DPB_OK)
             fail_msg("%s: %s", trial.name, trial.at->cause);
         for (size_t j = 0; j < 3; j++)
-            assert_contains(trial.at->text[expected[i].rank], expected[i].parts[j]);
+            expect_part(trial.at->text[expected[i].rank], expected[i].parts[j]);
         trial_done(&trial);
     }
 }
@@ -484,15 +484,10 @@ TEST(test_malformed)
         assert_int_equal(trial.at->launch_status, DPB_OK);
         assert_int_equal(trial.at->status, DPB_FAILED);
         assert_int_equal(trial.at->culprit, 1);
-        assert_contains(trial.at->cause, "malformed request");
-        assert_contains(trial.at->cause, expected[i].part);
+        expect_part(trial.at->cause, "malformed request");
+        expect_part(trial.at->cause, expected[i].part);
         trial_done(&trial);
     }
 }
 
-int main(void)
-{
-    if (dpb_world_is_rank())
-        return trial_rank_main(cases);
-    return test_main(NULL, NULL);
-}
+TRIAL_MAIN(cases)

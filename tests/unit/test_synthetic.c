@@ -6,6 +6,7 @@
 
 #include "data_source.h"
 #include "dpbench/random.h"
+#include "lib/capture.h"
 
 static const struct dpb_data_request digits = {.shape = {1, 28, 28}, .nclass = 10, .seed = 5};
 static const struct dpb_data_request photos = {.shape = {3, 224, 224}, .nclass = 1000, .seed = 5};
@@ -237,8 +238,4 @@ TEST(test_what_cannot_be_made_is_refused)
     }
 }
 
-int main(void)
-{
-    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true}); /* refusals are what is wanted */
-    return test_main(NULL, NULL);
-}
+TEST_MAIN(silence, NULL)

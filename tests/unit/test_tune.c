@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "dpbench/random.h"
+#include "lib/capture.h"
 #include "lib/documented.h"
 #include "lib/printed.h"
 #include "lib/test.h"
@@ -468,8 +469,4 @@ TEST(bad_sections_are_refused)
     }
 }
 
-int main(void)
-{
-    dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
-    return test_main(NULL, NULL);
-}
+TEST_MAIN(silence, NULL)

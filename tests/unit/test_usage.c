@@ -16,7 +16,7 @@
 #include "machine/usage.h"
 #include "train/monitor.h"
 
-static char root[64];
+static const char *const root = own_directory;
 static const int32_t pids[] = {11, 0, 12};
 enum { N_PIDS = sizeof pids / sizeof *pids };
 
@@ -193,18 +193,4 @@ TEST(full_series_keep_every_second)
     free(series);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    temporary_directory(root);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    remove_directory(root);
-    return 0;
-}
-
-TEST_MAIN(set_up, tear_down)
+TEST_MAIN(own_directory_setup, own_directory_teardown)

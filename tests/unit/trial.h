@@ -1,8 +1,8 @@
 /*
  * trial.h - runs a job in a launcher of its own and looks at what is left afterwards.
  *
- * The test program is launcher and rank at once: main() hands a rank to trial_rank_main, which runs
- * the function that the configuration names. Test and ranks share a scratch page.
+ * The test program is launcher and rank at once: in a rank, TRIAL_MAIN runs the function that the
+ * configuration names. Test and ranks share a scratch page.
  */
 #ifndef DPB_TESTS_UNIT_TRIAL_H
 #define DPB_TESTS_UNIT_TRIAL_H
@@ -22,7 +22,7 @@
 
 #include "base/log.h"
 #include "launch/launch.h"
-#include "lib/command.h"
+#include "lib/says.h"
 #include "lib/test.h"
 #include "world/world.h"
 
@@ -131,6 +131,15 @@ static inline int trial_rank_main(const struct trial_case *cases)
     dpb_world_close();
     return dpb_status_exit_code(status);
 }
+
+/* The main of a program whose ranks run `cases`, which {NULL} or {0} ends. */
+#define TRIAL_MAIN(cases)                  \
+    int main(void)                         \
+    {                                      \
+        if (dpb_world_is_rank())           \
+            return trial_rank_main(cases); \
+        return test_main(NULL, NULL);      \
+    }
 
 /* ---- the launcher -------------------------------------------------------------------------- */
 
@@ -257,12 +266,6 @@ static inline void trial_passes(const char *name, uint32_t n_workers, uint32_t n
         fail_msg("%s with %u ranks: %s\n%s", name, n_workers + n_servers, trial.at->cause,
                  trial.errors);
     trial_done(&trial);
-}
-
-static inline void assert_contains(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("'%s' is not in '%s'", part, text);
 }
 
 /* In a rank: what does not hold ends it with a message. */
