@@ -1,7 +1,9 @@
-"""dpbench as tests in Python run it, and an experiment that takes it milliseconds."""
+"""dpbench as tests in Python run it, its files, and an experiment that takes it milliseconds."""
 
+import json
 import os
 import subprocess
+import tempfile
 
 DPBENCH = os.path.abspath(os.path.join(os.environ.get("DPB_BUILD", "build"), "dpbench"))
 
@@ -9,6 +11,34 @@ DPBENCH = os.path.abspath(os.path.join(os.environ.get("DPB_BUILD", "build"), "dp
 def dpbench(*arguments, timeout=100):
     """What it printed stands in `stdout` and `stderr`, how it ended in `returncode`."""
     return subprocess.run([DPBENCH, *arguments], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def own_directory(cls):
+    """For setUpClass: the tests of the class work in a directory that goes with them."""
+    place = tempfile.TemporaryDirectory()
+    cls.addClassCleanup(place.cleanup)
+    cls.addClassCleanup(os.chdir, os.getcwd())
+    os.chdir(place.name)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def load(path):
+    return json.loads(read(path))
+
+
+def save(document, path):
+    """Its path."""
+    write(path, json.dumps(document))
+    return path
 
 
 def tiny(steps, warmup_steps, run=""):

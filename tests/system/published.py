@@ -5,16 +5,14 @@ document and in a rerun; what is refused, by `check` too. Run from the top of th
 `N passed, N failed, N skipped`."""
 
 import json
-import os
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/lib")
 
 import counted  # noqa: E402
-from command import dpbench, tiny  # noqa: E402
+from command import dpbench, own_directory, read, tiny, write  # noqa: E402
 
 SWEEP = tiny(12, 1) + """[sweep]
 comm.name = independent, shm
@@ -29,11 +27,6 @@ PAIR = BASE + "comm.name shm run.workers 2 = 70, A paper (2017), a slow machine\
 SOURCE = "no pass or fail; A paper (2017), on a slow machine."
 
 
-def write(published):
-    with open("base.ini", "w", encoding="utf-8") as file:
-        file.write(SWEEP + published)
-
-
 def words(text):
     return " ".join(text.split())
 
@@ -41,10 +34,7 @@ def words(text):
 class Published(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(directory.cleanup)
-        cls.addClassCleanup(os.chdir, os.getcwd())
-        os.chdir(directory.name)
+        own_directory(cls)
 
     def expect_beside(self, text):
         """The column has a figure in two lines of three, and the source stands below."""
@@ -54,7 +44,7 @@ class Published(unittest.TestCase):
         self.assertIn(SOURCE, words(text))
 
     def test_stands_beside_ours(self):
-        write(PAIR)
+        write("base.ini", SWEEP + PAIR)
         self.assertEqual(dpbench("check", "-c", "base.ini").returncode, 0)
         ran = dpbench("-c", "base.ini", "--output", "sweep.json")
         self.assertEqual(ran.returncode, 0, ran.stderr)
@@ -67,8 +57,7 @@ class Published(unittest.TestCase):
         self.assertIn(SOURCE, markdown)
         self.assertIn(",published_speedup", dpbench("report", "--csv", "sweep.json").stdout)
         self.assertEqual(dpbench("report", "--html", "page.html", "sweep.json").returncode, 0)
-        with open("page.html", encoding="utf-8") as file:
-            page = file.read()
+        page = read("page.html")
         self.assertIn(">publ.</th>", page)
         self.assertIn(SOURCE, page)
         again = dpbench("rerun", "sweep.json", "run.seed=7")
@@ -77,7 +66,7 @@ class Published(unittest.TestCase):
         self.assertIn("Here the command line set run.seed = 7.", words(again.stdout))
 
     def test_without_figures_there_is_nothing(self):
-        write("")
+        write("base.ini", SWEEP)
         ran = dpbench("-c", "base.ini", "--json")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         document = json.loads(ran.stdout)
@@ -93,14 +82,13 @@ class Published(unittest.TestCase):
                 ("comm.name shm run.workers 2 = much, A paper, a machine", "the figure 'much' is no number above 0"),
                 ("comm.name shm run.workers 2 = 70, A paper", "'70, A paper' is not FIGURE, SOURCE, HARDWARE"),
                 ("run.workers 1 comm.name independent = 40, A paper, a machine", "has a figure already, 40")):
-            write(BASE + text + "\n")
+            write("base.ini", SWEEP + BASE + text + "\n")
             for command in (["check"], ["run"]):
                 refused = dpbench(*command, "-c", "base.ini")
                 self.assertEqual(refused.returncode, 2, text)
                 self.assertIn(f"base.ini:{line}: [published]: ", refused.stderr)
                 self.assertIn(reason, refused.stderr)
-        with open("base.ini", "w", encoding="utf-8") as file:
-            file.write(tiny(12, 1) + "[published]\n" + BASE)
+        write("base.ini", tiny(12, 1) + "[published]\n" + BASE)
         self.assertIn("[published] has figures for the cells of a [sweep]", dpbench("check", "-c", "base.ini").stderr)
 
 

@@ -11,7 +11,6 @@ import re
 import resource
 import statistics
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -19,6 +18,7 @@ sys.path.insert(0, "tests/lib")
 
 import command  # noqa: E402
 import counted  # noqa: E402
+from command import load, own_directory, read, save, write  # noqa: E402
 
 VOID = {"meta", "path", "rect", "circle"}  # without an end tag, or closed at once in SVG
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m"
@@ -86,18 +86,7 @@ def page_of(*paths):
     ended = dpbench("report", *paths, "--html", "page.html")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "", ended.stdout
-    with open("page.html", encoding="utf-8") as file:
-        return file.read()
-
-
-def load(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
-def save(document, path):
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(document, file)
+    return read("page.html")
 
 
 def rate_text(rate):
@@ -107,11 +96,8 @@ def rate_text(rate):
 class OfRealResults(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        place = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(place.cleanup)
-        os.chdir(place.name)
-        with open("base.ini", "w", encoding="utf-8") as file:
-            file.write(BASE)
+        own_directory(cls)
+        write("base.ini", BASE)
         # Two workers that do not wait for each other may have no step in common on a busy machine.
         ended = dpbench("-c", "base.ini", "sweep.comm.name=independent,shm", "sweep.run.workers=1,2", "sweep.repeats=2",
                         "sweep.when=comm.name = shm or run.workers = 1", "sweep.retry_disturbed=0",

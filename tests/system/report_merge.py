@@ -7,20 +7,17 @@ import copy
 import csv
 import glob
 import io
-import json
 import math
-import os
 import random
 import statistics
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/lib")
 
 import counted  # noqa: E402
-from command import dpbench, tiny  # noqa: E402
+from command import dpbench, load, own_directory, read, save, tiny, write  # noqa: E402
 
 SWEEP = tiny(3, 1, run="name = merged\n") + """[sweep]
 comm.name = shm, independent
@@ -42,17 +39,6 @@ def rows_of(*arguments):
     return list(csv.DictReader(io.StringIO(ended.stdout)))
 
 
-def save(document, path):
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(document, file)
-    return path
-
-
-def load(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
 def put(document, path, value):
     *above, last = path.split(".")
     for key in above:
@@ -63,11 +49,8 @@ def put(document, path, value):
 class OfSeveral(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory()
-        cls.before = os.getcwd()
-        os.chdir(cls.directory.name)
-        with open("sweep.ini", "w", encoding="ascii") as file:
-            file.write(SWEEP)
+        own_directory(cls)
+        write("sweep.ini", SWEEP)
         ended = dpbench("-c", "sweep.ini", "--output", "sweep.json")
         assert ended.returncode == 0, ended.stderr
         cls.files = sorted(glob.glob("sweep.json.runs/0*.json"))
@@ -79,11 +62,6 @@ class OfSeveral(unittest.TestCase):
         assert ended.returncode == 0, ended.stderr
         cls.table = ended.stdout
         cls.sweep = load("sweep.json")
-
-    @classmethod
-    def tearDownClass(cls):
-        os.chdir(cls.before)
-        cls.directory.cleanup()
 
     def plain(self, **changes):
         """The runs of the sweep as runs of no sweep, each with these changes; their files."""
@@ -161,8 +139,7 @@ class OfSeveral(unittest.TestCase):
         self.assertEqual({row["runs"] for row in rows}, {"2"})
         page = report("sweep.json", other[0], "--html", "page.html")
         self.assertEqual(page.returncode, 0, page.stderr)
-        with open("page.html", encoding="utf-8") as file:
-            self.assertIn("of another kind&quot; (setup 2)", file.read())
+        self.assertIn("of another kind&quot; (setup 2)", read("page.html"))
         self.assertIn("- setup 2: plain0x.json.\n", report("--markdown", "sweep.json", other[0]).stdout)
 
     def test_rows_of_a_sweep_that_was_resumed_elsewhere(self):

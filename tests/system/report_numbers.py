@@ -6,21 +6,17 @@ times of single steps, the parts of the step and the losses. Run from the top of
 
 import csv
 import io
-import json
-import math
-import os
 import re
 import statistics
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path[:0] = ["tests/lib", "tests/unit"]
 
 import counted  # noqa: E402
-from command import dpbench, tiny  # noqa: E402
-from stats_oracle import quantile, student  # noqa: E402
+from command import dpbench, load, own_directory, tiny, write  # noqa: E402
+from stats_oracle import of_logarithms, quantile  # noqa: E402
 
 BASE = tiny(12, 1)
 RUNS = ["comm.name=independent", "run.workers=2 comm.name=independent", "run.workers=2 comm.name=shm",
@@ -38,8 +34,7 @@ def make(settings, name):
     for _ in range(5):
         done = dpbench("-c", "base.ini", "--output", name, *settings.split())
         assert done.returncode == 0, done.stderr
-        with open(name, encoding="utf-8") as file:
-            document = json.load(file)
+        document = load(name)
         if all(run["timing"]["step_ns"] for run in document.get("runs", [document])):
             break
     return document
@@ -70,22 +65,11 @@ def loss_of(run, samples):
     return statistics.fmean(within or steps[-1:])
 
 
-def interval_of(rates):
-    logs = [math.log(rate) for rate in rates]
-    half = student(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(statistics.fmean(logs) - half), math.exp(statistics.fmean(logs) + half)
-
-
 class Numbers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.directory.cleanup)
-        cls.old = os.getcwd()
-        os.chdir(cls.directory.name)
-        cls.addClassCleanup(os.chdir, cls.old)
-        with open("base.ini", "w", encoding="ascii") as file:
-            file.write(BASE)
+        own_directory(cls)
+        write("base.ini", BASE)
 
     def near(self, printed, number, what):
         """As printed: to half of the last digit, or as closely as sums of floats agree."""
@@ -136,7 +120,7 @@ class Numbers(unittest.TestCase):
         self.assertEqual(int(row["runs"]), len(clean))
         self.near(row["samples_per_s.median"], middle, settings)
         if len(rates) > 1:
-            for end, number in zip(("low", "high"), interval_of(rates)):
+            for end, number in zip(("low", "high"), of_logarithms(rates)[1:]):
                 self.assertLess(abs(float(row[f"samples_per_s.{end}"]) / number - 1), 1e-6, settings)
         self.near(row["comm_exposed_share"], statistics.median(map(exposed_of, clean)), settings)
         self.near(row["step_ns"], statistics.median(

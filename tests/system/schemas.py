@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import sys
-import tempfile
 import unittest
 import warnings
 
@@ -27,7 +26,7 @@ except ImportError:  # the distribution's package is for the distribution's pyth
     raise
 
 import counted  # noqa: E402
-from command import dpbench, tiny  # noqa: E402
+from command import dpbench, load, own_directory, read, tiny, write  # noqa: E402
 
 BASE = tiny(4, 1)
 TWO = "run.workers=2 comm.name="
@@ -68,11 +67,6 @@ JPEG = bytes.fromhex(  # one grey pixel
     "ffc9000b080001000101011100ffcc000600101005ffda0008010100003f00d2cf20ffd9")
 
 
-def load(path):
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
 def objects_of(value, path=()):
     """All objects below a value, each with its path."""
     if isinstance(value, dict):
@@ -87,16 +81,10 @@ class Documents(unittest.TestCase):
     def setUpClass(cls):
         warnings.simplefilter("ignore", DeprecationWarning)  # RefResolver; both versions have it
         cls.schemas = {os.path.basename(path): load(path) for path in glob.glob("schemas/*.json")}
-        cls.docs = {}
-        for schema in cls.schemas.values():
-            path = schema["title"].split(": ")[-1]
-            with open(path, encoding="utf-8") as file:
-                cls.docs[schema["$id"]] = file.read()
-        cls.directory = tempfile.TemporaryDirectory()
-        cls.before = os.getcwd()
-        os.chdir(cls.directory.name)
-        with open("base.ini", "w", encoding="ascii") as file:
-            file.write(BASE)
+        cls.docs = {schema["$id"]: read(schema["title"].split(": ")[-1])
+                    for schema in cls.schemas.values()}
+        own_directory(cls)
+        write("base.ini", BASE)
         for name, (code, options) in RUNS.items():
             ended = dpbench("-c", "base.ini", *shlex.split(options), "--output", f"{name}.json")
             assert ended.returncode == code, (name, ended.returncode, ended.stderr)
@@ -105,23 +93,16 @@ class Documents(unittest.TestCase):
             os.makedirs(f"images/{split}/{image % 2}", exist_ok=True)
             with open(f"images/{split}/{image % 2}/{image}.jpg", "wb") as file:
                 file.write(JPEG)
-        with open("images.ini", "w", encoding="ascii") as file:
-            file.write(re.sub(r"\[data\].*\n.*\n.*", "[data]\nname = image_folder\npath = images", BASE))
+        write("images.ini", re.sub(r"\[data\].*\n.*\n.*", "[data]\nname = image_folder\npath = images", BASE))
         for name, words in COMMANDS.items():
             ended = dpbench(*words.split(), "--json")
             assert ended.returncode == 0, (name, ended.stderr)
             cls.documents[name] = json.loads(ended.stdout)
-            with open(f"{name}.json", "w", encoding="utf-8") as file:
-                file.write(ended.stdout)
+            write(f"{name}.json", ended.stdout)
         for a, b in (("target", "codec"), ("sweep", "reached"), ("reached", "reached")):
             ended = dpbench("compare", f"{a}.json", f"{b}.json", "--json")
             assert ended.returncode == 0, ended.stderr
             cls.documents[f"{a}, {b}"] = json.loads(ended.stdout)
-
-    @classmethod
-    def tearDownClass(cls):
-        os.chdir(cls.before)
-        cls.directory.cleanup()
 
     def errors_of(self, document):
         name = document["schema"].removeprefix("dpbench.").split("/")[0] + ".json"

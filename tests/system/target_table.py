@@ -4,22 +4,18 @@ alone: the criterion, means, Student's t, ranks and ratios. Run from the top of 
 `N passed, N failed, N skipped`."""
 
 import csv
-import json
-import math
-import os
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, "tests/lib")
+sys.path[:0] = ["tests/lib", "tests/unit"]
 
 import counted  # noqa: E402
+from command import dpbench, load, own_directory, write  # noqa: E402
+from stats_oracle import of_logarithms  # noqa: E402
 
-BUILD = os.path.abspath(os.environ.get("DPB_BUILD", "build"))
 TARGET, SEEDS = 0.9, 3
 SWEEP = f"""run.results= run.steady_limit_s=0 run.warmup_steps=0 run.precision=fp64 run.steps=80
 run.workers=2 device.name=reference device.threads=1 data.name=synthetic data.samples=64
@@ -27,22 +23,6 @@ data.test_samples=64 model.name=tiny model.nclass=2 eval.every=5 eval.target={TA
 eval.criterion=median5 eval.require_target=yes sweep.comm.name=shm,sma,independent
 sweep.optimizer.learning_rate=0.02,0.0001 sweep.run.batch=8 sweep.seeds={SEEDS}
 sweep.retry_disturbed=0 sweep.when=comm.name=shm@or@optimizer.learning_rate=0.02 run.seed=5""".split()
-
-
-def student(freedom):
-    """The quantile 0.975 of t, by bisection of its distribution, a sum by Simpson's rule."""
-    scale = math.gamma((freedom + 1) / 2) / math.sqrt(freedom * math.pi) / math.gamma(freedom / 2)
-
-    def share(t, parts=2000):
-        points = [scale * (1 + (t * i / parts) ** 2 / freedom) ** (-(freedom + 1) / 2)
-                  for i in range(parts + 1)]
-        return (points[0] + points[-1] + 4 * sum(points[1::2]) + 2 * sum(points[2:-1:2])) * t / parts / 3
-
-    low, high = 0.0, 20.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if share(middle) < 0.475 else (low, middle)
-    return low
 
 
 def reach(run):
@@ -58,30 +38,15 @@ def reach(run):
             "epochs": samples / run["batch"]["per_epoch"], "samples_per_s": samples / at["trained_s"]}
 
 
-def mean(values):
-    """Of logarithms, with its 95 % interval."""
-    logs = [math.log(value) for value in values]
-    middle = statistics.fmean(logs)
-    half = student(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
-
-
 class Table(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with tempfile.TemporaryDirectory() as path:
-            with open(os.path.join(path, "empty.ini"), "w", encoding="ascii"):
-                pass
-            file = os.path.join(path, "sweep.json")
-            cls.done = subprocess.run(
-                [os.path.join(BUILD, "dpbench"), "-c", "empty.ini", "--output", file,
-                 *(word.replace("@", " ") for word in SWEEP)],
-                cwd=path, capture_output=True, text=True, timeout=200, check=False)
-            with open(file, encoding="utf-8") as text:
-                cls.document = json.load(text)
-            cls.csv = subprocess.run(
-                [os.path.join(BUILD, "dpbench"), "report", "--csv", file], capture_output=True,
-                text=True, timeout=60, check=True).stdout
+        own_directory(cls)
+        write("empty.ini", "")
+        cls.done = dpbench("-c", "empty.ini", "--output", "sweep.json",
+                           *(word.replace("@", " ") for word in SWEEP), timeout=200)
+        cls.document = load("sweep.json")
+        cls.csv = dpbench("report", "--csv", "sweep.json").stdout
         cls.reached = {}
         for run in cls.document["runs"]:
             cls.reached.setdefault(run["cell_index"], {})[run["repeat"]] = reach(run)
@@ -107,7 +72,7 @@ class Table(unittest.TestCase):
             for part in ("seconds", "epochs", "samples", "samples_per_s"):
                 of = target[part]
                 if n_met == SEEDS or part == "samples_per_s":
-                    for name, wanted in zip(("mean", "low", "high"), mean([r[part] for r in repeats])):
+                    for name, wanted in zip(("mean", "low", "high"), of_logarithms([r[part] for r in repeats])):
                         self.near(of[name], wanted)
                     self.assertIsNone(of["above"])
                 else:
@@ -125,7 +90,7 @@ class Table(unittest.TestCase):
                     self.assertEqual(float(text) if text else None, value)
 
     def test_ranks_are_by_time_where_all_reached_it(self):
-        whole = [(mean([r["seconds"] for r in repeats])[0], row["cell_index"])
+        whole = [(of_logarithms([r["seconds"] for r in repeats])[0], row["cell_index"])
                  for row, _, repeats in self.rows()
                  if all(r["met"] for r in repeats) and row["strategy"] != "independent"]
         self.assertEqual(len(whole), 2)
@@ -141,7 +106,7 @@ class Table(unittest.TestCase):
         line = text[text.index("- to the target, "):]
         for part, name in (("samples", "samples"), ("seconds", "time"), ("samples_per_s", "rate")):
             found = re.search(name + r" ([0-9.]+)", line)
-            wanted, _, _ = mean([b[part] / a[part] for a, b in zip(by_rank[1], by_rank[2])])
+            wanted, _, _ = of_logarithms([b[part] / a[part] for a, b in zip(by_rank[1], by_rank[2])])
             self.assertEqual(found.group(1), f"{wanted:.3f}", line)
 
     def test_a_miss_ends_the_sweep_with_4(self):

@@ -69,6 +69,14 @@ def student(freedom):
     return below
 
 
+def of_logarithms(values):
+    """The geometric mean and the ends of its 95 % interval."""
+    logs = [math.log(value) for value in values]
+    middle = statistics.fmean(logs)
+    half = student(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+
+
 def block_error(x, rng):
     """Error of the mean, as a share of it: circular blocks of sqrt(n), resampled."""
     n, length = len(x), math.ceil(math.sqrt(len(x)))
