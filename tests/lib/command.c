@@ -164,25 +164,62 @@ void signal_process(pid_t pid, int number)
             fail_msg("process %d does not take signal %d", (int)pid, number);
 }
 
-enum { LINE_BYTES = 4096 };
+enum { LINE_BYTES = 8192 };
 
 static void format_line(char line[LINE_BYTES], const char *format, va_list list)
 {
     must(vsnprintf(line, LINE_BYTES, format, list) < LINE_BYTES, "a line of arguments");
 }
 
+/* The first word is `program`, or that of the line where it is NULL. */
+static void start_line(struct started *started, const char *const *environment, const char *program,
+                       const char *line)
+{
+    enum { MOST = 128 };
+    char words[LINE_BYTES];
+    const char *arguments[MOST + 1] = {program};
+    size_t n = program ? 1 : 0;
+    strcpy(words, line);
+    for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
+        must(n < MOST, "words of a line");
+        arguments[n++] = word;
+    }
+    command_start(started, arguments, environment);
+}
+
+static void start_dpbench(struct started *started, const char *const *environment, const char *line)
+{
+    char program[PATH_MAX];
+    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    start_line(started, environment, program, line);
+}
+
+void dpbench_start(struct started *started, const char *const *environment, const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list list;
+    va_start(list, format);
+    format_line(line, format, list);
+    va_end(list);
+    start_dpbench(started, environment, line);
+}
+
+void line_start(struct started *started, const char *const *environment, const char *format, ...)
+{
+    char line[LINE_BYTES];
+    va_list list;
+    va_start(list, format);
+    format_line(line, format, list);
+    va_end(list);
+    start_line(started, environment, NULL, line);
+}
+
 /* dpbench with the arguments of a line; `exit_code` -1: with whatever exit code. */
 static void run_line(struct command *command, double deadline_s, int exit_code, const char *line)
 {
-    enum { MOST = 64 };
-    char program[256], words[LINE_BYTES];
-    const char *arguments[MOST + 2] = {program};
-    size_t n = 1;
-    strcpy(words, line);
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    for (char *word = strtok(words, " "); word && n <= MOST; word = strtok(NULL, " "))
-        arguments[n++] = word;
-    command_run(command, deadline_s, arguments, NULL);
+    struct started started;
+    start_dpbench(&started, NULL, line);
+    command_finish(&started, command, deadline_s);
     if (exit_code >= 0 && command->exit_code != exit_code)
         fail_msg("dpbench %s: exit %d, not %d%s\n%s", line, command->exit_code, exit_code,
                  command->late ? " (late)" : "", command->err);

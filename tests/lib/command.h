@@ -50,6 +50,12 @@ struct started {
 };
 void command_start(struct started *started, const char *const *arguments,
                    const char *const *environment);
+/* With a line of arguments, cut at blanks: printf-like. The program is dpbench, or the first word of
+ * the line. */
+void dpbench_start(struct started *started, const char *const *environment, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void line_start(struct started *started, const char *const *environment, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void command_finish(struct started *started, struct command *command, double deadline_s);
 
 /* Sends a signal and waits until it is taken: of two that are pending, one is lost. */

@@ -86,14 +86,7 @@ bool faults_is_named(pid_t pid, const char *name)
 
 void faults_start(struct started *started, const char *arguments)
 {
-    char program[4200], line[1024];
-    const char *words[24] = {program};
-    size_t n = 1;
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(line, sizeof line, FAULTS_BASE "%s", arguments);
-    for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
-        words[n++] = word;
-    command_start(started, words, NULL);
+    dpbench_start(started, NULL, FAULTS_BASE "%s", arguments);
 }
 
 void faults_start_long(struct started *started, const char *arguments)

@@ -93,21 +93,15 @@ const char *launched_mark(void)
 
 void launched_start_program(struct started *started, launcher by, int n, const char *program)
 {
-    enum { MOST = 64 };
-    static const char srun[] = "srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix";
-    char line[8192];
-    const char *arguments[MOST + 2] = {"/usr/bin/env"};
-    size_t used = 0, n_arguments = 1;
-    if (by == MPIRUN)
-        used = (size_t)snprintf(line, sizeof line, "mpirun --oversubscribe -np %d", n);
-    else
-        used = (size_t)snprintf(line, sizeof line, "%s -N %d -n %d", srun, slurm_nodes, n);
-    used += (size_t)snprintf(line + used, sizeof line - used, " %s", program);
-    assert_true(used < sizeof line);
-    for (char *word = strtok(line, " "); word && n_arguments <= MOST; word = strtok(NULL, " "))
-        arguments[n_arguments++] = word;
     const char *const environment[] = {launched_mark(), NULL};
-    command_start(started, arguments, environment);
+    if (by == MPIRUN)
+        line_start(started, environment, "/usr/bin/env mpirun --oversubscribe -np %d %s", n,
+                   program);
+    else
+        line_start(started, environment,
+                   "/usr/bin/env srun --quiet --overcommit --kill-on-bad-exit=1 --mpi=pmix -N %d "
+                   "-n %d %s",
+                   slurm_nodes, n, program);
 }
 
 static void start_dpbench(struct started *started, launcher by, int n, const char *format,

@@ -121,6 +121,14 @@ void network_down(struct network *network)
     network->n = 0;
 }
 
+void network_or_skip(const struct network *network)
+{
+    if (network->n > 0)
+        return;
+    print_message("no network namespaces here (root?)\n");
+    skip();
+}
+
 double network_bytes_to(int host)
 {
     char line[64];
@@ -174,4 +182,20 @@ const char *const *network_environment(struct network *network, const int *hosts
         list[i] = variables[i];
     list[NETWORK_ENVIRONMENT - 1] = NULL;
     return list;
+}
+
+void network_place(struct network *network, const int *hosts, int n_ranks)
+{
+    static const int none[1];
+    const char *const *variable =
+        network_environment(network, hosts ? hosts : none, hosts ? n_ranks : 1);
+    for (; *variable; variable++) {
+        char name[64];
+        const size_t length = strcspn(*variable, "=");
+        snprintf(name, sizeof name, "%.*s", (int)length, *variable);
+        if (hosts)
+            setenv(name, *variable + length + 1, 1);
+        else
+            unsetenv(name);
+    }
 }

@@ -36,6 +36,9 @@ void network_set_tcp(const struct network *network, const char *name);
 /* Whether this process may: root, and not in a container that forbids it. */
 bool network_possible(void);
 
+/* Skips the test, and says why, where there is no network. */
+void network_or_skip(const struct network *network);
+
 /* Bytes that the switch has passed on to a host so far: the test's own end of its cable. */
 double network_bytes_to(int host);
 
@@ -48,5 +51,7 @@ bool network_fork(const struct network *network, int host, pid_t *pid);
 /* What dpbench needs in its environment for rank r to be on host hosts[r]; ended by NULL. Run it
  * with comm.interface=10.9.0.0/24 and comm.hosts saying the same. @borrowed until the next call. */
 const char *const *network_environment(struct network *network, const int *hosts, int n_ranks);
+/* All that this process starts from here on has it, or no more (hosts: NULL). */
+void network_place(struct network *network, const int *hosts, int n_ranks);
 
 #endif

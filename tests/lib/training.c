@@ -11,7 +11,7 @@
 #include "lib/says.h"
 #include "lib/test.h"
 
-enum { MAX_ARGUMENTS = 96, LINE_BYTES = 4096 };
+enum { LINE_BYTES = 4096 };
 static const double deadline_s = 120.0;
 
 static const char shared[] =
@@ -49,18 +49,9 @@ int training_teardown(void **state)
 
 void training_start(struct started *started, const char *settings)
 {
-    char program[256], ini[128], results[128], line[LINE_BYTES];
-    const char *arguments[MAX_ARGUMENTS + 1] = {program, "-c", ini, "--json", results};
-    size_t n = 5;
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(ini, sizeof ini, "%s/empty.ini", directory);
-    snprintf(results, sizeof results, "run.results=%s/results", directory);
     const char *data = strstr(settings, "data.name=") ? "" : synthetic;
-    if (snprintf(line, sizeof line, "%s%s%s", shared, data, settings) >= (int)sizeof line)
-        fail_msg("more settings than a line takes: %s", settings);
-    for (char *word = strtok(line, " "); word && n < MAX_ARGUMENTS; word = strtok(NULL, " "))
-        arguments[n++] = word;
-    command_start(started, arguments, NULL);
+    dpbench_start(started, NULL, "-c %s/empty.ini --json run.results=%s/results %s%s%s", directory,
+                  directory, shared, data, settings);
 }
 
 static void run(struct training *training)

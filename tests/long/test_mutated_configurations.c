@@ -278,9 +278,7 @@ static const char *wrong_end(const struct command *command, const char *allowed)
 static void run(struct command *command)
 {
     struct started started;
-    char program[4200];
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    command_start(&started, WORDS(program, "-c", "mutated.ini"), NULL);
+    dpbench_start(&started, NULL, "-c mutated.ini");
     for (double until_s = now_s() + run_s; now_s() < until_s; usleep(20000)) {
         siginfo_t info = {0};
         if (waitid(P_PID, (id_t)started.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||

@@ -64,21 +64,7 @@ static int teardown(void **state)
     return timed_teardown(state);
 }
 
-/* dpbench is started with a rank on each host from here on, or no more. */
-static void place(bool on_hosts)
-{
-    static const int hosts[RANKS] = {0, 1};
-    const char *const *variable = network_environment(&network, hosts, RANKS);
-    for (; *variable; variable++) {
-        char name[64];
-        size_t length = strcspn(*variable, "=");
-        snprintf(name, sizeof name, "%.*s", (int)length, *variable);
-        if (on_hosts)
-            setenv(name, *variable + length + 1, 1);
-        else
-            unsetenv(name);
-    }
-}
+static const int hosts[RANKS] = {0, 1};
 
 /* ---- the exchange alone -------------------------------------------------------------------- */
 
@@ -105,9 +91,9 @@ static struct link measure_link(const struct job *job)
              "comm.interface=10.9.0.0/24 comm_test.sizes=%d,%d comm_test.seconds=1 "
              "run.workers=2 comm.hosts=1+1 %s",
              BUCKET_BYTES, BUCKET_BYTES, LONG * BUCKET_BYTES, job->settings);
-    place(true);
+    network_place(&network, hosts, RANKS);
     dpbench_ends(&command, TIMED_DEADLINE_S, 0, "comm %s", line);
-    place(false);
+    network_place(&network, NULL, 0);
     double one_ms = point_ms(&command, 0), carry_ms = (point_ms(&command, 1) - one_ms) / (LONG - 1);
     link.bytes_per_ms = BUCKET_BYTES / carry_ms;
     link.latency_ms = fmax(one_ms - carry_ms, 0);
@@ -186,14 +172,14 @@ static struct parts replay(const struct link *link)
 static struct parts train(const struct job *job, int spacing_ms)
 {
     struct command command;
-    place(true);
+    network_place(&network, hosts, RANKS);
     timed_run(&command, 0,
               "run.steps=%d device.forward=%d device.backward=%d model.layers=%d "
               "model.parameters=%d comm.bucket=%d comm.interface=10.9.0.0/24 run.workers=2 "
               "comm.hosts=1+1 %s",
               STEPS, FORWARD_MS, LAYERS * spacing_ms, LAYERS, PARAMETERS, BUCKET_BYTES,
               job->settings);
-    place(false);
+    network_place(&network, NULL, 0);
     struct parts parts = {
         (expect_number(&command, "timing.breakdown_ns.comm_exposed") +
          expect_number(&command, "timing.breakdown_ns.optimizer")) /
@@ -247,10 +233,7 @@ static void test_step(void **state)
 {
     const struct job *job = *state;
     struct ratios ratios[SPACINGS];
-    if (network.n == 0) {
-        print_message("no network namespaces here (root?)\n");
-        skip();
-    }
+    network_or_skip(&network);
     for (int turn = 0, tries = 0; turn < TURNS; tries++) {
         timed_napper_start();
         take_turn(job, turn, ratios);

@@ -136,10 +136,7 @@ static void expect_fast(int ranks, const char *bytes)
 
 TEST(test_speed)
 {
-    if (network.n == 0) {
-        print_message("no network namespaces here (root?)\n");
-        skip();
-    }
+    network_or_skip(&network);
     expect_fast(2, "4194304");
     expect_fast(2, "33554432");
     expect_fast(4, "4194304");

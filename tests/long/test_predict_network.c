@@ -21,7 +21,7 @@
 #include "lib/sandbox.h"
 #include "lib/test.h"
 
-enum { HOSTS = 4, WORDS = 40, TRIES = 3 };
+enum { HOSTS = 4, TRIES = 3 };
 
 static const double deadline_s = 300, most_mean_error = 0.05;
 /* Bursts are as short as the rate allows: what they carry for nothing is not the link's. */
@@ -80,17 +80,8 @@ static void place(int a_host)
 {
     int hosts[HOSTS];
     for (int rank = 0; rank < HOSTS; rank++)
-        hosts[rank] = a_host > 0 ? rank / a_host : rank;
-    const char *const *variable = network_environment(&network, hosts, HOSTS);
-    for (; *variable; variable++) {
-        char name[64];
-        size_t length = strcspn(*variable, "=");
-        snprintf(name, sizeof name, "%.*s", (int)length, *variable);
-        if (a_host > 0)
-            setenv(name, *variable + length + 1, 1);
-        else
-            unsetenv(name);
-    }
+        hosts[rank] = rank / (a_host > 0 ? a_host : 1);
+    network_place(&network, a_host > 0 ? hosts : NULL, HOSTS);
 }
 
 /*
@@ -102,22 +93,13 @@ static double measure_at_once(const struct model *model, int n, const char *file
     double ns = 0;
     struct started started[HOSTS];
     for (int i = 0; i < n; i++) {
-        char line[512], path[64], core[16], program[256], *words[WORDS], *save = NULL;
-        int n_words = 0;
+        char path[64];
         snprintf(path, sizeof path, i == 0 ? "%s" : "%s.%d", file, i);
-        snprintf(line, sizeof line, "%s run.workers=1 run.seconds=4 --output %s %s", common, path,
-                 model->settings);
-        snprintf(program, sizeof program, "%s/dpbench", build_directory());
-        snprintf(core, sizeof core, "%d", i % (int)sysconf(_SC_NPROCESSORS_ONLN));
-        words[n_words++] = "/usr/bin/env";
-        words[n_words++] = "taskset";
-        words[n_words++] = "--cpu-list";
-        words[n_words++] = core;
-        words[n_words++] = program;
-        for (char *word = strtok_r(line, " ", &save); word; word = strtok_r(NULL, " ", &save))
-            words[n_words++] = word;
-        words[n_words] = NULL;
-        command_start(&started[i], (const char *const *)words, NULL);
+        line_start(&started[i], NULL,
+                   "/usr/bin/env taskset --cpu-list %d %s/dpbench %s run.workers=1 run.seconds=4 "
+                   "--output %s %s",
+                   i % (int)sysconf(_SC_NPROCESSORS_ONLN), build_directory(), common, path,
+                   model->settings);
     }
     for (int i = 0; i < n; i++) {
         struct command command;
@@ -202,10 +184,7 @@ static void test_model(void **state)
     const struct model *model = *state;
     double sum = 0, worst = 0;
     int n_cells = 0; /* that were not disturbed */
-    if (network.n == 0) {
-        print_message("no network namespaces here (root?)\n");
-        skip();
-    }
+    network_or_skip(&network);
     measure_exchange(0, "comm.name=shm", "inside.json");
     for (int r = 0; r < N_RATES; r++) {
         network_shape(&network, rates[r].shape);

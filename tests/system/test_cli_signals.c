@@ -17,15 +17,8 @@ static void interrupt_after(double seconds, const char *arguments, int number, i
                             struct command *command)
 {
     struct started started;
-    char program[4200], line[512];
     pid_t ranks[2];
-    const char *words[24] = {program};
-    size_t n = 1;
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(line, sizeof line, RUN LAZY "--json run.seconds=60 %s", arguments);
-    for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
-        words[n++] = word;
-    command_start(&started, words, NULL);
+    dpbench_start(&started, NULL, RUN LAZY "--json run.seconds=60 %s", arguments);
     faults_await_ranks(&started, ranks, 2);
     usleep((useconds_t)(seconds * 1e6));
     kill(started.pid, number);
@@ -97,13 +90,11 @@ TEST(test_interrupted_evaluation)
     command_free(&command);
     for (int json = 0; json < 2; json++) {
         struct started started;
-        char program[4200];
         pid_t rank;
-        snprintf(program, sizeof program, "%s/dpbench", build_directory());
-        command_start(&started,
-                      WORDS(program, "eval", "-c", "base.ini", "checkpoint.load=c.safetensors",
-                            "data.test_samples=1000000000", json ? "--json" : NULL),
-                      NULL);
+        dpbench_start(&started, NULL,
+                      "eval -c base.ini checkpoint.load=c.safetensors "
+                      "data.test_samples=1000000000 %s",
+                      json ? "--json" : "");
         faults_await_ranks(&started, &rank, 1);
         usleep(700000);
         kill(started.pid, SIGINT);
@@ -135,20 +126,11 @@ TEST(test_killed_sweep)
 {
     struct started started;
     struct command command;
-    char program[4200], arguments[128];
-    const char *const words[] = {program,
-                                 "-c",
-                                 "base.ini",
-                                 "sweep.comm.name=shm,replicated",
-                                 "sweep.repeats=3",
-                                 "sweep.retry_disturbed=0",
-                                 "run.seconds=0.4",
-                                 "run.delay=constant(5ms)",
-                                 "--output",
-                                 "killed.json",
-                                 NULL};
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    command_start(&started, words, NULL);
+    char arguments[128];
+    dpbench_start(&started, NULL,
+                  "-c base.ini sweep.comm.name=shm,replicated sweep.repeats=3 "
+                  "sweep.retry_disturbed=0 run.seconds=0.4 run.delay=constant(5ms) "
+                  "--output killed.json");
     double begin_s = now_s();
     while (runs_in("killed.json.runs") < 2 && now_s() - begin_s < deadline_s)
         usleep(1000);

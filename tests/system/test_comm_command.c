@@ -384,18 +384,6 @@ TEST(test_no_mistake)
 
 /* ---- how it ends ---------------------------------------------------------------------------- */
 
-static void start(struct started *started, const char *settings)
-{
-    char program[4200], line[512];
-    const char *words[24] = {program};
-    size_t n = 1;
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(line, sizeof line, "comm -c x.ini --json %s", settings);
-    for (char *word = strtok(line, " "); word && n < 23; word = strtok(NULL, " "))
-        words[n++] = word;
-    command_start(started, words, NULL);
-}
-
 static const struct lost {
     const char *settings;
     int signal_number;
@@ -420,7 +408,7 @@ static bool lose_rank(const struct lost *lost, useconds_t after_us)
     traces_take(&before, ".");
     snprintf(settings, sizeof settings, "comm_test.sizes=8,64KiB comm_test.iterations=131072 %s",
              lost->settings);
-    start(&started, settings);
+    dpbench_start(&started, NULL, "comm -c x.ini --json %s", settings);
     faults_await_ranks(&started, pids, n_ranks);
     usleep(after_us);
     kill(pids[n_ranks - 1], lost->signal_number);
@@ -461,7 +449,7 @@ static bool interrupt(const char *settings, size_t n_ranks, int signal_number, u
     char line[200];
     traces_take(&before, ".");
     snprintf(line, sizeof line, "comm_test.sizes=1MiB,2MiB comm_test.seconds=600 %s", settings);
-    start(&started, line);
+    dpbench_start(&started, NULL, "comm -c x.ini --json %s", line);
     faults_await_ranks(&started, pids, n_ranks);
     usleep(after_us);
     kill(started.pid, signal_number);

@@ -285,22 +285,12 @@ TEST(test_failure_in_a_fetch)
 TEST(test_interrupts)
 {
     static const int signals[] = {SIGINT, SIGTERM};
-    char program[300];
-    const char *const arguments[] = {program,
-                                     "data",
-                                     "-c",
-                                     "x.ini",
-                                     "--json",
-                                     "data.name=timed",
-                                     "data.fetch=5ms",
-                                     "data.threads=1",
-                                     "run.seconds=600",
-                                     NULL};
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
     for (size_t i = 0; i < 2; i++) {
         struct started started;
         struct command command;
-        command_start(&started, arguments, NULL);
+        dpbench_start(&started, NULL,
+                      "data -c x.ini --json data.name=timed data.fetch=5ms data.threads=1 "
+                      "run.seconds=600");
         double began_s = now_s();
         while (traces_threads(started.pid) < 2 && now_s() < began_s + 30) /* it measures */
             nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);

@@ -245,21 +245,21 @@ TEST(test_unknown)
 TEST(test_tables)
 {
     struct command command;
+    struct started started;
     char path[4096];
     snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s/tests/fakes/nvml", build_directory());
     for (int throttled = 0; throttled < 2; throttled++) {
         const char *environment[] = {path, throttled ? "FAKE_NVML_REASONS=0x80" : NULL, NULL};
-        char program[4096], ini[] = "/tmp/dpbench-test-gpu-clocks-XXXXXX";
+        char ini[] = "/tmp/dpbench-test-gpu-clocks-XXXXXX";
         const char text[] = "[run]\nresults =\nwarmup_steps = 1\nsteady_limit_s = 0\nsteps = 3\n"
                             "[model]\nname = timed\n[data]\nname = timed\n"
                             "[device]\nname = timed\nthreads = 1\ngpu = 00000000:3d:00.0\n";
-        snprintf(program, sizeof program, "%s/dpbench", build_directory());
         assert_non_null(mkdtemp(ini));
         char file[128];
         snprintf(file, sizeof file, "%s/x.ini", ini);
         write_file(file, text, strlen(text));
-        const char *one[] = {program, "-c", file, NULL};
-        command_run(&command, TIMED_DEADLINE_S, one, environment);
+        dpbench_start(&started, environment, "-c %s", file);
+        command_finish(&started, &command, TIMED_DEADLINE_S);
         assert_int_equal(command.exit_code, 0);
         const char *rate = strstr(command.out, "samples/s ");
         assert_non_null(rate);
@@ -267,8 +267,8 @@ TEST(test_tables)
         assert_true((mark != NULL && mark < strchr(rate, '\n')) == (throttled == 1));
         assert_true((strstr(command.out, "gpu_throttled") != NULL) == (throttled == 1));
         command_free(&command);
-        const char *sweep[] = {program, "-c", file, "sweep.comm.name=independent", NULL};
-        command_run(&command, TIMED_DEADLINE_S, sweep, environment);
+        dpbench_start(&started, environment, "-c %s sweep.comm.name=independent", file);
+        command_finish(&started, &command, TIMED_DEADLINE_S);
         assert_int_equal(command.exit_code, 0);
         assert_true((strstr(command.out, "- ^: power, heat") != NULL) == (throttled == 1));
         command_free(&command);

@@ -19,16 +19,13 @@ static const double deadline_s = 60;
 
 /* dpbench ARGUMENTS, with that library in the driver's place. */
 static void run(struct command *command, const char *fake, const char *setting,
-                const char *const *arguments)
+                const char *arguments)
 {
-    char path[4096], program[4096];
-    const char *all[8] = {program};
-    const char *environment[] = {path, setting, NULL};
-    for (size_t i = 0; arguments[i] != NULL; i++)
-        all[i + 1] = arguments[i];
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
+    char path[4096];
+    struct started started;
     snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s/tests/fakes/%s", build_directory(), fake);
-    command_run(command, deadline_s, all, environment);
+    dpbench_start(&started, WORDS(path, setting), "%s", arguments);
+    command_finish(&started, command, deadline_s);
 }
 
 /* The device cuda in a list of `dpbench plugins --json`. */
@@ -54,9 +51,8 @@ static bool is_built(void)
 
 CASE(test_not_built)
 {
-    static const char *const plugins[] = {"plugins", "--json", NULL};
     struct command command;
-    run(&command, "none", NULL, plugins);
+    run(&command, "none", NULL, "plugins --json");
     const json_t *row = cuda_in(json_at(command.json, "not_built"));
     assert_non_null(row);
     const char *reason = json_text_at(row, "reason");
@@ -76,29 +72,25 @@ CASE(test_missing)
          "the NVIDIA driver is too old: it is for CUDA 11.4, and this was built against "},
         {"cuda", "FAKE_CUDA_INIT=100", "finds no GPU"},
         {"cuda", "FAKE_CUDA_INIT=803", "does not start: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)"}};
-    static const char *const plugins[] = {"plugins", "--json", NULL};
-    static const char *const links[] = {"links", "devices", NULL};
-    static const char *const train[] = {"-c", "x.ini", NULL};
-    static const char *const sweep[] = {"-c", "x.ini", "sweep.run.batch=2,4", NULL};
     /* The first is not for a machine that has a driver. */
     size_t first = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != NULL;
     for (size_t i = first; i < sizeof cases / sizeof *cases; i++) {
         struct command command;
-        run(&command, cases[i].fake, cases[i].setting, plugins);
+        run(&command, cases[i].fake, cases[i].setting, "plugins --json");
         const json_t *row = cuda_in(json_at(command.json, "plugins"));
         assert_non_null(row);
         expect_part(json_text_at(row, "missing"), cases[i].words);
         command_free(&command);
-        run(&command, cases[i].fake, cases[i].setting, train);
+        run(&command, cases[i].fake, cases[i].setting, "-c x.ini");
         assert_int_equal(command.exit_code, 2);
         expect_part(command.err, cases[i].words);
         command_free(&command);
-        run(&command, cases[i].fake, cases[i].setting, sweep);
+        run(&command, cases[i].fake, cases[i].setting, "-c x.ini sweep.run.batch=2,4");
         assert_int_equal(command.exit_code, 2);
         expect_part(command.err, cases[i].words);
         assert_null(strstr(command.err, "[1/")); /* no cell has begun */
         command_free(&command);
-        run(&command, cases[i].fake, cases[i].setting, links);
+        run(&command, cases[i].fake, cases[i].setting, "links devices");
         assert_int_equal(command.exit_code, 0);
         expect_part(command.out, "devices of cuda: none: ");
         expect_part(command.out, cases[i].words);

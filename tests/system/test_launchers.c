@@ -285,14 +285,11 @@ TEST(test_deaf_launcher)
     struct started started;
     struct command command;
     struct traces before;
-    char program[PATH_MAX];
-    const char *const words[] = {program, "-c", "sweep.ini", "--output", "swept.json", NULL};
     traces_take(&before, "nothing");
     sandbox_write("deaf", "#!/bin/sh\ntrap '' TERM\ntouch deafened\nsleep 1000\n");
     assert_int_equal(chmod("deaf", 0755), 0);
     write_sweep("./deaf", "run.workers = 1, 2\n");
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    command_start(&started, words, NULL);
+    dpbench_start(&started, NULL, "-c sweep.ini --output swept.json");
     for (double begin_s = now_s(); access("deafened", F_OK) != 0 && now_s() - begin_s < deadline_s;)
         usleep(1000);
     kill(started.pid, SIGINT);
@@ -310,15 +307,11 @@ TEST(test_interrupted_launcher)
     struct started started;
     struct command command;
     struct traces before;
-    char program[PATH_MAX];
-    const char *const words[] = {program,    "-c",         "sweep.ini", "--json",
-                                 "--output", "swept.json", NULL};
     traces_take(&before, "nothing");
     sandbox_write("lingers", "#!/bin/sh\n\"$@\"\ntouch over\nsleep 1000\n");
     assert_int_equal(chmod("lingers", 0755), 0);
     write_sweep("./lingers", "run.batch = 2, 4\n");
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    command_start(&started, words, NULL);
+    dpbench_start(&started, NULL, "-c sweep.ini --json --output swept.json");
     for (double begin_s = now_s(); access("over", F_OK) != 0 && now_s() - begin_s < deadline_s;)
         usleep(1000);
     kill(started.pid, SIGINT);
@@ -336,12 +329,9 @@ TEST(test_interrupted_sweep)
 {
     struct started started;
     struct command command;
-    char program[PATH_MAX];
-    const char *const words[] = {program, "-c", "sweep.ini", "--output", "swept.json", NULL};
     const char *const environment[] = {launched_mark(), NULL};
     write_sweep(templates[MPIRUN], "run.delay = constant(0.1s)\nrun.steps = 40\nrun.workers = 2\n");
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    command_start(&started, words, environment);
+    dpbench_start(&started, environment, "-c sweep.ini --output swept.json");
     launched_await_steps(2);
     kill(started.pid, SIGINT);
     command_finish(&started, &command, deadline_s);

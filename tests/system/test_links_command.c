@@ -80,13 +80,12 @@ static const char *nvml = "nvml_before"; /* of tests/fakes */
 static void with_driver(struct command *command, const char *max, const char *format,
                         const char *more)
 {
-    char path[4096], program[4096];
+    char path[4096];
+    struct started started;
     snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s/tests/fakes/%s", build_directory(), nvml);
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    const char *arguments[] = {program, "links", "devices", "--window", "20us",
-                               "--max", max,     format,    NULL};
-    const char *environment[] = {path, "COPIES_PEERS=1", more, NULL};
-    command_run(command, deadline_s, arguments, environment);
+    dpbench_start(&started, WORDS(path, "COPIES_PEERS=1", more),
+                  "links devices --window 20us --max %s %s", max, format);
+    command_finish(&started, command, deadline_s);
     if (command->exit_code != 0)
         fail_msg("exit %d: %s", command->exit_code, command->err);
 }
@@ -207,11 +206,7 @@ TEST(test_interrupted)
 {
     struct command command;
     struct started started;
-    char program[4096];
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    const char *arguments[] = {program,    "links", "memory", "devices",
-                               "--window", "100ms", "--json", NULL};
-    command_start(&started, arguments, NULL);
+    dpbench_start(&started, NULL, "links memory devices --window 100ms --json");
     while (traces_threads(started.pid) < 2 && now_s() - started.began_s < deadline_s)
         usleep(1000); /* it measures when there is more than one */
     kill(started.pid, SIGTERM);

@@ -15,7 +15,7 @@
 #include "lib/says.h"
 #include "lib/test.h"
 
-enum { HOSTS = 3, WORDS = 32 };
+enum { HOSTS = 3 };
 
 static const double deadline_s = 100;
 static struct network network;
@@ -47,20 +47,10 @@ static int teardown(void **state)
 static void start(struct started *started, const char *settings)
 {
     static const int hosts[HOSTS] = {0, 1, 2};
-    char program[4200], line[512], *save = NULL;
-    const char *words[WORDS + 1] = {program, "links", "network"};
-    size_t n = 3;
-    if (network.n == 0) {
-        print_message("no network namespaces here (root?)\n");
-        skip();
-    }
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(line, sizeof line, "run.workers=3 comm.hosts=1+1+1 comm.interface=10.9.0.0/24 %s",
-             settings);
-    for (char *word = strtok_r(line, " ", &save); word; word = strtok_r(NULL, " ", &save))
-        words[n++] = word;
-    words[n] = NULL;
-    command_start(started, words, network_environment(&network, hosts, HOSTS));
+    network_or_skip(&network);
+    dpbench_start(started, network_environment(&network, hosts, HOSTS),
+                  "links network run.workers=3 comm.hosts=1+1+1 comm.interface=10.9.0.0/24 %s",
+                  settings);
 }
 
 /* A frame of Ethernet carries 1448 bytes of 1514, as tc counts them; 1 MiB takes the bucket for

@@ -398,15 +398,10 @@ TEST(test_refused)
 static void expect_without(const char *arguments, int exit_code, const char *words)
 {
     static const char *const environment[] = {"DPBENCH_PLUGIN_PATH=without", NULL};
-    char line[512], program[1024];
-    const char *words_of[32] = {program};
+    struct started started;
     struct command command;
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(line, sizeof line, FAULTS_BASE "%s", arguments);
-    size_t n = 1;
-    for (char *word = strtok(line, " "); word && n < 31; word = strtok(NULL, " "))
-        words_of[n++] = word;
-    command_run(&command, deadline_s, words_of, environment);
+    dpbench_start(&started, environment, FAULTS_BASE "%s", arguments);
+    command_finish(&started, &command, deadline_s);
     if (command.exit_code != exit_code || !strstr(command.err, words))
         fail_msg("%s: exit code %d: %s", arguments, command.exit_code, command.err);
     command_free(&command);

@@ -408,23 +408,19 @@ CASE(test_ranks_that_differ)
 {
     static const char program[] = "%s/dpbench -c empty.ini " NCCL TINY "run.workers=2 run.steps=1 "
                                   "data.name=synthetic run.results=results";
-    char dpbench_words[1024], line[4096];
-    const char *arguments[96];
-    size_t n = 0;
+    char dpbench_words[1024];
+    struct started started;
     struct command command;
     if (!have_plugin("comm_mpi"))
         skip();
     launchers_allow_root();
     sandbox_write("empty.ini", "%s", "");
     snprintf(dpbench_words, sizeof dpbench_words, program, build_directory());
-    snprintf(
-        line, sizeof line,
+    line_start(
+        &started, NULL,
         "/usr/bin/env mpirun --oversubscribe --bind-to none -np 1 -x NCCL_PROTO=LL %s : -np 1 %s",
         dpbench_words, dpbench_words);
-    for (char *word = strtok(line, " "); word && n + 1 < 96; word = strtok(NULL, " "))
-        arguments[n++] = word;
-    arguments[n] = NULL;
-    command_run(&command, 60.0, arguments, NULL);
+    command_finish(&started, &command, 60.0);
     if (command.exit_code != 2 || !strstr(command.err, "NCCL_PROTO LL, and rank 1 has") ||
         !strstr(command.err, "NCCL_PROTO auto"))
         fail_msg("exit code %d: %s", command.exit_code, command.err);

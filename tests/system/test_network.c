@@ -15,7 +15,7 @@
 #include "lib/says.h"
 #include "lib/test.h"
 
-enum { HOSTS = 3, WORDS = 48, TRIES = 3 };
+enum { HOSTS = 3, TRIES = 3 };
 
 static struct network network;
 
@@ -38,21 +38,11 @@ static int teardown(void **state)
 /* dpbench with rank r on hosts[r]; without a network the test is skipped, and says so. */
 static void start(struct started *started, const int *hosts, int n_ranks, const char *arguments)
 {
-    char program[4200], line[1024];
-    const char *words[WORDS + 1] = {program};
-    size_t n = 1;
-    if (network.n == 0) {
-        print_message("no network namespaces here (root?)\n");
-        skip();
-    }
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    snprintf(line, sizeof line,
-             "-c empty.ini --json run.results= run.steady_limit_s=0 device.threads=1 "
-             "comm.name=ring_tcp comm.interface=10.9.0.0/24 %s",
-             arguments);
-    for (char *word = strtok(line, " "); word && n < WORDS; word = strtok(NULL, " "))
-        words[n++] = word;
-    command_start(started, words, network_environment(&network, hosts, n_ranks));
+    network_or_skip(&network);
+    dpbench_start(started, network_environment(&network, hosts, n_ranks),
+                  "-c empty.ini --json run.results= run.steady_limit_s=0 device.threads=1 "
+                  "comm.name=ring_tcp comm.interface=10.9.0.0/24 %s",
+                  arguments);
 }
 
 #define HIERARCHICAL "comm.name=hierarchical "

@@ -21,7 +21,7 @@
 #include "lib/test.h"
 #include "lib/training.h"
 
-enum { FEWEST = 2, MOST = 4, AT_ONCE = 6, MOST_WORDS = 64, REPEATS = 5 };
+enum { FEWEST = 2, MOST = 4, AT_ONCE = 6, REPEATS = 5 };
 
 /* Of jobs that take two seconds, in the company of AT_ONCE - 1 others. */
 static const double deadline_s = 100.0;
@@ -115,9 +115,7 @@ static const char on_device[] =
 
 static void start(struct job *job, const struct form *form, int workers, int cores, int seed)
 {
-    const char *words[MOST_WORDS + 1];
-    char text[sizeof job->line], mpirun[96] = "", hosts[64] = "";
-    size_t n = 0;
+    char mpirun[96] = "", hosts[64] = "";
     if (form->by_mpi)
         snprintf(mpirun, sizeof mpirun,
                  "/usr/bin/env mpirun --oversubscribe --bind-to none -np %d ",
@@ -130,13 +128,9 @@ static void start(struct job *job, const struct form *form, int workers, int cor
              "%s%s/dpbench %s%scomm.name=%s run.workers=%d run.servers=%d run.comm_cores=%d %s %s",
              mpirun, build_directory(), common, form->on_device ? on_device : on_host, form->name,
              workers, form->servers, cores, form->settings ? form->settings : "", hosts);
-    strcpy(text, job->line);
-    for (char *word = strtok(text, " "); word && n < MOST_WORDS; word = strtok(NULL, " "))
-        words[n++] = word;
-    words[n] = NULL;
     char pauses[32];
     snprintf(pauses, sizeof pauses, "DPB_PAUSES=%d", seed);
-    command_start(&job->started, words, WORDS(pauses));
+    line_start(&job->started, WORDS(pauses), "%s", job->line);
 }
 
 /* All are collected before the first failure is told. */

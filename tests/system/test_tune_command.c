@@ -111,11 +111,8 @@ TEST(test_interrupted)
 {
     struct started started;
     struct command command;
-    char program[PATH_MAX];
-    const char *const words[] = {program, "tune", "-c", "tune.ini", "--output", "cut.json", NULL};
     write_base(PLANTED);
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    command_start(&started, words, NULL);
+    dpbench_start(&started, NULL, "tune -c tune.ini --output cut.json");
     double begin_s = now_s();
     while (access("cut.json.runs/000001.json", F_OK) != 0 && now_s() - begin_s < deadline_s)
         usleep(1000);
