@@ -16,7 +16,7 @@
 #include "lib/test.h"
 #include "train/experiment.h"
 
-enum { MAX_MEMBERS = 7, MAX_BUCKETS = 24, KINDS = 3 };
+enum { MAX_MEMBERS = 7, MAX_BUCKETS = 24, KINDS = RING_CREDIT + 2 /* one of them is none */ };
 
 static uint32_t seed;
 
@@ -519,6 +519,13 @@ static const struct wrong wrongs[] = {
     {LABEL(7, 0, 0, 0, PARTIAL, 0, 64), {"exchange 7", "of exchange 5"}},
     {LABEL(5, 3, 0, 0, PARTIAL, 0, 64), {"bucket 3", "buckets 0 to 2"}},
     {LABEL(5, 1, 1, 0, SUM, 256, 64), {"bucket 1", "for the arena"}},
+    {LABEL(5, 0, 0, 0, PARTIAL, 0, UINT64_C(1) << 63), {"9223372036854775808 bytes"}},
+    {LABEL(5, 0, 0, 0, PARTIAL, 0, 0), {"0 bytes for the inbox"}},
+    {LABEL(5, 0, 0, 0, PARTIAL, UINT64_MAX - 10, 64), {"a slot of the inbox"}},
+    {LABEL(6, 0, 0, 0, PARTIAL, 0, UINT64_C(1) << 63), {"a slot of the inbox"}},
+    {LABEL(6, 0, 0, 0, PARTIAL, 32, 64), {"a slot of the inbox"}},
+    {LABEL(6, 0, 1, 0, SUM, 0, 64), {"exchange 6"}},
+    {{.kind = RING_CREDIT + 1, .exchange = 5, .bytes = 64}, {"exchange 5"}},
 };
 
 /* Bucket 0 is given, so weights come in round 1 alone, in chunks of 8. */

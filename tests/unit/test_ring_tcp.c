@@ -1,6 +1,7 @@
 /*
  * test_ring_tcp.c - a ring over TCP: jobs whose ranks connect and reduce, strangers
- * that knock at their ports, peers that send what they should not, close, or say nothing.
+ * that knock at their ports, peers that send credits or early messages that they should not, close,
+ * or say nothing. Other wrong messages: test_ring.c, and as bytes test_mesh.c.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -429,50 +430,6 @@ static void expect_refused(struct duel *duel, dpb_status status, const char *wor
     duel_end(duel);
 }
 
-/* A chunk of the first slice that comes, in round 0. */
-static const struct mesh_label good = {.kind = RING_PARTIAL, .exchange = 5, .bytes = 4096};
-
-TEST(test_frames)
-{
-    static const struct {
-        struct mesh_label label;
-        const char *words;
-    } bad[] = {
-        {{.kind = RING_PARTIAL, .exchange = 5, .bytes = UINT64_C(1) << 63},
-         "exchange 5, bucket 0, round 0, chunk 0: 9223372036854775808 bytes"},
-        {{.kind = RING_PARTIAL, .exchange = 5}, "0 bytes for the inbox"},
-        {{.kind = RING_PARTIAL, .exchange = 5, .bytes = 4097}, "4097 bytes for the inbox"},
-        {{.kind = RING_PARTIAL, .exchange = 5, .bytes = 4096, .at_bytes = UINT64_MAX - 10},
-         "a slot of the inbox"},
-        {{.kind = RING_PARTIAL, .exchange = 5, .bytes = 4096, .at_bytes = SLOTS * SLOT_BYTES},
-         "a slot of the inbox"},
-        {{.kind = RING_CREDIT + 1, .exchange = 5, .bytes = 4096}, "rank 1 sent exchange 5"},
-        {{.kind = RING_SUM, .exchange = 6, .at_bytes = 8192, .bytes = 4096},
-         "rank 1 sent exchange 6"},
-        {{.kind = RING_SUM, .exchange = 5, .at_bytes = 4096, .bytes = 4096, .word = 1ull << 32},
-         "rank 0 expected 4096 bytes for the arena at byte 0"},
-        {{.kind = RING_PARTIAL, .exchange = 6, .bytes = UINT64_C(1) << 63}, "a slot of the inbox"},
-        {{.kind = RING_PARTIAL, .exchange = 6, .bytes = 4096, .at_bytes = 64},
-         "a slot of the inbox"},
-    };
-    uint8_t frame[TCP_FRAME_BYTES];
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct duel duel;
-        duel_begin(&duel);
-        mesh_write_header(frame, &bad[i].label);
-        say(duel.previous, frame, sizeof frame);
-        expect_refused(&duel, DPB_FAILED, bad[i].words);
-    }
-    for (size_t byte = 0; byte < 4; byte++) {
-        struct duel duel;
-        duel_begin(&duel);
-        mesh_write_header(frame, &good);
-        frame[byte] ^= 0x10;
-        say(duel.previous, frame, sizeof frame);
-        expect_refused(&duel, DPB_FAILED, "no message of this version");
-    }
-}
-
 /* Early ones fill the inbox; one more would need a slot that there is not. */
 TEST(test_full_inbox)
 {
@@ -562,33 +519,15 @@ TEST(test_credits_given)
     duel_end(&duel);
 }
 
-/* Between messages, in a header, in a payload; and after a good-bye, when it was not through. */
+/* The ring also watches the connection to the next rank, from which it expects nothing now. */
 TEST(test_early_close)
 {
-    static const size_t sent[] = {0, 20, TCP_FRAME_BYTES, TCP_FRAME_BYTES + 1000};
-    uint8_t frame[TCP_FRAME_BYTES + 4096] = {0};
-    const struct mesh_label bye = MESH_BYE;
     struct duel duel;
-    dpb_status first;
-    mesh_write_header(frame, &good);
-    for (size_t i = 0; i < sizeof sent / sizeof sent[0]; i++) {
-        duel_begin(&duel);
-        say(duel.previous, frame, sent[i]);
-        shutdown(duel.previous, SHUT_WR);
-        expect_refused(&duel, DPB_PEER, "receiving from rank 1: it closed the connection");
-    }
     duel_begin(&duel);
     assert_int_equal(duel_move(&duel), DPB_OK);
     shutdown(duel.next, SHUT_RDWR);
     assert_int_equal(duel.ring->ops->wait(duel.ring), DPB_OK);
     expect_refused(&duel, DPB_PEER, "receiving from rank 1: it closed the connection");
-    duel_begin(&duel);
-    mesh_write_header(frame, &bye);
-    say(duel.previous, frame, TCP_FRAME_BYTES);
-    assert_int_equal(duel_move(&duel), DPB_OK);
-    assert_int_equal(duel.ring->ops->wait(duel.ring), DPB_PEER);
-    expect_part(dpb_first_error(&first), "rank 1 has left the ring before exchange 5, bucket 0");
-    duel_end(&duel);
 }
 
 static dpb_status wait_for_ring(void *ring)
