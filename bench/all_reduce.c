@@ -23,7 +23,6 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/stats.h"
-#include "base/vec.h"
 #include "no_optimizer.h"
 #include "plugin/plugins.h"
 #include "train/experiment.h"

@@ -6,7 +6,6 @@
 #include "cli/cli.h"
 #include "study/codec_rates.h"
 #include "study/comm_report.h"
-#include "study/result.h"
 #include "study/sweep.h"
 
 static dpb_status make_experiment(struct dpb_config *config, struct dpb_experiment **experiment)

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "study/loader_report.h"
-#include "study/result.h"
 #include "study/sweep.h"
 #include "train/fit.h"
 

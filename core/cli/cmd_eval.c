@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "study/json.h"
-#include "study/result.h"
 
 /* ---- what is evaluated --------------------------------------------------------------------- */
 

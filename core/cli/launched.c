@@ -26,7 +26,6 @@
 #include "cli/cli.h"
 #include "study/json.h"
 #include "study/launch_line.h"
-#include "study/result.h"
 #include "study/sweep_list.h"
 
 #define TICK_NS INT64_C(250000000)

@@ -4,7 +4,6 @@
  */
 #include <stdio.h>
 
-#include "base/log.h"
 #include "train/exchange.h"
 
 /* There is room for one arena, which the device itself copies from and to. */

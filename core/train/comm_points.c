@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/parse.h"
-#include "graph/graph.h"
 #include "train/comm_test.h"
 #include "train/pattern.h"
 

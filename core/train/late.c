@@ -20,7 +20,6 @@
  * Staged variables of TensorFlow's benchmarks (tf_cnn_benchmarks, --staged_vars): docs/
  * asynchronous.md.
  */
-#include "train/account.h"
 #include "train/follow.h"
 #include "train/trace.h"
 

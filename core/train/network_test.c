@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "lib/tcp_connect.h"
 #include "world/store.h"
 #include "world/world.h"

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "graph/graph.h"
 #include "train/norms.h"
 #include "train/optimizer_parts.h"
 

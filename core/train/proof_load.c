@@ -5,7 +5,6 @@
 #include <math.h>
 
 #include "base/log.h"
-#include "base/vec.h"
 #include "train/pattern.h"
 #include "train/proof_parts.h"
 

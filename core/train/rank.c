@@ -2,7 +2,6 @@
 #include "train/rank.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include "base/log.h"

@@ -13,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "lib/command.h"
 #include "lib/test.h"
 #include "machine/cgroup.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/log.h"
 #include "lib/session.h"
 #include "lib/test.h"
 

@@ -13,7 +13,6 @@
 #include "cuda_sides.h"
 #include "lib/grouped.h"
 #include "lib/opcheck.h"
-#include "plugins/devices/cuda/plan.h"
 
 /* ---- models -------------------------------------------------------------------------------- */
 

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "cuda_options.h"
 #include "lib/stand_in.h"
-#include "plugins/devices/cuda/plan.h"
 
 /* Places of a few hundred things with lives drawn at random: those that meet lie apart, and sharing
  * saves something. */

@@ -15,7 +15,6 @@
 #include "cuda_options.h"
 #include "lib/opcheck.h"
 #include "lib/stand_in.h"
-#include "plugins/devices/cuda/plan.h"
 #include "plugins/devices/cuda/products.h"
 
 /* The options of a test; one that fails leaves them to the others. */

@@ -36,7 +36,6 @@
 #include "comm/ps_cpu/links_parts.h"
 #include "comm/ps_cpu/ps_async.h"
 #include "dpbench/plugin.h"
-#include "lib/verbs/mesh_verbs.h"
 
 static const char *const policies[] = {"async",         "k_sync",  "k_batch_sync",
                                        "k_batch_async", "k_async", NULL};
