@@ -57,7 +57,6 @@ struct job {
     uint32_t drawn;   /* random numbers so far */
     uint32_t planned; /* proposals to come, the stop last */
     uint32_t all_proposed;
-    bool stop_proposed;
 };
 
 static uint32_t draw(struct job *job, uint32_t below)
@@ -157,7 +156,6 @@ static void maybe_propose(struct job *job)
     uint32_t actions = some[draw(job, 3)];
     if (--job->planned == 0)
         actions = DPB_ACTION_STOP | (draw(job, 2) ? DPB_ACTION_INTERRUPTED : 0);
-    job->stop_proposed |= (actions & DPB_ACTION_STOP) != 0;
     job->all_proposed |= actions;
     dpb_control_propose(&job->ranks[0].control, actions);
 }
