@@ -530,10 +530,8 @@ TEST(test_mode_is_its_own)
 {
     static const char *const commands[] = {"run", "check", "data"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        struct command command;
-        dpbench_ends(&command, deadline_s, 2, "%s -c x.ini run.mode=comm run.steps=1", commands[i]);
-        assert_non_null(strstr(command.err, "say `dpbench comm`"));
-        command_free(&command);
+        dpbench_says(deadline_s, 2, WORDS("say `dpbench comm`"),
+                     "%s -c x.ini run.mode=comm run.steps=1", commands[i]);
     }
 }
 
