@@ -4,7 +4,6 @@
 the lines `why` say is made again from ranks[] and from the times that the device wrote down itself.
 Run from the top of the tree; ends on `N passed, N failed, N skipped`."""
 
-import json
 import os
 import re
 import subprocess
@@ -16,9 +15,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/lib")
 
 import counted  # noqa: E402
+from command import DPBENCH, load, read, write  # noqa: E402
 
 BUILD = os.path.abspath(os.environ.get("DPB_BUILD", "build"))
-DPBENCH = os.path.join(BUILD, "dpbench")
 WARM = 1
 BASE = f"""[run]
 results =
@@ -48,8 +47,7 @@ class Run:
 
     def __init__(self, options):
         with tempfile.TemporaryDirectory() as path:
-            with open(os.path.join(path, "why.ini"), "w", encoding="ascii") as file:
-                file.write(BASE)
+            write(os.path.join(path, "why.ini"), BASE)
             plugins = os.path.join(BUILD, "tests/plugins")
             done = subprocess.run(
                 [DPBENCH, "-c", "why.ini", "device.trace=trace", "--output", "why.json",
@@ -58,14 +56,12 @@ class Run:
                 text=True, timeout=100, check=False)
             assert done.returncode == 0, done.stderr
             self.table = done.stdout
-            with open(os.path.join(path, "why.json"), encoding="utf-8") as file:
-                self.document = json.load(file)
+            self.document = load(os.path.join(path, "why.json"))
             self.page = ""
             if "sweep." in options:
                 subprocess.run([DPBENCH, "report", "--html", "why.html", "why.json"], cwd=path,
                                check=True, capture_output=True, timeout=60)
-                with open(os.path.join(path, "why.html"), encoding="utf-8") as file:
-                    self.page = " ".join(file.read().split())
+                self.page = " ".join(read(os.path.join(path, "why.html")).split())
             self.passes = []
             for rank in range(self.document.get("world", {}).get("workers", 0)):
                 with open(os.path.join(path, f"trace.{rank}"), encoding="ascii") as file:
