@@ -1,4 +1,4 @@
-/* needs: threads waits */
+/* needs: threads waits cells */
 /*
  * test_faults.c - a process of a job that is killed, ends, fails, stops or hangs, in every phase:
  * the job ends soon everywhere, says who, where and in which step, and leaves nothing behind.
@@ -47,100 +47,74 @@ struct row {
 
 #define KILLED "was killed by signal 9 (Killed)"
 
-/* clang-format off */
-static const struct row kills[] = {
-    {"open", COMM "comm.fault=kill comm.hook=open", 0,
-     {KILLED, "in phase 'plan' of step 0"}, 0},
-    {"plan", COMM "comm.fault=kill comm.hook=plan comm.rank=1", 1,
-     {KILLED, "in phase 'plan' of step 0"}, 0},
-    {"bind", COMM "comm.fault=kill comm.hook=bind comm.rank=1", 1,
-     {KILLED, "in phase 'bind' of step 0"}, 0},
-    {"opening the device", DEVICE "device.fault=kill device.hook=open", 0,
-     {KILLED, "in phase 'open' of step 0"}, 0},
-    {"compile", DEVICE "device.fault=kill device.hook=compile device.rank=1", 1,
-     {KILLED, "in phase 'compile' of step 0"}, 0},
-    {"pattern, zero weights", COMM "comm.fault=kill comm.hook=load", 0,
-     {KILLED, "in phase 'pattern' of step 0"}, 0},
-    {"pattern, exchange", COMM "comm.fault=kill comm.hook=ready comm.rank=1", 1,
-     {KILLED, "in phase 'pattern' of step 0"}, 0},
-    {"proof", COMM "run.prove=yes comm.fault=kill comm.hook=begin comm.call=2", 0,
-     {KILLED, "in phase 'exchange check' of step 0"}, 0},
-    {"load", COMM "comm.fault=kill comm.hook=load comm.rank=1 comm.call=2", 1,
-     {KILLED, "in phase 'load' of step 0"}, 0},
-    {"first step", COMM "comm.fault=kill comm.hook=begin comm.call=2", 0,
-     {KILLED, "in phase 'data' of step 0"}, 0},
-    {"warm-up, forward", DEVICE "device.fault=kill device.hook=forward device.rank=1 device.call=2",
-     1, {KILLED, "in phase 'forward' of step 1"}, 1},
-    {"timed step, backward", DEVICE "device.fault=kill device.hook=backward device.call=5", 0,
-     {KILLED, "in phase 'backward' of step 4"}, 4},
-    {"timed step, ready", COMM "comm.fault=kill comm.hook=ready comm.rank=1 comm.call=6", 1,
-     {KILLED, "in phase 'backward' of step 4"}, 4},
-    {"timed step, end", COMM "comm.fault=kill comm.hook=end comm.rank=1 comm.call=9", 1,
-     {KILLED, "in phase 'exchange' of step 7"}, 7},
-    {"evaluation, publish", COMM "comm.fault=kill comm.hook=publish comm.call=2", 0,
-     {KILLED, "in phase 'evaluate' of step 5"}, 5},
-    {"evaluation by rank 0 alone, publish",
-     "device.name=reference comm.name=fault_alone comm.fault=kill comm.hook=publish comm.rank=1 "
-     "comm.call=2", 1,
-     {KILLED, "in phase 'evaluate' of step 5"}, -1}, /* rank 0 may be at any step */
-    {"evaluation, forward",
-     DEVICE "device.fault=kill device.hook=forward device.rank=1 device.call=7", 1,
-     {KILLED, "in phase 'evaluate' of step 5"}, 5},
-    {"checkpoint",
-     COMM "eval.every=0 checkpoint.save=x.safetensors comm.fault=kill comm.hook=publish "
-          "comm.rank=1 comm.call=3",
-     1, {KILLED, "in phase 'checkpoint' of step 23"}, 23},
-    {"replicas", COMM "eval.every=0 comm.fault=kill comm.hook=publish comm.rank=1 comm.call=2", 1,
-     {KILLED, "in phase 'replicas' of step 23"}, 23},
-    {"teardown", COMM "comm.fault=kill comm.hook=close comm.rank=1", 1,
-     {KILLED, "in phase 'teardown' of step 23"}, 23},
-    {"teardown of the device", DEVICE "device.fault=kill device.hook=release", 0,
-     {KILLED, "in phase 'teardown' of step 23"}, 23},
-    {"server, bind",
-     COMM "run.servers=1 comm.inner=ps_cpu comm.fault=kill comm.hook=bind comm.rank=2", 2,
-     {KILLED, "in phase 'bind' of step 0"}, 0},
-    {"server, serve",
-     COMM "run.servers=2 comm.inner=ps_cpu comm.fault=kill comm.hook=serve comm.rank=3", 3,
-     {KILLED, "in phase 'serve' of step 0"}, 0},
-    {"server, teardown",
-     COMM "run.servers=1 comm.inner=ps_cpu comm.fault=kill comm.hook=close comm.rank=2", 2,
-     {KILLED, "in phase 'teardown' of step 23"}, 23},
-    {"worker of a server",
-     COMM "run.servers=1 comm.inner=ps_cpu comm.fault=kill comm.hook=end comm.rank=1 comm.call=9",
-     1, {KILLED, "in phase 'exchange' of step 7"}, 7},
-    {"replicated",
-     COMM "comm.inner=replicated comm.fault=kill comm.hook=end comm.rank=1 comm.call=9", 1,
-     {KILLED, "in phase 'exchange' of step 7"}, 7},
-    {"one step late", /* of which the proofs have had six */
-     COMM "comm.late=1 comm.fault=kill comm.hook=end comm.rank=1 comm.call=14", 1,
-     {KILLED, "in phase 'exchange' of step 7"}, 7},
-    {"one step late, handing over",
-     COMM "comm.late=1 comm.inner=ring_tcp comm.fault=kill comm.hook=ready comm.call=11", 0,
-     {KILLED, "in phase 'exchange' of step 4"}, 4},
-    {"one step late, between the device's ops",
-     COMM "comm.late=1 comm.fault=kill comm.hook=progress comm.rank=1 comm.call=60", 1,
-     {KILLED}, -1},
-    {"one step late, evaluation",
-     COMM "comm.late=1 comm.fault=kill comm.hook=publish comm.call=3", 0,
-     {KILLED, "in phase 'evaluate' of step 5"}, 5},
-    {"between two meetings", /* of which the proofs have had four */
-     COMM "comm.inner=local_sgd comm.fault=kill comm.hook=end comm.rank=1 comm.call=17", 1,
-     {KILLED, "in phase 'exchange' of step 6"}, 6},
-    {"at a meeting",
-     COMM "comm.inner=sma run.workers=3 comm.fault=kill comm.hook=end comm.rank=1 comm.call=18", 1,
-     {KILLED, "in phase 'exchange' of step 7"}, 7},
-    {"sums of a codec round a ring", /* of which the proofs have had ten */
-     COMM "comm.inner=ring_tcp comm.codec=powersgd comm.fault=kill comm.hook=end comm.rank=1 "
-          "comm.call=18", 1,
-     {KILLED, "in phase 'exchange' of step 7"}, 7},
-    {"sums of a codec by a library",
-     COMM "comm.inner=gloo comm.codec=powersgd comm.fault=kill comm.hook=progress comm.call=60", 0,
-     {KILLED}, -1},
-    {"a core for communication", COMM "run.comm_cores=1 comm.fault=kill comm.hook=progress "
-                                      "comm.rank=1 comm.call=9", 1,
-     {KILLED}, -1},
-    {0}};
+/* A hook in which a rank meets its end, and where it is then. */
+struct place {
+    const char *title, *settings;
+    int rank;
+    const char *phase; /* NULL: any */
+    int step;          /* the result has so many, too; -1: any */
+};
 
+static const struct place places[] = {
+    {"open", COMM "comm.hook=open", 0, "plan", 0},
+    {"plan", COMM "comm.hook=plan", 1, "plan", 0},
+    {"bind", COMM "comm.hook=bind", 1, "bind", 0},
+    {"opening the device", DEVICE "device.hook=open", 0, "open", 0},
+    {"compile", DEVICE "device.hook=compile", 1, "compile", 0},
+    {"pattern, zero weights", COMM "comm.hook=load", 0, "pattern", 0},
+    {"pattern, exchange", COMM "comm.hook=ready", 1, "pattern", 0},
+    {"proof", COMM "run.prove=yes comm.hook=begin comm.call=2", 0, "exchange check", 0},
+    {"load", COMM "comm.hook=load comm.call=2", 1, "load", 0},
+    {"first step", COMM "comm.hook=begin comm.call=2", 0, "data", 0},
+    {"warm-up, forward", DEVICE "device.hook=forward device.call=2", 1, "forward", 1},
+    {"timed step, backward", DEVICE "device.hook=backward device.call=5", 0, "backward", 4},
+    {"timed step, ready", COMM "comm.hook=ready comm.call=6", 1, "backward", 4},
+    {"timed step, end", COMM "comm.hook=end comm.call=9", 1, "exchange", 7},
+    {"evaluation, publish", COMM "comm.hook=publish comm.call=2", 0, "evaluate", 5},
+    {"evaluation by rank 0 alone, publish",
+     "device.name=reference comm.name=fault_alone comm.hook=publish comm.call=2", 1, "evaluate",
+     -1}, /* rank 0 may be at any step */
+    {"evaluation, forward", DEVICE "device.hook=forward device.call=7", 1, "evaluate", 5},
+    {"checkpoint", COMM "eval.every=0 checkpoint.save=x.safetensors comm.hook=publish comm.call=3",
+     1, "checkpoint", 23},
+    {"replicas", COMM "eval.every=0 comm.hook=publish comm.call=2", 1, "replicas", 23},
+    {"teardown", COMM "comm.hook=close", 1, "teardown", 23},
+    {"teardown of the device", DEVICE "device.hook=release", 0, "teardown", 23},
+    {"server, open", COMM "run.servers=1 comm.inner=ps_cpu comm.hook=open", 2, "plan", 0},
+    {"server, bind", COMM "run.servers=1 comm.inner=ps_cpu comm.hook=bind", 2, "bind", 0},
+    {"server, serve", COMM "run.servers=2 comm.inner=ps_cpu comm.hook=serve", 3, "serve", 0},
+    {"server, teardown", COMM "run.servers=1 comm.inner=ps_cpu comm.hook=close", 2, "teardown", 23},
+    {"worker of a server", COMM "run.servers=1 comm.inner=ps_cpu comm.hook=end comm.call=9", 1,
+     "exchange", 7},
+    {"replicated", COMM "comm.inner=replicated comm.hook=end comm.call=9", 1, "exchange", 7},
+    /* Of those below, the proofs have had six exchanges, four and ten. */
+    {"one step late", COMM "comm.late=1 comm.hook=end comm.call=14", 1, "exchange", 7},
+    {"one step late, handing over",
+     COMM "comm.late=1 comm.inner=ring_tcp comm.hook=ready comm.call=11", 0, "exchange", 4},
+    {"one step late, between the device's ops", COMM "comm.late=1 comm.hook=progress comm.call=60",
+     1, NULL, -1},
+    {"one step late, evaluation", COMM "comm.late=1 comm.hook=publish comm.call=3", 0, "evaluate",
+     5},
+    {"between two meetings", COMM "comm.inner=local_sgd comm.hook=end comm.call=17", 1, "exchange",
+     6},
+    {"at a meeting", COMM "comm.inner=sma run.workers=3 comm.hook=end comm.call=18", 1, "exchange",
+     7},
+    {"sums of a codec round a ring",
+     COMM "comm.inner=ring_tcp comm.codec=powersgd comm.hook=end comm.call=18", 1, "exchange", 7},
+    {"sums of a codec by a library",
+     COMM "comm.inner=gloo comm.codec=powersgd comm.hook=progress comm.call=60", 0, NULL, -1},
+    {"a core for communication", COMM "run.comm_cores=1 comm.hook=progress comm.call=9", 1, NULL,
+     -1},
+};
+
+static const struct kind {
+    const char *fault, *says;
+    int timeout_s; /* the others' deadline ends the job; 0: nothing has to */
+} kinds[] = {{"kill", KILLED, 0},     {"abort", "was killed by signal 6 (Aborted)", 0},
+             {"exit_0", "ended ", 0}, {"exit_7", "ended with exit code 7", 0},
+             {"stop", "", 2},         {"hang", "", 2}};
+
+/* clang-format off */
 static const struct row others[] = {
     {"ends by itself", COMM "comm.fault=exit_0 comm.hook=end comm.rank=1 comm.call=9", 1,
      {"ended in phase 'exchange' of step 7", "before the job was over"}, 7},
@@ -254,10 +228,36 @@ static void run_row(const struct row *row, int timeout_s)
                  row->title, TRIES);
 }
 
-TEST(test_killed_at_every_hook)
+static void run_place(const struct place *place, const struct kind *kind, int rank)
 {
-    for (const struct row *row = kills; row->title; row++)
-        run_row(row, 0);
+    char arguments[512], title[128], who[16], phase[64] = "";
+    const char *section = strstr(place->settings, "device.hook") ? "device" : "comm";
+    snprintf(title, sizeof title, "%s: %s, rank %d", place->title, kind->fault, rank);
+    snprintf(arguments, sizeof arguments, "%s %s.fault=%s %s.rank=%d", place->settings, section,
+             kind->fault, section, rank);
+    snprintf(who, sizeof who, "rank %d", rank);
+    if (place->phase)
+        snprintf(phase, sizeof phase, place->step < 0 ? "phase '%s'" : "phase '%s' of step %d",
+                 place->phase, place->step);
+    const struct row row = {title,
+                            arguments,
+                            kind->timeout_s > 0 ? -1 : rank, /* another one says it */
+                            {who, phase, kind->says},
+                            place->step};
+    run_row(&row, kind->timeout_s);
+}
+
+/* A kill in every place; with DPB_ALL_CELLS (make check-long) each kind of end in each, of the
+ * first worker, of another and of a server. */
+static void test_places(void **state)
+{
+    const struct kind *kind = *state;
+    const bool all = getenv("DPB_ALL_CELLS") != NULL;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        for (int rank = 0; rank < 4; rank++)
+            if (rank == places[i].rank ||
+                (all && places[i].phase && rank < 2 && places[i].rank < 2))
+                run_place(&places[i], kind, rank);
 }
 
 TEST(test_ended_or_failed)
@@ -478,4 +478,10 @@ TEST(test_interrupted_twice)
     command_free(&command);
 }
 
-TEST_MAIN(faults_setup, sandbox_teardown)
+int main(void)
+{
+    const size_t n = getenv("DPB_ALL_CELLS") ? sizeof kinds / sizeof *kinds : 1;
+    for (size_t i = 0; i < n; i++)
+        add_case(test_places, &kinds[i], "%s in every phase", kinds[i].fault);
+    return test_main(faults_setup, sandbox_teardown);
+}
