@@ -91,7 +91,7 @@ static const struct place places[] = {
     {"one step late", COMM "comm.late=1 comm.hook=end comm.call=14", 1, "exchange", 7},
     {"one step late, handing over",
      COMM "comm.late=1 comm.inner=ring_tcp comm.hook=ready comm.call=11", 0, "exchange", 4},
-    {"one step late, between the device's ops", COMM "comm.late=1 comm.hook=progress comm.call=60",
+    {"one step late, between the device's ops", COMM "comm.late=1 comm.hook=progress comm.call=45",
      1, NULL, -1},
     {"one step late, evaluation", COMM "comm.late=1 comm.hook=publish comm.call=3", 0, "evaluate",
      5},
