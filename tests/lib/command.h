@@ -50,8 +50,8 @@ struct started {
 };
 void command_start(struct started *started, const char *const *arguments,
                    const char *const *environment);
-/* With a line of arguments, cut at blanks: printf-like. The program is dpbench, or the first word of
- * the line. */
+/* With a line of arguments, cut at blanks: printf-like. The program is dpbench, or the line's first
+ * word. */
 void dpbench_start(struct started *started, const char *const *environment, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void line_start(struct started *started, const char *const *environment, const char *format, ...)
