@@ -226,7 +226,9 @@ static void on_signal(int number)
 
 void dpb_stop_on_signals(void)
 {
-    const struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGTERM);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }

@@ -21,11 +21,14 @@ static bool applies(const struct dpb_exchange *exchange)
             dpb_follow_apart(exchange));
 }
 
-/* Replicas that are apart take the same steps, by a linear rule and with all of their gradients. */
+/* Replicas that are apart take the same steps, by a linear rule and with all of their gradients.
+ * Nothing is on its way between two steps. A periodic strategy settles by its meetings. */
 static bool sums_show(const struct dpb_exchange *exchange)
 {
-    return exchange->experiment->settings.optimizer.kind == DPB_SGD &&
-           exchange->plan.contract.lead == 0 && !exchange->ops->applied;
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    return exchange->experiment->settings.optimizer.kind == DPB_SGD && contract->lead == 0 &&
+           (contract->settle_steps == 0 || contract->consistency == DPB_PERIODIC) &&
+           !exchange->ops->settle && !exchange->ops->applied;
 }
 
 /* A rule's state must begin with zeros: that of a continued training is on its owners alone. */

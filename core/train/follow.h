@@ -6,8 +6,8 @@
  *
  * Elements are drawn by core's secret, so no strategy can favour them; some are the first or the
  * last of their bucket. Followed are strategies with arenas on the host, for rules that need no
- * norms: synchronous ones, with comm.late, too, and those with replicas that meet now and then. In
- * each step of these the mean of all replicas has to move by the mean of their updates.
+ * norms: synchronous ones, with comm.late, too, and under SGD those with replicas that meet now and
+ * then. In each step of these the mean of all replicas has to move by the mean of their updates.
  */
 #ifndef DPB_CORE_TRAIN_FOLLOW_H
 #define DPB_CORE_TRAIN_FOLLOW_H

@@ -271,6 +271,8 @@ static void take_steps(const struct dpb_exchange *exchange, uint32_t i, uint32_t
     const double tiny = (n_summed + 1.0) * smallest[type];
     /* The sum in float64 that it is compared with is rounded, too. */
     const double error = dpb_proof_error(exchange, false) + n_summed * (double)DBL_EPSILON;
+    /* Sums over replicas are made in float64, too. */
+    const double summing = (experiment->n_workers - n_summed) * (double)DBL_EPSILON;
     /* Replicas in the sum take each their own gradients; the sum is in units of the books. */
     const double own = dpb_follow_apart(exchange) ? follow->coefficient : 1.0;
     const double part = contract->share * contract->divisor / own; /* a mean may be its own */
@@ -286,7 +288,7 @@ static void take_steps(const struct dpb_exchange *exchange, uint32_t i, uint32_t
                                                 decays, from, sum, &weights, &state);
         /* The contract's roundings may be of weights and of the rule's state: a mean of replicas,
          * a copy of few bits. */
-        const double rounded = contract->roundings * weights.unit;
+        const double rounded = contract->roundings * weights.unit + summing;
         state.first.off += rounded * fabs(state.first.is);
         outcome->from += from;
         outcome->to += to;

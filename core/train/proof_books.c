@@ -17,9 +17,29 @@
 struct balance {
     double *is, *bound;
     uint64_t n;
-    double residual;                        /* the largest magnitude in an array of gradients */
+    double residual;                        /* the largest that a codec feeds back */
     uint32_t counted[DPB_PROOF_BOOK_STEPS]; /* 1: this worker's gradient of the step was applied */
 };
+
+/* The largest magnitude in an array of gradients that a codec adds to the next ones. Its scales may
+ * be of elements that are not compared, so all of the array is read. */
+static double largest_residual(const struct dpb_exchange *exchange, const struct dpb_book *book,
+                               const void *array, double unit)
+{
+    const struct dpb_codec *codec = dpb_experiment_codec(exchange->experiment);
+    double largest = 0.0, block[DPB_PROOF_BLOCK];
+    if (!book->of_gradients || !codec || !codec->options->feedback)
+        return 0.0;
+    for (uint64_t begin = 0; begin < exchange->layout.n_elements; begin += DPB_PROOF_BLOCK) {
+        const uint64_t count = dpb_proof_block_length(exchange, begin);
+        dpb_vec.cast(DPB_FP64, block, book->type,
+                     (const char *)array + begin * dpb_dtype_size(book->type), count);
+        for (uint64_t i = 0; i < count; i++)
+            if (isfinite(block[i]))
+                largest = fmax(largest, fabs(block[i]));
+    }
+    return fabs(unit) * largest;
+}
 
 /* Adds `sign` times the books as they stand. */
 static dpb_status add_books(const struct dpb_proving *proof, double sign, struct balance *balance)
@@ -38,6 +58,8 @@ static dpb_status add_books(const struct dpb_proving *proof, double sign, struct
             continue;
         DPB_TRY(
             dpb_arena_look(exchange, book->array, dpb_arena_bytes(exchange, book->type), &array));
+        balance->residual =
+            fmax(balance->residual, largest_residual(exchange, book, array, coefficient));
         for (uint64_t begin = proof->phase * DPB_PROOF_BLOCK; begin < exchange->layout.n_elements;
              begin += proof->stride * DPB_PROOF_BLOCK, at += DPB_PROOF_BLOCK) {
             const uint64_t count = dpb_proof_block_length(exchange, begin);
@@ -45,11 +67,8 @@ static dpb_status add_books(const struct dpb_proving *proof, double sign, struct
             dpb_vec.cast(DPB_FP64, block, book->type,
                          (const char *)array + begin * dpb_dtype_size(book->type), count);
             for (uint64_t i = 0; i < count; i++) {
-                const double part = coefficient * block[i];
-                balance->is[at + i] += part;
-                balance->bound[at + i] += fabs(part);
-                if (book->of_gradients && isfinite(part))
-                    balance->residual = fmax(balance->residual, fabs(part));
+                balance->is[at + i] += coefficient * block[i];
+                balance->bound[at + i] += fabs(coefficient * block[i]);
             }
         }
     }

@@ -168,7 +168,8 @@ enum { LINE_BYTES = 8192 };
 
 static void format_line(char line[LINE_BYTES], const char *format, va_list list)
 {
-    must(vsnprintf(line, LINE_BYTES, format, list) < LINE_BYTES, "a line of arguments");
+    if (vsnprintf(line, LINE_BYTES, format, list) >= LINE_BYTES)
+        fail_msg("a line of more than %d bytes: %s", LINE_BYTES - 1, line);
 }
 
 /* The first word is `program`, or that of the line where it is NULL. */
@@ -181,7 +182,8 @@ static void start_line(struct started *started, const char *const *environment, 
     size_t n = program ? 1 : 0;
     strcpy(words, line);
     for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) {
-        must(n < MOST, "words of a line");
+        if (n == MOST)
+            fail_msg("more than %d words: %s", MOST, line);
         arguments[n++] = word;
     }
     command_start(started, arguments, environment);

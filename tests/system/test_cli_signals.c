@@ -46,9 +46,8 @@ TEST(test_interrupted)
     static const struct {
         int number, exit_code;
         const char *words, *settings, *replicas, *steps;
-    } rows[] = {
-        {SIGINT, 130, "interrupted by signal 2", "", "pass", "skipped"},
-        {SIGTERM, 143, "by signal 15", "comm.name=gossip", "not_applicable", "not_applicable"}};
+    } rows[] = {{SIGINT, 130, "interrupted by signal 2", "", "pass", "skipped"},
+                {SIGTERM, 143, "by signal 15", "comm.name=gossip", "not_applicable", "skipped"}};
     struct traces before;
     traces_take(&before, ".");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

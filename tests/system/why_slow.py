@@ -192,7 +192,7 @@ class Why(unittest.TestCase):
         self.assertEqual(run.words[0],
                          f"exchange: {ms:.1f} of {all_ms:.1f} ms exposed on a step's last "
                          f"worker; a worker passes 4.00 MB at "
-                         f"{exchange['bytes_per_s'] / 1e9:.3f} GB/s")
+                         f"{exchange['bytes_per_s'] / 1e9:.3g} GB/s")
 
     def test_nothing_is_slow(self):
         """Work hidden behind computing is no cause; nor is a worker for which nobody waits."""

@@ -331,6 +331,10 @@ TEST(test_labels)
         mesh_write_header(header, &good);
         header[byte] ^= 0x10;
         duel_say(&duel, header, sizeof header);
+        if (byte < 4) {
+            expect_refused(&duel, DPB_FAILED, "no message of this version");
+            continue;
+        }
         assert_int_equal(duel_move(&duel), DPB_FAILED);
         duel_end(&duel);
     }
