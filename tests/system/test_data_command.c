@@ -105,7 +105,8 @@ TEST(test_bytes_are_those_that_the_source_counts)
     assert_true(read > 500 * rate && read < 2000 * rate);
     assert_true(expect_number(&command, "points.0.bytes_decoded_per_s") == 2 * read);
     double skipped = expect_number(&command, "points.0.skipped_samples");
-    assert_true(fabs(skipped - 500) <= 5 * 4);
+    /* Of each window, and the warm-up of a batch a thread and the ring before it. */
+    assert_true(skipped >= 500 && skipped <= 500 + 5 * (2 + 4));
     assert_true(expect_number(&command, "points.0.windows.4.skipped_samples") == skipped);
     command_free(&command);
 }
