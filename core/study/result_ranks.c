@@ -89,7 +89,9 @@ static json_t *rank_to_json(struct dpb_result_maker *maker, uint32_t rank)
     if (facts)
         json_object_set_new(json, "comm", facts);
     uint64_t n = dpb_journal_records(journal);
-    uint64_t from = maker->summary.warmup_steps;
+    /* Workers that are apart begin to time at steps of their own. */
+    uint64_t from =
+        maker->apart && rank < maker->n_workers ? journal->timed_from : maker->summary.warmup_steps;
     json_object_set_new(json, "steps", json_integer((json_int_t)(n > from ? n - from : 0)));
     json_object_set_new(json, "start_s", json_real((double)journal->start_ns / 1e9));
     const struct dpb_data_counts *data = &journal->data;

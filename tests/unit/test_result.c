@@ -283,6 +283,23 @@ TEST_WITH(untimed_run_says_so_once, bench_create, bench_destroy)
     json_decref(document);
 }
 
+/* Rank 0 begins to time at its step 5, rank 1 at its step 1: each has its own timed steps. */
+TEST_WITH(ranks_apart_have_their_own_timed_steps, bench_create, bench_destroy)
+{
+    struct bench *bench = *state;
+    bench->plugins[DPB_PLUGIN_COMM].capabilities = DPB_COMM_ALONE;
+    journal_of(bench, 0)->timed_from = 5;
+    journal_of(bench, 1)->timed_from = 1;
+    journal_of(bench, 1)->n_records = 4;
+    json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+    const json_t *ranks = json_object_get(document, "ranks");
+    assert_within(dpb_json_number(document, "timing.warmup_steps"), 5, 0);
+    assert_within(dpb_json_number(json_array_get(ranks, 0), "steps"), 1, 0);
+    assert_within(dpb_json_number(json_array_get(ranks, 1), "steps"), 3, 0);
+    assert_within(dpb_json_number(json_array_get(ranks, 1), "step_ns.mean"), 11 * MS, 1e-3);
+    json_decref(document);
+}
+
 TEST_WITH(statuses_are_named, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
