@@ -32,6 +32,11 @@ static uint32_t machines_of(const struct dpb_prediction_case *c)
     return (c->workers + c->per_machine - 1) / c->per_machine;
 }
 
+bool dpb_predict_crosses(const struct dpb_prediction_case *c)
+{
+    return machines_of(c) > 1 || (c->way == DPB_WAY_SERVERS && c->servers > 0 && c->workers > 1);
+}
+
 static double seconds_of(double bytes, const struct dpb_cost *cost)
 {
     return bytes / cost->bytes_per_s;
@@ -391,7 +396,7 @@ static dpb_status is_enough(const struct dpb_measured *measured,
 {
     struct dpb_prediction_case c = *given;
     struct dpb_predicted predicted;
-    if (machines_of(&c) > 1)
+    if (dpb_predict_crosses(&c))
         c.outside.bytes_per_s = bytes_per_s;
     else
         c.inside.bytes_per_s = bytes_per_s;

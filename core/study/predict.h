@@ -64,6 +64,9 @@ struct dpb_prediction_case {
                      gradients; 0: without shards */
 };
 
+/* Whether the exchange goes from machine to machine. Each server process is on one of its own. */
+bool dpb_predict_crosses(const struct dpb_prediction_case *c);
+
 /* Means over steps, in seconds. */
 struct dpb_predicted {
     double step_s;
@@ -87,8 +90,8 @@ dpb_status dpb_predict_mean(const struct dpb_measured *measured,
                             const struct dpb_prediction_case *c, bool together,
                             struct dpb_predicted *predicted);
 
-/* The least bandwidth outside (within, where all workers are on one machine) at which exposed_s is
- * at most `share` of step_s; INFINITY: latency and work alone exceed it. 0: any link suffices. */
+/* The least bandwidth outside (within, where the exchange crosses nothing) at which exposed_s is at
+ * most `share` of step_s; INFINITY: latency and work alone exceed it. 0: any link suffices. */
 dpb_status dpb_predict_least_bandwidth(const struct dpb_measured *measured,
                                        const struct dpb_prediction_case *c, double share,
                                        double *bytes_per_s);

@@ -87,7 +87,7 @@ static dpb_status choose_strategies(struct maker *maker)
  * within a machine says nothing of links between machines. */
 static bool applies(const struct strategy *strategy, const struct dpb_prediction_case *c)
 {
-    if (strategy->way != DPB_WAY_ALONE && c->workers > c->per_machine &&
+    if (strategy->way != DPB_WAY_ALONE && dpb_predict_crosses(c) &&
         !isfinite(c->outside.bytes_per_s))
         return false;
     if (strategy->way == DPB_WAY_MEMORY)
@@ -300,7 +300,7 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
     DPB_TRY(predict_interval(maker, c, link, &low_s, &high_s));
     if (strategy->way != DPB_WAY_ALONE)
         DPB_TRY(dpb_predict_least_bandwidth(&maker->worker.measured, c, hidden_share, &least));
-    const bool framed = strategy->tcp && !link->measured && c->workers > c->per_machine;
+    const bool framed = strategy->tcp && !link->measured && dpb_predict_crosses(c);
     const double wire = framed ? tcp_share : 1;
     const double rate = batch * c->workers / step.step_s;
     const double own_alone = batch == maker->worker.batch

@@ -137,6 +137,32 @@ TEST(least_link_holds)
     json_decref(result);
 }
 
+/* Two workers of one machine, and servers on machines of their own: their link carries both. */
+TEST(servers_are_on_other_machines)
+{
+    json_t *result = parse(result_text);
+    struct dpb_predict_request request = make_request(result);
+    request.per_machine = 2;
+    request.inside.cost = (struct dpb_cost){5e9, 1e-6};
+    request.servers = 4;
+    request.workers[0] = 2;
+    request.n_workers = 1;
+    json_t *document = make(&request);
+    const json_t *row = row_of(document, "ps_cpu", 2);
+    assert_true(number(row, "step_ns") > 2 * 100e6 / (1.25e9 * 1448 / 1538) * 1e9);
+    request.links[0].cost.bytes_per_s = number(row, "least_bytes_per_s");
+    json_decref(document);
+    document = make(&request);
+    assert_near(number(row_of(document, "ps_cpu", 2), "exposed_share"), 0.05, 0.02);
+    json_decref(document);
+    request.links[0].cost = (struct dpb_cost){INFINITY, 0}; /* no link to a server is known */
+    document = make(&request);
+    assert_null(row_of(document, "ps_cpu", 2));
+    assert_non_null(row_of(document, "shm", 2));
+    json_decref(document);
+    json_decref(result);
+}
+
 /* Two workers a machine, other batches and buckets, up to 1,024 workers, in less than 5 s of a
  * processor. */
 TEST(many_cases)
