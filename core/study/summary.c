@@ -141,8 +141,8 @@ static dpb_status summarise_together(const struct dpb_summary_args *args, uint64
 /* A worker begins a step (running 1) or ends one (-1). */
 struct change {
     int64_t at_ns;
-    double steps_per_ns; /* by which the speed of all workers together changes */
-    int running;
+    double steps_per_ns;  /* by which the speed of all workers together changes */
+    int running, working; /* a lost worker counts as running, but works no more */
 };
 
 static int by_time(const void *a, const void *b)
@@ -177,8 +177,8 @@ static size_t find_changes(const struct dpb_summary_args *args, const struct tim
                 common->begin_ns = span.begin_ns;
             if (records[k].step_ns <= 0)
                 continue;
-            changes[n++] = (struct change){span.begin_ns, speed, 1};
-            changes[n++] = (struct change){span.end_ns, -speed, -1};
+            changes[n++] = (struct change){span.begin_ns, speed, 1, 1};
+            changes[n++] = (struct change){span.end_ns, -speed, -1, -1};
         }
         if (is_lost(args, w) && n > 0)
             changes[n - 1].running = 0; /* no worker waits for it to run again */
@@ -197,13 +197,14 @@ static double cut_steps(const struct change *changes, size_t n, uint32_t n_worke
 {
     const double rounding = 1e-9; /* of a step, in the sum of shares */
     double speed = 0, done = 0, all_ns = 0, any_ns = 0;
-    uint32_t running = 0;
+    uint32_t running = 0, working = 0;
     summary->n_steps = 0;
     for (size_t i = 0; i + 1 < n; i++) {
         double passed_ns = (double)(changes[i + 1].at_ns - changes[i].at_ns);
         running = (uint32_t)((int)running + changes[i].running);
+        working = (uint32_t)((int)working + changes[i].working);
         speed += changes[i].steps_per_ns / n_workers;
-        any_ns += running > 0 ? passed_ns : 0;
+        any_ns += working > 0 ? passed_ns : 0;
         if (running < n_run)
             continue;
         double before = done;

@@ -182,6 +182,28 @@ TEST(a_lost_worker_counts_while_it_lives)
     free(c);
 }
 
+/* A runs from 0 to 50 ms, pauses for 100 ms and runs 50 ms more; B dies at 40 ms: no worker runs in
+ * the pause. */
+TEST(pauses_after_a_death_are_left_out)
+{
+    struct dpb_journal *a = make_journal(), *b = make_journal();
+    a->timed_from = b->timed_from = 0;
+    for (int k = 0; k < 10; k++)
+        add_step_after(a, k == 5 ? 100 : 0, 10);
+    for (int k = 0; k < 2; k++)
+        add_step(b, 0, 20);
+    const struct dpb_journal *journals[] = {a, b};
+    const bool lost[] = {false, true};
+    const struct dpb_summary_args args = {journals, 2, 0, 64, true, lost};
+    struct dpb_summary s;
+    assert_int_equal(dpb_summary_make(&args, &s), DPB_OK);
+    assert_within(s.rate.mean, 12 * 32 / 0.100, 1e-3);
+    assert_within(s.first_to_last, 12 * 32 / 0.100, 1e-3);
+    dpb_summary_release(&s);
+    free(a);
+    free(b);
+}
+
 TEST(local_rates_add_up_in_the_common_window)
 {
     /* A runs from 0 to 100 ms in steps of 10 ms, but its first takes 20 and its last 40; B from 15
