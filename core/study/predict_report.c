@@ -276,6 +276,12 @@ static dpb_status predict_interval(const struct maker *maker, const struct dpb_p
         *low_s = *high_s = NAN;
         return DPB_OK;
     }
+    /* A fit's error is one of times: of its latency as of its bandwidth. */
+    const double late = 1 + (link->fitted ? link->error : 0), late_inside = 1 + link->inside_error;
+    better.outside.latency_s /= late;
+    better.inside.latency_s /= late_inside;
+    worse.outside.latency_s *= late;
+    worse.inside.latency_s *= late_inside;
     better.compute_scale *= exp(-maker->worker.spread);
     worse.compute_scale *= exp(maker->worker.spread);
     better.outside.bytes_per_s *= 1 + link->error;

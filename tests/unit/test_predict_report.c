@@ -231,6 +231,35 @@ TEST(measured_link)
     json_decref(result);
 }
 
+/* Steps of equal lengths and 4 KB of gradients: the exchange is two latencies of some 100 us, whose
+ * times were measured 15 % or more apart from any line. */
+TEST(intervals_have_the_latencys_error)
+{
+    json_t *result = parse(result_text);
+    json_t *comm = parse("{'schema': 'dpbench.comm/1', 'status': 'ok', 'bucket_bytes': 4000000,"
+                         " 'strategy': {'name': 'ring_tcp'},"
+                         " 'world': {'workers': 2, 'servers': 0, 'machines': 2},"
+                         " 'points': [{'bytes': 1000, 'buckets': 1, 'time_us': {'p50': 161}},"
+                         " {'bytes': 10000, 'buckets': 1, 'time_us': {'p50': 252}},"
+                         " {'bytes': 4000000, 'buckets': 1, 'time_us': {'p50': 4200}}]}");
+    json_t *timing = json_object_get(result, "timing");
+    json_object_set_new(timing, "step_ns", json_pack("[f,f,f,f]", 2e7, 2e7, 2e7, 2e7));
+    json_object_set_new(timing, "ready",
+                        json_pack("{s:[i], s:[i]}", "elements", 1000, "ns", 18000000));
+    struct dpb_predict_request request = make_request(result);
+    request.links[0].comm = comm;
+    json_t *document = make(&request);
+    const json_t *row = row_of(document, "ring_tcp", 2);
+    const json_t *link = json_array_get(json_object_get(document, "links"), 0);
+    const double latencies_ns = 2 * number(link, "latency_s") * 1e9;
+    assert_true(number(link, "error") > 0.15 && latencies_ns > 150e3);
+    assert_true(number(row, "high_ns") - number(row, "step_ns") > 0.15 * latencies_ns);
+    assert_true(number(row, "step_ns") - number(row, "low_ns") > 0.1 * latencies_ns);
+    json_decref(document);
+    json_decref(comm);
+    json_decref(result);
+}
+
 /* A link of `dpbench links network` has no strategy and no workers. */
 TEST(measured_network)
 {
