@@ -121,6 +121,12 @@ static void add_speedup(const json_t *document, json_t *row, const json_t *indep
 void dpb_sweep_add_speedups(json_t *document)
 {
     json_t *rows = json_object_get(document, "rows");
-    dpb_each_item(rows, i, row)
-        add_speedup(document, row, find_baseline(rows, row, true), find_baseline(rows, row, false));
+    dpb_each_item(rows, i, row) {
+        const json_t *independent = find_baseline(rows, row, true);
+        const json_t *same = find_baseline(rows, row, false);
+        /* One worker of the same strategy goes before several of independent. */
+        if (dpb_json_number(independent, "workers") > 1 && dpb_json_number(same, "workers") == 1)
+            independent = NULL;
+        add_speedup(document, row, independent, same);
+    }
 }

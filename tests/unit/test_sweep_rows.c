@@ -62,6 +62,25 @@ TEST(rows_fall_back_to_the_same_strategy)
     study_end(&s);
 }
 
+/* sweep.when may leave out one worker of independent. */
+TEST(one_worker_goes_before_several_of_independent)
+{
+    struct study s =
+        STUDY("sweep.comm.name=independent,shm", "sweep.run.workers=1,2,4", "sweep.repeats=1");
+    add_run(&s, 1, 0, (struct made_run){"independent", 2, 0, 1000, 0, 10, NULL, 0});
+    add_run(&s, 2, 0, (struct made_run){"independent", 4, 0, 1900, 0, 10, NULL, 0});
+    add_run(&s, 3, 0, (struct made_run){"shm", 1, 0, 500, 0, 10, NULL, 0});
+    add_run(&s, 5, 0, (struct made_run){"shm", 4, 0, 1500, 0, 10, NULL, 0});
+    dpb_sweep_finish(DPB_OK, s.document);
+    const json_t *independent = row_at(&s, 1), *shm = row_at(&s, 3);
+    assert_near(dpb_json_number(shm, "speedup"), 3);
+    assert_near(dpb_json_number(shm, "efficiency"), 0.75);
+    assert_string_equal(dpb_json_text(shm, "speedup_over", ""), "same strategy, 1 worker");
+    assert_near(dpb_json_number(independent, "speedup"), 1.9);
+    assert_near(dpb_json_number(independent, "efficiency"), 0.95);
+    study_end(&s);
+}
+
 /* Without a row of one worker; the note says so. One number of workers alone compares nothing. */
 TEST(rows_fall_back_to_the_smallest_cell)
 {
