@@ -301,7 +301,10 @@ static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
 {
     struct dpb_predicted step;
     double low_s, high_s, least = 0;
-    const double alone = maker->worker.batch / maker->worker.step_s * c->workers;
+    /* The measured step may have waited for its communicator. */
+    const double alone_s = fmin(maker->worker.step_s,
+                                maker->worker.measured.compute_s + maker->worker.measured.update_s);
+    const double alone = maker->worker.batch / alone_s * c->workers;
     DPB_TRY(dpb_predict_mean(&maker->worker.measured, c, false, &step));
     DPB_TRY(predict_interval(maker, c, link, &low_s, &high_s));
     if (strategy->way != DPB_WAY_ALONE)

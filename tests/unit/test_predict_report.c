@@ -121,6 +121,30 @@ TEST(numbers_come_from_the_result)
     json_decref(result);
 }
 
+/* The measured worker waited 2 ms for its communicator: workers that exchange nothing do not. */
+TEST(efficiency_is_over_workers_that_exchange_nothing)
+{
+    json_t *result = parse(result_text);
+    json_object_set_new((json_t *)(uintptr_t)dpb_json_at(result, "timing.breakdown_ns"),
+                        "comm_exposed", json_real(2e6));
+    json_object_set_new(json_object_get(result, "timing"), "ready", json_null()); /* even */
+    struct dpb_predict_request request = make_request(result);
+    request.batches[0] = 32, request.batches[1] = 64, request.n_batches = 2;
+    json_t *document = make(&request);
+    const json_t *row;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(document, "rows"), i, row)
+    {
+        if (strcmp(dpb_json_text(row, "strategy", ""), "independent") == 0) {
+            assert_near(number(row, "efficiency"), 1, 1e-9);
+            n++;
+        }
+    }
+    assert_int_equal(n, 20);
+    json_decref(document);
+    json_decref(result);
+}
+
 /* The least link, given again, leaves what it promised. */
 TEST(least_link_holds)
 {
