@@ -174,7 +174,11 @@ static dpb_status fit_link(const struct dpb_predict_request *request,
     DPB_TRY(
         dpb_predict_fit(&c, bytes, time_s, n, &cost, memory ? &link->inside_error : &link->error));
     link->measured = true;
-    link->smallest = bytes[0], link->largest = bytes[n - 1];
+    link->smallest = link->largest = bytes[0];
+    for (size_t i = 1; i < n; i++) { /* a list, and the model's layout, have any order */
+        link->smallest = fmin(link->smallest, bytes[i]);
+        link->largest = fmax(link->largest, bytes[i]);
+    }
     *(memory ? &link->inside : &link->outside) = cost;
     if (memory && request->per_machine == 1)
         return dpb_fail(DPB_USAGE,

@@ -233,7 +233,8 @@ TEST(measured_link)
                          " 'world': {'workers': 2, 'servers': 0, 'machines': 2},"
                          " 'points': [{'bytes': 1000, 'buckets': 1, 'time_us': {'p50': 201}},"
                          " {'bytes': 4000000, 'buckets': 1, 'time_us': {'p50': 4200}},"
-                         " {'bytes': 8000000, 'buckets': 2, 'time_us': {'p50': 9999}}]}");
+                         " {'bytes': 8000000, 'buckets': 2, 'time_us': {'p50': 9999}},"
+                         " {'bytes': 250000, 'buckets': 1, 'time_us': {'p50': 450}}]}");
     struct dpb_predict_request request = make_request(result);
     request.links[0].comm = comm;
     json_t *document = make(&request);
