@@ -214,18 +214,19 @@ json_t *dpb_monitor_to_json(const struct dpb_experiment *experiment, struct dpb_
 
 /* ---- for people ---------------------------------------------------------------------------- */
 
-/* By the length of the intervals: the last one is cut off. */
+/* By the length of the intervals: the last one is cut off. Of those that are known. */
 static double mean_of(const json_t *machine, const char *name)
 {
     const json_t *values = json_object_get(machine, name),
                  *ends = json_object_get(machine, "seconds");
-    double sum = 0, begin_s = 0;
+    double sum = 0, known_s = 0, begin_s = 0;
     dpb_each_item(values, i, value) {
         const double at_s = json_number_value(json_array_get(ends, i));
-        sum += (json_is_number(value) ? json_number_value(value) : NAN) * (at_s - begin_s);
+        sum += json_number_value(value) * (at_s - begin_s); /* 0 of null */
+        known_s += json_is_number(value) ? at_s - begin_s : 0;
         begin_s = at_s;
     }
-    return sum / begin_s;
+    return sum / known_s;
 }
 
 void dpb_monitor_print(const json_t *document, FILE *out)

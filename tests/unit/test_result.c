@@ -268,6 +268,22 @@ TEST_WITH(unquiet_run_says_so, bench_create, bench_destroy)
     }
 }
 
+/* Of intervals of 1 and 2 s, some numbers of the first are not known. */
+TEST(monitor_prints_means_of_known_intervals)
+{
+    json_t *document = json_loads(
+        "{\"monitor\": {\"machines\": [{\"host\": \"vm\", \"cpus\": 2, \"seconds\": [1, 3],"
+        " \"own_cpus\": [1, 0.5], \"others_cpus\": [null, 0.25],"
+        " \"received_bytes_per_s\": [null, 2e6], \"sent_bytes_per_s\": [0, 0],"
+        " \"read_bytes_per_s\": [0, 0], \"written_bytes_per_s\": [0, 0]}]}}",
+        0, NULL);
+    assert_non_null(document);
+    char *text = printed_as(document, dpb_monitor_print);
+    assert_non_null(strstr(text, "the job 0.67 CPUs, others 0.25, of 2; 2.0 MB/s in, 0.0 out"));
+    free(text);
+    json_decref(document);
+}
+
 TEST_WITH(untimed_run_says_so_once, bench_create, bench_destroy)
 {
     struct bench *bench = *state;
