@@ -11,6 +11,7 @@ enum { MAX_CPUS = 4096 };
 static struct {
     uint8_t cpus[MAX_CPUS];
     struct dpb_load_sample begin;
+    uint32_t n_lost; /* ranks, by then */
 } load_state;
 
 uint32_t dpb_job_pids(int32_t *pids)
@@ -33,9 +34,18 @@ static void sample_job(struct dpb_load_sample *sample)
     free(pids);
 }
 
+static uint32_t count_lost(void)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
+        n += dpb_board_lost(dpb_world.board, rank);
+    return n;
+}
+
 void dpb_load_begin(uint32_t n_cores)
 {
     dpb_cores_kinds(n_cores, load_state.cpus, MAX_CPUS);
+    load_state.n_lost = count_lost();
     sample_job(&load_state.begin);
 }
 
@@ -45,5 +55,7 @@ void dpb_load_end(struct dpb_load *load)
     if (load_state.begin.at_ns == 0)
         return; /* nothing was timed */
     sample_job(&end);
+    if (count_lost() != load_state.n_lost)
+        end.used_ns = -1; /* a dead rank's own time is no longer known: it is not of others */
     dpb_load_between(&load_state.begin, &end, load);
 }
