@@ -40,6 +40,9 @@ PLUGIN_CFLAGS = $(COMMON) -Icore/include -Iplugins -fPIC -fvisibility=hidden
 PLUGIN_CXXFLAGS = -std=c++17 $(filter-out -std=c11 -Wstrict-prototypes -Wmissing-prototypes,$(PLUGIN_CFLAGS))
 CORE_LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 
+# How all code is compiled, beside what is in its files: mk/build-info.mk.
+BUILT_WITH := $(BUILD)/obj/built_with
+
 # ---------------------------------------------------------------- what there is, found by its place
 CORE_SRC   := $(sort $(wildcard core/*/*.c))
 CORE_OBJ   := $(CORE_SRC:%.c=$(BUILD)/obj/%.o)
@@ -111,17 +114,17 @@ $(BUILD)/plugins/%.so:
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SANITIZE) -shared -Wl,-z,defs $(HARDEN_LINK) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS) -lm -lpthread
 
-$(BUILD)/obj/core/%.o: core/%.c
+$(BUILD)/obj/core/%.o: core/%.c $(BUILT_WITH)
 	@echo "  CC    $<"
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(CORE_CFLAGS) -c -o $@ $<
 
-$(BUILD)/obj/plugins/%.o: plugins/%.c
+$(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILT_WITH)
 	@echo "  CC    $<"
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(PLUGIN_CFLAGS) $(EXTRA_CFLAGS) -c -o $@ $<
 
-$(BUILD)/obj/plugins/%.o: plugins/%.cc
+$(BUILD)/obj/plugins/%.o: plugins/%.cc $(BUILT_WITH)
 	@echo "  CXX   $<"
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(CFLAGS) $(PLUGIN_CXXFLAGS) -c -o $@ $<

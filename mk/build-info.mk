@@ -16,6 +16,13 @@ $(BUILD_INFO): build-info
 $(BUILD)/obj/core/study/invocation.o: CORE_CFLAGS += -I$(BUILD)/obj
 $(BUILD)/obj/core/study/invocation.o: $(BUILD_INFO)
 
+# Likewise what is the same for all code: with other flags, of another version or beside other libraries it
+# is compiled again, so that DPB_BUILD_FLAGS and DPB_VERSION are those of every part.
+BUILT_WITH_TEXT := $(strip $(CC) $(CXX) $(CFLAGS) $(SANITIZE) $(HARDEN) $(file <VERSION)) \
+	PMIX=$(HAVE_PMIX) VERBS=$(HAVE_VERBS)
+$(BUILT_WITH): build-info
+	$(call write_header,echo $(call shell_word,$(BUILT_WITH_TEXT)))
+
 # Likewise what was not built and why, for `dpbench plugins`.
 NOT_BUILT_H := $(BUILD)/obj/not_built.h
 $(NOT_BUILT_H): build-info
