@@ -66,12 +66,18 @@ define newline
 
 endef
 
+# Below the prefix: what was installed, for a tree that has built other parts since, or none.
+INSTALLED := share/dpbench/installed
+installed_files = $(INSTALLED) $(PACKAGES_PC:%=lib/pkgconfig/%) \
+	$(foreach d,$(INSTALL_DIRS),$(foreach f,$(IN_$(d)),$(d)/$(notdir $(f))))
+
 .PHONY: install uninstall
 install: $(BUILD)/dpbench plugins $(COMM_LIB) $(PAGES)
 	$(foreach d,$(INSTALL_DIRS),$(Q)$(call install_into,$(d))$(newline)	)
 	$(Q)install -d '$(INSTALL_ROOT)/lib/pkgconfig'
 	$(foreach package,$(PACKAGES_PC),$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(cat VERSION)|" \
 		mk/$(package).in | install -m 644 /dev/stdin '$(INSTALL_ROOT)/lib/pkgconfig/$(package)'$(newline)	)
+	$(Q)printf '%s\n' $(installed_files) | install -m 644 /dev/stdin '$(INSTALL_ROOT)/$(INSTALLED)'
 	@echo "installed $(INSTALL_ROOT)/bin/dpbench"
 
 # Debian packages; apt install ./build/deb/dpbench*.deb
@@ -83,8 +89,8 @@ deb: all
 
 # Directories that are dpbench's alone go when nobody else has left anything in them.
 uninstall:
-	$(Q)rm -f $(PACKAGES_PC:%='$(INSTALL_ROOT)/lib/pkgconfig/%') \
-		$(foreach d,$(INSTALL_DIRS),$(foreach f,$(IN_$(d)),'$(INSTALL_ROOT)/$(d)/$(notdir $(f))'))
+	$(Q)[ ! -d '$(INSTALL_ROOT)' ] || { cd '$(INSTALL_ROOT)' && \
+		{ printf '%s\n' $(installed_files); cat $(INSTALLED) 2>/dev/null; } | sort -u | xargs rm -f; }
 	$(Q)find $(foreach d,lib include share share/doc,'$(INSTALL_ROOT)/$(d)/dpbench') '$(INSTALL_ROOT)/include/dpbench-comm' \
 		-depth -type d -empty -delete 2>/dev/null || true
 	@echo "uninstalled $(INSTALL_ROOT)/bin/dpbench"
