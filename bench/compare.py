@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -242,22 +243,42 @@ def document_in(program, text):
                      f"{type(error).__name__} {error}") from None
 
 
+def end(process):
+    """Ends it and all that it started: the next program is to have the machine for itself."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(timeout=5)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+
+
+def output_of(program, left):
+    """What it prints on both streams, and its exit code."""
+    with subprocess.Popen(program.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, start_new_session=True,
+                          env={**os.environ, **program.environment}) as process:
+        try:
+            return *process.communicate(timeout=left), process.returncode
+        except BaseException:
+            end(process)
+            raise
+
+
 def run(program, deadline=None):
     """Runs it once: the document that it prints. Raises Broken, Late."""
     left = seconds_left(program, deadline)
     began = time.monotonic()
     try:
-        done = subprocess.run(program.command, capture_output=True, text=True, timeout=left,
-                              env={**os.environ, **program.environment}, stdin=subprocess.DEVNULL,
-                              check=False)
+        out, words, code = output_of(program, left)
     except subprocess.TimeoutExpired:
         raise too_slow(program, deadline) from None
     except OSError as error:
         raise Broken(f"{program.name}: {error}") from None
     wall_s = time.monotonic() - began
-    if done.returncode != 0:
-        raise Broken(f"{program.name}: exit {done.returncode}: {last_line(done.stderr)}")
-    return {**document_in(program, done.stdout), "wall_s": wall_s}
+    if code != 0:
+        raise Broken(f"{program.name}: exit {code}: {last_line(words)}")
+    return {**document_in(program, out), "wall_s": wall_s}
 
 
 class Staying:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -266,6 +267,15 @@ class Driver(Sandbox):
         self.assertRegex(text, r"slow +left: b: not done after 1\.5 s, its own limit\n")
         self.assertIn("no time for: slow; also\n", text)
         self.assertEqual(self.calls(), ["a", "b", "c", "d", "c", "d"])
+
+    def test_what_it_started_ends_with_it(self):
+        """A program that is not done in time takes its own processes along."""
+        late = os.path.join(self.path, "late")
+        slow = f"Program('a', ['sh', '-c', '(sleep 3; : >{late}) & sleep 600'], RATE, limit_s=1)"
+        code, text, document = self.bench(f"Row('slow', 'x/s', {slow}, program('b', 4))")
+        self.assertEqual((code, document["rows"][0]["verdict"]), (0, "left"), text)
+        time.sleep(3)
+        self.assertFalse(os.path.exists(late))
 
     def test_written_after_each_group(self):
         """What is cut off has written what it has measured."""
