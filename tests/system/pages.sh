@@ -77,5 +77,15 @@ expect topk -c x.ini comm.codec = to
 expect bf16 -c x.ini run.precision = b
 expect comm.name=gloo check comm.name=gl # as zsh cuts words
 expect shm check -c x.ini comm.name = shm
-cd "$work" && expect program -c prog
+expect v1.5 check -c x.ini model.version = v1.
+expect none check -c x.ini comm.codec = no
+expect tune_batch tune tune_b
+expect comm.bucket help comm.buck
+expect densenet40_k12 help densenet4
+cd "$work" || exit
+expect program -c prog
+: >run.json
+expect run.json compare run. # no setting
+expect run.json rerun run.
+expect run.seed= rerun run.json run.see
 end
