@@ -107,7 +107,7 @@ $(BUILD)/libcore.a $(COMM_LIB):
 # For plugins that are built beside the tree, without an installed dpbench.
 $(BUILD)/include/dpbench-comm:
 	@mkdir -p $(@D)
-	$(Q)ln -sfn $(CURDIR)/plugins/lib $@
+	$(Q)ln -sfn '$(CURDIR)/plugins/lib' $@
 
 $(BUILD)/plugins/%.so:
 	@echo "  LD    $@"

@@ -84,7 +84,7 @@ install: $(BUILD)/dpbench plugins $(COMM_LIB) $(PAGES)
 .PHONY: deb
 deb: all
 	$(Q)rm -rf $(BUILD)/deb && mkdir -p $(BUILD)/deb
-	$(Q)$(MAKE) install DESTDIR=$(abspath $(BUILD)/deb/root) PREFIX=/usr >/dev/null
+	$(Q)$(MAKE) install DESTDIR='$(abspath $(BUILD)/deb/root)' PREFIX=/usr >/dev/null
 	$(Q)tools/deb $(BUILD)/deb/root "$$(cat VERSION)" $(BUILD)/deb
 
 # Directories that are dpbench's alone go when nobody else has left anything in them.
