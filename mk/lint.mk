@@ -11,6 +11,7 @@ LINT_PYTHON := $(shell grep -lE '^\#!/usr/bin/env python3' -r tools bench tests 
 
 .PHONY: lint lint-deps lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
 lint: lint-deps lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts
+lint-format lint-gcc lint-clang lint-tidy lint-cppcheck lint-scripts: | lint-deps
 lint-deps:
 	$(Q)mkdir -p $(BUILD)
 	$(Q)tools/packages clang clang-format clang-tidy cppcheck shellcheck
@@ -19,10 +20,10 @@ lint-format:
 	$(Q)! grep -nE '^.{101}' $(LINT_C)
 	@echo "  LINT  clang-format"
 lint-gcc:
-	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/gcc CC=gcc CXX=g++ WERROR=-Werror >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
+	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/gcc CC=gcc CXX=g++ WERROR=-Werror >$(BUILD)/$@.log || { cat $(BUILD)/$@.log; exit 1; }
 	@echo "  LINT  gcc"
 lint-clang:
-	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ CUDA_ARCHS=90 >$(BUILD)/lint.log || { cat $(BUILD)/lint.log; exit 1; }
+	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ CUDA_ARCHS=90 >$(BUILD)/$@.log || { cat $(BUILD)/$@.log; exit 1; }
 	@echo "  LINT  clang"
 lint-tidy: $(BUILD_INFO) $(NOT_BUILT_H) $(GLOSSARY_H)
 	$(Q)cuda="$(CUDA_CFLAGS)" tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c plugins/*/*.c plugins/*/*/*.c))
