@@ -24,6 +24,8 @@ SANITIZE ?=
 WERROR  ?=
 # The files included below have rules of their own.
 .DEFAULT_GOAL := all
+# What a failed recipe leaves, as on a full disk, is not up to date.
+.DELETE_ON_ERROR:
 
 PKGS    := inih jansson hwloc zlib libsodium
 CFLAGS  ?= -O2 -g
