@@ -276,4 +276,5 @@ $(BUILD)/tests/fakes/nvml_between/%: FAKE_FLAGS = -DFAKE_BETWEEN
 $(BUILD)/tests/fakes/nvml_old/%: FAKE_FLAGS = -DFAKE_OLD
 $(BUILD)/tests/fakes/nvml_without_energy/%: FAKE_FLAGS = -DFAKE_WITHOUT_ENERGY
 
--include $(wildcard $(BUILD)/tests/fakes/*/*.d $(BUILD)/tests/*.d $(BUILD)/tests/plugins/*.d)
+-include $(wildcard $(BUILD)/tests/fakes/*/*.d $(BUILD)/tests/*.d $(BUILD)/tests/plugins/*.d \
+	$(BUILD)/tests/preload/*.d)
