@@ -142,9 +142,10 @@ TEST(test_monitor)
     expect(&command, "monitor.gpus.0.power_w.1", 612.5);
     expect(&command, "monitor.machines.0.interval_s", 0.02);
     assert_true(json_number_at(machine, "cpus") >= 1);
-    assert_true(json_number_at(machine, "own_memory_bytes.0") > 1e6);
-    assert_true(json_number_at(machine, "memory_bytes.0") >
-                json_number_at(machine, "own_memory_bytes.0"));
+    /* Kernels since 6.2 count the pages of a process by processor: the first sums may be MB off. */
+    assert_true(json_number_at(machine, "own_memory_bytes.2") > 1e5);
+    assert_true(json_number_at(machine, "memory_bytes.2") >
+                json_number_at(machine, "own_memory_bytes.2"));
     assert_true(json_number_at(machine, "monitor_cpu_s") > 0);
     /* As the driver counted around the timed steps. */
     expect(&command, "monitor.joules_per_sample.gpus",
