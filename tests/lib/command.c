@@ -172,6 +172,14 @@ static void format_line(char line[LINE_BYTES], const char *format, va_list list)
         fail_msg("a line of more than %d bytes: %s", LINE_BYTES - 1, line);
 }
 
+/* Declares `line`, of the function's last named parameter and those behind it. */
+#define FORMAT_LINE(line, format)    \
+    char line[LINE_BYTES];           \
+    va_list list;                    \
+    va_start(list, format);          \
+    format_line(line, format, list); \
+    va_end(list)
+
 /* The first word is `program`, or that of the line where it is NULL. */
 static void start_line(struct started *started, const char *const *environment, const char *program,
                        const char *line)
@@ -198,21 +206,13 @@ static void start_dpbench(struct started *started, const char *const *environmen
 
 void dpbench_start(struct started *started, const char *const *environment, const char *format, ...)
 {
-    char line[LINE_BYTES];
-    va_list list;
-    va_start(list, format);
-    format_line(line, format, list);
-    va_end(list);
+    FORMAT_LINE(line, format);
     start_dpbench(started, environment, line);
 }
 
 void line_start(struct started *started, const char *const *environment, const char *format, ...)
 {
-    char line[LINE_BYTES];
-    va_list list;
-    va_start(list, format);
-    format_line(line, format, list);
-    va_end(list);
+    FORMAT_LINE(line, format);
     start_line(started, environment, NULL, line);
 }
 
@@ -229,22 +229,14 @@ static void run_line(struct command *command, double deadline_s, int exit_code, 
 
 void dpbench(struct command *command, double deadline_s, const char *format, ...)
 {
-    char line[LINE_BYTES];
-    va_list list;
-    va_start(list, format);
-    format_line(line, format, list);
-    va_end(list);
+    FORMAT_LINE(line, format);
     run_line(command, deadline_s, -1, line);
 }
 
 void dpbench_ends(struct command *command, double deadline_s, int exit_code, const char *format,
                   ...)
 {
-    char line[LINE_BYTES];
-    va_list list;
-    va_start(list, format);
-    format_line(line, format, list);
-    va_end(list);
+    FORMAT_LINE(line, format);
     run_line(command, deadline_s, exit_code, line);
 }
 
@@ -252,11 +244,7 @@ void dpbench_says(double deadline_s, int exit_code, const char *const *words, co
                   ...)
 {
     struct command command;
-    char line[LINE_BYTES];
-    va_list list;
-    va_start(list, format);
-    format_line(line, format, list);
-    va_end(list);
+    FORMAT_LINE(line, format);
     run_line(&command, deadline_s, exit_code, line);
     expect_words(line, command.err, words);
     command_free(&command);

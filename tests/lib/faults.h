@@ -25,8 +25,8 @@ unsigned faults_number_of(const char *variable, unsigned otherwise);
 
 /* The name of the process's main thread, which `ps` and `top` show. */
 bool faults_is_named(pid_t pid, const char *name);
-/* Starts a job; command_finish collects it. Or one that lasts, and
- * leaves the processor to other tests for a millisecond a step. */
+/* Starts a job; command_finish collects it. Or one that lasts, and leaves the processor to other
+ * tests for a millisecond a step. */
 void faults_start(struct started *started, const char *arguments);
 void faults_start_long(struct started *started, const char *arguments);
 /* Waits until the job has `n` ranks; gives their processes by rank. */

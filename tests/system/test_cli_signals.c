@@ -166,19 +166,10 @@ TEST(test_lost_file_of_a_sweep)
 {
     struct started started;
     struct command command;
-    char program[4200];
     pid_t ranks[2];
-    const char *const words[] = {program,
-                                 "-c",
-                                 "base.ini",
-                                 "run.workers=2",
-                                 "run.seconds=60",
-                                 "sweep.comm.name=shm,replicated",
-                                 "--output",
-                                 "gone/x.json",
-                                 NULL};
-    snprintf(program, sizeof program, "%s/dpbench", build_directory());
-    command_start(&started, words, NULL);
+    dpbench_start(&started, NULL,
+                  "-c base.ini run.workers=2 run.seconds=60 sweep.comm.name=shm,replicated "
+                  "--output gone/x.json");
     faults_await_ranks(&started, ranks, 2);
     assert_int_equal(rename("gone", "moved"), 0);
     sandbox_write("gone", "no directory\n");
