@@ -30,11 +30,8 @@ static void print_row(const struct dpb_table *table, const struct dpb_table_line
     dpb_form_cell(line->group, out);
     dpb_form_cell(line->text[DPB_TABLE_STRATEGY], out);
     if (line->failed) {
-        const char *workers = line->text[DPB_TABLE_WORKERS]; /* "-": not known */
-        char why[DPB_TABLE_FAILURE + 512], failure[DPB_TABLE_FAILURE];
-        dpb_table_failure(line->row, failure, sizeof failure);
-        snprintf(why, sizeof why, "%s worker%s, %s", workers, strcmp(workers, "1") == 0 ? "" : "s",
-                 failure);
+        char why[DPB_TABLE_FAILURE];
+        dpb_table_failed_cell(line, why);
         dpb_form_cell(why, out);
         for (size_t c = 2; c < dpb_table_n_shown(table); c++)
             dpb_form_cell("", out);

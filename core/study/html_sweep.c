@@ -85,13 +85,11 @@ static void write_failed(const struct dpb_table *table, const struct dpb_table_l
                          FILE *out)
 {
     const size_t n = dpb_table_n_shown(table);
-    const char *workers = line->text[DPB_TABLE_WORKERS]; /* "-": not known */
-    char failure[DPB_TABLE_FAILURE];
-    dpb_table_failure(line->row, failure, sizeof failure);
+    char why[DPB_TABLE_FAILURE];
+    dpb_table_failed_cell(line, why);
     dpb_markup(out, "<tr><td class=\"l\">%s</td>", dpb_json_text(line->row, "strategy", "?"));
     fprintf(out, "<td class=\"l why\" colspan=\"%zu\"><span class=\"warn\">", n > 1 ? n - 1 : 1);
-    dpb_markup(out, "%s worker%s, %s</span></td></tr>\n", workers,
-               strcmp(workers, "1") == 0 ? "" : "s", failure);
+    dpb_markup(out, "%s</span></td></tr>\n", why);
 }
 
 static void write_line(const struct dpb_table *table, const struct dpb_table_line *line,

@@ -132,6 +132,14 @@ void dpb_table_failure(const json_t *row, char *text, size_t capacity)
              dpb_json_text(row, "error", "no run of it ended"));
 }
 
+void dpb_table_failed_cell(const struct dpb_table_line *line, char text[DPB_TABLE_FAILURE])
+{
+    const char *workers = line->text[DPB_TABLE_WORKERS]; /* "-": not known */
+    const int n = snprintf(text, DPB_TABLE_FAILURE, "%s worker%s, ", workers,
+                           strcmp(workers, "1") == 0 ? "" : "s");
+    dpb_table_failure(line->row, text + n, DPB_TABLE_FAILURE - (size_t)n);
+}
+
 /* ---- of a sweep ------------------------------------------------------------------------------ */
 
 enum { CELL = DPB_TABLE_CELL };

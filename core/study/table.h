@@ -53,5 +53,7 @@ void dpb_table_print(const struct dpb_table *table, FILE *out);
 /* "failed: REASON" of a row without a good run. */
 enum { DPB_TABLE_FAILURE = 4224 }; /* capacity that holds every message of dpb_fail */
 void dpb_table_failure(const json_t *row, char *text, size_t capacity);
+/* "2 workers, failed: REASON" of such a row's line, for forms that put it into one cell. */
+void dpb_table_failed_cell(const struct dpb_table_line *line, char text[DPB_TABLE_FAILURE]);
 
 #endif
