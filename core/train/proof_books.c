@@ -21,6 +21,15 @@ struct balance {
     uint32_t counted[DPB_PROOF_BOOK_STEPS]; /* 1: this worker's gradient of the step was applied */
 };
 
+/* The elements from `begin` on, in float64. Returns their number. */
+static uint64_t read_block(const struct dpb_exchange *exchange, dpb_dtype type, const void *array,
+                           uint64_t begin, double block[DPB_PROOF_BLOCK])
+{
+    const uint64_t count = dpb_proof_block_length(exchange, begin);
+    dpb_vec.cast(DPB_FP64, block, type, (const char *)array + begin * dpb_dtype_size(type), count);
+    return count;
+}
+
 /* The largest magnitude in an array of gradients that a codec adds to the next ones. Its scales may
  * be of elements that are not compared, so all of the array is read. */
 static double largest_residual(const struct dpb_exchange *exchange, const struct dpb_book *book,
@@ -31,9 +40,7 @@ static double largest_residual(const struct dpb_exchange *exchange, const struct
     if (!book->of_gradients || !codec || !codec->options->feedback)
         return 0.0;
     for (uint64_t begin = 0; begin < exchange->layout.n_elements; begin += DPB_PROOF_BLOCK) {
-        const uint64_t count = dpb_proof_block_length(exchange, begin);
-        dpb_vec.cast(DPB_FP64, block, book->type,
-                     (const char *)array + begin * dpb_dtype_size(book->type), count);
+        const uint64_t count = read_block(exchange, book->type, array, begin, block);
         for (uint64_t i = 0; i < count; i++)
             if (isfinite(block[i]))
                 largest = fmax(largest, fabs(block[i]));
@@ -62,10 +69,8 @@ static dpb_status add_books(const struct dpb_proving *proof, double sign, struct
             fmax(balance->residual, largest_residual(exchange, book, array, coefficient));
         for (uint64_t begin = proof->phase * DPB_PROOF_BLOCK; begin < exchange->layout.n_elements;
              begin += proof->stride * DPB_PROOF_BLOCK, at += DPB_PROOF_BLOCK) {
-            const uint64_t count = dpb_proof_block_length(exchange, begin);
             double block[DPB_PROOF_BLOCK];
-            dpb_vec.cast(DPB_FP64, block, book->type,
-                         (const char *)array + begin * dpb_dtype_size(book->type), count);
+            const uint64_t count = read_block(exchange, book->type, array, begin, block);
             for (uint64_t i = 0; i < count; i++) {
                 balance->is[at + i] += coefficient * block[i];
                 balance->bound[at + i] += fabs(coefficient * block[i]);
