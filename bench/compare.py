@@ -290,7 +290,7 @@ class Staying:
         try:
             self.process = subprocess.Popen(
                 program.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.words,
-                text=True, env={**os.environ, **program.environment})
+                text=True, start_new_session=True, env={**os.environ, **program.environment})
         except OSError as error:
             self.words.close()
             raise Broken(f"{program.name}: {error}") from None
@@ -298,7 +298,7 @@ class Staying:
     def turn(self, deadline):
         """Its next document. Raises Broken, Late; then it is to be closed."""
         left, process = seconds_left(self.program, deadline), self.process
-        over = threading.Timer(left, process.kill)
+        over = threading.Timer(left, os.killpg, (process.pid, signal.SIGKILL))
         over.start()
         try:
             print(file=process.stdin, flush=True)
@@ -324,8 +324,7 @@ class Staying:
         try:
             self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            end(self.process)
         self.process.stdout.close()
         self.words.close()
 

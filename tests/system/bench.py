@@ -271,9 +271,11 @@ class Driver(Sandbox):
     def test_what_it_started_ends_with_it(self):
         """A program that is not done in time takes its own processes along."""
         late = os.path.join(self.path, "late")
-        slow = f"Program('a', ['sh', '-c', '(sleep 3; : >{late}) & sleep 600'], RATE, limit_s=1)"
-        code, text, document = self.bench(f"Row('slow', 'x/s', {slow}, program('b', 4))")
-        self.assertEqual((code, document["rows"][0]["verdict"]), (0, "left"), text)
+        slow = f"['sh', '-c', '(sleep 3; : >{late}) & sleep 600'], RATE, limit_s=1"
+        for stays in (False, True):
+            code, text, document = self.bench(
+                f"Row('slow', 'x/s', Program('a', {slow}, stays={stays}), program('b', 4))")
+            self.assertEqual((code, document["rows"][0]["verdict"]), (0, "left"), text)
         time.sleep(3)
         self.assertFalse(os.path.exists(late))
 
