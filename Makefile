@@ -36,7 +36,7 @@ HARDEN  ?= $(if $(SANITIZE),,-fstack-protector-strong \
 	$(if $(filter -O1 -O2 -O3 -Os,$(CFLAGS)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 HARDEN_LINK ?= -Wl,-z,relro,-z,now
 COMMON  := -std=c11 $(WARN) $(WERROR) $(DEFS) -fno-math-errno -MMD -MP $(HARDEN) $(SANITIZE)
-CORE_CFLAGS   = $(COMMON) -fPIE -Wconversion -Icore/include -Icore $(shell pkg-config --cflags $(PKGS))
+CORE_CFLAGS   = $(COMMON) -fPIE -Wconversion -Icore/include -Icore -I. $(shell pkg-config --cflags $(PKGS))
 PLUGIN_CFLAGS = $(COMMON) -Icore/include -Iplugins -fPIC -fvisibility=hidden
 # Of C++ there are shims alone, between a library of that language and a plugin.
 PLUGIN_CXXFLAGS = -std=c++17 $(filter-out -std=c11 -Wstrict-prototypes -Wmissing-prototypes,$(PLUGIN_CFLAGS))
@@ -46,17 +46,17 @@ CORE_LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 BUILT_WITH := $(BUILD)/obj/built_with
 
 # ---------------------------------------------------------------- what there is, found by its place
-CORE_SRC   := $(sort $(wildcard core/*/*.c))
+CORE_SRC   := $(sort $(wildcard core/*/*.c study/*/*.c links/*.c conform/*.c))
 CORE_OBJ   := $(CORE_SRC:%.c=$(BUILD)/obj/%.o)
 MAIN_OBJ   := $(BUILD)/obj/core/cli/main.o
 LIB_OBJ    := $(filter-out $(MAIN_OBJ),$(CORE_OBJ))
 # The oracle of `dpbench conform`: the ops of device reference.
 ORACLE_OBJ := $(addprefix $(BUILD)/obj/plugins/devices/reference/,ops.o magnitudes.o)
-$(BUILD)/obj/core/conform/opcheck.o: CORE_CFLAGS += -Iplugins
+$(BUILD)/obj/conform/opcheck.o: CORE_CFLAGS += -Iplugins
 # `dpbench links network` finds and connects machines as the strategies over TCP do. It is in the
 # program alone: tests of that library have it beside libcore.a.
 TCP_OBJ := $(addprefix $(BUILD)/obj/plugins/lib/,tcp_connect.o interface.o)
-$(BUILD)/obj/core/train/network_test.o: CORE_CFLAGS += -Iplugins
+$(BUILD)/obj/links/network_test.o: CORE_CFLAGS += -Iplugins
 
 # A plugin is plugins/KINDS/NAME.c or plugins/KINDS/NAME/*.c and becomes KIND_NAME.so.
 KINDS      := devices models data comm codecs
@@ -116,10 +116,13 @@ $(BUILD)/plugins/%.so:
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SANITIZE) -shared -Wl,-z,defs $(HARDEN_LINK) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(LDLIBS) -lm -lpthread
 
-$(BUILD)/obj/core/%.o: core/%.c $(BUILT_WITH)
-	@echo "  CC    $<"
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(CORE_CFLAGS) -c -o $@ $<
+define core_rule
+$(BUILD)/obj/$(1)/%.o: $(1)/%.c $(BUILT_WITH)
+	@echo "  CC    $$<"
+	@mkdir -p $$(@D)
+	$(Q)$$(CC) $$(CFLAGS) $$(CORE_CFLAGS) -c -o $$@ $$<
+endef
+$(foreach tree,core study links conform,$(eval $(call core_rule,$(tree))))
 
 $(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILT_WITH)
 	@echo "  CC    $<"
@@ -132,7 +135,7 @@ $(BUILD)/obj/plugins/%.o: plugins/%.cc $(BUILT_WITH)
 	$(Q)$(CXX) $(CFLAGS) $(PLUGIN_CXXFLAGS) -c -o $@ $<
 
 # Arithmetic that the compiler should vectorise, and code for one instruction set, by file.
-HOT_CORE := $(addprefix $(BUILD)/obj/core/,base/vec.o base/update.o train/pattern.o machine/links_memory.o)
+HOT_CORE := $(addprefix $(BUILD)/obj/,core/base/vec.o core/base/update.o core/proof/pattern.o links/links_memory.o)
 $(HOT_CORE): CFLAGS += -O3
 $(BUILD)/obj/plugins/codecs/%.o $(BUILD)/obj/plugins/data/image_folder/resize.o $(BUILD)/obj/plugins/data/synthetic.o: CFLAGS += -O3
 

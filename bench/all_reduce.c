@@ -25,7 +25,7 @@
 #include "base/stats.h"
 #include "no_optimizer.h"
 #include "plugin/plugins.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 #include "world/host_device.h"
 #include "world/world.h"
 

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "study/codec_rates.h"
-#include "train/experiment.h"
+#include "bench/codec_rates.h"
+#include "plan/experiment.h"
 
 static uint64_t plain_bound(const void *options, uint64_t n)
 {

@@ -17,10 +17,10 @@
 #include "base/stats.h"
 #include "graph/graph.h"
 #include "machine/cores.h"
-#include "train/experiment.h"
-#include "train/feed.h"
-#include "train/optimizer.h"
-#include "train/schedule.h"
+#include "plan/experiment.h"
+#include "feed/feed.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
 #include "world/world.h"
 
 enum { MIN_STEPS = 3, MAX_STEPS = 1 << 20 };

@@ -18,7 +18,7 @@
 #include "base/vec.h"
 #include "no_optimizer.h"
 #include "plugin/plugins.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 #include "world/host_device.h"
 #include "world/world.h"
 

@@ -13,8 +13,8 @@ $(BUILD_INFO): build-info
 	git="$$([ -e .git ] && git describe --always --dirty 2>/dev/null)"; \
 	if [ -n "$$git" ]; then echo "#define DPB_BUILD_GIT \"$$git\""; \
 	else echo '#define DPB_BUILD_GIT NULL'; fi)
-$(BUILD)/obj/core/study/invocation.o: CORE_CFLAGS += -I$(BUILD)/obj
-$(BUILD)/obj/core/study/invocation.o: $(BUILD_INFO)
+$(BUILD)/obj/core/record/invocation.o: CORE_CFLAGS += -I$(BUILD)/obj
+$(BUILD)/obj/core/record/invocation.o: $(BUILD_INFO)
 
 # Likewise what is the same for all code: with other flags, of another version or beside other libraries it
 # is compiled again, so that DPB_BUILD_FLAGS and DPB_VERSION are those of every part.

@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "study/result.h"
-#include "train/settings.h"
+#include "record/result.h"
+#include "base/settings.h"
 
 /* ---- the files that came with dpbench -------------------------------------------------------- */
 

@@ -16,8 +16,8 @@
 #include "launch/launch.h"
 #include "launch/party.h"
 #include "plugin/plugins.h"
-#include "study/sweep.h"
-#include "train/experiment.h"
+#include "study/sweep/sweep.h"
+#include "plan/experiment.h"
 
 struct dpb_command {
     const char *name, *usage, *summary;

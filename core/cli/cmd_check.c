@@ -6,11 +6,11 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
-#include "study/gpus_report.h"
-#include "study/result.h"
-#include "study/sweep.h"
-#include "train/estimate.h"
-#include "train/fit.h"
+#include "record/gpus_report.h"
+#include "record/result.h"
+#include "study/sweep/sweep.h"
+#include "plan/estimate.h"
+#include "plan/fit.h"
 
 static const double mib = 1024.0 * 1024.0;
 

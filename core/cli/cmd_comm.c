@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
-#include "study/codec_rates.h"
-#include "study/comm_report.h"
-#include "study/sweep.h"
+#include "bench/codec_rates.h"
+#include "record/comm_report.h"
+#include "study/sweep/sweep.h"
 
 static dpb_status make_experiment(struct dpb_config *config, struct dpb_experiment **experiment)
 {

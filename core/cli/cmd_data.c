@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
-#include "study/loader_report.h"
-#include "study/sweep.h"
-#include "train/fit.h"
+#include "record/loader_report.h"
+#include "study/sweep/sweep.h"
+#include "plan/fit.h"
 
 #define WINDOW_SECONDS "0.6"
 

@@ -6,7 +6,7 @@
 #include "base/each.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "study/json.h"
+#include "base/json.h"
 
 /* ---- what is evaluated --------------------------------------------------------------------- */
 

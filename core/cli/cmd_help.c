@@ -7,8 +7,8 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "plugin/plugins.h"
-#include "study/sweep.h"
-#include "train/estimate.h"
+#include "study/sweep/sweep.h"
+#include "plan/estimate.h"
 
 static const struct dpb_plugin *find_device(const struct dpb_plugin_row *rows, size_t n_rows,
                                             const char *name)

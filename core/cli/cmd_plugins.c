@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "dpbench/comm.h"
 #include "plugin/plugins.h"
-#include "study/gpus_report.h"
+#include "record/gpus_report.h"
 
 static json_t *libraries_to_json(const struct dpb_library *library)
 {

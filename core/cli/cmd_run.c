@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
-#include "study/result.h"
-#include "study/sweep.h"
+#include "record/result.h"
+#include "study/sweep/sweep.h"
 
 static int run_single(const struct dpb_arguments *arguments)
 {

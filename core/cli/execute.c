@@ -11,14 +11,14 @@
 #include "base/signals.h"
 #include "cli/cli.h"
 #include "launch/launch.h"
-#include "study/json.h"
-#include "study/live.h"
-#include "study/result.h"
-#include "study/trace_file.h"
-#include "train/binding.h"
-#include "train/fit.h"
-#include "train/journal.h"
-#include "train/snapshot.h"
+#include "base/json.h"
+#include "record/live.h"
+#include "record/result.h"
+#include "record/trace_file.h"
+#include "plan/binding.h"
+#include "plan/fit.h"
+#include "measure/journal.h"
+#include "save/snapshot.h"
 
 /* A worker's compute threads, as its plugins want them in the environment. */
 static dpb_status worker_threads(const struct dpb_experiment *experiment,

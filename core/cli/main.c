@@ -13,9 +13,9 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
-#include "train/comm_test.h"
-#include "train/network_test.h"
-#include "train/rank.h"
+#include "bench/comm_test.h"
+#include "links/network_test.h"
+#include "loop/rank.h"
 #include "world/world.h"
 
 static int run_help(const struct dpb_command *self, int argc, char **argv);

@@ -8,8 +8,8 @@
 #include "base/options.h"
 #include "cli/cli.h"
 #include "launch/machines.h"
-#include "study/sweep.h"
-#include "train/settings.h"
+#include "study/sweep/sweep.h"
+#include "base/settings.h"
 #include "world/pmix.h"
 
 #define LAUNCHER "launcher" /* the origin of the launcher's settings */

@@ -17,7 +17,7 @@
 #include "graph/safetensors.h"
 
 enum { DPB_OPTIMIZER_STATES = 2 };  /* arrays of an optimizer's state, at most */
-#define DPB_CHECKPOINT_COMM "comm." /* the strategy's state: train/saved.h */
+#define DPB_CHECKPOINT_COMM "comm." /* the strategy's state: save/saved.h */
 
 /* The progress of a training. */
 struct dpb_progress {
@@ -27,7 +27,7 @@ struct dpb_progress {
     uint64_t position; /* in that epoch */
     int64_t trained_ns;
     uint64_t seed; /* of its random numbers */
-    /* For a training in fp16 (train/loss_scale.h). */
+    /* For a training in fp16 (optim/loss_scale.h). */
     uint64_t loss_scale;    /* 0: none, or a fixed one */
     uint64_t clean_steps;   /* since it changed */
     uint64_t skipped_steps; /* all of them */

@@ -21,7 +21,7 @@ typedef enum link_op {
     LINK_VERDICT,     /* to it: whether the job begins */
     LINK_PAGE,        /* a status page, both ways */
     LINK_JOURNAL,     /* a piece of a journal */
-    LINK_CONTROL,     /* the words of train/control.h that have changed */
+    LINK_CONTROL,     /* the words of loop/control.h that have changed */
     LINK_CONFIRM,     /* of a proposal among them */
     LINK_ENDED,       /* a rank's process has ended */
     LINK_KILL,        /* to its part: end it */

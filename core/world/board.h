@@ -106,7 +106,7 @@ void *dpb_board_journal(struct dpb_board *board, uint32_t rank, size_t *bytes);
  * none. */
 bool dpb_board_written(const struct dpb_board *board, uint32_t rank, size_t from, size_t *begin,
                        size_t *end);
-/* Zeroed memory for train/control.h; core's own layout. */
+/* Zeroed memory for loop/control.h; core's own layout. */
 void *dpb_board_control(struct dpb_board *board);
 /* Applies a post from another part. False: the post is invalid. */
 bool dpb_board_apply(struct dpb_board *board, const struct dpb_post *post);

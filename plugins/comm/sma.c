@@ -11,7 +11,7 @@
  * With comm.local_centers = yes a centre y of each place (run.learners) replaces z above, and each
  * y meets z (lib/averaging.h).
  *
- * Core's optimizer keeps v / rate (train/optimizer.h), which is equivalent while the rate does not
+ * Core's optimizer keeps v / rate (optim/optimizer.h), which is equivalent while the rate does not
  * change. The model is z. With comm.momentum_on_center = yes the centre's momentum is
  * comm.center_momentum. Its term is kept as d = z - z before.
  *

@@ -2,7 +2,7 @@
 #include "base/config.h"
 #include "base/options.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/settings.h"
+#include "base/settings.h"
 
 enum { MOST_SECTIONS = 32 };
 

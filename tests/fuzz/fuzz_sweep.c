@@ -1,6 +1,6 @@
 /* fuzz_sweep.c - the [sweep] of an .ini file, to its cells and their order. */
 #include "base/config.h"
-#include "study/sweep.h"
+#include "study/sweep/sweep.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MOST_CELLS = 64, MOST_JOBS = 4096 };

@@ -5,7 +5,7 @@
 #include "launch/machines.h"
 #include "lib/interface.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/comm_test.h"
+#include "bench/comm_test.h"
 
 enum { MOST_RANKS = 64, TEXT_BYTES = 16 * 1024 };
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "train/experiment.h"
+#include "plan/experiment.h"
 
 /* Deflate makes 1032 bytes of one at the most, and inputs are short. */
 #define MOST_BYTES ((size_t)256 << 20)

@@ -18,7 +18,7 @@
 #include "lib/stand_in.h"
 #include "lib/test.h"
 #include "lib/training.h"
-#include "study/sweep_list.h"
+#include "study/sweep/sweep_list.h"
 
 /* LeNet has a fifth of its parameters with such images. */
 enum { MAX_CONFS = 128, IMAGE = 12 };

@@ -6,8 +6,8 @@
 #define DPB_TESTS_LIB_ORACLE_H
 
 #include "lib/weights.h"
-#include "train/experiment.h"
-#include "train/feed.h"
+#include "plan/experiment.h"
+#include "feed/feed.h"
 
 enum { ORACLE_WORKERS = 8 };
 

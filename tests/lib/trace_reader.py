@@ -63,7 +63,7 @@ def check_nesting(spans):
 
 
 def figures(step, spans):
-    """What the account defines, from the spans of the step's rank alone (train/account.h)."""
+    """What the account defines, from the spans of the step's rank alone (measure/account.h)."""
     def of(kind, *names):
         return union([s for s in spans if s.kind == kind and (not names or s.name in names)], step)
     exposed, update = of("exposed"), of("bucket", "update")

@@ -15,7 +15,7 @@
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/test.h"
-#include "train/trace.h"
+#include "measure/trace.h"
 
 enum { ROUNDS = 5, SPANS = 1 << 16 };
 

@@ -22,8 +22,8 @@
 #include "lib/command.h"
 #include "lib/sandbox.h"
 #include "lib/test.h"
-#include "study/compare.h"
-#include "study/sweep.h"
+#include "study/table/compare.h"
+#include "study/sweep/sweep.h"
 
 enum { PAIRS = 20, TAKEN = 10, COMPARISONS = 100, LOADERS = 2 };
 

@@ -15,7 +15,7 @@
 
 #include "launch/link.h"
 #include "lib/faults.h"
-#include "train/experiment.h" /* dpb_host */
+#include "plan/experiment.h" /* dpb_host */
 #include "world/handshake.h"
 
 enum { PORT = 23571, N_STREAMS = 2, CROWD = 100 /* that stay while others come */ };

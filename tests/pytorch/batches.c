@@ -15,8 +15,8 @@
 #include <jansson.h>
 
 #include "base/log.h"
-#include "train/experiment.h"
-#include "train/feed.h"
+#include "plan/experiment.h"
+#include "feed/feed.h"
 
 struct output {
     const char *directory;

@@ -20,7 +20,7 @@
 #include "dpbench/random.h"
 #include "graph/graph.h"
 #include "plugin/plugins.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 
 enum { SEED = 11, STEP = 2, FIRST_SAMPLE = 3, NCLASS = 11 };
 

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "plugin/plugins.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 
 enum { MOST_WORKERS = 8, MOST_TENSORS = 16, OPTIONS_BYTES = 64 };
 

@@ -56,7 +56,7 @@ layer() { # NAME MAY-USE...: what else its files include from core, and which na
     allowed=$(echo "dpbench $*" | tr ' ' '|')
     verdict "core/$name includes more than $allowed" \
         "$(includes core/"$name"/*.[ch]* | grep -vE "#include \"($allowed)/" | grep -vE '#include "[^/]*"' |
-            grep -vE '^core/conform/opcheck.c:[0-9]+:#include "devices/reference/ops.h"|^core/train/network_test.c:[0-9]+:#include "lib/tcp_connect.h"')"
+            grep -vE '^conform/opcheck.c:[0-9]+:#include "devices/reference/ops.h"|^links/network_test.c:[0-9]+:#include "lib/tcp_connect.h"')"
     verdict "core/$name uses names of more than $allowed" \
         "$(grep "^core/$name/" "$uses" | grep -vE "^[^ ]* core/($allowed)/")"
 }
@@ -97,7 +97,7 @@ verdict "plugins include core's private headers" \
 # Variables of the environment, which results record, have the names that they have.
 verdict "core names a vendor or a plugin's library" \
     "$(grep -rniE 'nvidia|nvml|cu(da|dnn|blas)|onednn|dnnl|nccl|gloo|ibv(erbs|_)|infiniband/|[^a-z](intel|amd|mkl)[^a-z]' \
-        core --include='*.[ch]' --exclude-dir=include | grep -vE '^core/study/invocation.c:[0-9]+:  +"[A-Z]+_"')"
+        core --include='*.[ch]' --exclude-dir=include | grep -vE '^core/record/invocation.c:[0-9]+:  +"[A-Z]+_"')"
 
 for plugin in "$build"/plugins/*_*.so; do
     case $plugin in */comm_ring_verbs.so | */comm_hierarchical.so | */comm_gloo.so | */comm_ps_cpu.so) ;; *)

@@ -14,7 +14,7 @@
 #include "lib/sandbox.h"
 #include "lib/test.h"
 #include "lib/timed.h"
-#include "train/delay.h"
+#include "plan/delay.h"
 
 #define PART(name) "timing.breakdown_ns." name
 #define RANK_PART(rank, name) "ranks." #rank ".breakdown_ns." name

@@ -25,7 +25,7 @@
 #include "lib/test.h"
 #include "lib/timed.h"
 
-#include "train/delay.h"
+#include "plan/delay.h"
 
 /* On the way of an update are a worker's forward and delay, the server, and the worker again. */
 enum { WAKES = 4 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "lib/test.h"
-#include "train/journal.h"
+#include "measure/journal.h"
 
 enum { CAPACITY = 64, MS = 1000000 };
 

@@ -14,8 +14,8 @@
 #include "lib/near.h"
 #include "lib/printed.h"
 #include "lib/test.h"
-#include "study/json.h"
-#include "study/sweep.h"
+#include "base/json.h"
+#include "study/sweep/sweep.h"
 
 #define FILE_LINE "x.ini:9"
 

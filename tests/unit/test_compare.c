@@ -1,6 +1,6 @@
 /*
  * test_compare.c - two results side by side: what differs, whose rate is higher, and when that is
- * shown (core/study/compare.c).
+ * shown (study/table/compare.c).
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "lib/printed.h"
 #include "lib/test.h"
-#include "study/compare.h"
-#include "study/json.h"
+#include "study/table/compare.h"
+#include "base/json.h"
 
 /* A run of that strategy whose steps take 90 to 110 % of the mean. */
 static json_t *run_of(double rate, const char *comm)

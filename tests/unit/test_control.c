@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "dpbench/random.h"
 #include "lib/test.h"
-#include "train/control.h"
+#include "loop/control.h"
 #include "world/world.h"
 
 enum { MAX_RANKS = 6, SEEDS = 1000, THREAD_SEEDS = 200, MAX_TAKEN = 64, PATIENCE = 2000000 };

@@ -20,7 +20,7 @@
 #include "lib/session.h"
 #include "lib/stand_in.h"
 #include "lib/test.h"
-#include "train/optimizer.h"
+#include "optim/optimizer.h"
 
 enum { N = 30011, SOURCES = 5, SEED_VALUES = 5 };
 

@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "lib/test.h"
-#include "train/delay.h"
+#include "plan/delay.h"
 #include "world/world.h"
 
 enum { DRAWS = 200000, WORKERS = 4 };

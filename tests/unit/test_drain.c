@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "lib/test.h"
-#include "train/exchange.h"
+#include "exchange/exchange.h"
 #include "world/board.h"
 #include "world/world.h"
 

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "lib/capture.h"
 #include "lib/test.h"
-#include "train/feed.h"
+#include "feed/feed.h"
 #include "world/board.h"
 
 #define MS INT64_C(1000000)

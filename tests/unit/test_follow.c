@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "tests/unit/trial.h"
-#include "train/follow.h"
+#include "exchange/follow.h"
 
 enum { ELEMENTS = 16, STEPS = 2, ONE_BF16 = 1 << 16 /* roundings of fp32 */ };
 

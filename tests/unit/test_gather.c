@@ -11,7 +11,7 @@
 #include "lib/gather.h"
 #include "lib/mesh_tcp.h"
 #include "lib/tcp_frames.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 
 enum { MEMBERS = 3, BUCKETS = 2, CONTENT = 64, SLOT = sizeof(struct coded_message) + CONTENT };
 enum { SLOTS = MEMBERS * GATHER_BANKS * BUCKETS };

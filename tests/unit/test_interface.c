@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "lib/test.h"
 #include "plugins/lib/interface.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 
 static void run(const char *command)
 {

@@ -12,7 +12,7 @@
 #include "lib/command.h"
 #include "lib/test.h"
 #include "machine/cores.h"
-#include "machine/links.h"
+#include "links/links.h"
 #include "machine/topology.h"
 
 /* ---- the clock: linked with --wrap=dpb_now_ns ------------------------------------------------ */

@@ -15,8 +15,8 @@
 #include "machine/cores.h"
 #include "machine/load.h"
 #include "machine/proc.h"
-#include "study/json.h"
-#include "study/load_report.h"
+#include "base/json.h"
+#include "record/load_report.h"
 
 static const char *const root = own_directory;
 

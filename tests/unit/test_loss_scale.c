@@ -6,8 +6,8 @@
 #include <math.h>
 
 #include "lib/test.h"
-#include "train/loss_scale.h"
-#include "train/statistics.h"
+#include "optim/loss_scale.h"
+#include "optim/statistics.h"
 
 static void clean_steps(struct dpb_loss_scale *scale, int n)
 {

@@ -13,7 +13,7 @@
 #include "lib/signals.h"
 #include "lib/mesh_tcp.h"
 #include "lib/tcp_frames.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 #include "world/store.h"
 
 enum { RANKS = 5, STREAMS = 3, ROUNDS = 40, PLACE = 20000, PLACES = 6, KINDS = 2 };

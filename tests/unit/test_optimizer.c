@@ -10,7 +10,7 @@
 #include "base/vec.h"
 #include "dpbench/random.h"
 #include "lib/test.h"
-#include "train/optimizer.h"
+#include "optim/optimizer.h"
 
 enum { ELEMENTS = 5008, STEPS = 20, MAX_RANGES = 16, PLAIN_STEP = 2 };
 

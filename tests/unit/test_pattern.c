@@ -4,7 +4,7 @@
 
 #include "base/vec.h"
 #include "lib/test.h"
-#include "train/pattern.h"
+#include "proof/pattern.h"
 
 enum { N = 2500 /* blocks of 1024, and a part */ };
 

@@ -13,7 +13,7 @@
 #include "lib/says.h"
 #include "lib/test.h"
 #include "plugin/plugins.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 
 static char directory[PATH_MAX]; /* of the test's plugins */
 static char scratch[PATH_MAX];   /* a directory of this run's own */

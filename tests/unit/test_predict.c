@@ -6,7 +6,7 @@
 
 #include "lib/capture.h"
 #include "lib/test.h"
-#include "study/predict.h"
+#include "study/predict/predict.h"
 
 #define MB 1e6
 

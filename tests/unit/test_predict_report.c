@@ -12,8 +12,8 @@
 #include "lib/printed.h"
 #include "lib/says.h"
 #include "lib/test.h"
-#include "study/json.h"
-#include "study/predict_report.h"
+#include "base/json.h"
+#include "study/predict/predict_report.h"
 
 /* 20 ms a step: forward 8, backward 10, update 2. 25 million elements in fp32, in two parts. */
 static const char result_text[] =

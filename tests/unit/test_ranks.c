@@ -21,7 +21,7 @@
 #include "lib/lazy_device.h"
 #include "lib/plugin.h"
 #include "lib/test.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 #include "world/host_device.h"
 #include "world/world.h"
 

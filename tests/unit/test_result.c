@@ -11,11 +11,11 @@
 #include "lib/near.h"
 #include "lib/printed.h"
 #include "lib/test.h"
-#include "study/json.h"
-#include "study/live.h"
-#include "study/monitor_report.h"
-#include "study/result.h"
-#include "train/monitor.h"
+#include "base/json.h"
+#include "record/live.h"
+#include "record/monitor_report.h"
+#include "record/result.h"
+#include "measure/monitor.h"
 
 /* An experiment that was never loaded from plugins, and the board of its 2 workers and a server. */
 struct bench {

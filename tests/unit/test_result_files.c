@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "lib/command.h"
 #include "lib/test.h"
-#include "study/result.h"
+#include "record/result.h"
 
 /* Linked with --wrap=dpb_now_ns. */
 static int64_t look_ns, made_up_ns; /* what each look adds; 0: the clock is real */

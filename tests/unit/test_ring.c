@@ -14,7 +14,7 @@
 #include "lib/mesh_transport.h"
 #include "lib/ring.h"
 #include "lib/test.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 
 enum { MAX_MEMBERS = 7, MAX_BUCKETS = 24, KINDS = RING_CREDIT + 2 /* one of them is none */ };
 

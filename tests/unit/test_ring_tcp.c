@@ -14,7 +14,7 @@
 #include "lib/mesh_tcp.h"
 #include "lib/ring.h"
 #include "lib/tcp_frames.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 #include "world/handshake.h"
 #include "world/store.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "lib/test.h"
-#include "train/schedule.h"
+#include "optim/schedule.h"
 
 enum { POINTS = 8 };
 

@@ -9,7 +9,7 @@
 #include "journal.h"
 #include "lib/near.h"
 #include "lib/test.h"
-#include "study/summary.h"
+#include "record/summary.h"
 
 /* Of dpb_breakdown_names. */
 enum { FORWARD = 1, EXPOSED = 5, HIDDEN, WAIT_PEER };

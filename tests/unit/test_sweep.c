@@ -1,8 +1,8 @@
 /* test_sweep.c - the cells of a sweep: the product and its order, conditions, launch lines, what is
  * refused. */
 
-#include "study/launch_line.h"
-#include "study/sweep_list.h"
+#include "study/sweep/launch_line.h"
+#include "study/sweep/sweep_list.h"
 #include "sweep_study.h"
 
 static const char *value_of(const struct dpb_config *config, const char *section, const char *key)

@@ -2,7 +2,7 @@
  * and which runs and baselines count. */
 
 #include "lib/documented.h"
-#include "study/forms.h"
+#include "study/table/forms.h"
 #include "sweep_study.h"
 
 TEST(rows_compare_with_independent)

@@ -3,9 +3,9 @@
 
 #include "dpbench/random.h"
 #include "lib/documented.h"
-#include "study/compare.h"
-#include "study/forms.h"
-#include "study/target.h"
+#include "study/table/compare.h"
+#include "study/table/forms.h"
+#include "study/document/target.h"
 #include "sweep_study.h"
 
 /* A training of so many samples at so many a second; evaluated every 100, with the target met by

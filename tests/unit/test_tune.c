@@ -11,9 +11,9 @@
 #include "lib/documented.h"
 #include "lib/printed.h"
 #include "lib/test.h"
-#include "study/json.h"
-#include "study/sweep.h"
-#include "study/tune.h"
+#include "base/json.h"
+#include "study/sweep/sweep.h"
+#include "study/sweep/tune.h"
 
 #define FILE_LINE "x.ini:9"
 

@@ -14,7 +14,7 @@
 #include "lib/test.h"
 #include "machine/proc.h"
 #include "machine/usage.h"
-#include "train/monitor.h"
+#include "measure/monitor.h"
 
 static const char *const root = own_directory;
 static const int32_t pids[] = {11, 0, 12};

@@ -9,8 +9,8 @@
 #include "lib/documented.h"
 #include "lib/near.h"
 #include "lib/test.h"
-#include "study/json.h"
-#include "study/why.h"
+#include "base/json.h"
+#include "record/why.h"
 
 enum { STEPS = 100, WORKERS = 3, WARM = 7, SAMPLES = 8, MS = 1000000, STUDIES = 400 };
 

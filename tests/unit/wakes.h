@@ -7,7 +7,7 @@
 #include "tests/unit/trial.h"
 
 #include "lib/signals.h"
-#include "train/experiment.h"
+#include "plan/experiment.h"
 
 /* ---- the store of a job of one rank, for its address ---------------------------------------- */
 

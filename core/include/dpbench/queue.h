@@ -44,7 +44,7 @@ struct dpb_update_words {
     float correction, second_correction; /* ADAM */
 };
 
-/* One step of the optimizer on n elements, by the rules of train/optimizer.h, in the arithmetic of
+/* One step of the optimizer on n elements, by the rules of optim/optimizer.h, in the arithmetic of
  * the weights' type. Pointers are into the device's memory. The structs themselves are read before
  * the call returns. A device with memory of its own has fp32 weights and gradients of fp32,
  * bf16 or fp16. */

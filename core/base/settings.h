@@ -1,0 +1,135 @@
+/*
+ * settings.h - core's own options, section by section, as typed values. The tables in settings.c
+ * are the only list of them. Plugins' options live in their plugins.
+ */
+#ifndef DPB_CORE_BASE_SETTINGS_H
+#define DPB_CORE_BASE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dpbench/option.h"
+
+typedef enum dpb_mode {
+    DPB_MODE_TRAIN,
+    DPB_MODE_FORWARD,
+    DPB_MODE_EVALUATE, /* `dpbench eval` */
+    DPB_MODE_COMM,     /* `dpbench comm` */
+    DPB_MODE_NETWORK   /* `dpbench links network` */
+} dpb_mode;
+
+/* Whether there is a training, or a part of one. */
+static inline bool dpb_mode_has_steps(int mode)
+{
+    return mode < DPB_MODE_COMM;
+}
+typedef enum dpb_too_large { DPB_TOO_LARGE_REFUSE, DPB_TOO_LARGE_WARN } dpb_too_large;
+typedef enum dpb_nan { DPB_NAN_STOP, DPB_NAN_CONTINUE } dpb_nan;
+typedef enum dpb_optimizer_kind { DPB_SGD, DPB_ADAGRAD, DPB_ADAM, DPB_LARS } dpb_optimizer_kind;
+typedef enum dpb_schedule_kind {
+    DPB_CONSTANT,
+    DPB_STEPWISE,
+    DPB_COSINE,
+    DPB_POLYNOMIAL
+} dpb_schedule_kind;
+
+/* The source of the training's batches. */
+typedef enum dpb_data_place { DPB_PLACE_HOST, DPB_PLACE_DEVICE } dpb_data_place;
+
+/* How the workers meet before an exchange is timed. */
+typedef enum dpb_barrier { DPB_BARRIER_AUTO, DPB_BARRIER_MEMORY, DPB_BARRIER_EXCHANGE } dpb_barrier;
+
+/* Which accuracy must reach eval.target. */
+typedef enum dpb_criterion { DPB_LAST, DPB_MEDIAN5 } dpb_criterion;
+
+struct dpb_run_settings {
+    const char *name, *results, *delay, *delay_ranks, *trace;
+    int64_t workers, learners, servers, batch, global_batch, accumulate;
+    int64_t steps, epochs, seconds_ns; /* exactly one is not 0 */
+    int64_t warmup_steps, seed, comm_cores, timeout_ns, stall_warning_ns;
+    int64_t steady_window, steady_windows, steady_limit_ns, trace_steps, monitor_ns;
+    double steady_drift, steady_spread;
+    double loss_scale;                /* 0: automatic */
+    int mode, precision, memory, nan; /* dpb_mode, dpb_precision, dpb_too_large, dpb_nan */
+    bool prove, require_steady, profile, survive;
+};
+
+struct dpb_optimizer_settings {
+    int kind;
+    double learning_rate, momentum, weight_decay, epsilon;
+    double beta1, beta2; /* adam */
+    double trust;        /* lars */
+    double clip_norm;    /* 0: gradients are not clipped */
+    bool nesterov, decoupled_decay;
+    int schedule;
+    double decay_factor;          /* stepwise: rate *= factor at each of decay_at */
+    const char *decay_at;         /* epochs, commas */
+    double decay_power, end_rate; /* polynomial */
+    double warmup_epochs;         /* linearly up to the full rate */
+    bool linear_scaling;          /* rate *= global batch / linear_base */
+    int64_t linear_base;
+};
+
+struct dpb_settings {
+    struct dpb_run_settings run;
+    struct {
+        const char *name;
+        int64_t nclass, image;
+        double label_smoothing;
+    } model;
+    struct {
+        const char *name;
+        bool shuffle, shard;
+        int64_t threads;
+        int place; /* dpb_data_place */
+    } data;
+    struct {
+        const char *name;
+        int64_t threads;
+    } device;
+    struct {
+        const char *name;
+        uint64_t bucket;
+        int gradient; /* 0: as the precision says; else dpb_dtype + 1 */
+        const char *hosts, *codec;
+        int64_t late; /* steps: 0 or 1 */
+    } comm;
+    struct dpb_optimizer_settings optimizer;
+    struct {
+        int64_t every; /* steps; 0: never */
+        bool final;
+        double target; /* accuracy; 0: none */
+        int criterion; /* dpb_criterion */
+        bool require_target;
+    } eval;
+    struct {
+        const char *load, *save, *at;
+        int64_t every; /* steps; 0: never */
+        bool resume, partial;
+    } checkpoint;
+    struct {
+        const char *sizes;
+        uint64_t min_bytes, max_bytes;
+        int64_t step_factor, iterations, warmup_iterations, seconds_ns;
+        int barrier; /* dpb_barrier */
+        bool codecs;
+    } comm_test;
+};
+
+#define DPB_TIMEOUT_NS INT64_C(60000000000) /* run.timeout_s, unless it is given */
+
+/* Section names and their rows, in the order in which help shows them; offsets into dpb_settings.
+ */
+struct dpb_settings_section {
+    const char *name, *summary;
+    const struct dpb_option *rows;
+};
+extern const struct dpb_settings_section dpb_settings_sections[];
+extern const size_t dpb_settings_n_sections;
+/* The keys of [run] for its length; a run has one of them. Ended by NULL. */
+extern const char *const dpb_run_lengths[];
+bool dpb_is_run_length(const char *section, const char *key);
+/* The rows of a section; NULL: core has none of this name. */
+const struct dpb_option *dpb_settings_rows(const char *section);
+
+#endif

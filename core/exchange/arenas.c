@@ -1,0 +1,236 @@
+/* arenas.c - see arenas.h. */
+#include "exchange/arenas.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "exchange/slots.h"
+#include "world/host_device.h"
+#include "world/store.h"
+
+static const char *const names[DPB_ARENA_KINDS] = {"weights", "gradients", "scratch", "inbox"};
+
+/* The memory and bytes that the plan requests, by kind. */
+static void list_plan(const struct dpb_comm_plan *want, const struct dpb_layout *layout,
+                      dpb_memory memory[DPB_ARENA_KINDS], uint64_t bytes[DPB_ARENA_KINDS])
+{
+    const dpb_memory memories[] = {want->weights, want->gradients, want->scratch, want->inbox};
+    const uint64_t sizes[] = {layout->n_elements * dpb_dtype_size(layout->weight_type),
+                              layout->n_elements * dpb_dtype_size(layout->gradient_type),
+                              want->scratch_bytes, want->inbox_bytes};
+    memcpy(memory, memories, sizeof memories);
+    memcpy(bytes, sizes, sizeof sizes);
+}
+
+/* Slots as few as plan->gradient_slots makes them lie behind the addresses of a whole arena. */
+static dpb_status make_on_host(const struct dpb_comm_plan *plan, const struct dpb_layout *layout,
+                               int kind, uint64_t bytes, struct dpb_mapping *made)
+{
+    const uint64_t held = dpb_slots_elements(layout, plan->bucket_elements, plan->gradient_slots) *
+                          dpb_dtype_size(layout->gradient_type);
+    return kind == DPB_ARENA_GRADIENTS && held < bytes
+               ? dpb_mapping_create_window(names[kind], held, bytes, made)
+               : dpb_mapping_create(names[kind], bytes, made);
+}
+
+static bool is_on_device(const struct dpb_arena_memory *m, int kind)
+{
+    return m->on_device && kind != DPB_ARENA_SCRATCH;
+}
+
+/* ---- of this rank -------------------------------------------------------------------------- */
+
+static dpb_status make_own(struct dpb_arena_memory *m, const struct dpb_comm_plan *plan,
+                           const struct dpb_layout *layout,
+                           struct dpb_mapping offered[DPB_ARENA_KINDS])
+{
+    dpb_memory memory[DPB_ARENA_KINDS];
+    uint64_t bytes[DPB_ARENA_KINDS];
+    list_plan(plan, layout, memory, bytes);
+    DPB_TRY(m->place->ops->open(m->place->device, &m->queue));
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
+        offered[kind] = (struct dpb_mapping){.fd = -1};
+        if (memory[kind] == DPB_MEMORY_NONE || bytes[kind] == 0)
+            continue;
+        const bool shared = memory[kind] == DPB_MEMORY_SHARED;
+        if (is_on_device(m, kind)) {
+            m->own_bytes[kind] = bytes[kind];
+            m->own_shared[kind] = shared;
+            DPB_TRY(m->device.ops->allocate(m->device.device, names[kind], bytes[kind],
+                                            m->own_shared[kind], &m->own_device[kind]));
+            continue;
+        }
+        DPB_TRY(make_on_host(plan, layout, kind, bytes[kind], &m->own[kind]));
+        m->own_bytes[kind] = m->own[kind].bytes;
+        if (shared)
+            offered[kind] = m->own[kind];
+    }
+    return DPB_OK;
+}
+
+/* ---- of the peers -------------------------------------------------------------------------- */
+
+/* Whether any rank offers memory. Rank 0 asks all and informs all: these are as many requests as
+ * ranks, while all pairs that meet to share nothing are as many as their square. */
+static dpb_status ask_offers(const struct dpb_mapping offered[DPB_ARENA_KINDS], bool *any)
+{
+    static const char all[] = "arenas offered";
+    size_t size = sizeof *any;
+    bool lost;
+    *any = false;
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++)
+        *any |= offered[kind].bytes > 0;
+    if (dpb_world.rank != 0) {
+        DPB_TRY(dpb_store_put_own(all, any, sizeof *any));
+        return dpb_store_get_from(0, all, any, &size, &lost);
+    }
+    for (uint32_t rank = 1; rank < dpb_world.n_ranks; rank++) {
+        bool theirs = false;
+        DPB_TRY(dpb_store_get_of(rank, all, &theirs, sizeof theirs, &lost));
+        *any |= theirs;
+    }
+    return dpb_store.put(all, any, sizeof *any);
+}
+
+static dpb_status share_host(struct dpb_arena_memory *m,
+                             const struct dpb_mapping offered[DPB_ARENA_KINDS])
+{
+    bool any;
+    DPB_TRY(ask_offers(offered, &any));
+    return any ? dpb_world_share("arenas", offered, DPB_ARENA_KINDS, m->peers) : DPB_OK;
+}
+
+/* A worker's shared memory on its device, in the store. */
+struct offer {
+    bool there[DPB_ARENA_KINDS];
+    struct dpb_memory_handle handles[DPB_ARENA_KINDS];
+};
+
+static dpb_status offer_device(struct dpb_arena_memory *m)
+{
+    struct offer offer;
+    memset(&offer, 0, sizeof offer);
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
+        offer.there[kind] = m->own_device[kind] && m->own_shared[kind];
+        if (offer.there[kind])
+            DPB_TRY(m->device.ops->describe(m->device.device, m->own_device[kind],
+                                            &offer.handles[kind]));
+    }
+    return dpb_store_put_own("device arenas", &offer, sizeof offer);
+}
+
+static dpb_status map_device_of(struct dpb_arena_memory *m, uint32_t rank)
+{
+    struct offer offer;
+    DPB_TRY(dpb_store_get_of(rank, "device arenas", &offer, sizeof offer, NULL));
+    m->direct[rank] = true;
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
+        bool direct = true;
+        if (offer.there[kind])
+            DPB_TRY(m->device.ops->map(m->device.device, &offer.handles[kind],
+                                       &m->peers_device[rank * DPB_ARENA_KINDS + (uint32_t)kind],
+                                       &direct));
+        m->direct[rank] = m->direct[rank] && direct;
+    }
+    return DPB_OK;
+}
+
+/* Among the workers of each machine; all of them have a device of the same plugin. */
+static dpb_status share_device(struct dpb_arena_memory *m)
+{
+    for (uint32_t rank = 0; rank < dpb_world.n_ranks; rank++)
+        m->direct[rank] = !m->on_device || rank == dpb_world.rank;
+    if (!m->on_device)
+        return DPB_OK;
+    DPB_TRY(offer_device(m));
+    for (uint32_t rank = 0; rank < dpb_world.n_workers; rank++)
+        if (rank != dpb_world.rank && dpb_world_is_local(rank))
+            DPB_TRY(map_device_of(m, rank));
+    return DPB_OK;
+}
+
+static void *memory_of(const struct dpb_arena_memory *m, uint32_t rank, uint32_t kind)
+{
+    uint32_t at = rank * DPB_ARENA_KINDS + kind;
+    if (rank == dpb_world.rank)
+        return m->own_device[kind] ? m->own_device[kind] : m->own[kind].memory;
+    return m->peers_device[at] ? m->peers_device[at] : m->peers[at].memory;
+}
+
+dpb_status dpb_arenas_make(struct dpb_arena_memory *m, const struct dpb_comm_plan *plan,
+                           const struct dpb_layout *layout, bool on_device,
+                           struct dpb_arenas *arenas)
+{
+    struct dpb_mapping offered[DPB_ARENA_KINDS];
+    uint32_t n_ranks = dpb_world.n_ranks;
+    size_t places = (size_t)n_ranks * DPB_ARENA_KINDS;
+    m->on_device = on_device;
+    m->place = on_device ? &m->device : &dpb_host_device;
+    DPB_TRY(make_own(m, plan, layout, offered));
+    m->peers = calloc(places, sizeof *m->peers);
+    m->peers_device = calloc(places, sizeof *m->peers_device);
+    m->views = calloc(places, sizeof *m->views);
+    m->direct = calloc(n_ranks, sizeof *m->direct);
+    if (!m->peers || !m->peers_device || !m->views || !m->direct)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the views of %u ranks", n_ranks);
+    DPB_TRY(share_host(m, offered));
+    DPB_TRY(share_device(m));
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        for (uint32_t kind = 0; kind < DPB_ARENA_KINDS; kind++)
+            m->views[kind * n_ranks + rank] = memory_of(m, rank, kind);
+    arenas->weights = memory_of(m, dpb_world.rank, DPB_ARENA_WEIGHTS);
+    arenas->gradients = memory_of(m, dpb_world.rank, DPB_ARENA_GRADIENTS);
+    arenas->scratch = memory_of(m, dpb_world.rank, DPB_ARENA_SCRATCH);
+    arenas->inbox = memory_of(m, dpb_world.rank, DPB_ARENA_INBOX);
+    arenas->peer_weights = m->views + DPB_ARENA_WEIGHTS * n_ranks;
+    arenas->peer_gradients = m->views + DPB_ARENA_GRADIENTS * n_ranks;
+    arenas->peer_scratch = m->views + DPB_ARENA_SCRATCH * n_ranks;
+    arenas->peer_inbox = m->views + DPB_ARENA_INBOX * n_ranks;
+    arenas->direct = m->direct;
+    return DPB_OK;
+}
+
+void dpb_arenas_let_go(struct dpb_arena_memory *m)
+{
+    for (uint32_t i = 0; m->peers_device && i < dpb_world.n_ranks * DPB_ARENA_KINDS; i++) {
+        if (m->peers_device[i])
+            m->device.ops->unmap(m->device.device, m->peers_device[i]);
+        m->peers_device[i] = NULL;
+    }
+}
+
+void dpb_arenas_stop(struct dpb_arena_memory *m)
+{
+    if (m->queue)
+        m->place->ops->close(m->queue);
+    m->queue = NULL;
+}
+
+void dpb_arenas_release(struct dpb_arena_memory *m)
+{
+    const struct dpb_queue_ops *ops = m->device.ops;
+    dpb_arenas_let_go(m);
+    dpb_arenas_stop(m);
+    for (uint32_t i = 0; m->peers && i < dpb_world.n_ranks * DPB_ARENA_KINDS; i++)
+        if (i / DPB_ARENA_KINDS != dpb_world.rank)
+            dpb_mapping_destroy(&m->peers[i]);
+    for (int kind = 0; kind < DPB_ARENA_KINDS; kind++) {
+        dpb_mapping_destroy(&m->own[kind]);
+        if (m->own_device[kind] && (!m->own_shared[kind] || m->all_let_go))
+            ops->release(m->device.device, m->own_device[kind]);
+        m->own_device[kind] = NULL;
+    }
+    if (m->staging)
+        m->place->ops->unpin(m->place->device, m->staging);
+    m->staging = NULL;
+    free(m->peers);
+    free(m->peers_device);
+    free(m->views);
+    free(m->direct);
+    m->peers = NULL;
+    m->peers_device = NULL;
+    m->views = NULL;
+    m->direct = NULL;
+    m->all_let_go = m->on_device = false;
+}

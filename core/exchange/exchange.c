@@ -1,0 +1,289 @@
+/*
+ * exchange.c - between the device and the communicator, on the loop's thread: gradients become
+ * ready, buckets are handed over, the weights are waited for.
+ *
+ * With arenas on a device and a strategy that takes events the loop waits for none of this. Buckets
+ * come with events that have not fired, the device gets the event of the weights, and the loop
+ * continues with the next step's input. Where the device captures a step's exchange with its
+ * backward, all of this is done once, into the graph; each launch of the graph takes its place.
+ */
+#include "base/log.h"
+#include "measure/account.h"
+#include "exchange/follow.h"
+#include "measure/trace.h"
+
+/* Between the device's ops: long enough for a piece of work, short against an op. */
+static const int64_t progress_budget_ns = 500000;
+
+/* ---- an exchange --------------------------------------------------------------------------- */
+
+static bool may_drop(const struct dpb_contract *contract)
+{
+    return contract->consistency == DPB_PARTIAL || contract->consistency == DPB_BATCHES;
+}
+
+dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rate, double scale,
+                              bool plain)
+{
+    const uint64_t number = exchange->n_begun++;
+    exchange->step = (struct dpb_step){.step = number,
+                                       .learning_rate = learning_rate,
+                                       .scale = scale,
+                                       .seal = dpb_step_seal(number, plain)};
+    exchange->plain = plain;
+    exchange->next_bucket = 0;
+    exchange->staging.next_event = 0;
+    exchange->slots.next_tensor = 0;
+    exchange->given_up = false;
+    exchange->may_stop =
+        may_drop(&exchange->plan.contract) && exchange->engine.ops && !exchange->engine.ops->queues;
+    if (exchange->is_late) /* at the step's end */
+        return DPB_OK;
+    dpb_follow_begin(exchange);
+    int64_t entered_ns = dpb_account_enter();
+    dpb_status status = exchange->ops->begin(exchange->comm, &exchange->step);
+    if (exchange->pump.running)
+        dpb_pump_kick(&exchange->pump);
+    dpb_account_leave(entered_ns);
+    return status;
+}
+
+dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
+                              struct dpb_event *event)
+{
+    if (!event)
+        dpb_account_ready(frontier);
+    exchange->final = event;
+    return exchange->is_late ? DPB_OK : dpb_staging_give(exchange, frontier, event);
+}
+
+static dpb_status make_progress(struct dpb_exchange *exchange, int64_t budget_ns)
+{
+    int64_t entered_ns = dpb_account_enter();
+    dpb_status status = exchange->ops->progress(exchange->comm, budget_ns);
+    dpb_account_leave(entered_ns);
+    return status;
+}
+
+dpb_status dpb_exchange_move(void *exchange_)
+{
+    struct dpb_exchange *exchange = exchange_;
+    /* Was something handed over, or is it left of the last step? */
+    const bool has_work = exchange->is_late
+                              ? exchange->pending && !dpb_events.poll(exchange->pending)
+                              : exchange->next_bucket > 0 || exchange->pending;
+    return has_work && !exchange->pump.running ? make_progress(exchange, progress_budget_ns)
+                                               : DPB_OK;
+}
+
+dpb_status dpb_exchange_look(void *exchange_, bool *cancelled)
+{
+    struct dpb_exchange *exchange = exchange_;
+    *cancelled = false;
+    if (!exchange->ops->cancelled)
+        return exchange->is_late ? dpb_exchange_move(exchange) : DPB_OK;
+    if (!exchange->pump.running)
+        DPB_TRY(make_progress(exchange, 0));
+    *cancelled = exchange->ops->cancelled(exchange->comm);
+    return DPB_OK;
+}
+
+/* The device returns this status when it has left the pass; nobody reports it. */
+static dpb_status on_progress(void *context)
+{
+    struct dpb_exchange *exchange = context;
+    DPB_TRY(dpb_exchange_move(exchange));
+    if (!exchange->may_stop)
+        return DPB_OK;
+    DPB_TRY(dpb_exchange_look(exchange, &exchange->given_up));
+    return exchange->given_up ? DPB_INTERRUPTED : DPB_OK;
+}
+
+dpb_status dpb_exchange_passed(const struct dpb_exchange *exchange, dpb_status status)
+{
+    return exchange->given_up && status == DPB_INTERRUPTED ? DPB_OK : status;
+}
+
+/* All of the exchange is enqueued: so is the next forward, behind it. */
+static dpb_status hand_over(struct dpb_exchange *exchange, struct dpb_event *done)
+{
+    exchange->pending = done;
+    return exchange->engine.ops->follow(exchange->engine.program, done);
+}
+
+/* Accounts for the step before: its spans have been reported, and its last event has fired. */
+static dpb_status settle_times(struct dpb_exchange *exchange)
+{
+    struct dpb_device_times times;
+    if (!exchange->takes_events || !dpb_account_awaits_device())
+        return DPB_OK;
+    if (!exchange->engine.ops->times(exchange->engine.program, &times))
+        return dpb_fail(DPB_FAILED, "step %llu: the device does not tell its times",
+                        (unsigned long long)dpb_world_step());
+    dpb_account_device(&times);
+    return DPB_OK;
+}
+
+static dpb_status finish(struct dpb_exchange *exchange, struct dpb_event *done)
+{
+    if (exchange->takes_events)
+        DPB_TRY(hand_over(exchange, done));
+    else
+        DPB_TRY(dpb_pump_await(exchange, done));
+    return dpb_optimizer_watch(exchange->optimizer, done);
+}
+
+static dpb_status end_step(struct dpb_exchange *exchange)
+{
+    struct dpb_event *done = exchange->replayed;
+    exchange->replayed = NULL;
+    if (exchange->is_late)
+        DPB_TRY(dpb_late_turn(exchange));
+    if (!done && exchange->next_bucket < exchange->arenas.n_buckets)
+        return dpb_fail(DPB_FAILED,
+                        "step %llu: device '%s' has ended its backward, and gradients are final in "
+                        "%llu of %llu buckets: the last hooks->final is of all elements",
+                        (unsigned long long)dpb_world_step(),
+                        exchange->experiment->settings.device.name,
+                        (unsigned long long)exchange->next_bucket,
+                        (unsigned long long)exchange->arenas.n_buckets);
+    if (!done)
+        DPB_TRY(exchange->ops->end(exchange->comm, &done));
+    if (!done)
+        return dpb_fail(DPB_FAILED, "comm '%s' gives no event `done` by its `end`",
+                        exchange->experiment->settings.comm.name);
+    DPB_TRY(settle_times(exchange));
+    return exchange->is_late ? dpb_late_leave(exchange, done) : finish(exchange, done);
+}
+
+/* The end of a step, in exposed time. */
+static dpb_status expose(struct dpb_exchange *exchange,
+                         dpb_status (*end)(struct dpb_exchange *exchange))
+{
+    int64_t entered_ns = dpb_account_enter();
+    dpb_status status = end(exchange);
+    DPB_THEN(status, dpb_optimizer_refused());
+    dpb_account_leave(entered_ns);
+    return status;
+}
+
+dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
+{
+    dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
+    exchange->may_stop = false; /* evaluations are passes, too */
+    dpb_status status = expose(exchange, end_step);
+    if (status == DPB_OK)
+        dpb_world_note("exchange", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
+    exchange->engine.weights_changed = true;
+    return status;
+}
+
+dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
+{
+    /* The wait for an exchange that is late is the step's, too. */
+    if (exchange->is_late && exchange->takes_events && exchange->pending)
+        DPB_TRY(exchange->engine.ops->follow(exchange->engine.program, exchange->pending));
+    DPB_TRY(expose(exchange, dpb_late_settle));
+    if (!exchange->memory.on_device)
+        return DPB_OK;
+    if (exchange->pending) {
+        DPB_TRY(dpb_exchange_await(exchange, exchange->pending));
+        DPB_TRY(exchange->ops->progress(exchange->comm, 0)); /* as in dpb_late_settle */
+    }
+    exchange->pending = NULL;
+    if (exchange->engine.program)
+        DPB_TRY(exchange->engine.ops->drain(exchange->engine.program));
+    return dpb_optimizer_find(exchange->optimizer);
+}
+
+dpb_status dpb_exchange_settle(struct dpb_exchange *exchange)
+{
+    DPB_TRY(expose(exchange, dpb_late_settle));
+    return exchange->ops->settle ? exchange->ops->settle(exchange->comm) : DPB_OK;
+}
+
+dpb_status dpb_exchange_publish(struct dpb_exchange *exchange, const char *phase,
+                                struct dpb_view *view)
+{
+    DPB_TRY(exchange->ops->publish(exchange->comm, view));
+    dpb_world_note(phase, UINT64_MAX, UINT32_MAX);
+    return DPB_OK;
+}
+
+dpb_status dpb_exchange_pause(struct dpb_exchange *exchange)
+{
+    DPB_TRY(dpb_exchange_drain(exchange));
+    dpb_account_end();
+    return settle_times(exchange);
+}
+
+static dpb_status wait_for(struct dpb_event **event)
+{
+    const struct dpb_wait wait = {.step = dpb_world_step(), .purpose = "the device's gradients"};
+    if (*event)
+        DPB_TRY(dpb_events.wait(*event, &wait));
+    *event = NULL;
+    return DPB_OK;
+}
+
+/* ---- the device's hooks -------------------------------------------------------------------- */
+
+/* Buckets are complete in the last micro-batch. Before it, the device's next pass begins when its
+ * gradients of this one have been added up. */
+static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *event)
+{
+    struct dpb_exchange *exchange = context;
+    bool last = exchange->staging.micro_batch + 1 == exchange->experiment->accumulate;
+    if (!exchange->takes_events)
+        DPB_TRY(wait_for(&event));
+    DPB_TRY(dpb_staging_pass(exchange, frontier, last, &event));
+    if (!last && event && frontier == exchange->layout.n_elements)
+        return exchange->engine.ops->follow(exchange->engine.program, event);
+    if (!last)
+        return DPB_OK;
+    if (!exchange->takes_events)
+        DPB_TRY(wait_for(&event));
+    if (exchange->staging.held_back)
+        return DPB_OK;
+    dpb_slots_clear_gaps(exchange, frontier);
+    DPB_TRY(dpb_exchange_ready(exchange, frontier, event));
+    return dpb_slots_await_node(exchange, frontier);
+}
+
+static dpb_status on_capture(void *context, const struct dpb_capture *capture)
+{
+    const struct dpb_exchange *exchange = context;
+    return exchange->ops->capture(exchange->comm, capture);
+}
+
+static dpb_status on_join(void *context, struct dpb_event **event)
+{
+    const struct dpb_exchange *exchange = context;
+    return exchange->ops->end(exchange->comm, event);
+}
+
+static dpb_status on_replay(void *context)
+{
+    struct dpb_exchange *exchange = context;
+    int64_t entered_ns = dpb_account_enter();
+    dpb_status status = exchange->ops->replay(exchange->comm, &exchange->replayed);
+    dpb_account_leave(entered_ns);
+    return status;
+}
+
+static void on_op(void *context, uint32_t node, int64_t begin_ns, int64_t end_ns)
+{
+    (void)context;
+    dpb_trace(DPB_TRACE_OP, node, begin_ns, end_ns);
+}
+
+struct dpb_hooks dpb_exchange_hooks(struct dpb_exchange *exchange)
+{
+    return (struct dpb_hooks){.context = exchange,
+                              .final = on_final,
+                              .progress = on_progress,
+                              .capture = on_capture,
+                              .join = on_join,
+                              .replay = on_replay,
+                              .op = dpb_trace_ring ? on_op : NULL};
+}

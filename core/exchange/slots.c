@@ -1,0 +1,129 @@
+/* slots.c - see slots.h and exchange.h. */
+#include "exchange/slots.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "measure/account.h"
+#include "exchange/exchange.h"
+
+enum { WAIT_US = 20 }; /* for the thread of the pump */
+
+/* ---- how many ------------------------------------------------------------------------------ */
+
+uint64_t dpb_slots_bucket(const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    const uint64_t page = DPB_SLOT_ALIGNMENT / dpb_dtype_size(layout->gradient_type);
+    return (bucket_elements + page - 1) / page * page;
+}
+
+/* The end of the node behind `frontier`: tensors of a node are neighbours. */
+static uint64_t end_of_node(const struct dpb_layout *layout, uint64_t frontier)
+{
+    uint32_t t = 0;
+    while (t < layout->n_tensors && layout->tensors[t].offset < frontier)
+        t++;
+    const uint32_t first = t;
+    while (t < layout->n_tensors && layout->tensors[t].node == layout->tensors[first].node)
+        t++;
+    return t < layout->n_tensors ? layout->tensors[t].offset : layout->n_elements;
+}
+
+/* The most buckets of one node, counting a bucket that the node before has begun. */
+static uint64_t largest_node(const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    uint64_t most = 1, end;
+    for (uint64_t at = 0; at < layout->n_elements; at = end) {
+        end = end_of_node(layout, at);
+        const uint64_t n = (end - 1) / bucket_elements - at / bucket_elements + 1;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+uint64_t dpb_slots_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
+                            uint64_t spare)
+{
+    if (spare == 0)
+        return layout->n_elements;
+    const uint64_t bucket = dpb_slots_bucket(layout, bucket_elements);
+    const uint64_t n = (largest_node(layout, bucket) + spare) * bucket;
+    return n < layout->n_elements ? n : layout->n_elements;
+}
+
+dpb_status dpb_slots_plan(struct dpb_exchange *exchange)
+{
+    const struct dpb_comm_plan *plan = &exchange->plan;
+    const struct dpb_experiment *experiment = exchange->experiment;
+    const struct dpb_settings *settings = &experiment->settings;
+    const uint64_t n =
+        dpb_slots_elements(&exchange->layout, plan->bucket_elements, plan->gradient_slots);
+    exchange->slots = (struct dpb_slots){.n = 0};
+    if (plan->gradient_slots == 0)
+        return DPB_OK;
+    if (!exchange->ops->taken ||
+        plan->bucket_elements != dpb_slots_bucket(&exchange->layout, plan->bucket_elements))
+        return dpb_fail(DPB_FAILED,
+                        "comm '%s': its plan has gradient_slots; it needs the hook taken, and "
+                        "bucket_elements that make whole pages",
+                        settings->comm.name);
+    if (dpb_experiment_arenas_on_device(experiment) || experiment->accumulate > 1 ||
+        settings->comm.late > 0 || settings->run.precision == DPB_PRECISION_FP16)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "comm '%s': gradients in slots lie on the host, without run.accumulate, "
+                        "comm.late and fp16",
+                        settings->comm.name);
+    if (n < exchange->layout.n_elements)
+        exchange->slots.n = n / plan->bucket_elements;
+    return DPB_OK;
+}
+
+/* ---- in a step ----------------------------------------------------------------------------- */
+
+/* One look; it may block where the strategy has no thread of its own. */
+static dpb_status move_on(struct dpb_exchange *exchange)
+{
+    if (!exchange->pump.running)
+        return exchange->ops->progress(exchange->comm, DPB_FOREVER);
+    if (dpb_events.poll(exchange->pump.idle)) /* before `end`: it has failed */
+        return exchange->pump.status;
+    usleep(WAIT_US);
+    return DPB_OK;
+}
+
+dpb_status dpb_slots_await(struct dpb_exchange *exchange, uint64_t end)
+{
+    const uint64_t bucket = exchange->arenas.bucket_elements, n = exchange->slots.n;
+    if (end <= n * bucket)
+        return DPB_OK;
+    const uint64_t needed = (end - 1) / bucket + 1 - n;
+    const int64_t entered_ns = dpb_account_enter();
+    dpb_status status = DPB_OK;
+    while (status == DPB_OK && exchange->ops->taken(exchange->comm) < needed)
+        status = move_on(exchange);
+    dpb_account_leave(entered_ns);
+    return status;
+}
+
+dpb_status dpb_slots_await_node(struct dpb_exchange *exchange, uint64_t frontier)
+{
+    return exchange->slots.n == 0
+               ? DPB_OK
+               : dpb_slots_await(exchange, end_of_node(&exchange->layout, frontier));
+}
+
+void dpb_slots_clear_gaps(struct dpb_exchange *exchange, uint64_t frontier)
+{
+    const struct dpb_layout *layout = &exchange->layout;
+    const size_t size = dpb_dtype_size(layout->gradient_type);
+    uint32_t *t = &exchange->slots.next_tensor;
+    for (; exchange->slots.n > 0 && *t < layout->n_tensors; ++*t) {
+        const struct dpb_tensor *tensor = &layout->tensors[*t];
+        const uint64_t begin = tensor->offset + tensor->n_elements;
+        const uint64_t end = *t + 1 < layout->n_tensors ? tensor[1].offset : layout->n_elements;
+        if (begin > frontier)
+            return;
+        memset((char *)exchange->gradients + begin * size, 0, (end - begin) * size);
+    }
+}

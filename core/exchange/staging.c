@@ -1,0 +1,108 @@
+/*
+ * staging.c - gradients on their way from the device to the communicator: sums over micro-batches,
+ * another type, and buckets that are handed over.
+ */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "measure/account.h"
+#include "exchange/follow.h"
+#include "measure/trace.h"
+
+static uint64_t minimum(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+dpb_status dpb_staging_give(struct dpb_exchange *exchange, uint64_t frontier,
+                            struct dpb_event *event)
+{
+    const struct dpb_arenas *arenas = &exchange->arenas;
+    while (exchange->next_bucket < arenas->n_buckets &&
+           minimum((exchange->next_bucket + 1) * arenas->bucket_elements,
+                   exchange->layout.n_elements) <= frontier) {
+        dpb_follow_bucket(exchange, exchange->next_bucket);
+        int64_t entered_ns = dpb_account_enter();
+        dpb_trace_mark(DPB_TRACE_READY, exchange->next_bucket);
+        dpb_status status = exchange->ops->ready(exchange->comm, exchange->next_bucket++, event);
+        dpb_account_leave(entered_ns);
+        DPB_TRY(status);
+    }
+    return DPB_OK;
+}
+
+void dpb_staging_begin(struct dpb_exchange *exchange, uint32_t micro_batch)
+{
+    exchange->staging.micro_batch = micro_batch;
+    exchange->staging.n_staged = 0;
+}
+
+/* The work between the device's gradients and the communicator's: each part only if needed. */
+struct transfer {
+    bool sums, first; /* over the micro-batches; of which this is the first */
+    bool casts;       /* to the communicator's type, in the last of them */
+    void *device, *summed, *given;
+    uint64_t n;
+};
+
+/* Elements [begin, end) of this micro-batch's gradient are final. */
+static struct transfer transfer_of(const struct dpb_exchange *exchange, uint64_t begin,
+                                   uint64_t end, bool last)
+{
+    dpb_dtype type = exchange->layout.weight_type, comm_type = exchange->layout.gradient_type;
+    size_t at = begin * dpb_dtype_size(type);
+    return (struct transfer){.sums = exchange->staging.summed != exchange->staging.device,
+                             .first = exchange->staging.micro_batch == 0,
+                             .casts = last && comm_type != type,
+                             .device = (char *)exchange->staging.device + at,
+                             .summed = (char *)exchange->staging.summed + at,
+                             .given =
+                                 (char *)exchange->gradients + begin * dpb_dtype_size(comm_type),
+                             .n = end - begin};
+}
+
+static dpb_status get_staged_event(struct dpb_exchange *exchange, struct dpb_event **event)
+{
+    size_t n = exchange->staging.n_events;
+    if (exchange->staging.next_event == n) { /* in the first step */
+        struct dpb_event **more = realloc(exchange->staging.events, (n + 1) * sizeof *more);
+        if (!more)
+            return dpb_fail(DPB_NO_MEMORY, "no memory for the events of a step");
+        exchange->staging.events = more;
+        DPB_TRY(exchange->memory.place->ops->new_event(exchange->memory.place->device, &more[n]));
+        exchange->staging.n_events++;
+    }
+    *event = exchange->staging.events[exchange->staging.next_event++];
+    return DPB_OK;
+}
+
+static dpb_status stage(struct dpb_exchange *exchange, const struct transfer *s,
+                        struct dpb_event **event)
+{
+    const struct dpb_queue_ops *ops = exchange->memory.place->ops;
+    struct dpb_queue *queue = exchange->memory.queue;
+    dpb_dtype type = exchange->layout.weight_type;
+    if (!s->sums && !s->casts)
+        return DPB_OK;
+    if (*event)
+        DPB_TRY(ops->await(queue, *event));
+    if (s->sums && s->first)
+        DPB_TRY(ops->copy(queue, s->summed, s->device, s->n * dpb_dtype_size(type)));
+    else if (s->sums)
+        DPB_TRY(ops->axpby(queue, type, 1.0, s->device, 1.0, s->summed, s->n));
+    if (s->casts)
+        DPB_TRY(ops->cast(queue, exchange->layout.gradient_type, s->given, type, s->summed, s->n));
+    if (!exchange->memory.on_device)
+        return DPB_OK;
+    DPB_TRY(get_staged_event(exchange, event));
+    return ops->record(queue, *event);
+}
+
+dpb_status dpb_staging_pass(struct dpb_exchange *exchange, uint64_t frontier, bool last,
+                            struct dpb_event **event)
+{
+    const uint64_t begin = exchange->staging.n_staged;
+    const struct transfer s = transfer_of(exchange, begin, frontier, last);
+    exchange->staging.n_staged = frontier;
+    return frontier > begin ? stage(exchange, &s, event) : DPB_OK;
+}

@@ -1,0 +1,133 @@
+/*
+ * journal.h - a rank's measurements, in memory shared with the launcher. So the launcher can make a
+ * result when the rank has died. Times are nanoseconds.
+ */
+#ifndef DPB_CORE_MEASURE_JOURNAL_H
+#define DPB_CORE_MEASURE_JOURNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dpbench/data.h"
+#include "dpbench/device.h"
+#include "dpbench/host.h"
+#include "machine/gpu.h"
+#include "machine/load.h"
+#include "plan/contract.h"
+
+enum {
+    DPB_JOURNAL_EVALS = 4096,
+    DPB_JOURNAL_PROFILE = 8192,
+    DPB_JOURNAL_CORES = 1024,
+    DPB_JOURNAL_AGES = 4096,
+    DPB_JOURNAL_READY = 4096
+};
+
+/* One step of one rank. data_wait + forward + delay + backward + optimizer + comm_exposed =
+ * step. */
+struct dpb_record {
+    int64_t begin_ns;  /* CLOCK_MONOTONIC */
+    int64_t paused_ns; /* between the step before and this one: an evaluation, a checkpoint */
+    int64_t step_ns;   /* to the begin of the next step or a pause; the last: to its end */
+    int64_t data_wait_ns, forward_ns, delay_ns, backward_ns, optimizer_ns;
+    int64_t comm_exposed_ns, comm_hidden_ns, comm_wait_peer_ns;
+    uint64_t comm_bytes;
+    double loss;      /* mean of this rank's samples */
+    bool has_no_loss; /* forward was stopped: gradients would have been dropped */
+    double learning_rate;
+};
+
+/* A moment of the backward pass, over the timed steps. */
+struct dpb_ready {
+    uint64_t elements; /* elements of the gradient that are final by then */
+    uint64_t steps;
+    int64_t sum_ns; /* since the step began, communicator code left out */
+};
+
+struct dpb_eval {
+    uint64_t step;            /* steps of training done before it */
+    uint64_t epoch;           /* epochs begun */
+    uint64_t trained_samples; /* over all workers */
+    int64_t trained_ns;       /* evaluations and checkpoints left out */
+    double loss;              /* mean over all samples of the test set */
+    uint64_t correct, in_top5, samples;
+};
+
+/* A row of run.profile; names are cut off where they are longer. */
+struct dpb_profile_entry {
+    char layer[64], op[32], what[48];
+    uint32_t node; /* of the graph */
+    bool backward;
+    uint64_t calls;
+    int64_t ns;
+    double flops, bytes;
+};
+
+typedef enum dpb_verdict {
+    DPB_VERDICT_SKIPPED,
+    DPB_VERDICT_PASS,
+    DPB_VERDICT_FAIL,
+    DPB_VERDICT_NOT_APPLICABLE
+} dpb_verdict;
+
+/* The rank writes. It raises n_records and n_evals (release) after an entry is complete. */
+struct dpb_journal {
+    uint64_t capacity;   /* of records[] */
+    uint64_t n_records;  /* complete ones, from first_step: warm-up included */
+    uint64_t unrecorded; /* steps beyond the capacity */
+    int64_t ended_ns;    /* end of the last step, also of an unrecorded one */
+    uint64_t first_step; /* of this run; not 0 where it continues a training */
+    uint64_t timed_from; /* first timed record; UINT64_MAX while in warm-up */
+    bool steady;         /* the gate opened before its limit */
+    bool gated;          /* the gate was asked at all */
+    bool by_device; /* the records' times are the device's own; data_wait is when it was idle */
+    uint32_t verdict_pattern, verdict_exchange, verdict_replicas; /* dpb_verdict */
+    uint32_t verdict_after, verdict_steps;
+    char consistency[DPB_LABEL_BYTES]; /* of the strategy's contract; "": not planned yet */
+    uint64_t checksum;                 /* of the published weights at the end */
+    uint64_t parameters, macs_per_sample, classes, steps_per_epoch, dropped_samples;
+    uint64_t dropped_spans;
+    bool apart; /* workers do not wait for each other in each step */
+    /* Ages of this worker's gradients, one a server and timed step: ages[i] counts age i, the last
+     * entry that age or more. */
+    uint64_t ages[DPB_JOURNAL_AGES], sum_of_ages, most_age;
+    uint64_t dropped;         /* likewise: gradients not applied */
+    struct dpb_coding coding; /* of the coded_steps timed steps that have a record */
+    uint64_t coded_steps;
+    uint64_t n_ready; /* 0: gradients become final in the device's time, not the host's */
+    struct dpb_ready ready[DPB_JOURNAL_READY]; /* elements rise */
+    uint32_t threads;                          /* compute threads of this rank */
+    uint32_t place_threads;                    /* of one learner alone in its place */
+    uint32_t n_cores; /* hardware threads that the rank is bound to; 0: not bound */
+    uint16_t cores[DPB_JOURNAL_CORES];
+    bool oversubscribed;
+    uint64_t peak_memory_bytes;
+    uint64_t weights_bytes, gradients_bytes, state_bytes, scratch_bytes; /* its arenas */
+    double loss_scale;                                                   /* of fp16, as it is now */
+    uint64_t skipped_steps;      /* because of overflow, of this run */
+    struct dpb_load load;        /* rank 0: around the timed steps */
+    struct dpb_gpu_use gpu;      /* of the rank's device, around the timed steps */
+    struct dpb_data_counts data; /* of the rank's source, at the end */
+    int64_t start_ns;            /* opening, proving and loading: until the first step */
+    uint64_t n_evals;
+    uint64_t target_met; /* number of the evaluation that met eval.target, from 1; 0: none has */
+    struct dpb_eval evals[DPB_JOURNAL_EVALS];
+    struct dpb_profile_limits limits; /* run.profile */
+    char profile_how[160];            /* "": by the clock around each op */
+    uint64_t n_profile;               /* rows of profile[], at most its length */
+    struct dpb_profile_entry profile[DPB_JOURNAL_PROFILE];
+    struct dpb_record records[];
+};
+
+static inline void dpb_coding_add(struct dpb_coding *sum, const struct dpb_coding *more)
+{
+    sum->encode_ns += more->encode_ns;
+    sum->decode_ns += more->decode_ns;
+    sum->elements += more->elements;
+    sum->message_bytes += more->message_bytes;
+    sum->gradients += more->gradients;
+    sum->residual += more->residual;
+}
+
+#endif

@@ -1,0 +1,50 @@
+/*
+ * monitor.h - run.monitor: a thread samples the load of the machine and of the rank's GPU while the
+ * rank trains or serves. Each rank with a GPU samples that GPU. One rank samples the machine: the
+ * lowest rank of each machine under mpirun or srun, else rank 0.
+ *
+ * The samples stand behind the records of the journal. The launcher makes result.monitor from them
+ * (record/monitor_report.h). A series that is full keeps every second sample and doubles its
+ * interval: samples are counters, so only detail is lost.
+ */
+#ifndef DPB_CORE_MEASURE_MONITOR_H
+#define DPB_CORE_MEASURE_MONITOR_H
+
+#include "dpbench/status.h"
+#include "machine/gpu.h"
+#include "machine/usage.h"
+#include "base/settings.h"
+
+enum { DPB_MONITOR_SAMPLES = 2048 };
+
+struct dpb_monitor_sample {
+    int64_t at_ns;            /* since the begin of the training; of the machine's own clock */
+    struct dpb_usage machine; /* of the series of a machine */
+    struct dpb_gpu_sample gpu;
+};
+
+/* The rank raises `n` (release) after a sample is whole. */
+struct dpb_monitor_series {
+    uint64_t n;
+    int64_t interval_ns; /* of its samples; above run.monitor if it was full */
+    int64_t cpu_ns;      /* CPU time of sampling, at the end */
+    bool of_machine;
+    struct dpb_monitor_sample samples[];
+};
+
+/* Bytes of a series; 0: the settings ask for none. */
+size_t dpb_monitor_bytes(const struct dpb_settings *settings);
+/* When to look at the machine next, if the next sample is due at `due_ns`. Energy counters wrap
+ * around, some within 65 s at 1 kW, so a long interval needs looks in between. */
+int64_t dpb_monitor_look_ns(int64_t now_ns, int64_t due_ns);
+/* Adds a sample. `capacity` is even. */
+void dpb_monitor_add(struct dpb_monitor_series *series, uint64_t capacity,
+                     const struct dpb_monitor_sample *sample);
+
+/* `series` is zeroed and @borrowed until the end; NULL: do nothing. `gpu`: the rank's. One monitor
+ * a process. */
+dpb_status dpb_monitor_begin(struct dpb_monitor_series *series, int64_t interval_ns,
+                             struct dpb_gpu_use *gpu);
+void dpb_monitor_end(void);
+
+#endif

@@ -1,0 +1,132 @@
+/* estimate.c - see estimate.h. */
+#include "plan/estimate.h"
+
+#include "bench/comm_test.h"
+#include "optim/optimizer.h"
+#include "exchange/slots.h"
+
+/* Weights, gradients, and the arrays that they pass through; optimizer state as if all of it were
+ * the worker's. */
+uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    uint64_t n = experiment->graph->n_elements, arena = n * dpb_dtype_size(experiment->weight_type);
+    uint64_t total = arena + n * dpb_dtype_size(experiment->gradient_type);
+    total *= 1 + (uint64_t)settings->comm.late;
+    if (!dpb_experiment_arenas_on_device(experiment) || settings->run.mode == DPB_MODE_COMM)
+        return 0;
+    total += dpb_optimizer_states(&settings->optimizer) * arena;
+    total += experiment->accumulate > 1 ? arena : 0;
+    return total + (experiment->gradient_type != experiment->weight_type ? arena : 0);
+}
+
+/* In which a device encodes messages of a bucket. */
+static uint64_t coding_room(const struct dpb_experiment *experiment)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    const struct dpb_codec *codec = dpb_experiment_codec(experiment);
+    const uint64_t elements = dpb_experiment_bucket_elements(experiment);
+    const uint64_t n = experiment->graph->n_elements;
+    return codec ? device->queues->coding_bytes(codec, elements < n ? elements : n) : 0;
+}
+
+struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
+                                                      uint32_t rank)
+{
+    const struct dpb_comm_ops *ops = experiment->plugins[DPB_PLUGIN_COMM]->ops;
+    const bool worker = rank < experiment->n_workers;
+    const struct dpb_layout layout = dpb_experiment_layout(experiment, experiment->graph);
+    const struct dpb_comm_args args = dpb_experiment_comm_args(experiment, rank);
+    struct dpb_comm_memory memory = {.state_elements = layout.n_elements};
+    if (ops->memory && experiment->settings.run.mode == DPB_MODE_TRAIN)
+        ops->memory(experiment->options[DPB_PLUGIN_COMM], &args, &layout,
+                    dpb_experiment_bucket_elements(experiment), &memory);
+    const bool on_device = worker && dpb_experiment_arenas_on_device(experiment);
+    memory.device_bytes =
+        on_device ? memory.device_bytes + memory.beside_bytes + coding_room(experiment) : 0;
+    memory.host_bytes += on_device ? 0 : memory.beside_bytes;
+    return memory;
+}
+
+uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, uint32_t rank)
+{
+    return dpb_optimizer_states(&experiment->settings.optimizer) *
+           dpb_experiment_strategy_memory(experiment, rank).state_elements *
+           dpb_dtype_size(experiment->weight_type);
+}
+
+/* All of the optimizer's state, as a checkpoint has it. */
+static uint64_t whole_state(const struct dpb_experiment *experiment)
+{
+    const uint64_t n_arrays = dpb_optimizer_states(&experiment->settings.optimizer);
+    const uint64_t n = experiment->settings.run.mode == DPB_MODE_TRAIN ? n_arrays : 0;
+    return n * experiment->graph->n_elements * dpb_dtype_size(experiment->weight_type);
+}
+
+uint64_t dpb_experiment_collected_memory(const struct dpb_experiment *experiment)
+{
+    return experiment->settings.checkpoint.save[0] ? whole_state(experiment) : 0;
+}
+
+static struct dpb_compile_args compile_args_of(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    return (struct dpb_compile_args){.graph = experiment->graph,
+                                     .batch = experiment->batch,
+                                     .precision = (dpb_precision)settings->run.precision,
+                                     .training = settings->run.mode == DPB_MODE_TRAIN,
+                                     .format = &experiment->data_info.format,
+                                     .on_device = dpb_experiment_arenas_on_device(experiment)};
+}
+
+dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, double *bytes)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    const struct dpb_compile_args compile = compile_args_of(experiment);
+    *bytes = 0;
+    if (!device->bytes_moved || !compile.training)
+        return DPB_OK;
+    return device->bytes_moved(experiment->options[DPB_PLUGIN_DEVICE], &compile, bytes);
+}
+
+uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank)
+{
+    const struct dpb_layout layout = dpb_experiment_layout(experiment, experiment->graph);
+    return dpb_slots_elements(&layout, dpb_experiment_bucket_elements(experiment),
+                              dpb_experiment_strategy_memory(experiment, rank).gradient_slots);
+}
+
+uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank)
+{
+    const struct dpb_graph *graph = experiment->graph;
+    const struct dpb_settings *settings = &experiment->settings;
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_comm_memory(experiment, rank);
+    uint64_t arena = graph->n_elements * dpb_dtype_size(experiment->weight_type);
+    bool on_device = dpb_experiment_arenas_on_device(experiment);
+    const uint64_t state = dpb_experiment_state_memory(experiment, rank);
+    const bool continues = settings->checkpoint.load[0] && settings->checkpoint.resume;
+    const uint64_t read = continues && state > 0 ? whole_state(experiment) : 0;
+    uint64_t total = arena + state;
+    if (rank >= experiment->n_workers)
+        return total + read;
+    if (on_device) /* of an arena for core to look at, and of the state for checkpoints */
+        total = arena + (settings->checkpoint.save[0] ? state : 0);
+    const struct dpb_compile_args compile = compile_args_of(experiment);
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    if (!on_device) {
+        const bool narrows = settings->run.mode == DPB_MODE_TRAIN &&
+                             experiment->gradient_type != experiment->weight_type;
+        const size_t gradient = dpb_dtype_size(experiment->gradient_type);
+        const uint64_t late = (uint64_t)settings->comm.late;
+        total += dpb_experiment_gradients(experiment, rank) * gradient +
+                 late * (arena + graph->n_elements * gradient) +
+                 (experiment->accumulate > 1 ? arena : 0) + (narrows ? arena : 0);
+    }
+    const uint64_t needed = device->memory_needed(experiment->options[DPB_PLUGIN_DEVICE], &compile);
+    total += needed > read ? needed : read; /* the file is read before the device works */
+    const uint64_t batch_bytes =
+        (uint64_t)experiment->batch * dpb_sample_bytes(&experiment->data_info.format);
+    return total + experiment->data_bytes +
+           (4 + (uint64_t)settings->data.threads) * batch_bytes; /* of the feed, and the device's */
+}

@@ -1,0 +1,28 @@
+/*
+ * estimate.h - estimates, before anything is allocated, the memory that a run takes and the bytes
+ * that it moves. Built experiments only.
+ */
+#ifndef DPB_CORE_PLAN_ESTIMATE_H
+#define DPB_CORE_PLAN_ESTIMATE_H
+
+#include "plan/experiment.h"
+
+/* Bytes that a rank's process needs for arenas, activations and data staging (an estimate). */
+uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);
+/* The optimizer's state among them; on a worker whose arenas are on its device: the state there. */
+uint64_t dpb_experiment_state_memory(const struct dpb_experiment *experiment, uint32_t rank);
+/* Beside them, of rank 0: the optimizer's state as it is collected for a checkpoint. */
+uint64_t dpb_experiment_collected_memory(const struct dpb_experiment *experiment);
+/* The elements of gradients among them: all, or those in slots. */
+uint64_t dpb_experiment_gradients(const struct dpb_experiment *experiment, uint32_t rank);
+/* The strategy's memory beside them that grows with the model. */
+struct dpb_comm_memory dpb_experiment_strategy_memory(const struct dpb_experiment *experiment,
+                                                      uint32_t rank);
+/* Bytes of a worker's arenas in the memory of its device; 0: they are on the host. The device's
+ * further memory is known when it compiles. */
+uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);
+/* Bytes that a worker's forward and backward of a micro-batch read and write
+ * (dpb_device_ops.bytes_moved). 0: the run does not train, or its device does not count. */
+dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, double *bytes);
+
+#endif

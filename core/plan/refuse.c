@@ -1,0 +1,433 @@
+/* refuse.c - see refuse.h. */
+#include "plan/refuse.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "links/links.h"
+#include "plan/estimate.h"
+#include "measure/journal.h"
+#include "optim/schedule.h"
+#include "exchange/slots.h"
+
+enum { MAX_BUCKETS = 1 << 20 };
+
+static bool given(const struct dpb_experiment *experiment, const char *section, const char *key)
+{
+    return dpb_config_get(experiment->config, section, key) != NULL;
+}
+
+/* Where a setting of this section could stand: with the last one there is, or with the last of
+ * all. */
+static const char *place_for(const struct dpb_experiment *experiment, const char *section)
+{
+    const struct dpb_config *config = experiment->config;
+    const char *place = "default";
+    bool inside = false;
+    for (size_t i = 0; i < config->n_settings; i++) {
+        const struct dpb_setting *setting = &config->settings[i];
+        bool fits = strcmp(setting->section, section) == 0;
+        if (fits || !inside)
+            place = setting->origin;
+        inside = inside || fits;
+    }
+    return place;
+}
+
+static dpb_status check_length(const struct dpb_experiment *experiment)
+{
+    const char *first = NULL;
+    if (!dpb_mode_has_steps(experiment->settings.run.mode))
+        return DPB_OK; /* of sizes, not of the run */
+    for (size_t i = 0; dpb_run_lengths[i]; i++) {
+        const char *key = dpb_run_lengths[i];
+        if (!given(experiment, "run", key))
+            continue;
+        if (first)
+            return dpb_config_fail(experiment->config, DPB_USAGE, "run", key,
+                                   "run.%s is given beside run.%s (%s); a run has exactly one of "
+                                   "run.steps, run.seconds and run.epochs",
+                                   key, first, dpb_config_origin(experiment->config, "run", first));
+        first = key;
+    }
+    return first ? DPB_OK
+                 : dpb_fail(DPB_USAGE,
+                            "%s: how long is the run? Give one of run.steps, run.seconds and "
+                            "run.epochs",
+                            place_for(experiment, "run"));
+}
+
+static dpb_status check_optimizer(const struct dpb_experiment *experiment)
+{
+    const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
+    const bool adam = optimizer->kind == DPB_ADAM, lars = optimizer->kind == DPB_LARS;
+    if (optimizer->kind != DPB_SGD && !lars &&
+        (optimizer->nesterov || given(experiment, "optimizer", "momentum")))
+        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer",
+                               optimizer->nesterov ? "nesterov" : "momentum",
+                               "optimizer '%s' has no momentum%s; leave optimizer.momentum and "
+                               "optimizer.nesterov out, or use sgd",
+                               adam ? "adam" : "adagrad", adam ? ", but optimizer.beta1" : "");
+    if (optimizer->decoupled_decay && !adam)
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "optimizer", "decoupled_decay",
+            "optimizer.decoupled_decay belongs to optimizer 'adam'; leave it out, or "
+            "say optimizer.name = adam");
+    if (lars ? optimizer->nesterov : given(experiment, "optimizer", "trust"))
+        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer",
+                               lars ? "nesterov" : "trust",
+                               "optimizer.%s belongs to optimizer '%s'; leave it out",
+                               lars ? "nesterov" : "trust", lars ? "sgd" : "lars");
+    if (optimizer->nesterov && optimizer->momentum == 0.0)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "optimizer", "nesterov",
+                               "optimizer.nesterov = yes with optimizer.momentum = 0 is plain sgd; "
+                               "give a momentum or leave nesterov out");
+    return DPB_OK;
+}
+
+/* Whether the schedule exists: its rates also need the steps of an epoch, known from the data. */
+static dpb_status check_schedule(const struct dpb_experiment *experiment)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    const bool is_known = run->epochs > 0 || (run->steps > 0 && run->steady_limit_ns == 0);
+    struct dpb_schedule schedule;
+    if (!dpb_mode_has_steps(run->mode))
+        return DPB_OK;
+    return dpb_schedule_make(&experiment->settings.optimizer, experiment->global_batch, 1, is_known,
+                             &schedule);
+}
+
+static dpb_status check_forward_mode(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    if (settings->run.mode != DPB_MODE_FORWARD)
+        return DPB_OK;
+    if (!(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "mode",
+                               "run.mode = forward exchanges nothing: comm '%s' (%s) cannot be "
+                               "used with it; leave comm.name out or say independent",
+                               settings->comm.name,
+                               dpb_config_origin(experiment->config, "comm", "name"));
+    if (settings->run.accumulate > 1 || settings->run.prove || settings->comm.late > 0 ||
+        settings->eval.every > 0 || settings->eval.final || settings->checkpoint.save[0])
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "run", "mode",
+            "run.mode = forward trains nothing: run.accumulate, run.prove, comm.late, [eval] and "
+            "checkpoint.save have no meaning in it; leave them out");
+    return DPB_OK;
+}
+
+static dpb_status check_evaluate_mode(const struct dpb_experiment *experiment)
+{
+    if (experiment->settings.run.mode != DPB_MODE_EVALUATE ||
+        strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_EVALUATE_ORIGIN) == 0)
+        return DPB_OK;
+    return dpb_config_fail(
+        experiment->config, DPB_USAGE, "run", "mode",
+        "run.mode = evaluate is no way to run an experiment; say `dpbench eval`");
+}
+
+static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    if (settings->run.mode != DPB_MODE_COMM)
+        return DPB_OK;
+    if (strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_COMM_ORIGIN) != 0)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "mode",
+                               "run.mode = comm is no way to run an experiment; say `dpbench comm` "
+                               "to measure its communicator alone");
+    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                               "comm '%s' exchanges nothing that could be measured; take another "
+                               "by comm.name=NAME (`dpbench help comm` lists them)",
+                               settings->comm.name);
+    if (given(experiment, "comm_test", "iterations") && given(experiment, "comm_test", "seconds"))
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "comm_test", "iterations",
+            "comm_test.iterations is given beside comm_test.seconds (%s); give one",
+            dpb_config_origin(experiment->config, "comm_test", "seconds"));
+    return DPB_OK;
+}
+
+static bool has_link_size(const struct dpb_settings *settings)
+{
+    const struct dpb_links_limits limits = {.min_bytes = settings->comm_test.min_bytes,
+                                            .max_bytes = settings->comm_test.max_bytes};
+    bool any = false;
+    for (uint32_t i = 0; i < DPB_LINKS_SIZES; i++)
+        any = any || dpb_links_wanted(&limits, dpb_links_size(i));
+    return any;
+}
+
+static dpb_status check_network_mode(const struct dpb_experiment *experiment)
+{
+    static const char *const unused[] = {
+        "sizes", "step_factor", "iterations", "warmup_iterations", "barrier", "codecs"};
+    if (experiment->settings.run.mode != DPB_MODE_NETWORK)
+        return DPB_OK;
+    if (strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_NETWORK_ORIGIN) != 0)
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "run", "mode",
+            "run.mode = network is no way to run an experiment; say `dpbench links network`");
+    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
+        if (given(experiment, "comm_test", unused[i]))
+            return dpb_config_fail(
+                experiment->config, DPB_UNSUPPORTED, "comm_test", unused[i],
+                "comm_test.%s belongs to `dpbench comm`; `dpbench links network` "
+                "takes comm_test.seconds, min_bytes and max_bytes",
+                unused[i]);
+    if (!has_link_size(&experiment->settings))
+        return dpb_config_fail(experiment->config, DPB_USAGE, "comm_test", "max_bytes",
+                               "no message has comm_test.min_bytes to comm_test.max_bytes: they "
+                               "have 1 KiB, 4 KiB, 16 KiB and so on, to %llu MiB",
+                               (unsigned long long)dpb_links_size(DPB_LINKS_SIZES - 1) >> 20);
+    if (experiment->n_machines < 2)
+        return dpb_fail(DPB_USAGE,
+                        "all ranks are on one machine: there is no link between machines; start "
+                        "one rank or more on each by mpirun or srun (docs/launching.md)");
+    return DPB_OK;
+}
+
+static dpb_status check_place(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
+    const struct dpb_plugin *data = experiment->plugins[DPB_PLUGIN_DATA];
+    if (experiment->settings.data.place == DPB_PLACE_HOST)
+        return DPB_OK;
+    if (!(device->capabilities & DPB_DEVICE_POOL))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "data", "place",
+                               "data.place = device: device '%s' keeps no samples in memory of its "
+                               "own; leave data.place out",
+                               device->name);
+    if (!((const struct dpb_data_ops *)data->ops)->pool)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "data", "place",
+                               "data.place = device: data '%s' reads its samples as they are "
+                               "needed; leave data.place out, or take data.name = synthetic",
+                               data->name);
+    return DPB_OK;
+}
+
+static dpb_status check_loss_scale(const struct dpb_experiment *experiment)
+{
+    if (given(experiment, "run", "loss_scale") &&
+        experiment->settings.run.precision != DPB_PRECISION_FP16)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "loss_scale",
+                               "run.loss_scale is for run.precision = fp16; leave it out");
+    if (experiment->settings.comm.gradient == DPB_FP16 + 1 &&
+        experiment->settings.run.precision == DPB_PRECISION_FP16)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "gradient",
+                               "comm.gradient = fp16 beside run.precision = fp16: its gradients "
+                               "are those of a multiplied loss, whose sums would not fit in fp16; "
+                               "take comm.gradient = fp32 or bf16");
+    return DPB_OK;
+}
+
+static dpb_status check_profile(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *device = experiment->plugins[DPB_PLUGIN_DEVICE];
+    if (experiment->settings.run.profile && !((const struct dpb_device_ops *)device->ops)->profile)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "profile",
+                               "device '%s' keeps no account of its ops; leave run.profile out",
+                               device->name);
+    return DPB_OK;
+}
+
+static dpb_status check_trace(const struct dpb_experiment *experiment)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    if (run->trace[0] && !dpb_mode_has_steps(run->mode))
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "run", "trace",
+            "run.trace needs the steps of a training, and `%s` has none; leave it out",
+            dpb_config_origin(experiment->config, "run", "mode"));
+    if (!run->trace[0] && given(experiment, "run", "trace_steps"))
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "trace_steps",
+                               "run.trace_steps without run.trace: give the trace's file");
+    return DPB_OK;
+}
+
+static dpb_status check_monitor(const struct dpb_experiment *experiment)
+{
+    const int64_t interval_ns = experiment->settings.run.monitor_ns;
+    if (interval_ns > 0 && interval_ns < 10000000)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "monitor",
+                               "run.monitor = %g s would measure itself; give 10 ms or more",
+                               (double)interval_ns * 1e-9);
+    if (interval_ns > INT64_C(60000000000))
+        return dpb_config_fail(experiment->config, DPB_USAGE, "run", "monitor",
+                               "run.monitor = %g s: the processors' energy counters may wrap twice "
+                               "between samples; give 60 s or less",
+                               (double)interval_ns * 1e-9);
+    if (interval_ns > 0 && !dpb_mode_has_steps(experiment->settings.run.mode))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "monitor",
+                               "run.monitor needs a training, and `%s` has none; leave it out",
+                               dpb_config_origin(experiment->config, "run", "mode"));
+    return DPB_OK;
+}
+
+static dpb_status check_checkpoint(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const char *key = settings->checkpoint.at[0] ? "at" : "every";
+    char path[PATH_MAX];
+    if (!settings->checkpoint.save[0] && (settings->checkpoint.at[0] || settings->checkpoint.every))
+        return dpb_config_fail(experiment->config, DPB_USAGE, "checkpoint", key,
+                               "checkpoint.%s without checkpoint.save: give the file that the "
+                               "checkpoints are named after",
+                               key);
+    if (!dpb_snapshot_path(settings->checkpoint.save, UINT64_MAX, path, sizeof path))
+        return dpb_config_fail(experiment->config, DPB_USAGE, "checkpoint", "save",
+                               "checkpoint.save: the path is too long");
+    return DPB_OK;
+}
+
+static dpb_status check_target(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    if (settings->eval.target > 0 && settings->eval.every == 0)
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "eval", "target",
+            "eval.target is looked at after each evaluation: give eval.every, too");
+    if (settings->eval.target == 0 && settings->eval.require_target)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "eval", "require_target",
+                               "eval.require_target without eval.target: give one");
+    return DPB_OK;
+}
+
+static dpb_status check_image(const struct dpb_experiment *experiment)
+{
+    const struct dpb_model_info *info = &experiment->model_info;
+    int64_t image = experiment->settings.model.image;
+    if (image && !info->any_image && (image != info->input.h || image != info->input.w))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "model", "image",
+                               "model '%s' takes images of %u x %u only; leave model.image out",
+                               experiment->settings.model.name, info->input.h, info->input.w);
+    return DPB_OK;
+}
+
+/* Learners share the resources of one machine. */
+static dpb_status check_learners(const struct dpb_experiment *experiment)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    const int64_t cores = experiment->settings.device.threads + run->comm_cores;
+    const uint32_t learners = (uint32_t)run->learners;
+    for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
+        const uint32_t first = rank - rank % learners;
+        if (experiment->machines[rank] != experiment->machines[first])
+            return dpb_config_fail(
+                experiment->config, DPB_USAGE, "run", "learners",
+                "run.learners = %u: workers %u and %u share a place, but are on two machines; give "
+                "each machine a multiple of %u workers, with consecutive ranks",
+                learners, first, rank, learners);
+    }
+    if (experiment->settings.device.threads > 0 && cores < run->learners * (1 + run->comm_cores))
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "run", "learners",
+            "run.learners = %u share the %lld cores of a place (device.threads = %lld, %s), and "
+            "each needs %lld; take fewer learners, or more threads",
+            learners, (long long)cores, (long long)experiment->settings.device.threads,
+            dpb_config_origin(experiment->config, "device", "threads"),
+            1 + (long long)run->comm_cores);
+    return DPB_OK;
+}
+
+dpb_status dpb_refuse_settings(const struct dpb_experiment *experiment)
+{
+    static dpb_status (*const checks[])(const struct dpb_experiment *) = {
+        check_length,        check_optimizer,     check_schedule,   check_forward_mode,
+        dpb_refuse_strategy, check_image,         check_checkpoint, check_target,
+        check_profile,       check_evaluate_mode, check_comm_mode,  check_network_mode,
+        check_place,         check_loss_scale,    check_trace,      check_monitor,
+        check_learners};
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        DPB_TRY(checks[i](experiment));
+    return DPB_OK;
+}
+
+/* Where the number of steps to come is known. Other runs count evaluations as they come. */
+static dpb_status check_evaluations(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const uint64_t every = (uint64_t)settings->eval.every;
+    const bool continued = settings->checkpoint.load[0] != '\0';
+    if (every == 0 || settings->eval.target > 0 || (continued && !settings->run.steps))
+        return DPB_OK;
+    const uint64_t epoch = experiment->data_info.n_samples[DPB_TRAIN] / experiment->global_batch;
+    const uint64_t steps = settings->run.steps
+                               ? (uint64_t)(settings->run.warmup_steps + settings->run.steps)
+                               : (uint64_t)settings->run.epochs * epoch;
+    const uint64_t n = steps / every + (settings->eval.final && steps % every > 0);
+    if (n <= DPB_JOURNAL_EVALS)
+        return DPB_OK;
+    return dpb_config_fail(experiment->config, DPB_USAGE, "eval", "every",
+                           "eval.every = %" PRIu64 " makes %" PRIu64 " evaluations in %" PRIu64
+                           " steps, and a result has room for %d; make it %" PRIu64 " or more",
+                           every, n, steps, DPB_JOURNAL_EVALS, steps / DPB_JOURNAL_EVALS + 1);
+}
+
+dpb_status dpb_refuse_data(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct dpb_model_info *model = &experiment->model_info;
+    const struct dpb_data_info *data = &experiment->data_info;
+    struct dpb_shape shape = data->format.shape;
+    if (settings->model.nclass && (uint64_t)settings->model.nclass != data->nclass)
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "model", "nclass",
+            "model.nclass = %lld, but data '%s' has %u classes; leave model.nclass out",
+            (long long)settings->model.nclass, settings->data.name, data->nclass);
+    if ((!model->any_image && (shape.h != model->input.h || shape.w != model->input.w)) ||
+        (!model->any_channels && shape.c != model->input.c))
+        return dpb_config_fail(experiment->config, DPB_USAGE, "model", "name",
+                               "model '%s' takes samples of %u x %u x %u, data '%s' has %u x %u x "
+                               "%u; take another model or other data",
+                               settings->model.name, model->input.c, model->input.h, model->input.w,
+                               settings->data.name, shape.c, shape.h, shape.w);
+    if (data->n_samples[DPB_TRAIN] < experiment->global_batch)
+        return dpb_config_fail(
+            experiment->config, DPB_USAGE, "run",
+            given(experiment, "run", "global_batch") ? "global_batch" : "batch",
+            "a global batch of %llu samples (%u x %u workers x %u micro-batches) is larger than "
+            "the training set of data '%s' with %llu; make run.batch smaller",
+            (unsigned long long)experiment->global_batch, experiment->batch, experiment->n_workers,
+            experiment->accumulate, settings->data.name,
+            (unsigned long long)data->n_samples[DPB_TRAIN]);
+    if ((settings->eval.every > 0 || settings->eval.final) && data->n_samples[DPB_TEST] == 0)
+        return dpb_config_fail(experiment->config, DPB_USAGE, "eval",
+                               settings->eval.final ? "final" : "every",
+                               "data '%s' has no test set to evaluate on; leave eval.every and "
+                               "eval.final out, or take other data",
+                               settings->data.name);
+    return check_evaluations(experiment);
+}
+
+dpb_status dpb_refuse_buckets(const struct dpb_experiment *experiment,
+                              const struct dpb_graph *graph, uint64_t bucket_elements)
+{
+    const uint64_t n = (graph->n_elements + bucket_elements - 1) / bucket_elements;
+    if (n <= MAX_BUCKETS)
+        return DPB_OK;
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "bucket",
+                           "comm.bucket = %llu bytes makes %llu buckets of %s, and a run has at "
+                           "most %d; take a larger comm.bucket",
+                           (unsigned long long)experiment->settings.comm.bucket,
+                           (unsigned long long)n, graph->name, MAX_BUCKETS);
+}
+
+/* By the bucket that the strategy's plan is preset with or, with slots, rounds up. */
+static dpb_status check_buckets(const struct dpb_experiment *experiment)
+{
+    const struct dpb_layout layout = dpb_experiment_layout(experiment, experiment->graph);
+    const uint64_t bucket = dpb_experiment_bucket_elements(experiment);
+    const bool slots = dpb_experiment_strategy_memory(experiment, 0).gradient_slots > 0;
+    return dpb_refuse_buckets(experiment, experiment->graph,
+                              slots ? dpb_slots_bucket(&layout, bucket) : bucket);
+}
+
+dpb_status dpb_refuse_network(const struct dpb_experiment *experiment)
+{
+    DPB_TRY(check_buckets(experiment));
+    return dpb_refuse_shards(experiment);
+}

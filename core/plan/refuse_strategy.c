@@ -1,0 +1,468 @@
+/* refuse_strategy.c - refuses settings that a strategy's promises exclude: see refuse.h. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "plugin/plugins.h"
+#include "plan/contract.h"
+#include "plan/estimate.h"
+#include "optim/norms.h"
+#include "plan/refuse.h"
+#include "world/pmix.h"
+#include "world/world.h"
+
+static bool promises(const struct dpb_plugin *plugin, const void *needed)
+{
+    const uint64_t capabilities = *(const uint64_t *)needed;
+    return (plugin->capabilities & capabilities) == capabilities;
+}
+
+static dpb_status list_comms(uint64_t needed, char comms[DPB_REFUSE_NAMES])
+{
+    return dpb_refuse_names(1u << DPB_PLUGIN_COMM, promises, &needed, comms);
+}
+
+static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64_t needed)
+{
+    const char *with = experiment->comm_needs.no_codec;
+    const bool other = !with && experiment->plugins[DPB_PLUGIN_COMM]->capabilities &
+                                    (DPB_COMM_CODECS | DPB_COMM_ROUNDS);
+    char carriers[DPB_REFUSE_NAMES];
+    DPB_TRY(list_comms(needed, carriers));
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
+                           "comm '%s'%s%s carries no codec%s, and comm.codec = %s; leave "
+                           "comm.codec out, or take a comm.name that carries %s:%s",
+                           experiment->settings.comm.name, with ? " with " : "", with ? with : "",
+                           !other                     ? ""
+                           : needed & DPB_COMM_ROUNDS ? " of two rounds"
+                                                      : " whose messages cannot be added",
+                           experiment->codec.name, other ? "these" : "codecs", carriers);
+}
+
+/* The codec's velocity takes the place of the optimizer's. */
+static dpb_status check_velocity(const struct dpb_experiment *experiment)
+{
+    const struct dpb_optimizer_settings *optimizer = &experiment->settings.optimizer;
+    const struct dpb_codec *codec = &experiment->codec;
+    const bool own =
+        optimizer->kind == DPB_SGD ? optimizer->momentum > 0 : optimizer->kind != DPB_ADAGRAD;
+    if (!own || !codec->ops->velocity || !codec->ops->velocity(codec->options))
+        return DPB_OK;
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
+                           "comm.codec = %s keeps a velocity on each worker, and the optimizer has "
+                           "one, too: gradients would have momentum twice; take optimizer.name = "
+                           "sgd with optimizer.momentum = 0",
+                           codec->name);
+}
+
+static bool device_codes(const struct dpb_experiment *experiment)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    return device->queues->coding_bytes &&
+           device->queues->coding_bytes(&experiment->codec, 1) != UINT64_MAX;
+}
+
+static dpb_status check_codec(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const int precision = settings->run.precision, gradient = settings->comm.gradient;
+    const char *place = dpb_config_origin(experiment->config, "comm", "codec");
+    if (!dpb_experiment_codec(experiment))
+        return DPB_OK;
+    const uint64_t needed = experiment->codec.ops->finish ? DPB_COMM_ROUNDS : DPB_COMM_CODECS;
+    if (experiment->comm_needs.no_codec ||
+        (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & needed) != needed)
+        return refuse_carrier(experiment, needed);
+    if (dpb_experiment_arenas_on_device(experiment) && !device_codes(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm '%s' encodes where the gradients lie, and device '%s' has no "
+                        "kernels for comm.codec = %s; take another codec, or a comm.name that "
+                        "carries it on the host",
+                        place, settings->comm.name, settings->device.name, experiment->codec.name);
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: `dpbench comm` measures sums that come out exactly, and comm.codec = "
+                        "%s loses some of them; leave comm.codec out",
+                        place, experiment->codec.name);
+    if (precision == DPB_PRECISION_FP64 || precision == DPB_PRECISION_FP16 ||
+        (gradient != 0 && gradient != DPB_FP32 + 1))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.codec = %s encodes gradients in fp32 without a loss scale; leave "
+                        "comm.gradient out, and take run.precision = fp32, tf32 or bf16",
+                        place, experiment->codec.name);
+    return check_velocity(experiment);
+}
+
+/* Checks a setting that needs norms of whole tensors; `place` is the option that asks for them. */
+static dpb_status check_norms(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const bool lars = settings->optimizer.kind == DPB_LARS;
+    const char *place =
+        dpb_config_origin(experiment->config, "optimizer", lars ? "name" : "clip_norm");
+    const char *what = lars ? "optimizer 'lars'" : "optimizer.clip_norm";
+    char comms[DPB_REFUSE_NAMES];
+    if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN)
+        return DPB_OK;
+    if (dpb_experiment_codec(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: %s needs all mean gradients at the end of a step, and comm.codec = %s "
+                        "(%s) clears each bucket when it is updated; leave one of them out",
+                        place, what, experiment->codec.name,
+                        dpb_config_origin(experiment->config, "comm", "codec"));
+    if (dpb_experiment_arenas_on_device(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: %s takes norms of weights and gradients on the host, and comm '%s' "
+                        "keeps them in the memory of device '%s'; take another of them",
+                        place, what, settings->comm.name, settings->device.name);
+    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE)
+        return DPB_OK;
+    DPB_TRY(list_comms(DPB_COMM_WHOLE, comms));
+    return dpb_fail(
+        DPB_UNSUPPORTED,
+        "%s: %s needs all mean gradients on one rank before it updates, and comm '%s' "
+        "does not bring them there; take another optimizer, or a comm.name that does:%s",
+        place, what, settings->comm.name, comms);
+}
+
+/* The first server that shares its machine with no worker; UINT32_MAX: none. */
+static uint32_t server_apart(const struct dpb_experiment *experiment)
+{
+    const uint32_t n_workers = experiment->n_workers;
+    for (uint32_t rank = n_workers; rank < n_workers + experiment->n_servers; rank++) {
+        uint32_t worker = 0;
+        while (worker < n_workers && experiment->machines[worker] != experiment->machines[rank])
+            worker++;
+        if (worker == n_workers)
+            return rank;
+    }
+    return UINT32_MAX;
+}
+
+/* comm.codec_back is an option of ps_cpu. */
+static dpb_status check_back(const struct dpb_experiment *experiment)
+{
+    const struct dpb_setting *back = dpb_config_get(experiment->config, "comm", "codec_back");
+    const struct dpb_codec *codec = dpb_experiment_codec(experiment);
+    bool coded = false;
+    if (!back || !dpb_parse_bool(back->value, &coded) || !coded)
+        return DPB_OK;
+    if (!codec)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.codec_back = %s without a codec; give comm.codec, or leave "
+                        "comm.codec_back out",
+                        back->origin, back->value);
+    const uint32_t apart = server_apart(experiment);
+    if (apart != UINT32_MAX)
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "%s: comm.codec_back = %s, and server rank %u is on a machine without workers: its "
+            "residual is in no checkpoint and in no proof; take run.servers = 0, with shards in "
+            "the workers, or another comm.hosts",
+            back->origin, back->value, apart);
+    if (!codec->options->feedback)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.codec_back = %s keeps a residual on the way back, and "
+                        "comm.codec_feedback = no keeps none; leave one of them out",
+                        back->origin, back->value);
+    return DPB_OK;
+}
+
+/* The settings that do not go with slots of gradients, and why. */
+static dpb_status check_slots(const struct dpb_experiment *experiment,
+                              const struct dpb_setting *shard)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct {
+        bool given;
+        const char *section, *key, *why;
+    } apart[] = {
+        {settings->run.mode == DPB_MODE_COMM, "comm", "shard",
+         "`dpbench comm` looks at the gradients of all buckets"},
+        {experiment->accumulate > 1, "run", "accumulate",
+         "sums over micro-batches are kept for all buckets"},
+        {settings->run.precision == DPB_PRECISION_FP16, "run", "precision",
+         "fp16 keeps all gradients until they are known to be finite"},
+        {settings->comm.gradient == DPB_BF16 + 1 || settings->comm.gradient == DPB_FP16 + 1, "comm",
+         "gradient", "gradients of another type pass through an arena"},
+        {settings->comm.late > 0, "comm", "late", "a late exchange keeps all gradients of a step"},
+        {dpb_norms_needed(&settings->optimizer), "optimizer",
+         settings->optimizer.kind == DPB_LARS ? "name" : "clip_norm",
+         "norms of whole tensors take the sums of all buckets"},
+        {(experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_NODE_BY_NODE) == 0,
+         "device", "name", "the device does not write gradients node by node on the host"},
+    };
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        if (apart[i].given)
+            return dpb_fail(DPB_UNSUPPORTED,
+                            "%s: comm.shard = %s keeps gradients in slots of a few buckets, and "
+                            "%s (%s.%s: %s); take comm.shard = optimizer",
+                            shard->origin, shard->value, apart[i].why, apart[i].section,
+                            apart[i].key,
+                            dpb_config_origin(experiment->config, apart[i].section, apart[i].key));
+    return DPB_OK;
+}
+
+/* comm.shard is an option of strategies (plugins/lib/shard.h). */
+static dpb_status check_shard(const struct dpb_experiment *experiment)
+{
+    const struct dpb_setting *shard = dpb_config_get(experiment->config, "comm", "shard");
+    if (!shard || strcmp(shard->value, "none") == 0)
+        return DPB_OK;
+    if (strcmp(shard->value, "gradients") == 0 && experiment->n_workers > 1)
+        DPB_TRY(check_slots(experiment, shard));
+    if (!dpb_experiment_codec(experiment))
+        return DPB_OK;
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s: comm.shard = %s beside comm.codec = %s: with a codec each worker decodes "
+                    "and updates all of a bucket; leave one of them out",
+                    shard->origin, shard->value, experiment->codec.name);
+}
+
+static dpb_status check_late(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const char *place = dpb_config_origin(experiment->config, "comm", "late");
+    if (settings->comm.late == 0)
+        return DPB_OK;
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: `dpbench comm` waits for the end of each exchange; leave comm.late "
+                        "out",
+                        place);
+    if (dpb_experiment_codec(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.late = 1 beside comm.codec = %s (%s): no contract is both late "
+                        "and lossy; leave one of them out",
+                        place, experiment->codec.name,
+                        dpb_config_origin(experiment->config, "comm", "codec"));
+    if (settings->run.precision == DPB_PRECISION_FP16)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: comm.late = 1 with run.precision = fp16, which leaves out steps whose "
+                        "gradients overflow: the step before would be more than one late; take "
+                        "another precision",
+                        place);
+    return DPB_OK;
+}
+
+/* This process is neither a launcher under mpirun or srun nor a rank of one, and will not be. */
+static bool started_locally(const struct dpb_experiment *experiment)
+{
+    if (dpb_begins_with(dpb_config_origin(experiment->config, "comm", "hosts"), DPB_LAUNCH_ORIGIN))
+        return false;
+    return dpb_world.board ? !dpb_world.parted : !dpb_pmix_is_here();
+}
+
+static dpb_status check_survive(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const char *place = dpb_config_origin(experiment->config, "run", "survive");
+    char comms[DPB_REFUSE_NAMES];
+    if (!settings->run.survive)
+        return DPB_OK;
+    if (settings->run.mode == DPB_MODE_COMM)
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: `dpbench comm` times exchanges of all workers; leave run.survive out",
+                        place);
+    if (!started_locally(experiment))
+        return dpb_fail(DPB_UNSUPPORTED,
+                        "%s: run.survive = yes, and mpirun and srun end a job when one of its "
+                        "processes dies; leave it out, or start dpbench without them",
+                        place);
+    if (experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_SURVIVES)
+        return DPB_OK;
+    DPB_TRY(list_comms(DPB_COMM_SURVIVES, comms));
+    return dpb_fail(DPB_UNSUPPORTED,
+                    "%s: run.survive = yes, and the workers of comm '%s' need each other's "
+                    "gradients; leave it out, or take a comm.name whose servers keep the model:%s",
+                    place, settings->comm.name, comms);
+}
+
+/* Whether the device has the memory and the queues that the strategy needs. */
+static bool has_runtime(const struct dpb_experiment *experiment)
+{
+    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
+    const char *needed = experiment->comm_needs.runtime;
+    return !needed || (device->queues && (strcmp(needed, "any") == 0 ||
+                                          strcmp(needed, device->queues->runtime) == 0));
+}
+
+static dpb_status check_comm(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    const char *because = experiment->comm_needs.because;
+    if (settings->run.servers > 0 && !(comm->capabilities & DPB_COMM_SERVERS))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "servers",
+                               "comm '%s' has no servers; leave run.servers out", comm->name);
+    if (settings->run.servers == 0 && (comm->capabilities & DPB_COMM_SERVED))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                               "comm '%s' keeps the model in server processes; give run.servers",
+                               comm->name);
+    if (settings->run.comm_cores > 0 && !(comm->capabilities & DPB_COMM_OVERLAP))
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "run", "comm_cores",
+            "comm '%s' has no work for communication cores; leave run.comm_cores out", comm->name);
+    if (settings->run.comm_cores > 0 && experiment->comm_needs.takes_events &&
+        dpb_experiment_arenas_on_device(experiment))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "comm_cores",
+                               "the loop's thread enqueues all work of comm '%s' on the GPU: "
+                               "there is no work for communication cores; leave run.comm_cores out",
+                               comm->name);
+    if (!has_runtime(experiment))
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "comm", "name",
+            "comm '%s'%s%s keeps weights and gradients in a GPU's memory, and device '%s' (%s) "
+            "computes elsewhere; take a device.name that computes on GPUs, or another %s",
+            comm->name, because ? " with " : "", because ? because : "", settings->device.name,
+            dpb_config_origin(experiment->config, "device", "name"), because ? "way" : "comm");
+    if ((comm->capabilities & DPB_COMM_ALONE) && settings->run.prove)
+        return dpb_config_fail(
+            experiment->config, DPB_UNSUPPORTED, "run", "prove",
+            "comm '%s' exchanges nothing that could be proved; leave run.prove out", comm->name);
+    return DPB_OK;
+}
+
+/* Learners share the device of their place. */
+static dpb_status check_device(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const char *because = experiment->comm_needs.because;
+    if (settings->run.learners == 1 || !(dpb_experiment_promises(experiment) & DPB_COMM_OWN_DEVICE))
+        return DPB_OK;
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "learners",
+                           "comm '%s'%s%s takes each device for one worker, and run.learners = "
+                           "%lld share one; leave run.learners out, and take more run.workers",
+                           settings->comm.name, because ? " with " : "", because ? because : "",
+                           (long long)settings->run.learners);
+}
+
+static dpb_status check_machines(const struct dpb_experiment *experiment)
+{
+    const struct dpb_plugin *comm = experiment->plugins[DPB_PLUGIN_COMM];
+    if (experiment->n_machines > 1 && !(comm->capabilities & DPB_COMM_MULTI_NODE))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                               "comm '%s' works within one machine, and comm.hosts = %s (%s) makes "
+                               "%u; take a strategy that goes across",
+                               comm->name, experiment->settings.comm.hosts,
+                               dpb_config_origin(experiment->config, "comm", "hosts"),
+                               experiment->n_machines);
+    return DPB_OK;
+}
+
+static dpb_status check_launcher(const struct dpb_experiment *experiment)
+{
+    const char *because = experiment->comm_needs.because;
+    if (dpb_experiment_needs_launcher(experiment) && started_locally(experiment))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                               "comm '%s'%s%s works under mpirun or srun only: start dpbench by "
+                               "one of them, or take another %s",
+                               experiment->settings.comm.name, because ? " with " : "",
+                               because ? because : "", because ? "way" : "strategy");
+    return DPB_OK;
+}
+
+/* Replicas that are averaged keep one array of state each. A checkpoint counts Adam's updates by
+ * the steps, and servers that do not wait for each worker in each step make another number. */
+static dpb_status check_adam(const struct dpb_experiment *experiment,
+                             const struct dpb_contract *contract)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const dpb_consistency kind = contract->consistency;
+    if (settings->optimizer.kind != DPB_ADAM)
+        return DPB_OK;
+    if (kind == DPB_PERIODIC || kind == DPB_AVERAGING)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
+                               "comm '%s' keeps one array of optimizer state for each replica, and "
+                               "optimizer 'adam' has two; take sgd or adagrad, or another comm",
+                               settings->comm.name);
+    const bool counts =
+        kind == DPB_STALE || kind == DPB_PARTIAL || kind == DPB_BATCHES || kind == DPB_ASYNCHRONOUS;
+    if (counts && (settings->checkpoint.save[0] || settings->checkpoint.load[0]))
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "optimizer", "name",
+                               "comm '%s': a checkpoint does not say how many updates of optimizer "
+                               "'adam' a server has made; leave checkpoint.save and "
+                               "checkpoint.load out, or take sgd or adagrad",
+                               settings->comm.name);
+    return DPB_OK;
+}
+
+static dpb_status check_synchronous(const struct dpb_experiment *experiment,
+                                    const struct dpb_contract *contract)
+{
+    char label[DPB_LABEL_BYTES];
+    if (experiment->settings.comm.late == 0 || contract->consistency == DPB_SYNCHRONOUS)
+        return DPB_OK;
+    dpb_contract_label(contract, experiment->n_workers, label);
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "late",
+                           "comm.late = 1 makes a synchronous strategy one step late, and comm "
+                           "'%s' is %s; leave comm.late out, or take another comm.name",
+                           experiment->settings.comm.name, label);
+}
+
+/* refuse.c and check_codec refuse `dpbench comm` of strategies without exchange and of codecs. */
+static dpb_status check_measured(const struct dpb_experiment *experiment,
+                                 const struct dpb_contract *contract)
+{
+    const bool alone = contract->consistency == DPB_ALONE;
+    if (experiment->settings.run.mode != DPB_MODE_COMM || alone ||
+        contract->consistency == DPB_SYNCHRONOUS)
+        return DPB_OK;
+    return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "name",
+                           "comm '%s' does not sum the gradients of a step: there is no exchange "
+                           "to time by itself; measure a training",
+                           experiment->settings.comm.name);
+}
+
+dpb_status dpb_refuse_contract(const struct dpb_experiment *experiment,
+                               const struct dpb_contract *contract)
+{
+    DPB_TRY(check_measured(experiment, contract));
+    DPB_TRY(check_adam(experiment, contract));
+    DPB_TRY(check_synchronous(experiment, contract));
+    if (contract->consistency != DPB_ALONE && contract->lead > 0 &&
+        experiment->settings.run.precision == DPB_PRECISION_FP16)
+        return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "run", "precision",
+                               "comm '%s' lets workers be steps apart, and run.precision = fp16 "
+                               "has them agree in each step on whether gradients are finite; take "
+                               "another precision",
+                               experiment->settings.comm.name);
+    return DPB_OK;
+}
+
+static dpb_status check_contract(const struct dpb_experiment *experiment)
+{
+    struct dpb_contract contract;
+    DPB_TRY(dpb_contract_ask(experiment, &contract));
+    return dpb_refuse_contract(experiment, &contract);
+}
+
+dpb_status dpb_refuse_strategy(const struct dpb_experiment *experiment)
+{
+    static dpb_status (*const checks[])(const struct dpb_experiment *) = {
+        check_comm,  check_device, check_machines, check_codec,   check_launcher, check_back,
+        check_norms, check_shard,  check_late,     check_survive, check_contract};
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        DPB_TRY(checks[i](experiment));
+    return DPB_OK;
+}
+
+dpb_status dpb_refuse_shards(const struct dpb_experiment *experiment)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    const bool lars = settings->optimizer.kind == DPB_LARS;
+    char comms[DPB_REFUSE_NAMES];
+    if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN ||
+        experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS ||
+        dpb_experiment_strategy_memory(experiment, 0).state_elements >=
+            experiment->graph->n_elements)
+        return DPB_OK;
+    DPB_TRY(list_comms(DPB_COMM_WHOLE_SHARDS, comms));
+    return dpb_config_fail(
+        experiment->config, DPB_UNSUPPORTED, "optimizer", lars ? "name" : "clip_norm",
+        "optimizer.%s needs the norms of whole tensors, and with comm.shard (%s) a worker of comm "
+        "'%s' has parts of them; leave one of them out, or take a comm.name whose workers have "
+        "all:%s",
+        lars ? "name = lars" : "clip_norm", dpb_config_origin(experiment->config, "comm", "shard"),
+        settings->comm.name, comms);
+}

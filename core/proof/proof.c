@@ -1,0 +1,447 @@
+/*
+ * proof.c - a strategy keeps its contract (dpbench/contract.h).
+ *
+ * Workers hand over known gradients in steps that look like any other: the learning rate is the
+ * schedule's, rounded to a power of two, and only core's optimizer can tell that the step is plain.
+ *
+ * pattern   small integers, another for each element, rank and step; their sums are exact in every
+ *           gradient type, so a contract without roundings must come out bit for bit
+ * exchange  random numbers of a wide range of magnitudes, within a bound
+ *
+ * A proof before training starts from zero weights and looks at all elements. The proof after
+ * training starts from the trained weights, without `load`: the strategy gets no notice. It looks
+ * at about a million elements, so that it takes little memory.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/vec.h"
+#include "dpbench/random.h"
+#include "proof/pattern.h"
+#include "proof/proof_parts.h"
+#include "world/store.h"
+
+/* ---- gradients ----------------------------------------------------------------------------- */
+
+/* The sum over all workers is exact. The exception is bf16 with more than 256 workers: 1024 times 1
+ * or -1 add up to more than 256, the limit, only at eight standard deviations. */
+static void pattern(const struct dpb_proving *proof, uint32_t rank, uint32_t step, uint64_t begin,
+                    uint64_t count, double *gradients)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const uint32_t largest =
+        dpb_pattern_largest(exchange->layout.gradient_type, exchange->experiment->n_workers);
+    dpb_pattern_fill(
+        DPB_FP64, gradients, begin, begin + count, rank,
+        &(struct dpb_pattern_sum){.repetition = step, .largest = largest > 0 ? largest : 1});
+}
+
+/* Uniform in [-1, 1), times a power of two between 2^-12 and 2^3: at most DPB_PATTERN_LARGEST. */
+static void noise(const struct dpb_proving *proof, uint32_t rank, uint32_t step, uint64_t begin,
+                  uint64_t count, double *gradients)
+{
+    const uint64_t seed = dpb_proof_seed(proof->exchange);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t at = begin + i;
+        struct dpb_random4 r =
+            dpb_random(seed, DPB_STREAM_EXCHANGE, rank, (uint32_t)at, (uint32_t)(at >> 32), step);
+        int64_t mantissa = (int64_t)((uint64_t)r.v[0] << 32 | r.v[1]);
+        gradients[i] = (double)mantissa * 0x1p-63 * ((double)(1u << (r.v[2] >> 28)) * 0x1p-12);
+    }
+}
+
+/* ---- settling: the weights against all workers' gradients ---------------------------------- */
+
+/* One plain step in the weights' type, as the optimizer makes it; exact but for its roundings. */
+DPB_CLONES static void take_plain_steps(const struct dpb_proving *proof, const double *sum,
+                                        uint64_t count, double *weights)
+{
+    if (proof->exchange->layout.weight_type == DPB_FP64)
+        for (uint64_t i = 0; i < count; i++)
+            weights[i] -= proof->rate * (proof->scale * sum[i]);
+    else
+        for (uint64_t i = 0; i < count; i++)
+            weights[i] = (double)((float)weights[i] -
+                                  (float)proof->rate * ((float)proof->scale * (float)sum[i]));
+}
+
+DPB_CLONES static void subtract(double coefficient, const double *sum, uint64_t count,
+                                double *weights)
+{
+    for (uint64_t i = 0; i < count; i++)
+        weights[i] -= coefficient * sum[i];
+}
+
+DPB_CLONES static void add_up(const double *gradients, uint64_t count, double *sum,
+                              double *magnitude)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        sum[i] += gradients[i];
+        magnitude[i] += fabs(gradients[i]);
+    }
+}
+
+/* The expected elements of a block, and how much each may differ. */
+struct dpb_proof_expected {
+    double value[DPB_PROOF_BLOCK], bound[DPB_PROOF_BLOCK];
+    double magnitude[DPB_PROOF_BLOCK]; /* of the gradients */
+};
+
+/* `at` counts the blocks looked at. */
+static const double *before_block(const struct dpb_proving *proof, uint64_t at)
+{
+    return proof->before ? proof->before + at * DPB_PROOF_BLOCK : NULL;
+}
+
+static double coefficient_of(const struct dpb_proving *proof)
+{
+    return proof->rate * proof->exchange->plan.contract.share /
+           proof->exchange->experiment->accumulate;
+}
+
+static void expect_start(const double *before, uint64_t count, struct dpb_proof_expected *expected)
+{
+    memset(expected, 0, sizeof *expected);
+    if (before)
+        memcpy(expected->value, before, count * sizeof *before);
+}
+
+static void expect_step(const struct dpb_proving *proof, uint32_t step, uint64_t begin,
+                        uint64_t count, struct dpb_proof_expected *expected)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const bool alone = exchange->plan.contract.proof == DPB_PROOF_ALONE;
+    double block[DPB_PROOF_BLOCK], sum[DPB_PROOF_BLOCK] = {0};
+    for (uint32_t rank = 0; rank < exchange->experiment->n_workers; rank++) {
+        if (alone && rank != dpb_world.rank)
+            continue;
+        dpb_proof_generate(proof, rank, step, begin, count, block);
+        add_up(block, count, sum, expected->magnitude);
+    }
+    if (proof->exact)
+        take_plain_steps(proof, sum, count, expected->value);
+    else
+        subtract(coefficient_of(proof), sum, count, expected->value);
+}
+
+/* The bounds of n_steps steps from `before`. */
+static void set_bounds(const struct dpb_proving *proof, uint32_t n_steps, const double *before,
+                       uint64_t count, struct dpb_proof_expected *expected)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    if (proof->exact)
+        return;
+    const double weight_unit = dpb_proof_roundoff(exchange->layout.weight_type);
+    /* Rate and scale are rounded, too, and in each step a weight that has moved. */
+    const double moved =
+        (dpb_proof_error(exchange, proof->integers) + (n_steps + 2.0) * weight_unit) *
+        coefficient_of(proof);
+    const double rested = (n_steps + contract->roundings) * weight_unit;
+    for (uint64_t i = 0; i < count; i++)
+        expected->bound[i] =
+            moved * expected->magnitude[i] + rested * (before ? fabs(before[i]) : 0.0);
+}
+
+static void expect_block(const struct dpb_proving *proof, uint32_t n_steps, uint64_t at,
+                         uint64_t begin, uint64_t count, struct dpb_proof_expected *expected)
+{
+    expect_start(before_block(proof, at), count, expected);
+    for (uint32_t step = 0; step < n_steps; step++)
+        expect_step(proof, step, begin, count, expected);
+    set_bounds(proof, n_steps, before_block(proof, at), count, expected);
+}
+
+static dpb_status wrong(const struct dpb_proving *proof, const char *where, uint64_t element,
+                        double is, double expected, double bound)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    char label[DPB_LABEL_BYTES], name[DPB_ELEMENT_NAME];
+    dpb_contract_label(contract, exchange->experiment->n_workers, label);
+    return dpb_fail(DPB_VERIFICATION,
+                    "%s check of comm '%s': %s is %.9g %s, "
+                    "not %.9g (within %.3g); the strategy does not %s%s",
+                    proof->name, exchange->experiment->settings.comm.name,
+                    dpb_element_name(exchange, element, name), is, where, expected, bound,
+                    contract->consistency == DPB_SYNCHRONOUS ? "compute the mean gradient"
+                                                             : "keep its contract, ",
+                    contract->consistency == DPB_SYNCHRONOUS ? "" : label);
+}
+
+/* The first element of a block that is not as expected; `count`: there is none. */
+DPB_CLONES static uint64_t find_wrong(const struct dpb_proof_expected *expected, const double *is,
+                                      uint64_t count)
+{
+    uint64_t n_wrong = 0, i = 0;
+    for (uint64_t j = 0; j < count; j++)
+        n_wrong += !(fabs(is[j] - expected->value[j]) <= expected->bound[j]);
+    while (n_wrong > 0 && fabs(is[i] - expected->value[i]) <= expected->bound[i])
+        i++;
+    return n_wrong > 0 ? i : count;
+}
+
+/* `array` holds the weights after n_steps steps of gradients. */
+static dpb_status check_weights(const struct dpb_proving *proof, uint32_t n_steps,
+                                const void *array, const char *where)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    dpb_dtype type = exchange->layout.weight_type;
+    struct dpb_proof_expected expected;
+    const void *weights;
+    double is[DPB_PROOF_BLOCK];
+    uint64_t at = 0;
+    DPB_TRY(dpb_arena_look(exchange, array, dpb_arena_bytes(exchange, type), &weights));
+    for (uint64_t begin = proof->phase * DPB_PROOF_BLOCK; begin < exchange->layout.n_elements;
+         begin += proof->stride * DPB_PROOF_BLOCK) {
+        const uint64_t count = dpb_proof_block_length(exchange, begin);
+        expect_block(proof, n_steps, at++, begin, count, &expected);
+        dpb_vec.cast(DPB_FP64, is, type, (const char *)weights + begin * dpb_dtype_size(type),
+                     count);
+        const uint64_t i = find_wrong(&expected, is, count);
+        if (i < count)
+            return wrong(proof, where, begin + i, is[i], expected.value[i], expected.bound[i]);
+    }
+    return DPB_OK;
+}
+
+/* ---- settling: when gradients show --------------------------------------------------------- */
+
+enum { WHERE_BYTES = 48 };
+
+/* The first step's gradients show in the weights as many steps later as promised, no sooner. */
+static dpb_status look_for_late(struct dpb_proving *proof, uint32_t n_taken)
+{
+    const uint32_t late = proof->exchange->plan.contract.parameter;
+    char where[WHERE_BYTES];
+    if ((n_taken != late && n_taken != late + 1) || !proof->finite)
+        return DPB_OK;
+    snprintf(where, sizeof where, "after %u steps", n_taken);
+    return check_weights(proof, n_taken - late, proof->exchange->weights, where);
+}
+
+/* The first block, had this worker taken the step alone. */
+static void take_step_alone(const struct dpb_proving *proof, uint32_t n_taken, uint64_t begin,
+                            uint64_t count)
+{
+    double block[DPB_PROOF_BLOCK];
+    if (n_taken == 1 && proof->before)
+        memcpy(proof->apart, proof->before, count * sizeof *block);
+    if (n_taken > proof->n_steps)
+        return;
+    dpb_proof_generate(proof, dpb_world.rank, n_taken - 1, begin, count, block);
+    subtract(proof->rate * proof->scale, block, count, proof->apart);
+}
+
+/* A meeting brings others' gradients, if the bound is narrow enough to show them; between meetings
+ * there are none. By a wide bound, steps next to a meeting look like one. A proof that begins with
+ * `load` begins with a meeting. */
+static dpb_status note_meeting(struct dpb_proving *proof, uint32_t n_taken, const double *is,
+                               uint64_t count)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const uint32_t apart = n_taken - proof->told_at, period = exchange->plan.contract.parameter;
+    const bool knows = proof->fresh || proof->told_at > 0;
+    uint64_t i = 0;
+    while (i < count && fabs(is[i] - proof->apart[i]) <= proof->together->bound[i])
+        i++;
+    proof->met_at = n_taken;
+    if (i == count || n_taken > proof->n_steps)
+        return DPB_OK;
+    if (knows && apart < period)
+        return dpb_fail(DPB_VERIFICATION,
+                        "%s check of comm '%s': the workers met %u steps after they had met; the "
+                        "strategy does not keep its contract, periodic(%u)",
+                        proof->name, exchange->experiment->settings.comm.name, apart, period);
+    proof->told_at = n_taken;
+    return DPB_OK;
+}
+
+/* Within the promised number of steps, whenever these begin, there is one step after which the
+ * weights hold all gradients, and no second such step. */
+static dpb_status look_for_meeting(struct dpb_proving *proof, uint32_t n_taken)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    struct dpb_proof_expected *expected = proof->together;
+    const dpb_dtype type = exchange->layout.weight_type;
+    const uint64_t begin = proof->phase * DPB_PROOF_BLOCK, size = dpb_dtype_size(type);
+    const uint64_t count = dpb_proof_block_length(exchange, begin);
+    const uint32_t n_steps = n_taken < proof->n_steps ? n_taken : proof->n_steps;
+    const void *weights;
+    double is[DPB_PROOF_BLOCK];
+    char where[WHERE_BYTES];
+    if (!proof->finite)
+        return DPB_OK;
+    if (n_taken == 1)
+        expect_start(before_block(proof, 0), count, expected);
+    if (n_taken <= proof->n_steps)
+        expect_step(proof, n_taken - 1, begin, count, expected);
+    set_bounds(proof, n_steps, before_block(proof, 0), count, expected);
+    DPB_TRY(dpb_arena_look(exchange, (const char *)exchange->weights + begin * size, count * size,
+                           &weights));
+    dpb_vec.cast(DPB_FP64, is, type, weights, count);
+    take_step_alone(proof, n_taken, begin, count);
+    const uint64_t i = find_wrong(expected, is, count);
+    if (i == count)
+        DPB_TRY(note_meeting(proof, n_taken, is, count));
+    memcpy(proof->apart, is, count * sizeof *is);
+    const uint32_t apart = n_taken - proof->met_at;
+    if (apart < exchange->plan.contract.parameter)
+        return DPB_OK;
+    snprintf(where, sizeof where, "%u steps after the workers met", apart);
+    return wrong(proof, where, begin + i, is[i], expected->value[i], expected->bound[i]);
+}
+
+/* ---- the run of a proof -------------------------------------------------------------------- */
+
+/* About DPB_PROOF_SAMPLED_BLOCKS of them, at another place in each run. */
+static void sample_blocks(struct dpb_proving *proof)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    uint64_t all = (exchange->layout.n_elements + DPB_PROOF_BLOCK - 1) / DPB_PROOF_BLOCK;
+    struct dpb_random4 word =
+        dpb_random(dpb_proof_seed(exchange), DPB_STREAM_EXCHANGE, UINT32_MAX, 0, 0, 0);
+    proof->stride = (all + DPB_PROOF_SAMPLED_BLOCKS - 1) / DPB_PROOF_SAMPLED_BLOCKS;
+    proof->phase = word.v[0] % proof->stride;
+}
+
+static void look_at_first_block(struct dpb_proving *proof)
+{
+    proof->name = "pattern (saved and continued)";
+    proof->interrupt = dpb_proof_continue;
+    proof->phase = 0;
+    proof->stride = proof->exchange->layout.n_elements / DPB_PROOF_BLOCK + 1;
+}
+
+static dpb_status keep_weights(struct dpb_proving *proof)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    dpb_dtype type = exchange->layout.weight_type;
+    const void *weights;
+    uint64_t at = 0;
+    proof->before =
+        calloc(dpb_proof_count_blocks(proof) * DPB_PROOF_BLOCK + 1, sizeof *proof->before);
+    if (!proof->before)
+        return dpb_fail(DPB_NO_MEMORY, "no memory to keep weights for the proof");
+    DPB_TRY(dpb_arena_look(exchange, exchange->weights, dpb_arena_bytes(exchange, type), &weights));
+    for (uint64_t begin = proof->phase * DPB_PROOF_BLOCK; begin < exchange->layout.n_elements;
+         begin += proof->stride * DPB_PROOF_BLOCK, at += DPB_PROOF_BLOCK)
+        for (uint64_t i = 0; i < dpb_proof_block_length(exchange, begin); i++) {
+            proof->before[at + i] = dpb_proof_number_at(type, weights, begin + i);
+            proof->finite = proof->finite && isfinite(proof->before[at + i]);
+        }
+    return DPB_OK;
+}
+
+static dpb_status settle_and_check(struct dpb_proving *proof)
+{
+    const dpb_consistency consistency = proof->exchange->plan.contract.consistency;
+    const void *published;
+    proof->look = consistency == DPB_LATE       ? look_for_late
+                  : consistency == DPB_PERIODIC ? look_for_meeting
+                                                : NULL;
+    DPB_TRY(dpb_proof_make_start(proof));
+    if (!proof->fresh)
+        DPB_TRY(keep_weights(proof));
+    DPB_TRY(dpb_proof_take_steps(proof));
+    if (proof->finite) /* another worker's may not be: all meet and publish */
+        DPB_TRY(
+            check_weights(proof, proof->n_steps, proof->exchange->weights, "after the exchange"));
+    DPB_TRY(dpb_workers_meet()); /* all have settled */
+    DPB_TRY(dpb_proof_publish(proof, &published));
+    return published == proof->exchange->weights || !proof->finite
+               ? DPB_OK
+               : check_weights(proof, proof->n_steps, published, "in the published model");
+}
+
+/* As a power of two, so that products with it are exact. */
+static double proof_rate(double rate)
+{
+    return rate > 0x1p-10 ? exp2(floor(log2(rate))) : 0x1p-10;
+}
+
+/* Two meetings take up to twice a period if the step of the first is unknown. */
+static uint32_t count_steps(const struct dpb_contract *contract, bool fresh)
+{
+    const uint32_t settle = contract->settle_steps;
+    if (contract->proof == DPB_PROOF_BOOKS)
+        return DPB_PROOF_BOOK_STEPS;
+    if (contract->consistency == DPB_PERIODIC && !fresh)
+        return 2 * settle + 2;
+    return settle > 0 ? settle + 2 : 1;
+}
+
+static dpb_status keep_contract(struct dpb_proving *proof)
+{
+    return proof->exchange->plan.contract.proof == DPB_PROOF_BOOKS ? dpb_proof_keep_books(proof)
+                                                                   : settle_and_check(proof);
+}
+
+/* *verdict: the verdict of the proof unless it fails. */
+static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *name,
+                        dpb_proof_generator gradients, bool fresh, struct dpb_journal *journal,
+                        uint32_t *verdict)
+{
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    struct dpb_proof_expected together;
+    double apart[DPB_PROOF_BLOCK] = {0};
+    struct dpb_proving proof = {
+        .exchange = exchange,
+        .together = &together,
+        .apart = apart,
+        .journal = journal,
+        .name = name,
+        .generate = gradients,
+        .fresh = fresh,
+        .finite = true,
+        .integers = gradients == pattern,
+        .exact = gradients == pattern && contract->roundings == 0,
+        .rate = proof_rate(rate),
+        .scale = 1.0 / ((double)contract->divisor * exchange->experiment->accumulate),
+        .n_steps = count_steps(contract, fresh),
+        .n_zero_steps = contract->settle_steps,
+        .stride = 1};
+    dpb_status status;
+    *verdict = DPB_VERDICT_FAIL;
+    dpb_world_note(fresh && gradients == noise ? "exchange check" : name, UINT64_MAX, UINT32_MAX);
+    if (!fresh || contract->proof == DPB_PROOF_BOOKS)
+        sample_blocks(&proof);
+    struct dpb_proving again = proof;
+    status = keep_contract(&proof);
+    /* Other contracts have shown the published weights with each proof. */
+    if (gradients == pattern && (fresh || (contract->proof == DPB_PROOF_BOOKS && proof.finite)))
+        DPB_THEN(status, dpb_proof_check_load(&proof));
+    if (gradients == pattern && fresh && dpb_proof_saves(exchange)) {
+        memset(apart, 0, sizeof apart);
+        look_at_first_block(&again);
+        DPB_THEN(status, keep_contract(&again));
+    }
+    free(proof.before);
+    DPB_TRY(status);
+    *verdict = !proof.finite                        ? DPB_VERDICT_SKIPPED
+               : contract->proof == DPB_PROOF_ALONE ? DPB_VERDICT_NOT_APPLICABLE
+                                                    : DPB_VERDICT_PASS;
+    return DPB_OK;
+}
+
+dpb_status dpb_prove_pattern(struct dpb_exchange *exchange, double rate,
+                             struct dpb_journal *journal)
+{
+    return prove(exchange, rate, "pattern", pattern, true, journal, &journal->verdict_pattern);
+}
+
+dpb_status dpb_prove_exchange(struct dpb_exchange *exchange, double rate,
+                              struct dpb_journal *journal)
+{
+    return prove(exchange, rate, "exchange", noise, true, journal, &journal->verdict_exchange);
+}
+
+dpb_status dpb_prove_again(struct dpb_exchange *exchange, double rate, struct dpb_journal *journal)
+{
+    DPB_TRY(prove(exchange, rate, "pattern (after training)", pattern, false, journal,
+                  &journal->verdict_after));
+    return dpb_workers_meet(); /* none closes while another's exchange runs */
+}

@@ -1,0 +1,32 @@
+/*
+ * proof.h - proves that the strategy keeps its contract (dpbench/contract.h). All are collective;
+ * verdicts go into the journal. A failure is DPB_VERIFICATION with the first wrong element.
+ */
+#ifndef DPB_CORE_PROOF_PROOF_H
+#define DPB_CORE_PROOF_PROOF_H
+
+#include "exchange/exchange.h"
+#include "measure/journal.h"
+
+/* Before training, on arenas that hold nothing yet. `rate` is the learning rate of the step that
+ * follows. */
+dpb_status dpb_prove_pattern(struct dpb_exchange *exchange, double rate,
+                             struct dpb_journal *journal);
+dpb_status dpb_prove_exchange(struct dpb_exchange *exchange, double rate,
+                              struct dpb_journal *journal);
+/* After the last step of training and the last checkpoint. */
+dpb_status dpb_prove_again(struct dpb_exchange *exchange, double rate, struct dpb_journal *journal);
+
+/* ---- verify.c ------------------------------------------------------------------------------ */
+
+/* After training: checks that no gradient was applied later than a contract of DPB_STALE,
+ * DPB_PARTIAL or DPB_BATCHES allows. */
+dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal);
+/* After training: checks that replicas are equal bit for bit if the contract promises so. */
+dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal);
+/* Between steps: checks that a synchronous strategy has published the weights that this worker
+ * trains with, bit for bit. For other contracts, and for the worker's own array, nothing. */
+dpb_status dpb_verify_published(struct dpb_exchange *exchange, const void *published,
+                                struct dpb_journal *journal);
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * verify.c - after training: replicas that promise equal bits hold them, and no gradient was older
+ * than a bound allows.
+ */
+#include "base/log.h"
+#include "base/vec.h"
+#include "plan/contract.h"
+#include "proof/proof.h"
+#include "world/store.h"
+
+/* Partial, batches: a gradient that counts is of the newest weights. Stale: between a pull and its
+ * push another worker's clock passes from `bound` behind the own to one more than `bound` ahead of
+ * it. */
+dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal)
+{
+    const struct dpb_contract *contract = &exchange->plan.contract;
+    const uint32_t n_workers = exchange->experiment->n_workers;
+    const bool stale = contract->consistency == DPB_STALE;
+    const uint64_t most = stale ? (n_workers - 1) * (2 * (uint64_t)contract->parameter + 1) : 0;
+    char label[DPB_LABEL_BYTES];
+    const bool newest =
+        contract->consistency == DPB_PARTIAL || contract->consistency == DPB_BATCHES;
+    if ((!stale && !newest) || journal->most_age <= most)
+        return DPB_OK;
+    dpb_contract_label(contract, n_workers, label);
+    return dpb_fail(DPB_VERIFICATION,
+                    "comm '%s' promises %s, by which %u workers' gradients are at most %llu "
+                    "updates old; one was %llu updates old when it was applied",
+                    exchange->experiment->settings.comm.name, label, n_workers,
+                    (unsigned long long)most, (unsigned long long)journal->most_age);
+}
+
+static dpb_status checksum_of(struct dpb_exchange *exchange, const void *array, uint64_t *checksum)
+{
+    const dpb_dtype type = exchange->layout.weight_type;
+    const void *weights;
+    DPB_TRY(dpb_arena_look(exchange, array, dpb_arena_bytes(exchange, type), &weights));
+    *checksum = dpb_vec_checksum(type, weights, exchange->layout.n_elements);
+    return DPB_OK;
+}
+
+dpb_status dpb_verify_published(struct dpb_exchange *exchange, const void *published,
+                                struct dpb_journal *journal)
+{
+    uint64_t own, other;
+    if (exchange->plan.contract.consistency != DPB_SYNCHRONOUS || published == exchange->weights)
+        return DPB_OK;
+    DPB_TRY(checksum_of(exchange, exchange->weights, &own));
+    DPB_TRY(checksum_of(exchange, published, &other));
+    if (own == other)
+        return DPB_OK;
+    journal->verdict_replicas = DPB_VERDICT_FAIL;
+    return dpb_fail(DPB_VERIFICATION,
+                    "comm '%s' publishes other weights (checksum %016llx) before step %llu than "
+                    "rank %u trains with (%016llx); its contract is synchronous",
+                    exchange->experiment->settings.comm.name, (unsigned long long)other,
+                    (unsigned long long)dpb_world_step(), dpb_world.rank, (unsigned long long)own);
+}
+
+dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal)
+{
+    const struct dpb_experiment *experiment = exchange->experiment;
+    struct dpb_view view;
+    dpb_world_note("replicas", UINT64_MAX, UINT32_MAX);
+    DPB_TRY(dpb_exchange_publish(exchange, "replicas", &view));
+    /* Equal replicas are the workers' own weights; the published weights may be one array. */
+    const bool equal = exchange->plan.contract.replicas_equal;
+    DPB_TRY(checksum_of(exchange, equal ? exchange->weights : view.weights, &journal->checksum));
+    if (!equal) {
+        journal->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
+        return DPB_OK;
+    }
+    DPB_TRY(dpb_store_put_own("replica", &journal->checksum, sizeof journal->checksum));
+    uint64_t first = 0;
+    for (uint32_t rank = 0; rank < experiment->n_workers; rank++) {
+        uint64_t checksum;
+        DPB_TRY(dpb_store_get_of(rank, "replica", &checksum, sizeof checksum, NULL));
+        first = rank == 0 ? checksum : first;
+        if (checksum == first)
+            continue;
+        journal->verdict_replicas = DPB_VERDICT_FAIL;
+        return dpb_fail(
+            DPB_VERIFICATION,
+            "replicas differ after step %llu: the weights of rank 0 have checksum %016llx, "
+            "those of rank %u %016llx; comm '%s' promises equal bits",
+            (unsigned long long)dpb_world_step(), (unsigned long long)first, rank,
+            (unsigned long long)checksum, experiment->settings.comm.name);
+    }
+    journal->verdict_replicas = DPB_VERDICT_PASS;
+    return DPB_OK;
+}

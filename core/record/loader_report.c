@@ -1,0 +1,158 @@
+/* loader_report.c - see loader_report.h. */
+#include "record/loader_report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/stats.h"
+#include "machine/cores.h"
+#include "base/json.h"
+#include "record/result.h"
+#include "record/facts.h"
+
+/* ---- the document -------------------------------------------------------------------------- */
+
+/* Samples a second of each window, rising. */
+static void sort_rates(const struct dpb_loader_point *point, double rates[DPB_LOADER_WINDOWS])
+{
+    for (uint32_t i = 0; i < point->n_windows; i++)
+        rates[i] = (double)point->windows[i].samples * 1e9 / (double)point->windows[i].ns;
+    dpb_sort(rates, point->n_windows);
+}
+
+/* NaN where nothing was measured. */
+static double median_rate(const struct dpb_loader_point *point)
+{
+    double rates[DPB_LOADER_WINDOWS];
+    sort_rates(point, rates);
+    return point->n_windows > 0 ? dpb_quantile_of_sorted(rates, point->n_windows, 0.5) : NAN;
+}
+
+static json_t *window_to_json(const struct dpb_loader_window *window, bool counted)
+{
+    json_t *json = json_pack("{s:I, s:I, s:I}", "ns", (json_int_t)window->ns, "batches",
+                             (json_int_t)window->batches, "samples", (json_int_t)window->samples);
+    if (counted)
+        json_object_update_new(
+            json, json_pack("{s:I, s:I, s:I}", "bytes_read", (json_int_t)window->counts.bytes_read,
+                            "bytes_decoded", (json_int_t)window->counts.bytes_decoded,
+                            "skipped_samples", (json_int_t)window->counts.skipped));
+    return json;
+}
+
+static json_t *point_to_json(const struct dpb_loader *loader, const struct dpb_loader_point *point,
+                             bool counted)
+{
+    double rates[DPB_LOADER_WINDOWS] = {0}, elapsed_s = 0;
+    struct dpb_data_counts sum = {0};
+    json_t *windows = json_array();
+    sort_rates(point, rates);
+    for (uint32_t i = 0; i < point->n_windows; i++) {
+        const struct dpb_loader_window *window = &point->windows[i];
+        elapsed_s += (double)window->ns * 1e-9;
+        sum.bytes_read += window->counts.bytes_read;
+        sum.bytes_decoded += window->counts.bytes_decoded;
+        sum.skipped = window->counts.skipped; /* a total already */
+        json_array_append_new(windows, window_to_json(window, counted));
+    }
+    const struct dpb_loader_point *first = &loader->points[0];
+    double speedup = first->threads == 1 ? median_rate(point) / median_rate(first) : NAN;
+    json_t *json = json_pack(
+        "{s:I, s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:o, s:o}",                            //
+        "threads", (json_int_t)point->threads,                                          //
+        "samples_per_s",                                                                //
+        "median", dpb_json_real(median_rate(point)),                                    //
+        "min", dpb_json_real(point->n_windows > 0 ? rates[0] : NAN),                    //
+        "max", dpb_json_real(point->n_windows > 0 ? rates[point->n_windows - 1] : NAN), //
+        "speedup", dpb_json_real(speedup),                                              //
+        "bytes_read_per_s", dpb_json_real(counted ? (double)sum.bytes_read / elapsed_s : NAN),
+        "bytes_decoded_per_s",
+        dpb_json_real(counted ? (double)sum.bytes_decoded / elapsed_s : NAN),             //
+        "skipped_samples", counted ? json_integer((json_int_t)sum.skipped) : json_null(), //
+        "windows", windows);
+    return json;
+}
+
+static json_t *source_to_json(const struct dpb_experiment *experiment, int64_t open_ns)
+{
+    const struct dpb_sample_format *format = &experiment->data_info.format;
+    return json_pack("{s:s, s:[I, I, I], s:s, s:I, s:I, s:I, s:I, s:o}", //
+                     "name", experiment->settings.data.name,             //
+                     "shape", (json_int_t)format->shape.c, (json_int_t)format->shape.h,
+                     (json_int_t)format->shape.w,                                             //
+                     "type", dpb_dtype_name(format->type),                                    //
+                     "sample_bytes", (json_int_t)dpb_sample_bytes(format),                    //
+                     "classes", (json_int_t)experiment->data_info.nclass,                     //
+                     "train_samples", (json_int_t)experiment->data_info.n_samples[DPB_TRAIN], //
+                     "test_samples", (json_int_t)experiment->data_info.n_samples[DPB_TEST],   //
+                     "open_s", dpb_json_real((double)open_ns * 1e-9));
+}
+
+json_t *dpb_loader_report_make(const struct dpb_loader *loader, int64_t open_ns, dpb_status status,
+                               const char *error)
+{
+    const struct dpb_experiment *experiment = loader->experiment;
+    bool counted =
+        ((const struct dpb_data_ops *)experiment->plugins[DPB_PLUGIN_DATA]->ops)->count != NULL;
+    uint32_t n_cores = 0;
+    json_t *points = json_array();
+    for (uint32_t i = 0; i < loader->n_points; i++)
+        json_array_append_new(points, point_to_json(loader, &loader->points[i], counted));
+    if (dpb_cores_available(&n_cores) != DPB_OK)
+        n_cores = 0;
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", //
+                     "schema", "dpbench.data/1",                                     //
+                     "status", dpb_result_status(status),                            //
+                     "name", experiment->settings.run.name,                          //
+                     "error", error ? dpb_json_string(error) : json_null(),          //
+                     "warnings", dpb_warnings_collect(NULL),                         //
+                     "data", source_to_json(experiment, open_ns),                    //
+                     "batch", (json_int_t)experiment->batch,                         //
+                     "cores", (json_int_t)n_cores,                                   //
+                     "points", points,                                               //
+                     "config", dpb_experiment_effective(experiment),                 //
+                     "versions", dpb_result_versions(experiment),                    //
+                     "machine", dpb_machine_describe());
+}
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+static void print_point(const json_t *point, FILE *out)
+{
+    char spread[64] = "-";
+    double least = dpb_json_number(point, "samples_per_s.min");
+    double most = dpb_json_number(point, "samples_per_s.max");
+    if (!isnan(least))
+        snprintf(spread, sizeof spread, "%.0f .. %.0f", least, most);
+    fprintf(out, "  %7.0f", dpb_json_number(point, "threads"));
+    dpb_json_print_cell(point, "samples_per_s.median", 1, 11, 0, out);
+    fprintf(out, "  %20s", spread);
+    dpb_json_print_cell(point, "speedup", 1, 9, 2, out);
+    dpb_json_print_cell(point, "bytes_read_per_s", 1e6, 11, 1, out);
+    dpb_json_print_cell(point, "bytes_decoded_per_s", 1e6, 14, 1, out);
+    dpb_json_print_cell(point, "skipped_samples", 1, 9, 0, out);
+    fputc('\n', out);
+}
+
+void dpb_loader_report_print(const json_t *document, FILE *out)
+{
+    const json_t *data = json_object_get(document, "data");
+    const json_t *shape = json_object_get(data, "shape");
+    const char *status = dpb_json_text(document, "status", "?");
+    fprintf(out,
+            "%s: data %s, %.0f training samples of %lld x %lld x %lld %s, batch %.0f, opened in "
+            "%.2f s\n",
+            dpb_json_text(document, "name", "?"), dpb_json_text(data, "name", "?"),
+            dpb_json_number(data, "train_samples"), json_integer_value(json_array_get(shape, 0)),
+            json_integer_value(json_array_get(shape, 1)),
+            json_integer_value(json_array_get(shape, 2)), dpb_json_text(data, "type", "?"),
+            dpb_json_number(document, "batch"), dpb_json_number(data, "open_s"));
+    fprintf(out, "  threads  samples/s   slowest .. fastest  speedup  read MB/s  decoded MB/s  "
+                 "skipped\n");
+    dpb_each_item(json_object_get(document, "points"), i, point)
+        print_point(point, out);
+    fprintf(out, "median of up to %d windows, in turn with the other rows; %.0f cores here\n",
+            DPB_LOADER_WINDOWS, dpb_json_number(document, "cores"));
+    if (strcmp(status, "ok") != 0)
+        fprintf(out, "%s: %s\n", status, dpb_json_text(document, "error", "no reason given"));
+}

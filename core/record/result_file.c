@@ -1,0 +1,475 @@
+/*
+ * result_file.c - the files that results are kept in. A file is complete or not there: it is
+ * written under another name beside its place, synced, and only then gets its name.
+ */
+#include "record/result.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "study/sweep/sweep.h"
+#include "study/sweep/tune.h"
+
+enum {
+    MAX_SAME_SECOND = 1000, /* results of one name made in the same second */
+    MAX_WORD = 64           /* bytes of a run's or a strategy's name in that of a file */
+};
+
+/* ---- directories --------------------------------------------------------------------------- */
+
+/* Makes `path` and the directories above; *made gets the length of its first part that was not
+ * there (0: all was). errno on failure. */
+static bool make_directories(const char *path, size_t *made)
+{
+    char part[PATH_MAX];
+    size_t length = strlen(path);
+    *made = 0;
+    if (length >= sizeof part) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    memcpy(part, path, length + 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        char kept = part[i];
+        part[i] = '\0';
+        if (mkdir(part, 0777) == 0)
+            *made = *made == 0 ? i : *made;
+        else if (errno != EEXIST)
+            return false;
+        part[i] = kept;
+    }
+    return true;
+}
+
+/* Removes the directories that make_directories made. */
+static void remove_directories(const char *path, size_t made)
+{
+    char part[PATH_MAX];
+    snprintf(part, sizeof part, "%s", path);
+    for (size_t length = strlen(part); made > 0 && length >= made; length--)
+        if (part[length] == '/' || part[length] == '\0') {
+            part[length] = '\0';
+            rmdir(part);
+        }
+}
+
+static void directory_of(const char *path, char directory[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    snprintf(directory, PATH_MAX, "%.*s", length == 0 ? 1 : (int)length, length == 0 ? "." : path);
+}
+
+dpb_status dpb_result_probe_file(const char *option, const char *path)
+{
+    struct stat info;
+    const bool there = stat(path, &info) == 0;
+    if (dpb_ends_on(path, "/") || (there && S_ISDIR(info.st_mode)))
+        return dpb_fail(DPB_USAGE, "%s %s is a directory: name a file in it", option, path);
+    if (!there || S_ISREG(info.st_mode))
+        return DPB_OK;
+    /* A rename would put a file in the place of the device: /dev/null would be gone. */
+    return dpb_fail(DPB_USAGE,
+                    "%s %s is no regular file and would be replaced by one; --json "
+                    "prints the document to standard output, `run.results=` keeps no file",
+                    option, path);
+}
+
+/* Names the file beside `path` that is written first; returns as snprintf. */
+static int name_temporary(const char *path, char name[PATH_MAX])
+{
+    return snprintf(name, PATH_MAX, "%s.tmp-%ld", path, (long)getpid());
+}
+
+dpb_status dpb_result_probe(const char *path, const char *results)
+{
+    char directory[PATH_MAX], probe[PATH_MAX];
+    if (!path && results[0] == '\0')
+        return DPB_OK;
+    if (path)
+        DPB_TRY(dpb_result_probe_file("--output", path));
+    if (path)
+        directory_of(path, directory);
+    else if (snprintf(directory, sizeof directory, "%s", results) >= (int)sizeof directory)
+        return dpb_fail(DPB_USAGE, "run.results: the name of the directory is too long");
+
+    size_t made = 0;
+    int fd = -1;
+    const long pid = (long)getpid();
+    bool possible = make_directories(directory, &made);
+    const int length = path
+                           ? name_temporary(path, probe)
+                           : snprintf(probe, sizeof probe, "%s/.dpbench-probe-%ld", directory, pid);
+    if (possible && length < (int)sizeof probe)
+        fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int error = errno;
+    if (fd >= 0) {
+        close(fd);
+        unlink(probe);
+    }
+    remove_directories(directory, made);
+    if (fd >= 0)
+        return DPB_OK;
+    return dpb_fail(DPB_USAGE,
+                    "results cannot be written to %s: %s; choose a directory by run.results=DIR "
+                    "or a file by --output FILE",
+                    path ? path : directory, strerror(error));
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static dpb_status read_file(const char *path, json_t **document)
+{
+    json_error_t error;
+    json_t *read = json_load_file(path, 0, &error);
+    if (!read)
+        return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
+                        error.line > 0 ? " (is it a result of dpbench?)" : "");
+    const char *schema = dpb_json_text(read, "schema", "missing");
+    if (strcmp(schema, "dpbench.result/1") == 0 || strcmp(schema, "dpbench.sweep/1") == 0) {
+        *document = read;
+        return DPB_OK;
+    }
+    dpb_status status = dpb_fail(DPB_USAGE,
+                                 "%s: schema is %s, wanted dpbench.result/1 or dpbench.sweep/1; "
+                                 "give a file that dpbench wrote",
+                                 path, schema);
+    json_decref(read);
+    return status;
+}
+
+static bool name_kept(const char *directory, size_t number, char path[PATH_MAX])
+{
+    int n = number == 0 ? snprintf(path, PATH_MAX, "%s/sweep.json", directory)
+                        : snprintf(path, PATH_MAX, "%s/%06zu.json", directory, number);
+    return n > 0 && n < PATH_MAX;
+}
+
+static dpb_status read_kept(const char *directory, json_t *document)
+{
+    char path[PATH_MAX];
+    for (size_t number = 1; name_kept(directory, number, path) && access(path, F_OK) == 0;
+         number++) {
+        json_t *run = NULL;
+        DPB_TRY(read_file(path, &run));
+        json_array_append_new(json_object_get(document, "runs"), run);
+    }
+    return DPB_OK;
+}
+
+/* The trials of the runs that are there. */
+static dpb_status search_kept(const char *directory, json_t *document)
+{
+    struct dpb_config *config = dpb_config_create();
+    struct dpb_sweep *sweep = NULL;
+    struct dpb_sweep_job next;
+    bool failed = false;
+    dpb_status status = dpb_allocated(config);
+    DPB_THEN(status, dpb_config_from_json(config, json_object_get(document, "config"), directory));
+    DPB_THEN(status, dpb_sweep_create(config, &sweep));
+    if (sweep && sweep->tunes)
+        dpb_tune_next(sweep, document, &next, &failed);
+    DPB_THEN(status, dpb_allocated(!failed));
+    dpb_sweep_destroy(sweep);
+    dpb_config_destroy(config);
+    return status;
+}
+
+/* The rows of the runs that are there. */
+static dpb_status finish_kept(const char *directory, json_t *document)
+{
+    bool ended = !dpb_json_is(document, "status", "interrupted");
+    if (dpb_tune_is(document))
+        DPB_TRY(search_kept(directory, document));
+    dpb_sweep_finish(ended ? DPB_OK : DPB_INTERRUPTED, document);
+    return DPB_OK;
+}
+
+dpb_status dpb_result_read(const char *path, json_t **document)
+{
+    char first[PATH_MAX];
+    struct stat info;
+    json_t *read = NULL;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return read_file(path, document);
+    if (!name_kept(path, 0, first) || access(first, F_OK) != 0)
+        return dpb_fail(DPB_USAGE, "%s: no sweep.json in it; give a directory that a sweep made",
+                        path);
+    DPB_TRY(read_file(first, &read));
+    dpb_status status = read_kept(path, read);
+    DPB_THEN(status, finish_kept(path, read));
+    if (status != DPB_OK)
+        json_decref(read);
+    else
+        *document = read;
+    return status;
+}
+
+dpb_status dpb_result_read_printable(const char *path, json_t **document)
+{
+    json_t *read = NULL;
+    DPB_TRY(dpb_result_read(path, &read));
+    *document = dpb_json_printable(read);
+    json_decref(read);
+    return dpb_allocated(*document);
+}
+
+const json_t *dpb_result_part(const json_t *document, const char *path)
+{
+    const json_t *part = dpb_json_at(document, path);
+    const json_t *runs = json_object_get(document, "runs");
+    for (size_t i = 0; !part && i < json_array_size(runs); i++)
+        part = dpb_json_at(json_array_get(runs, i), path);
+    return part;
+}
+
+static void add_plugins(const json_t *run, json_t *all)
+{
+    dpb_each_member(dpb_json_at(run, "versions.plugins"), kind, plugin) {
+        const char *own = dpb_json_text(plugin, "name", "?");
+        const json_t *known;
+        char name[256];
+        size_t n = 1;
+        snprintf(name, sizeof name, "%.100s '%.100s'", kind, own);
+        while ((known = json_object_get(all, name)) && !json_equal(known, plugin))
+            snprintf(name, sizeof name, "%.100s '%.100s' %zu", kind, own, ++n);
+        json_object_set(all, name, plugin);
+    }
+}
+
+json_t *dpb_result_all_versions(const json_t *document)
+{
+    const json_t *runs = json_object_get(document, "runs"),
+                 *first = dpb_result_part(document, "versions");
+    json_t *versions = json_copy((json_t *)(uintptr_t)first), *all = json_object();
+    if (!runs)
+        add_plugins(document, all);
+    dpb_each_item(runs, i, run)
+        add_plugins(run, all);
+    json_object_set_new(versions, "plugins", all);
+    return versions;
+}
+
+json_t *dpb_result_versions_within(const json_t *versions, const json_t *other)
+{
+    json_t *made = json_copy((json_t *)(uintptr_t)versions), *common = json_object();
+    dpb_each_member(json_object_get(versions, "plugins"), name, plugin)
+        if (json_object_get(json_object_get(other, "plugins"), name))
+            json_object_set(common, name, plugin);
+    json_object_set_new(made, "plugins", common);
+    return made;
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static void sync_directory(const char *path)
+{
+    char directory[PATH_MAX];
+    directory_of(path, directory);
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)fsync(fd); /* some file systems cannot; the file itself is safe */
+    close(fd);
+}
+
+/* The text in a file of its own beside `path`. */
+static dpb_status write_temporary_text(const char *text, size_t length, const char *path,
+                                       char name[PATH_MAX])
+{
+    if (name_temporary(path, name) >= PATH_MAX)
+        return dpb_fail(DPB_IO, "%s: the name is too long", path);
+    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    bool good = fd >= 0 && dpb_write_all(fd, text, length) && fsync(fd) == 0;
+    int error = errno;
+    if (fd >= 0 && close(fd) != 0 && good) {
+        good = false;
+        error = errno;
+    }
+    if (good)
+        return DPB_OK;
+    if (fd >= 0)
+        unlink(name);
+    return dpb_fail(DPB_IO, "%s: the file cannot be written: %s", path, strerror(error));
+}
+
+static dpb_status write_temporary(const json_t *document, const char *path, char name[PATH_MAX])
+{
+    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    if (!text)
+        return dpb_fail(DPB_NO_MEMORY, "out of memory: the result cannot be written to %s", path);
+    const size_t length = strlen(text);
+    text[length] = '\n'; /* in the place of the end */
+    dpb_status status = write_temporary_text(text, length + 1, path, name);
+    free(text);
+    return status;
+}
+
+/* Gives the file its name if that is free. 0, or errno. */
+static int name_if_free(const char *temporary, const char *path)
+{
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return errno;
+    if (link(temporary, path) != 0) /* a file system that cannot do the former */
+        return errno;
+    unlink(temporary);
+    return 0;
+}
+
+/* A part of a file's name: characters that may trouble a shell become `_`. A long one is cut: a
+ * name that the file system refuses would be found out after the run. */
+static void append_word(char *name, size_t capacity, const char *word)
+{
+    size_t length = strlen(name);
+    for (size_t i = 0; *word != '\0' && i < MAX_WORD && length + 1 < capacity; word++, i++)
+        name[length++] = isalnum((unsigned char)*word) || strchr("._-", *word) ? *word : '_';
+    name[length] = '\0';
+}
+
+static void file_stem(const json_t *document, const char *results, const char *run_name, char *stem,
+                      size_t capacity)
+{
+    char workers[32] = "", stamp[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc);
+    const json_t *n = dpb_json_at(document, "world.workers");
+    if (n)
+        snprintf(workers, sizeof workers, "-w%lld", (long long)json_integer_value(n));
+    snprintf(stem, capacity, "%s/", results);
+    size_t at = strlen(stem);
+    append_word(stem, capacity, run_name[0] != '\0' ? run_name : "unnamed");
+    if (stem[at] == '-' || stem[at] == '.') /* an option to most programs, hidden from others */
+        stem[at] = '_';
+    append_word(stem, capacity, "-");
+    append_word(stem, capacity,
+                dpb_json_text(document, "strategy.name", dpb_tune_is(document) ? "tune" : "sweep"));
+    append_word(stem, capacity, workers);
+    append_word(stem, capacity, "-");
+    append_word(stem, capacity, stamp);
+}
+
+static dpb_status write_new(const json_t *document, const char *results, const char *run_name,
+                            char *written)
+{
+    char stem[PATH_MAX - 64], temporary[PATH_MAX];
+    file_stem(document, results, run_name, stem, sizeof stem);
+    DPB_TRY(write_temporary(document, stem, temporary));
+    int error = EEXIST;
+    for (int i = 1; i <= MAX_SAME_SECOND && error == EEXIST; i++) {
+        if (i == 1)
+            snprintf(written, PATH_MAX, "%s.json", stem);
+        else
+            snprintf(written, PATH_MAX, "%s-%d.json", stem, i);
+        error = name_if_free(temporary, written);
+    }
+    if (error == 0)
+        return DPB_OK;
+    unlink(temporary);
+    return dpb_fail(DPB_IO, "%s: the file cannot be put in its place: %s", written,
+                    strerror(error));
+}
+
+/* Gives the file its name, and replaces another of this name. */
+static dpb_status name_it(const char *temporary, const char *path)
+{
+    if (rename(temporary, path) == 0)
+        return DPB_OK;
+    int error = errno;
+    unlink(temporary);
+    return dpb_fail(DPB_IO, "%s: the file cannot be put in its place: %s", path, strerror(error));
+}
+
+static dpb_status write_to(const json_t *document, const char *path, char *written)
+{
+    char temporary[PATH_MAX];
+    if (snprintf(written, PATH_MAX, "%s", path) >= PATH_MAX)
+        return dpb_fail(DPB_IO, "--output: the name is too long");
+    DPB_TRY(write_temporary(document, path, temporary));
+    return name_it(temporary, path);
+}
+
+dpb_status dpb_result_write_page(const char *text, size_t length, const char *path)
+{
+    char temporary[PATH_MAX];
+    DPB_TRY(write_temporary_text(text, length, path, temporary));
+    DPB_TRY(name_it(temporary, path));
+    sync_directory(path);
+    return DPB_OK;
+}
+
+dpb_status dpb_result_begin(const json_t *document, const char *path, const char *results,
+                            const char *run_name, char *directory)
+{
+    char stem[PATH_MAX - 64], parent[PATH_MAX];
+    size_t made;
+    directory[0] = '\0';
+    if (!path && results[0] == '\0')
+        return DPB_OK;
+    if (!path)
+        file_stem(document, results, run_name, stem, sizeof stem);
+    else if (snprintf(stem, sizeof stem, "%s", path) >= (int)sizeof stem)
+        return dpb_fail(DPB_IO, "--output: the name is too long");
+    directory_of(stem, parent);
+    int error = make_directories(parent, &made) ? EEXIST : errno;
+    for (int i = 1; i <= MAX_SAME_SECOND && error == EEXIST; i++) {
+        if (i == 1)
+            snprintf(directory, PATH_MAX, "%s.runs", stem);
+        else
+            snprintf(directory, PATH_MAX, "%s-%d.runs", stem, i);
+        error = mkdir(directory, 0777) == 0 ? 0 : errno;
+    }
+    if (error == 0)
+        return DPB_OK;
+    dpb_status status =
+        dpb_fail(DPB_IO, "%s.runs: the directory cannot be made: %s", stem, strerror(error));
+    directory[0] = '\0';
+    return status;
+}
+
+dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t number)
+{
+    char path[PATH_MAX], written[PATH_MAX];
+    if (directory[0] == '\0')
+        return DPB_OK;
+    if (!name_kept(directory, number, path))
+        return dpb_fail(DPB_IO, "%s: the name is too long", directory);
+    return dpb_result_write(document, path, "", "", written);
+}
+
+dpb_status dpb_result_write(const json_t *document, const char *path, const char *results,
+                            const char *run_name, char *written)
+{
+    char directory[PATH_MAX], name[PATH_MAX] = "";
+    size_t made;
+    written[0] = '\0';
+    if (!path && results[0] == '\0')
+        return DPB_OK;
+    if (path)
+        directory_of(path, directory);
+    else
+        snprintf(directory, sizeof directory, "%s", results);
+    if (!make_directories(directory, &made))
+        return dpb_fail(DPB_IO, "%s: the directory cannot be made: %s", directory, strerror(errno));
+    DPB_TRY(path ? write_to(document, path, name) : write_new(document, results, run_name, name));
+    sync_directory(name);
+    memcpy(written, name, sizeof name);
+    return DPB_OK;
+}

@@ -1,0 +1,152 @@
+/* links_timing.c - windows of repeated work, and threads that are bound to cores. */
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/stats.h"
+#include "links/links.h"
+
+uint64_t dpb_links_size(uint32_t i)
+{
+    return UINT64_C(1024) << (2 * i < 18 ? 2 * i : 18);
+}
+
+struct dpb_links_value dpb_links_nothing(void)
+{
+    return (struct dpb_links_value){NAN, NAN, NAN};
+}
+
+struct dpb_links_value dpb_links_rate(const struct dpb_links_value *seconds, double bytes)
+{
+    return (struct dpb_links_value){bytes / seconds->median, bytes / seconds->most,
+                                    bytes / seconds->least};
+}
+
+struct dpb_links_value dpb_links_value_of(const double *x, size_t n)
+{
+    struct dpb_stats stats;
+    dpb_stats_of(x, n, &stats);
+    return (struct dpb_links_value){stats.median, stats.min, stats.max};
+}
+
+static dpb_status time_once(const struct dpb_links_limits *limits, dpb_links_work work,
+                            void *context, uint64_t times, int64_t *ns)
+{
+    DPB_TRY(dpb_links_stopped(limits));
+    int64_t begin_ns = dpb_now_ns();
+    DPB_TRY(work(context, times));
+    *ns = dpb_now_ns() - begin_ns;
+    return DPB_OK;
+}
+
+dpb_status dpb_links_time(const struct dpb_links_limits *limits, dpb_links_work work, void *context,
+                          struct dpb_links_value *seconds)
+{
+    double each[DPB_LINKS_WINDOWS];
+    uint64_t times = 1;
+    int64_t ns;
+    DPB_TRY(time_once(limits, work, context, times, &ns)); /* first touch, first use */
+    for (;;) {
+        DPB_TRY(time_once(limits, work, context, times, &ns));
+        if (ns >= limits->window_ns || times >= UINT64_C(1) << 40)
+            break;
+        /* 2 to 10 times as often: a short trial predicts the time badly. */
+        double factor = ns > 0 ? 1.1 * (double)limits->window_ns / (double)ns : 10;
+        times = (uint64_t)((double)times * fmin(fmax(factor, 2), 10));
+    }
+    /* Work longer than ten windows needs three. */
+    size_t n = ns > 10 * limits->window_ns ? 3 : DPB_LINKS_WINDOWS;
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0)
+            DPB_TRY(time_once(limits, work, context, times, &ns));
+        each[i] = (double)(ns > 0 ? ns : 1) * 1e-9 / (double)times;
+        /* If the machine has become slow, repeat less, so that windows keep their length. */
+        if (ns > 10 * limits->window_ns)
+            times = times > 10 ? times / 10 : 1;
+    }
+    *seconds = dpb_links_value_of(each, n);
+    return DPB_OK;
+}
+
+/* ---- teams --------------------------------------------------------------------------------- */
+
+/* Members wait for each other inside their work, so they begin when all exist, or not at all. */
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    enum { CLOSED, OPEN, GO_HOME } state;
+};
+
+struct member {
+    struct gate *gate;
+    pthread_t thread;
+    dpb_links_member run;
+    void *context;
+    uint32_t number;
+};
+
+static void *member_main(void *member_)
+{
+    struct member *member = member_;
+    struct gate *gate = member->gate;
+    pthread_mutex_lock(&gate->lock);
+    while (gate->state == CLOSED)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    bool open = gate->state == OPEN;
+    pthread_mutex_unlock(&gate->lock);
+    if (open)
+        member->run(member->context, member->number);
+    return NULL;
+}
+
+static int start_member(struct member *member, uint16_t cpu)
+{
+    pthread_attr_t attributes;
+    size_t bytes = CPU_ALLOC_SIZE((size_t)cpu + 1);
+    cpu_set_t *set = CPU_ALLOC((size_t)cpu + 1);
+    if (!set)
+        return ENOMEM;
+    CPU_ZERO_S(bytes, set);
+    CPU_SET_S(cpu, bytes, set);
+    int error = pthread_attr_init(&attributes);
+    if (error == 0) {
+        error = pthread_attr_setaffinity_np(&attributes, bytes, set);
+        if (error == 0)
+            error = pthread_create(&member->thread, &attributes, member_main, member);
+        pthread_attr_destroy(&attributes);
+    }
+    CPU_FREE(set);
+    return error;
+}
+
+dpb_status dpb_links_team(const uint16_t *cpus, uint32_t n, dpb_links_member member, void *context)
+{
+    struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, CLOSED};
+    struct member *members = calloc(n, sizeof *members);
+    DPB_TRY(dpb_allocated(members));
+    dpb_status status = DPB_OK;
+    uint32_t n_started = 0;
+    while (n_started < n && status == DPB_OK) {
+        struct member *one = &members[n_started];
+        *one =
+            (struct member){.gate = &gate, .run = member, .context = context, .number = n_started};
+        int error = start_member(one, cpus[n_started]);
+        if (error != 0)
+            status = dpb_fail(DPB_FAILED, "a thread on hardware thread %u cannot be started: %s",
+                              cpus[n_started], strerror(error));
+        else
+            n_started++;
+    }
+    pthread_mutex_lock(&gate.lock);
+    gate.state = status == DPB_OK ? OPEN : GO_HOME;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+    for (uint32_t i = 0; i < n_started; i++)
+        pthread_join(members[i].thread, NULL);
+    free(members);
+    return status;
+}

@@ -1,0 +1,140 @@
+/* rates.c - see rates.h. */
+#include "study/document/rates.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/json.h"
+
+/* The logarithms in rates[] of a row, by repeat; NaN: not measured. *n: their number. @owned */
+static double *logarithms(const json_t *row, size_t *n)
+{
+    double *x = dpb_json_numbers(json_object_get(row, "rates"), "", n);
+    for (size_t i = 0; i < *n; i++)
+        x[i] = log(x[i]);
+    return x;
+}
+
+static void estimate_run(const json_t *run, struct dpb_estimate *estimate)
+{
+    size_t n;
+    double *step_ns = dpb_json_numbers(dpb_json_at(run, "timing.step_ns"), "", &n);
+    dpb_estimate_of_steps(step_ns, n, dpb_json_number(run, "timing.samples_per_s.mean"), estimate);
+    free(step_ns);
+}
+
+/* The run of a row that was timed once. */
+static const json_t *run_of(const json_t *document, const json_t *row, double rate)
+{
+    dpb_each_item(json_object_get(document, "runs"), i, run)
+        if (json_equal(json_object_get(run, "cell"), json_object_get(row, "cell")) &&
+            dpb_json_is(run, "purpose", "timing") &&
+            dpb_json_number(run, "timing.samples_per_s.mean") == rate)
+            return run;
+    return NULL;
+}
+
+void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_estimate *estimate)
+{
+    if (!row) {
+        estimate_run(document, estimate);
+        return;
+    }
+    size_t n;
+    double *x = logarithms(row, &n);
+    dpb_estimate_of(x, n, estimate);
+    free(x);
+    if (estimate->n != 1)
+        return;
+    double rate = dpb_json_number(row, "samples_per_s.median");
+    const json_t *run = run_of(document, row, rate);
+    if (run)
+        estimate_run(run, estimate);
+}
+
+void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *document_b,
+                       const json_t *b, double margin, struct dpb_comparison *comparison)
+{
+    size_t n_a, n_b;
+    struct dpb_estimate difference = {.n = 0}, of_a, of_b;
+    double *x = logarithms(a, &n_a), *y = logarithms(b, &n_b);
+    size_t n = n_a < n_b ? n_a : n_b;
+    for (size_t i = 0; i < n; i++)
+        y[i] -= x[i];
+    dpb_estimate_of(y, n, &difference);
+    free(x);
+    free(y);
+    if (difference.n > 1) {
+        dpb_compare_paired(&difference, margin, comparison);
+        return;
+    }
+    dpb_rates_estimate(document_a, a, &of_a);
+    dpb_rates_estimate(document_b, b, &of_b);
+    dpb_compare_apart(&of_a, &of_b, margin, comparison);
+}
+
+const char *dpb_rates_doubt(const json_t *of, size_t i)
+{
+    static const struct {
+        const char *reason, *in_run, *in_row;
+    } marks[] = {{"timed too shortly", "timing.too_short", "too_short"},
+                 {"oversubscribed", "world.oversubscribed", "oversubscribed"},
+                 {"disturbed", "load.disturbed", "disturbed"},
+                 {"throttled", "throttled", "throttled"},
+                 {"time-sliced", "gpus.time_sliced", "time_sliced"}};
+    enum { MARKS = sizeof marks / sizeof marks[0] };
+    _Static_assert((int)MARKS == DPB_DOUBT_NOT_STEADY, "the reasons in their order");
+    bool is_row = json_object_get(of, "failed_runs") != NULL;
+    if (i < MARKS)
+        return dpb_json_true(of, is_row ? marks[i].in_row : marks[i].in_run) ? marks[i].reason
+                                                                             : NULL;
+    if (i == DPB_DOUBT_NOT_STEADY)
+        return dpb_json_true(of, is_row ? "gated" : "timing.gated") &&
+                       !dpb_json_true(of, is_row ? "steady" : "timing.steady")
+                   ? "not steady"
+                   : NULL;
+    if (i == DPB_DOUBT_LEFT)
+        return dpb_json_number(of, is_row ? "left" : "world.left") <
+                       dpb_json_number(of, is_row ? "workers" : "world.workers")
+                   ? "short of workers that died"
+                   : NULL;
+    if (!is_row || dpb_json_number(of, "runs") != 1)
+        return NULL;
+    if (dpb_json_number(of, "disturbed_runs") > 0)
+        return i == DPB_DOUBT_UNDISTURBED_ONCE ? "undisturbed only once" : NULL;
+    return i == DPB_DOUBT_ONCE ? "timed only once" : NULL;
+}
+
+void dpb_rates_doubts(const json_t *of, size_t n, char *text, size_t capacity)
+{
+    struct dpb_text doubts = dpb_text_in(text, capacity);
+    for (size_t i = 0; i < n; i++)
+        if (dpb_rates_doubt(of, i))
+            dpb_text_item(&doubts, ", ", "%s", dpb_rates_doubt(of, i));
+}
+
+/* The GPU sharing of a row, or of a run. */
+static const char *sharing_of(const json_t *of)
+{
+    return dpb_json_text(of, "gpu_sharing", dpb_json_text(of, "gpus.sharing", NULL));
+}
+
+const char *dpb_rates_apart(const json_t *a, const json_t *b)
+{
+    const char *of_a = sharing_of(a), *of_b = sharing_of(b);
+    const bool apart = of_a && of_b && (strcmp(of_a, of_b) != 0 || strcmp(of_a, "mixed") == 0);
+    return apart ? "GPUs shared in different ways" : NULL;
+}
+
+void dpb_rates_ratio(const struct dpb_comparison *comparison, char *text, size_t capacity)
+{
+    if (comparison->outcome == DPB_NOT_MEASURED)
+        snprintf(text, capacity, "-");
+    else if (!isfinite(comparison->low))
+        snprintf(text, capacity, "%.3f", comparison->ratio);
+    else
+        snprintf(text, capacity, "%.3f [%.3f..%.3f]", comparison->ratio, comparison->low,
+                 comparison->high);
+}

@@ -1,0 +1,35 @@
+/*
+ * rates.h - the rates of runs and of a sweep's rows as base/comparison.h compares them, and why a
+ * rate allows no conclusion. Read from documents alone.
+ */
+#ifndef DPB_STUDY_DOCUMENT_RATES_H
+#define DPB_STUDY_DOCUMENT_RATES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/comparison.h"
+
+/* The mean logarithm of the repeats; for one repeat, or a run (`row` NULL), of its steps. */
+void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_estimate *estimate);
+/* Two rows of one sweep, or of two that ran together, B against A: paired by repeat where both have
+ * at least two in common. */
+void dpb_rates_compare(const json_t *document_a, const json_t *a, const json_t *document_b,
+                       const json_t *b, double margin, struct dpb_comparison *comparison);
+
+/* Why a rate allows no conclusion. `of`: a run's result, or a row of a sweep. Reason i of
+ * DPB_DOUBTS, as in "shm was disturbed"; NULL: the reason does not hold. The last two hold for
+ * rows alone. */
+enum { DPB_DOUBT_NOT_STEADY = 5, DPB_DOUBT_LEFT, DPB_DOUBT_ONCE, DPB_DOUBT_UNDISTURBED_ONCE };
+enum { DPB_DOUBTS = 9 };
+const char *dpb_rates_doubt(const json_t *of, size_t i);
+/* Those of the first n that hold: "disturbed, timed only once"; "": none. */
+void dpb_rates_doubts(const json_t *of, size_t n, char *text, size_t capacity);
+
+/* Why two rows, or two runs, allow no conclusion, although each might; NULL: there is no reason. */
+const char *dpb_rates_apart(const json_t *a, const json_t *b);
+
+/* "0.990 [0.970..1.010]"; "-" where nothing was measured. */
+void dpb_rates_ratio(const struct dpb_comparison *comparison, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,108 @@
+/*
+ * predict.h - the step of W workers, simulated from the measured steps of one worker and the costs
+ * of links. A pure module: no files, no clock, no random numbers.
+ *
+ * Backward makes gradients final bucket by bucket. Each bucket goes through stages: work on the
+ * worker's thread, then service by a link, then latency. A thread and a link serve one bucket at a
+ * time, in the order in which buckets come. All workers are alike but for the lengths of their
+ * steps, so one worker and its links stand for all.
+ *
+ * Without a core for communication the thread looks after the exchange between backward's layers
+ * and after backward. With one, a second thread does so at once.
+ *
+ * Costs per stage: Thakur, Rabenseifner, Gropp: Optimization of collective communication operations
+ * in MPICH. IJHPCA 19(1), 2005 (ring); docs/predicting.md (all).
+ */
+#ifndef DPB_STUDY_PREDICT_PREDICT_H
+#define DPB_STUDY_PREDICT_PREDICT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dpbench/status.h"
+
+enum {
+    DPB_PREDICT_WORKERS = 1 << 20,
+    DPB_PREDICT_BUCKETS = 4096 /* of a model */
+};
+
+/* How a strategy exchanges. */
+enum dpb_way {
+    DPB_WAY_ALONE,
+    DPB_WAY_MEMORY,       /* each worker sums its slice of every bucket in its peers' memory */
+    DPB_WAY_RING,         /* all workers, machine by machine */
+    DPB_WAY_HIERARCHICAL, /* within machines by memory, across by rings of equal places */
+    DPB_WAY_SERVERS       /* parameter servers: processes on machines of their own, or shards */
+};
+
+/* A machine's connection, both ways at once; or, within a machine, a worker's. */
+struct dpb_cost {
+    double bytes_per_s, latency_s; /* INFINITY, 0: it costs nothing */
+};
+
+/* The measurements of one worker: times of its mean step, communicator code left out. */
+struct dpb_measured {
+    const double *ready_s, *ready_bytes; /* gradients are final: both rise; [n_ready], >= 1 */
+    size_t n_ready;
+    double compute_s;      /* until backward's end: >= the last ready_s */
+    double update_s;       /* the optimizer, for all of the model */
+    const double *factors; /* lengths of single steps over their mean, rising; [n_factors], >= 1 */
+    size_t n_factors;
+};
+
+struct dpb_prediction_case {
+    enum dpb_way way;
+    uint32_t workers, per_machine, servers; /* servers: 0: shards in the workers */
+    double bucket_bytes;
+    struct dpb_cost outside, inside; /* between machines; within one */
+    struct dpb_cost
+        host;    /* the worker's thread, for the bytes and for each message that it sends */
+    bool helper; /* a core for communication */
+    double compute_scale; /* of all of the worker's own times but update_s */
+    double shard;         /* MEMORY, RING: comm.shard = optimizer: bytes of weights over those of
+                     gradients; 0: without shards */
+};
+
+/* Whether the exchange goes from machine to machine. Each server process is on one of its own. */
+bool dpb_predict_crosses(const struct dpb_prediction_case *c);
+
+/* Means over steps, in seconds. */
+struct dpb_predicted {
+    double step_s;
+    double own_s;     /* the slowest worker's computing and updating */
+    double exposed_s; /* the rest: computing waits for the exchange */
+};
+
+/* One step, in which the slowest worker's computing takes `factor` of the mean. DPB_USAGE: more
+ * buckets than DPB_PREDICT_BUCKETS; DPB_NO_MEMORY. */
+dpb_status dpb_predict_step(const struct dpb_measured *measured,
+                            const struct dpb_prediction_case *c, double factor,
+                            struct dpb_predicted *predicted);
+
+/*
+ * The mean over steps. Each worker's step is drawn from the measured ones. together: all workers
+ * draw the same one; else each draws its own, and the slowest decides. This is the expectation of
+ * resampling, without chance: the largest of W draws from n values is the i-th with probability
+ * (i/n)^W - ((i-1)/n)^W. Where there are more than 16 values, steps in between are interpolated.
+ */
+dpb_status dpb_predict_mean(const struct dpb_measured *measured,
+                            const struct dpb_prediction_case *c, bool together,
+                            struct dpb_predicted *predicted);
+
+/* The least bandwidth outside (within, where the exchange crosses nothing) at which exposed_s is at
+ * most `share` of step_s; INFINITY: latency and work alone exceed it. 0: any link suffices. */
+dpb_status dpb_predict_least_bandwidth(const struct dpb_measured *measured,
+                                       const struct dpb_prediction_case *c, double share,
+                                       double *bytes_per_s);
+
+/*
+ * Latency and bandwidth from measured exchanges: time[i] seconds for one bucket of bytes[i], by
+ * `way` among `workers` machines of one worker each. Least squares of relative errors; DPB_USAGE:
+ * fewer than 2 sizes, or no positive bandwidth fits. *error: the root mean square of the relative
+ * errors.
+ */
+dpb_status dpb_predict_fit(const struct dpb_prediction_case *c, const double *bytes,
+                           const double *time_s, size_t n, struct dpb_cost *cost, double *error);
+
+#endif

@@ -1,0 +1,93 @@
+/* predict_print.c - a prediction as a table for people; read from the document alone. */
+#include <math.h>
+
+#include "base/json.h"
+#include "study/predict/predict_report.h"
+
+static void print_bandwidth(double bytes_per_s, FILE *out)
+{
+    if (isnan(bytes_per_s))
+        fprintf(out, " %12s", "none");
+    else if (bytes_per_s == 0)
+        fprintf(out, " %12s", "any");
+    else
+        fprintf(out, " %12.3g", bytes_per_s * 8 / 1e9);
+}
+
+static void print_row(const json_t *row, FILE *out)
+{
+    const double rate = dpb_json_number(row, "samples_per_s");
+    char interval[40] = "-";
+    if (!isnan(dpb_json_number(row, "low_ns")))
+        snprintf(interval, sizeof interval, "%.4g..%.4g", dpb_json_number(row, "low_ns") / 1e6,
+                 dpb_json_number(row, "high_ns") / 1e6);
+    fprintf(out, "%7.0f %-12s%c %9.4g %17s %11.*f %5.0f %% %6.1f %%",
+            dpb_json_number(row, "workers"), dpb_json_text(row, "strategy", "?"),
+            dpb_json_true(row, "fastest") ? '*' : ' ', dpb_json_number(row, "step_ns") / 1e6,
+            interval, rate < 1000 ? 1 : 0, rate, 100 * dpb_json_number(row, "efficiency"),
+            100 * dpb_json_number(row, "exposed_share"));
+    print_bandwidth(dpb_json_number(row, "least_bytes_per_s"), out);
+    dpb_each_item(json_object_get(row, "beyond"), i, word)
+        fprintf(out, "%s%s", i == 0 ? "  " : ",", json_string_value(word));
+    fputc('\n', out);
+}
+
+static void print_head(const json_t *document, const json_t *row, FILE *out)
+{
+    const json_t *link =
+        json_array_get(json_object_get(document, "links"), dpb_json_index(row, "link"));
+    const double bytes_per_s = dpb_json_number(link, "bytes_per_s");
+    const char *fitted = dpb_json_text(link, "strategy", NULL);
+    fprintf(out, "\nlink %s", dpb_json_text(link, "name", "?"));
+    if (dpb_json_is(link, "source", "measured") && !isnan(bytes_per_s)) {
+        if (fitted)
+            fprintf(out, " (by %s, %.0f workers:", fitted, dpb_json_number(link, "workers"));
+        else
+            fputs(" (measured:", out);
+        fprintf(out, " %.3g Gbit/s, %.3g us; %s within %.1f %%)", bytes_per_s * 8 / 1e9,
+                dpb_json_number(link, "latency_s") * 1e6, fitted ? "fits" : "windows",
+                100 * dpb_json_number(link, "error"));
+    }
+    fprintf(out, ", buckets of %.0f bytes, batch %.0f\n", dpb_json_number(row, "bucket_bytes"),
+            dpb_json_number(row, "batch"));
+    fprintf(out, "workers strategy        step ms          interval   samples/s effic. exposed "
+                 "least Gbit/s  beyond\n");
+}
+
+/* Whether rows stand under the same head. */
+static bool same_table(const json_t *a, const json_t *b)
+{
+    static const char *const names[] = {"link", "batch", "bucket_bytes"};
+    for (size_t i = 0; i < 3; i++)
+        if (dpb_json_number(a, names[i]) != dpb_json_number(b, names[i]))
+            return false;
+    return true;
+}
+
+void dpb_predict_report_print(const json_t *document, FILE *out)
+{
+    const json_t *rows = json_object_get(document, "rows"), *before = NULL;
+    fprintf(out,
+            "%s, batch %.0f, one worker: %.1f samples/s, %.4g ms a step of which %.3g update; "
+            "%.4g MB of gradients; %.0f steps\n",
+            dpb_json_text(document, "model", "?"), dpb_json_number(document, "measured.batch"),
+            dpb_json_number(document, "measured.samples_per_s"),
+            dpb_json_number(document, "measured.step_ns") / 1e6,
+            dpb_json_number(document, "measured.update_ns") / 1e6,
+            dpb_json_number(document, "measured.gradient_bytes") / 1e6,
+            dpb_json_number(document, "measured.steps"));
+    if (dpb_json_is(document, "measured.ready", "even"))
+        fprintf(out, "assumed: gradients become final evenly over backward, since the result's "
+                     "device did not tell\n");
+    dpb_each_item(rows, i, row) {
+        if (!before || !same_table(before, row))
+            print_head(document, row, out);
+        print_row(row, out);
+        before = row;
+    }
+    fprintf(out,
+            "\n* fastest, within 1 %%, of those that exchange. least Gbit/s: the slowest link at "
+            "which at most 5 %% of the step is exposed.\nbeyond: inputs that were not measured: "
+            "batch, workers, bucket, strategy; steps: fewer steps were timed than there are "
+            "workers.\n");
+}

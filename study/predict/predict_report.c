@@ -1,0 +1,467 @@
+/* predict_report.c - the document: see predict_report.h. */
+#include "study/predict/predict_report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "base/json.h"
+#include "links/links_report.h"
+#include "study/predict/predict_worker.h"
+
+/* TCP's share of a link: 1448 of the 1538 bytes that a full Ethernet frame takes. */
+static const double tcp_share = 1448.0 / 1538;
+/* Steps that differ by less are equally fast. */
+static const double equal_within = 0.01;
+static const double hidden_share = 0.05;
+
+static const struct strategy {
+    const char *name;
+    enum dpb_way way;
+    bool tcp, sharded; /* sharded: with comm.shard = optimizer */
+} strategies[] = {
+    {"independent", DPB_WAY_ALONE, false, false},
+    {"shm", DPB_WAY_MEMORY, false, false},
+    {"ring_tcp", DPB_WAY_RING, true, false},
+    {"ring_verbs", DPB_WAY_RING, false, false},
+    {"ps_cpu", DPB_WAY_SERVERS, true, false},
+    {"hierarchical", DPB_WAY_HIERARCHICAL, true, false},
+    {"shm/shard", DPB_WAY_MEMORY, false, true},
+    {"ring_tcp/shard", DPB_WAY_RING, true, true},
+    {"ring_verbs/shard", DPB_WAY_RING, false, true},
+};
+enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
+
+/* A document being made. */
+struct maker {
+    const struct dpb_predict_request *request;
+    struct dpb_predict_worker worker;
+    const struct strategy *chosen[DPB_PREDICT_LIST];
+    size_t n_chosen;
+    json_t *rows;
+};
+
+/* ---- what is asked ------------------------------------------------------------------------- */
+
+static const struct strategy *find_strategy(const char *name)
+{
+    for (size_t i = 0; i < N_STRATEGIES; i++)
+        if (strcmp(strategies[i].name, name) == 0)
+            return &strategies[i];
+    return NULL;
+}
+
+static dpb_status refuse_strategy(const char *name)
+{
+    const char *names[N_STRATEGIES + 1] = {NULL};
+    for (size_t i = 0; i < N_STRATEGIES; i++)
+        names[i] = strategies[i].name;
+    const char *near = dpb_did_you_mean(name, names);
+    return dpb_fail(DPB_USAGE,
+                    "predict has no model of strategy '%s'%s%s%s: it has independent, shm, "
+                    "ring_tcp, ring_verbs, hierarchical, ps_cpu, and with comm.shard = optimizer "
+                    "shm/shard, ring_tcp/shard, ring_verbs/shard. Asynchronous and averaging "
+                    "strategies, and those whose library chooses how to exchange, can only be "
+                    "measured",
+                    name, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+}
+
+/* All but strategies over RDMA, whose links differ from TCP's, and strategies with shards. */
+static dpb_status choose_strategies(struct maker *maker)
+{
+    const struct dpb_predict_request *request = maker->request;
+    for (size_t i = 0; i < N_STRATEGIES && request->n_strategies == 0; i++)
+        if (strcmp(strategies[i].name, "ring_verbs") != 0 && !strategies[i].sharded)
+            maker->chosen[maker->n_chosen++] = &strategies[i];
+    for (size_t i = 0; i < request->n_strategies; i++) {
+        const struct strategy *strategy = find_strategy(request->strategies[i]);
+        if (!strategy)
+            return refuse_strategy(request->strategies[i]);
+        maker->chosen[maker->n_chosen++] = strategy;
+    }
+    return DPB_OK;
+}
+
+/* Whether the strategy can run so, and is not the same as another of the table. A link measured
+ * within a machine says nothing of links between machines. */
+static bool applies(const struct strategy *strategy, const struct dpb_prediction_case *c)
+{
+    if (strategy->way != DPB_WAY_ALONE && dpb_predict_crosses(c) &&
+        !isfinite(c->outside.bytes_per_s))
+        return false;
+    if (strategy->way == DPB_WAY_MEMORY)
+        return c->workers <= c->per_machine;
+    return strategy->way != DPB_WAY_HIERARCHICAL ||
+           (c->per_machine > 1 && c->workers > c->per_machine);
+}
+
+/* ---- links --------------------------------------------------------------------------------- */
+
+struct link {
+    struct dpb_cost outside, inside;
+    bool measured;                     /* TCP's rate; else the link's */
+    double error, inside_error;        /* relative, of the measurements; 0: given */
+    const struct strategy *fitted;     /* NULL: given */
+    double workers, smallest, largest; /* of the fit */
+};
+
+/* Points of one bucket: the fit's. */
+static size_t read_points(const json_t *comm, double *bytes, double *time_s, size_t capacity)
+{
+    size_t n = 0;
+    dpb_each_item(json_object_get(comm, "points"), i, point) {
+        const double p50 = dpb_json_number(point, "time_us.p50");
+        if (dpb_json_number(point, "buckets") != 1 || !(p50 > 0) || n == capacity)
+            continue;
+        bytes[n] = dpb_json_number(point, "bytes");
+        time_s[n++] = p50 / 1e6;
+    }
+    return n;
+}
+
+static dpb_status fit_link(const struct dpb_predict_request *request,
+                           const struct dpb_predict_link *given, struct link *link)
+{
+    enum { MOST = 128 };
+    double bytes[MOST], time_s[MOST];
+    struct dpb_cost cost;
+    const char *name = dpb_json_text(given->comm, "strategy.name", "?");
+    link->fitted = find_strategy(name);
+    if (!link->fitted)
+        return refuse_strategy(name);
+    if (!dpb_json_is(given->comm, "status", "ok"))
+        return dpb_fail(DPB_USAGE, "%s: the measurement did not end well", given->name);
+    if (strcmp(dpb_json_text(given->comm, "config.comm.shard.value", "none"), "none") != 0)
+        return dpb_fail(
+            DPB_USAGE,
+            "%s: an exchange with comm.shard contains updates, whose time is no link's: measure "
+            "without comm.shard, and predict by --strategies shm/shard or ring_tcp/shard",
+            given->name);
+    link->workers = dpb_json_number(given->comm, "world.workers");
+    const double servers = dpb_json_number(given->comm, "world.servers");
+    if (link->fitted->way == DPB_WAY_ALONE || link->fitted->way == DPB_WAY_HIERARCHICAL ||
+        !(link->workers >= 2 && link->workers <= DPB_PREDICT_WORKERS) ||
+        !(servers >= 0 && servers <= DPB_PREDICT_WORKERS))
+        return dpb_fail(DPB_USAGE,
+                        "%s: no link can be found in an exchange by %s of %.0f workers and %.0f "
+                        "servers: measure ring_tcp or ps_cpu with 2 workers or more",
+                        given->name, name, link->workers, servers);
+    const bool memory = link->fitted->way == DPB_WAY_MEMORY;
+    if (memory && given != &request->inside &&
+        (request->inside.comm || isfinite(request->inside.cost.bytes_per_s)))
+        return dpb_fail(DPB_USAGE,
+                        "%s: %s measures how fast a worker copies within its machine, and --inside "
+                        "says it, too: leave one of them out",
+                        given->name, name);
+    const double machines = dpb_json_number(given->comm, "world.machines");
+    /* On one machine a ring runs over the loopback; ps_cpu exchanges through shared memory. */
+    const bool ring_inside = link->fitted->way == DPB_WAY_RING && machines == 1;
+    if (!memory && !ring_inside && machines != link->workers + servers)
+        return dpb_fail(DPB_USAGE,
+                        "%s: %.0f ranks of %s were measured on %.0f machines; measure with each "
+                        "rank on a machine of its own, as by comm.hosts = 1+1",
+                        given->name, link->workers + servers, name, machines);
+    const struct dpb_prediction_case c = {.way = link->fitted->way,
+                                          .workers = (uint32_t)link->workers,
+                                          .per_machine = memory ? (uint32_t)link->workers : 1,
+                                          .servers = (uint32_t)servers,
+                                          .bucket_bytes =
+                                              dpb_json_number(given->comm, "bucket_bytes"),
+                                          .host = {.bytes_per_s = INFINITY},
+                                          .compute_scale = 1};
+    const size_t n = read_points(given->comm, bytes, time_s, MOST);
+    DPB_TRY(
+        dpb_predict_fit(&c, bytes, time_s, n, &cost, memory ? &link->inside_error : &link->error));
+    link->measured = true;
+    link->smallest = link->largest = bytes[0];
+    for (size_t i = 1; i < n; i++) { /* a list, and the model's layout, have any order */
+        link->smallest = fmin(link->smallest, bytes[i]);
+        link->largest = fmax(link->largest, bytes[i]);
+    }
+    *(memory ? &link->inside : &link->outside) = cost;
+    if (memory && request->per_machine == 1)
+        return dpb_fail(DPB_USAGE,
+                        "%s: measured within a machine; say how many workers a machine "
+                        "has, by --per-machine",
+                        given->name);
+    return DPB_OK;
+}
+
+static dpb_status take_network(const struct dpb_predict_link *given, struct link *link)
+{
+    if (!dpb_json_is(given->network, "status", "ok"))
+        return dpb_fail(DPB_USAGE, "%s: the measurement did not end well", given->name);
+    if (!dpb_network_slowest(json_object_get(given->network, "network"), &link->outside,
+                             &link->error))
+        return dpb_fail(DPB_USAGE,
+                        "%s: no ways between machines are in it: measure them by `dpbench links "
+                        "network --output FILE`",
+                        given->name);
+    link->measured = true;
+    return DPB_OK;
+}
+
+/* By --inside; the link keeps the measurement of it. */
+static dpb_status fit_inside(const struct dpb_predict_request *request, struct link *link)
+{
+    struct link within = {.outside = {.bytes_per_s = INFINITY}};
+    DPB_TRY(fit_link(request, &request->inside, &within));
+    if (within.fitted->way != DPB_WAY_MEMORY)
+        return dpb_fail(DPB_USAGE, "%s: --inside takes an exchange by shm, not by %s",
+                        request->inside.name, within.fitted->name);
+    link->inside = within.inside;
+    link->inside_error = within.inside_error;
+    return DPB_OK;
+}
+
+static dpb_status make_link(const struct dpb_predict_request *request,
+                            const struct dpb_predict_link *given, struct link *link)
+{
+    *link = (struct link){.outside = given->cost, .inside = request->inside.cost};
+    if (given->comm)
+        DPB_TRY(fit_link(request, given, link));
+    if (given->network)
+        DPB_TRY(take_network(given, link));
+    if (request->inside.comm)
+        DPB_TRY(fit_inside(request, link));
+    if (request->per_machine > 1 && !isfinite(link->inside.bytes_per_s))
+        return dpb_fail(DPB_USAGE,
+                        "%s: --per-machine %u needs --inside RATE,LATENCY or COMM.json: how fast a "
+                        "worker copies "
+                        "within a machine",
+                        given->name, request->per_machine);
+    return DPB_OK;
+}
+
+static json_t *link_to_json(const struct dpb_predict_link *given, const struct link *link)
+{
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "name", dpb_json_string(given->name),
+                     "source", link->measured ? "measured" : "given",                          //
+                     "bytes_per_s", dpb_json_real(link->outside.bytes_per_s),                  //
+                     "latency_s", dpb_json_real(link->outside.latency_s),                      //
+                     "strategy", link->fitted ? json_string(link->fitted->name) : json_null(), //
+                     "workers", link->fitted ? json_real(link->workers) : json_null(),         //
+                     "error",
+                     link->measured ? dpb_json_real(fmax(link->error, link->inside_error))
+                                    : json_null());
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* Why a row goes beyond the measurements. */
+static json_t *beyond_of(const struct maker *maker, const struct strategy *strategy,
+                         const struct dpb_prediction_case *c, double batch, const struct link *link)
+{
+    json_t *list = json_array();
+    if (batch != maker->worker.batch)
+        json_array_append_new(list, json_string("batch"));
+    if (c->workers > maker->worker.measured.n_factors && strategy->way != DPB_WAY_ALONE)
+        json_array_append_new(list, json_string("steps"));
+    if (!link->fitted || strategy->way == DPB_WAY_ALONE)
+        return list;
+    if (c->workers != link->workers)
+        json_array_append_new(list, json_string("workers"));
+    if (strategy != link->fitted)
+        json_array_append_new(list, json_string("strategy"));
+    if (c->bucket_bytes < link->smallest || c->bucket_bytes > link->largest)
+        json_array_append_new(list, json_string("bucket"));
+    return list;
+}
+
+/* The interval: the worker's mean step and the fitted links, each at its better and its worse end.
+ * At the low end all workers' slow steps coincide. */
+static dpb_status predict_interval(const struct maker *maker, const struct dpb_prediction_case *c,
+                                   const struct link *link, double *low_s, double *high_s)
+{
+    struct dpb_predicted low, high;
+    struct dpb_prediction_case better = *c, worse = *c;
+    if (isnan(maker->worker.spread)) {
+        *low_s = *high_s = NAN;
+        return DPB_OK;
+    }
+    /* A fit's error is one of times: of its latency as of its bandwidth. */
+    const double late = 1 + (link->fitted ? link->error : 0), late_inside = 1 + link->inside_error;
+    better.outside.latency_s /= late;
+    better.inside.latency_s /= late_inside;
+    worse.outside.latency_s *= late;
+    worse.inside.latency_s *= late_inside;
+    better.compute_scale *= exp(-maker->worker.spread);
+    worse.compute_scale *= exp(maker->worker.spread);
+    better.outside.bytes_per_s *= 1 + link->error;
+    better.inside.bytes_per_s *= 1 + link->inside_error;
+    worse.outside.bytes_per_s /= 1 + link->error;
+    worse.inside.bytes_per_s /= 1 + link->inside_error;
+    DPB_TRY(dpb_predict_mean(&maker->worker.measured, &better, true, &low));
+    DPB_TRY(dpb_predict_mean(&maker->worker.measured, &worse, false, &high));
+    *low_s = low.step_s;
+    *high_s = high.step_s;
+    return DPB_OK;
+}
+
+static dpb_status add_row(struct maker *maker, const struct strategy *strategy,
+                          const struct dpb_prediction_case *c, double batch, size_t link_number,
+                          const struct link *link)
+{
+    struct dpb_predicted step;
+    double low_s, high_s, least = 0;
+    /* The measured step may have waited for its communicator. */
+    const double alone_s = fmin(maker->worker.step_s,
+                                maker->worker.measured.compute_s + maker->worker.measured.update_s);
+    const double alone = maker->worker.batch / alone_s * c->workers;
+    DPB_TRY(dpb_predict_mean(&maker->worker.measured, c, false, &step));
+    DPB_TRY(predict_interval(maker, c, link, &low_s, &high_s));
+    if (strategy->way != DPB_WAY_ALONE)
+        DPB_TRY(dpb_predict_least_bandwidth(&maker->worker.measured, c, hidden_share, &least));
+    const bool framed = strategy->tcp && !link->measured && dpb_predict_crosses(c);
+    const double wire = framed ? tcp_share : 1;
+    const double rate = batch * c->workers / step.step_s;
+    const double own_alone = batch == maker->worker.batch
+                                 ? alone
+                                 : batch * c->workers /
+                                       (maker->worker.measured.compute_s * c->compute_scale +
+                                        maker->worker.measured.update_s);
+    json_array_append_new(
+        maker->rows,
+        json_pack("{s:I, s:f, s:f, s:I, s:s, s:f, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:b, s:o}",
+                  "link", (json_int_t)link_number, "batch", batch, "bucket_bytes", c->bucket_bytes,
+                  "workers", (json_int_t)c->workers, "strategy", strategy->name, //
+                  "step_ns", step.step_s * 1e9,                                  //
+                  "low_ns", dpb_json_real(low_s * 1e9),                          //
+                  "high_ns", dpb_json_real(high_s * 1e9),                        //
+                  "samples_per_s", rate,                                         //
+                  "efficiency", rate / own_alone,                                //
+                  "exposed_ns", step.exposed_s * 1e9,                            //
+                  "exposed_share", step.exposed_s / step.step_s,                 //
+                  "least_bytes_per_s", dpb_json_real(least / wire),              //
+                  "fastest", 0,                                                  //
+                  "beyond", beyond_of(maker, strategy, c, batch, link)));
+    return DPB_OK;
+}
+
+/* Marks the fastest rows from `first` on: all that exchange, within 1 %. */
+static void mark_fastest(const struct maker *maker, size_t first)
+{
+    const size_t n = json_array_size(maker->rows);
+    double least = INFINITY;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = first; i < n; i++) {
+            json_t *row = json_array_get(maker->rows, i);
+            const double step_ns = dpb_json_number(row, "step_ns");
+            if (dpb_json_is(row, "strategy", "independent"))
+                continue;
+            if (pass == 0)
+                least = fmin(least, step_ns);
+            else if (step_ns <= least * (1 + equal_within))
+                json_object_set_new(row, "fastest", json_true());
+        }
+}
+
+static dpb_status add_rows(struct maker *maker, double workers, double bucket, double batch,
+                           size_t link_number, const struct link *link)
+{
+    const struct dpb_predict_request *request = maker->request;
+    const size_t first = json_array_size(maker->rows);
+    for (size_t i = 0; i < maker->n_chosen; i++) {
+        const struct strategy *strategy = maker->chosen[i];
+        struct dpb_prediction_case c = {.way = strategy->way,
+                                        .workers = (uint32_t)workers,
+                                        .per_machine = request->per_machine,
+                                        .servers = request->servers,
+                                        .bucket_bytes = bucket,
+                                        .outside = link->outside,
+                                        .inside = link->inside,
+                                        .host = request->host,
+                                        .helper = maker->worker.helper,
+                                        .shard = strategy->sharded ? maker->worker.weights : 0,
+                                        .compute_scale = batch / maker->worker.batch};
+        if (strategy->tcp && !link->measured)
+            c.outside.bytes_per_s *= tcp_share;
+        if (applies(strategy, &c))
+            DPB_TRY(add_row(maker, strategy, &c, batch, link_number, link));
+    }
+    mark_fastest(maker, first);
+    return DPB_OK;
+}
+
+static dpb_status add_all(struct maker *maker, json_t *links)
+{
+    static const double doubling[] = {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+    const struct dpb_predict_request *r = maker->request;
+    const double *workers = r->n_workers > 0 ? r->workers : doubling;
+    const size_t n_workers = r->n_workers > 0 ? r->n_workers : sizeof doubling / sizeof *doubling;
+    const double *buckets = r->n_buckets > 0 ? r->buckets : &maker->worker.bucket_bytes;
+    const double *batches = r->n_batches > 0 ? r->batches : &maker->worker.batch;
+    for (size_t l = 0; l < r->n_links; l++) {
+        struct link link;
+        DPB_TRY(make_link(r, &r->links[l], &link));
+        json_array_append_new(links, link_to_json(&r->links[l], &link));
+        for (size_t k = 0; k < (r->n_batches > 0 ? r->n_batches : 1); k++)
+            for (size_t b = 0; b < (r->n_buckets > 0 ? r->n_buckets : 1); b++)
+                for (size_t w = 0; w < n_workers; w++)
+                    DPB_TRY(add_rows(maker, workers[w], buckets[b], batches[k], l, &link));
+    }
+    return DPB_OK;
+}
+
+static bool has_row(const struct maker *maker, const struct strategy *strategy)
+{
+    dpb_each_item(maker->rows, i, row) {
+        if (dpb_json_is(row, "strategy", strategy->name))
+            return true;
+    }
+    return false;
+}
+
+/* A strategy that was asked for and applies nowhere. */
+static dpb_status check_used(const struct maker *maker)
+{
+    for (size_t i = 0; i < maker->n_chosen && maker->request->n_strategies > 0; i++) {
+        const struct strategy *strategy = maker->chosen[i];
+        if (!has_row(maker, strategy))
+            return dpb_fail(
+                DPB_USAGE, "--strategies: %s %s", strategy->name,
+                strategy->way == DPB_WAY_MEMORY
+                    ? "works within one machine: give --per-machine N, and --workers up to N"
+                : strategy->way == DPB_WAY_HIERARCHICAL
+                    ? "joins machines of several workers: give --per-machine N, and --workers "
+                      "above N"
+                    : "goes from machine to machine: give --link, or --workers up to those of "
+                      "--per-machine");
+    }
+    return DPB_OK;
+}
+
+static json_t *measured_to_json(const struct maker *maker)
+{
+    const struct dpb_measured *m = &maker->worker.measured;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:s}", "batch", maker->worker.batch,
+                     "step_ns", maker->worker.step_s * 1e9, "compute_ns", m->compute_s * 1e9,
+                     "update_ns", m->update_s * 1e9, "samples_per_s",
+                     maker->worker.batch / maker->worker.step_s, "gradient_bytes",
+                     m->ready_bytes[m->n_ready - 1], "steps", (json_int_t)m->n_factors,
+                     "uncertainty", dpb_json_real(maker->worker.spread), "ready",
+                     maker->worker.even ? "even" : "measured");
+}
+
+dpb_status dpb_predict_report_make(const struct dpb_predict_request *request, json_t **document)
+{
+    struct maker maker = {.request = request, .rows = json_array()};
+    json_t *links = json_array();
+    dpb_status status = dpb_predict_read(request->path, request->result, &maker.worker);
+    DPB_THEN(status, choose_strategies(&maker));
+    DPB_THEN(status, add_all(&maker, links));
+    DPB_THEN(status, check_used(&maker));
+    if (status == DPB_OK)
+        *document =
+            json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:b, s:O, s:O}", "schema",
+                      "dpbench.predict/1", "result", dpb_json_string(request->path), "model",
+                      dpb_json_string(dpb_json_text(request->result, "model.name", "?")),
+                      "measured", measured_to_json(&maker), "per_machine",
+                      (json_int_t)request->per_machine, "servers", (json_int_t)request->servers,
+                      "comm_cores", maker.worker.helper, "links", links, "rows", maker.rows);
+    json_decref(links);
+    json_decref(maker.rows);
+    dpb_predict_release(&maker.worker);
+    return status;
+}

@@ -1,0 +1,145 @@
+/* predict_worker.c - see predict_worker.h. */
+#include "study/predict/predict_worker.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/comparison.h"
+#include "base/log.h"
+#include "base/stats.h"
+#include "base/json.h"
+
+static dpb_status refuse(const struct dpb_predict_worker *worker, const char *what)
+{
+    return dpb_fail(DPB_USAGE, "%s: %s", worker->path, what);
+}
+
+static dpb_status check_result(const struct dpb_predict_worker *worker)
+{
+    const json_t *result = worker->result;
+    const char *consistency = dpb_json_text(result, "strategy.consistency", "");
+    const double workers = dpb_json_number(result, "world.workers");
+    if (!dpb_json_is(result, "schema", "dpbench.result/1"))
+        return refuse(worker, "predict needs the result of one run, schema dpbench.result/1; the "
+                              "runs of a sweep lie in its directory, which ends in .runs");
+    if (!dpb_json_is(result, "status", "ok"))
+        return refuse(worker, "the run did not end well");
+    if (workers != 1)
+        return dpb_fail(DPB_USAGE,
+                        "%s: predict needs a run of one worker, and this has %.0f: measure with "
+                        "run.workers=1 run.learners=1 comm.name=independent",
+                        worker->path, workers);
+    if (strcmp(consistency, "none") != 0 && strcmp(consistency, "synchronous") != 0)
+        return dpb_fail(DPB_USAGE,
+                        "%s: the strategy was %s (%s), whose worker's step is not that of a "
+                        "synchronous one: measure with comm.name=independent",
+                        worker->path, dpb_json_text(result, "strategy.name", "?"), consistency);
+    if (!(dpb_json_number(result, "timing.steps") >= 1))
+        return refuse(worker, "the run has no timed step");
+    if (dpb_json_is(result, "config.optimizer.name.value", "lars") ||
+        dpb_json_number(result, "config.optimizer.clip_norm.value") > 0)
+        return refuse(worker,
+                      "with optimizer.clip_norm or optimizer.name = lars all updates follow "
+                      "the last bucket, which predict does not know: measure without");
+    return DPB_OK;
+}
+
+/* Step times over their mean, rising, and the uncertainty of that mean. */
+static dpb_status read_steps(struct dpb_predict_worker *worker)
+{
+    const json_t *steps = dpb_json_at(worker->result, "timing.step_ns");
+    struct dpb_estimate estimate;
+    double mean_ns = 0;
+    size_t n;
+    worker->factors = dpb_json_numbers(steps, "", &n);
+    DPB_TRY(dpb_allocated(worker->factors));
+    for (size_t i = 0; i < n; i++)
+        mean_ns += worker->factors[i] / (double)n;
+    if (!(mean_ns > 0))
+        return refuse(worker, "timing.step_ns has no times");
+    dpb_estimate_of_steps(worker->factors, n, 1, &estimate);
+    worker->spread =
+        isfinite(estimate.error) ? dpb_student(estimate.freedom) * estimate.error : NAN;
+    for (size_t i = 0; i < n; i++)
+        worker->factors[i] /= mean_ns;
+    dpb_sort(worker->factors, n);
+    worker->step_s = mean_ns / 1e9;
+    worker->measured.factors = worker->factors;
+    worker->measured.n_factors = n;
+    return DPB_OK;
+}
+
+static const char *type_of(const json_t *result)
+{
+    const char *type = dpb_json_text(result, "config.comm.gradient.value", "auto");
+    if (strcmp(type, "auto") != 0)
+        return type;
+    return dpb_json_is(result, "config.run.precision.value", "fp64") ? "fp64" : "fp32";
+}
+
+/* When gradients are final. If a device did not report this, gradients become final evenly over
+ * backward: the document and a line above the table say so. */
+static dpb_status read_ready(struct dpb_predict_worker *worker)
+{
+    enum { EVEN = 64 };
+    const json_t *result = worker->result;
+    const json_t *elements = dpb_json_at(result, "timing.ready.elements");
+    const json_t *ns = dpb_json_at(result, "timing.ready.ns");
+    const char *type = type_of(result);
+    const double bytes = strcmp(type, "fp64") == 0 ? 8 : strcmp(type, "fp32") == 0 ? 4 : 2;
+    const bool fp64 = dpb_json_is(result, "config.run.precision.value", "fp64");
+    const double backward_s = dpb_json_number(result, "timing.breakdown_ns.backward") / 1e9;
+    const double parameters = dpb_json_number(result, "model.parameters");
+    size_t n = json_array_size(elements);
+    worker->weights = (fp64 ? 8 : 4) / bytes;
+    worker->even = n == 0;
+    n = worker->even ? EVEN : n;
+    worker->ready_s = calloc(n, sizeof(double));
+    worker->ready_bytes = calloc(n, sizeof(double));
+    DPB_TRY(dpb_allocated(worker->ready_s && worker->ready_bytes));
+    for (size_t i = 0; i < n; i++) {
+        const double part = (double)(i + 1) / EVEN;
+        worker->ready_s[i] = worker->even ? worker->measured.compute_s - (1 - part) * backward_s
+                                          : json_number_value(json_array_get(ns, i)) / 1e9;
+        worker->ready_bytes[i] =
+            bytes *
+            (worker->even ? part * parameters : json_number_value(json_array_get(elements, i)));
+        bool rises = i == 0 || (worker->ready_bytes[i] > worker->ready_bytes[i - 1] &&
+                                worker->ready_s[i] >= worker->ready_s[i - 1]);
+        if (!rises || !(worker->ready_bytes[i] > 0) || !(worker->ready_s[i] >= 0))
+            return refuse(worker, "timing.ready has no rising times and elements");
+    }
+    worker->measured.ready_s = worker->ready_s;
+    worker->measured.ready_bytes = worker->ready_bytes;
+    worker->measured.n_ready = n;
+    /* Both are means of the same steps, by two sums. */
+    worker->measured.compute_s = fmax(worker->measured.compute_s, worker->ready_s[n - 1]);
+    return DPB_OK;
+}
+
+dpb_status dpb_predict_read(const char *path, const json_t *result,
+                            struct dpb_predict_worker *worker)
+{
+    *worker = (struct dpb_predict_worker){.path = path, .result = result};
+    DPB_TRY(check_result(worker));
+    DPB_TRY(read_steps(worker));
+    worker->batch =
+        dpb_json_number(result, "batch.per_worker") * dpb_json_number(result, "batch.accumulate");
+    worker->bucket_bytes = dpb_json_number(result, "config.comm.bucket.value");
+    worker->helper = dpb_json_number(result, "config.run.comm_cores.value") > 0;
+    worker->measured.update_s = dpb_json_number(result, "timing.breakdown_ns.optimizer") / 1e9;
+    worker->measured.compute_s = worker->step_s - worker->measured.update_s -
+                                 dpb_json_number(result, "timing.breakdown_ns.comm_exposed") / 1e9;
+    if (!(worker->batch > 0) || !(worker->bucket_bytes > 0) || !(worker->measured.update_s >= 0) ||
+        !(worker->measured.compute_s > 0))
+        return refuse(worker, "batch, comm.bucket or timing.breakdown_ns is missing");
+    return read_ready(worker);
+}
+
+void dpb_predict_release(struct dpb_predict_worker *worker)
+{
+    free(worker->ready_s);
+    free(worker->ready_bytes);
+    free(worker->factors);
+}

@@ -1,0 +1,246 @@
+/* cmd_gate.c - `dpbench gate --base OLD/dpbench -c FILE.ini`: runs an experiment, or each cell of a
+ * sweep once, with the other build and with this one by turns, and compares repeat by repeat. */
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/signals.h"
+#include "cli/cli.h"
+#include "study/table/compare.h"
+#include "base/json.h"
+#include "record/result.h"
+#include "study/sweep/sweep.h"
+
+enum { RETRIES = 3 }; /* of a disturbed run; a sweep repeats its own */
+
+struct gate {
+    const char *base;
+    int64_t repeats;
+    double threshold; /* a share; NaN: not given */
+    char **words;     /* @owned: the other words of the command line, for each run; ended by NULL */
+    int n_words;
+    bool is_sweep;
+    bool failed; /* a cell of either, so far */
+};
+
+/* ---- the command line ---------------------------------------------------------------------- */
+
+static dpb_status parse(const struct dpb_command *self, int argc, char **argv, struct gate *gate)
+{
+    gate->words = calloc((size_t)argc + 1, sizeof *gate->words);
+    DPB_TRY(dpb_allocated(gate->words));
+    gate->words[gate->n_words++] = argv[0];
+    for (int i = 1; i < argc; i++) {
+        char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--base") == 0) {
+            gate->base = value;
+            i++;
+        } else if (strcmp(argv[i], "--threshold") == 0) {
+            DPB_TRY(dpb_parse_threshold(self, value ? value : "", &gate->threshold));
+            i++;
+        } else if (strcmp(argv[i], "--repeats") == 0) {
+            if (!value || dpb_parse_int(value, &gate->repeats) != DPB_PARSED || gate->repeats < 2 ||
+                gate->repeats > 1000)
+                return dpb_usage_error(self, "--repeats needs a number from 2 to 1000");
+            i++;
+        } else {
+            gate->words[gate->n_words++] = argv[i];
+        }
+    }
+    if (!gate->base)
+        return dpb_usage_error(self, "which other build? give its program by --base OLD/dpbench");
+    if (access(gate->base, X_OK) != 0)
+        return dpb_fail(DPB_USAGE, "--base %s: %s", gate->base, strerror(errno));
+    return DPB_OK;
+}
+
+/* ---- a run --------------------------------------------------------------------------------- */
+
+/* The command line of a run, ended by NULL. @owned; NULL: out of memory. */
+static const char **words_of(const struct gate *gate)
+{
+    const char **words = calloc((size_t)gate->n_words + 7, sizeof *words);
+    int n = 0;
+    if (!words)
+        return NULL;
+    words[n++] = "dpbench";
+    words[n++] = "run";
+    for (int i = 1; i < gate->n_words; i++) {
+        if (strcmp(gate->words[i], "--output") == 0)
+            i++; /* the gate's own */
+        else if (strcmp(gate->words[i], "--json") != 0)
+            words[n++] = gate->words[i];
+    }
+    words[n++] = "--json";
+    words[n++] = "run.results=";
+    if (gate->is_sweep) {
+        words[n++] = "sweep.repeats=1";
+        words[n++] = "sweep.accuracy=0";
+    }
+    return words;
+}
+
+/* Runs `program` once. *code: its exit code, or 130 or 143 after a signal. *document: @owned, NULL
+ * where it printed none. A sweep prints one with failed cells, too. */
+static dpb_status run_once(const char *program, const struct gate *gate, int *code,
+                           json_t **document)
+{
+    const char **words = words_of(gate);
+    /* Each build has its own plugins. */
+    const struct dpb_child child = {
+        .program = program, .words = words, .without = "DPBENCH_PLUGIN_PATH"};
+    struct dpb_child_end end = {0};
+    *document = NULL;
+    dpb_status status = dpb_allocated(words);
+    DPB_THEN(status, dpb_child_run(&child, &end));
+    if (status == DPB_OK) {
+        *code = end.signal_number != 0 ? 128 + end.signal_number : end.code;
+        if (*code == 0 || (gate->is_sweep && *code == 1))
+            *document = json_loadb(end.out, end.out_bytes, 0, NULL);
+        if (*code != 0)
+            fwrite(end.err, 1, end.err_bytes, stderr);
+        if (end.signal_number != 0)
+            status = DPB_INTERRUPTED;
+        else if (*code == 0 && !*document)
+            status = dpb_fail(DPB_FAILED, "%s printed no result", program);
+    }
+    dpb_child_release(&end);
+    free((void *)words);
+    return status;
+}
+
+/* ---- turns --------------------------------------------------------------------------------- */
+
+struct side {
+    const char *name, *program;
+    json_t *document; /* @owned: a sweep of all runs */
+};
+
+/* Adds a run, or those of a sweep, as this repeat. Returns a rate to show. */
+static double add_runs(const struct dpb_sweep *sweep, json_t *made, uint32_t repeat,
+                       struct side *side)
+{
+    const json_t *runs = json_object_get(made, "runs");
+    size_t n = runs ? json_array_size(runs) : 1;
+    double rate = NAN;
+    for (size_t i = 0; i < n; i++) {
+        json_t *run = runs ? json_array_get(runs, i) : made;
+        double cell = runs ? dpb_json_number(run, "cell_index") : 0;
+        if (strcmp(dpb_json_text(run, "purpose", "timing"), "timing") != 0 ||
+            !(cell >= 0 && cell < (double)sweep->n_cells))
+            continue;
+        const struct dpb_sweep_job job = {.cell = (size_t)cell, .repeat = repeat};
+        rate = dpb_json_number(run, "timing.samples_per_s.mean");
+        dpb_sweep_add(sweep, &job, json_incref(run), side->document);
+    }
+    return rate;
+}
+
+static dpb_status take_turn(struct gate *gate, const struct dpb_sweep *sweep, uint32_t repeat,
+                            struct side *side, int *code)
+{
+    bool again = true;
+    for (int i = 0; again && i <= RETRIES; i++) {
+        json_t *made = NULL;
+        DPB_TRY(run_once(side->program, gate, code, &made));
+        if (!made)
+            return dpb_fail(DPB_FAILED, "%s: %s ended with exit code %d", side->name, side->program,
+                            *code);
+        gate->failed |= *code != 0;
+        again = !gate->is_sweep && dpb_json_true(made, "load.disturbed");
+        double rate = add_runs(sweep, made, repeat, side);
+        dpb_log(DPB_LOG_INFO, "[%u/%lld] %s: %.1f samples/s%s%s", repeat + 1,
+                (long long)gate->repeats, side->name, rate,
+                gate->is_sweep ? " in the last cell" : "", again ? ", disturbed" : "");
+        json_decref(made);
+    }
+    return DPB_OK;
+}
+
+/* A B, B A, A B, ...: a slow change of the machine favours neither. */
+static dpb_status take_turns(struct gate *gate, const struct dpb_sweep *sweep, struct side sides[2],
+                             int *code)
+{
+    for (uint32_t repeat = 0; repeat < gate->repeats; repeat++)
+        for (uint32_t turn = 0; turn < 2; turn++)
+            DPB_TRY(take_turn(gate, sweep, repeat, &sides[(repeat + turn) % 2], code));
+    for (size_t i = 0; i < 2; i++)
+        dpb_sweep_finish(DPB_OK, sides[i].document);
+    return DPB_OK;
+}
+
+static dpb_status compare(const struct gate *gate, const struct dpb_arguments *arguments,
+                          const struct side sides[2], int *code)
+{
+    char here[PATH_MAX];
+    const char *own = realpath(sides[1].program, here);
+    const struct dpb_compared a = {sides[0].program, sides[0].document};
+    const struct dpb_compared b = {own ? own : sides[1].program, sides[1].document};
+    const struct dpb_compare_how how = {.threshold = gate->threshold, .paired = true};
+    json_t *comparison = NULL;
+    bool regression = false;
+    DPB_TRY(dpb_compare_make(&a, &b, &how, &comparison, &regression));
+    *code = dpb_document_deliver(comparison, arguments, "", "gate", dpb_compare_print);
+    json_decref(comparison);
+    if (!regression && !gate->failed)
+        return DPB_OK;
+    dpb_status status =
+        regression ? dpb_fail(DPB_REGRESSION,
+                              "this build is slower than %s by more than %g %%, or a cell of "
+                              "either has no rate",
+                              gate->base, 100 * gate->threshold)
+                   : dpb_fail(DPB_FAILED, "a cell of either build has failed, as the lines above "
+                                          "say");
+    *code = dpb_exit_code_first(*code, dpb_status_exit_code(status));
+    return DPB_OK;
+}
+
+/* *code is set where the status is DPB_OK, or a run failed. */
+static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, int *code)
+{
+    struct dpb_sweep *sweep = NULL;
+    struct side sides[2] = {{.name = "base", .program = gate->base},
+                            {.name = "this", .program = "/proc/self/exe"}};
+    struct dpb_signals both; /* they wait for the next run */
+    dpb_signals_hold(&both, (const int[DPB_SIGNALS_HELD]){SIGINT, SIGTERM});
+    gate->is_sweep = dpb_sweep_wanted(arguments->config);
+    if (dpb_tune_wanted(arguments->config))
+        return dpb_fail(DPB_USAGE, "`dpbench gate` runs the same cells by both builds, and [tune] "
+                                   "would choose them; leave it out, or make it a [sweep]");
+    DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
+    sweep->repeats = gate->repeats;
+    dpb_status status = dpb_result_probe(arguments->output, "");
+    for (size_t i = 0; i < 2 && status == DPB_OK; i++) {
+        sides[i].document = dpb_sweep_document(sweep, arguments->config);
+        status = dpb_allocated(sides[i].document);
+    }
+    DPB_THEN(status, take_turns(gate, sweep, sides, code));
+    DPB_THEN(status, compare(gate, arguments, sides, code));
+    json_decref(sides[0].document);
+    json_decref(sides[1].document);
+    dpb_sweep_destroy(sweep);
+    return status;
+}
+
+int dpb_command_gate(const struct dpb_command *self, int argc, char **argv)
+{
+    struct gate gate = {.repeats = 10, .threshold = NAN};
+    struct dpb_arguments arguments = {0};
+    int code = 0;
+    dpb_status status = parse(self, argc, argv, &gate);
+    DPB_THEN(status, dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT,
+                                         gate.n_words, gate.words, &arguments));
+    DPB_THEN(status, run_gate(&gate, &arguments, &code));
+    if (status != DPB_OK && code == 0)
+        code = dpb_status_exit_code(status);
+    dpb_arguments_release(&arguments);
+    free((void *)gate.words);
+    return code;
+}

@@ -1,0 +1,462 @@
+/* sweep.c - from [sweep] or [tune] to jobs and their order: see sweep.h. */
+#include "study/sweep/sweep.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "base/parse.h"
+#include "base/text.h"
+#include "plugin/plugins.h"
+#include "study/document/published.h"
+#include "study/sweep/launch_line.h"
+#include "study/sweep/sweep_list.h"
+#include "plan/experiment.h"
+
+enum { MAX_JOBS = 100000 };
+
+/* The first setting of a section; NULL: it has none. */
+static const struct dpb_setting *first_of(const struct dpb_config *config, const char *section)
+{
+    for (size_t i = 0; i < config->n_settings; i++)
+        if (strcmp(config->settings[i].section, section) == 0)
+            return &config->settings[i];
+    return NULL;
+}
+
+bool dpb_sweep_wanted(const struct dpb_config *config)
+{
+    bool wanted = false;
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        wanted |= first_of(config, dpb_studies[i].name) != NULL;
+    return wanted;
+}
+
+bool dpb_tune_wanted(const struct dpb_config *config)
+{
+    return first_of(config, "tune") != NULL;
+}
+
+/* ---- axes ---------------------------------------------------------------------------------- */
+
+static void axis_release(struct dpb_sweep_axis *axis)
+{
+    dpb_sweep_list_destroy(axis->values, axis->n_values);
+    free(axis->section);
+    free(axis->key);
+    free(axis->origin);
+    *axis = (struct dpb_sweep_axis){0};
+}
+
+static dpb_status refuse_key(const struct dpb_settings_section *study,
+                             const struct dpb_setting *setting)
+{
+    char text[256];
+    struct dpb_text keys = dpb_text_in(text, sizeof text);
+    for (const struct dpb_option *row = study->rows; row->name; row++)
+        dpb_text_item(&keys, ", ", "%s", row->name);
+    return dpb_fail(DPB_USAGE, "%s: '%s' is no key of [%s]: write SECTION.KEY = LIST, or one of %s",
+                    setting->origin, setting->key, study->name, text);
+}
+
+static dpb_status axis_create(const struct dpb_settings_section *study,
+                              const struct dpb_setting *setting, struct dpb_sweep_axis *axis)
+{
+    const char *dot = strchr(setting->key, '.');
+    if (!dot || dot == setting->key || dot[1] == '\0')
+        return refuse_key(study, setting);
+    axis->section = strndup(setting->key, (size_t)(dot - setting->key));
+    axis->key = strdup(dot + 1);
+    axis->origin = strdup(setting->origin);
+    DPB_TRY(dpb_allocated(axis->section && axis->key && axis->origin));
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        if (strcmp(axis->section, dpb_studies[i].name) == 0)
+            return dpb_fail(DPB_USAGE, "%s: '%s' cannot be an axis of [%s]", axis->origin,
+                            setting->key, study->name);
+    char name[512];
+    snprintf(name, sizeof name, "%s: %s.%s", axis->origin, study->name, setting->key);
+    return dpb_sweep_list(setting->value, name, &axis->values, &axis->n_values);
+}
+
+/* Whether `setting` is an axis, and of another length of the run than `axis` is. */
+static bool is_another_length(const struct dpb_settings_section *study,
+                              const struct dpb_setting *setting, const struct dpb_sweep_axis *axis)
+{
+    return strcmp(setting->section, study->name) == 0 && dpb_begins_with(setting->key, "run.") &&
+           dpb_is_run_length("run", setting->key + 4) &&
+           dpb_is_run_length(axis->section, axis->key) && strcmp(setting->key + 4, axis->key) != 0;
+}
+
+/* Whether the command line says otherwise than the file's axis: then it holds, for all cells. */
+static dpb_status overridden(const struct dpb_settings_section *study,
+                             const struct dpb_config *config, const struct dpb_sweep_axis *axis,
+                             bool *yes)
+{
+    bool axis_is_late = strcmp(axis->origin, DPB_COMMAND_LINE) == 0;
+    *yes = false;
+    for (size_t i = 0; i < config->n_settings; i++) {
+        const struct dpb_setting *s = &config->settings[i];
+        bool late = strcmp(s->origin, DPB_COMMAND_LINE) == 0;
+        bool same = strcmp(s->section, axis->section) == 0 && strcmp(s->key, axis->key) == 0;
+        bool instead =
+            dpb_is_run_length(s->section, s->key) && dpb_is_run_length(axis->section, axis->key);
+        bool holds = late ? same || instead || is_another_length(study, s, axis)
+                          : !axis_is_late && is_another_length(study, s, axis);
+        if (!holds)
+            continue;
+        if (late == axis_is_late)
+            return dpb_fail(DPB_USAGE, "%s: %s.%s and %s.%s.%s are both given; leave one out",
+                            s->origin, s->section, s->key, study->name, axis->section, axis->key);
+        *yes = true;
+    }
+    return DPB_OK;
+}
+
+static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    sweep->axes = calloc(config->n_settings + 1, sizeof *sweep->axes);
+    DPB_TRY(dpb_allocated(sweep->axes));
+    sweep->n_cells = 1;
+    for (size_t i = 0; i < config->n_settings; i++) {
+        const struct dpb_setting *setting = &config->settings[i];
+        if (strcmp(setting->section, sweep->study->name) != 0 ||
+            dpb_options_find(sweep->study->rows, setting->key))
+            continue;
+        struct dpb_sweep_axis *axis = &sweep->axes[sweep->n_axes++];
+        bool leave_out = false;
+        DPB_TRY(axis_create(sweep->study, setting, axis));
+        DPB_TRY(overridden(sweep->study, config, axis, &leave_out));
+        if (leave_out) {
+            axis_release(axis);
+            sweep->n_axes--;
+            continue;
+        }
+        if (strcmp(setting->key, sweep->over) == 0) {
+            sweep->replicates = *axis;
+            *axis = (struct dpb_sweep_axis){0};
+            sweep->n_axes--;
+            continue;
+        }
+        if (axis->n_values > MAX_JOBS / sweep->n_cells)
+            return dpb_fail(DPB_USAGE, "%s: [%s] has more than %d cells", axis->origin,
+                            sweep->study->name, MAX_JOBS);
+        sweep->n_cells *= axis->n_values;
+    }
+    return DPB_OK;
+}
+
+/* `seeds` as replicates: run.seed and the numbers behind it. */
+static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const char *origin = dpb_config_get(config, sweep->study->name, "seeds")->origin;
+    const struct dpb_setting *given = dpb_config_get(config, "run", "seed");
+    const char *text =
+        given ? given->value : dpb_options_find(dpb_settings_rows("run"), "seed")->def;
+    struct dpb_sweep_axis *seeds = &sweep->replicates;
+    int64_t first;
+    if (sweep->over[0] != '\0')
+        return dpb_fail(DPB_USAGE, "%s: sweep.seeds and sweep.over are both given; leave one out",
+                        origin);
+    if (dpb_sweep_axis_of(sweep, "run", "seed"))
+        return dpb_fail(DPB_USAGE, "%s: %s.seeds and an axis run.seed: leave one out%s", origin,
+                        sweep->study->name,
+                        sweep->tunes ? ""
+                                     : ", or make the axis replicates by sweep.over = run.seed");
+    if (dpb_parse_int(text, &first) != DPB_PARSED || first < 0)
+        return dpb_fail(DPB_USAGE, "%s: run.seed = '%s' is no whole number from 0",
+                        given ? given->origin : origin, text);
+    seeds->section = strdup("run");
+    seeds->key = strdup("seed");
+    seeds->origin = strdup(origin);
+    seeds->values = calloc((size_t)sweep->seeds, sizeof *seeds->values);
+    DPB_TRY(dpb_allocated(seeds->section && seeds->key && seeds->origin && seeds->values));
+    for (; seeds->n_values < (size_t)sweep->seeds; seeds->n_values++) {
+        char value[32];
+        const uint64_t seed = (uint64_t)first + seeds->n_values;
+        snprintf(value, sizeof value, "%" PRIu64, seed);
+        seeds->values[seeds->n_values] = strdup(value);
+        DPB_TRY(dpb_allocated(seeds->values[seeds->n_values]));
+    }
+    return DPB_OK;
+}
+
+/* As many repeats as replicates, or fewer where sweep.repeats says so. */
+static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const struct dpb_setting *repeats = dpb_config_get(config, sweep->study->name, "repeats");
+    const struct dpb_setting *over = dpb_config_get(config, "sweep", "over");
+    if (sweep->seeds > 0)
+        DPB_TRY(create_seeds(config, sweep));
+    const int64_t n = (int64_t)sweep->replicates.n_values;
+    if (n == 0 && sweep->over[0] != '\0')
+        return dpb_fail(DPB_USAGE, "%s: sweep.over = %s: give its values, as sweep.%s = LIST",
+                        over->origin, sweep->over, sweep->over);
+    if (n > 0 && !repeats)
+        sweep->repeats = n;
+    if (n > 0 && sweep->repeats > n)
+        return dpb_fail(DPB_USAGE,
+                        "%s: %lld repeats and %lld values of %s.%s: give each repeat its own",
+                        repeats->origin, (long long)sweep->repeats, (long long)n,
+                        sweep->replicates.section, sweep->replicates.key);
+    return DPB_OK;
+}
+
+static const char *lookup_cell(const void *context, const char *section, const char *key)
+{
+    const struct dpb_sweep *sweep = context;
+    const char *value = dpb_sweep_setting(sweep, sweep->n_cells, section, key);
+    return value[0] != '\0' ? value : NULL;
+}
+
+/* Keeps the cells for which sweep.when holds. */
+static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const struct dpb_setting *when = dpb_config_get(config, "sweep", "when");
+    size_t n = sweep->n_cells;
+    sweep->cells = calloc(n + 1, sizeof *sweep->cells);
+    DPB_TRY(dpb_allocated(sweep->cells));
+    sweep->n_cells = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool holds = true;
+        char name[512];
+        sweep->cells[sweep->n_cells] = i; /* lookup_cell looks at this one */
+        if (when && when->value[0] != '\0') {
+            snprintf(name, sizeof name, "%s: sweep.when", when->origin);
+            DPB_TRY(dpb_sweep_when(when->value, name, lookup_cell, sweep, &holds));
+        }
+        sweep->n_cells += holds;
+    }
+    if (sweep->n_cells == 0)
+        return dpb_fail(DPB_USAGE, "%s: sweep.when holds for no cell", when->origin);
+    if (sweep->n_cells > (size_t)(MAX_JOBS / sweep->repeats))
+        return dpb_fail(DPB_USAGE, "[%s] has %zu cells and %lld repeats: more than %d runs",
+                        sweep->study->name, sweep->n_cells, (long long)sweep->repeats, MAX_JOBS);
+    return DPB_OK;
+}
+
+static dpb_status choose_study(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    const struct dpb_setting *tune = first_of(config, "tune");
+    if (tune && first_of(config, "sweep"))
+        return dpb_fail(DPB_USAGE, "%s: [tune] stands beside a [sweep] (%s); leave one out",
+                        tune->origin, first_of(config, "sweep")->origin);
+    const struct dpb_setting *published = first_of(config, "published");
+    if (published && !first_of(config, "sweep"))
+        return dpb_fail(DPB_USAGE,
+                        "%s: [published] has figures for the cells of a [sweep]: add one",
+                        published->origin);
+    sweep->tunes = tune != NULL;
+    sweep->study = &dpb_studies[tune ? DPB_STUDY_TUNE : DPB_STUDY_SWEEP];
+    sweep->when = sweep->over = "";
+    return DPB_OK;
+}
+
+/* The needs of a search beside the rows of its section. */
+static dpb_status check_search(const struct dpb_config *config, const struct dpb_sweep *sweep)
+{
+    const char *origin = first_of(config, "tune")->origin;
+    if (sweep->n_axes == 0)
+        return dpb_fail(DPB_USAGE, "%s: [tune] has no axis: write SECTION.KEY = LIST", origin);
+    if (sweep->objective == DPB_OBJECTIVE_TARGET && !dpb_config_get(config, "eval", "target"))
+        return dpb_config_fail(config, DPB_USAGE, "tune", "objective",
+                               "tune.objective = time_to_target needs a target: set eval.target");
+    return DPB_OK;
+}
+
+static void remove_section(const char *section, struct dpb_config *config)
+{
+    for (const struct dpb_setting *s; (s = first_of(config, section)) != NULL;)
+        dpb_config_remove(config, section, s->key);
+}
+
+/* A run has one length: those of [run] make room for the setting, where it is one. */
+static void remove_lengths(const char *section, const char *key, struct dpb_config *config)
+{
+    for (size_t i = 0; dpb_run_lengths[i] && dpb_is_run_length(section, key); i++)
+        dpb_config_remove(config, "run", dpb_run_lengths[i]);
+}
+
+static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
+{
+    DPB_TRY(choose_study(config, sweep));
+    const char *section = sweep->study->name;
+    const struct dpb_option_table table = {section, NULL, sweep->study->rows, sweep};
+    DPB_TRY(dpb_options_parse_known(&table, config));
+    DPB_TRY(dpb_sweep_launch_check(config, sweep));
+    DPB_TRY(create_axes(config, sweep));
+    DPB_TRY(set_repeats(config, sweep));
+    if (sweep->tunes)
+        DPB_TRY(check_search(config, sweep));
+    const struct dpb_setting *target = dpb_config_get(config, "eval", "target");
+    if (target && sweep->accuracy > 0)
+        return dpb_fail(DPB_USAGE,
+                        "%s: with eval.target every run of a sweep has its accuracy: leave "
+                        "sweep.accuracy out",
+                        target->origin);
+    sweep->base = dpb_config_copy(config);
+    DPB_TRY(dpb_allocated(sweep->base));
+    for (size_t i = 0; i < DPB_STUDIES; i++)
+        remove_section(dpb_studies[i].name, sweep->base);
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        remove_lengths(sweep->axes[i].section, sweep->axes[i].key, sweep->base);
+    DPB_TRY(choose_cells(config, sweep));
+    return dpb_published_read(config, sweep);
+}
+
+dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep)
+{
+    struct dpb_sweep *result = calloc(1, sizeof *result);
+    DPB_TRY(dpb_allocated(result));
+    dpb_status status = fill(config, result);
+    if (status != DPB_OK)
+        dpb_sweep_destroy(result);
+    else
+        *sweep = result;
+    return status;
+}
+
+void dpb_sweep_destroy(struct dpb_sweep *sweep)
+{
+    if (!sweep)
+        return;
+    for (size_t i = 0; i < sweep->n_axes; i++)
+        axis_release(&sweep->axes[i]);
+    axis_release(&sweep->replicates);
+    json_decref(sweep->published);
+    free(sweep->axes);
+    free(sweep->cells);
+    dpb_config_destroy(sweep->base);
+    free(sweep);
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+static dpb_status set(struct dpb_config *config, const char *section, const char *key,
+                      const char *value, const char *origin)
+{
+    remove_lengths(section, key, config);
+    return dpb_config_set(config, section, key, value, origin);
+}
+
+/* An accuracy job is as long as sweep.accuracy says, evaluates at its end, and its times are not
+ * used: steps of a warm-up would train, too. Then the timing jobs need no evaluation. */
+static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                              struct dpb_config *config)
+{
+    if (sweep->accuracy == 0)
+        return DPB_OK;
+    dpb_config_remove(config, "eval", "every");
+    if (!job->accuracy) {
+        dpb_config_remove(config, "eval", "final");
+        return DPB_OK;
+    }
+    char steps[32];
+    snprintf(steps, sizeof steps, "%lld", (long long)sweep->accuracy);
+    DPB_TRY(set(config, "run", "steps", steps, "sweep.accuracy"));
+    DPB_TRY(set(config, "run", "warmup_steps", "0", "sweep.accuracy"));
+    DPB_TRY(set(config, "run", "steady_limit_s", "0", "sweep.accuracy"));
+    DPB_TRY(set(config, "run", "require_steady", "no", "sweep.accuracy"));
+    return set(config, "eval", "final", "yes", "sweep.accuracy");
+}
+
+/* Whether the axis goes through plugins. */
+static bool names_plugins(const struct dpb_sweep_axis *axis, dpb_plugin_kind *kind)
+{
+    for (uint32_t k = 0; k < DPB_PLUGIN_KINDS; k++) {
+        *kind = (dpb_plugin_kind)k;
+        if (strcmp(dpb_plugin_place[k].section, axis->section) == 0 &&
+            strcmp(dpb_plugin_place[k].key, axis->key) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the plugin has an option. */
+static bool has_option(const struct dpb_plugin_row *plugins, size_t n_plugins, const char *name,
+                       const char *key)
+{
+    for (size_t i = 0; i < n_plugins; i++) {
+        const struct dpb_plugin *plugin = plugins[i].plugin;
+        if (plugin && strcmp(plugin->name, name) == 0)
+            return dpb_options_find(plugin->options, key) != NULL;
+    }
+    return false;
+}
+
+/* If an axis varies plugins, an option of one plugin is for its own cells: the others would refuse
+ * it. An option that no plugin has stays, and is refused. */
+static dpb_status leave_to_others(const struct dpb_sweep *sweep, const struct dpb_sweep_axis *axis,
+                                  const char *plugin, struct dpb_config *config)
+{
+    struct dpb_plugin_row *plugins = NULL;
+    size_t n_plugins = 0;
+    dpb_plugin_kind kind;
+    if (!names_plugins(axis, &kind))
+        return DPB_OK;
+    for (size_t i = 0; i < sweep->base->n_settings; i++) {
+        const struct dpb_setting *s = &sweep->base->settings[i];
+        if (strcmp(s->section, axis->section) != 0 ||
+            dpb_options_find(dpb_settings_rows(s->section), s->key))
+            continue;
+        if (!plugins)
+            DPB_TRY(dpb_plugin_list(&dpb_host, 1u << kind, NULL, &plugins, &n_plugins));
+        bool others = false;
+        for (size_t v = 0; v < axis->n_values; v++)
+            others |= has_option(plugins, n_plugins, axis->values[v], s->key);
+        if (others && !has_option(plugins, n_plugins, plugin, s->key))
+            dpb_config_remove(config, s->section, s->key);
+    }
+    free(plugins);
+    return DPB_OK;
+}
+
+dpb_status dpb_sweep_config(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                            struct dpb_config **config)
+{
+    struct dpb_config *result = dpb_config_copy(sweep->base);
+    dpb_status status = dpb_allocated(result);
+    for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
+        status =
+            leave_to_others(sweep, &sweep->axes[i], dpb_sweep_value(sweep, job->cell, i), result);
+    for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++)
+        status = set(result, sweep->axes[i].section, sweep->axes[i].key,
+                     dpb_sweep_value(sweep, job->cell, i), sweep->axes[i].origin);
+    const struct dpb_sweep_axis *by_repeat = &sweep->replicates;
+    if (status == DPB_OK && by_repeat->n_values > 0)
+        status = set(result, by_repeat->section, by_repeat->key,
+                     by_repeat->values[job->repeat % by_repeat->n_values], by_repeat->origin);
+    /* A run that misses is a part of its row; the sweep as a whole answers for it. */
+    if (status == DPB_OK && dpb_config_get(result, "eval", "target"))
+        dpb_config_remove(result, "eval", "require_target");
+    DPB_THEN(status, set_purpose(sweep, job, result));
+    DPB_THEN(status, dpb_sweep_launch_place(sweep, result));
+    if (status != DPB_OK)
+        dpb_config_destroy(result);
+    else
+        *config = result;
+    return status;
+}
+
+dpb_status dpb_sweep_experiment(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
+                                struct dpb_experiment **experiment)
+{
+    struct dpb_config *config = NULL;
+    DPB_TRY(dpb_sweep_config(sweep, job, &config));
+    struct dpb_experiment *made;
+    dpb_status status = dpb_experiment_create(config, &made);
+    dpb_config_destroy(config);
+    DPB_TRY(status);
+    if (!made->settings.run.trace[0]) {
+        *experiment = made;
+        return DPB_OK;
+    }
+    status = dpb_config_fail(made->config, DPB_USAGE, "run", "trace",
+                             "run.trace in a sweep: each run would replace the file of the one "
+                             "before; leave it out, or trace one run without [sweep]");
+    dpb_experiment_destroy(made);
+    return status;
+}

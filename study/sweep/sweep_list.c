@@ -1,0 +1,256 @@
+/* sweep_list.c - see sweep_list.h. */
+#include "study/sweep/sweep_list.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/text.h"
+
+enum { MOST_VALUES = 1000, WORD = 256 };
+
+/* A part of a text, without the white space around it. */
+struct part {
+    const char *at;
+    size_t length;
+};
+
+static struct part trimmed(const char *at, size_t length)
+{
+    for (; length > 0 && isspace((unsigned char)*at); at++)
+        length--;
+    while (length > 0 && isspace((unsigned char)at[length - 1]))
+        length--;
+    return (struct part){at, length};
+}
+
+/* ---- lists --------------------------------------------------------------------------------- */
+
+struct list {
+    const char *name;
+    char **values;
+    size_t n, capacity;
+};
+
+static dpb_status add_value(struct list *list, struct part value)
+{
+    if (value.length == 0)
+        return dpb_fail(DPB_USAGE, "%s has an empty value in its list", list->name);
+    for (size_t i = 0; i < list->n; i++)
+        if (strlen(list->values[i]) == value.length &&
+            memcmp(list->values[i], value.at, value.length) == 0)
+            return dpb_fail(DPB_USAGE, "%s has '%s' twice; to repeat measurements set repeats",
+                            list->name, list->values[i]);
+    if (list->n == list->capacity) {
+        size_t capacity = 2 * list->capacity + 8;
+        char **grown = realloc(list->values, capacity * sizeof *grown);
+        DPB_TRY(dpb_allocated(grown));
+        list->values = grown;
+        list->capacity = capacity;
+    }
+    char *copy = strndup(value.at, value.length);
+    DPB_TRY(dpb_allocated(copy));
+    list->values[list->n++] = copy;
+    return DPB_OK;
+}
+
+/* FIRST..LAST [UNIT] [xFACTOR | +STEP] */
+struct range {
+    double first, last, by;
+    bool multiplies;
+    char unit[16];
+};
+
+static bool parse_range(const char *text, struct range *range)
+{
+    char first[32] = "", *end;
+    const char *dots = strstr(text, "..");
+    *range = (struct range){.by = 1};
+    if (!dots || (size_t)(dots - text) >= sizeof first)
+        return false;
+    memcpy(first, text, (size_t)(dots - text));
+    if (dpb_parse_real(first, &range->first) != DPB_PARSED)
+        return false;
+    text = dots + 2;
+    range->last = strtod(text, &end);
+    if (end == text)
+        return false;
+    text = end + strspn(end, " \t");
+    size_t unit = strcspn(text, " \tx+");
+    if (unit >= sizeof range->unit)
+        return false;
+    memcpy(range->unit, text, unit);
+    text += unit + strspn(text + unit, " \t");
+    if (*text == '\0')
+        return true;
+    range->multiplies = *text == 'x';
+    if (!range->multiplies && *text != '+')
+        return false;
+    range->by = strtod(text + 1, &end);
+    return end > text + 1 && *end == '\0';
+}
+
+static dpb_status add_range(struct list *list, const char *text, const struct range *range)
+{
+    bool grows = range->multiplies ? range->by > 1 && range->first > 0 : range->by > 0;
+    if (!grows || !(range->last >= range->first) || !isfinite(range->last))
+        return dpb_fail(
+            DPB_USAGE,
+            "%s: '%s' is no range: write FIRST..LAST, with FIRST below LAST, and xFACTOR "
+            "above 1 or +STEP above 0 behind it; quote the value if it is a text",
+            list->name, text);
+    const double slack = 1e-12 * fmax(fabs(range->first), fabs(range->last));
+    double value = range->first;
+    for (size_t i = 0; value <= range->last + slack; i++) {
+        char word[64];
+        if (i == MOST_VALUES)
+            return dpb_fail(DPB_USAGE, "%s: '%s' has more than %d values", list->name, text,
+                            MOST_VALUES);
+        int n =
+            snprintf(word, sizeof word, "%.12g%s%s", value, range->unit[0] ? " " : "", range->unit);
+        DPB_TRY(add_value(list, (struct part){word, (size_t)n}));
+        value = range->multiplies ? value * range->by : range->first + (double)(i + 1) * range->by;
+    }
+    return DPB_OK;
+}
+
+static dpb_status add_item(struct list *list, struct part item)
+{
+    char text[WORD];
+    struct range range;
+    if (item.length >= 2 && item.at[0] == '"' && item.at[item.length - 1] == '"')
+        return add_value(list, (struct part){item.at + 1, item.length - 2});
+    if (item.length >= sizeof text)
+        return add_value(list, item);
+    memcpy(text, item.at, item.length);
+    text[item.length] = '\0';
+    return parse_range(text, &range) ? add_range(list, text, &range) : add_value(list, item);
+}
+
+/* Up to a separator outside of quotes, or the end; NULL: a quote has no end. */
+static const char *item_end(const char *at, char separator)
+{
+    bool quoted = false;
+    for (; *at != '\0' && (quoted || *at != separator); at++)
+        quoted = quoted != (*at == '"');
+    return quoted ? NULL : at;
+}
+
+static dpb_status fill(const char *text, struct list *list)
+{
+    const char *semicolon = item_end(text, ';');
+    char separator = semicolon && *semicolon == ';' ? ';' : ',';
+    for (const char *end; text; text = *end == '\0' ? NULL : end + 1) {
+        end = item_end(text, separator);
+        if (!end)
+            return dpb_fail(DPB_USAGE, "%s has a quote without its end", list->name);
+        DPB_TRY(add_item(list, trimmed(text, (size_t)(end - text))));
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_sweep_list(const char *list, const char *name, char ***values, size_t *n_values)
+{
+    struct list made = {.name = name};
+    dpb_status status = fill(list, &made);
+    if (status != DPB_OK) {
+        dpb_sweep_list_destroy(made.values, made.n);
+        return status;
+    }
+    *values = made.values;
+    *n_values = made.n;
+    return DPB_OK;
+}
+
+void dpb_sweep_list_destroy(char **values, size_t n_values)
+{
+    for (size_t i = 0; i < n_values; i++)
+        free(values[i]);
+    free((void *)values);
+}
+
+/* ---- conditions ---------------------------------------------------------------------------- */
+
+/* The end of a test: where " and " or " or " begins, or the text ends. */
+static const char *test_end(const char *at)
+{
+    for (; *at != '\0'; at++)
+        if (isspace((unsigned char)*at) &&
+            (dpb_begins_with(at + 1, "and ") || dpb_begins_with(at + 1, "or ")))
+            return at;
+    return at;
+}
+
+static dpb_status compare_numbers(const char *operator, const char * is, const char *value,
+                                  const char *name, bool *holds)
+{
+    double x, y;
+    if (dpb_parse_real(is, &x) != DPB_PARSED || dpb_parse_real(value, &y) != DPB_PARSED)
+        return dpb_fail(DPB_USAGE, "%s: '%s %s %s': %s compares numbers", name, is, operator,
+                        value, operator);
+    bool equal = strchr(operator, '=') && x == y;
+    *holds = equal || (operator[0] == '<' ? x < y : x> y);
+    return DPB_OK;
+}
+
+static dpb_status evaluate(struct part test, const char *name, dpb_sweep_lookup *lookup,
+                           const void *context, bool *holds)
+{
+    char text[WORD] = "", operator[3] = "";
+    if (test.length < sizeof text) {
+        memcpy(text, test.at, test.length);
+        text[test.length] = '\0';
+    }
+    size_t key = test.length < sizeof text ? strcspn(text, "=!<>") : 0;
+    size_t sign = key > 0 ? strspn(text + key, "=!<>") : 0;
+    struct part left = trimmed(text, key),
+                right = trimmed(text + key + sign, key > 0 ? test.length - key - sign : 0);
+    if (sign == 1 || sign == 2)
+        memcpy(operator, text + key, sign);
+    static const char *const operators[] = {"=", "!=", "<", "<=", ">", ">="};
+    bool known = false;
+    for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++)
+        known |= strcmp(operator, operators[i]) == 0;
+    const char *dot = left.length > 0 ? memchr(left.at, '.', left.length) : NULL;
+    if (!known || !dot || right.length == 0)
+        return dpb_fail(DPB_USAGE,
+                        "%s: '%.*s' is no condition: write SECTION.KEY OP VALUE, OP one of "
+                        "= != < <= > >=, several with `and` and `or` between them",
+                        name, (int)test.length, test.at);
+    char section[WORD], rest[WORD], value[WORD];
+    snprintf(section, sizeof section, "%.*s", (int)(dot - left.at), left.at);
+    snprintf(rest, sizeof rest, "%.*s", (int)(left.length - (size_t)(dot + 1 - left.at)), dot + 1);
+    snprintf(value, sizeof value, "%.*s", (int)right.length, right.at);
+    const char *is = lookup(context, section, rest);
+    if (!is)
+        return dpb_fail(DPB_USAGE, "%s: %s.%s has no value here: make it an axis, or set it", name,
+                        section, rest);
+    if (operator[0] == '<' || operator[0] == '>')
+        return compare_numbers(operator, is, value, name, holds);
+    *holds = (strcmp(is, value) == 0) == (operator[0] == '=');
+    return DPB_OK;
+}
+
+dpb_status dpb_sweep_when(const char *when, const char *name, dpb_sweep_lookup *lookup,
+                          const void *context, bool *holds)
+{
+    bool any = false, all = true;
+    for (const char *end;; when = end + 1 + (end[1] == 'a' ? 4 : 3)) {
+        bool test = false;
+        end = test_end(when);
+        DPB_TRY(evaluate(trimmed(when, (size_t)(end - when)), name, lookup, context, &test));
+        all &= test;
+        if (*end != '\0' && end[1] == 'a')
+            continue;
+        any |= all;
+        all = true;
+        if (*end == '\0')
+            break;
+    }
+    *holds = any;
+    return DPB_OK;
+}

@@ -1,0 +1,448 @@
+/* tune.c - the search of a [tune]: see tune.h. */
+#include "study/sweep/tune.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "base/parse.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "study/document/rates.h"
+#include "study/table/table.h"
+#include "study/document/target.h"
+
+struct search {
+    const struct dpb_sweep *sweep;
+    json_t *document, *trials; /* @borrowed */
+    size_t *at;                /* @owned: by axis, the present value's number */
+    const json_t **rows;       /* @owned: by cell; NULL: it has no run */
+    size_t *trial;             /* @owned: by cell, its number, from 1; 0: not tried */
+    size_t top;                /* the best cell that walk() has seen of its axis */
+    size_t missing;            /* the cell whose value the search needs next */
+    size_t rounds;
+};
+
+/* ---- axes ---------------------------------------------------------------------------------- */
+
+/* A number, or one with a unit of size or time. */
+static bool number_of(const char *text, double *number)
+{
+    uint64_t bytes;
+    int64_t ns;
+    if (dpb_parse_real(text, number) == DPB_PARSED)
+        return true;
+    if (dpb_parse_size(text, &bytes))
+        *number = (double)bytes;
+    else if (dpb_parse_time(text, NULL, &ns))
+        *number = (double)ns;
+    else
+        return false;
+    return true;
+}
+
+static bool is_ordered(const struct dpb_sweep_axis *axis)
+{
+    double before = NAN, number;
+    bool rises = true, falls = true;
+    for (size_t i = 0; i < axis->n_values; i++) {
+        if (!number_of(axis->values[i], &number))
+            return false;
+        rises &= i == 0 || number > before;
+        falls &= i == 0 || number < before;
+        before = number;
+    }
+    return rises || falls;
+}
+
+/* The present cell, but with another value on one axis. */
+static size_t cell_beside(const struct search *s, size_t axis, size_t index)
+{
+    size_t cell = 0;
+    for (size_t i = 0; i < s->sweep->n_axes; i++)
+        cell = cell * s->sweep->axes[i].n_values + (i == axis ? index : s->at[i]);
+    return cell;
+}
+
+static size_t present_cell(const struct search *s)
+{
+    return cell_beside(s, 0, s->at[0]);
+}
+
+/* ---- values -------------------------------------------------------------------------------- */
+
+static bool has_failed(const json_t *row)
+{
+    return dpb_json_number(row, "failed_runs") > 0;
+}
+
+/* The first run that a trial still needs; false: the trial is over. */
+static bool next_run(const struct search *s, size_t cell, struct dpb_sweep_job *job)
+{
+    if (has_failed(s->rows[cell]))
+        return false;
+    for (int64_t repeat = 0; repeat < s->sweep->repeats; repeat++) {
+        *job = (struct dpb_sweep_job){.cell = cell, .repeat = (uint32_t)repeat};
+        if (!dpb_sweep_done(s->sweep, s->document, job))
+            return true;
+    }
+    return false;
+}
+
+/* Samples/s, or 1 / seconds to the target; NaN: the cell has no value. */
+static double value_of(const struct search *s, size_t cell)
+{
+    const json_t *row = s->rows[cell];
+    struct dpb_estimate estimate;
+    if (!row || has_failed(row))
+        return NAN;
+    if (s->sweep->objective == DPB_OBJECTIVE_TARGET)
+        return 1 / dpb_json_number(row, "to_target.seconds.mean");
+    dpb_rates_estimate(s->document, row, &estimate);
+    return exp(estimate.mean);
+}
+
+/* `b` over `a`: low and high are NaN unless both have several repeats. */
+static void compare(const struct search *s, size_t a, size_t b, struct dpb_comparison *gain)
+{
+    *gain = (struct dpb_comparison){.low = NAN, .high = NAN};
+    if (s->sweep->objective == DPB_OBJECTIVE_TARGET) {
+        dpb_target_compare(s->rows[b], s->rows[a], "seconds", false, gain);
+    } else { /* trials are no pairs: one ran after the other */
+        struct dpb_estimate of_a, of_b;
+        dpb_rates_estimate(s->document, s->rows[a], &of_a);
+        dpb_rates_estimate(s->document, s->rows[b], &of_b);
+        if (of_a.n > 1 && of_b.n > 1)
+            dpb_compare_apart(&of_a, &of_b, DPB_MARGIN, gain);
+    }
+    gain->ratio = value_of(s, b) / value_of(s, a);
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+enum direction { UP, DOWN, ANYWHERE };
+
+static bool is_better(const struct dpb_comparison *gain, double above)
+{
+    return gain->ratio > above && !(gain->low <= 1);
+}
+
+/* Whether the search goes from the present cell to another: `gain` is that of the other over the
+ * present one. */
+static bool takes(const struct search *s, size_t now, size_t next, enum direction direction,
+                  const struct dpb_comparison *gain)
+{
+    const double most = 1 + s->sweep->threshold / 100;
+    if (isnan(value_of(s, now)))
+        return direction == UP || !isnan(value_of(s, next));
+    if (direction == DOWN)
+        return value_of(s, s->top) / value_of(s, next) <= most;
+    return is_better(gain, direction == UP ? most : 1);
+}
+
+static void add_trial(struct search *s, size_t now, size_t next, const struct dpb_comparison *gain)
+{
+    const double value = value_of(s, next);
+    const bool rate = s->sweep->objective == DPB_OBJECTIVE_RATE;
+    json_array_append_new(
+        s->trials,
+        json_pack("{s:I, s:O, s:o, s:o, s:o, s:o, s:o, s:b}", //
+                  "cell_index", (json_int_t)next, "cell", json_object_get(s->rows[next], "cell"),
+                  "value", dpb_json_real(rate ? value : 1 / value), "over",
+                  now == next ? json_null() : json_integer((json_int_t)s->trial[now]), "gain",
+                  dpb_json_real(gain->ratio - 1), "low", dpb_json_real(gain->low - 1), "high",
+                  dpb_json_real(gain->high - 1), "taken", false));
+    s->trial[next] = json_array_size(s->trials);
+}
+
+/* Tries a value of an axis and sets whether the search takes it. False: its cell has no value yet.
+ */
+static bool try_value(struct search *s, size_t axis, size_t index, enum direction direction,
+                      bool *taken)
+{
+    struct dpb_comparison gain = {.ratio = NAN, .low = NAN, .high = NAN};
+    struct dpb_sweep_job job;
+    const size_t now = present_cell(s), next = cell_beside(s, axis, index);
+    if (next_run(s, next, &job)) {
+        s->missing = next;
+        return false;
+    }
+    if (now != next)
+        compare(s, now, next, &gain);
+    *taken = takes(s, now, next, direction, &gain);
+    if (s->trial[next] == 0)
+        add_trial(s, now, next, &gain);
+    if (*taken || now == next) {
+        s->at[axis] = index;
+        json_object_set_new(json_array_get(s->trials, s->trial[next] - 1), "taken",
+                            json_boolean(!isnan(value_of(s, next))));
+    }
+    return true;
+}
+
+/* Notes a cell as the axis' best if it is. False: it is not better than the best so far. */
+static bool raises_top(struct search *s, size_t cell)
+{
+    const bool raises = value_of(s, cell) > value_of(s, s->top) || isnan(value_of(s, s->top));
+    if (raises)
+        s->top = cell;
+    return raises;
+}
+
+/* Up while values rise; if none was taken, down while less than the threshold is lost. */
+static bool walk(struct search *s, size_t axis)
+{
+    const size_t first = s->at[axis], n = s->sweep->axes[axis].n_values;
+    bool taken, rises = true;
+    s->top = present_cell(s);
+    for (size_t i = first + 1; rises && i < n; i++) {
+        if (!try_value(s, axis, i, UP, &taken))
+            return false;
+        rises = raises_top(s, cell_beside(s, axis, i)) || taken;
+    }
+    if (isnan(value_of(s, present_cell(s)))) /* it went to the end, and found nothing */
+        s->at[axis] = first;
+    taken = s->at[axis] == first;
+    while (taken && s->at[axis] > 0) {
+        if (!try_value(s, axis, s->at[axis] - 1, DOWN, &taken))
+            return false;
+        raises_top(s, present_cell(s));
+    }
+    return true;
+}
+
+static bool try_all(struct search *s, size_t axis)
+{
+    bool taken;
+    for (size_t i = 0; i < s->sweep->axes[axis].n_values; i++)
+        if (i != s->at[axis] && !try_value(s, axis, i, ANYWHERE, &taken))
+            return false;
+    return true;
+}
+
+/* False: a value is missing. */
+static bool go(struct search *s)
+{
+    bool taken;
+    size_t before;
+    if (!try_value(s, 0, 0, ANYWHERE, &taken))
+        return false;
+    do {
+        before = present_cell(s);
+        for (size_t axis = 0; axis < s->sweep->n_axes; axis++)
+            if (!(is_ordered(&s->sweep->axes[axis]) ? walk : try_all)(s, axis))
+                return false;
+        s->rounds++;
+    } while (present_cell(s) != before && s->rounds < s->sweep->n_cells);
+    return true;
+}
+
+/* ---- the document -------------------------------------------------------------------------- */
+
+static void find_rows(struct search *s)
+{
+    dpb_each_item(json_object_get(s->document, "rows"), i, row)
+        if (dpb_sweep_has(s->sweep, row))
+            s->rows[(size_t)dpb_json_number(row, "cell_index")] = row;
+}
+
+static json_t *best_of(const struct search *s)
+{
+    const size_t cell = present_cell(s);
+    if (s->trial[cell] == 0 || isnan(value_of(s, cell))) /* its runs may not be over */
+        return json_null();
+    return json_pack("{s:I, s:O, s:I}", "cell_index", (json_int_t)cell, "cell",
+                     json_object_get(s->rows[cell], "cell"), "trial", (json_int_t)s->trial[cell]);
+}
+
+bool dpb_tune_next(const struct dpb_sweep *sweep, json_t *document, struct dpb_sweep_job *job,
+                   bool *failed)
+{
+    struct search s = {
+        .sweep = sweep,
+        .document = document,
+        .trials = json_array(),
+        .at = calloc(sweep->n_axes, sizeof *s.at),
+        .rows = calloc(sweep->n_cells, sizeof *s.rows),
+        .trial = calloc(sweep->n_cells, sizeof *s.trial),
+    };
+    bool over = false;
+    *failed = !s.trials || !s.at || !s.rows || !s.trial;
+    if (!*failed) {
+        dpb_sweep_make_rows(document);
+        find_rows(&s);
+        over = go(&s);
+        if (!over)
+            next_run(&s, s.missing, job);
+        const bool rate = sweep->objective == DPB_OBJECTIVE_RATE;
+        json_object_set_new(document, "tune",
+                            json_pack("{s:s, s:f, s:I, s:b, s:I, s:o, s:O}",                  //
+                                      "objective", rate ? "samples_per_s" : "time_to_target", //
+                                      "threshold", sweep->threshold / 100,                    //
+                                      "cells", (json_int_t)sweep->n_cells, "ended", over,     //
+                                      "rounds", (json_int_t)s.rounds, "best", best_of(&s), "trials",
+                                      s.trials));
+    }
+    json_decref(s.trials);
+    free(s.at);
+    free((void *)s.rows);
+    free(s.trial);
+    return !over && !*failed;
+}
+
+bool dpb_tune_is(const json_t *document)
+{
+    return json_is_object(json_object_get(document, "tune"));
+}
+
+size_t dpb_tune_trials(const json_t *document)
+{
+    return json_array_size(dpb_json_at(document, "tune.trials"));
+}
+
+/* ---- lines --------------------------------------------------------------------------------- */
+
+static bool for_target(const json_t *document)
+{
+    return dpb_json_is(document, "tune.objective", "time_to_target");
+}
+
+/* The axes' values, or, without a cell, their names. */
+static void add_cell(struct dpb_text *line, const json_t *document, const json_t *cell)
+{
+    dpb_each_member(json_object_get(document, "axes"), axis, values) {
+        size_t width = strlen(axis);
+        dpb_each_item(values, i, value) {
+            size_t length = strlen(dpb_json_text(value, "", ""));
+            width = length > width ? length : width;
+        }
+        const char *text = cell ? dpb_json_text(json_object_get(cell, axis), "", "?") : axis;
+        dpb_text_add(line, "  %-*s", (int)width, text);
+    }
+}
+
+static void add_gain(struct dpb_text *line, const json_t *trial)
+{
+    const double low = dpb_json_number(trial, "low"), gain = dpb_json_number(trial, "gain");
+    if (!isfinite(gain))
+        return;
+    dpb_text_add(line, "  %+6.1f %%", 100 * gain);
+    if (isfinite(low))
+        dpb_text_add(line, " [%+.1f..%+.1f]", 100 * low, 100 * dpb_json_number(trial, "high"));
+    dpb_text_add(line, " over %.0f", dpb_json_number(trial, "over"));
+}
+
+/* Why the row of a trial has no value. */
+static void add_failure(struct dpb_text *line, const json_t *document, const json_t *row)
+{
+    char text[DPB_TABLE_FAILURE];
+    dpb_table_failure(row, text, sizeof text);
+    if (dpb_json_number(row, "failed_runs") == 0 && for_target(document))
+        snprintf(text, sizeof text, "%.0f of %.0f runs reached the target",
+                 dpb_json_number(row, "to_target.reached"), dpb_json_number(row, "to_target.of"));
+    text[strcspn(text, "\n")] = '\0';
+    dpb_text_add(line, "  %s", text);
+}
+
+void dpb_tune_line(const json_t *document, long trial, char *text, size_t capacity)
+{
+    struct dpb_text line = dpb_text_in(text, capacity);
+    char doubts[256];
+    if (trial < 0) {
+        dpb_text_add(&line, "trial");
+        add_cell(&line, document, NULL);
+        dpb_text_add(&line, "  %12s  taken      gain",
+                     for_target(document) ? "to target" : "samples/s");
+        return;
+    }
+    const json_t *one = json_array_get(dpb_json_at(document, "tune.trials"), (size_t)trial);
+    const json_t *row = dpb_json_find(json_object_get(document, "rows"), "cell_index",
+                                      json_object_get(one, "cell_index"));
+    const double value = dpb_json_number(one, "value");
+    dpb_text_add(&line, "%5ld", trial + 1);
+    add_cell(&line, document, json_object_get(one, "cell"));
+    if (!isfinite(value)) {
+        add_failure(&line, document, row);
+        return;
+    }
+    dpb_text_add(&line, "  %10.1f%s  %-5s", value, for_target(document) ? " s" : "  ",
+                 dpb_json_true(one, "taken") ? "yes" : "no");
+    add_gain(&line, one);
+    dpb_rates_doubts(row, DPB_DOUBT_ONCE, doubts, sizeof doubts);
+    if (doubts[0] != '\0')
+        dpb_text_add(&line, "  (%s)", doubts);
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+static size_t section_of(const char *axis)
+{
+    return strcspn(axis, ".");
+}
+
+/* Each section once, with all of its keys. */
+static void print_setting(const json_t *cell, FILE *out)
+{
+    dpb_each_member(cell, axis, value) {
+        const size_t length = section_of(axis);
+        bool first = true, before = true;
+        dpb_each_member(cell, other, ignored) {
+            before &= strcmp(other, axis) != 0;
+            if (before && section_of(other) == length && strncmp(other, axis, length) == 0)
+                first = false;
+        }
+        if (!first)
+            continue;
+        fprintf(out, "[%.*s]\n", (int)length, axis);
+        dpb_each_member(cell, other, ignored)
+            if (section_of(other) == length && strncmp(other, axis, length) == 0)
+                fprintf(out, "%s = %s\n", other + length + 1, dpb_json_text(ignored, "", ""));
+    }
+}
+
+static bool any_interval(const json_t *tune)
+{
+    bool any = false;
+    dpb_each_item(json_object_get(tune, "trials"), i, trial)
+        any |= isfinite(dpb_json_number(trial, "low"));
+    return any;
+}
+
+void dpb_tune_print_best(const json_t *document, FILE *out)
+{
+    const json_t *tune = json_object_get(document, "tune"), *best = json_object_get(tune, "best");
+    const bool ended = dpb_json_true(tune, "ended");
+    const size_t n = dpb_tune_trials(document);
+    const double cells = dpb_json_number(tune, "cells");
+    fprintf(out, "\n%zu trial%s of %.0f cell%s; ", n, n == 1 ? "" : "s", cells,
+            cells == 1 ? "" : "s");
+    if (!json_is_object(best)) {
+        fprintf(out, "no setting has a value%s\n", ended ? "" : " yet");
+        return;
+    }
+    const double number = dpb_json_number(best, "trial");
+    const json_t *trial =
+        json_array_get(json_object_get(tune, "trials"), dpb_json_index(best, "trial") - 1);
+    fprintf(out, "%s: trial %.0f, %.1f %s\n\n", ended ? "the best setting" : "the best so far",
+            number, dpb_json_number(trial, "value"),
+            for_target(document) ? "s to the target" : "samples/s");
+    print_setting(json_object_get(best, "cell"), out);
+    fprintf(out,
+            "\nTaken: the search went on from there. A later value of an ordered axis is taken\n"
+            "where it gains more than %g %%, one before while no more than that is lost; of other\n"
+            "axes the best value.\n",
+            100 * dpb_json_number(tune, "threshold"));
+    if (any_interval(tune))
+        fputs("With several repeats a gain counts where its interval excludes 0, too.\n", out);
+}
+
+void dpb_tune_print(const json_t *document, FILE *out)
+{
+    char line[DPB_TUNE_LINE];
+    for (long trial = -1; trial < (long)dpb_tune_trials(document); trial++) {
+        dpb_tune_line(document, trial, line, sizeof line);
+        fprintf(out, "%s\n", line);
+    }
+}

@@ -1,0 +1,102 @@
+/* cmd_compare.c - `dpbench compare A B`: compares two results, and says whether B is slower. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+#include "cli/cli.h"
+#include "study/table/compare.h"
+#include "record/result.h"
+
+struct request {
+    const char *files[2];
+    struct dpb_compare_how how;
+    bool json;
+};
+
+dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share)
+{
+    char digits[32] = "";
+    size_t length = strlen(text);
+    double percent;
+    if (length > 0 && text[length - 1] == '%')
+        length--;
+    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 0), text);
+    if (dpb_parse_real(digits, &percent) != DPB_PARSED || percent < 0 || percent >= 100)
+        return dpb_usage_error(self, "--threshold needs a number of percent from 0 to 100: how "
+                                     "much slower B may be");
+    *share = percent / 100;
+    return DPB_OK;
+}
+
+/* "machine,config". */
+static dpb_status parse_same(const struct dpb_command *self, const char *text, const char **same)
+{
+    static const char *const parts[] = {"config",   "inputs",      "machine",
+                                        "versions", "environment", NULL};
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        size_t length = strcspn(at, ","), i = 0;
+        while (parts[i] && (strlen(parts[i]) != length || strncmp(parts[i], at, length) != 0))
+            i++;
+        if (!parts[i])
+            return dpb_usage_error(self, "--require-same takes a list of config, inputs, machine, "
+                                         "versions, environment, as in machine,config");
+    }
+    *same = text;
+    return DPB_OK;
+}
+
+static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
+                        struct request *request)
+{
+    int n = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            request->json = true;
+        else if (strcmp(argv[i], "--threshold") == 0)
+            DPB_TRY(
+                dpb_parse_threshold(self, i + 1 < argc ? argv[++i] : "", &request->how.threshold));
+        else if (strcmp(argv[i], "--require-same") == 0)
+            DPB_TRY(parse_same(self, i + 1 < argc ? argv[++i] : "", &request->how.same));
+        else if (argv[i][0] == '-')
+            return dpb_usage_error(self, "unknown option '%s'", argv[i]);
+        else if (n == 2)
+            return dpb_usage_error(self, "two results at a time: '%s' is a third", argv[i]);
+        else
+            request->files[n++] = argv[i];
+    }
+    return n == 2 ? DPB_OK : dpb_usage_error(self, "which two results? give their files");
+}
+
+static dpb_status compare(const struct request *request, bool *regression)
+{
+    json_t *documents[2] = {NULL, NULL}, *comparison = NULL;
+    dpb_status status = dpb_result_read_printable(request->files[0], &documents[0]);
+    DPB_THEN(status, dpb_result_read_printable(request->files[1], &documents[1]));
+    if (status == DPB_OK) {
+        const struct dpb_compared a = {request->files[0], documents[0]};
+        const struct dpb_compared b = {request->files[1], documents[1]};
+        status = dpb_compare_make(&a, &b, &request->how, &comparison, regression);
+    }
+    if (comparison)
+        dpb_document_print(comparison, request->json, dpb_compare_print);
+    json_decref(comparison);
+    json_decref(documents[0]);
+    json_decref(documents[1]);
+    return status;
+}
+
+int dpb_command_compare(const struct dpb_command *self, int argc, char **argv)
+{
+    struct request request = {.how = {.threshold = NAN}};
+    bool regression = false;
+    dpb_status status = parse(self, argc, argv, &request);
+    DPB_THEN(status, compare(&request, &regression));
+    if (status == DPB_OK && regression)
+        status = dpb_fail(DPB_REGRESSION,
+                          "%s is slower than %s by more than %g %%, or a cell of "
+                          "either has no rate",
+                          request.files[1], request.files[0], 100 * request.how.threshold);
+    return dpb_status_exit_code(status);
+}

@@ -1,0 +1,336 @@
+/* compare.c - see compare.h. */
+#include "study/table/compare.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "study/table/merge.h"
+#include "study/document/rates.h"
+#include "record/result.h"
+#include "study/document/target.h"
+
+/* ---- what else differs --------------------------------------------------------------------- */
+
+static void note_difference(void *list, const char *path, const json_t *a, const json_t *b)
+{
+    /* A file is known by its checksum; where the results go changes none of them. */
+    if (dpb_ends_on(path, ".file.path") || strcmp(path, "config.run.results") == 0)
+        return;
+    json_array_append_new(list, json_pack("{s:s, s:O?, s:O?}", "path", path, "a", a, "b", b));
+}
+
+/* {SECTION: {KEY: value}}: where a value came from makes no difference. @owned. */
+static json_t *values_of(const json_t *config)
+{
+    json_t *values = json_object();
+    dpb_each_member(config, section, rows) {
+        json_t *of_section = json_object();
+        dpb_each_member(rows, key, entry)
+            json_object_set(of_section, key, json_object_get(entry, "value"));
+        json_object_set_new(values, section, of_section);
+    }
+    return values;
+}
+
+static void note_common(void *list, const char *path, const json_t *a, const json_t *b)
+{
+    if (a && b)
+        note_difference(list, path, a, b);
+}
+
+/* @owned. */
+static json_t *facts_of_runs(const json_t *sweep)
+{
+    json_t *facts = json_object();
+    dpb_each_item(json_object_get(sweep, "runs"), i, run)
+        dpb_setups_learn(facts, run);
+    return facts;
+}
+
+/* Inputs and plugins of two sweeps, by name: their runs come in any order. A plugin that one sweep
+ * alone has is no difference: it is of cells that are not compared. */
+static void compare_runs(const json_t *a, const json_t *b, json_t *list)
+{
+    static const struct {
+        const char *part, *name;
+        dpb_json_visit *visit;
+    } parts[] = {{"inputs", "inputs", note_difference},
+                 {"versions", "versions", note_difference},
+                 {"plugins", "versions.plugins", note_common}};
+    json_t *of_a = facts_of_runs(a), *of_b = facts_of_runs(b);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        dpb_json_differences(json_object_get(of_a, parts[i].part),
+                             json_object_get(of_b, parts[i].part), parts[i].name, parts[i].visit,
+                             list);
+    json_decref(of_a);
+    json_decref(of_b);
+}
+
+/* @owned; NULL for lack of memory. */
+static json_t *differences_of(const json_t *a, const json_t *b)
+{
+    static const struct {
+        const char *name, *path;
+        bool of_a_run; /* a sweep's cells have it each for itself */
+    } parts[] = {
+        {"status", "status", true},
+        {"world.launcher", "world.launcher", true},
+        {"world.machines", "world.machines", true},
+        {"world.oversubscribed", "world.oversubscribed", true},
+        {"strategy.consistency", "strategy.consistency", true},
+        {"verification", "verification", true},
+        {"timing.clock", "timing.clock", true},
+        {"timing.steady", "timing.steady", true},
+        {"load.disturbed", "load.disturbed", true},
+        {"throttled", "throttled", true},
+        {"gpus", "gpus", true},
+        {"inputs", "inputs", true},
+        {"machine", "machine", false},
+        {"versions", "versions", true},
+        {"environment", "invocation.environment", false},
+    };
+    bool runs = !json_object_get(a, "rows");
+    json_t *list = json_array();
+    json_t *values_a = values_of(json_object_get(a, "config"));
+    json_t *values_b = values_of(json_object_get(b, "config"));
+    dpb_json_differences(values_a, values_b, "config", note_difference, list);
+    json_decref(values_a);
+    json_decref(values_b);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (runs || !parts[i].of_a_run)
+            dpb_json_differences(dpb_result_part(a, parts[i].path),
+                                 dpb_result_part(b, parts[i].path), parts[i].name, note_difference,
+                                 list);
+    if (!runs)
+        compare_runs(a, b, list);
+    return list;
+}
+
+/* ---- rates --------------------------------------------------------------------------------- */
+
+/* The reasons against the rates of a run or row. One repeat is a reason where turns are compared;
+ * elsewhere the line says that its interval is that of steps. @owned. */
+static json_t *doubts_of(const json_t *of, bool paired)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < (paired ? DPB_DOUBTS : DPB_DOUBT_ONCE); i++) {
+        const char *reason = dpb_rates_doubt(of, i);
+        if (reason)
+            json_array_append_new(list, json_string(reason));
+    }
+    return list;
+}
+
+/* One side: a run (`row` NULL) or a sweep's row. @owned. */
+static json_t *side_of_row(const json_t *document, const json_t *row,
+                           const struct dpb_estimate *estimate, bool paired)
+{
+    double low, high;
+    double rate = row ? dpb_json_number(row, "samples_per_s.median")
+                      : dpb_json_number(document, "timing.samples_per_s.mean");
+    dpb_estimate_interval(estimate, &low, &high);
+    return json_pack("{s:o, s:o, s:o, s:I, s:o}", "samples_per_s", dpb_json_real(rate), "low",
+                     dpb_json_real(low), "high", dpb_json_real(high), "repeats",
+                     (json_int_t)estimate->n, "doubts", doubts_of(row ? row : document, paired));
+}
+
+/* A comparison of two runs (rows NULL), or of two rows of one cell. */
+static json_t *row_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
+                      const struct dpb_compare_how *how)
+{
+    double threshold = how->threshold, margin = threshold > 0 ? threshold : DPB_MARGIN;
+    struct dpb_estimate of_a, of_b;
+    struct dpb_comparison c;
+    char verdict[64];
+    dpb_rates_estimate(a, row_a, &of_a);
+    dpb_rates_estimate(b, row_b, &of_b);
+    if (how->paired)
+        dpb_rates_compare(a, row_a, b, row_b, margin, &c);
+    else
+        dpb_compare_apart(&of_a, &of_b, margin, &c);
+    json_t *json_a = side_of_row(a, row_a, &of_a, how->paired);
+    json_t *json_b = side_of_row(b, row_b, &of_b, how->paired);
+    bool doubtful = json_array_size(json_object_get(json_a, "doubts")) > 0 ||
+                    json_array_size(json_object_get(json_b, "doubts")) > 0;
+    const char *apart = dpb_rates_apart(row_a ? row_a : a, row_b ? row_b : b);
+    doubtful |= apart != NULL;
+    bool measured = c.outcome != DPB_NOT_MEASURED;
+    bool slower = measured && !doubtful && c.high < 1 && c.ratio < 1 - threshold;
+    dpb_comparison_text(&c, verdict, sizeof verdict);
+    if (measured && doubtful)
+        snprintf(verdict, sizeof verdict, "no conclusion");
+    return json_pack("{s:O?, s:o, s:o, s:o, s:o, s:o, s:s, s:s?, s:b, s:b}", "cell",
+                     json_object_get(row_a, "cell"), "a", json_a, "b", json_b, "ratio",
+                     dpb_json_real(c.ratio), "low", dpb_json_real(c.low), "high",
+                     dpb_json_real(c.high), "verdict", verdict, "apart", apart, "of_steps",
+                     c.of_steps, "regression", slower || (!measured && isfinite(threshold)));
+}
+
+/* ---- time to accuracy ---------------------------------------------------------------------- */
+
+const char *const dpb_compare_targets[DPB_COMPARE_TARGETS] = {"seconds", "samples",
+                                                              "samples_per_s"};
+
+/* A row as it is, or a run as a row with one repeat. NULL: without a target. @owned. */
+static json_t *with_target(const json_t *document, const json_t *row)
+{
+    if (row)
+        return json_is_object(json_object_get(row, "to_target"))
+                   ? json_incref((json_t *)(uintptr_t)row)
+                   : NULL;
+    json_t *run = json_copy((json_t *)(uintptr_t)document);
+    json_object_set_new(run, "repeat", json_integer(0));
+    json_t *target = dpb_target_of_runs((const json_t *const *)&run, 1, 0, 1);
+    if (target) {
+        json_object_set_new(run, "to_target", target);
+        return run;
+    }
+    json_decref(run);
+    return NULL;
+}
+
+static json_t *side_of_target(const json_t *row)
+{
+    const json_t *target = json_object_get(row, "to_target");
+    return json_pack("{s:O?, s:O?, s:o, s:o}", "reached", json_object_get(target, "reached"), "of",
+                     json_object_get(target, "of"), "seconds",
+                     dpb_json_real(dpb_json_number(target, "seconds.mean")), "above",
+                     dpb_json_real(dpb_json_number(target, "seconds.above")));
+}
+
+/* Whether both train the same model on the same data. */
+static bool same_task(const json_t *a, const json_t *b)
+{
+    json_t *values_a = values_of(json_object_get(a, "config"));
+    json_t *values_b = values_of(json_object_get(b, "config"));
+    const bool same =
+        dpb_json_same(json_object_get(values_a, "model"), json_object_get(values_b, "model")) &&
+        dpb_json_same(json_object_get(values_a, "data"), json_object_get(values_b, "data"));
+    json_decref(values_a);
+    json_decref(values_b);
+    return same;
+}
+
+/* Null where one of the two asks for no target, or each for another. @owned. */
+static json_t *target_of(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
+                         const struct dpb_compare_how *how)
+{
+    json_t *of_a = with_target(a, row_a), *of_b = with_target(b, row_b), *json = json_null();
+    if (of_a && of_b && same_task(a, b) && dpb_target_same_contest(of_a, of_b)) {
+        json = json_pack("{s:o, s:o}", "a", side_of_target(of_a), "b", side_of_target(of_b));
+        for (size_t i = 0; i < DPB_COMPARE_TARGETS; i++) {
+            struct dpb_comparison c;
+            char verdict[64];
+            dpb_target_conclude(of_a, of_b, dpb_compare_targets[i], how->paired, &c, verdict,
+                                sizeof verdict);
+            json_object_set_new(json, dpb_compare_targets[i],
+                                json_pack("{s:o, s:o, s:o, s:s}", "ratio", dpb_json_real(c.ratio),
+                                          "low", dpb_json_real(c.low), "high",
+                                          dpb_json_real(c.high), "verdict", verdict));
+        }
+    }
+    json_decref(of_a);
+    json_decref(of_b);
+    return json;
+}
+
+/* ---- cells --------------------------------------------------------------------------------- */
+
+/* The cells that only `document` has. @owned. */
+static json_t *cells_without(const json_t *document, const json_t *other)
+{
+    json_t *cells = json_array();
+    dpb_each_item(json_object_get(document, "rows"), i, row) {
+        json_t *cell = json_object_get(row, "cell");
+        if (!dpb_json_find(json_object_get(other, "rows"), "cell", cell))
+            json_array_append(cells, cell);
+    }
+    return cells;
+}
+
+static void add_pair(const json_t *a, const json_t *row_a, const json_t *b, const json_t *row_b,
+                     const struct dpb_compare_how *how, json_t *list)
+{
+    json_t *made = row_of(a, row_a, b, row_b, how);
+    json_object_set_new(made, "to_target", target_of(a, row_a, b, row_b, how));
+    json_array_append_new(list, made);
+}
+
+/* @owned; NULL for lack of memory. */
+static json_t *compare_rows(const json_t *a, const json_t *b, const struct dpb_compare_how *how)
+{
+    const json_t *rows = json_object_get(a, "rows"), *others = json_object_get(b, "rows");
+    json_t *result = json_array();
+    dpb_each_item(rows, i, row) {
+        const json_t *other = dpb_json_find(others, "cell", json_object_get(row, "cell"));
+        if (other)
+            add_pair(a, row, b, other, how, result);
+    }
+    if (!rows)
+        add_pair(a, NULL, b, NULL, how, result);
+    return result;
+}
+
+/* ---- the document -------------------------------------------------------------------------- */
+
+static json_t *side_of(const struct dpb_compared *side)
+{
+    const json_t *breakdown = dpb_json_at(side->document, "timing.breakdown_ns");
+    double step_ns = dpb_json_number(side->document, "timing.elapsed_ns") /
+                     dpb_json_number(side->document, "timing.steps");
+    return json_pack("{s:o, s:o, s:o, s:o, s:O?}", "file", dpb_json_string(side->file), "name",
+                     dpb_json_string(dpb_json_text(side->document, "name", "?")), "started",
+                     dpb_json_string(dpb_json_text(side->document, "started", "?")), "step_ns",
+                     dpb_json_real(step_ns), "breakdown_ns", breakdown);
+}
+
+static dpb_status require_same(const json_t *differences, const char *same)
+{
+    dpb_each_item(differences, i, entry) {
+        const char *path = dpb_json_text(entry, "path", "?");
+        if (dpb_text_lists(same, ",", path, strcspn(path, ".")))
+            return dpb_fail(DPB_USAGE,
+                            "A and B differ in %s, and --require-same %s was asked for; without it "
+                            "all differences are listed",
+                            path, same);
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
+                            const struct dpb_compare_how *how, json_t **document, bool *regression)
+{
+    const char *same = how->same;
+    const json_t *schema = json_object_get(a->document, "schema");
+    if (!json_equal(schema, json_object_get(b->document, "schema")))
+        return dpb_fail(DPB_USAGE, "%s is %s and %s is %s: compare two runs, or two sweeps",
+                        a->file, dpb_json_text(a->document, "schema", "?"), b->file,
+                        dpb_json_text(b->document, "schema", "?"));
+    json_t *rows = compare_rows(a->document, b->document, how);
+    if (rows && json_array_size(rows) == 0) {
+        json_decref(rows);
+        return dpb_fail(DPB_USAGE, "%s and %s have no cell in common", a->file, b->file);
+    }
+    json_t *differences = differences_of(a->document, b->document);
+    if (same && require_same(differences, same) != DPB_OK) {
+        json_decref(differences);
+        json_decref(rows);
+        return DPB_USAGE;
+    }
+    json_t *made = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+                             "dpbench.compare/1", "a", side_of(a), "b", side_of(b), "threshold",
+                             dpb_json_real(how->threshold), "differences", differences, "rows",
+                             rows, "only_a", cells_without(a->document, b->document), "only_b",
+                             cells_without(b->document, a->document));
+    DPB_TRY(dpb_allocated(made));
+    *regression = isfinite(how->threshold) && json_array_size(json_object_get(made, "only_a")) > 0;
+    dpb_each_item(rows, i, row)
+        *regression |= dpb_json_true(row, "regression");
+    json_object_set_new(made, "regression", json_boolean(*regression));
+    json_object_set_new(made, "paired", json_boolean(how->paired));
+    *document = made;
+    return DPB_OK;
+}

@@ -1,0 +1,41 @@
+/*
+ * compare.h - two results, or two sweeps, side by side: first all other differences, then the
+ * rates. One JSON document, schema dpbench.compare/1, and its table, made from the two documents
+ * alone.
+ *
+ * Two documents were measured at different times, so their repeats are no pairs, unless `dpbench
+ * gate` made them (base/comparison.h). A rate that is in doubt allows no conclusion.
+ */
+#ifndef DPB_STUDY_TABLE_COMPARE_H
+#define DPB_STUDY_TABLE_COMPARE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "dpbench/status.h"
+
+struct dpb_compared {
+    const char *file;       /* as the user named it */
+    const json_t *document; /* @borrowed: dpbench.result/1 or dpbench.sweep/1 */
+};
+
+struct dpb_compare_how {
+    double threshold; /* the share of A's rate (0.05) by which B may be slower; NaN: any */
+    const char *same; /* parts that must be the same: "machine,config"; NULL: none */
+    bool paired;      /* two sweeps that ran together, repeat by repeat */
+};
+
+/* The numbers of a row's to_target that are compared: time = samples / rate. */
+enum { DPB_COMPARE_TARGETS = 3 };
+extern const char *const dpb_compare_targets[DPB_COMPARE_TARGETS];
+
+/* *regression: a cell of B is shown to be slower, by more than the threshold, or one of the two has
+ * no rate. DPB_USAGE: one is a run and the other a sweep, they have no common cell, or they differ
+ * in a part that must be the same. *document is @owned. */
+dpb_status dpb_compare_make(const struct dpb_compared *a, const struct dpb_compared *b,
+                            const struct dpb_compare_how *how, json_t **document, bool *regression);
+/* compare_print.c: for people. */
+void dpb_compare_print(const json_t *document, FILE *out);
+
+#endif

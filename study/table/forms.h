@@ -1,0 +1,27 @@
+/*
+ * forms.h - the tables of a sweep as Markdown, for a page, and its rows, runs and steps as CSV, for
+ * a program.
+ */
+#ifndef DPB_STUDY_TABLE_FORMS_H
+#define DPB_STUDY_TABLE_FORMS_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Both tables of dpb_sweep_print, and the notes below them as a list. */
+void dpb_sweep_markdown(const json_t *document, FILE *out);
+/* rows[], a line each, by RFC 4180 but for the line's end, a line feed. The columns are the fields
+ * of rows[] by their paths, as in `to_target.seconds.mean`; lists are left out, null is empty. */
+void dpb_sweep_csv(const json_t *document, FILE *out);
+/* runs[], likewise, by the fields of a result that are measured; settings are those of the cell. */
+void dpb_runs_csv(const json_t *document, FILE *out);
+/* A line for each step of each run whose time is known: run (its number in runs[]), axes, repeat,
+ * step, timed, step_ns, loss. */
+void dpb_steps_csv(const json_t *document, FILE *out);
+
+/* One field of a line of CSV. */
+void dpb_form_field(const char *text, FILE *out);
+/* One cell of a Markdown table, with the bar before it. A bar within would end the cell. */
+void dpb_form_cell(const char *text, FILE *out);
+
+#endif

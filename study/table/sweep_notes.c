@@ -1,0 +1,495 @@
+/* sweep_notes.c - the findings of a sweep's table and how to read it; a paragraph a line. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/json.h"
+#include "study/document/published.h"
+#include "study/document/rates.h"
+#include "study/sweep/sweep.h"
+#include "study/table/sweep_table.h"
+#include "study/document/target.h"
+#include "record/why.h"
+
+enum { NOTE = 8192 };
+
+/* The material of the notes. */
+struct notes {
+    const json_t *document;
+    const struct dpb_table *table;
+    FILE *out;
+};
+
+static const char *strategy_of(const json_t *row)
+{
+    return dpb_json_text(row, "strategy", "?");
+}
+
+/* "run.batch = 16: 2 workers" */
+static void add_place(struct dpb_text *note, const char *group, double workers)
+{
+    dpb_text_add(note, "%s%s%.0f worker%s", group, group[0] ? ": " : "", workers,
+                 workers == 1 ? "" : "s");
+}
+
+/* ---- conclusions --------------------------------------------------------------------------- */
+
+static bool is_candidate(const struct dpb_table_line *line, double workers, const char *group)
+{
+    return !line->failed && dpb_json_number(line->row, "workers") == workers &&
+           strcmp(line->group, group) == 0;
+}
+
+static bool is_faster(const json_t *row, const json_t *other)
+{
+    return !other || dpb_json_number(row, "samples_per_s.median") >
+                         dpb_json_number(other, "samples_per_s.median");
+}
+
+static bool is_bound(const json_t *row)
+{
+    return dpb_json_is(row, "consistency", "none");
+}
+
+/* Why the rows of one group and number of workers cannot be compared with the first of them. */
+static void add_apart(struct dpb_text *note, const struct notes *notes, double workers,
+                      const char *group)
+{
+    const json_t *first = NULL;
+    const char *reason = NULL;
+    for (size_t i = 0; i < notes->table->n && !reason; i++) {
+        const struct dpb_table_line *line = &notes->table->lines[i];
+        if (!is_candidate(line, workers, group))
+            continue;
+        first = first ? first : line->row;
+        reason = dpb_rates_apart(first, line->row);
+    }
+    if (reason)
+        dpb_text_item(note, "; ", "%s", reason);
+}
+
+/* Whether a rate among the rows of one group and number of workers allows no conclusion: then says
+ * whose, and why. */
+static bool note_doubts(const struct notes *notes, double workers, const char *group)
+{
+    char text[NOTE], place[NOTE];
+    struct dpb_text note = dpb_text_in(text, sizeof text);
+    for (size_t i = 0; i < DPB_DOUBTS; i++) {
+        const char *reason = NULL;
+        for (size_t k = 0; k < notes->table->n; k++) {
+            const struct dpb_table_line *line = &notes->table->lines[k];
+            const char *own =
+                is_candidate(line, workers, group) ? dpb_rates_doubt(line->row, i) : NULL;
+            if (!own)
+                continue;
+            dpb_text_item(&note, reason ? ", " : "; ", "%s", strategy_of(line->row));
+            reason = own;
+        }
+        if (reason)
+            dpb_text_add(&note, " %s", reason);
+    }
+    add_apart(&note, notes, workers, group);
+    if (note.length == 0)
+        return false;
+    struct dpb_text at = dpb_text_in(place, sizeof place);
+    add_place(&at, group, workers);
+    fprintf(notes->out, "- %s: no conclusion (%s).\n", place, text);
+    return true;
+}
+
+/* " (published 0.94)": row `b` by row `a`, where both have a figure. */
+static void add_published(struct dpb_text *note, const json_t *document, const json_t *a,
+                          const json_t *b)
+{
+    const double ratio = dpb_published_speedup(document, b, a);
+    if (isfinite(ratio))
+        dpb_text_add(note, " (published %.3f)", ratio);
+}
+
+static enum dpb_shown add_ratio(struct dpb_text *note, const json_t *document, const json_t *a,
+                                const json_t *b)
+{
+    struct dpb_comparison c;
+    char ratio[64], verdict[64];
+    dpb_rates_compare(document, a, document, b, DPB_MARGIN, &c);
+    dpb_rates_ratio(&c, ratio, sizeof ratio);
+    dpb_comparison_text(&c, verdict, sizeof verdict);
+    dpb_text_add(note, "%s %s", ratio, verdict);
+    add_published(note, document, a, b);
+    return c.outcome;
+}
+
+/* "; shm / replicated 0.990 [0.970..1.010] equal within 5 %": all others by `first`. *shown: how
+ * many are shown to be slower; *apart: whether they have several labels. Returns their number. */
+static size_t add_others(struct dpb_text *note, const struct notes *notes, const json_t *first,
+                         const char *group, size_t *shown, bool *apart)
+{
+    size_t n_others = 0;
+    *shown = 0;
+    *apart = false;
+    for (size_t i = 0; i < notes->table->n; i++) {
+        const json_t *row = notes->table->lines[i].row;
+        if (row == first || is_bound(row) ||
+            !is_candidate(&notes->table->lines[i], dpb_json_number(first, "workers"), group))
+            continue;
+        dpb_text_add(note, "; %s / %s ", strategy_of(row), strategy_of(first));
+        *shown += add_ratio(note, notes->document, first, row) == DPB_SLOWER;
+        *apart |= !dpb_json_is(row, "consistency", dpb_json_text(first, "consistency", ""));
+        n_others++;
+    }
+    return n_others;
+}
+
+/* Which strategy is fastest among the rows of one group and number of workers. */
+static void note_fastest(const struct notes *notes, double workers, const char *group)
+{
+    const json_t *first = NULL, *bound = NULL;
+    for (size_t i = 0; i < notes->table->n; i++) {
+        const json_t *row = notes->table->lines[i].row;
+        if (!is_candidate(&notes->table->lines[i], workers, group))
+            continue;
+        if (is_bound(row))
+            bound = is_faster(row, bound) ? row : bound;
+        else if (is_faster(row, first))
+            first = row;
+    }
+    char of_others[NOTE], text[NOTE];
+    struct dpb_text others = dpb_text_in(of_others, sizeof of_others),
+                    note = dpb_text_in(text, sizeof text);
+    size_t n_shown = 0;
+    bool apart = false;
+    size_t n_others = first ? add_others(&others, notes, first, group, &n_shown, &apart) : 0;
+    if (!first || (n_others == 0 && !bound) || note_doubts(notes, workers, group))
+        return;
+    add_place(&note, group, workers);
+    dpb_text_add(&note, ": ");
+    if (n_others > 0)
+        dpb_text_add(&note, "%s%s%s%s", strategy_of(first),
+                     n_shown == n_others ? " is fastest"
+                                         : " is first, but not shown to be the fastest",
+                     apart ? " across labels, which do not compute the same" : "", of_others);
+    if (bound) {
+        dpb_text_add(&note, "%s%s / %s ", n_others > 0 ? "; " : "", strategy_of(first),
+                     strategy_of(bound));
+        if (add_ratio(&note, notes->document, bound, first) == DPB_FASTER)
+            dpb_text_add(&note, " (more than can be: the machine was not the same)");
+    }
+    fprintf(notes->out, "- %s.\n", text);
+}
+
+/* One note for each group and number of workers. */
+static void note_winners(const struct notes *notes)
+{
+    const struct dpb_table_line *lines = notes->table->lines;
+    for (size_t i = 0; i < notes->table->n; i++) {
+        const double workers = dpb_json_number(lines[i].row, "workers");
+        bool seen = lines[i].failed;
+        for (size_t k = 0; k < i && !seen; k++)
+            seen = is_candidate(&lines[k], workers, lines[i].group);
+        if (!seen)
+            note_fastest(notes, workers, lines[i].group);
+    }
+}
+
+/* Whether two rows differ in the axis alone. */
+static bool is_pair(const json_t *a, const json_t *b, const char *axis)
+{
+    dpb_each_member(json_object_get(a, "cell"), key, value) {
+        bool same = json_equal(value, json_object_get(json_object_get(b, "cell"), key));
+        if (same == (strcmp(key, axis) == 0))
+            return false;
+    }
+    return true;
+}
+
+/* "shm, 2 workers, run.precision = bf16 ": a cell without one axis. */
+static void add_cell(struct dpb_text *note, const json_t *row, const char *axis)
+{
+    char text[NOTE];
+    struct dpb_text cell = dpb_text_in(text, sizeof text);
+    const bool learners = json_object_get(json_object_get(row, "cell"), "run.learners") ||
+                          dpb_json_number(row, "learners") > 1;
+    dpb_each_member(json_object_get(row, "cell"), key, value) {
+        const char *is = dpb_json_text(value, "", "?");
+        if (strcmp(key, axis) == 0)
+            continue;
+        if (strcmp(key, "comm.name") == 0)
+            dpb_text_item(&cell, ", ", "%s", is);
+        else if (strcmp(key, "run.workers") == 0)
+            dpb_text_item(&cell, ", ", "%s %s%s", is, learners ? "place" : "worker",
+                          strcmp(is, "1") == 0 ? "" : "s");
+        else
+            dpb_text_item(&cell, ", ", "%s = %s", key, is);
+    }
+    dpb_text_add(note, "%s%s", text, cell.length > 0 ? " " : "");
+}
+
+/* Row `b` by row `a`, which differ in one axis. */
+static void add_effect(struct dpb_text *note, const json_t *document, const json_t *a,
+                       const json_t *b)
+{
+    const char *doubt = NULL;
+    for (size_t i = 0; i < DPB_DOUBTS && !doubt; i++) {
+        doubt = dpb_rates_doubt(a, i);
+        doubt = doubt ? doubt : dpb_rates_doubt(b, i);
+    }
+    doubt = doubt ? doubt : dpb_rates_apart(a, b);
+    if (!doubt) {
+        add_ratio(note, document, a, b);
+        return;
+    }
+    struct dpb_comparison c;
+    dpb_rates_compare(document, a, document, b, DPB_MARGIN, &c);
+    dpb_text_add(note, "%.3f no conclusion (%s)", c.ratio, doubt);
+    add_published(note, document, a, b);
+}
+
+/* The value of the axis in a row that has a rate; NULL: it has none. */
+static const json_t *value_in(const struct dpb_table_line *line, const char *axis)
+{
+    return line->failed ? NULL : json_object_get(json_object_get(line->row, "cell"), axis);
+}
+
+/* Compares each value of an axis with the first, in all cells that are otherwise the same. */
+static void note_axis(const struct notes *notes, const char *axis, const json_t *values)
+{
+    const struct dpb_table_line *lines = notes->table->lines;
+    const size_t n = notes->table->n;
+    const json_t *base = json_array_get(values, 0);
+    for (size_t v = 1; v < json_array_size(values); v++) {
+        const json_t *value = json_array_get(values, v);
+        char text[NOTE];
+        struct dpb_text note = dpb_text_in(text, sizeof text);
+        for (size_t k = 0; k < n; k++)
+            for (size_t i = 0; i < n; i++) {
+                const json_t *a = lines[i].row, *b = lines[k].row;
+                if (!json_equal(value_in(&lines[k], axis), value) ||
+                    !json_equal(value_in(&lines[i], axis), base) || !is_pair(a, b, axis))
+                    continue;
+                dpb_text_add(&note, "%s", note.length > 0 ? "; " : "");
+                add_cell(&note, a, axis);
+                add_effect(&note, notes->document, a, b);
+            }
+        if (note.length > 0)
+            fprintf(notes->out, "- %s %s / %s: %s.\n", axis, dpb_json_text(value, "", "?"),
+                    dpb_json_text(base, "", ""), text);
+    }
+}
+
+/* The strategies' effect is that of note_winners. */
+static void note_effects(const struct notes *notes)
+{
+    dpb_each_member(json_object_get(notes->document, "axes"), axis, values)
+        if (strcmp(axis, "comm.name") != 0)
+            note_axis(notes, axis, values);
+}
+
+/* ---- why a row is not faster ---------------------------------------------------------------- */
+
+/* The runs that a row is made from; `found` has room for all. Their number. */
+static size_t runs_of(const json_t *document, const json_t *row, const json_t **found)
+{
+    const bool left_out = dpb_json_number(row, "disturbed_runs") > 0;
+    size_t n = 0;
+    dpb_each_item(json_object_get(document, "runs"), i, run)
+        if (dpb_sweep_is_of(run, row, "timing") &&
+            !(left_out && dpb_json_true(run, "load.disturbed")))
+            found[n++] = run;
+    return n;
+}
+
+/* The explanations that all runs of a row share. */
+static void note_why(const struct notes *notes)
+{
+    const size_t most = json_array_size(json_object_get(notes->document, "runs"));
+    const json_t **runs = calloc(most + 1, sizeof *runs);
+    for (size_t i = 0; i < notes->table->n && runs; i++) {
+        const struct dpb_table_line *line = &notes->table->lines[i];
+        const size_t n_runs = line->failed ? 0 : runs_of(notes->document, line->row, runs);
+        char sentences[DPB_WHY_SENTENCES][DPB_WHY_TEXT], text[NOTE];
+        const size_t n_sentences = n_runs > 0 ? dpb_why_sentences(runs, n_runs, sentences) : 0;
+        const double workers = dpb_json_number(line->row, "workers");
+        struct dpb_text note = dpb_text_in(text, sizeof text);
+        for (size_t k = 0; k < n_sentences; k++)
+            dpb_text_item(&note, "; ", "%s", sentences[k]);
+        if (n_sentences > 0)
+            fprintf(notes->out, "- why %s, %.0f worker%s%s%s is not faster: %s.\n",
+                    strategy_of(line->row), workers, workers == 1 ? "" : "s",
+                    line->group[0] ? ", " : "", line->group, text);
+    }
+    free(runs);
+}
+
+/* ---- how to read it ------------------------------------------------------------------------ */
+
+static bool has_mark(const struct dpb_table *table, size_t column, char mark)
+{
+    for (size_t i = 0; i < table->n; i++)
+        if (!table->lines[i].failed && strchr(table->lines[i].text[column], mark))
+            return true;
+    return false;
+}
+
+static void note_marks(const struct notes *notes)
+{
+    static const struct {
+        enum dpb_sweep_column column;
+        const char *mark, *meaning;
+    } marks[] = {
+        {WORKERS, "x", "places x learners of each"},
+        {WORKERS, "!", "too few cores for its processes or data threads; these rates say little"},
+        {WORKERS, "&",
+         "workers on one GPU took turns in some runs, as far as the driver tells; these rates say "
+         "little of workers that run at once"},
+        {INTERVAL, "<", "some runs timed less than 10 steps or 0.5 s: too short to conclude"},
+        {INTERVAL, "~", "some runs were timed before their steps were steady"},
+        {INTERVAL, "?",
+         "other processes, a quota or heat took a part of the job's cores during all runs; their "
+         "warnings[] say how much"},
+        {INTERVAL, "^",
+         "power, heat or the like held the clocks of a GPU down during some runs; their warnings[] "
+         "say what and for how long"},
+    };
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (has_mark(notes->table, marks[i].column, marks[i].mark[0]))
+            fprintf(notes->out, "- %s: %s.\n", marks[i].mark, marks[i].meaning);
+}
+
+/* "speedup: over independent with one worker, ...": the rows' `speedup_over`. */
+static void note_speedup(const struct notes *notes, const char *place)
+{
+    bool any = false, independent = false, same_base = true;
+    double base = NAN;
+    for (size_t i = 0; i < notes->table->n; i++) {
+        const char *over = dpb_json_text(notes->table->lines[i].row, "speedup_over", "");
+        const double workers = strtod(over + strcspn(over, "0123456789"), NULL);
+        if (over[0] == '\0')
+            continue;
+        same_base &= !any || workers == base;
+        base = workers;
+        any = true;
+        independent |= dpb_begins_with(over, "independent");
+    }
+    if (!any)
+        return;
+    fprintf(notes->out, "; speedup: over %s with ",
+            independent ? "independent" : "the same strategy");
+    if (same_base && base == 1)
+        fputs("one worker", notes->out);
+    else if (same_base)
+        fprintf(notes->out, "%.0f workers, the smallest cell", base);
+    else
+        fputs("the fewest workers of each setting", notes->out);
+    fprintf(notes->out, ", same cores a %s and batch%s; effic. = speedup / ", place,
+            independent && has_mark(notes->table, SPEEDUP, '*') ? " (*: over the same strategy)"
+                                                                : "");
+    if (same_base && base == 1)
+        fprintf(notes->out, "%ss", place);
+    else if (same_base && strcmp(place, "worker") == 0)
+        fprintf(notes->out, "(workers / %.0f)", base);
+    else
+        fprintf(notes->out, "(%ss / the fewest)", place);
+}
+
+static void note_columns(const struct notes *notes)
+{
+    const json_t *document = notes->document;
+    double repeats = dpb_json_number(document, "repeats");
+    const char *place = has_mark(notes->table, WORKERS, 'x') ? "place" : "worker";
+    bool repeated = false, single = false;
+    for (size_t i = 0; i < notes->table->n; i++) {
+        struct dpb_estimate estimate;
+        dpb_rates_estimate(document, notes->table->lines[i].row, &estimate);
+        repeated |= estimate.n > 1;
+        single |= estimate.n == 1;
+    }
+    if (json_object_get(document, "merged"))
+        fputs("- samples/s: median of a row's runs", notes->out);
+    else
+        fprintf(notes->out, "- samples/s: median of %.0f repeat%s", repeats,
+                repeats == 1 ? "" : "s");
+    fprintf(notes->out, "; interval: 95 %% of the %s",
+            !repeated ? "run's mean, by its steps"
+            : single  ? "mean of the repeats (of one: by its steps)"
+                      : "mean of the repeats");
+    if (repeated)
+        fputs("; a / b: ratio of these means, not of the medians", notes->out);
+    note_speedup(notes, place);
+    fputs(".\n", notes->out);
+}
+
+static void note_meanings(const struct notes *notes)
+{
+    const json_t *document = notes->document;
+    const double steps = dpb_json_number(document, "accuracy_steps"),
+                 workers = dpb_json_number(document, "accuracy_workers");
+    bool bound = false;
+    for (size_t i = 0; i < notes->table->n; i++)
+        bound |= is_bound(notes->table->lines[i].row);
+    note_columns(notes);
+    dpb_published_note(document, notes->out);
+    fputs("- exposed: share of the step in which computing waits for communication", notes->out);
+    if (notes->table->shown[LOSS])
+        fprintf(notes->out, "; loss: mean over the last tenth of the first %.0f samples",
+                dpb_json_number(document, "loss_samples"));
+    if (steps > 0 && notes->table->shown[ACCURACY]) {
+        fprintf(notes->out, "; accuracy: of the test set after %.0f steps with ", steps);
+        if (isfinite(workers))
+            fprintf(notes->out, "%.0f worker%s", workers, workers == 1 ? "" : "s");
+        else
+            fputs("the strategy's most workers", notes->out);
+    }
+    fprintf(notes->out, ".%s\n",
+            bound ? " independent never exchanges: an upper bound, no training of one model." : "");
+    if (notes->table->shown[BYTES])
+        fputs("- of fp32: messages of the codec, of the bytes of the gradients; coding: a worker "
+              "encodes + decodes a step for so long.\n",
+              notes->out);
+    if (notes->table->shown[LABEL])
+        fputs("- label: which updates a strategy makes; strategies of different labels do not "
+              "train the same way.\n",
+              notes->out);
+    note_marks(notes);
+}
+
+static void note_launch(const struct notes *notes)
+{
+    const char *launch = dpb_json_text(notes->document, "config.sweep.launch.value", "");
+    dpb_each_item(json_object_get(notes->document, "runs"), i, run) {
+        const char *launcher = dpb_json_text(run, "world.launcher", NULL);
+        if (launch[0] == '\0' || !launcher)
+            continue;
+        fprintf(notes->out, "- launcher: %s, by sweep.launch = %s.\n", launcher, launch);
+        return;
+    }
+}
+
+void dpb_sweep_warnings(const json_t *document, FILE *out)
+{
+    dpb_each_item(json_object_get(document, "warnings"), i, warning)
+        fprintf(out, "warning: %s: %s\n", dpb_json_text(warning, "code", "?"),
+                dpb_json_text(warning, "text", "?"));
+    if (!dpb_json_is(document, "status", "ok"))
+        fprintf(out, "%s: %s\n", dpb_json_text(document, "status", "?"),
+                dpb_json_text(document, "error", "the runs until then"));
+}
+
+void dpb_sweep_notes(const json_t *document, FILE *out)
+{
+    struct dpb_table table;
+    const struct notes notes = {document, &table, out};
+    const bool made = dpb_sweep_table_make(document, &table);
+    if (table.n > 0) {
+        note_winners(&notes);
+        note_effects(&notes);
+        note_why(&notes);
+        note_meanings(&notes);
+        note_launch(&notes);
+        dpb_target_notes(document, out);
+    }
+    if (made)
+        dpb_sweep_warnings(document, out);
+    dpb_table_release(&table);
+}

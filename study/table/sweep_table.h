@@ -1,0 +1,32 @@
+/*
+ * sweep_table.h - the table of a sweep: its columns, and its warnings.
+ */
+#ifndef DPB_STUDY_TABLE_SWEEP_TABLE_H
+#define DPB_STUDY_TABLE_SWEEP_TABLE_H
+
+#include "study/table/table.h"
+
+enum dpb_sweep_column {
+    STRATEGY = DPB_TABLE_STRATEGY,
+    LABEL = DPB_TABLE_LABEL,
+    WORKERS = DPB_TABLE_WORKERS,
+    RATE = DPB_TABLE_NEXT,
+    INTERVAL,
+    SPEEDUP,
+    PUBLISHED,
+    EFFICIENCY,
+    EXPOSED,
+    BYTES,
+    CODING,
+    LOSS,
+    ACCURACY,
+    VERIFIED,
+    COLUMNS
+};
+
+/* False: out of memory; the table is empty then. dpb_table_release either way. */
+bool dpb_sweep_table_make(const json_t *document, struct dpb_table *table);
+/* The document's warnings and, unless it is ok, its status. */
+void dpb_sweep_warnings(const json_t *document, FILE *out);
+
+#endif
