@@ -50,12 +50,4 @@ void dpb_options_print(const char *section, const struct dpb_option *rows, FILE 
 /* The size of the member that a row of this type fills; 0: no such type. */
 size_t dpb_option_bytes(dpb_option_type type);
 
-/* Parses one value as the tables do. False, with nothing written, when it is malformed. */
-bool dpb_parse_size(const char *text, uint64_t *bytes);
-bool dpb_parse_time(const char *text, const char *bare_unit, int64_t *ns);
-bool dpb_parse_bool(const char *text, bool *value);
-
-/* The nearest of NULL-terminated `names` to `word` by edit distance, or NULL if none is near. */
-const char *dpb_did_you_mean(const char *word, const char *const *names);
-
 #endif

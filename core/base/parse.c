@@ -10,7 +10,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/options.h"
 #include "base/text.h"
 
 const struct dpb_unit dpb_size_units[] = {{"B", 1},

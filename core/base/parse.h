@@ -52,4 +52,12 @@ struct dpb_nearest {
  */
 void dpb_nearest_offer(struct dpb_nearest *nearest, const char *candidate);
 
+/* Parses one value as the tables do. False, with nothing written, when it is malformed. */
+bool dpb_parse_size(const char *text, uint64_t *bytes);
+bool dpb_parse_time(const char *text, const char *bare_unit, int64_t *ns);
+bool dpb_parse_bool(const char *text, bool *value);
+
+/* The nearest of NULL-terminated `names` to `word` by edit distance, or NULL if none is near. */
+const char *dpb_did_you_mean(const char *word, const char *const *names);
+
 #endif

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "cli/cli.h"
+#include "base/parse.h"
 #include "bench/comm_test.h"
+#include "cli/cli.h"
 #include "links/network_test.h"
 #include "loop/rank.h"
 #include "world/world.h"

@@ -6,10 +6,11 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "base/parse.h"
+#include "base/settings.h"
 #include "cli/cli.h"
 #include "launch/machines.h"
 #include "study/sweep/sweep.h"
-#include "base/settings.h"
 #include "world/pmix.h"
 
 #define LAUNCHER "launcher" /* the origin of the launcher's settings */

@@ -1,5 +1,9 @@
-/* builder.c - nodes, tensors and windows of a graph being built: see builder_parts.h. */
-#include "graph/builder_parts.h"
+/*
+ * builder.c - a graph being built: its nodes, tensors and windows, then the calls of a model plugin.
+ * Each call checks its arguments, infers a shape and appends a node with its tensors, in forward
+ * order and without offsets.
+ */
+#include "graph/builder.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -96,8 +100,9 @@ static bool node_is_valid(struct dpb_graph_builder *builder, const char *name,
     return true;
 }
 
-struct dpb_node *dpb_builder_node(struct dpb_graph_builder *builder, dpb_op op, const char *name,
-                                  const uint32_t *inputs, uint32_t n_inputs)
+/* Appends a node without shape; NULL after a mistake. The pointer is valid until the next node. */
+static struct dpb_node *append_node(struct dpb_graph_builder *builder, dpb_op op, const char *name,
+                                    const uint32_t *inputs, uint32_t n_inputs)
 {
     struct dpb_graph *graph = builder->graph;
     if (builder->status != DPB_OK || !node_is_valid(builder, name, inputs, n_inputs))
@@ -140,8 +145,9 @@ static char *join_name(struct dpb_graph_builder *builder, const char *node, cons
     return name;
 }
 
-struct dpb_tensor *dpb_builder_tensor(struct dpb_graph_builder *builder, const char *suffix,
-                                      uint32_t n_dims, const uint32_t *dims)
+/* Appends a tensor of the node appended last, initialised to zeros; NULL after a mistake. */
+static struct dpb_tensor *append_tensor(struct dpb_graph_builder *builder, const char *suffix,
+                                        uint32_t n_dims, const uint32_t *dims)
 {
     struct dpb_graph *graph = builder->graph;
     const struct dpb_node *node = &graph->nodes[graph->n_nodes - 1];
@@ -167,25 +173,28 @@ struct dpb_tensor *dpb_builder_tensor(struct dpb_graph_builder *builder, const c
     return tensor;
 }
 
-bool dpb_builder_weights(struct dpb_graph_builder *builder, uint32_t n_dims, const uint32_t *dims,
-                         bool bias)
+/* The weight of a convolution or dense layer and, if wanted, its bias. */
+static bool append_weights(struct dpb_graph_builder *builder, uint32_t n_dims, const uint32_t *dims,
+                           bool bias)
 {
     struct dpb_graph *graph = builder->graph;
-    struct dpb_tensor *weight = dpb_builder_tensor(builder, "weight", n_dims, dims);
+    struct dpb_tensor *weight = append_tensor(builder, "weight", n_dims, dims);
     if (!weight)
         return false;
     weight->decays = true;
     weight->init_stddev = NAN;
     builder->nodes[graph->n_nodes - 1].weight = graph->n_tensors - 1;
     if (bias) {
-        if (!dpb_builder_tensor(builder, "bias", 1, dims))
+        if (!append_tensor(builder, "bias", 1, dims))
             return false;
         builder->nodes[graph->n_nodes - 1].bias = graph->n_tensors - 1;
     }
     return true;
 }
 
-uint32_t dpb_builder_state(struct dpb_graph_builder *builder, const char *suffix, double init_value)
+/* Appends a state of the batch-norm node appended last; its index or DPB_NONE. */
+static uint32_t append_state(struct dpb_graph_builder *builder, const char *suffix,
+                             double init_value)
 {
     struct dpb_graph *graph = builder->graph;
     const struct dpb_node *node = &graph->nodes[graph->n_nodes - 1];
@@ -206,7 +215,8 @@ uint32_t dpb_builder_state(struct dpb_graph_builder *builder, const char *suffix
     return graph->n_states++;
 }
 
-uint32_t dpb_builder_shape(struct dpb_graph_builder *builder, uint32_t c, uint32_t h, uint32_t w)
+/* Ends a call: gives the node appended last its shape and returns its index. */
+static uint32_t end_node(struct dpb_graph_builder *builder, uint32_t c, uint32_t h, uint32_t w)
 {
     uint32_t index = builder->graph->n_nodes - 1;
     struct dpb_node *node = &builder->nodes[index];
@@ -245,8 +255,9 @@ static bool infer_axis(struct axis *axis, dpb_padding padding)
     return true;
 }
 
-bool dpb_builder_window(struct dpb_graph_builder *builder, struct dpb_shape in,
-                        const struct dpb_conv_args *args, uint32_t *out_h, uint32_t *out_w)
+/* Sets window and output height and width of the node appended last, a convolution or pool. */
+static bool set_window(struct dpb_graph_builder *builder, struct dpb_shape in,
+                       const struct dpb_conv_args *args, uint32_t *out_h, uint32_t *out_w)
 {
     struct dpb_node *node = &builder->nodes[builder->graph->n_nodes - 1];
     uint32_t stride = args->stride ? args->stride : 1;
@@ -300,6 +311,330 @@ void dpb_graph_builder_start(struct dpb_graph_builder *builder, struct dpb_shape
                                  DPB_MAX_CHANNELS, input.c);
         return;
     }
-    if (dpb_builder_node(builder, DPB_OP_INPUT, "input", NULL, 0))
-        dpb_builder_shape(builder, input.c, input.h, input.w);
+    if (append_node(builder, DPB_OP_INPUT, "input", NULL, 0))
+        end_node(builder, input.c, input.h, input.w);
 }
+
+static uint32_t keep_shape(struct dpb_graph_builder *builder, uint32_t input)
+{
+    const struct dpb_shape in = builder->nodes[input].shape;
+    return end_node(builder, in.c, in.h, in.w);
+}
+
+static uint32_t input_node(struct dpb_graph_builder *builder)
+{
+    return builder->status == DPB_OK ? 0 : DPB_NONE;
+}
+
+static uint32_t add_conv(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                         const struct dpb_conv_args *args)
+{
+    struct dpb_node *node = append_node(builder, DPB_OP_CONV, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    struct dpb_shape in = builder->nodes[input].shape;
+    uint32_t h, w;
+    if (!set_window(builder, in, args, &h, &w))
+        return DPB_NONE;
+    node->groups = args->groups ? args->groups : 1;
+    if (in.c % node->groups != 0 || args->channels % node->groups != 0)
+        return dpb_graph_builder_refuse(
+            builder, DPB_USAGE, name,
+            "%u groups have to divide both its %u input channels and its %u output channels",
+            node->groups, in.c, args->channels);
+    uint32_t dims[4] = {args->channels, in.c / node->groups, node->window.kernel_h,
+                        node->window.kernel_w};
+    if (!append_weights(builder, 4, dims, args->bias))
+        return DPB_NONE;
+    node->macs = builder->tensors[node->weight].n_elements * ((uint64_t)h * w);
+    return end_node(builder, args->channels, h, w);
+}
+
+static uint32_t add_batch_norm(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                               const struct dpb_batch_norm_args *args)
+{
+    struct dpb_node *node = append_node(builder, DPB_OP_BATCH_NORM, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    node->epsilon = args->epsilon == 0.0 ? 1e-5 : args->epsilon;
+    node->keep_average = args->keep_average == 0.0 ? 0.9 : args->keep_average;
+    if (!(node->epsilon > 0.0) || !(node->keep_average > 0.0 && node->keep_average < 1.0))
+        return dpb_graph_builder_refuse(
+            builder, DPB_USAGE, name,
+            "epsilon %g has to be positive and keep_average %g within 0 and 1", node->epsilon,
+            node->keep_average);
+    struct dpb_shape in = builder->nodes[input].shape;
+    if (!args->no_gamma) {
+        struct dpb_tensor *gamma = append_tensor(builder, "weight", 1, &in.c);
+        if (!gamma)
+            return DPB_NONE;
+        gamma->init_value = 1.0;
+        node->weight = builder->graph->n_tensors - 1;
+    }
+    if (!append_tensor(builder, "bias", 1, &in.c))
+        return DPB_NONE;
+    node->bias = builder->graph->n_tensors - 1;
+    uint32_t index = end_node(builder, in.c, in.h, in.w);
+    node->mean = append_state(builder, "running_mean", 0.0);
+    node->variance = append_state(builder, "running_var", 1.0);
+    return node->variance == DPB_NONE ? DPB_NONE : index;
+}
+
+static uint32_t add_relu(struct dpb_graph_builder *builder, const char *name, uint32_t input)
+{
+    if (!append_node(builder, DPB_OP_RELU, name, &input, 1))
+        return DPB_NONE;
+    return keep_shape(builder, input);
+}
+
+static uint32_t add_pool(struct dpb_graph_builder *builder, dpb_op op, const char *name,
+                         uint32_t input, const struct dpb_pool_args *args)
+{
+    if (!append_node(builder, op, name, &input, 1))
+        return DPB_NONE;
+    struct dpb_conv_args window = {.kernel_h = args->kernel,
+                                   .stride = args->stride,
+                                   .padding = args->padding,
+                                   .before = args->before,
+                                   .after = args->after};
+    struct dpb_shape in = builder->nodes[input].shape;
+    uint32_t h, w;
+    if (!set_window(builder, in, &window, &h, &w))
+        return DPB_NONE;
+    return end_node(builder, in.c, h, w);
+}
+
+static uint32_t add_max_pool(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                             const struct dpb_pool_args *args)
+{
+    return add_pool(builder, DPB_OP_MAX_POOL, name, input, args);
+}
+
+static uint32_t add_mean_pool(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                              const struct dpb_pool_args *args)
+{
+    return add_pool(builder, DPB_OP_MEAN_POOL, name, input, args);
+}
+
+static uint32_t add_global_mean(struct dpb_graph_builder *builder, const char *name, uint32_t input)
+{
+    struct dpb_node *node = append_node(builder, DPB_OP_MEAN_POOL, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    struct dpb_shape in = builder->nodes[input].shape;
+    node->window =
+        (struct dpb_window){.kernel_h = in.h, .kernel_w = in.w, .stride_h = 1, .stride_w = 1};
+    return end_node(builder, in.c, 1, 1);
+}
+
+static uint32_t add_dense(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                          uint32_t features, bool bias)
+{
+    struct dpb_node *node = append_node(builder, DPB_OP_DENSE, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    uint32_t fan_in = (uint32_t)dpb_shape_elements(builder->nodes[input].shape);
+    if (!append_weights(builder, 2, (const uint32_t[]){features, fan_in}, bias))
+        return DPB_NONE;
+    node->macs = builder->tensors[node->weight].n_elements;
+    return end_node(builder, features, 1, 1);
+}
+
+static uint32_t add_add(struct dpb_graph_builder *builder, const char *name, uint32_t a, uint32_t b)
+{
+    if (!append_node(builder, DPB_OP_ADD, name, (const uint32_t[]){a, b}, 2))
+        return DPB_NONE;
+    const struct dpb_node *first = &builder->nodes[a], *second = &builder->nodes[b];
+    struct dpb_shape in = first->shape, other = second->shape;
+    if (in.c != other.c || in.h != other.h || in.w != other.w)
+        return dpb_graph_builder_refuse(
+            builder, DPB_USAGE, name,
+            "adds '%s' of %ux%ux%u and '%s' of %ux%ux%u: shapes have to be equal", first->name,
+            in.c, in.h, in.w, second->name, other.c, other.h, other.w);
+    return end_node(builder, in.c, in.h, in.w);
+}
+
+static uint32_t add_concat(struct dpb_graph_builder *builder, const char *name,
+                           const uint32_t *inputs, uint32_t n_inputs)
+{
+    if (builder->status == DPB_OK && (n_inputs < 2 || n_inputs > DPB_MAX_INPUTS))
+        dpb_graph_builder_refuse(builder, DPB_USAGE, name, "joins %u nodes; 2 to %d are possible",
+                                 n_inputs, DPB_MAX_INPUTS);
+    if (!append_node(builder, DPB_OP_CONCAT, name, inputs, n_inputs))
+        return DPB_NONE;
+    const struct dpb_node *first = &builder->nodes[inputs[0]];
+    uint64_t channels = 0;
+    for (uint32_t i = 0; i < n_inputs; i++) {
+        const struct dpb_node *node = &builder->nodes[inputs[i]];
+        if (node->shape.h != first->shape.h || node->shape.w != first->shape.w)
+            return dpb_graph_builder_refuse(
+                builder, DPB_USAGE, name,
+                "joins '%s' of %ux%u pixels and '%s' of %ux%u: height and width have to be equal",
+                first->name, first->shape.h, first->shape.w, node->name, node->shape.h,
+                node->shape.w);
+        channels += node->shape.c;
+    }
+    return end_node(builder, channels > UINT32_MAX ? UINT32_MAX : (uint32_t)channels,
+                    first->shape.h, first->shape.w);
+}
+
+static uint32_t add_dropout(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                            double rate)
+{
+    struct dpb_node *node = append_node(builder, DPB_OP_DROPOUT, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    if (!(rate >= 0.0 && rate < 1.0))
+        return dpb_graph_builder_refuse(builder, DPB_USAGE, name, "rate %g is not within [0, 1)",
+                                        rate);
+    node->rate = rate;
+    return keep_shape(builder, input);
+}
+
+static uint32_t add_lrn(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                        const struct dpb_lrn_args *args)
+{
+    struct dpb_node *node = append_node(builder, DPB_OP_LRN, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    if (!(args->k > 0.0 && args->alpha >= 0.0 && isfinite(args->beta)))
+        return dpb_graph_builder_refuse(
+            builder, DPB_USAGE, name,
+            "k %g has to be positive, alpha %g not negative, beta %g finite", args->k, args->alpha,
+            args->beta);
+    node->lrn_radius = args->radius;
+    node->lrn_k = args->k;
+    node->lrn_alpha = args->alpha;
+    node->lrn_beta = args->beta;
+    return keep_shape(builder, input);
+}
+
+static uint32_t add_shortcut(struct dpb_graph_builder *builder, const char *name, uint32_t input,
+                             uint32_t channels, uint32_t stride)
+{
+    struct dpb_node *node = append_node(builder, DPB_OP_SHORTCUT, name, &input, 1);
+    if (!node)
+        return DPB_NONE;
+    struct dpb_shape in = builder->nodes[input].shape;
+    if (channels < in.c)
+        return dpb_graph_builder_refuse(builder, DPB_USAGE, name,
+                                        "makes %u channels of %u; it can only append channels",
+                                        channels, in.c);
+    stride = stride ? stride : 1;
+    node->window =
+        (struct dpb_window){.kernel_h = 1, .kernel_w = 1, .stride_h = stride, .stride_w = stride};
+    return end_node(builder, channels, (in.h - 1) / stride + 1, (in.w - 1) / stride + 1);
+}
+
+static uint32_t add_softmax_loss(struct dpb_graph_builder *builder, const char *name,
+                                 uint32_t input)
+{
+    if (!append_node(builder, DPB_OP_SOFTMAX_LOSS, name, &input, 1))
+        return DPB_NONE;
+    const struct dpb_node *logits = &builder->nodes[input];
+    if (logits->shape.c != builder->graph->nclass || logits->shape.h != 1 || logits->shape.w != 1)
+        return dpb_graph_builder_refuse(
+            builder, DPB_USAGE, name,
+            "gets '%s' of %ux%ux%u for %u classes; it needs a feature a class", logits->name,
+            logits->shape.c, logits->shape.h, logits->shape.w, builder->graph->nclass);
+    builder->ended = true;
+    return end_node(builder, 1, 1, 1);
+}
+
+static double fan_in(const struct dpb_tensor *weight)
+{
+    return (double)dpb_graph_fan_in(weight);
+}
+
+static double fan_out(const struct dpb_node *node, const struct dpb_tensor *weight)
+{
+    const uint32_t groups = node->op == DPB_OP_CONV ? node->groups : 1;
+    const uint64_t outputs = weight->n_elements / weight->dims[1] / groups;
+    return (double)outputs;
+}
+
+/* Why a tensor cannot begin so; NULL: it can. */
+static const char *initial_mistake(const struct dpb_tensor *tensor,
+                                   const struct dpb_initial *initial)
+{
+    switch (initial->rule) {
+    case DPB_INITIAL_NORMAL:
+        return initial->value >= 0.0 && isfinite(initial->value)
+                   ? NULL
+                   : "a standard deviation is finite and not negative";
+    case DPB_INITIAL_CONSTANT:
+        return isfinite(initial->value) ? NULL : "a constant is finite";
+    case DPB_INITIAL_HE_NORMAL:
+    case DPB_INITIAL_GLOROT_UNIFORM:
+        return tensor->n_dims > 1 ? NULL : "it has no fan-in; it may be a constant or normal";
+    }
+    return "dpb_initial_rule has no such rule";
+}
+
+static void choose_initial(struct dpb_graph_builder *builder, const struct dpb_node *node,
+                           uint32_t index, const char *what, const struct dpb_initial *initial)
+{
+    if (!initial || builder->status != DPB_OK)
+        return;
+    if (index == DPB_NONE) {
+        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
+                                 "has no %s to choose initial values for", what);
+        return;
+    }
+    struct dpb_tensor *tensor = &builder->tensors[index];
+    const char *mistake = initial_mistake(tensor, initial);
+    if (mistake) {
+        dpb_graph_builder_refuse(builder, DPB_USAGE, node->name,
+                                 "its %s cannot begin by rule %d and value %g: %s", what,
+                                 (int)initial->rule, initial->value, mistake);
+        return;
+    }
+    tensor->init_uniform = initial->rule == DPB_INITIAL_GLOROT_UNIFORM;
+    tensor->init_value = initial->rule == DPB_INITIAL_CONSTANT ? initial->value : 0.0;
+    tensor->init_stddev = initial->rule == DPB_INITIAL_NORMAL ? initial->value : 0.0;
+    if (initial->rule == DPB_INITIAL_HE_NORMAL)
+        tensor->init_stddev = sqrt(2.0 / fan_in(tensor));
+    if (initial->rule == DPB_INITIAL_GLOROT_UNIFORM)
+        tensor->init_stddev = sqrt(2.0 / (fan_in(tensor) + fan_out(node, tensor)));
+}
+
+static uint32_t set_initial(struct dpb_graph_builder *builder, uint32_t node,
+                            const struct dpb_initial *weight, const struct dpb_initial *bias)
+{
+    if (builder->status != DPB_OK)
+        return DPB_NONE;
+    if (node >= builder->graph->n_nodes)
+        return dpb_graph_builder_refuse(
+            builder, DPB_USAGE, NULL,
+            "chooses initial values for a node that no earlier call returned");
+    const struct dpb_node *chosen = &builder->nodes[node];
+    choose_initial(builder, chosen, chosen->weight, "weight", weight);
+    choose_initial(builder, chosen, chosen->bias, "bias", bias);
+    return builder->status == DPB_OK ? node : DPB_NONE;
+}
+
+static struct dpb_shape node_shape(const struct dpb_graph_builder *builder, uint32_t node)
+{
+    if (node >= builder->graph->n_nodes)
+        return (struct dpb_shape){0, 0, 0};
+    return builder->nodes[node].shape;
+}
+
+const struct dpb_graph_ops dpb_graph_builder_ops = {
+    .input = input_node,
+    .conv = add_conv,
+    .batch_norm = add_batch_norm,
+    .relu = add_relu,
+    .max_pool = add_max_pool,
+    .mean_pool = add_mean_pool,
+    .global_mean = add_global_mean,
+    .dense = add_dense,
+    .add = add_add,
+    .concat = add_concat,
+    .dropout = add_dropout,
+    .lrn = add_lrn,
+    .shortcut = add_shortcut,
+    .initial = set_initial,
+    .softmax_loss = add_softmax_loss,
+    .shape = node_shape,
+};

@@ -1,9 +1,14 @@
-/* head.c - the side of rank 0's launcher towards those of the other parts: see parts.h. */
+/* head.c - the side of rank 0's launcher towards those of the other parts: see head.h. */
+#include "launch/head.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "launch/parts.h"
+#include "launch/channel.h"
+#include "launch/part_messages.h"
+#include "launch/party.h"
+#include "launch/ranks.h"
 
 #define LAST_WORDS_NS INT64_C(500000000) /* between a rank's end and that of its connection */
 #define KILLED_NS INT64_C(3000000000)    /* without a message from a part that must end its rank */
@@ -15,7 +20,7 @@
 /* Rank 0 writes on this board itself. A post that all must have seen is confirmed by each part. */
 static void on_post(void *context, uint32_t rank, const void *value, uint32_t bytes)
 {
-    struct job_run *run = context;
+    struct dpb_job_run *run = context;
     struct dpb_party *party = run->job->party;
     struct dpb_post post;
     if (bytes != sizeof post)
@@ -33,10 +38,11 @@ static void on_post(void *context, uint32_t rank, const void *value, uint32_t by
     }
     for (uint32_t other = 1; post.all && other < party->n_ranks; other++)
         if (other != rank)
-            link_say(&party->links[other], LINK_CONTROL, run->confirm.serial, &post, sizeof post);
+            dpb_channel_say(&party->channels[other], DPB_CHANNEL_CONTROL, run->confirm.serial,
+                            &post, sizeof post);
 }
 
-static void on_confirm(struct job_run *run, const struct dpb_frame *frame)
+static void on_confirm(struct dpb_job_run *run, const struct dpb_frame *frame)
 {
     if (frame->peer != run->confirm.serial || run->confirm.n_missing == 0)
         return;
@@ -47,13 +53,13 @@ static void on_confirm(struct job_run *run, const struct dpb_frame *frame)
 /* ---- what parts tell ------------------------------------------------------------------------- */
 
 /* A page as it stands at the rank's part; its first word is this launcher's. */
-static void on_page(struct job_run *run, uint32_t rank, const uint8_t *value, size_t bytes,
+static void on_page(struct dpb_job_run *run, uint32_t rank, const uint8_t *value, size_t bytes,
                     int64_t now_ns)
 {
     enum { KEPT = sizeof(uint32_t), SHORT = offsetof(struct dpb_status_page, status) };
     struct dpb_status_page *page = dpb_board_page(run->board, rank);
-    struct process *process = &run->processes[rank];
-    struct page_news news;
+    struct dpb_process *process = &run->processes[rank];
+    struct dpb_page_news news;
     if (bytes != sizeof news + SHORT && bytes != sizeof news + sizeof *page)
         return;
     memcpy(&news, value, sizeof news);
@@ -76,9 +82,9 @@ static void on_page(struct job_run *run, uint32_t rank, const uint8_t *value, si
     process->state = news.state;
 }
 
-static void on_journal(struct job_run *run, uint32_t rank, const uint8_t *value, size_t bytes)
+static void on_journal(struct dpb_job_run *run, uint32_t rank, const uint8_t *value, size_t bytes)
 {
-    struct journal_piece piece;
+    struct dpb_journal_piece piece;
     size_t capacity;
     uint8_t *journal = dpb_board_journal(run->board, rank, &capacity);
     if (bytes < sizeof piece)
@@ -89,11 +95,11 @@ static void on_journal(struct job_run *run, uint32_t rank, const uint8_t *value,
         memcpy(journal + piece.offset, value + sizeof piece, bytes);
 }
 
-static void on_ended(struct job_run *run, uint32_t rank, const void *value, size_t bytes,
+static void on_ended(struct dpb_job_run *run, uint32_t rank, const void *value, size_t bytes,
                      int64_t now_ns)
 {
-    struct process *process = &run->processes[rank];
-    struct ended_news news;
+    struct dpb_process *process = &run->processes[rank];
+    struct dpb_ended_news news;
     if (bytes != sizeof news || !process->running || process->end_heard_ns != 0)
         return;
     memcpy(&news, value, sizeof news);
@@ -102,47 +108,47 @@ static void on_ended(struct job_run *run, uint32_t rank, const void *value, size
     process->end_heard_ns = now_ns;
 }
 
-static void on_interrupt(struct job_run *run, uint32_t rank, const void *value, size_t bytes)
+static void on_interrupt(struct dpb_job_run *run, uint32_t rank, const void *value, size_t bytes)
 {
     int32_t number;
     if (bytes != sizeof number)
         return;
     memcpy(&number, value, sizeof number);
-    job_interrupt(run, ++run->processes[rank].n_interrupts, number);
+    dpb_job_interrupt(run, ++run->processes[rank].n_interrupts, number);
 }
 
 /* The clock is read now: between two looks of the loop it may be earlier than the ping. */
-static void on_ping(struct job_run *run, uint32_t rank, const void *value, size_t bytes)
+static void on_ping(struct dpb_job_run *run, uint32_t rank, const void *value, size_t bytes)
 {
-    struct ping ping;
+    struct dpb_ping ping;
     if (bytes != sizeof ping)
         return;
     memcpy(&ping, value, sizeof ping);
     ping.head_ns = dpb_now_ns();
-    link_say(&run->job->party->links[rank], LINK_PONG, rank, &ping, sizeof ping);
+    dpb_channel_say(&run->job->party->channels[rank], DPB_CHANNEL_PONG, rank, &ping, sizeof ping);
 }
 
-static void handle(struct job_run *run, uint32_t rank, const struct dpb_frame *frame,
+static void handle(struct dpb_job_run *run, uint32_t rank, const struct dpb_frame *frame,
                    const void *value, int64_t now_ns)
 {
     size_t bytes = frame->value_bytes;
     switch (frame->op) {
-    case LINK_PAGE:
+    case DPB_CHANNEL_PAGE:
         on_page(run, rank, value, bytes, now_ns);
         break;
-    case LINK_JOURNAL:
+    case DPB_CHANNEL_JOURNAL:
         on_journal(run, rank, value, bytes);
         break;
-    case LINK_CONFIRM:
+    case DPB_CHANNEL_CONFIRM:
         on_confirm(run, frame);
         break;
-    case LINK_ENDED:
+    case DPB_CHANNEL_ENDED:
         on_ended(run, rank, value, bytes, now_ns);
         break;
-    case LINK_INTERRUPT:
+    case DPB_CHANNEL_INTERRUPT:
         on_interrupt(run, rank, value, bytes);
         break;
-    case LINK_PING:
+    case DPB_CHANNEL_PING:
         on_ping(run, rank, value, bytes);
         break;
     default: /* messages that only the head sends */
@@ -153,15 +159,15 @@ static void handle(struct job_run *run, uint32_t rank, const struct dpb_frame *f
 /* ---- parts that are gone --------------------------------------------------------------------- */
 
 /* The part sends nothing more: its rank is lost with it, whether the rank lives or not. */
-static void lose_part(struct job_run *run, uint32_t rank, int64_t now_ns, const char *why)
+static void lose_part(struct dpb_job_run *run, uint32_t rank, int64_t now_ns, const char *why)
 {
-    struct process *process = &run->processes[rank];
+    struct dpb_process *process = &run->processes[rank];
     struct dpb_party *party = run->job->party;
-    struct link *link = &party->links[rank];
-    if (link->fd >= 0)
-        link->lost_fd = link->fd; /* not closed: a keeper would end with it */
-    link->fd = -1;
-    link_close(link);
+    struct dpb_channel *channel = &party->channels[rank];
+    if (channel->fd >= 0)
+        channel->lost_fd = channel->fd; /* not closed: a keeper would end with it */
+    channel->fd = -1;
+    dpb_channel_close(channel);
     if (!process->running)
         return;
     if (process->end_heard_ns == 0 && process->fault_ns == 0 && !process->killed) {
@@ -170,24 +176,24 @@ static void lose_part(struct job_run *run, uint32_t rank, int64_t now_ns, const 
                  party->hosts[rank], (int)party->launcher_pids[rank], why);
     }
     process->ended_ns = process->end_heard_ns != 0 ? process->ended_ns : now_ns;
-    job_rank_ended(run, rank);
+    dpb_job_rank_ended(run, rank);
 }
 
 /* After a rank has ended, the store has its last requests once the rank's connection has closed. */
-static void settle_end(struct job_run *run, uint32_t rank, int64_t now_ns)
+static void settle_end(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
 {
-    const struct process *process = &run->processes[rank];
+    const struct dpb_process *process = &run->processes[rank];
     if (process->running && process->end_heard_ns != 0 &&
         (dpb_store_server_closed(run->server, rank) ||
          now_ns - process->end_heard_ns > LAST_WORDS_NS))
-        job_rank_ended(run, rank);
+        dpb_job_rank_ended(run, rank);
 }
 
-static void check_silence(struct job_run *run, uint32_t rank, int64_t now_ns)
+static void check_silence(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
 {
-    struct process *process = &run->processes[rank];
+    struct dpb_process *process = &run->processes[rank];
     char why[128];
-    int64_t limit_ns = process->killed ? KILLED_NS : run->job->timeout_ns + PARTS_SILENCE_NS;
+    int64_t limit_ns = process->killed ? KILLED_NS : run->job->timeout_ns + DPB_PART_SILENCE_NS;
     if (!process->running || now_ns - process->heard_ns < limit_ns)
         return;
     snprintf(why, sizeof why,
@@ -198,11 +204,11 @@ static void check_silence(struct job_run *run, uint32_t rank, int64_t now_ns)
 }
 
 /* While this launcher itself was stopped, the parts were not silent. */
-static void forgive_own_stop(struct job_run *run, int64_t now_ns)
+static void forgive_own_stop(struct dpb_job_run *run, int64_t now_ns)
 {
     const int64_t stopped_ns = now_ns - run->looked_ns;
     run->looked_ns = now_ns;
-    if (stopped_ns < PARTS_SILENCE_NS)
+    if (stopped_ns < DPB_PART_SILENCE_NS)
         return;
     run->stopped_ns = stopped_ns;
     run->woke_ns = now_ns;
@@ -212,11 +218,11 @@ static void forgive_own_stop(struct job_run *run, int64_t now_ns)
 
 /* Rank 1's part has ended. If it gave this launcher up during a stop, it has said so (part.c), and
  * the others end as well. */
-static bool was_given_up(struct job_run *run, int64_t now_ns)
+static bool was_given_up(struct dpb_job_run *run, int64_t now_ns)
 {
-    struct process *process = &run->processes[0];
+    struct dpb_process *process = &run->processes[0];
     if (run->ending || run->stopped_ns < run->job->timeout_ns ||
-        now_ns - run->woke_ns > PARTS_SILENCE_NS)
+        now_ns - run->woke_ns > DPB_PART_SILENCE_NS)
         return false;
     run->was_given_up = true;
     process->fault_ns = run->woke_ns - run->stopped_ns;
@@ -224,28 +230,28 @@ static bool was_given_up(struct job_run *run, int64_t now_ns)
              "its launcher was stopped for %.1f s, and the other parts of the job have ended "
              "meanwhile",
              (double)run->stopped_ns * 1e-9);
-    job_end(run);
-    job_kill(run, 0);
+    dpb_job_end(run);
+    dpb_job_kill(run, 0);
     return true;
 }
 
 /* After mpirun's end no process waits for the result, but it is made: measurements are kept. */
-static void check_starter(struct job_run *run, int64_t now_ns)
+static void check_starter(struct dpb_job_run *run, int64_t now_ns)
 {
     const struct dpb_party *party = run->job->party;
-    struct process *process = &run->processes[0];
+    struct dpb_process *process = &run->processes[0];
     if (run->ending || !dpb_party_deserted(party))
         return;
     process->fault_ns = now_ns;
     snprintf(process->fault, sizeof process->fault,
              "the process of %s that started it (pid %d) has ended", party->launcher,
              (int)party->starter);
-    job_end(run);
+    dpb_job_end(run);
 }
 
 /* ---- in the launcher's loop ------------------------------------------------------------------ */
 
-void head_begin(struct job_run *run)
+void dpb_head_begin(struct dpb_job_run *run)
 {
     struct dpb_party *party = run->job->party;
     int64_t now_ns = dpb_now_ns();
@@ -261,28 +267,28 @@ void head_begin(struct job_run *run)
     }
 }
 
-void head_watch(const struct job_run *run, struct pollfd *fds)
+void dpb_head_watch(const struct dpb_job_run *run, struct pollfd *fds)
 {
     const struct dpb_party *party = run->job->party;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
-        const struct link *link = &party->links[rank];
-        bool waits = link->out.end > link->out.begin;
+        const struct dpb_channel *channel = &party->channels[rank];
+        bool waits = channel->out.end > channel->out.begin;
         fds[rank] =
-            (struct pollfd){.fd = link->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))};
+            (struct pollfd){.fd = channel->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))};
     }
 }
 
-static void serve_part(struct job_run *run, uint32_t rank, int64_t now_ns)
+static void serve_part(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
 {
-    struct link *link = &run->job->party->links[rank];
+    struct dpb_channel *channel = &run->job->party->channels[rank];
     struct dpb_frame frame;
     const void *value;
     char why[128];
     int found;
-    if (link->fd < 0)
+    if (channel->fd < 0)
         return;
-    bool open = link_receive(link) && link_flush(link);
-    while ((found = link_next(link, &frame, &value, why)) > 0) {
+    bool open = dpb_channel_receive(channel) && dpb_channel_flush(channel);
+    while ((found = dpb_channel_next(channel, &frame, &value, why)) > 0) {
         run->processes[rank].heard_ns = now_ns;
         handle(run, rank, &frame, value, now_ns);
     }
@@ -293,7 +299,7 @@ static void serve_part(struct job_run *run, uint32_t rank, int64_t now_ns)
 }
 
 /* Pages grow as the square of the ranks: the more ranks, the rarer, but often within a deadline. */
-static int64_t tell_interval_ns(const struct job_run *run)
+static int64_t tell_interval_ns(const struct dpb_job_run *run)
 {
     enum { RANKS = 64, OFTEN = 4 };
     const int64_t rarely_ns = TELL_NS * run->n_ranks / RANKS;
@@ -304,22 +310,23 @@ static int64_t tell_interval_ns(const struct job_run *run)
 
 /* The others show it in their messages, and see by it that ranks move on. All pages for a part go
  * out at once: with one call a page, hundreds of parts would take all of a core. */
-static void tell_places(struct job_run *run)
+static void tell_places(struct dpb_job_run *run)
 {
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
-        uint8_t value[sizeof(struct page_news) + offsetof(struct dpb_status_page, status)];
-        const struct page_news news = {.silent_ns = -1};
+        uint8_t value[sizeof(struct dpb_page_news) + offsetof(struct dpb_status_page, status)];
+        const struct dpb_page_news news = {.silent_ns = -1};
         memcpy(value, &news, sizeof news);
         memcpy(value + sizeof news, dpb_board_page(run->board, rank), sizeof value - sizeof news);
         for (uint32_t to = 1; to < run->n_ranks; to++)
             if (to != rank)
-                link_add(&run->job->party->links[to], LINK_PAGE, rank, value, sizeof value);
+                dpb_channel_add(&run->job->party->channels[to], DPB_CHANNEL_PAGE, rank, value,
+                                sizeof value);
     }
     for (uint32_t to = 1; to < run->n_ranks; to++)
-        link_flush(&run->job->party->links[to]);
+        dpb_channel_flush(&run->job->party->channels[to]);
 }
 
-void head_serve(struct job_run *run, const struct pollfd *fds, int64_t now_ns)
+void dpb_head_serve(struct dpb_job_run *run, const struct pollfd *fds, int64_t now_ns)
 {
     forgive_own_stop(run, now_ns);
     check_starter(run, now_ns);

@@ -45,7 +45,7 @@ static void keep(const int kept[N_KEPT])
     _exit(0);
 }
 
-dpb_status keeper_start(int pmix_fd, int link_fd, struct keeper *keeper)
+dpb_status dpb_keeper_start(int pmix_fd, int channel_fd, struct dpb_keeper *keeper)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
@@ -53,7 +53,8 @@ dpb_status keeper_start(int pmix_fd, int link_fd, struct keeper *keeper)
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[1]); /* before Linux 5.9 close_range does nothing */
-        keep((const int[N_KEPT]){[LAUNCHER] = ends[0], [LINK] = link_fd, [CONNECTION] = pmix_fd});
+        keep(
+            (const int[N_KEPT]){[LAUNCHER] = ends[0], [LINK] = channel_fd, [CONNECTION] = pmix_fd});
     }
     int error = errno;
     close(ends[0]);
@@ -61,11 +62,11 @@ dpb_status keeper_start(int pmix_fd, int link_fd, struct keeper *keeper)
         close(ends[1]);
         return dpb_fail(DPB_FAILED, "cannot start a process: %s", strerror(error));
     }
-    *keeper = (struct keeper){pid, ends[1]};
+    *keeper = (struct dpb_keeper){pid, ends[1]};
     return DPB_OK;
 }
 
-void keeper_stop(struct keeper *keeper)
+void dpb_keeper_stop(struct dpb_keeper *keeper)
 {
     if (keeper->pid <= 0)
         return;
@@ -73,5 +74,5 @@ void keeper_stop(struct keeper *keeper)
     while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
         ;
     close(keeper->alive_fd);
-    *keeper = (struct keeper){0};
+    *keeper = (struct dpb_keeper){0};
 }

@@ -11,35 +11,39 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "launch/parts.h"
+#include "launch/head.h"
+#include "launch/outcome.h"
+#include "launch/part.h"
+#include "launch/ranks.h"
+#include "launch/stall.h"
 #include "machine/memory.h"
 
 #define TICK_NS INT64_C(250000000)
 
 /* ---- beginning and end --------------------------------------------------------------------- */
 
-static void run_destroy(struct job_run *run)
+static void run_destroy(struct dpb_job_run *run)
 {
     dpb_store_server_destroy(run->server);
     free(run->processes);
     free(run->fds);
-    job_release_signals(run);
+    dpb_job_release_signals(run);
 }
 
-/* A connection to each rank, the signals and, with parts, a link to each part. No more than that:
+/* A connection to each rank, the signals and, with parts, a channel to each part. No more than that:
  * poll refuses a list that is longer than the number of files that this process may open. */
-static nfds_t count_watched(const struct job_run *run)
+static nfds_t count_watched(const struct dpb_job_run *run)
 {
     return (run->job->party ? 2 : 1) * (nfds_t)run->n_ranks + 1;
 }
 
-static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
+static dpb_status run_create(struct dpb_job_run *run, const struct dpb_job *job)
 {
-    *run = (struct job_run){.job = job,
-                            .signal_fd = -1,
-                            .memory_kills = dpb_memory_kills(""),
-                            .kill_at_ns = INT64_MAX,
-                            .child_ended = true};
+    *run = (struct dpb_job_run){.job = job,
+                                .signal_fd = -1,
+                                .memory_kills = dpb_memory_kills(""),
+                                .kill_at_ns = INT64_MAX,
+                                .child_ended = true};
     if (job->n_workers == 0 || job->n_workers > DPB_JOB_RANKS ||
         job->n_servers > DPB_JOB_RANKS - job->n_workers)
         return dpb_fail(DPB_USAGE,
@@ -58,10 +62,10 @@ static dpb_status run_create(struct job_run *run, const struct dpb_job *job)
     for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
         dpb_board_page(run->board, rank)->machine = job->machines[rank];
     DPB_TRY(dpb_store_server_create(run->n_ranks, &run->server));
-    return job_take_signals(run);
+    return dpb_job_take_signals(run);
 }
 
-static void signal_all(const struct job_run *run, int signal_number)
+static void signal_all(const struct dpb_job_run *run, int signal_number)
 {
     for (uint32_t rank = 0; rank < run->n_ranks; rank++)
         if (run->processes[rank].running)
@@ -70,14 +74,14 @@ static void signal_all(const struct job_run *run, int signal_number)
 
 /* The terminal's ^Z: the ranks, in groups of their own, did not get it. Comes back when
  * continued. */
-static void suspend(struct job_run *run)
+static void suspend(struct dpb_job_run *run)
 {
     const struct sigaction usual = {.sa_handler = SIG_DFL};
     struct sigaction passed_on;
     sigset_t suspension;
     if (run->ending)
         return;
-    job_erase_progress(run);
+    dpb_job_erase_progress(run);
     int64_t began_ns = dpb_now_ns();
     signal_all(run, SIGSTOP);
     sigemptyset(&suspension);
@@ -90,7 +94,7 @@ static void suspend(struct job_run *run)
     int64_t took_ns = dpb_now_ns() - began_ns;
     dpb_board_suspended(run->board, took_ns);
     dpb_store_server_delay(run->server, took_ns);
-    stall_forgive(run, took_ns);
+    dpb_stall_forgive(run, took_ns);
     signal_all(run, SIGCONT);
     dpb_warn("suspended",
              "the job was suspended (SIGTSTP) for %.1f s; the step that it fell into is longer by "
@@ -101,21 +105,21 @@ static void suspend(struct job_run *run)
 /* ---- watching ------------------------------------------------------------------------------ */
 
 /* Asks each process: only after SIGCHLD, since each rank's store requests wake the loop, too. */
-static void reap(struct job_run *run)
+static void reap(struct dpb_job_run *run)
 {
     if (!run->child_ended)
         return;
     run->child_ended = false;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++)
-        if (job_reap(run, rank))
-            job_rank_ended(run, rank);
+        if (dpb_job_reap(run, rank))
+            dpb_job_rank_ended(run, rank);
 }
 
-static void take_signal_input(struct job_run *run)
+static void take_signal_input(struct dpb_job_run *run)
 {
-    for (int number; (number = job_next_signal(run)) != 0;) {
+    for (int number; (number = dpb_job_next_signal(run)) != 0;) {
         if (dpb_signals_interrupts(&run->signals, number))
-            job_interrupt(run, ++run->processes[0].n_interrupts, number);
+            dpb_job_interrupt(run, ++run->processes[0].n_interrupts, number);
         else if (number == SIGCHLD)
             run->child_ended = true;
         else if (number == SIGTSTP && !run->job->party)
@@ -124,31 +128,31 @@ static void take_signal_input(struct job_run *run)
 }
 
 /* Ends a rank that sends a malformed request: its other requests cannot be trusted either. */
-static void check_fault(struct job_run *run, uint32_t rank)
+static void check_fault(struct dpb_job_run *run, uint32_t rank)
 {
-    struct process *process = &run->processes[rank];
+    struct dpb_process *process = &run->processes[rank];
     const char *fault = dpb_store_server_fault(run->server, rank);
     if (!fault || process->fault_ns != 0)
         return;
     process->fault_ns = dpb_now_ns();
     snprintf(process->fault, sizeof process->fault, "malformed request to the store: %s", fault);
-    job_kill(run, rank);
-    job_end(run);
+    dpb_job_kill(run, rank);
+    dpb_job_end(run);
 }
 
 /* Ends a rank that neither works nor waits for a rank, unless another's deadline ended the job. */
-static void check_stalls(struct job_run *run, int64_t now_ns)
+static void check_stalls(struct dpb_job_run *run, int64_t now_ns)
 {
-    uint32_t stuck = stall_look(run, now_ns);
+    uint32_t stuck = dpb_stall_look(run, now_ns);
     if (stuck == UINT32_MAX)
         return;
     run->processes[stuck].fault_ns = now_ns;
     run->processes[stuck].stuck = true;
-    job_end(run); /* first: job_end reads where all ranks are */
-    job_kill(run, stuck);
+    dpb_job_end(run); /* first: dpb_job_end reads where all ranks are */
+    dpb_job_kill(run, stuck);
 }
 
-static int wait_ms(const struct job_run *run, int64_t store_deadline_ns)
+static int wait_ms(const struct dpb_job_run *run, int64_t store_deadline_ns)
 {
     int64_t now = dpb_now_ns(), until = now + TICK_NS;
     if (store_deadline_ns < until)
@@ -158,7 +162,7 @@ static int wait_ms(const struct job_run *run, int64_t store_deadline_ns)
     return until > now ? (int)((until - now + 999999) / 1000000) : 0;
 }
 
-static void watch(struct job_run *run)
+static void watch(struct dpb_job_run *run)
 {
     int64_t store_deadline_ns = INT64_MAX;
     while (run->n_running > 0) {
@@ -166,12 +170,12 @@ static void watch(struct job_run *run)
         run->fds[run->n_ranks] = (struct pollfd){.fd = run->signal_fd, .events = POLLIN};
         struct pollfd *part_fds = run->job->party ? run->fds + run->n_ranks + 1 : NULL;
         if (part_fds)
-            head_watch(run, part_fds);
+            dpb_head_watch(run, part_fds);
         int n = poll(run->fds, count_watched(run), wait_ms(run, store_deadline_ns));
         for (uint32_t rank = 0; n > 0 && rank < run->n_ranks; rank++)
             dpb_store_server_serve(run->server, rank, run->fds[rank].revents);
         if (part_fds)
-            head_serve(run, part_fds, dpb_now_ns());
+            dpb_head_serve(run, part_fds, dpb_now_ns());
         for (uint32_t rank = 0; rank < run->n_ranks; rank++)
             check_fault(run, rank);
         take_signal_input(run);
@@ -179,7 +183,7 @@ static void watch(struct job_run *run)
         int64_t now = dpb_now_ns();
         store_deadline_ns = dpb_store_server_expire(run->server, now);
         if (now >= run->kill_at_ns)
-            job_kill_all(run);
+            dpb_job_kill_all(run);
         if (run->give_up_ns != 0 && now >= run->give_up_ns) {
             dpb_warn("rank_not_ended",
                      "%u processes of the job were killed but do not end; the "
@@ -188,31 +192,31 @@ static void watch(struct job_run *run)
             break;
         }
         check_stalls(run, now);
-        job_show(run, now);
+        dpb_job_show(run, now);
     }
     take_signal_input(run);
-    job_show_end(run);
+    dpb_job_show_end(run);
 }
 
 dpb_status dpb_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
 {
-    struct job_run run;
+    struct dpb_job_run run;
     if (!dpb_party_is_head(job->party))
-        return part_launch(job, outcome);
+        return dpb_part_launch(job, outcome);
     dpb_status status = run_create(&run, job);
     if (status == DPB_OK && job->party)
-        head_begin(&run);
+        dpb_head_begin(&run);
     if (status == DPB_OK) {
-        status = job->party ? job_greet_rank(&run) : job_start_ranks(&run);
+        status = job->party ? dpb_job_greet_rank(&run) : dpb_job_start_ranks(&run);
         if (status != DPB_OK)
-            job_kill_all(&run);
+            dpb_job_kill_all(&run);
         watch(&run);
     }
     if (status == DPB_OK) {
-        job_tell_parts(&run, LINK_ALL_ENDED, NULL, 0);
-        job_conclude(&run, outcome);
+        dpb_job_tell_parts(&run, DPB_CHANNEL_ALL_ENDED, NULL, 0);
+        dpb_job_conclude(&run, outcome);
         if (outcome->culprit != UINT32_MAX) /* before mpirun ends this process, too */
-            job_tell_parts(&run, LINK_SAID, NULL, 0);
+            dpb_job_tell_parts(&run, DPB_CHANNEL_SAID, NULL, 0);
     } else {
         dpb_board_destroy(run.board);
     }

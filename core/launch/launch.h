@@ -5,42 +5,7 @@
 #ifndef DPB_CORE_LAUNCH_LAUNCH_H
 #define DPB_CORE_LAUNCH_LAUNCH_H
 
-#include "world/board.h"
-
-struct dpb_party;
-
-/* The layout of a journal for the launcher of another part, which mirrors it. A head has at
- * `count_at` the number (uint64_t) of records that follow. Each record has a time (int64_t,
- * CLOCK_MONOTONIC) at `time_at`. The written part of the last `tail_bytes` is mirrored unchanged,
- * at the end. record_bytes = 0: so is all of the journal. */
-struct dpb_journal_shape {
-    size_t head_bytes, count_at, record_bytes, time_at, tail_bytes;
-};
-
-struct dpb_job {
-    uint32_t n_workers, n_servers;
-    const uint32_t *machines;       /* by rank: launch/machines.h; NULL: one for all */
-    const char *config;             /* JSON text handed to every rank */
-    size_t journal_bytes;           /* a rank */
-    const char *const *environment; /* NAME=VALUE to add, ended by NULL; may be NULL */
-    int64_t timeout_ns;             /* run.timeout_s */
-    int64_t stall_warning_ns;       /* run.stall_warning_s; 0: never */
-    struct dpb_party *party;        /* with mpirun or srun; NULL: this launcher starts all ranks */
-    struct dpb_journal_shape shape; /* with a party */
-    bool survive;                   /* run.survive: only where this launcher starts all ranks */
-    bool keep_pmix;                 /* with a party: the strategy needs the launcher's runtime */
-    struct dpb_board_about about;   /* with a label: the job is shown on stderr by `live` */
-    /* Writes a line with the state of the job, at most `columns` wide. */
-    void (*live)(struct dpb_board *board, size_t columns, char *line, size_t capacity);
-};
-
-struct dpb_job_outcome {
-    dpb_status status;              /* of the job: the first cause's, DPB_OK or DPB_INTERRUPTED */
-    int exit_code;                  /* for the shell: 130 and 143 after signals */
-    uint32_t culprit;               /* rank of the first cause; UINT32_MAX: none */
-    char cause[2 * DPB_BOARD_TEXT]; /* "rank 1 (host, pid 7) was killed by signal 9 ..." */
-    struct dpb_board *board;        /* @owned by the caller: dpb_board_destroy */
-};
+#include "launch/job.h"
 
 /*
  * Runs the job to its end. Ranks are processes of /proc/self/exe; dpb_world_is_rank() is true

@@ -1,4 +1,6 @@
-/* part.c - the launcher of a part that is not the head: see parts.h. */
+/* part.c - the launcher of a part that is not the head: see part.h. */
+#include "launch/part.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +8,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "launch/parts.h"
+#include "launch/channel.h"
+#include "launch/part_messages.h"
+#include "launch/party.h"
+#include "launch/ranks.h"
+#include "launch/stall.h"
 #include "machine/proc.h"
 
 enum { TICK_MS = 100 };
@@ -14,12 +20,12 @@ enum { TICK_MS = 100 };
 #define DESERTED_NS INT64_C(3000000000) /* ... after the end of this part's starter */
 
 struct part {
-    struct job_run run;
-    struct link *link;
+    struct dpb_job_run run;
+    struct dpb_channel *channel;
     uint32_t rank;
-    uint8_t *mirrored;     /* the journal's head as it was sent last */
-    uint64_t n_records;    /* sent */
-    struct page_news news; /* sent last, and the page */
+    uint8_t *mirrored;         /* the journal's head as it was sent last */
+    uint64_t n_records;        /* sent */
+    struct dpb_page_news news; /* sent last, and the page */
     struct dpb_status_page page;
     int64_t page_told_ns, journal_told_ns, pinged_ns, heard_ns;
     int64_t offset_ns, round_trip_ns; /* the head's clock less this one, by the fastest ping */
@@ -47,9 +53,9 @@ static int64_t head_time(const struct part *part, int64_t time_ns)
 static void tell_page(struct part *part, int64_t now_ns, bool anyway)
 {
     struct dpb_status_page *page = dpb_board_page(part->run.board, part->rank), copy;
-    struct process *process = &part->run.processes[part->rank];
+    struct dpb_process *process = &part->run.processes[part->rank];
     struct {
-        struct page_news news;
+        struct dpb_page_news news;
         struct dpb_status_page page;
     } said;
     struct dpb_proc proc = {0};
@@ -63,35 +69,35 @@ static void tell_page(struct part *part, int64_t now_ns, bool anyway)
     copy.since_ns = head_time(part, copy.since_ns);
     copy.clock.offset_ns = part->offset_ns;
     copy.clock.error_ns = part->same_clock || part->round_trip_ns != 0 ? part->offset_error_ns : -1;
-    stall_look_at(&part->run, part->rank, now_ns);
+    dpb_stall_look_at(&part->run, part->rank, now_ns);
     if (process->running)
         dpb_proc_read("", (int32_t)process->pid, &proc);
     said.news =
-        (struct page_news){.silent_ns = now_ns - process->sign.sign_ns, .state = proc.state};
+        (struct dpb_page_news){.silent_ns = now_ns - process->sign.sign_ns, .state = proc.state};
     said.page = copy;
     bool whole = copy.n_warnings != part->page.n_warnings || copy.n_facts != part->page.n_facts ||
                  copy.failed_ns != part->page.failed_ns || strcmp(copy.gpu, part->page.gpu) != 0;
     part->page = copy;
     size_t bytes = sizeof said.news +
                    (whole || anyway ? sizeof copy : offsetof(struct dpb_status_page, status));
-    link_say(part->link, LINK_PAGE, part->rank, &said, bytes);
+    dpb_channel_say(part->channel, DPB_CHANNEL_PAGE, part->rank, &said, bytes);
     part->page_told_ns = now_ns;
 }
 
 static void tell_piece(struct part *part, uint64_t offset, const void *bytes, size_t n)
 {
-    uint8_t value[sizeof(struct journal_piece) + PARTS_PIECE_BYTES];
-    const struct journal_piece piece = {offset};
+    uint8_t value[sizeof(struct dpb_journal_piece) + DPB_PART_PIECE_BYTES];
+    const struct dpb_journal_piece piece = {offset};
     memcpy(value, &piece, sizeof piece);
     memcpy(value + sizeof piece, bytes, n);
-    link_say(part->link, LINK_JOURNAL, part->rank, value, sizeof piece + n);
+    dpb_channel_say(part->channel, DPB_CHANNEL_JOURNAL, part->rank, value, sizeof piece + n);
 }
 
 /* Records [part->n_records, n), their times turned into the head's. */
 static void tell_records(struct part *part, const uint8_t *journal, uint64_t n)
 {
     const struct dpb_journal_shape *shape = &part->run.job->shape;
-    uint8_t piece[PARTS_PIECE_BYTES];
+    uint8_t piece[DPB_PART_PIECE_BYTES];
     uint64_t at_once = sizeof piece / shape->record_bytes;
     while (part->n_records < n) {
         uint64_t count = n - part->n_records < at_once ? n - part->n_records : at_once;
@@ -115,9 +121,9 @@ static void tell_written(struct part *part, size_t end)
     size_t bytes, begin;
     const uint8_t *journal = dpb_board_journal(part->run.board, part->rank, &bytes);
     while (dpb_board_written(part->run.board, part->rank, end, &begin, &end))
-        for (size_t at = begin; at < end; at += PARTS_PIECE_BYTES)
+        for (size_t at = begin; at < end; at += DPB_PART_PIECE_BYTES)
             tell_piece(part, at, journal + at,
-                       end - at < PARTS_PIECE_BYTES ? end - at : PARTS_PIECE_BYTES);
+                       end - at < DPB_PART_PIECE_BYTES ? end - at : DPB_PART_PIECE_BYTES);
 }
 
 /* The records first: the head of the journal counts them. */
@@ -152,20 +158,20 @@ static void tell_journal(struct part *part, int64_t now_ns)
 
 static void tell_ping(struct part *part, int64_t now_ns)
 {
-    const struct ping ping = {.sent_ns = now_ns};
+    const struct dpb_ping ping = {.sent_ns = now_ns};
     part->pinged_ns = now_ns;
-    link_say(part->link, LINK_PING, part->rank, &ping, sizeof ping);
+    dpb_channel_say(part->channel, DPB_CHANNEL_PING, part->rank, &ping, sizeof ping);
 }
 
 static void tell_end(struct part *part)
 {
-    const struct process *process = &part->run.processes[part->rank];
-    const struct ended_news news = {.wait_status = process->wait_status,
-                                    .ended_ns = head_time(part, process->ended_ns)};
+    const struct dpb_process *process = &part->run.processes[part->rank];
+    const struct dpb_ended_news news = {.wait_status = process->wait_status,
+                                        .ended_ns = head_time(part, process->ended_ns)};
     int64_t now_ns = dpb_now_ns();
     tell_page(part, now_ns, true);
     tell_journal(part, now_ns);
-    link_say(part->link, LINK_ENDED, part->rank, &news, sizeof news);
+    dpb_channel_say(part->channel, DPB_CHANNEL_ENDED, part->rank, &news, sizeof news);
 }
 
 /* ---- hearing --------------------------------------------------------------------------------- */
@@ -177,7 +183,7 @@ static void on_control(struct part *part, const struct dpb_frame *frame, const v
         return;
     memcpy(&post, value, sizeof post);
     if (dpb_board_apply(part->run.board, &post) && post.confirm_at != UINT64_MAX)
-        link_say(part->link, LINK_CONFIRM, frame->peer, NULL, 0);
+        dpb_channel_say(part->channel, DPB_CHANNEL_CONFIRM, frame->peer, NULL, 0);
 }
 
 /* Where another rank is. */
@@ -186,10 +192,10 @@ static void on_page(struct part *part, const struct dpb_frame *frame, const uint
     enum { KEPT = sizeof(uint32_t), SHORT = offsetof(struct dpb_status_page, status) };
     uint32_t rank = frame->peer;
     if (rank >= part->run.n_ranks || rank == part->rank ||
-        frame->value_bytes != sizeof(struct page_news) + SHORT)
+        frame->value_bytes != sizeof(struct dpb_page_news) + SHORT)
         return;
     struct dpb_status_page *page = dpb_board_page(part->run.board, rank);
-    memcpy((uint8_t *)page + KEPT, value + sizeof(struct page_news) + KEPT, SHORT - KEPT);
+    memcpy((uint8_t *)page + KEPT, value + sizeof(struct dpb_page_news) + KEPT, SHORT - KEPT);
     page->phase[sizeof page->phase - 1] = '\0';
     page->since_ns -= page->since_ns != 0 ? part->offset_ns : 0;
 }
@@ -197,7 +203,7 @@ static void on_page(struct part *part, const struct dpb_frame *frame, const uint
 /* The fastest answer says most about the other clock; an old one less and less, as clocks drift. */
 static void on_pong(struct part *part, const struct dpb_frame *frame, const void *value)
 {
-    struct ping ping;
+    struct dpb_ping ping;
     if (frame->value_bytes != sizeof ping)
         return;
     memcpy(&ping, value, sizeof ping);
@@ -216,36 +222,36 @@ static void on_pong(struct part *part, const struct dpb_frame *frame, const void
 
 static void handle(struct part *part, const struct dpb_frame *frame, const void *value)
 {
-    struct job_run *run = &part->run;
+    struct dpb_job_run *run = &part->run;
     int32_t number = 0;
     if (frame->value_bytes == sizeof number)
         memcpy(&number, value, sizeof number);
     switch (frame->op) {
-    case LINK_CONTROL:
+    case DPB_CHANNEL_CONTROL:
         on_control(part, frame, value);
         break;
-    case LINK_PAGE:
+    case DPB_CHANNEL_PAGE:
         on_page(part, frame, value);
         break;
-    case LINK_KILL:
-        job_kill(run, part->rank);
+    case DPB_CHANNEL_KILL:
+        dpb_job_kill(run, part->rank);
         break;
-    case LINK_END_JOB:
+    case DPB_CHANNEL_END_JOB:
         dpb_board_end_job(run->board);
         break;
-    case LINK_INTERRUPT:
+    case DPB_CHANNEL_INTERRUPT:
         dpb_board_interrupt(run->board, number);
         break;
-    case LINK_PONG:
+    case DPB_CHANNEL_PONG:
         on_pong(part, frame, value);
         break;
-    case LINK_ALL_ENDED:
+    case DPB_CHANNEL_ALL_ENDED:
         part->all_ended = true;
         break;
-    case LINK_SAID:
+    case DPB_CHANNEL_SAID:
         part->said = true;
         break;
-    case LINK_OVER:
+    case DPB_CHANNEL_OVER:
         part->over = true;
         part->exit_code = number;
         break;
@@ -257,7 +263,7 @@ static void handle(struct part *part, const struct dpb_frame *frame, const void 
 /* With a silent head, rank 1's part gives up first and says so. */
 static int64_t patience_ns(const struct part *part)
 {
-    return part->run.job->timeout_ns + (part->rank == 1 ? 1 : 2) * PARTS_SILENCE_NS;
+    return part->run.job->timeout_ns + (part->rank == 1 ? 1 : 2) * DPB_PART_SILENCE_NS;
 }
 
 static void hear(struct part *part)
@@ -266,8 +272,8 @@ static void hear(struct part *part)
     const void *value;
     char why[128];
     int found;
-    bool open = link_receive(part->link) && link_flush(part->link);
-    while ((found = link_next(part->link, &frame, &value, why)) > 0) {
+    bool open = dpb_channel_receive(part->channel) && dpb_channel_flush(part->channel);
+    while ((found = dpb_channel_next(part->channel, &frame, &value, why)) > 0) {
         part->heard_ns = dpb_now_ns();
         handle(part, &frame, value);
     }
@@ -288,11 +294,11 @@ static void hear(struct part *part)
 
 static void take_signals(struct part *part)
 {
-    for (int number; (number = job_next_signal(&part->run)) != 0;) {
+    for (int number; (number = dpb_job_next_signal(&part->run)) != 0;) {
         int32_t said = number;
         if (!dpb_signals_interrupts(&part->run.signals, number))
             continue;
-        link_say(part->link, LINK_INTERRUPT, part->rank, &said, sizeof said);
+        dpb_channel_say(part->channel, DPB_CHANNEL_INTERRUPT, part->rank, &said, sizeof said);
         if (++part->n_signals == 2)
             part->give_up_ns = dpb_now_ns() + FORCED_NS;
     }
@@ -311,22 +317,22 @@ static void look_for_starter(struct part *part, int64_t now_ns)
 
 static void look(struct part *part)
 {
-    struct process *process = &part->run.processes[part->rank];
+    struct dpb_process *process = &part->run.processes[part->rank];
     int64_t now_ns = dpb_now_ns();
-    if (job_reap(&part->run, part->rank)) {
+    if (dpb_job_reap(&part->run, part->rank)) {
         process->running = false;
         part->run.n_running--;
         part->ended = true;
         tell_end(part);
     }
     if (now_ns - part->pinged_ns >=
-        PARTS_PING_NS) /* also while the others run on, or are concluded */
+        DPB_PART_PING_NS) /* also while the others run on, or are concluded */
         tell_ping(part, now_ns);
     if (part->ended)
         return;
-    if (now_ns - part->page_told_ns >= PARTS_PAGE_NS)
+    if (now_ns - part->page_told_ns >= DPB_PART_PAGE_NS)
         tell_page(part, now_ns, false);
-    if (now_ns - part->journal_told_ns >= PARTS_JOURNAL_NS)
+    if (now_ns - part->journal_told_ns >= DPB_PART_JOURNAL_NS)
         tell_journal(part, now_ns);
 }
 
@@ -335,7 +341,7 @@ static void forgive_own_stop(struct part *part, int64_t now_ns)
 {
     const int64_t stopped_ns = now_ns - part->looked_ns;
     part->looked_ns = now_ns;
-    if (stopped_ns < PARTS_SILENCE_NS)
+    if (stopped_ns < DPB_PART_SILENCE_NS)
         return;
     part->heard_ns += stopped_ns;
     if (stopped_ns >= part->run.job->timeout_ns)
@@ -357,9 +363,9 @@ static void say_lost(const struct part *part)
 static void watch(struct part *part)
 {
     while (!part->over && !part->lost) {
-        bool waits = part->link->out.end > part->link->out.begin;
+        bool waits = part->channel->out.end > part->channel->out.begin;
         struct pollfd fds[2] = {
-            {.fd = part->link->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))},
+            {.fd = part->channel->fd, .events = (short)(POLLIN | (waits ? POLLOUT : 0))},
             {.fd = part->run.signal_fd, .events = POLLIN}};
         poll(fds, 2, TICK_MS);
         int64_t now_ns = dpb_now_ns();
@@ -371,10 +377,10 @@ static void watch(struct part *part)
     }
     if (part->lost) /* at once: mpirun kills this process a second after it lost the head */
         say_lost(part);
-    job_kill_all(&part->run);
+    dpb_job_kill_all(&part->run);
     /* A rank that the system does not let die is left behind: the head has reported it. */
     while (part->run.processes[part->rank].running && dpb_now_ns() < part->run.give_up_ns) {
-        if (job_reap(&part->run, part->rank))
+        if (dpb_job_reap(&part->run, part->rank))
             part->run.processes[part->rank].running = false;
         else
             poll(NULL, 0, 2);
@@ -383,10 +389,10 @@ static void watch(struct part *part)
 
 static dpb_status begin(struct part *part, const struct dpb_job *job)
 {
-    struct job_run *run = &part->run;
+    struct dpb_job_run *run = &part->run;
     const struct dpb_party *party = job->party;
     part->rank = party->rank;
-    part->link = &job->party->links[0];
+    part->channel = &job->party->channels[0];
     part->same_clock = party->machines[0] == party->machines[party->rank];
     part->heard_ns = dpb_now_ns();
     part->looked_ns = party->looked_ns; /* it may have been stopped since */
@@ -397,15 +403,15 @@ static dpb_status begin(struct part *part, const struct dpb_job *job)
     run->processes = calloc(run->n_ranks, sizeof *run->processes);
     part->mirrored = calloc(1, job->shape.head_bytes + 1);
     DPB_TRY(dpb_allocated(run->processes && part->mirrored));
-    DPB_TRY(job_take_signals(run));
+    DPB_TRY(dpb_job_take_signals(run));
     DPB_TRY(dpb_board_create(run->n_ranks, job->journal_bytes, &run->board));
     for (uint32_t rank = 0; job->machines && rank < run->n_ranks; rank++)
         dpb_board_page(run->board, rank)->machine = job->machines[rank];
     tell_ping(part, part->heard_ns);
-    return job_greet_rank(run);
+    return dpb_job_greet_rank(run);
 }
 
-dpb_status part_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
+dpb_status dpb_part_launch(const struct dpb_job *job, struct dpb_job_outcome *outcome)
 {
     struct part *part = calloc(1, sizeof *part);
     DPB_TRY(dpb_allocated(part));
@@ -416,7 +422,7 @@ dpb_status part_launch(const struct dpb_job *job, struct dpb_job_outcome *outcom
                                         .exit_code = part->over ? part->exit_code
                                                                 : dpb_status_exit_code(DPB_PEER),
                                         .culprit = UINT32_MAX};
-    job_release_signals(&part->run);
+    dpb_job_release_signals(&part->run);
     dpb_board_destroy(part->run.board);
     free(part->run.processes);
     free(part->mirrored);

@@ -1,9 +1,11 @@
-/* party.c - coming together and leaving: see party.h. */
-#include "launch/party_parts.h"
+/* party.c - coming together, agreeing and leaving: see party.h. */
+#include "launch/party.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/config.h"
+#include "base/each.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "launch/spawn.h"
@@ -20,6 +24,15 @@
 #include "machine/rights.h"
 #include "world/board.h"
 #include "world/pmix.h"
+
+enum { PARTY_TICK_MS = 50 }; /* between looks for the end of a wait */
+
+/* DPB_CHANNEL_VERDICT. */
+struct verdict {
+    int32_t exit_code; /* not 0: the job does not begin */
+    struct dpb_seat place;
+    uint8_t secret[DPB_SECRET_BYTES];
+};
 
 /* The head gives up first, then rank 1: the first names the culprit, the second the head. */
 #define TURN_NS INT64_C(500000000)
@@ -69,11 +82,11 @@ void dpb_party_speak(const struct dpb_party *party)
 
 static void destroy(struct dpb_party *party)
 {
-    keeper_stop(&party->keeper);
-    for (uint32_t i = 0; party->links && i < party->n_ranks; i++) {
-        link_close(&party->links[i]);
-        if (party->links[i].lost_fd >= 0)
-            close(party->links[i].lost_fd);
+    dpb_keeper_stop(&party->keeper);
+    for (uint32_t i = 0; party->channels && i < party->n_ranks; i++) {
+        dpb_channel_close(&party->channels[i]);
+        if (party->channels[i].lost_fd >= 0)
+            close(party->channels[i].lost_fd);
     }
     for (uint32_t i = 0; party->store_fds && i < party->n_ranks; i++)
         if (party->store_fds[i] >= 0)
@@ -82,7 +95,7 @@ static void destroy(struct dpb_party *party)
         close(party->store_fd);
     if (party->pmix_fd >= 0)
         close(party->pmix_fd);
-    free(party->links);
+    free(party->channels);
     free(party->store_fds);
     free(party->launcher_pids);
     free(party->machines);
@@ -131,7 +144,8 @@ bool dpb_party_deserted(const struct dpb_party *party)
            (!dpb_proc_read("", party->started, &proc) || proc.parent != party->starter);
 }
 
-dpb_status party_look(struct dpb_party *party)
+/* A waiting part calls it often. DPB_PEER if mpirun or srun has ended. */
+static dpb_status look(struct dpb_party *party)
 {
     const int64_t now_ns = dpb_now_ns();
     if (party->looked_ns != 0 && now_ns - party->looked_ns > SLEPT_NS)
@@ -146,10 +160,14 @@ dpb_status party_look(struct dpb_party *party)
                     party->launcher, party->rank, (int)party->starter);
 }
 
-dpb_status party_missed(struct dpb_party *party, const char *format, ...)
+/* A deadline has passed. A part that was itself stopped must not name another: the head, or rank
+ * 1's part, has meanwhile named the missing one. mpirun continues processes that it ends
+ * (SIGCONT). */
+DPB_PRINTF(2, 3)
+static dpb_status missed(struct dpb_party *party, const char *format, ...)
 {
     va_list list;
-    DPB_TRY(party_look(party));
+    DPB_TRY(look(party));
     if (party->slept_ns > 0 ||
         (party->continued_ns != 0 && dpb_now_ns() - party->continued_ns < LATELY_NS)) {
         dpb_log(DPB_LOG_INFO, "the launcher of rank %u was stopped while it waited", party->rank);
@@ -192,14 +210,14 @@ static dpb_status has_not_joined(struct dpb_party *party)
 {
     struct dpb_proc proc = {0};
     dpb_proc_read("", (int32_t)party->pid, &proc);
-    return party_missed(party, "rank %u (pid %d) has not joined the job by PMIx within %.1f s%s",
-                        party->rank, (int)party->pid, (double)party->timeout_ns * 1e-9,
-                        dpb_proc_is_stopped(&proc)
-                            ? ": it is stopped (SIGSTOP)"
-                            : "; if it is only slow, set a larger run.timeout_s");
+    return missed(party, "rank %u (pid %d) has not joined the job by PMIx within %.1f s%s",
+                  party->rank, (int)party->pid, (double)party->timeout_ns * 1e-9,
+                  dpb_proc_is_stopped(&proc) ? ": it is stopped (SIGSTOP)"
+                                             : "; if it is only slow, set a larger run.timeout_s");
 }
 
-int64_t party_deadline(const struct dpb_party *party)
+/* The deadline of a wait that begins now. */
+static int64_t deadline_of(const struct dpb_party *party)
 {
     uint32_t turn = party->rank < 2 ? party->rank : 2;
     return dpb_now_ns() + party->timeout_ns + turn * TURN_NS;
@@ -227,7 +245,7 @@ static dpb_status read_rank(struct dpb_party *party, void *bytes, size_t n, int6
     for (size_t done = 0; done < n;) {
         struct pollfd ready = {.fd = party->socket, .events = POLLIN};
         int found = poll(&ready, 1, PARTY_TICK_MS);
-        DPB_TRY(party_look(party));
+        DPB_TRY(look(party));
         if (found <= 0 && dpb_now_ns() < deadline_ns)
             continue;
         if (found <= 0)
@@ -269,13 +287,13 @@ static dpb_status hear_rank(struct dpb_party *party, int64_t deadline_ns,
     party->hosts = calloc(answer->n_ranks, sizeof *party->hosts);
     party->machines = calloc(answer->n_ranks, sizeof *party->machines);
     party->launcher_pids = calloc(answer->n_ranks, sizeof *party->launcher_pids);
-    party->links = calloc(answer->n_ranks, sizeof *party->links);
+    party->channels = calloc(answer->n_ranks, sizeof *party->channels);
     party->store_fds = calloc(answer->n_ranks, sizeof *party->store_fds);
-    DPB_TRY(dpb_allocated(party->hosts && party->machines && party->launcher_pids && party->links &&
-                          party->store_fds));
-    party->n_ranks = answer->n_ranks; /* 0 until then: no link is to be closed */
+    DPB_TRY(dpb_allocated(party->hosts && party->machines && party->launcher_pids &&
+                          party->channels && party->store_fds));
+    party->n_ranks = answer->n_ranks; /* 0 until then: no channel is to be closed */
     for (uint32_t rank = 0; rank < party->n_ranks; rank++)
-        party->links[rank].fd = party->links[rank].lost_fd = party->store_fds[rank] = -1;
+        party->channels[rank].fd = party->channels[rank].lost_fd = party->store_fds[rank] = -1;
     return read_rank(party, party->hosts, party->n_ranks * sizeof *party->hosts, deadline_ns);
 }
 
@@ -292,22 +310,22 @@ static void find_machines(struct dpb_party *party)
 }
 
 /* Tries until it is there. */
-static dpb_status connect_as(struct dpb_party *party, const char *address, link_purpose purpose,
-                             int64_t deadline_ns, int *fd)
+static dpb_status connect_as(struct dpb_party *party, const char *address,
+                             dpb_channel_purpose purpose, int64_t deadline_ns, int *fd)
 {
     bool same_host = party->machines[party->rank] == party->machines[0];
-    char why[LINK_WHY_BYTES];
+    char why[DPB_CHANNEL_WHY_BYTES];
     for (;;) {
         dpb_status status =
-            link_connect(address, same_host, party->rank, purpose, deadline_ns, fd, why);
+            dpb_channel_connect(address, same_host, party->rank, purpose, deadline_ns, fd, why);
         if (status != DPB_PEER)
             return status;
         party->looked_ns = 0; /* a try may take long */
-        DPB_TRY(party_look(party));
+        DPB_TRY(look(party));
         if (dpb_now_ns() >= deadline_ns) {
             dpb_party_speak(party);
-            return party_missed(party, "rank %u cannot reach rank 0's launcher (%s): %s",
-                                party->rank, party->hosts[0], why);
+            return missed(party, "rank %u cannot reach rank 0's launcher (%s): %s", party->rank,
+                          party->hosts[0], why);
         }
         poll(NULL, 0, PARTY_TICK_MS);
     }
@@ -315,8 +333,8 @@ static dpb_status connect_as(struct dpb_party *party, const char *address, link_
 
 static dpb_status connect_to_head(struct dpb_party *party, const char *address, int64_t deadline_ns)
 {
-    DPB_TRY(connect_as(party, address, LINK_PART, deadline_ns, &party->links[0].fd));
-    return connect_as(party, address, LINK_STORE, deadline_ns, &party->store_fd);
+    DPB_TRY(connect_as(party, address, DPB_CHANNEL_PART, deadline_ns, &party->channels[0].fd));
+    return connect_as(party, address, DPB_CHANNEL_STORE, deadline_ns, &party->store_fd);
 }
 
 /* Where a connection belongs; NULL: none is expected of this rank and purpose. */
@@ -325,9 +343,9 @@ static int *socket_of(struct dpb_party *party, const struct dpb_greeting *greeti
     const uint32_t rank = greeting->dialler;
     if (rank == 0 || rank >= party->n_ranks)
         return NULL;
-    return greeting->purpose == LINK_PART    ? &party->links[rank].fd
-           : greeting->purpose == LINK_STORE ? &party->store_fds[rank]
-                                             : NULL;
+    return greeting->purpose == DPB_CHANNEL_PART    ? &party->channels[rank].fd
+           : greeting->purpose == DPB_CHANNEL_STORE ? &party->store_fds[rank]
+                                                    : NULL;
 }
 
 /* The head: until both connections of every other part are there. */
@@ -346,7 +364,7 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
             status = dpb_fail(DPB_FAILED, "cannot wait for %u connections: %s", n_expected,
                               strerror(EMFILE)); /* poll takes no more entries than open files */
         DPB_THEN(status, dpb_door_serve(&door, fds, &came));
-        DPB_THEN(status, party_look(party));
+        DPB_THEN(status, look(party));
         int *place = came.fd >= 0 ? socket_of(party, &came.greeting) : NULL;
         if (!place && came.fd >= 0)
             close(came.fd);
@@ -356,14 +374,14 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
             close(*place);
         else
             n++;
-        link_tune(came.fd);
+        dpb_channel_tune(came.fd);
         *place = came.fd;
     }
     free(fds);
     dpb_door_close(&door);
     for (uint32_t rank = 1; status == DPB_OK && rank < party->n_ranks; rank++)
-        if (party->links[rank].fd < 0 || party->store_fds[rank] < 0)
-            return party_missed(
+        if (party->channels[rank].fd < 0 || party->store_fds[rank] < 0)
+            return missed(
                 party,
                 "rank %u (%s) has not connected to rank 0's launcher within %.1f s: it is stopped, "
                 "has not been started by dpbench, or a firewall holds its connections back",
@@ -371,11 +389,12 @@ static dpb_status accept_all(struct dpb_party *party, int listener, const struct
     return status;
 }
 
-void party_refuse(struct dpb_party *party, dpb_status status)
+void dpb_party_refuse(struct dpb_party *party, dpb_status status)
 {
     const struct verdict verdict = {.exit_code = dpb_status_exit_code(status)};
-    for (uint32_t rank = 1; party->links && rank < party->n_ranks; rank++)
-        link_say(&party->links[rank], LINK_VERDICT, rank, &verdict, sizeof verdict);
+    for (uint32_t rank = 1; party->channels && rank < party->n_ranks; rank++)
+        dpb_channel_say(&party->channels[rank], DPB_CHANNEL_VERDICT, rank, &verdict,
+                        sizeof verdict);
 }
 
 /* Waits until all messages have arrived everywhere: if a connection is closed with unread bytes, it
@@ -383,21 +402,21 @@ void party_refuse(struct dpb_party *party, dpb_status status)
 static void finish_links(struct dpb_party *party)
 {
     int64_t until_ns = dpb_now_ns() + LEAVE_NS;
-    for (uint32_t rank = 1; party->links && rank < party->n_ranks; rank++) {
-        struct link *link = &party->links[rank];
-        bool open = link->fd >= 0, said = false;
+    for (uint32_t rank = 1; party->channels && rank < party->n_ranks; rank++) {
+        struct dpb_channel *channel = &party->channels[rank];
+        bool open = channel->fd >= 0, said = false;
         while (open && dpb_now_ns() < until_ns) {
             struct dpb_frame frame;
             const void *value;
             char why[128];
-            if (!said && link_flush(link) && link->out.begin == link->out.end) {
-                shutdown(link->fd, SHUT_WR);
+            if (!said && dpb_channel_flush(channel) && channel->out.begin == channel->out.end) {
+                shutdown(channel->fd, SHUT_WR);
                 said = true;
             }
-            struct pollfd ready = {.fd = link->fd, .events = (short)(said ? POLLIN : POLLOUT)};
+            struct pollfd ready = {.fd = channel->fd, .events = (short)(said ? POLLIN : POLLOUT)};
             poll(&ready, 1, 10);
-            open = link_receive(link);
-            while (link_next(link, &frame, &value, why) > 0)
+            open = dpb_channel_receive(channel);
+            while (dpb_channel_next(channel, &frame, &value, why) > 0)
                 ;
         }
     }
@@ -415,7 +434,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
                                .socket = -1,
                                .store_fd = -1,
                                .pmix_fd = -1,
-                               .timeout_ns = timeout_ns + PARTY_START_NS,
+                               .timeout_ns = timeout_ns + DPB_PARTY_START_NS,
                                .looked_ns = dpb_now_ns()};
     int listener = -1;
     struct dpb_circle circle;
@@ -423,8 +442,8 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
     struct dpb_join_answer answer;
     bool head = dpb_party_is_head(made);
     find_starter(made);
-    const int64_t deadline_ns = party_deadline(made);
-    dpb_status status = head ? link_listen(&listener, &circle, address) : DPB_OK;
+    const int64_t deadline_ns = deadline_of(made);
+    dpb_status status = head ? dpb_channel_listen(&listener, &circle, address) : DPB_OK;
     DPB_THEN(status, start_rank(made, address));
     made->looked_ns = 0; /* a slow start is no stop of this process */
     DPB_THEN(status, hear_rank(made, deadline_ns, &answer));
@@ -440,7 +459,7 @@ dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party)
     explicit_bzero(address, sizeof address);
     if (status != DPB_OK) {
         if (head) {
-            party_refuse(made, status);
+            dpb_party_refuse(made, status);
             finish_links(made);
         }
         dismiss(made);
@@ -458,8 +477,8 @@ dpb_status dpb_party_keep(struct dpb_party *party)
 {
     if (party->pmix_fd < 0 || party->n_ranks == 1)
         return DPB_OK;
-    int link_fd = party->links[dpb_party_is_head(party) ? 1 : 0].fd;
-    return keeper_start(party->pmix_fd, link_fd, &party->keeper);
+    int channel_fd = party->channels[dpb_party_is_head(party) ? 1 : 0].fd;
+    return dpb_keeper_start(party->pmix_fd, channel_fd, &party->keeper);
 }
 
 /* ---- leaving -------------------------------------------------------------------------------- */
@@ -474,8 +493,253 @@ void dpb_party_leave(struct dpb_party *party, int exit_code)
     dismiss(party);
     if (dpb_party_is_head(party)) {
         for (uint32_t rank = 1; rank < party->n_ranks; rank++)
-            link_say(&party->links[rank], LINK_OVER, rank, &exit_code, sizeof exit_code);
+            dpb_channel_say(&party->channels[rank], DPB_CHANNEL_OVER, rank, &exit_code,
+                            sizeof exit_code);
         finish_links(party);
     }
     destroy(party);
+}
+
+enum { AFFINITY_BYTES = 512, VERSION_BYTES = 32, ENDED_BESIDE_MS = 500 };
+
+/* A part's report on itself; the configuration, or the reason of its refusal, follows. */
+struct report {
+    int32_t status, pid;
+    char version[VERSION_BYTES];
+    uint8_t affinity[AFFINITY_BYTES]; /* the processors that it may use */
+};
+
+/* One part's report, as the head keeps it. */
+struct reported {
+    struct report report;
+    char *text; /* NULL: not here yet */
+};
+
+static void make_report(dpb_status status, struct report *report)
+{
+    *report = (struct report){.status = (int32_t)status, .pid = (int32_t)getpid()};
+    snprintf(report->version, sizeof report->version, "%s", DPB_VERSION);
+    sched_getaffinity(0, sizeof report->affinity, (cpu_set_t *)(void *)report->affinity);
+}
+
+static bool take_report(struct reported *reported, const void *value, size_t bytes)
+{
+    if (bytes < sizeof reported->report || reported->text)
+        return false;
+    memcpy(&reported->report, value, sizeof reported->report);
+    reported->report.version[VERSION_BYTES - 1] = '\0';
+    reported->text =
+        strndup((const char *)value + sizeof reported->report, bytes - sizeof reported->report);
+    return reported->text != NULL;
+}
+
+static const char *value_of(const json_t *entry, char buffer[64])
+{
+    const char *text = dpb_config_text(json_object_get(entry, "value"), buffer, 64);
+    return text ? text : "(not given)";
+}
+
+/* The first option in which two configurations differ, as "section.key", and the two values. */
+static bool find_difference(const char *a_text, const char *b_text, char name[128], char a[128],
+                            char b[128])
+{
+    json_t *both[2] = {json_loads(a_text, 0, NULL), json_loads(b_text, 0, NULL)};
+    bool found = false;
+    for (int side = 0; side < 2; side++)
+        dpb_each_member(both[side], section, keys)
+            dpb_each_member(keys, key, entry) {
+                const json_t *other =
+                    json_object_get(json_object_get(both[1 - side], section), key);
+                char my_number[64], his_number[64]; /* a result's, of rerun */
+                const char *mine = value_of(entry, my_number), *his = value_of(other, his_number);
+                if (found || strcmp(mine, his) == 0)
+                    continue;
+                snprintf(name, 128, "%s.%s", section, key);
+                snprintf(a, 128, "%s", side == 0 ? mine : his);
+                snprintf(b, 128, "%s", side == 0 ? his : mine);
+                found = true;
+            }
+    json_decref(both[0]);
+    json_decref(both[1]);
+    return found;
+}
+
+/* The head's: the reason against beginning; it is printed. */
+static dpb_status judge(const struct dpb_party *party, const struct reported *reports)
+{
+    char name[128], a[128], b[128];
+    if (reports[0].report.status != DPB_OK)
+        return (dpb_status)reports[0].report.status; /* has been said */
+    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
+        const struct reported *one = &reports[rank];
+        if (strcmp(one->report.version, reports[0].report.version) != 0)
+            return dpb_fail(DPB_USAGE,
+                            "the ranks differ in the version of dpbench: rank 0 (%s) has %s, rank "
+                            "%u (%s) has %s",
+                            party->hosts[0], reports[0].report.version, rank, party->hosts[rank],
+                            one->report.version);
+        if (one->report.status != DPB_OK)
+            return dpb_fail((dpb_status)one->report.status, "rank %u (%s): %s", rank,
+                            party->hosts[rank], one->text);
+        if (find_difference(reports[0].text, one->text, name, a, b))
+            return dpb_fail(DPB_USAGE,
+                            "the ranks were started with different options: %s is '%s' at rank 0 "
+                            "(%s) and '%s' at rank %u (%s)",
+                            name, a, party->hosts[0], b, rank, party->hosts[rank]);
+    }
+    return DPB_OK;
+}
+
+/* Ranks of one machine that may use the same processors divide them among themselves. */
+static struct dpb_seat place_of(const struct dpb_party *party, const struct reported *reports,
+                                uint32_t n_workers, uint32_t self)
+{
+    struct dpb_seat place = {0};
+    uint32_t servers_before = 0;
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
+        if (party->machines[rank] != party->machines[self] ||
+            memcmp(reports[rank].report.affinity, reports[self].report.affinity, AFFINITY_BYTES) !=
+                0)
+            continue;
+        bool worker = rank < n_workers;
+        if (rank < self && worker == (self < n_workers)) {
+            place.index += worker;
+            servers_before += !worker;
+        }
+        place.n_workers += worker;
+        place.n_servers += !worker;
+    }
+    if (self >= n_workers)
+        place.index = place.n_workers + servers_before;
+    return place;
+}
+
+/* The head waits for the reports of all; a part that says nothing has died, or is stopped. */
+static dpb_status collect(struct dpb_party *party, struct reported *reports)
+{
+    const int64_t deadline_ns = deadline_of(party);
+    for (uint32_t rank = 1; rank < party->n_ranks; rank++) {
+        struct dpb_channel *channel = &party->channels[rank];
+        while (!reports[rank].text) {
+            struct dpb_frame frame;
+            const void *value;
+            char why[128] = "";
+            struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+            poll(&ready, 1, PARTY_TICK_MS);
+            DPB_TRY(look(party));
+            bool open = dpb_channel_receive(channel);
+            int found = dpb_channel_next(channel, &frame, &value, why);
+            if (found > 0 && frame.op == DPB_CHANNEL_REPORT &&
+                take_report(&reports[rank], value, frame.value_bytes))
+                continue;
+            if (found == 0 && open && dpb_now_ns() <= deadline_ns)
+                continue;
+            if (found == 0 && open)
+                return missed(party,
+                              "the launcher of rank %u (%s) has not read its configuration within "
+                              "%.1f s: it is stopped, or set a larger run.timeout_s",
+                              rank, party->hosts[rank], (double)party->timeout_ns * 1e-9);
+            return dpb_fail(DPB_PEER, "the launcher of rank %u (%s) %s", rank, party->hosts[rank],
+                            found == 0 ? "has ended before the job began" : "sent a wrong message");
+        }
+        party->launcher_pids[rank] = reports[rank].report.pid;
+    }
+    return DPB_OK;
+}
+
+static dpb_status agree_as_head(struct dpb_party *party, dpb_status status, const char *text,
+                                uint32_t n_workers, int *exit_code)
+{
+    struct reported *reports = calloc(party->n_ranks, sizeof *reports);
+    DPB_TRY(dpb_allocated(reports));
+    make_report(status, &reports[0].report);
+    reports[0].text = strdup(text);
+    party->launcher_pids[0] = (int32_t)getpid();
+    dpb_status collected = collect(party, reports);
+    DPB_THEN(status, collected);
+    DPB_THEN(status, judge(party, reports));
+    *exit_code = dpb_status_exit_code(status);
+    dpb_random_bytes(party->secret, DPB_SECRET_BYTES);
+    for (uint32_t rank = 0; rank < party->n_ranks; rank++) {
+        struct verdict verdict = {.exit_code = *exit_code};
+        memcpy(verdict.secret, party->secret, DPB_SECRET_BYTES);
+        if (status == DPB_OK)
+            verdict.place = place_of(party, reports, n_workers, rank);
+        if (rank == 0)
+            party->place = verdict.place;
+        else
+            dpb_channel_say(&party->channels[rank], DPB_CHANNEL_VERDICT, rank, &verdict,
+                            sizeof verdict);
+        free(reports[rank].text);
+    }
+    free(reports);
+    return status;
+}
+
+static dpb_status agree_as_part(struct dpb_party *party, dpb_status status, const char *text,
+                                int *exit_code)
+{
+    size_t length = strlen(text), bytes = sizeof(struct report) + length;
+    struct dpb_channel *channel = &party->channels[0];
+    struct report *report = malloc(bytes);
+    *exit_code = dpb_status_exit_code(DPB_PEER);
+    DPB_TRY(dpb_allocated(report));
+    make_report(status, report);
+    /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): its length goes with it */
+    memcpy(report + 1, text, length);
+    /* A head that did not wait for all has sent its verdict, and closed the connection, already. */
+    bool open = dpb_channel_receive(channel) &&
+                dpb_channel_say(channel, DPB_CHANNEL_REPORT, party->rank, report, bytes);
+    free(report);
+    if (!open)
+        dpb_channel_receive(channel); /* messages that came before the connection broke */
+    /* The head may have just begun to wait for the last one to join. */
+    const int64_t deadline_ns = deadline_of(party) + party->timeout_ns;
+    for (;;) {
+        struct dpb_frame frame;
+        const void *value;
+        char why[128];
+        if (dpb_channel_next(channel, &frame, &value, why) > 0 && frame.op == DPB_CHANNEL_VERDICT &&
+            frame.value_bytes == sizeof(struct verdict)) {
+            struct verdict verdict;
+            memcpy(&verdict, value, sizeof verdict);
+            *exit_code = verdict.exit_code;
+            party->place = verdict.place;
+            memcpy(party->secret, verdict.secret, DPB_SECRET_BYTES);
+            return verdict.exit_code == 0 ? DPB_OK : DPB_PEER;
+        }
+        if (!open || dpb_now_ns() >= deadline_ns)
+            break;
+        struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+        if (channel->out.end > channel->out.begin)
+            ready.events |= POLLOUT;
+        poll(&ready, 1, PARTY_TICK_MS);
+        DPB_TRY(look(party));
+        dpb_channel_flush(channel);
+        open = dpb_channel_receive(channel);
+    }
+    /* If mpirun or srun ends all parts for a cause that another has named, this one goes, too. */
+    if (!open)
+        poll(NULL, 0, ENDED_BESIDE_MS);
+    dpb_party_speak(party);
+    return open ? missed(party,
+                         "the launcher of rank 0 (%s) has not begun the job within %.1f s: it is "
+                         "stopped, or set a larger run.timeout_s",
+                         party->hosts[0], (double)party->timeout_ns * 1e-9)
+                : dpb_fail(DPB_PEER, "the launcher of rank 0 (%s) has ended before the job began",
+                           party->hosts[0]);
+}
+
+dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const char *config,
+                           uint32_t n_workers, int *exit_code)
+{
+    const char *text = status == DPB_OK ? config : dpb_first_error(NULL);
+    if (strlen(text) > DPB_STORE_VALUE_BYTES / 2) {
+        status = dpb_fail(DPB_USAGE, "a configuration of more than 512 KiB is too long for a job "
+                                     "of several launchers");
+        text = dpb_first_error(NULL);
+    }
+    party->looked_ns = dpb_now_ns(); /* reading configuration and data took time */
+    return dpb_party_is_head(party) ? agree_as_head(party, status, text, n_workers, exit_code)
+                                    : agree_as_part(party, status, text, exit_code);
 }

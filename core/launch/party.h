@@ -4,7 +4,7 @@
  * exactly, as with the local launcher.
  *
  * Rank 0's part is the head. The head serves the key-value store, to which the other ranks are
- * connected directly. The other parts are linked to the head (link.h). Each part has a board of its
+ * connected directly. The other parts are connected to the head (channel.h). Each part has a board of its
  * own. Boards are mirrored: control words at once, status pages four times a second, journals twice
  * a second and at the end. Times are converted to the head's clock. The head watches all ranks by
  * the reports of their parts, ends the job, names the first cause and makes the result, just like
@@ -29,8 +29,8 @@
 
 #include <sys/types.h>
 
+#include "launch/channel.h"
 #include "launch/keeper.h"
-#include "launch/link.h"
 #include "world/hello.h"
 
 struct dpb_party {
@@ -49,12 +49,12 @@ struct dpb_party {
     int64_t continued_ns;        /* the look after a SIGCONT; 0: there was none */
     /* The process that becomes the rank; 0: dpb_launch has reaped it. */
     pid_t pid;
-    int socket, store_fd;   /* to it; its connection to the store (-1: it is rank 0) */
-    int pmix_fd;            /* its connection to PMIx: Slurm kills the job when that ends */
-    struct keeper keeper;   /* holds pmix_fd if this process dies */
-    struct link *links;     /* the head's: by rank; the others': one, to the head */
-    int *store_fds;         /* the head's: the ranks' connections, until the store has them */
-    int32_t *launcher_pids; /* the head's: of the parts */
+    int socket, store_fd;         /* to it; its connection to the store (-1: it is rank 0) */
+    int pmix_fd;                  /* its connection to PMIx: Slurm kills the job when that ends */
+    struct dpb_keeper keeper;     /* holds pmix_fd if this process dies */
+    struct dpb_channel *channels; /* the head's: by rank; the others': one, to the head */
+    int *store_fds;               /* the head's: the ranks' connections, until the store has them */
+    int32_t *launcher_pids;       /* the head's: of the parts */
     uint8_t secret[DPB_SECRET_BYTES]; /* of the job, for its ranks: by dpb_party_agree */
 };
 
@@ -69,15 +69,17 @@ void dpb_party_hush(void);
 /* Lets rank 1's part print again, to report for a head that cannot. Other parts stay silent. */
 void dpb_party_speak(const struct dpb_party *party);
 /* NULL without a launcher (mpirun, srun) around this process. *party is @owned: dpb_party_leave.
- * Joining, and then agreeing, may take `timeout_ns` and PARTY_START_NS: DPB_TIMEOUT names the
+ * Joining, and then agreeing, may take `timeout_ns` and DPB_PARTY_START_NS: DPB_TIMEOUT names the
  * missing ranks; the head prints it, or rank 1's part if the head is missing. */
-#define PARTY_START_NS INT64_C(3000000000) /* for mpirun or srun to start all processes */
+#define DPB_PARTY_START_NS INT64_C(3000000000) /* for mpirun or srun to start all processes */
 dpb_status dpb_party_join(int64_t timeout_ns, struct dpb_party **party);
 /* `status` is this part's own: not DPB_OK if its configuration was refused, with dpb_first_error.
  * `config` is JSON of dpb_config_to_json. Collective. Returns DPB_OK in all parts or in none: the
  * head prints the refusal, or where parts differ, and sets *exit_code. */
 dpb_status dpb_party_agree(struct dpb_party *party, dpb_status status, const char *config,
                            uint32_t n_workers, int *exit_code);
+/* The head's, after it has printed why the job does not begin: the connected parts print nothing. */
+void dpb_party_refuse(struct dpb_party *party, dpb_status status);
 /* From here on the rank may die, and this process with it, and its connection to PMIx stays
  * open. */
 dpb_status dpb_party_keep(struct dpb_party *party);

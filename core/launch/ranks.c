@@ -2,6 +2,8 @@
  * ranks.c - the processes of a job's ranks, for the local launcher and for those of parts: starting
  * them, ending them, and the signals that come of them.
  */
+#include "launch/ranks.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,8 +18,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/secret.h"
-#include "launch/parts.h"
+#include "launch/channel.h"
+#include "launch/outcome.h"
+#include "launch/party.h"
 #include "launch/spawn.h"
+#include "launch/stall.h"
 #include "machine/proc.h"
 
 #define GRACE_NS INT64_C(2000000000) /* from the first death to SIGKILL */
@@ -28,7 +33,7 @@
 /* ---- signals ------------------------------------------------------------------------------- */
 
 /* Signals are taken from a descriptor while the job runs. */
-dpb_status job_take_signals(struct job_run *run)
+dpb_status dpb_job_take_signals(struct dpb_job_run *run)
 {
     dpb_signals_hold(&run->signals, (const int[]){SIGINT, SIGTERM, SIGCHLD, SIGTSTP});
     run->signal_fd = signalfd(-1, &run->signals.held, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -39,7 +44,7 @@ dpb_status job_take_signals(struct job_run *run)
     return dpb_fail(DPB_FAILED, "cannot take signals: %s", strerror(error));
 }
 
-void job_release_signals(struct job_run *run)
+void dpb_job_release_signals(struct dpb_job_run *run)
 {
     if (run->signal_fd < 0)
         return;
@@ -54,7 +59,7 @@ void job_release_signals(struct job_run *run)
     dpb_signals_release(&run->signals);
 }
 
-int job_next_signal(const struct job_run *run)
+int dpb_job_next_signal(const struct dpb_job_run *run)
 {
     struct signalfd_siginfo info;
     return read(run->signal_fd, &info, sizeof info) == (ssize_t)sizeof info ? (int)info.ssi_signo
@@ -94,7 +99,7 @@ static dpb_status create_environment(const char *const *variables, int *fd)
 }
 
 /* The members of `spawn` that are equal for all ranks. */
-static dpb_status prepare(const struct job_run *run, struct dpb_spawn *spawn)
+static dpb_status prepare(const struct dpb_job_run *run, struct dpb_spawn *spawn)
 {
     const struct dpb_job *job = run->job;
     *spawn = (struct dpb_spawn){.fds = {dpb_board_fd(run->board), -1, -1, -1},
@@ -122,19 +127,19 @@ static void put_away(struct dpb_spawn *spawn)
             close(spawn->fds[i]);
 }
 
-/* A rank does not begin, or a pending signal says that none may begin; job_conclude names the
+/* A rank does not begin, or a pending signal says that none may begin; dpb_job_conclude names the
  * cause. */
-static void give_up_start(struct job_run *run)
+static void give_up_start(struct dpb_job_run *run)
 {
-    job_end(run);
-    job_kill_all(run);
+    dpb_job_end(run);
+    dpb_job_kill_all(run);
     for (uint32_t rank = 0; rank < run->n_ranks; rank++)
         run->processes[rank].killed = true;
 }
 
-static void does_not_begin(struct job_run *run, uint32_t rank)
+static void does_not_begin(struct dpb_job_run *run, uint32_t rank)
 {
-    struct process *process = &run->processes[rank];
+    struct dpb_process *process = &run->processes[rank];
     struct dpb_proc proc = {0};
     dpb_proc_read("", (int32_t)process->pid, &proc);
     process->fault_ns = dpb_now_ns();
@@ -145,7 +150,7 @@ static void does_not_begin(struct job_run *run, uint32_t rank)
                                         : "if it is only slow, set a larger run.timeout_s");
 }
 
-dpb_status job_start_ranks(struct job_run *run)
+dpb_status dpb_job_start_ranks(struct dpb_job_run *run)
 {
     struct dpb_spawn spawn;
     dpb_status status = prepare(run, &spawn);
@@ -171,10 +176,10 @@ dpb_status job_start_ranks(struct job_run *run)
     return DPB_OK;
 }
 
-dpb_status job_greet_rank(struct job_run *run)
+dpb_status dpb_job_greet_rank(struct dpb_job_run *run)
 {
     struct dpb_party *party = run->job->party;
-    struct process *process = &run->processes[party->rank];
+    struct dpb_process *process = &run->processes[party->rank];
     struct dpb_spawn spawn;
     dpb_status status = prepare(run, &spawn);
     DPB_THEN(status, create_environment(run->job->environment, &spawn.fds[DPB_FD_ENVIRONMENT]));
@@ -197,14 +202,14 @@ dpb_status job_greet_rank(struct job_run *run)
 
 /* ---- ending -------------------------------------------------------------------------------- */
 
-void job_kill(struct job_run *run, uint32_t rank)
+void dpb_job_kill(struct dpb_job_run *run, uint32_t rank)
 {
-    struct process *process = &run->processes[rank];
+    struct dpb_process *process = &run->processes[rank];
     if (!process->running)
         return;
     process->killed = true;
     if (process->remote) {
-        link_say(&run->job->party->links[rank], LINK_KILL, rank, NULL, 0);
+        dpb_channel_say(&run->job->party->channels[rank], DPB_CHANNEL_KILL, rank, NULL, 0);
         return;
     }
     kill(process->pid, SIGKILL);
@@ -212,38 +217,38 @@ void job_kill(struct job_run *run, uint32_t rank)
 }
 
 /* mpirun sends SIGTERM, and SIGKILL a second later: the result must be written before SIGKILL. */
-static bool is_of_mpirun(const struct job_run *run)
+static bool is_of_mpirun(const struct dpb_job_run *run)
 {
     return run->job->party && strcmp(run->job->party->launcher, "mpirun") == 0;
 }
 
-void job_kill_all(struct job_run *run)
+void dpb_job_kill_all(struct dpb_job_run *run)
 {
     for (uint32_t rank = 0; rank < run->n_ranks; rank++)
-        job_kill(run, rank);
+        dpb_job_kill(run, rank);
     run->kill_at_ns = INT64_MAX;
     run->give_up_ns = dpb_now_ns() + GIVE_UP_NS;
 }
 
-void job_tell_parts(struct job_run *run, link_op op, const void *value, size_t bytes)
+void dpb_job_tell_parts(struct dpb_job_run *run, dpb_channel_op op, const void *value, size_t bytes)
 {
     struct dpb_party *party = run->job->party;
     for (uint32_t rank = 1; party && rank < party->n_ranks; rank++)
-        link_say(&party->links[rank], op, rank, value, bytes);
+        dpb_channel_say(&party->channels[rank], op, rank, value, bytes);
 }
 
-void job_end(struct job_run *run)
+void dpb_job_end(struct dpb_job_run *run)
 {
     if (run->ending)
         return;
-    stall_keep_picture(run, dpb_now_ns());
+    dpb_stall_keep_picture(run, dpb_now_ns());
     run->ending = true;
     run->kill_at_ns = dpb_now_ns() + GRACE_NS;
     dpb_board_end_job(run->board);
-    job_tell_parts(run, LINK_END_JOB, NULL, 0);
+    dpb_job_tell_parts(run, DPB_CHANNEL_END_JOB, NULL, 0);
 }
 
-void job_interrupt(struct job_run *run, uint32_t n_interrupts, int signal_number)
+void dpb_job_interrupt(struct dpb_job_run *run, uint32_t n_interrupts, int signal_number)
 {
     if (n_interrupts <= run->n_interrupts)
         return;
@@ -252,21 +257,21 @@ void job_interrupt(struct job_run *run, uint32_t n_interrupts, int signal_number
         int32_t number = signal_number;
         run->interrupt = signal_number;
         dpb_board_interrupt(run->board, signal_number);
-        job_tell_parts(run, LINK_INTERRUPT, &number, sizeof number);
+        dpb_job_tell_parts(run, DPB_CHANNEL_INTERRUPT, &number, sizeof number);
     }
     if (n_interrupts > 1) {
         dpb_board_end_job(run->board);
         run->ending = true;
-        job_kill_all(run);
+        dpb_job_kill_all(run);
     } else if (is_of_mpirun(run) && signal_number == SIGTERM) {
         int64_t at_ns = dpb_now_ns() + MPIRUN_GRACE_NS;
         run->kill_at_ns = at_ns < run->kill_at_ns ? at_ns : run->kill_at_ns;
     }
 }
 
-bool job_reap(struct job_run *run, uint32_t rank)
+bool dpb_job_reap(struct dpb_job_run *run, uint32_t rank)
 {
-    struct process *process = &run->processes[rank];
+    struct dpb_process *process = &run->processes[rank];
     siginfo_t info = {0};
     if (!process->running || process->remote ||
         waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
@@ -280,9 +285,9 @@ bool job_reap(struct job_run *run, uint32_t rank)
 }
 
 /* Rank 0 is not spared: the others agree with it on each change of phase. */
-static bool may_lose(const struct job_run *run, uint32_t rank)
+static bool may_lose(const struct dpb_job_run *run, uint32_t rank)
 {
-    const struct process *process = &run->processes[rank];
+    const struct dpb_process *process = &run->processes[rank];
     const struct dpb_status_page *page = dpb_board_page(run->board, rank);
     return run->job->survive && rank > 0 && rank < run->job->n_workers && !run->ending &&
            !process->killed && process->fault_ns == 0 && WIFSIGNALED(process->wait_status) &&
@@ -290,18 +295,18 @@ static bool may_lose(const struct job_run *run, uint32_t rank)
 }
 
 /* The word on the board comes first: a rank that learns of the loss by the store finds it there. */
-static void lose(struct job_run *run, uint32_t rank)
+static void lose(struct dpb_job_run *run, uint32_t rank)
 {
     run->processes[rank].lost = true;
     dpb_board_lose(run->board, rank);
     dpb_store_server_lose(run->server, rank);
-    job_erase_progress(run);
-    job_say_lost(run, rank);
+    dpb_job_erase_progress(run);
+    dpb_job_say_lost(run, rank);
 }
 
-void job_rank_ended(struct job_run *run, uint32_t rank)
+void dpb_job_rank_ended(struct dpb_job_run *run, uint32_t rank)
 {
-    struct process *process = &run->processes[rank];
+    struct dpb_process *process = &run->processes[rank];
     process->running = false;
     run->n_running--;
     if (may_lose(run, rank)) {
@@ -310,8 +315,8 @@ void job_rank_ended(struct job_run *run, uint32_t rank)
     }
     dpb_store_server_detach(run->server, rank);
     process->bye = dpb_store_server_said_bye(run->server, rank);
-    if (!job_ended_well(run, rank))
-        job_end(run);
+    if (!dpb_job_ended_well(run, rank))
+        dpb_job_end(run);
     else if (run->stalls.first_left_ns == 0)
         run->stalls.first_left_ns = process->ended_ns;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "launch/job.h"
+#include "launch/outcome.h"
 #include "machine/proc.h"
 
 #define LOOK_NS INT64_C(250000000)
@@ -17,19 +17,19 @@ enum { COMPUTES = 10, PICTURE_RANKS = 32, WHERE_BYTES = 256 };
 /* Phases in which core itself waits, under a deadline of its own. */
 static const char *const waiting_phases[] = {"wait_peer", "control", "wait_end"};
 
-static bool is_worker(const struct job_run *run, uint32_t rank)
+static bool is_worker(const struct dpb_job_run *run, uint32_t rank)
 {
     return rank < run->job->n_workers;
 }
 
-static void phase_of(const struct job_run *run, uint32_t rank, char phase[32])
+static void phase_of(const struct dpb_job_run *run, uint32_t rank, char phase[32])
 {
-    const struct dpb_status_page *page = job_page(run, rank);
+    const struct dpb_status_page *page = dpb_job_page(run, rank);
     snprintf(phase, 32, "%.*s", (int)sizeof page->phase - 1,
              page->phase[0] != '\0' ? page->phase : "start");
 }
 
-static bool waits(const struct job_run *run, uint32_t rank)
+static bool waits(const struct dpb_job_run *run, uint32_t rank)
 {
     char phase[32];
     phase_of(run, rank, phase);
@@ -42,7 +42,7 @@ static bool waits(const struct job_run *run, uint32_t rank)
 /* ---- signs of life ------------------------------------------------------------------------- */
 
 /* Whether the process did anything since it was last looked at, or would if it had a core. */
-static bool at_work(struct stall_sign *sign, int32_t pid, int64_t now_ns)
+static bool at_work(struct dpb_stall_sign *sign, int32_t pid, int64_t now_ns)
 {
     struct dpb_proc proc;
     if (!dpb_proc_read("", pid, &proc))
@@ -58,10 +58,10 @@ static bool at_work(struct stall_sign *sign, int32_t pid, int64_t now_ns)
     return works;
 }
 
-void stall_look_at(struct job_run *run, uint32_t rank, int64_t now_ns)
+void dpb_stall_look_at(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
 {
-    struct stall_sign *sign = &run->processes[rank].sign;
-    const struct dpb_status_page *page = job_page(run, rank);
+    struct dpb_stall_sign *sign = &run->processes[rank].sign;
+    const struct dpb_status_page *page = dpb_job_page(run, rank);
     if (run->processes[rank].remote) { /* head.c keeps it */
         sign->sign_ns = sign->sign_ns != 0 ? sign->sign_ns : now_ns;
         return;
@@ -69,12 +69,12 @@ void stall_look_at(struct job_run *run, uint32_t rank, int64_t now_ns)
     int64_t note_ns = __atomic_load_n(&page->since_ns, __ATOMIC_RELAXED);
     uint64_t step = __atomic_load_n(&page->step, __ATOMIC_RELAXED);
     if (sign->sign_ns == 0 || note_ns != sign->note_ns || step != sign->step)
-        *sign = (struct stall_sign){.note_ns = note_ns, .step = step, .sign_ns = now_ns};
+        *sign = (struct dpb_stall_sign){.note_ns = note_ns, .step = step, .sign_ns = now_ns};
     else if (at_work(sign, (int32_t)run->processes[rank].pid, now_ns))
         sign->sign_ns = now_ns;
 }
 
-void stall_forgive(struct job_run *run, int64_t suspended_ns)
+void dpb_stall_forgive(struct dpb_job_run *run, int64_t suspended_ns)
 {
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
         run->processes[rank].sign.sign_ns += suspended_ns;
@@ -88,10 +88,10 @@ void stall_forgive(struct job_run *run, int64_t suspended_ns)
 
 /* Follows the peers from a rank that makes no progress: the last one is late. If the last one waits
  * for an unknown rank, the rank furthest behind among those that do not wait is late. */
-static uint32_t find_late(const struct job_run *run, uint32_t rank)
+static uint32_t find_late(const struct dpb_job_run *run, uint32_t rank)
 {
     for (uint32_t i = 0; i < run->n_ranks; i++) {
-        uint32_t peer = __atomic_load_n(&job_page(run, rank)->peer, __ATOMIC_RELAXED);
+        uint32_t peer = __atomic_load_n(&dpb_job_page(run, rank)->peer, __ATOMIC_RELAXED);
         if (peer >= run->n_ranks || peer == rank || !run->processes[peer].running)
             break;
         rank = peer;
@@ -102,16 +102,16 @@ static uint32_t find_late(const struct job_run *run, uint32_t rank)
     for (uint32_t other = 0; other < run->n_ranks; other++) {
         if (!run->processes[other].running || waits(run, other))
             continue;
-        if (late == rank ||
-            (is_worker(run, other) && job_page(run, other)->step < job_page(run, late)->step))
+        if (late == rank || (is_worker(run, other) &&
+                             dpb_job_page(run, other)->step < dpb_job_page(run, late)->step))
             late = other;
     }
     return late;
 }
 
-static bool is_stopped(const struct job_run *run, uint32_t rank)
+static bool is_stopped(const struct dpb_job_run *run, uint32_t rank)
 {
-    const struct process *process = &run->processes[rank];
+    const struct dpb_process *process = &run->processes[rank];
     struct dpb_proc proc = {.state = process->state};
     if (process->running && !process->remote)
         dpb_proc_read("", (int32_t)process->pid, &proc);
@@ -119,11 +119,11 @@ static bool is_stopped(const struct job_run *run, uint32_t rank)
 }
 
 /* "phase 'backward' of step 7, bucket 3, since 10.2 s, asleep in futex_wait_queue" */
-static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, char *text,
+static void describe(const struct dpb_job_run *run, uint32_t rank, int64_t now_ns, char *text,
                      size_t size)
 {
-    const struct process *process = &run->processes[rank];
-    const struct dpb_status_page *page = job_page(run, rank);
+    const struct dpb_process *process = &run->processes[rank];
+    const struct dpb_status_page *page = dpb_job_page(run, rank);
     char phase[32], bucket[48] = "", peer[32] = "", asleep[DPB_PROC_FUNCTION_BYTES + 16] = "";
     char function[DPB_PROC_FUNCTION_BYTES];
     struct dpb_proc proc = {.state = process->state};
@@ -147,7 +147,7 @@ static void describe(const struct job_run *run, uint32_t rank, int64_t now_ns, c
                        : asleep);
 }
 
-static void draw_picture(const struct job_run *run, int64_t now_ns, char *text, size_t size)
+static void draw_picture(const struct dpb_job_run *run, int64_t now_ns, char *text, size_t size)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -160,16 +160,16 @@ static void draw_picture(const struct job_run *run, int64_t now_ns, char *text, 
         describe(run, rank, now_ns, where, sizeof where);
         used += (size_t)snprintf(
             text + used, size - used, "%s  rank %u (%s, pid %d): %s", rank > 0 ? "\n" : "", rank,
-            is_worker(run, rank) ? "worker" : "server", (int)job_pid(run, rank), where);
+            is_worker(run, rank) ? "worker" : "server", (int)dpb_job_pid(run, rank), where);
     }
 }
 
-void stall_keep_picture(struct job_run *run, int64_t now_ns)
+void dpb_stall_keep_picture(struct dpb_job_run *run, int64_t now_ns)
 {
-    struct stall_watch *watch = &run->stalls;
+    struct dpb_stall_watch *watch = &run->stalls;
     draw_picture(run, now_ns, watch->picture, sizeof watch->picture);
     for (uint32_t rank = 0; rank < run->n_ranks && watch->late[0] == '\0'; rank++) {
-        const struct dpb_status_page *page = job_page(run, rank);
+        const struct dpb_status_page *page = dpb_job_page(run, rank);
         if (__atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE) == 0 || page->status != DPB_TIMEOUT)
             continue;
         uint32_t late = find_late(run, rank);
@@ -186,33 +186,33 @@ void stall_keep_picture(struct job_run *run, int64_t now_ns)
 
 /* ---- saying so ----------------------------------------------------------------------------- */
 
-static void say_stall(struct job_run *run, uint32_t late, uint32_t n_others, int64_t silent_ns,
+static void say_stall(struct dpb_job_run *run, uint32_t late, uint32_t n_others, int64_t silent_ns,
                       int64_t now_ns)
 {
-    char where[WHERE_BYTES], others[64] = "", picture[STALL_PICTURE_BYTES];
+    char where[WHERE_BYTES], others[64] = "", picture[DPB_STALL_PICTURE_BYTES];
     describe(run, late, now_ns, where, sizeof where);
     draw_picture(run, now_ns, picture, sizeof picture);
     if (n_others > 0)
         snprintf(others, sizeof others, "; %u other%s late, too", n_others,
                  n_others == 1 ? " is" : "s are");
-    job_erase_progress(run);
+    dpb_job_erase_progress(run);
     dpb_warn("stall", "no progress for %.1f s: rank %u (%s, pid %d) is late: %s%s",
-             (double)silent_ns * 1e-9, late, job_host(run, late), (int)job_pid(run, late), where,
-             others);
+             (double)silent_ns * 1e-9, late, dpb_job_host(run, late), (int)dpb_job_pid(run, late),
+             where, others);
     if (run->n_ranks > 1)
         dpb_log(DPB_LOG_INFO, "%s", picture);
 }
 
-static bool is_silent(const struct job_run *run, uint32_t rank, int64_t now_ns)
+static bool is_silent(const struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
 {
     return now_ns - run->processes[rank].sign.sign_ns >= run->job->stall_warning_ns;
 }
 
 /* All ranks that are late now, in one message: a rank late in the same phase before is not named
- * again, nor any after STALLS_SAID messages. Waiting for a rank that computes is no stall. */
-static void say_stalls(struct job_run *run, int64_t now_ns)
+ * again, nor any after DPB_STALL_SAID messages. Waiting for a rank that computes is no stall. */
+static void say_stalls(struct dpb_job_run *run, int64_t now_ns)
 {
-    struct stall_watch *watch = &run->stalls;
+    struct dpb_stall_watch *watch = &run->stalls;
     uint32_t n_late = 0, named = UINT32_MAX;
     int64_t silent_ns = 0;
     watch->n_looks++;
@@ -221,7 +221,7 @@ static void say_stalls(struct job_run *run, int64_t now_ns)
         if (!run->processes[rank].running || !is_silent(run, rank, now_ns))
             continue;
         const uint32_t late = find_late(run, rank);
-        struct process *process = &run->processes[late];
+        struct dpb_process *process = &run->processes[late];
         if (process->late_at == watch->n_looks || !is_silent(run, late, now_ns))
             continue;
         process->late_at = watch->n_looks;
@@ -234,14 +234,14 @@ static void say_stalls(struct job_run *run, int64_t now_ns)
             silent_ns = now_ns - run->processes[rank].sign.sign_ns;
         named = named == UINT32_MAX ? late : named;
     }
-    if (named != UINT32_MAX && watch->n_said++ < STALLS_SAID)
+    if (named != UINT32_MAX && watch->n_said++ < DPB_STALL_SAID)
         say_stall(run, named, n_late - 1, silent_ns, now_ns);
 }
 
 /* All leave together: a rank that is there long after another has left does not end. */
-static void check_left(struct job_run *run, uint32_t rank, int64_t now_ns)
+static void check_left(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
 {
-    struct process *process = &run->processes[rank];
+    struct dpb_process *process = &run->processes[rank];
     int64_t left_ns = run->stalls.first_left_ns;
     if (left_ns == 0 || now_ns - left_ns < run->job->timeout_ns + AFTER_WAITERS_NS)
         return;
@@ -250,10 +250,10 @@ static void check_left(struct job_run *run, uint32_t rank, int64_t now_ns)
              (double)(now_ns - left_ns) * 1e-9);
 }
 
-static void check_rank(struct job_run *run, uint32_t rank, int64_t now_ns)
+static void check_rank(struct dpb_job_run *run, uint32_t rank, int64_t now_ns)
 {
-    struct process *process = &run->processes[rank];
-    stall_look_at(run, rank, now_ns);
+    struct dpb_process *process = &run->processes[rank];
+    dpb_stall_look_at(run, rank, now_ns);
     int64_t silent_ns = now_ns - process->sign.sign_ns;
     if (silent_ns >= run->job->timeout_ns + AFTER_WAITERS_NS && !waits(run, rank))
         snprintf(process->fault, sizeof process->fault,
@@ -264,7 +264,7 @@ static void check_rank(struct job_run *run, uint32_t rank, int64_t now_ns)
 
 /* Each waiting rank has a deadline and reports its passing. If no rank does so for longer, none
  * can. A stopped rank is named before another. */
-static uint32_t find_all_silent(struct job_run *run, int64_t now_ns)
+static uint32_t find_all_silent(struct dpb_job_run *run, int64_t now_ns)
 {
     const int64_t limit_ns = run->job->timeout_ns + 2 * AFTER_WAITERS_NS;
     uint32_t named = UINT32_MAX;
@@ -290,20 +290,20 @@ static uint32_t find_all_silent(struct job_run *run, int64_t now_ns)
 }
 
 /* A look reads /proc of every rank: the more ranks, the rarer. */
-static int64_t look_interval_ns(const struct job_run *run)
+static int64_t look_interval_ns(const struct dpb_job_run *run)
 {
     enum { RANKS = 64 };
     return run->n_ranks > RANKS ? LOOK_NS * run->n_ranks / RANKS : LOOK_NS;
 }
 
-uint32_t stall_look(struct job_run *run, int64_t now_ns)
+uint32_t dpb_stall_look(struct dpb_job_run *run, int64_t now_ns)
 {
     uint32_t stuck = UINT32_MAX;
     if (run->ending || now_ns - run->stalls.looked_ns < look_interval_ns(run))
         return stuck;
     const int64_t late_ns = now_ns - run->stalls.looked_ns - look_interval_ns(run);
     if (run->stalls.looked_ns != 0 && late_ns > AFTER_WAITERS_NS)
-        stall_forgive(run, late_ns); /* this process was stopped, perhaps with the ranks */
+        dpb_stall_forgive(run, late_ns); /* this process was stopped, perhaps with the ranks */
     run->stalls.looked_ns = now_ns;
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
         if (!run->processes[rank].running)

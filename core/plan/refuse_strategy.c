@@ -2,12 +2,13 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/parse.h"
 #include "base/text.h"
-#include "plugin/plugins.h"
+#include "optim/norms.h"
 #include "plan/contract.h"
 #include "plan/estimate.h"
-#include "optim/norms.h"
 #include "plan/refuse.h"
+#include "plugin/plugins.h"
 #include "world/pmix.h"
 #include "world/world.h"
 

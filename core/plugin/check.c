@@ -1,11 +1,12 @@
 /*
  * check.c - finds the reason against a plugin, in the struct that its entry gave.
  */
+#include "plugin/check.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/options.h"
-#include "plugin/plugins.h"
 
 const char *const dpb_plugin_kind_name[DPB_PLUGIN_KINDS] = {"model", "data", "device", "comm",
                                                             "codec"};

@@ -7,7 +7,7 @@
 #include "base/secret.h"
 #include "dpbench/host.h"
 
-/* The address of rank 0's launcher, as text (launch/link.h); the name of a host. */
+/* The address of rank 0's launcher, as text (launch/channel.h); the name of a host. */
 enum { DPB_ADDRESS_BYTES = 1024, DPB_HOST_BYTES = 64 };
 
 #define DPB_HELLO_MAGIC UINT64_C(0x314f4c4c45485044) /* "DPHELLO1" */

@@ -34,7 +34,7 @@ typedef enum dpb_store_op {
     DPB_STORE_TAKE
 } dpb_store_op;
 
-/* Frames carry operations below this; launch/link.h has some of its own. */
+/* Frames carry operations below this; launch/channel.h has some of its own. */
 enum { DPB_FRAME_OPS = 48 };
 
 struct dpb_frame {

@@ -4,12 +4,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "base/json.h"
-#include "study/sweep/sweep.h"
-#include "study/document/target.h"
+#include "base/parse.h"
 #include "record/facts.h"
+#include "study/document/target.h"
+#include "study/sweep/sweep.h"
 
 static void add_axis(const struct dpb_sweep_axis *axis, json_t *axes)
 {

@@ -4,9 +4,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "base/json.h"
+#include "base/parse.h"
 #include "links/links_report.h"
 #include "study/predict/predict_worker.h"
 

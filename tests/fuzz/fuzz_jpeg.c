@@ -1,5 +1,5 @@
 /* fuzz_jpeg.c - a picture of data 'image_folder': crop, decoding and resizing of it. */
-#include "plugins/data/image_folder/image_folder.h"
+#include "plugins/data/image_folder/samples.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MOST_PIXELS = 1 << 16 };

@@ -1,7 +1,7 @@
 /*
  * fuzz_party.c - what the launchers of a job's parts say while they come together: reports of what
  * each has read, and the verdict on them; and what a rank says when it joins. That they have proven
- * the secret does not make it well formed: fuzz_link.c has what comes before.
+ * the secret does not make it well formed: fuzz_channel.c has what comes before.
  */
 #include "launch/party.c"
 #include "launch/party_agree.c"

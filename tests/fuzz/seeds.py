@@ -351,7 +351,7 @@ def mesh():
     }
 
 
-def link():
+def channel():
     greeting = struct.pack("<QIIII", 0x3154454552475044, 1, 0, 1, 0) + bytes(range(32))
     page = struct.pack("<IHHIIiIq", 0x53425044, 34, 0, 0, 5, 0, 1, 0) + b"abcde"
     return {
@@ -467,7 +467,7 @@ CODECS = {
 }
 
 ALL = {"ini": ini, "sweep": sweep, "result": result, "idx": idx, "cifar10": cifar10, "safetensors": safetensors,
-       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "mesh": mesh, "link": link,
+       "pack": pack, "jpeg": jpeg, "plugin": plugins, "store": store, "ring": ring, "mesh": mesh, "channel": channel,
        "party": party, "text": texts, **CODECS}
 
 

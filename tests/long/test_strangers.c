@@ -13,7 +13,7 @@
 
 #include "tests/unit/trial.h"
 
-#include "launch/link.h"
+#include "launch/channel.h"
 #include "lib/faults.h"
 #include "plan/experiment.h" /* dpb_host */
 #include "world/handshake.h"
@@ -245,7 +245,7 @@ TEST(test_ranks)
 /* ---- where launchers connect --------------------------------------------------------------- */
 
 struct caller {
-    char address[DPB_ADDRESS_BYTES], why[LINK_WHY_BYTES];
+    char address[DPB_ADDRESS_BYTES], why[DPB_CHANNEL_WHY_BYTES];
     dpb_status status;
     int fd;
 };
@@ -254,8 +254,8 @@ static void *call(void *argument)
 {
     struct caller *caller = argument;
     const int64_t deadline_ns = dpb_now_ns() + INT64_C(20000000000);
-    caller->status =
-        link_connect(caller->address, true, 3, LINK_STORE, deadline_ns, &caller->fd, caller->why);
+    caller->status = dpb_channel_connect(caller->address, true, 3, DPB_CHANNEL_STORE, deadline_ns,
+                                         &caller->fd, caller->why);
     return NULL;
 }
 
@@ -295,7 +295,7 @@ TEST(test_launchers)
     int listener, n_fds = trial_count_entries("/proc/self/fd", "");
     unsigned port;
     dpb_log_set_hooks(&(struct dpb_log_hooks){.silent = true});
-    assert_int_equal(link_listen(&listener, &circle, caller.address), DPB_OK);
+    assert_int_equal(dpb_channel_listen(&listener, &circle, caller.address), DPB_OK);
     assert_int_equal(sscanf(caller.address + 2 * DPB_SECRET_BYTES, " %u", &port), 1);
     for (int kind = 0; kind < KINDS; kind++) {
         struct dpb_door door = {.listener = listener, .circle = &circle};

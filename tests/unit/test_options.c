@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "base/parse.h"
 #include "lib/capture.h"
 #include "lib/test.h"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "launch/keeper.h"
-#include "launch/party_parts.h"
+#include "launch/party.h"
 #include "lib/says.h"
 #include "lib/test.h"
 #include "world/pmix.h"
@@ -29,7 +29,7 @@ static void be_part(uint32_t rank, enum what what, int head, int err)
     const bool silent = what == IS_SILENT || what == IS_SILENT_TO_STOPPED;
     char hosts[3][DPB_HOST_BYTES] = {"one", "two", "three"}, number[12];
     uint32_t machines[3] = {0};
-    struct link link = {.fd = head};
+    struct dpb_channel channel = {.fd = head};
     struct dpb_party party = {.rank = rank,
                               .n_ranks = 3,
                               .hosts = hosts,
@@ -37,7 +37,7 @@ static void be_part(uint32_t rank, enum what what, int head, int err)
                               .parent = getppid(),
                               .starter = getppid(),
                               .timeout_ns = INT64_C(1000000) * (silent ? 100 : 20000),
-                              .links = &link};
+                              .channels = &channel};
     int exit_code = -1;
     snprintf(number, sizeof number, "%u", rank);
     setenv("PMIX_NAMESPACE", "test", 1);
@@ -64,13 +64,13 @@ static int leave_part(uint32_t rank, enum what what, char said[1024])
     }
     close(pair[1]);
     close(err[1]);
-    struct link links[3] = {{.fd = -1}, {.fd = -1}, {.fd = -1}};
-    struct dpb_party head = {.n_ranks = 3, .links = links};
-    links[rank].fd = pair[0];
+    struct dpb_channel channels[3] = {{.fd = -1}, {.fd = -1}, {.fd = -1}};
+    struct dpb_party head = {.n_ranks = 3, .channels = channels};
+    channels[rank].fd = pair[0];
     if (what == REFUSES)
-        party_refuse(&head, DPB_USAGE);
+        dpb_party_refuse(&head, DPB_USAGE);
     if (what <= ENDS_ALL)
-        link_close(&links[rank]);
+        dpb_channel_close(&channels[rank]);
     if (what == ENDS_ALL) {
         usleep(20000);
         kill(pid, SIGTERM);
@@ -81,7 +81,7 @@ static int leave_part(uint32_t rank, enum what what, char said[1024])
     close(err[0]);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     if (what > ENDS_ALL)
-        link_close(&links[rank]);
+        dpb_channel_close(&channels[rank]);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -133,31 +133,31 @@ int __wrap_close_range(unsigned first, unsigned last, int flags)
     return -1;
 }
 
-/* When a launcher is killed, its keeper ends the link to the head. */
+/* When a launcher is killed, its keeper ends the channel to the head. */
 TEST(test_launcher_is_killed)
 {
-    int link[2], said[2];
+    int channel[2], said[2];
     pid_t keeper_pid = 0;
     char byte;
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel), 0);
     assert_int_equal(pipe(said), 0);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        struct keeper keeper;
-        if (keeper_start(said[1], link[1], &keeper) != DPB_OK ||
+        struct dpb_keeper keeper;
+        if (dpb_keeper_start(said[1], channel[1], &keeper) != DPB_OK ||
             write(said[1], &keeper.pid, sizeof keeper.pid) != sizeof keeper.pid)
             _exit(1);
         raise(SIGKILL);
     }
-    close(link[1]);
+    close(channel[1]);
     close(said[1]);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_int_equal(read(said[0], &keeper_pid, sizeof keeper_pid), sizeof keeper_pid);
-    struct pollfd ended = {.fd = link[0], .events = POLLIN};
-    const bool ends = poll(&ended, 1, 5000) == 1 && recv(link[0], &byte, 1, 0) == 0;
+    struct pollfd ended = {.fd = channel[0], .events = POLLIN};
+    const bool ends = poll(&ended, 1, 5000) == 1 && recv(channel[0], &byte, 1, 0) == 0;
     kill(keeper_pid, SIGKILL); /* it holds the other end, too, and would stay a while */
-    close(link[0]);
+    close(channel[0]);
     assert_true(ends);
     close(said[0]);
 }

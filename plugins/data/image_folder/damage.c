@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "image_folder.h"
+#include "samples.h"
 
 enum { SAID = 8 /* by name: a page of the status board holds 16 warnings */ };
 

@@ -13,7 +13,7 @@
 #include <jpeglib.h>
 #include <jerror.h> /* needs jpeglib.h */
 
-#include "image_folder.h"
+#include "samples.h"
 
 enum { MAX_SCANS = 100 }; /* progressive files have about 10, the most inventive optimisers 64 */
 

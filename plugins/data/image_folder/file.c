@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "data/read_at.h"
-#include "image_folder.h"
+#include "samples.h"
 
 bool buffer_reserve(struct buffer *buffer, size_t bytes)
 {

@@ -16,7 +16,7 @@
 
 #include <jpeglib.h>
 
-#include "image_folder.h"
+#include "samples.h"
 
 /* ---- options ------------------------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "image_folder.h"
+#include "samples.h"
 
 const struct dpb_host *folder_host;
 

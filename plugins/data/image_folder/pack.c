@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "data/read_at.h"
-#include "image_folder.h"
+#include "samples.h"
 
 #define MAGIC UINT64_C(0x314b434150425044) /* "DPBPACK1" in little endian */
 

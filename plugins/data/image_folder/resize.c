@@ -9,7 +9,7 @@
  */
 #include <math.h>
 
-#include "image_folder.h"
+#include "samples.h"
 
 /* Bits after the point: of a weight, of a pixel between the passes (above a byte's own 8). */
 enum { WEIGHT_BITS = 14, BETWEEN_BITS = 6 };

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "data/read_at.h"
-#include "image_folder.h"
+#include "samples.h"
 
 /* ---- in memory ----------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /*
- * test_link.c - connections between the launchers of a job: they prove the job's secret, strangers
+ * test_channel.c - connections between the launchers of a job: they prove the job's secret, strangers
  * are dropped and cost nothing, and frames go through whole.
  */
 #include <arpa/inet.h>
@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "launch/channel.h"
 #include "lib/capture.h"
-#include "launch/link.h"
 #include "lib/test.h"
 
 static int listener = -1;
@@ -26,15 +26,15 @@ struct caller {
     double seconds;
     dpb_status status;
     int fd;
-    char why[LINK_WHY_BYTES];
+    char why[DPB_CHANNEL_WHY_BYTES];
 };
 
 static void *call(void *argument)
 {
     struct caller *caller = argument;
     int64_t deadline_ns = dpb_now_ns() + (int64_t)(caller->seconds * 1e9);
-    caller->status =
-        link_connect(caller->address, true, 3, LINK_STORE, deadline_ns, &caller->fd, caller->why);
+    caller->status = dpb_channel_connect(caller->address, true, 3, DPB_CHANNEL_STORE, deadline_ns,
+                                         &caller->fd, caller->why);
     return NULL;
 }
 
@@ -71,7 +71,7 @@ static bool take(struct dpb_door *door, int wait_ms, struct dpb_meeting *came)
 static int setup(void **state)
 {
     (void)state;
-    return link_listen(&listener, &circle, address) == DPB_OK ? 0 : -1;
+    return dpb_channel_listen(&listener, &circle, address) == DPB_OK ? 0 : -1;
 }
 
 static int teardown(void **state)
@@ -98,7 +98,7 @@ TEST_WITH(test_proven, setup, teardown)
         ;
     pthread_join(thread, NULL);
     assert_int_equal(caller.status, DPB_OK);
-    assert_true(came.greeting.dialler == 3 && came.greeting.purpose == LINK_STORE);
+    assert_true(came.greeting.dialler == 3 && came.greeting.purpose == DPB_CHANNEL_STORE);
     assert_true(recv(loud, &byte, 1, 0) <= 0); /* dropped; the quiet one may still say something */
     assert_int_equal(recv(quiet, &byte, 1, MSG_DONTWAIT), -1);
     dpb_door_close(&door);
@@ -138,7 +138,8 @@ TEST_WITH(test_crowd, setup, teardown)
     for (int i = 0; i < CROWD; i++)
         close(crowd[i]);
     pthread_join(thread, NULL);
-    assert_true(came.fd >= 0 && came.greeting.dialler == 3 && came.greeting.purpose == LINK_STORE);
+    assert_true(came.fd >= 0 && came.greeting.dialler == 3 &&
+                came.greeting.purpose == DPB_CHANNEL_STORE);
     assert_int_equal(caller.status, DPB_OK);
     assert_int_equal(n_lines, DPB_NAMED_STRANGERS + 1); /* the last counts the others */
     close(came.fd);
@@ -248,13 +249,14 @@ TEST_WITH(test_other_secret, setup, teardown)
 TEST_WITH(test_addresses, setup, teardown)
 {
     static const char *const bad[] = {"", "0123", "zz", "12345 10.0.0.1"};
-    char text[DPB_ADDRESS_BYTES], why[LINK_WHY_BYTES];
+    char text[DPB_ADDRESS_BYTES], why[DPB_CHANNEL_WHY_BYTES];
     int fd;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(link_connect(bad[i], true, 1, LINK_PART, 0, &fd, why), DPB_FAILED);
+        assert_int_equal(dpb_channel_connect(bad[i], true, 1, DPB_CHANNEL_PART, 0, &fd, why),
+                         DPB_FAILED);
     memcpy(text, address, sizeof text);
     snprintf(text + 2 * DPB_SECRET_BYTES, 64, " 99999 127.0.0.1");
-    assert_int_equal(link_connect(text, true, 1, LINK_PART, 0, &fd, why), DPB_FAILED);
+    assert_int_equal(dpb_channel_connect(text, true, 1, DPB_CHANNEL_PART, 0, &fd, why), DPB_FAILED);
 }
 
 TEST(test_frames)
@@ -265,15 +267,15 @@ TEST(test_frames)
     const void *value;
     char why[128];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-    struct link a = {.fd = pair[0]}, b = {.fd = pair[1]};
+    struct dpb_channel a = {.fd = pair[0]}, b = {.fd = pair[1]};
     memset(large, 7, sizeof large);
     for (uint32_t i = 0; i < 20; i++)
-        assert_true(link_say(&a, LINK_PAGE, i, large, sizeof large - i));
+        assert_true(dpb_channel_say(&a, DPB_CHANNEL_PAGE, i, large, sizeof large - i));
     uint32_t n = 0;
     while (n < 20) {
-        assert_true(link_flush(&a) && link_receive(&b));
-        while (link_next(&b, &frame, &value, why) > 0) {
-            assert_int_equal(frame.op, LINK_PAGE);
+        assert_true(dpb_channel_flush(&a) && dpb_channel_receive(&b));
+        while (dpb_channel_next(&b, &frame, &value, why) > 0) {
+            assert_int_equal(frame.op, DPB_CHANNEL_PAGE);
             assert_int_equal(frame.peer, n);
             assert_int_equal(frame.value_bytes, sizeof large - n);
             assert_memory_equal(value, large, frame.value_bytes);
@@ -283,11 +285,11 @@ TEST(test_frames)
     /* What ranks say to the store is nothing that launchers say to each other. */
     const struct dpb_frame put = {.magic = DPB_STORE_MAGIC, .op = DPB_STORE_BARRIER};
     assert_int_equal(send(pair[0], &put, sizeof put, 0), sizeof put);
-    assert_true(link_receive(&b));
-    assert_int_equal(link_next(&b, &frame, &value, why), -1);
-    link_close(&a);
-    assert_false(link_receive(&b));
-    link_close(&b);
+    assert_true(dpb_channel_receive(&b));
+    assert_int_equal(dpb_channel_next(&b, &frame, &value, why), -1);
+    dpb_channel_close(&a);
+    assert_false(dpb_channel_receive(&b));
+    dpb_channel_close(&b);
 }
 
 TEST_MAIN(NULL, NULL)

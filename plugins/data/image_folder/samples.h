@@ -1,5 +1,5 @@
 /*
- * image_folder.h - the interfaces between the plugin's parts, in the order of the data's flow:
+ * samples.h - the interfaces between the plugin's parts, in the order of the data's flow:
  *
  *   list.c     list of all files, their numbers and labels
  *   file.c     one file, read whole
@@ -11,8 +11,8 @@
  *
  * Options and hooks are in image_folder.c.
  */
-#ifndef DPB_PLUGINS_IMAGE_FOLDER_H
-#define DPB_PLUGINS_IMAGE_FOLDER_H
+#ifndef DPB_PLUGINS_IMAGE_FOLDER_SAMPLES_H
+#define DPB_PLUGINS_IMAGE_FOLDER_SAMPLES_H
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /*
- * fuzz_link.c - what comes in by TCP from outside of the job: strangers who say anything where a
+ * fuzz_channel.c - what comes in by TCP from outside of the job: strangers who say anything where a
  * part is expected, none of whom is ever believed; and what a part that is believed could send.
  */
-#include "launch/link.h"
+#include "launch/channel.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/socket.h>
@@ -59,7 +59,7 @@ static void be_part(struct fuzz_input *input)
 {
     int pair[2];
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
-    struct link link = {.fd = pair[0]};
+    struct dpb_channel channel = {.fd = pair[0]};
     struct dpb_frame frame;
     const void *value;
     char why[128];
@@ -68,16 +68,16 @@ static void be_part(struct fuzz_input *input)
         struct fuzz_input part = fuzz_part(input);
         if (part.size > 0)
             (void)!send(pair[1], part.data, part.size, MSG_NOSIGNAL);
-        FUZZ_CHECK(link_receive(&link));
-        while ((found = link_next(&link, &frame, &value, why)) > 0) {
-            FUZZ_CHECK(frame.op >= LINK_REPORT && frame.op < LINK_OPS_END);
+        FUZZ_CHECK(dpb_channel_receive(&channel));
+        while ((found = dpb_channel_next(&channel, &frame, &value, why)) > 0) {
+            FUZZ_CHECK(frame.op >= DPB_CHANNEL_REPORT && frame.op < DPB_CHANNEL_OPS_END);
             uint8_t sum = 0;
             for (uint32_t i = 0; i < frame.value_bytes; i++)
                 sum = (uint8_t)(sum + ((const uint8_t *)value)[i]);
             (void)sum;
         }
     }
-    link_close(&link);
+    dpb_channel_close(&channel);
     close(pair[1]);
 }
 

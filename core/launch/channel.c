@@ -1,5 +1,5 @@
-/* link.c - see link.h. */
-#include "launch/link.h"
+/* channel.c - see channel.h. */
+#include "launch/channel.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,59 +24,64 @@ enum { MAX_OUTPUT = 256 << 20, BACKLOG = 1024 };
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-void link_close(struct link *link)
+void dpb_channel_close(struct dpb_channel *channel)
 {
-    if (link->fd >= 0)
-        close(link->fd);
-    dpb_buffer_free(&link->in);
-    dpb_buffer_free(&link->out);
-    link->fd = -1;
+    if (channel->fd >= 0)
+        close(channel->fd);
+    dpb_buffer_free(&channel->in);
+    dpb_buffer_free(&channel->out);
+    channel->fd = -1;
 }
 
-bool link_flush(struct link *link)
+bool dpb_channel_flush(struct dpb_channel *channel)
 {
-    return link->fd >= 0 && (dpb_buffer_send(&link->out, link->fd) >= 0 || errno == EAGAIN);
+    return channel->fd >= 0 &&
+           (dpb_buffer_send(&channel->out, channel->fd) >= 0 || errno == EAGAIN);
 }
 
-bool link_add(struct link *link, link_op op, uint32_t rank, const void *value, size_t bytes)
+bool dpb_channel_add(struct dpb_channel *channel, dpb_channel_op op, uint32_t rank,
+                     const void *value, size_t bytes)
 {
     const struct dpb_frame frame = {
         .magic = DPB_STORE_MAGIC, .op = (uint16_t)op, .value_bytes = (uint32_t)bytes, .peer = rank};
-    return link->fd >= 0 && dpb_buffer_add_frame(&link->out, &frame, NULL, value) &&
-           link->out.end - link->out.begin <= MAX_OUTPUT;
+    return channel->fd >= 0 && dpb_buffer_add_frame(&channel->out, &frame, NULL, value) &&
+           channel->out.end - channel->out.begin <= MAX_OUTPUT;
 }
 
-bool link_say(struct link *link, link_op op, uint32_t rank, const void *value, size_t bytes)
+bool dpb_channel_say(struct dpb_channel *channel, dpb_channel_op op, uint32_t rank,
+                     const void *value, size_t bytes)
 {
-    return link_add(link, op, rank, value, bytes) && link_flush(link);
+    return dpb_channel_add(channel, op, rank, value, bytes) && dpb_channel_flush(channel);
 }
 
-int link_next(struct link *link, struct dpb_frame *frame, const void **value, char why[128])
+int dpb_channel_next(struct dpb_channel *channel, struct dpb_frame *frame, const void **value,
+                     char why[128])
 {
     const char *key;
-    if (link->last_bytes > 0) {
-        link->in.begin += link->last_bytes;
-        link->last_bytes = 0;
+    if (channel->last_bytes > 0) {
+        channel->in.begin += channel->last_bytes;
+        channel->last_bytes = 0;
     }
-    dpb_frame_state state = dpb_buffer_frame(&link->in, frame, &key, value, why);
+    dpb_frame_state state = dpb_buffer_frame(&channel->in, frame, &key, value, why);
     if (state == DPB_FRAME_PARTIAL)
         return 0;
-    if (state == DPB_FRAME_WHOLE && (frame->op < LINK_REPORT || frame->op >= LINK_OPS_END)) {
+    if (state == DPB_FRAME_WHOLE &&
+        (frame->op < DPB_CHANNEL_REPORT || frame->op >= DPB_CHANNEL_OPS_END)) {
         snprintf(why, 128, "operation %u is none between launchers", frame->op);
         state = DPB_FRAME_MALFORMED;
     }
     if (state == DPB_FRAME_MALFORMED)
         return -1;
-    link->last_bytes = sizeof *frame + frame->key_bytes + frame->value_bytes;
+    channel->last_bytes = sizeof *frame + frame->key_bytes + frame->value_bytes;
     return 1;
 }
 
-bool link_receive(struct link *link)
+bool dpb_channel_receive(struct dpb_channel *channel)
 {
     ssize_t n;
-    if (link->fd < 0)
+    if (channel->fd < 0)
         return false;
-    while ((n = dpb_buffer_receive(&link->in, link->fd)) > 0)
+    while ((n = dpb_buffer_receive(&channel->in, channel->fd)) > 0)
         ;
     return n < 0 && errno == EAGAIN;
 }
@@ -135,7 +140,7 @@ static int open_listener(uint16_t *port)
     return -1;
 }
 
-dpb_status link_listen(int *fd, struct dpb_circle *circle, char address[DPB_ADDRESS_BYTES])
+dpb_status dpb_channel_listen(int *fd, struct dpb_circle *circle, char address[DPB_ADDRESS_BYTES])
 {
     char text[2 * DPB_SECRET_BYTES + 1], list[DPB_ADDRESS_BYTES - 128];
     uint16_t port = 0;
@@ -173,7 +178,7 @@ static bool wait_for(int fd, short events, int64_t deadline_ns)
     return n > 0;
 }
 
-void link_tune(int fd)
+void dpb_channel_tune(int fd)
 {
     static const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -207,8 +212,8 @@ static int connect_one(const char *host, uint16_t port, int64_t deadline_ns)
     return -1;
 }
 
-static bool prove(int fd, const struct dpb_circle *circle, uint32_t rank, link_purpose purpose,
-                  int64_t deadline_ns)
+static bool prove(int fd, const struct dpb_circle *circle, uint32_t rank,
+                  dpb_channel_purpose purpose, int64_t deadline_ns)
 {
     struct dpb_meeting meeting = {.fd = fd, .greeting = {.dialler = rank, .purpose = purpose}};
     dpb_heard heard = dpb_meeting_begin(&meeting);
@@ -223,10 +228,11 @@ static bool prove(int fd, const struct dpb_circle *circle, uint32_t rank, link_p
 
 /* Tries each of the addresses; the reasons why they did not do are in `why`. */
 static int try_all(char *list, uint16_t port, const struct dpb_circle *circle, uint32_t rank,
-                   link_purpose purpose, int64_t deadline_ns, char why[LINK_WHY_BYTES])
+                   dpb_channel_purpose purpose, int64_t deadline_ns,
+                   char why[DPB_CHANNEL_WHY_BYTES])
 {
     char *rest = NULL;
-    struct dpb_text text = dpb_text_in(why, LINK_WHY_BYTES);
+    struct dpb_text text = dpb_text_in(why, DPB_CHANNEL_WHY_BYTES);
     for (char *host = strtok_r(list, " ", &rest); host; host = strtok_r(NULL, " ", &rest)) {
         int64_t until_ns = dpb_now_ns() + ATTEMPT_NS;
         until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
@@ -243,8 +249,9 @@ static int try_all(char *list, uint16_t port, const struct dpb_circle *circle, u
     return -1;
 }
 
-dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link_purpose purpose,
-                        int64_t deadline_ns, int *fd, char why[LINK_WHY_BYTES])
+dpb_status dpb_channel_connect(const char *address, bool same_host, uint32_t rank,
+                               dpb_channel_purpose purpose, int64_t deadline_ns, int *fd,
+                               char why[DPB_CHANNEL_WHY_BYTES])
 {
     struct dpb_circle circle = {.name = "launchers"};
     char list[DPB_ADDRESS_BYTES + 32];
@@ -261,7 +268,7 @@ dpb_status link_connect(const char *address, bool same_host, uint32_t rank, link
     explicit_bzero(&circle, sizeof circle);
     if (made < 0)
         return DPB_PEER;
-    link_tune(made);
+    dpb_channel_tune(made);
     *fd = made;
     return DPB_OK;
 }

@@ -1,7 +1,5 @@
-/*
- * job.c - reports on a job: its progress, warnings, and the rank that ended it.
- */
-#include "launch/job.h"
+/* outcome.c - see outcome.h. */
+#include "launch/outcome.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,25 +16,25 @@ enum { LINE = 512 };
 /* Others notice a broken connection before the launcher has reaped the rank that broke it. */
 #define NOTICE_NS INT64_C(50000000)
 
-struct dpb_status_page *job_page(const struct job_run *run, uint32_t rank)
+struct dpb_status_page *dpb_job_page(const struct dpb_job_run *run, uint32_t rank)
 {
     return dpb_board_page(run->board, rank);
 }
 
-const char *job_host(const struct job_run *run, uint32_t rank)
+const char *dpb_job_host(const struct dpb_job_run *run, uint32_t rank)
 {
     return run->job->party ? run->job->party->hosts[rank] : run->host;
 }
 
-int32_t job_pid(const struct job_run *run, uint32_t rank)
+int32_t dpb_job_pid(const struct dpb_job_run *run, uint32_t rank)
 {
-    return run->processes[rank].remote ? job_page(run, rank)->pid
+    return run->processes[rank].remote ? dpb_job_page(run, rank)->pid
                                        : (int32_t)run->processes[rank].pid;
 }
 
 /* ---- progress ------------------------------------------------------------------------------ */
 
-void job_erase_progress(struct job_run *run)
+void dpb_job_erase_progress(struct dpb_job_run *run)
 {
     if (!run->progress.drawn || !dpb_log_can_write(0)) /* a terminal may be stopped by ^S */
         return;
@@ -44,7 +42,7 @@ void job_erase_progress(struct job_run *run)
     run->progress.drawn = false;
 }
 
-static void draw_progress(struct job_run *run, int64_t now_ns)
+static void draw_progress(struct dpb_job_run *run, int64_t now_ns)
 {
     struct winsize size;
     char line[LINE];
@@ -56,7 +54,7 @@ static void draw_progress(struct job_run *run, int64_t now_ns)
     run->progress.at_ns = now_ns;
 }
 
-static void log_progress(struct job_run *run, int64_t now_ns)
+static void log_progress(struct dpb_job_run *run, int64_t now_ns)
 {
     char line[LINE];
     run->job->live(run->board, LINE, line, sizeof line);
@@ -64,7 +62,7 @@ static void log_progress(struct job_run *run, int64_t now_ns)
     run->progress.at_ns = now_ns;
 }
 
-static void show_progress(struct job_run *run, int64_t now_ns)
+static void show_progress(struct dpb_job_run *run, int64_t now_ns)
 {
     const struct dpb_board_about *about = &run->job->about;
     const bool terminal = isatty(STDERR_FILENO) != 0;
@@ -83,11 +81,11 @@ static void show_progress(struct job_run *run, int64_t now_ns)
 /* ---- warnings ------------------------------------------------------------------------------ */
 
 /* Whether another rank has said the same before. */
-static bool warning_known(const struct job_run *run, uint32_t rank, uint32_t i)
+static bool warning_known(const struct dpb_job_run *run, uint32_t rank, uint32_t i)
 {
-    struct dpb_status_page *page = job_page(run, rank);
+    struct dpb_status_page *page = dpb_job_page(run, rank);
     for (uint32_t r = 0; r < run->n_ranks; r++) {
-        struct dpb_status_page *other = job_page(run, r);
+        struct dpb_status_page *other = dpb_job_page(run, r);
         for (uint32_t j = 0; r != rank && j < run->processes[r].n_warnings_shown; j++)
             if (strcmp(other->warnings[j].code, page->warnings[i].code) == 0 &&
                 strcmp(other->warnings[j].text, page->warnings[i].text) == 0)
@@ -96,19 +94,19 @@ static bool warning_known(const struct job_run *run, uint32_t rank, uint32_t i)
     return false;
 }
 
-static void show_warnings(struct job_run *run)
+static void show_warnings(struct dpb_job_run *run)
 {
     for (uint32_t rank = 0; rank < run->n_ranks; rank++) {
-        struct dpb_status_page *page = job_page(run, rank);
+        struct dpb_status_page *page = dpb_job_page(run, rank);
         uint32_t n = __atomic_load_n(&page->n_warnings, __ATOMIC_ACQUIRE);
         if (n > DPB_BOARD_WARNINGS)
             n = DPB_BOARD_WARNINGS;
         for (uint32_t *i = &run->processes[rank].n_warnings_shown; *i < n; ++*i) {
             if (warning_known(run, rank, *i) || !dpb_warning_is_new(page->warnings[*i].code))
                 continue;
-            job_erase_progress(run);
+            dpb_job_erase_progress(run);
             if (run->n_ranks > 1)
-                dpb_log(DPB_LOG_WARNING, "[%u %s] %s", rank, job_host(run, rank),
+                dpb_log(DPB_LOG_WARNING, "[%u %s] %s", rank, dpb_job_host(run, rank),
                         page->warnings[*i].text);
             else
                 dpb_log(DPB_LOG_WARNING, "%s", page->warnings[*i].text);
@@ -116,23 +114,23 @@ static void show_warnings(struct job_run *run)
     }
 }
 
-void job_show(struct job_run *run, int64_t now_ns)
+void dpb_job_show(struct dpb_job_run *run, int64_t now_ns)
 {
     show_warnings(run);
     show_progress(run, now_ns);
 }
 
-void job_show_end(struct job_run *run)
+void dpb_job_show_end(struct dpb_job_run *run)
 {
     show_warnings(run);
-    job_erase_progress(run);
+    dpb_job_erase_progress(run);
 }
 
 /* ---- the cause ----------------------------------------------------------------------------- */
 
-bool job_ended_well(const struct job_run *run, uint32_t rank)
+bool dpb_job_ended_well(const struct dpb_job_run *run, uint32_t rank)
 {
-    const struct process *process = &run->processes[rank];
+    const struct dpb_process *process = &run->processes[rank];
     if (process->lost || !WIFEXITED(process->wait_status))
         return process->lost;
     int code = WEXITSTATUS(process->wait_status);
@@ -143,9 +141,9 @@ bool job_ended_well(const struct job_run *run, uint32_t rank)
 }
 
 /* The time of the message that a rank left; INT64_MAX if the message names no cause. */
-static int64_t message_time(const struct job_run *run, uint32_t rank)
+static int64_t message_time(const struct dpb_job_run *run, uint32_t rank)
 {
-    struct dpb_status_page *page = job_page(run, rank);
+    struct dpb_status_page *page = dpb_job_page(run, rank);
     int64_t failed_ns = __atomic_load_n(&page->failed_ns, __ATOMIC_ACQUIRE);
     if (failed_ns == 0 || page->status == DPB_PEER || page->status == DPB_INTERRUPTED)
         return INT64_MAX;
@@ -153,35 +151,35 @@ static int64_t message_time(const struct job_run *run, uint32_t rank)
 }
 
 /* When a rank failed in a way that may have ended the job; INT64_MAX: it did not. */
-static int64_t blame_time(const struct job_run *run, uint32_t rank)
+static int64_t blame_time(const struct dpb_job_run *run, uint32_t rank)
 {
-    const struct process *process = &run->processes[rank];
+    const struct dpb_process *process = &run->processes[rank];
     if (process->fault_ns != 0)
         return process->fault_ns;
-    if (process->running || job_ended_well(run, rank))
+    if (process->running || dpb_job_ended_well(run, rank))
         return INT64_MAX;
     int64_t message_ns = message_time(run, rank);
     if (message_ns != INT64_MAX || process->killed)
         return message_ns;
     /* A victim says so; one that says nothing is a cause. */
-    bool silent = WIFSIGNALED(process->wait_status) || job_page(run, rank)->failed_ns == 0;
+    bool silent = WIFSIGNALED(process->wait_status) || dpb_job_page(run, rank)->failed_ns == 0;
     return silent ? process->ended_ns - NOTICE_NS : INT64_MAX;
 }
 
 /* A server has no steps of its own: its step is the furthest step of the workers. */
-static uint64_t step_of(const struct job_run *run, uint32_t rank)
+static uint64_t step_of(const struct dpb_job_run *run, uint32_t rank)
 {
-    uint64_t step = job_page(run, rank)->step;
+    uint64_t step = dpb_job_page(run, rank)->step;
     for (uint32_t worker = 0; rank >= run->job->n_workers && worker < run->job->n_workers; worker++)
-        if (job_page(run, worker)->step > step)
-            step = job_page(run, worker)->step;
+        if (dpb_job_page(run, worker)->step > step)
+            step = dpb_job_page(run, worker)->step;
     return step;
 }
 
 /* "in phase 'forward' of step 12, bucket 3": where it is, or was when it left its message. */
-static void describe_place(const struct job_run *run, uint32_t rank, char *text, size_t size)
+static void describe_place(const struct dpb_job_run *run, uint32_t rank, char *text, size_t size)
 {
-    const struct dpb_status_page *page = job_page(run, rank);
+    const struct dpb_status_page *page = dpb_job_page(run, rank);
     bool then = message_time(run, rank) != INT64_MAX;
     bool worker = rank < run->job->n_workers;
     const char *phase = then ? page->failed.phase : page->phase;
@@ -204,7 +202,7 @@ static dpb_status status_of_code(int code)
 
 /* The system's own SIGKILL looks like any other, but the system counts its own: here, those of this
  * machine. *status: unchanged unless the system sent the signal. */
-static const char *why_killed(const struct job_run *run, uint32_t rank, dpb_status *status)
+static const char *why_killed(const struct dpb_job_run *run, uint32_t rank, dpb_status *status)
 {
     const struct dpb_party *party = run->job->party;
     bool elsewhere = party && party->machines[rank] != party->machines[party->rank];
@@ -218,12 +216,13 @@ static const char *why_killed(const struct job_run *run, uint32_t rank, dpb_stat
            "run.batch or fewer workers";
 }
 
-static void name_rank(const struct job_run *run, uint32_t rank, char who[160])
+static void name_rank(const struct dpb_job_run *run, uint32_t rank, char who[160])
 {
-    snprintf(who, 160, "rank %u (%s, pid %d)", rank, job_host(run, rank), (int)job_pid(run, rank));
+    snprintf(who, 160, "rank %u (%s, pid %d)", rank, dpb_job_host(run, rank),
+             (int)dpb_job_pid(run, rank));
 }
 
-void job_say_lost(const struct job_run *run, uint32_t rank)
+void dpb_job_say_lost(const struct dpb_job_run *run, uint32_t rank)
 {
     const int number = WTERMSIG(run->processes[rank].wait_status);
     uint32_t n_left = 0;
@@ -236,10 +235,10 @@ void job_say_lost(const struct job_run *run, uint32_t rank)
              number, strsignal(number), place, n_left, run->job->n_workers);
 }
 
-static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outcome *outcome)
+static void blame(const struct dpb_job_run *run, uint32_t rank, struct dpb_job_outcome *outcome)
 {
-    const struct process *process = &run->processes[rank];
-    const struct dpb_status_page *page = job_page(run, rank);
+    const struct dpb_process *process = &run->processes[rank];
+    const struct dpb_status_page *page = dpb_job_page(run, rank);
     char place[160], who[160];
     describe_place(run, rank, place, sizeof place);
     name_rank(run, rank, who);
@@ -280,7 +279,7 @@ static void blame(const struct job_run *run, uint32_t rank, struct dpb_job_outco
 
 /* The rank to blame; UINT32_MAX: none. When every rank says that it is a victim, the first to say
  * so. */
-static uint32_t find_culprit(const struct job_run *run)
+static uint32_t find_culprit(const struct dpb_job_run *run)
 {
     uint32_t culprit = UINT32_MAX;
     int64_t earliest = INT64_MAX;
@@ -293,9 +292,9 @@ static uint32_t find_culprit(const struct job_run *run)
     }
     bool all_victims = culprit == UINT32_MAX;
     for (uint32_t rank = 0; all_victims && rank < run->n_ranks; rank++) {
-        int64_t failed_ns = job_page(run, rank)->failed_ns;
+        int64_t failed_ns = dpb_job_page(run, rank)->failed_ns;
         if (!run->processes[rank].running && !run->processes[rank].killed &&
-            !job_ended_well(run, rank) && failed_ns < earliest) {
+            !dpb_job_ended_well(run, rank) && failed_ns < earliest) {
             earliest = failed_ns;
             culprit = rank;
         }
@@ -303,7 +302,7 @@ static uint32_t find_culprit(const struct job_run *run)
     return culprit;
 }
 
-void job_conclude(const struct job_run *run, struct dpb_job_outcome *outcome)
+void dpb_job_conclude(const struct dpb_job_run *run, struct dpb_job_outcome *outcome)
 {
     *outcome = (struct dpb_job_outcome){.culprit = UINT32_MAX, .board = run->board};
     bool forced = run->n_interrupts > 1;
