@@ -27,8 +27,8 @@ $(BUILT_WITH): build-info
 NOT_BUILT_H := $(BUILD)/obj/not_built.h
 $(NOT_BUILT_H): build-info
 	$(call write_header,tools/not-built $(NOT_BUILT))
-$(BUILD)/obj/core/plugin/plugins.o: CORE_CFLAGS += -I$(BUILD)/obj
-$(BUILD)/obj/core/plugin/plugins.o: $(NOT_BUILT_H)
+$(BUILD)/obj/core/plugin/not_built.o: CORE_CFLAGS += -I$(BUILD)/obj
+$(BUILD)/obj/core/plugin/not_built.o: $(NOT_BUILT_H)
 
 # The terms of docs/glossary.md, for `dpbench help`.
 GLOSSARY_H := $(BUILD)/obj/glossary.h

@@ -28,4 +28,12 @@ bool dpb_plugin_check(const struct dpb_plugin *first, dpb_plugin_kind kind,
 bool dpb_plugin_check_hooks(const struct dpb_plugin *plugin, const void *ops,
                             char reason[DPB_REASON_BYTES]);
 
+/* Plugins of ours that this program was built without. */
+struct dpb_plugin_not_built {
+    dpb_plugin_kind kind;
+    const char *name; /* NULL: the end of the list */
+    const char *reason;
+};
+extern const struct dpb_plugin_not_built dpb_plugins_not_built[];
+
 #endif

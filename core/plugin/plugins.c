@@ -22,12 +22,6 @@
 #include "base/parse.h"
 #include "base/text.h"
 
-/* As make has found (tools/not-built). */
-#define NOT_BUILT(kind, name, reason) {DPB_PLUGIN_##kind, name, reason},
-const struct dpb_plugin_not_built dpb_plugins_not_built[] = {
-#include "not_built.h"
-    {DPB_PLUGIN_KINDS, NULL, NULL}};
-
 enum { MESSAGE_BYTES = 4096 };
 
 /* NULL: it was built, or is none of ours. */

@@ -31,12 +31,4 @@ enum { DPB_PLUGIN_ALL_KINDS = (1 << DPB_PLUGIN_KINDS) - 1 };
 dpb_status dpb_plugin_list(const struct dpb_host *host, uint32_t kinds, const char *name,
                            struct dpb_plugin_row **rows, size_t *n_rows);
 
-/* Plugins of ours that this program was built without. */
-struct dpb_plugin_not_built {
-    dpb_plugin_kind kind;
-    const char *name; /* NULL: the end of the list */
-    const char *reason;
-};
-extern const struct dpb_plugin_not_built dpb_plugins_not_built[];
-
 #endif
