@@ -18,8 +18,8 @@ struct dpb_load {
     uint32_t cpus;       /* hardware threads that the job computes on */
     double own_share;    /* of them, by the job's processes */
     double others_share; /* of them, by any other process */
-    double
-        siblings_share;  /* of the other hardware threads of the same cores; NaN: there are none */
+    /* Of the other hardware threads of the same cores; NaN: there are none. */
+    double siblings_share;
     double stolen_share; /* of them, by a hypervisor */
     uint64_t throttled; /* periods in which the control group's CPU quota held its processes back */
     double throttled_s; /* summed over its processes */

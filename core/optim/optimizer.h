@@ -35,9 +35,9 @@ struct dpb_optimizer_args {
     const struct dpb_device_arenas *device;
     struct dpb_queue *queue;
     bool saved; /* `fetch` may be called */
-    uint64_t
-        *not_finite; /* 0 until an update makes a weight infinite or NaN: then the arena element
-                           * of the first one found, + 1. NULL: no check. @borrowed */
+    /* 0 until an update makes a weight infinite or NaN: then the arena element of the first one
+     * found, + 1. NULL: no check. @borrowed */
+    uint64_t *not_finite;
 };
 
 /* Allocates state for the owned ranges only, as a mapping named "optimizer" or on the device.

@@ -2,6 +2,8 @@
  * capture.h - a step's exchange captured with the device's backward as one graph, and launched with
  * it from then on. For strategies whose plan says `captures`.
  *
+ * For strategies on GPUs. A first plugin does not need this header.
+ *
  * Between the begin and the end of a capture queues keep their work in a graph instead of doing it.
  * The device then launches the graph as a whole, any number of times. During a capture nothing may
  * be polled or waited for. A launch reads anew only memory of the device and pinned memory.

@@ -1,6 +1,8 @@
 /*
  * codec.h - a codec: gradients in fewer bytes.
  *
+ * For codecs, and for strategies that carry them. A first plugin does not need this header.
+ *
  * A strategy that carries codecs (DPB_COMM_CODECS) encodes each bucket of its worker, brings the
  * message to all workers, and adds what each decodes to the sum in the order of the ranks: all
  * workers hold the same bits. A message loses some of what it encodes. The codec leaves this part

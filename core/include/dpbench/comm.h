@@ -2,6 +2,9 @@
  * comm.h - a communicator: a complete variable-update strategy, from "this gradient is ready" to
  * "these are the weights of the next forward".
  *
+ * For strategies of any kind. A strategy that sums and updates begins with <dpbench-comm/reduce.h>,
+ * which needs none of these hooks.
+ *
  * Every rank (workers first, then servers) opens the same plugin. A rank's life is
  *
  *     open -> plan -> bind -> load -> steps -> close        (servers: serve in place of steps)

@@ -1,6 +1,8 @@
 /*
  * connect.h - TCP connections between ranks, which core makes for a strategy (host->connect). Both
  * ends prove that they belong to the job.
+ *
+ * For strategies that open connections of their own. A first plugin does not need this header.
  */
 #ifndef DPBENCH_CONNECT_H
 #define DPBENCH_CONNECT_H

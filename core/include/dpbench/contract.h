@@ -2,6 +2,8 @@
  * contract.h - a strategy's promise about the gradients that core hands over. Core proves the
  * promise.
  *
+ * For strategies that are not a synchronous mean. A first plugin does not need this header.
+ *
  * Every strategy conserves something: each gradient ends up in the model, or is still on its way,
  * exactly once. Core hands over known gradients, which look like those of any step, and checks the
  * promise in one of three ways:

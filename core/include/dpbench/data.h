@@ -1,6 +1,8 @@
 /*
  * data.h - a data plugin: where samples come from.
  *
+ * Start here for a data source of your own.
+ *
  * A source is a set of numbered samples in two splits. Core shuffles, shards by rank, calls `fetch`
  * ahead of time from helper threads into staging memory, and hands batches to the device. A sample
  * is a pure function of its index, the epoch and the seed: never of the rank, thread or order. A

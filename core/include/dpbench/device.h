@@ -1,6 +1,8 @@
 /*
  * device.h - a device plugin: compiles a graph for a batch size and a precision, and runs it.
  *
+ * For devices alone. A first plugin does not need this header.
+ *
  * The arenas are core's: weights (fp32, or fp64 under fp64), gradients (the same type), batch-norm
  * state and batch statistics. A device keeps what else it needs (activations, packed or rounded
  * copies of the weights) and may fuse, choose layouts and plan memory as it likes.
@@ -147,8 +149,8 @@ struct dpb_hooks {
 struct dpb_device_times {
     int64_t begin_ns, exchange_begin_ns; /* on the host's clock, as near as the device can tell */
     int64_t forward_ns, backward_ns;
-    int64_t
-        exchange_ns; /* from the end of backward until the weights of the next pass were there */
+    /* From the end of backward until the weights of the next pass were there. */
+    int64_t exchange_ns;
     int64_t idle_ns; /* of the step, in which it had nothing to do: waiting for the host */
 };
 

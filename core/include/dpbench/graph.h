@@ -1,6 +1,8 @@
 /*
  * graph.h - the network: how a model plugin describes it, and what a device plugin compiles.
  *
+ * A model needs the builder alone; the compiled form is for devices.
+ *
  * A graph is a list of nodes in forward order; a node's inputs come before it. Core infers shapes,
  * counts parameters and multiply-accumulates, names the tensors and lays them out in the arena in
  * the order in which backward finishes their gradients: last node first, and within a node weight,

@@ -1,6 +1,8 @@
 /*
  * host.h - what core does for a plugin: one table of functions, handed to dpb_plugin_entry().
  *
+ * A beginner needs `fail`, `now_ns` and `alloc`.
+ *
  * The table lives as long as the process. Plugins never link to core. Unless a line says otherwise
  * a function may be called from any thread, does not block and does not allocate.
  */

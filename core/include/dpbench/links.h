@@ -1,5 +1,7 @@
 /*
  * links.h - copies between the host and a plugin's devices, for `dpbench links`.
+ *
+ * For devices with memory of their own. A first plugin does not need this header.
  */
 #ifndef DPBENCH_LINKS_H
 #define DPBENCH_LINKS_H

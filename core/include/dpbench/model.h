@@ -1,5 +1,7 @@
 /*
  * model.h - a model plugin: a network as a description, independent of any device.
+ *
+ * Start here for a network of your own: this header and graph.h are all that it needs.
  */
 #ifndef DPBENCH_MODEL_H
 #define DPBENCH_MODEL_H

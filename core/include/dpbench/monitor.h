@@ -3,6 +3,8 @@
  * power, energy; and how two GPUs are connected. A device plugin may offer them
  * (dpb_device_ops.monitor). Core asks around the timed steps of a run, and for `dpbench links`.
  * Asking sets nothing and runs nothing on a GPU.
+ *
+ * For devices whose driver tells clocks and power. A first plugin does not need this header.
  */
 #ifndef DPBENCH_MONITOR_H
 #define DPBENCH_MONITOR_H

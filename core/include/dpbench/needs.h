@@ -2,6 +2,9 @@
  * needs.h - a strategy's abilities, requirements, memory and promise, which the launcher asks for
  * before the run. The hooks are called without `open`, on ranks, too.
  *
+ * For strategies whose options decide on memory or machines. A first plugin does not need this
+ * header.
+ *
  *     needs    with these options. *needs is zeroed. Refuses by name if this build or machine lacks
  *              something; may load a library. NULL: the plugin's capabilities say all.
  *     memory   of rank args->rank. *memory has its presets, else zeros; args->device is NULL. NULL:
@@ -51,13 +54,14 @@ struct dpb_comm_needs {
     const char *no_codec;
 };
 
-/* Gradients in slots: with dpb_comm_plan.gradient_slots the host's gradients lie in slots of a
- * bucket each, this many beside those that one node of backward fills. The addresses stay those of
- * a whole arena. A bucket's elements of the layout are then rounded up to whole pages of memory.
+/* Gradients in slots. With dpb_comm_plan.gradient_slots the host's gradients lie in slots of one
+ * bucket each: this many, beside the slots that one node of backward fills. Addresses stay those of
+ * a whole arena. The elements of a bucket are rounded up to whole pages of memory.
  *
  * The hook `taken` counts the buckets of this exchange, from the first on, whose gradients no rank
- * reads here any more. A counted bucket's slot takes a later bucket. The loop's thread asks beside
- * `progress`, which with DPB_FOREVER returns when there is one more. */
+ * reads any more. Core then gives the slot of a counted bucket to a later bucket. The loop's thread
+ * calls `taken` between calls of `progress`; `progress` with DPB_FOREVER returns when the count has
+ * grown. */
 enum { DPB_SLOT_ALIGNMENT = 4096 /* bytes */ };
 
 /* Bytes that a rank takes beside weights, gradients and optimizer state, if they grow with the

@@ -2,6 +2,8 @@
  * option.h - one row an option: the only source for parsing, validation, `dpbench help`, the
  * effective configuration in results, and the manual page.
  *
+ * Every plugin with options needs this header.
+ *
  * A plugin declares a struct for its options and a table of rows that point into it. Core parses
  * the plugin's section of the configuration into such a struct and hands it to the plugin's hooks.
  */

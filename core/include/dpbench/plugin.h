@@ -1,6 +1,8 @@
 /*
  * plugin.h - the entry of every plugin, and the struct that it returns.
  *
+ * Every plugin includes this header: copy the struct and the entry from a template (`dpbench new`).
+ *
  * A plugin is a shared object KIND_NAME.so (device_cpu.so, comm_shm.so) with one exported function,
  * dpb_plugin_entry. Core loads it with RTLD_NOW | RTLD_LOCAL, never unloads it, and refuses what
  * does not match with a message that names the field and both values. A shared object may hold
@@ -47,11 +49,11 @@ struct dpb_plugin {
     const char *version, *summary;
     const struct dpb_option *options; /* NULL: none */
     size_t options_size;              /* sizeof of the options struct */
-    const void
-        *ops; /* struct dpb_{model,...}_ops of the kind; hooks not said to be optional are set */
+    /* struct dpb_{model,...}_ops of the kind. All hooks but the optional ones are set. */
+    const void *ops;
     /* End of the frozen prefix. */
-    const struct dpb_plugin
-        *next; /* another plugin of the same kind in this shared object, or NULL */
+    /* Another plugin of the same kind in this shared object, or NULL. */
+    const struct dpb_plugin *next;
     const struct dpb_library *libraries; /* ended by name = NULL; or NULL */
     /* Environment variables that must hold the number of compute threads of a worker before the
      * plugin is loaded (OMP_NUM_THREADS); ended by NULL; or NULL. Core sets them in the workers. */

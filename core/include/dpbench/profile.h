@@ -1,5 +1,7 @@
 /*
  * profile.h - the account that a device keeps of its ops' times, for run.profile.
+ *
+ * For devices that keep times of ops. A first plugin does not need this header.
  */
 #ifndef DPBENCH_PROFILE_H
 #define DPBENCH_PROFILE_H
@@ -23,13 +25,13 @@ struct dpb_profile_row {
 /* The hardware's limits, measured with as many threads as the program has. 0: unknown. */
 struct dpb_profile_limits {
     double fp32_flops_per_s, bf16_flops_per_s; /* multiply-adds in registers count as two */
-    double read_bytes_per_s,
-        copy_bytes_per_s; /* of memory; a copy counts what is read and written */
+    /* Of memory; a copy counts what is read and written. */
+    double read_bytes_per_s, copy_bytes_per_s;
 };
 
 struct dpb_profile {
-    const struct dpb_profile_row
-        *rows; /* in the order of the passes; @borrowed until the next pass */
+    /* In the order of the passes; @borrowed until the next pass. */
+    const struct dpb_profile_row *rows;
     uint64_t n_rows;
     struct dpb_profile_limits limits;
     /* A note on these times for table and result; a constant. It says how they were taken, if not

@@ -2,6 +2,9 @@
  * queue.h - memory of a device and work on it: what a device plugin with memory of its own offers
  * to core, and core to strategies. Core offers the same for the host.
  *
+ * For devices with memory of their own, and strategies on them. A first plugin does not need
+ * this header.
+ *
  * Work is given to queues. A queue does its work in order. Several queues work at the same time
  * where the hardware can. No function here blocks unless its line says so. A queue of the host does
  * its work before the call returns.

@@ -1,6 +1,8 @@
 /*
  * random.h - counter-based random numbers: Philox4x32-10.
  *
+ * Data sources, and codecs that draw.
+ *
  * A number is a pure function of seed, stream and a counter of four words, so it does not depend on
  * how the work is split over ranks, threads or micro-batches.
  *

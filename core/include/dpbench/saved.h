@@ -2,6 +2,9 @@
  * saved.h - a strategy's arrays for a checkpoint, beside published weights and optimizer state, so
  * that a training continues bit for bit.
  *
+ * For strategies with arrays that a continued training needs. A first plugin does not need this
+ * header.
+ *
  * The hook `state` names the same arrays on all workers; *saved is zeroed. Core reads the arrays
  * after `publish`. To continue, core writes them after `load` and before the first step. No hook
  * announces the writing: look at the arrays in `begin`. NULL: nothing.

@@ -1,6 +1,8 @@
 /*
  * status.h - the status that a call of dpbench returns.
  *
+ * Every plugin needs this header.
+ *
  * One list gives the enum, the names and the exit codes of the process. The code that detects an
  * error writes the message, once, by host->fail() (host.h), and returns the status; every caller
  * passes it on unchanged.

@@ -1,5 +1,7 @@
 /*
  * types.h - element types, shapes and ranges: the small words that all other headers share.
+ *
+ * Every plugin needs this header.
  */
 #ifndef DPBENCH_TYPES_H
 #define DPBENCH_TYPES_H
