@@ -28,7 +28,8 @@ static dpb_status make_experiment(struct dpb_config *config, struct dpb_experime
     DPB_TRY(dpb_config_set(config, "run", "mode", "network", DPB_NETWORK_ORIGIN));
     DPB_TRY(set_unless_given(config, "comm", "name", "ring_tcp"));
     DPB_TRY(set_unless_given(config, "run", "stall_warning_s", "0"));
-    return dpb_experiment_create(config, experiment);
+    DPB_TRY(dpb_experiment_create(config, experiment));
+    return dpb_network_refuse(*experiment);
 }
 
 static json_t *machines_to_json(const struct dpb_experiment *experiment, struct dpb_board *board)

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "lib/tcp_connect.h"
+#include "measure/journal.h"
 #include "world/store.h"
 #include "world/world.h"
 
@@ -12,6 +14,41 @@
 enum { PAIR_PATIENCE = 4 };
 
 static const int64_t longest_message_ns = INT64_C(1000000000);
+
+_Static_assert(sizeof(struct dpb_network_journal) == DPB_NETWORK_JOURNAL_BYTES, "core's size");
+
+static bool has_link_size(const struct dpb_settings *settings)
+{
+    const struct dpb_links_limits limits = {.min_bytes = settings->comm_test.min_bytes,
+                                            .max_bytes = settings->comm_test.max_bytes};
+    bool any = false;
+    for (uint32_t i = 0; i < DPB_LINKS_SIZES; i++)
+        any = any || dpb_links_wanted(&limits, dpb_links_size(i));
+    return any;
+}
+
+dpb_status dpb_network_refuse(const struct dpb_experiment *experiment)
+{
+    static const char *const unused[] = {
+        "sizes", "step_factor", "iterations", "warmup_iterations", "barrier", "codecs"};
+    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
+        if (dpb_config_get(experiment->config, "comm_test", unused[i]))
+            return dpb_config_fail(
+                experiment->config, DPB_UNSUPPORTED, "comm_test", unused[i],
+                "comm_test.%s belongs to `dpbench comm`; `dpbench links network` "
+                "takes comm_test.seconds, min_bytes and max_bytes",
+                unused[i]);
+    if (!has_link_size(&experiment->settings))
+        return dpb_config_fail(experiment->config, DPB_USAGE, "comm_test", "max_bytes",
+                               "no message has comm_test.min_bytes to comm_test.max_bytes: they "
+                               "have 1 KiB, 4 KiB, 16 KiB and so on, to %llu MiB",
+                               (unsigned long long)dpb_links_size(DPB_LINKS_SIZES - 1) >> 20);
+    if (experiment->n_machines < 2)
+        return dpb_fail(DPB_USAGE,
+                        "all ranks are on one machine: there is no link between machines; start "
+                        "one rank or more on each by mpirun or srun (docs/launching.md)");
+    return DPB_OK;
+}
 
 uint32_t dpb_network_rank(const struct dpb_experiment *experiment, uint32_t machine)
 {

@@ -26,6 +26,10 @@ struct dpb_network_journal {
 /* The first rank of a machine. */
 uint32_t dpb_network_rank(const struct dpb_experiment *experiment, uint32_t machine);
 
+/* Refuses settings that belong to `dpbench comm`, sizes that no message has, and a job on one
+ * machine. */
+dpb_status dpb_network_refuse(const struct dpb_experiment *experiment);
+
 /* The life of a rank of `dpbench links network`, instead of dpb_rank_run. After a signal returns
  * DPB_INTERRUPTED at the next window of the pair, and leaves that direction unmeasured. */
 dpb_status dpb_network_test_run(struct dpb_experiment *experiment);

@@ -4,8 +4,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "world/board.h"
-
 #define AT(member) offsetof(struct dpb_settings, member)
 #define MANY 9e15 /* an upper bound that is none, yet exact in a double */
 

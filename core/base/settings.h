@@ -10,6 +10,8 @@
 
 #include "dpbench/option.h"
 
+enum { DPB_JOB_RANKS = 1024 }; /* of a job at most, workers and servers together */
+
 typedef enum dpb_mode {
     DPB_MODE_TRAIN,
     DPB_MODE_FORWARD,

@@ -6,15 +6,21 @@
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "exchange/access.h"
+#include "exchange/open.h"
+#include "exchange/pump.h"
+#include "exchange/step.h"
 #include "plan/binding.h"
-#include "plan/comm_host.h"
+#include "plan/host.h"
 #include "loop/control.h"
+#include "loop/engine.h"
 #include "proof/pattern.h"
 #include "world/job_load.h"
 #include "world/store.h"
 
 struct comm_test {
     struct dpb_binding binding;
+    struct dpb_engine engine; /* zeroed where the strategy needs none */
     struct dpb_exchange exchange;
     struct dpb_control control;
     uint64_t step; /* repetitions, over all points */
@@ -152,15 +158,10 @@ static dpb_status fill(struct comm_test *test)
     return dpb_arena_commit(exchange, exchange->arenas.gradients, dpb_arena_bytes(exchange, type));
 }
 
-static dpb_status checksum_of_gradients(struct comm_test *test, uint64_t *checksum)
+static dpb_status checksum_of_gradients(struct dpb_exchange *exchange, uint64_t *checksum)
 {
-    struct dpb_exchange *exchange = &test->exchange;
-    const dpb_dtype type = exchange->layout.gradient_type;
-    const void *gradients;
-    DPB_TRY(dpb_arena_look(exchange, exchange->arenas.gradients, dpb_arena_bytes(exchange, type),
-                           &gradients));
-    *checksum = dpb_vec_checksum(type, gradients, exchange->layout.n_elements);
-    return DPB_OK;
+    return dpb_arena_checksum(exchange, exchange->arenas.gradients, exchange->layout.gradient_type,
+                              checksum);
 }
 
 /* Across machines no flag is seen, so the workers meet in an exchange of the strategy; in place,
@@ -187,9 +188,9 @@ static dpb_status settle_place(struct comm_test *test)
     uint64_t n_in_place, n_spoilt, before, after;
     DPB_TRY(fill(test));
     test->pattern.factor = 1.0;
-    DPB_TRY(checksum_of_gradients(test, &before));
+    DPB_TRY(checksum_of_gradients(&test->exchange, &before));
     DPB_TRY(exchange_once(test, &untimed));
-    DPB_TRY(checksum_of_gradients(test, &after));
+    DPB_TRY(checksum_of_gradients(&test->exchange, &after));
     DPB_TRY(check(test));
     bool all = dpb_reduced.n_in_place == test->exchange.layout.n_elements;
     DPB_TRY(sum_up(test, "in_place", all, &n_in_place));
@@ -284,11 +285,10 @@ static dpb_status run_point(struct comm_test *test, bool *more)
     char scope[16];
     snprintf(scope, sizeof scope, "point %u", test->point);
     dpb_store_scope(scope);
-    exchange->n_begun = exchange->next_bucket = 0;
-    dpb_reduced.exchange = exchange;
-    dpb_reduced.in_place = false;
-    dpb_reduced.n_in_place = 0;
-    DPB_TRY(dpb_exchange_connect(exchange, point->model ? exchange->experiment->graph : &bare));
+    exchange->n_begun = exchange->staging.next_bucket = 0;
+    DPB_TRY(dpb_exchange_open(exchange, point->model ? exchange->experiment->graph : &bare));
+    dpb_reduced =
+        (struct dpb_reduced){.arenas = &exchange->arenas, .ops = exchange->memory.place->ops};
     if (dpb_world.role == DPB_WORKER)
         DPB_TRY(dpb_pump_start(exchange));
     if (dpb_world.role == DPB_SERVER)
@@ -299,8 +299,22 @@ static dpb_status run_point(struct comm_test *test, bool *more)
     dpb_exchange_leave(exchange);
     DPB_TRY(goes_on(test, more));
     exchange->memory.all_let_go = true;
-    dpb_exchange_disconnect(exchange);
+    dpb_exchange_close(exchange);
     dpb_store_scope("");
+    return DPB_OK;
+}
+
+dpb_status dpb_comm_largest(const struct dpb_experiment *experiment, bool by_memory,
+                            uint32_t *largest)
+{
+    uint64_t n = experiment->n_workers, terms = by_memory ? n : n * n;
+    *largest = dpb_pattern_largest(experiment->gradient_type, terms);
+    if (*largest == 0)
+        return dpb_fail(
+            DPB_UNSUPPORTED,
+            "comm.gradient = %s: sums of %u workers are not exact in it, so they cannot "
+            "be checked; take fp32",
+            dpb_dtype_name(experiment->gradient_type), experiment->n_workers);
     return DPB_OK;
 }
 
@@ -345,7 +359,8 @@ static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test 
     if (dpb_world.role == DPB_SERVER)
         return DPB_OK;
     if (experiment->comm_needs.runtime)
-        DPB_TRY(dpb_engine_open(&test->exchange, test->binding.threads));
+        DPB_TRY(dpb_engine_open(experiment, test->binding.threads, &test->engine,
+                                &test->exchange.memory.device));
     dpb_control_join(&test->control, experiment->n_workers, false);
     test->pattern.n_ranks = experiment->n_workers;
     return dpb_comm_largest(experiment, test->journal->by_memory, &test->pattern.largest);
@@ -353,8 +368,8 @@ static dpb_status open_test(struct dpb_experiment *experiment, struct comm_test 
 
 static void close_test(struct comm_test *test)
 {
-    dpb_exchange_disconnect(&test->exchange);
-    dpb_engine_close(&test->exchange.engine);
+    dpb_exchange_close(&test->exchange);
+    dpb_engine_close(&test->engine);
     for (uint32_t rank = 0; test->flags && rank < dpb_world.n_ranks; rank++)
         if (rank != dpb_world.rank)
             dpb_mapping_destroy(&test->flags[rank]);

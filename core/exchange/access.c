@@ -1,10 +1,10 @@
-/*
- * access.c - core's own reading and writing of weights and gradients, between steps: a pointer on
- * the host, a copy by core's queue on a device.
- */
+/* access.c - see access.h. */
+#include "exchange/access.h"
+
 #include <stdio.h>
 
-#include "exchange/exchange.h"
+#include "base/vec.h"
+#include "exchange/step.h"
 
 /* There is room for one arena, which the device itself copies from and to. */
 static dpb_status get_staging(struct dpb_exchange *exchange)
@@ -59,6 +59,15 @@ dpb_status dpb_arena_clear(struct dpb_exchange *exchange, void *arena, uint64_t 
     DPB_TRY(dpb_exchange_drain(exchange));
     DPB_TRY(exchange->memory.place->ops->clear(exchange->memory.queue, arena, bytes));
     return exchange->memory.place->ops->drain(exchange->memory.queue);
+}
+
+dpb_status dpb_arena_checksum(struct dpb_exchange *exchange, const void *arena, dpb_dtype type,
+                              uint64_t *checksum)
+{
+    const void *content;
+    DPB_TRY(dpb_arena_look(exchange, arena, dpb_arena_bytes(exchange, type), &content));
+    *checksum = dpb_vec_checksum(type, content, exchange->layout.n_elements);
+    return DPB_OK;
 }
 
 static const char *name_of_tensor(const struct dpb_layout *layout, uint64_t element)

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "graph/graph.h"
-#include "optim/norms.h"
+#include "optim/optimizer.h"
 
 bool dpb_follow_apart(const struct dpb_exchange *exchange)
 {
@@ -17,7 +17,7 @@ bool dpb_follow_apart(const struct dpb_exchange *exchange)
 static bool applies(const struct dpb_exchange *exchange)
 {
     return exchange->experiment->settings.run.mode == DPB_MODE_TRAIN &&
-           (exchange->plan.contract.consistency == DPB_SYNCHRONOUS || exchange->is_late ||
+           (exchange->plan.contract.consistency == DPB_SYNCHRONOUS || exchange->late.on ||
             dpb_follow_apart(exchange));
 }
 
@@ -39,7 +39,7 @@ static bool follows(const struct dpb_exchange *exchange)
     const bool continues =
         experiment->start.step > 0 && dpb_optimizer_states(&settings->optimizer) > 0;
     return applies(exchange) && !continues && !settings->run.survive &&
-           !exchange->memory.on_device && !dpb_norms_needed(&settings->optimizer) &&
+           !exchange->memory.on_device && !dpb_optimizer_needs_norms(&settings->optimizer) &&
            (!dpb_follow_apart(exchange) || sums_show(exchange));
 }
 

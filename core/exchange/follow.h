@@ -45,7 +45,4 @@ void dpb_follow_begin(struct dpb_exchange *exchange);
 void dpb_follow_bucket(struct dpb_exchange *exchange, uint64_t bucket);
 /* The training's last step is over. */
 void dpb_follow_end(struct dpb_exchange *exchange);
-/* Workers, collective, after `end`. Sets the verdict. */
-dpb_status dpb_follow_judge(struct dpb_exchange *exchange, struct dpb_journal *journal);
-
 #endif

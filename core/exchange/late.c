@@ -1,26 +1,9 @@
-/*
- * late.c - comm.late = 1: a step's exchange has the whole next step to hide behind.
- *
- * The strategy works as ever, one exchange after the other, on its own arenas. Device and core work
- * on a second pair (exchange->weights, exchange->gradients). At the end of step n:
- *
- *     wait for the exchange of step n - 1
- *     weights <- the strategy's weights            they have the gradients up to step n - 1
- *     the strategy's gradients <- gradients        of step n
- *     begin the exchange of step n; wait for nothing
- *
- * The copies are work of core's queue. On a device with a strategy that takes events they are
- * enqueued behind backward, and the next forward and the exchange behind them. The host waits for
- * the exchange of step n - 1 there, too: that exchange has had all of step n on the device.
- *
- * So forward n + 1 uses weights that lack the gradients of step n, and no others. A worker may
- * begin a step before all have handed over the gradients of the last, never of the one before. The
- * contract's lead stays 0: the control word allows for this (control.h), and workers end together.
- *
- * Staged variables of TensorFlow's benchmarks (tf_cnn_benchmarks, --staged_vars): docs/
- * asynchronous.md.
- */
+/* late.c - see late.h. */
+#include "exchange/late.h"
+
 #include "exchange/follow.h"
+#include "exchange/pump.h"
+#include "exchange/staging.h"
 #include "measure/trace.h"
 
 void dpb_late_contract(const struct dpb_experiment *experiment, struct dpb_contract *contract)
@@ -38,27 +21,27 @@ dpb_status dpb_late_open(struct dpb_exchange *exchange)
     if (exchange->experiment->settings.comm.late == 0 || dpb_world.role != DPB_WORKER)
         return DPB_OK;
     exchange->weights = exchange->gradients = NULL;
-    exchange->is_late = true;
+    exchange->late.on = true;
     DPB_TRY(dpb_arena_allocate(exchange, "weights of one step before", exchange->layout.weight_type,
                                &exchange->weights));
     DPB_TRY(dpb_arena_allocate(exchange, "gradients of this step", exchange->layout.gradient_type,
                                &exchange->gradients));
     const struct dpb_device_arenas *place = exchange->memory.place;
-    return exchange->memory.on_device ? place->ops->new_event(place->device, &exchange->copied)
+    return exchange->memory.on_device ? place->ops->new_event(place->device, &exchange->late.copied)
                                       : DPB_OK;
 }
 
 void dpb_late_close(struct dpb_exchange *exchange)
 {
     const struct dpb_device_arenas *place = exchange->memory.place;
-    if (exchange->is_late && exchange->weights)
+    if (exchange->late.on && exchange->weights)
         place->ops->release(place->device, exchange->weights);
-    if (exchange->is_late && exchange->gradients)
+    if (exchange->late.on && exchange->gradients)
         place->ops->release(place->device, exchange->gradients);
     exchange->weights = exchange->gradients = NULL;
-    dpb_events.destroy(exchange->copied);
-    exchange->copied = NULL;
-    exchange->is_late = false;
+    dpb_events.destroy(exchange->late.copied);
+    exchange->late.copied = NULL;
+    exchange->late.on = false;
 }
 
 /* The weights of the next forward: all that has reached the strategy's. Enqueued. */
@@ -71,7 +54,7 @@ static dpb_status take_weights(struct dpb_exchange *exchange)
 
 dpb_status dpb_late_load(struct dpb_exchange *exchange)
 {
-    if (!exchange->is_late)
+    if (!exchange->late.on)
         return DPB_OK;
     DPB_TRY(take_weights(exchange));
     return exchange->memory.place->ops->drain(exchange->memory.queue);
@@ -79,10 +62,10 @@ dpb_status dpb_late_load(struct dpb_exchange *exchange)
 
 dpb_status dpb_late_settle(struct dpb_exchange *exchange)
 {
-    struct dpb_event *done = exchange->pending;
-    if (!exchange->is_late || !done)
+    struct dpb_event *done = exchange->passes.pending;
+    if (!exchange->late.on || !done)
         return DPB_OK;
-    exchange->pending = NULL;
+    exchange->passes.pending = NULL;
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_pump_await(exchange, done));
     if (exchange->memory.on_device) /* the strategy sees that, too, and reports its spans */
@@ -94,11 +77,11 @@ dpb_status dpb_late_settle(struct dpb_exchange *exchange)
 static dpb_status end_copies(struct dpb_exchange *exchange, struct dpb_event **event)
 {
     *event = NULL;
-    if (!exchange->takes_events)
+    if (!exchange->passes.takes_events)
         return exchange->memory.place->ops->drain(exchange->memory.queue);
-    *event = exchange->copied;
+    *event = exchange->late.copied;
     DPB_TRY(exchange->memory.place->ops->record(exchange->memory.queue, *event));
-    return exchange->engine.ops->follow(exchange->engine.program, *event);
+    return exchange->passes.ops->follow(exchange->passes.program, *event);
 }
 
 /* On the host bucket by bucket: the first ones are on their way while others are copied. */
@@ -123,8 +106,8 @@ dpb_status dpb_late_turn(struct dpb_exchange *exchange)
 {
     DPB_TRY(dpb_late_settle(exchange));
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX); /* nor does it wait for a peer any more */
-    if (exchange->final)
-        DPB_TRY(exchange->memory.place->ops->await(exchange->memory.queue, exchange->final));
+    if (exchange->passes.final)
+        DPB_TRY(exchange->memory.place->ops->await(exchange->memory.queue, exchange->passes.final));
     DPB_TRY(take_weights(exchange));
     dpb_follow_begin(exchange);
     DPB_TRY(exchange->ops->begin(exchange->comm, &exchange->step));
@@ -135,7 +118,7 @@ dpb_status dpb_late_turn(struct dpb_exchange *exchange)
 
 dpb_status dpb_late_leave(struct dpb_exchange *exchange, struct dpb_event *done)
 {
-    exchange->pending = done;
+    exchange->passes.pending = done;
     if (exchange->pump.running)
         dpb_pump_end(&exchange->pump, done);
     return DPB_OK;

@@ -1,11 +1,9 @@
-/*
- * pump.c - moves the strategy on until an exchange is over: on the loop's thread, or from the
- * step's begin on a core of its own (run.comm_cores).
- */
+/* pump.c - see pump.h. */
+#include "exchange/pump.h"
+
 #include <unistd.h>
 
 #include "base/log.h"
-#include "exchange/exchange.h"
 #include "world/futex.h"
 
 /* A strategy's own waits have deadlines. This one is for a strategy that has nothing to wait for,

@@ -1,4 +1,4 @@
-/* slots.c - see slots.h and exchange.h. */
+/* slots.c - see slots.h. */
 #include "exchange/slots.h"
 
 #include <string.h>
@@ -6,51 +6,9 @@
 
 #include "base/log.h"
 #include "measure/account.h"
-#include "exchange/exchange.h"
+#include "plan/slot_sizes.h"
 
 enum { WAIT_US = 20 }; /* for the thread of the pump */
-
-/* ---- how many ------------------------------------------------------------------------------ */
-
-uint64_t dpb_slots_bucket(const struct dpb_layout *layout, uint64_t bucket_elements)
-{
-    const uint64_t page = DPB_SLOT_ALIGNMENT / dpb_dtype_size(layout->gradient_type);
-    return (bucket_elements + page - 1) / page * page;
-}
-
-/* The end of the node behind `frontier`: tensors of a node are neighbours. */
-static uint64_t end_of_node(const struct dpb_layout *layout, uint64_t frontier)
-{
-    uint32_t t = 0;
-    while (t < layout->n_tensors && layout->tensors[t].offset < frontier)
-        t++;
-    const uint32_t first = t;
-    while (t < layout->n_tensors && layout->tensors[t].node == layout->tensors[first].node)
-        t++;
-    return t < layout->n_tensors ? layout->tensors[t].offset : layout->n_elements;
-}
-
-/* The most buckets of one node, counting a bucket that the node before has begun. */
-static uint64_t largest_node(const struct dpb_layout *layout, uint64_t bucket_elements)
-{
-    uint64_t most = 1, end;
-    for (uint64_t at = 0; at < layout->n_elements; at = end) {
-        end = end_of_node(layout, at);
-        const uint64_t n = (end - 1) / bucket_elements - at / bucket_elements + 1;
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-uint64_t dpb_slots_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
-                            uint64_t spare)
-{
-    if (spare == 0)
-        return layout->n_elements;
-    const uint64_t bucket = dpb_slots_bucket(layout, bucket_elements);
-    const uint64_t n = (largest_node(layout, bucket) + spare) * bucket;
-    return n < layout->n_elements ? n : layout->n_elements;
-}
 
 dpb_status dpb_slots_plan(struct dpb_exchange *exchange)
 {
@@ -110,7 +68,7 @@ dpb_status dpb_slots_await_node(struct dpb_exchange *exchange, uint64_t frontier
 {
     return exchange->slots.n == 0
                ? DPB_OK
-               : dpb_slots_await(exchange, end_of_node(&exchange->layout, frontier));
+               : dpb_slots_await(exchange, dpb_slots_node_end(&exchange->layout, frontier));
 }
 
 void dpb_slots_clear_gaps(struct dpb_exchange *exchange, uint64_t frontier)

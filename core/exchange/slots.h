@@ -1,20 +1,22 @@
 /*
- * slots.h - the number of slots for gradients. A few slots of a bucket each take the place of an
- * arena. exchange.h has a step's use of slots.
- *
- * A device writes a gradient at its address in the arena. These addresses show the same slots again
- * and again: bucket b lies in slot b modulo n. So neither devices nor strategies look for a slot.
+ * slots.h - a step's use of slots for gradients (plan/slot_sizes.h): waits for a slot, and clears
+ * the gaps between tensors. Where there is an arena, nothing is done.
  */
 #ifndef DPB_CORE_EXCHANGE_SLOTS_H
 #define DPB_CORE_EXCHANGE_SLOTS_H
 
-#include "dpbench/comm.h"
+#include "exchange/exchange.h"
 
-/* `bucket_elements`, rounded up to whole pages. */
-uint64_t dpb_slots_bucket(const struct dpb_layout *layout, uint64_t bucket_elements);
-/* The gradient elements that fit into a rank's memory: slots for the largest node and `spare` more;
- * all elements of the layout, if these are not more or `spare` is 0. */
-uint64_t dpb_slots_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
-                            uint64_t spare);
+/* After `plan`: refuses a plan of slots that cannot work. */
+dpb_status dpb_slots_plan(struct dpb_exchange *exchange);
+/* With slots: waits until all elements below `end` may be written. Their slots may hold earlier
+ * buckets, which have been handed over. */
+dpb_status dpb_slots_await(struct dpb_exchange *exchange, uint64_t end);
+/* The same for all elements that the device writes before it announces the frontier after this one.
+ * This and the next function do nothing where there is an arena. */
+dpb_status dpb_slots_await_node(struct dpb_exchange *exchange, uint64_t frontier);
+/* The device's elements below `frontier` are final: clears the gaps between their tensors, where
+ * earlier buckets have left values. */
+void dpb_slots_clear_gaps(struct dpb_exchange *exchange, uint64_t frontier);
 
 #endif

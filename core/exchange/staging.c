@@ -1,13 +1,51 @@
-/*
- * staging.c - gradients on their way from the device to the communicator: sums over micro-batches,
- * another type, and buckets that are handed over.
- */
+/* staging.c - see staging.h. */
+#include "exchange/staging.h"
+
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "measure/account.h"
 #include "exchange/follow.h"
 #include "measure/trace.h"
+
+static dpb_status make_gradients(struct dpb_exchange *exchange, void **memory)
+{
+    return dpb_arena_allocate(exchange, "gradients on their way", exchange->layout.weight_type,
+                              memory);
+}
+
+dpb_status dpb_staging_open(struct dpb_exchange *exchange)
+{
+    const struct dpb_experiment *experiment = exchange->experiment;
+    struct dpb_staging *staging = &exchange->staging;
+    staging->summed = exchange->gradients;
+    if (experiment->settings.run.mode != DPB_MODE_TRAIN)
+        return DPB_OK;
+    staging->held_back = experiment->settings.run.precision == DPB_PRECISION_FP16;
+    exchange->passes.takes_events =
+        exchange->memory.on_device && experiment->comm_needs.takes_events && !staging->held_back;
+    exchange->passes.captures = exchange->passes.takes_events && exchange->plan.captures;
+    if (experiment->gradient_type != experiment->weight_type)
+        DPB_TRY(make_gradients(exchange, &staging->summed));
+    staging->device = staging->summed;
+    return experiment->accumulate > 1 ? make_gradients(exchange, &staging->device) : DPB_OK;
+}
+
+void dpb_staging_close(struct dpb_exchange *exchange)
+{
+    const struct dpb_device_arenas *place = exchange->memory.place;
+    struct dpb_staging *staging = &exchange->staging;
+    if (staging->device && staging->device != staging->summed)
+        place->ops->release(place->device, staging->device);
+    if (staging->summed && staging->summed != exchange->gradients)
+        place->ops->release(place->device, staging->summed);
+    for (size_t i = 0; i < staging->n_events; i++)
+        dpb_events.destroy(staging->events[i]);
+    free(staging->events);
+    *staging = (struct dpb_staging){.device = NULL};
+}
+
+/* ---- a step -------------------------------------------------------------------------------- */
 
 static uint64_t minimum(uint64_t a, uint64_t b)
 {
@@ -18,13 +56,14 @@ dpb_status dpb_staging_give(struct dpb_exchange *exchange, uint64_t frontier,
                             struct dpb_event *event)
 {
     const struct dpb_arenas *arenas = &exchange->arenas;
-    while (exchange->next_bucket < arenas->n_buckets &&
-           minimum((exchange->next_bucket + 1) * arenas->bucket_elements,
+    while (exchange->staging.next_bucket < arenas->n_buckets &&
+           minimum((exchange->staging.next_bucket + 1) * arenas->bucket_elements,
                    exchange->layout.n_elements) <= frontier) {
-        dpb_follow_bucket(exchange, exchange->next_bucket);
+        dpb_follow_bucket(exchange, exchange->staging.next_bucket);
         int64_t entered_ns = dpb_account_enter();
-        dpb_trace_mark(DPB_TRACE_READY, exchange->next_bucket);
-        dpb_status status = exchange->ops->ready(exchange->comm, exchange->next_bucket++, event);
+        dpb_trace_mark(DPB_TRACE_READY, exchange->staging.next_bucket);
+        dpb_status status =
+            exchange->ops->ready(exchange->comm, exchange->staging.next_bucket++, event);
         dpb_account_leave(entered_ns);
         DPB_TRY(status);
     }

@@ -1,12 +1,13 @@
-/*
- * between.c - the untimed work between two steps of a training: the actions that the ranks have
- * agreed on, the end of warm-up and of the run, pauses for an evaluation or a checkpoint. All ranks
- * leave a training together.
- */
+/* between.c - see between.h. */
+#include "loop/between.h"
+
 #include <unistd.h>
 
 #include "base/log.h"
-#include "loop/trainer.h"
+#include "exchange/step.h"
+#include "loop/evaluate.h"
+#include "loop/finite.h"
+#include "measure/account.h"
 #include "world/futex.h"
 #include "world/job_load.h"
 
@@ -19,7 +20,7 @@ void dpb_watch_warm_up(struct dpb_trainer *trainer)
     const struct dpb_journal *journal = trainer->journal;
     /* The record of a step is there when the next step has begun; with a device's times, a step
      * later. */
-    uint64_t warm = (uint64_t)run->warmup_steps + (trainer->exchange.takes_events ? 1 : 0);
+    uint64_t warm = (uint64_t)run->warmup_steps + (trainer->exchange.passes.takes_events ? 1 : 0);
     if (trainer->control.rank != 0 || !trainer->course.gate ||
         trainer->course.step - trainer->course.first_step <= warm)
         return;
@@ -78,7 +79,7 @@ static dpb_status begin_timing(struct dpb_trainer *trainer, bool steady)
     dpb_board_page(dpb_world.board, dpb_world.rank)->n_steps =
         trainer->course.stop_at == UINT64_MAX ? 0 : trainer->course.stop_at;
     return trainer->experiment->settings.run.profile
-               ? trainer->exchange.engine.ops->profile(trainer->exchange.engine.program, NULL)
+               ? trainer->engine.ops->profile(trainer->engine.program, NULL)
                : DPB_OK;
 }
 
@@ -173,7 +174,14 @@ static dpb_status end_account_if_paid(const struct dpb_trainer *trainer)
     if (!trainer->course.paid)
         return DPB_OK;
     dpb_account_end();
-    return exchange->takes_events ? exchange->engine.ops->drain(exchange->engine.program) : DPB_OK;
+    return exchange->passes.takes_events ? trainer->engine.ops->drain(trainer->engine.program)
+                                         : DPB_OK;
+}
+
+static dpb_status save_step(struct dpb_trainer *trainer)
+{
+    const struct dpb_progress progress = dpb_train_progress(trainer);
+    return dpb_snapshot_save_step(&trainer->snapshot, &progress);
 }
 
 /* Evaluation and checkpoint, where this step begins with one. */
@@ -205,7 +213,7 @@ static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
     if (evaluates)
         DPB_TRY(dpb_evaluate(trainer));
     if (saves)
-        DPB_TRY(dpb_snapshot_save_step(trainer));
+        DPB_TRY(save_step(trainer));
     int64_t took_ns = dpb_now_ns() - began_ns;
     trainer->course.paused_ns += took_ns;
     trainer->course.all_paused_ns += took_ns;
@@ -217,10 +225,10 @@ static dpb_status pause_training(struct dpb_trainer *trainer, bool *stop)
  * of its looks would fill the account in seconds. */
 static dpb_status look_at_control(struct dpb_trainer *trainer)
 {
-    const int64_t entered_ns = trainer->exchange.is_late ? dpb_account_enter() : 0;
+    const int64_t entered_ns = trainer->exchange.late.on ? dpb_account_enter() : 0;
     const dpb_status status =
         dpb_control_look(&trainer->control, trainer->course.step, &trainer->course.last_actions);
-    if (trainer->exchange.is_late)
+    if (trainer->exchange.late.on)
         dpb_account_leave(entered_ns);
     return status;
 }
@@ -239,7 +247,7 @@ dpb_status dpb_between_steps(struct dpb_trainer *trainer, bool *stop)
             (trainer->course.last_actions & DPB_ACTION_STOP);
     DPB_TRY(pause_training(trainer, stop));
     if (trainer->course.step - trainer->course.first_step == trainer->journal->timed_from) {
-        trainer->course.paid = trainer->exchange.is_late && trainer->exchange.pending;
+        trainer->course.paid = trainer->exchange.late.on && trainer->exchange.passes.pending;
         trainer->course.paused_ns = 0; /* the pause before the first timed step is not timed */
     }
     return DPB_OK;

@@ -1,16 +1,15 @@
-/*
- * evaluate.c - accuracy and loss on the test set. Each worker takes its share of the samples; the
- * sums meet in rank 0's journal. Strategies whose workers do not exchange report rank 0's model
- * alone: its whole test set is then rank 0's share (open_feeds in setup.c).
- */
+/* evaluate.c - see evaluate.h. */
+#include "loop/evaluate.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/stats.h"
-#include "proof/proof.h"
+#include "exchange/access.h"
+#include "exchange/publish.h"
+#include "exchange/step.h"
 #include "measure/trace.h"
-#include "loop/trainer.h"
 #include "world/store.h"
 
 /* A worker's result for its share. */
@@ -63,12 +62,12 @@ static dpb_status run_share(struct dpb_trainer *trainer, const char *name, struc
         if (input.valid == 0)
             return DPB_OK;
         const struct dpb_pass pass = {.training = false,
-                                      .weights_changed = trainer->exchange.engine.weights_changed,
+                                      .weights_changed = trainer->engine.weights_changed,
                                       .step = trainer->course.step,
                                       .valid = input.valid};
-        DPB_TRY(trainer->exchange.engine.ops->forward(trainer->exchange.engine.program, &pass,
-                                                      &input.batch, &none, &outcome));
-        trainer->exchange.engine.weights_changed = false;
+        DPB_TRY(trainer->engine.ops->forward(trainer->engine.program, &pass, &input.batch, &none,
+                                             &outcome));
+        trainer->engine.weights_changed = false;
         share->loss += outcome.loss * input.valid;
         share->correct += outcome.correct;
         share->in_top5 += outcome.in_top5;
@@ -186,7 +185,7 @@ static dpb_status take_published(struct dpb_trainer *trainer, const struct dpb_v
     DPB_TRY(dpb_arena_look(&trainer->exchange, view->weights, bytes, &content));
     DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.weights, &weights));
     memmove(weights, content, bytes);
-    trainer->exchange.engine.weights_changed = true;
+    trainer->engine.weights_changed = true;
     return dpb_arena_commit(&trainer->exchange, trainer->exchange.weights, bytes);
 }
 
@@ -199,7 +198,7 @@ static dpb_status put_back(struct dpb_trainer *trainer, const void *own)
         return DPB_OK;
     DPB_TRY(dpb_arena_edit(&trainer->exchange, trainer->exchange.weights, &weights));
     memcpy(weights, own, bytes);
-    trainer->exchange.engine.weights_changed = true;
+    trainer->engine.weights_changed = true;
     return dpb_arena_commit(&trainer->exchange, trainer->exchange.weights, bytes);
 }
 

@@ -1,13 +1,13 @@
-/*
- * finite.c - losses, weights and gradients that are not finite: the end of a run or a warning
- * (run.nan); with fp16, a step that all ranks skip and another loss scale.
- */
+/* finite.c - see finite.h. */
+#include "loop/finite.h"
+
 #include <math.h>
 #include <stdio.h>
 
 #include "base/log.h"
+#include "exchange/step.h"
 #include "graph/graph.h"
-#include "loop/trainer.h"
+#include "measure/account.h"
 
 /* run.nan: the run ends, or continues after a warning at the first such step. */
 static dpb_status meet_nan(struct dpb_trainer *trainer, const char *what)
@@ -88,5 +88,6 @@ dpb_status dpb_exchange_if_finite(struct dpb_trainer *trainer, double rate, doub
     dpb_statistics_move(&trainer->statistics);
     DPB_TRY(dpb_exchange_begin(&trainer->exchange, rate, scale / multiplied_by, false));
     DPB_TRY(dpb_exchange_ready(&trainer->exchange, trainer->exchange.layout.n_elements, NULL));
+    trainer->engine.weights_changed = true;
     return dpb_exchange_finish(&trainer->exchange);
 }

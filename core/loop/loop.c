@@ -5,7 +5,13 @@
  * the communicator as its gradients become final), then the wait for new weights. Nothing here
  * allocates, logs or makes a system call of its own.
  */
-#include "loop/trainer.h"
+#include "loop/loop.h"
+
+#include "exchange/staging.h"
+#include "exchange/step.h"
+#include "loop/between.h"
+#include "loop/finite.h"
+#include "measure/account.h"
 
 static struct dpb_pass pass_of(const struct dpb_trainer *trainer, uint32_t micro_batch,
                                bool training)
@@ -13,19 +19,19 @@ static struct dpb_pass pass_of(const struct dpb_trainer *trainer, uint32_t micro
     const struct dpb_experiment *experiment = trainer->experiment;
     return (struct dpb_pass){
         .training = training,
-        .weights_changed = trainer->exchange.engine.weights_changed,
+        .weights_changed = trainer->engine.weights_changed,
         .step = trainer->course.step,
         .first_sample = (dpb_world.rank * experiment->accumulate + micro_batch) * experiment->batch,
         .valid = experiment->batch,
         .loss_scale = trainer->loss_scale.scale,
-        .captures = trainer->exchange.captures && micro_batch + 1 == experiment->accumulate};
+        .captures = trainer->exchange.passes.captures && micro_batch + 1 == experiment->accumulate};
 }
 
 /* run.delay, before the backward of the last micro-batch: no bucket has been handed over yet. */
 static dpb_status delay_gradients(struct dpb_trainer *trainer, uint32_t micro_batch)
 {
     const struct dpb_delay *delay = &trainer->experiment->delay;
-    const bool looks = trainer->exchange.ops->cancelled || trainer->exchange.is_late;
+    const bool looks = trainer->exchange.ops->cancelled || trainer->exchange.late.on;
     const dpb_delay_look look = looks ? dpb_exchange_look : NULL;
     if (micro_batch + 1 < trainer->experiment->accumulate ||
         dpb_delay_of(delay, dpb_world.rank, trainer->course.step) == 0)
@@ -39,10 +45,10 @@ static dpb_status go_backward(struct dpb_trainer *trainer, const struct dpb_pass
                               const struct dpb_hooks *hooks, uint32_t micro_batch)
 {
     struct dpb_exchange *exchange = &trainer->exchange;
-    struct dpb_engine *engine = &exchange->engine;
-    DPB_TRY(dpb_exchange_look(exchange, &exchange->given_up));
+    struct dpb_engine *engine = &trainer->engine;
+    DPB_TRY(dpb_exchange_look(exchange, &exchange->passes.given_up));
     dpb_staging_begin(exchange, micro_batch);
-    return exchange->given_up
+    return exchange->passes.given_up
                ? DPB_OK
                : dpb_exchange_passed(exchange, engine->ops->backward(engine->program, pass, hooks));
 }
@@ -53,11 +59,11 @@ static dpb_status go_forward(struct dpb_trainer *trainer, const struct dpb_pass 
                              double *loss)
 {
     struct dpb_exchange *exchange = &trainer->exchange;
-    struct dpb_engine *engine = &exchange->engine;
+    struct dpb_engine *engine = &trainer->engine;
     struct dpb_outcome outcome = {.loss = 0};
     DPB_TRY(dpb_exchange_passed(
         exchange, engine->ops->forward(engine->program, pass, batch, hooks, &outcome)));
-    if (!exchange->given_up)
+    if (!exchange->passes.given_up)
         engine->weights_changed = false;
     *loss = outcome.loss;
     return DPB_OK;
@@ -68,7 +74,7 @@ static dpb_status go_forward(struct dpb_trainer *trainer, const struct dpb_pass 
 static dpb_status end_given_up(struct dpb_trainer *trainer, uint32_t n_forward, double *loss)
 {
     struct dpb_exchange *exchange = &trainer->exchange;
-    if (!exchange->given_up)
+    if (!exchange->passes.given_up)
         return DPB_OK;
     if (n_forward < trainer->experiment->accumulate) {
         dpb_account_stopped();
@@ -77,11 +83,17 @@ static dpb_status end_given_up(struct dpb_trainer *trainer, uint32_t n_forward, 
     return dpb_staging_give(exchange, exchange->layout.n_elements, NULL);
 }
 
+static dpb_status finish_exchange(struct dpb_trainer *trainer)
+{
+    trainer->engine.weights_changed = true;
+    return dpb_exchange_finish(&trainer->exchange);
+}
+
 dpb_status dpb_train(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *experiment = trainer->experiment;
     struct dpb_exchange *exchange = &trainer->exchange;
-    struct dpb_engine *engine = &exchange->engine;
+    struct dpb_engine *engine = &trainer->engine;
     const struct dpb_hooks hooks = dpb_exchange_hooks(exchange);
     const bool training = experiment->settings.run.mode == DPB_MODE_TRAIN;
     const bool held_back = exchange->staging.held_back;
@@ -106,31 +118,32 @@ dpb_status dpb_train(struct dpb_trainer *trainer)
             double of_batch;
             DPB_TRY(dpb_feed_next(trainer->feed, &input)); /* also in a step that is given up */
             dpb_account_mark(DPB_PART_DATA);
-            if (exchange->given_up)
+            if (exchange->passes.given_up)
                 continue;
 
             DPB_TRY(go_forward(trainer, &pass, &input.batch, &hooks, &of_batch));
             dpb_account_mark(DPB_PART_FORWARD);
             loss += of_batch / experiment->accumulate;
-            n_forward += !exchange->given_up;
-            if (!training || exchange->given_up)
+            n_forward += !exchange->passes.given_up;
+            if (!training || exchange->passes.given_up)
                 continue;
 
             DPB_TRY(delay_gradients(trainer, i));
             DPB_TRY(go_backward(trainer, &pass, &hooks, i));
             if (held_back)
                 DPB_TRY(dpb_look_for_overflow(engine, &overflow));
-            if (!exchange->given_up)
+            if (!exchange->passes.given_up)
                 dpb_statistics_add(&trainer->statistics, i, experiment->accumulate);
-            if (!exchange->given_up && i + 1 == experiment->accumulate && !held_back)
+            if (!exchange->passes.given_up && i + 1 == experiment->accumulate && !held_back)
                 dpb_statistics_move(&trainer->statistics);
             dpb_account_mark(DPB_PART_BACKWARD);
         }
         DPB_TRY(end_given_up(trainer, n_forward, &loss));
         dpb_account_loss(loss);
-        if (training)
-            DPB_TRY(held_back ? dpb_exchange_if_finite(trainer, rate, scale, overflow)
-                              : dpb_exchange_finish(exchange));
+        if (held_back)
+            DPB_TRY(dpb_exchange_if_finite(trainer, rate, scale, overflow));
+        else if (training)
+            DPB_TRY(finish_exchange(trainer));
         DPB_TRY(dpb_look_for_nan(trainer, loss));
     }
 }

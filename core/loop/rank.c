@@ -5,18 +5,23 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "exchange/access.h"
 #include "exchange/follow.h"
+#include "exchange/open.h"
+#include "loop/evaluate.h"
+#include "loop/loop.h"
+#include "proof/follow_judge.h"
 #include "proof/proof.h"
+#include "proof/verify.h"
 #include "save/saved.h"
 #include "measure/trace.h"
-#include "loop/trainer.h"
 #include "world/store.h"
 
 /* The same weights on every worker; then the strategy takes them as the model. */
 static dpb_status load_model(struct dpb_trainer *trainer)
 {
-    DPB_TRY(dpb_snapshot_load(trainer));
-    trainer->exchange.engine.weights_changed = true;
+    DPB_TRY(dpb_snapshot_load(&trainer->snapshot));
+    trainer->engine.weights_changed = true;
     DPB_TRY(dpb_exchange_load(&trainer->exchange));
     return dpb_saved_load(&trainer->exchange);
 }
@@ -40,7 +45,7 @@ static dpb_status take_profile(struct dpb_trainer *trainer)
     struct dpb_journal *journal = trainer->journal;
     DPB_TRY(dpb_workers_meet());
     if (dpb_world.rank == 0) {
-        DPB_TRY(trainer->exchange.engine.ops->profile(trainer->exchange.engine.program, &profile));
+        DPB_TRY(trainer->engine.ops->profile(trainer->engine.program, &profile));
         journal->limits = profile.limits;
         snprintf(journal->profile_how, sizeof journal->profile_how, "%s",
                  profile.how ? profile.how : "");
@@ -130,7 +135,8 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
     if (settings->eval.final && trainer->course.evaluated_at != trainer->course.step &&
         trained == DPB_OK)
         DPB_TRY(dpb_evaluate(trainer));
-    DPB_TRY(dpb_snapshot_save(trainer));
+    const struct dpb_progress progress = dpb_train_progress(trainer);
+    DPB_TRY(dpb_snapshot_save(&trainer->snapshot, &progress));
     dpb_trace_stop();
     DPB_TRY(let_die(trainer, false));
     /* At the last step's rate: a strategy may do something else where the rate drops. */
@@ -144,7 +150,7 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
 
 static dpb_status serve(struct dpb_trainer *trainer)
 {
-    DPB_TRY(dpb_snapshot_load(trainer)); /* proving an exchange leaves it as it is */
+    DPB_TRY(dpb_snapshot_load(&trainer->snapshot)); /* proving an exchange leaves it as it is */
     dpb_world_note("serve", UINT64_MAX, UINT32_MAX);
     DPB_TRY(dpb_store_barrier("bound", 0));
     DPB_TRY(begin_monitor(trainer));

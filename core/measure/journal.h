@@ -12,16 +12,17 @@
 #include "dpbench/data.h"
 #include "dpbench/device.h"
 #include "dpbench/host.h"
+#include "base/settings.h"
 #include "machine/gpu.h"
 #include "machine/load.h"
-#include "plan/contract.h"
 
 enum {
     DPB_JOURNAL_EVALS = 4096,
     DPB_JOURNAL_PROFILE = 8192,
     DPB_JOURNAL_CORES = 1024,
     DPB_JOURNAL_AGES = 4096,
-    DPB_JOURNAL_READY = 4096
+    DPB_JOURNAL_READY = 4096,
+    DPB_LABEL_BYTES = 32 /* of a contract's word: plan/contract.h */
 };
 
 /* One step of one rank. data_wait + forward + delay + backward + optimizer + comm_exposed =
@@ -129,5 +130,39 @@ static inline void dpb_coding_add(struct dpb_coding *sum, const struct dpb_codin
     sum->gradients += more->gradients;
     sum->residual += more->residual;
 }
+
+/* ---- `dpbench comm` and `dpbench links network` --------------------------------------------- */
+
+enum {
+    DPB_COMM_POINTS = 128,      /* layouts */
+    DPB_COMM_SAMPLES = 1 << 17, /* of a layout at most */
+    DPB_NETWORK_JOURNAL_BYTES = DPB_JOB_RANKS * 272
+};
+
+/* An exchange, by CLOCK_MONOTONIC of the rank: comparable within a machine. */
+struct dpb_comm_sample {
+    int64_t begin_ns, end_ns;
+};
+
+/* A worker's results for a point. The worker raises n_samples (release) after a sample is
+ * complete. */
+struct dpb_comm_record {
+    uint64_t n_samples, n_buckets;
+    uint64_t n_exchanges; /* warm-up included: all are checked */
+    uint64_t n_wrong;     /* elements, over all exchanges */
+    bool in_place;
+};
+
+/* The journal of a worker; sparse memory. */
+struct dpb_comm_journal {
+    uint64_t capacity; /* samples of a point */
+    bool opened;       /* the fields below hold */
+    bool by_memory;    /* the workers meet by flags: samples of all ranks have one clock */
+    bool oversubscribed;
+    uint32_t threads;
+    struct dpb_load load; /* rank 0 */
+    struct dpb_comm_record records[DPB_COMM_POINTS];
+    struct dpb_comm_sample samples[]; /* [point * capacity + i] */
+};
 
 #endif

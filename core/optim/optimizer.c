@@ -1,13 +1,72 @@
-/* optimizer.c - SGD, Adagrad, Adam and LARS on ranges of the arena: see optimizer.h. */
+/* optimizer.c - see optimizer.h. */
+#include "optim/optimizer.h"
+
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/update.h"
+#include "base/vec.h"
 #include "dpbench/random.h"
 #include "graph/graph.h"
 #include "measure/account.h"
-#include "optim/norms.h"
-#include "optim/optimizer_parts.h"
+
+/* The factors in a rule: w -= rate * (scale * g + decay * w), for SGD. */
+struct dpb_factors {
+    double rate, scale, decay;
+};
+
+struct dpb_optimizer_words {
+    uint64_t found;                /* see args.not_finite */
+    struct dpb_update_words words; /* of a captured step */
+};
+
+struct dpb_optimizer {
+    struct dpb_optimizer_args args; /* `settings` and `owned` are those below */
+    struct dpb_optimizer_settings settings;
+    struct dpb_range *owned;
+    uint64_t *state_at; /* where the state of each owned range begins, in elements */
+    uint64_t n_state;
+    uint32_t n_arrays;        /* of the state, each of n_state elements */
+    uint64_t n_updated;       /* elements that were updated, plain steps aside */
+    struct dpb_mapping state; /* zero bytes: none needed */
+    uint64_t n_changes;       /* of the state, for the order of memory: see dpb_optimizer_mapping */
+    struct dpb_range *decays; /* arena elements with weight decay */
+    uint64_t n_decays;
+    /* With arenas on a device: the state, a copy of `decays`, and words are there. */
+    char *device_state;
+    struct dpb_range *device_decays;
+    struct dpb_optimizer_words *words;
+    struct dpb_optimizer_words *pinned; /* a copy of `found`; each launch copies from it */
+    /* Where the rule needs norms: by tensor; NULL: it needs none. */
+    struct dpb_factors *factors;
+    uint64_t landing, n_landed; /* the step; its elements whose update was called */
+};
+
+/* The last range that does not begin behind arena element `at`, or the first. */
+static uint64_t range_at(const struct dpb_range *ranges, uint64_t n, uint64_t at)
+{
+    uint64_t low = 0, high = n;
+    while (high - low > 1) {
+        const uint64_t middle = (low + high) / 2;
+        *(ranges[middle].begin <= at ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* Bytes of one array of the state. */
+static uint64_t array_bytes(const struct dpb_optimizer *optimizer)
+{
+    return optimizer->n_state * dpb_dtype_size(optimizer->args.weight_type);
+}
+
+/* Orders accesses of several threads: each sees all that came before. Other threads read the state
+ * after another signal that the step is over. The state changes again after they have read it. */
+static void note_change(struct dpb_optimizer *optimizer)
+{
+    __atomic_fetch_add(&optimizer->n_changes, 1, __ATOMIC_ACQ_REL);
+}
 
 /* ---- ranges -------------------------------------------------------------------------------- */
 
@@ -18,7 +77,7 @@ static char *state_of(const struct dpb_optimizer *optimizer, uint64_t at)
         optimizer->args.device ? optimizer->device_state : (char *)optimizer->state.memory;
     if (!state)
         return NULL;
-    const uint64_t i = dpb_range_at(optimizer->owned, optimizer->args.n_owned, at);
+    const uint64_t i = range_at(optimizer->owned, optimizer->args.n_owned, at);
     const uint64_t element = optimizer->state_at[i] + (at - optimizer->owned[i].begin);
     return state + element * dpb_dtype_size(optimizer->args.weight_type);
 }
@@ -68,7 +127,7 @@ static bool refuses(const struct dpb_optimizer *optimizer, struct dpb_range rang
 {
     uint64_t at = range.begin;
     const uint64_t n = optimizer ? optimizer->args.n_owned : 0;
-    for (uint64_t i = n ? dpb_range_at(optimizer->owned, n, at) : 0;
+    for (uint64_t i = n ? range_at(optimizer->owned, n, at) : 0;
          i < n && at < range.end && optimizer->owned[i].begin <= at && at < optimizer->owned[i].end;
          i++)
         at = optimizer->owned[i].end;
@@ -90,7 +149,7 @@ dpb_status dpb_optimizer_refused(void)
 /* The first range with decay that ends behind `at`. */
 static uint64_t decay_at(const struct dpb_optimizer *optimizer, uint64_t at)
 {
-    const uint64_t i = dpb_range_at(optimizer->decays, optimizer->n_decays, at);
+    const uint64_t i = range_at(optimizer->decays, optimizer->n_decays, at);
     return i + (i < optimizer->n_decays && optimizer->decays[i].end <= at);
 }
 
@@ -143,7 +202,7 @@ static void fill_in_adam(struct dpb_optimizer *optimizer, bool captured, struct 
     const struct dpb_optimizer_settings *settings = &optimizer->settings;
     if (update->kind != DPB_UPDATE_ADAM)
         return;
-    update->second = (char *)update->state + dpb_optimizer_array_bytes(optimizer);
+    update->second = (char *)update->state + array_bytes(optimizer);
     update->momentum = settings->beta1;
     update->beta2 = settings->beta2;
     update->decoupled = settings->decoupled_decay;
@@ -198,6 +257,62 @@ static struct dpb_factors factors_of(const struct dpb_optimizer *optimizer,
 
 /* ---- updates by norms ---------------------------------------------------------------------- */
 
+/*
+ * clip_norm, X: the mean gradient g of all weights is scaled by min(1, X / (||g|| + 1e-6)), as
+ * PyTorch's clip_grad_norm_ does it.
+ *
+ * LARS (You, Gitman, Ginsburg: Large Batch Training of Convolutional Networks. 2017): a tensor w
+ * that decays has the local rate  l = trust ||w|| / (||g|| + decay ||w||),  others have 1, as has a
+ * tensor whose ||w|| or ||g|| is 0. Then v = momentum * v + rate * l * (g + decay * w); w -= v.
+ *
+ * Norms are float64. Tensors are summed in one order (dpb_vec_squares), so equal mean gradients
+ * give equal bits, whatever the strategy.
+ */
+static double squares_of(dpb_dtype type, const void *arena, const struct dpb_tensor *tensor)
+{
+    return dpb_vec_squares(type, (const char *)arena + tensor->offset * dpb_dtype_size(type),
+                           tensor->n_elements);
+}
+
+/* A gradient that is not finite gives no finite weights either. */
+static double clipped(double clip_norm, double scale, double squares)
+{
+    const double factor = clip_norm / (scale * sqrt(squares) + 1e-6);
+    return clip_norm > 0.0 && !(factor >= 1.0) ? factor : 1.0;
+}
+
+static double local_rate(const struct dpb_optimizer_args *args, const struct dpb_tensor *tensor,
+                         double gradient_norm)
+{
+    if (!tensor->decays || !(gradient_norm > 0.0))
+        return 1.0;
+    const double norm = sqrt(squares_of(args->weight_type, args->weights, tensor));
+    return norm > 0.0 ? args->settings->trust * norm /
+                            (gradient_norm + args->settings->weight_decay * norm)
+                      : 1.0;
+}
+
+static void find_factors(const struct dpb_optimizer_args *args, const struct dpb_step *step,
+                         struct dpb_factors *factors)
+{
+    const struct dpb_optimizer_settings *settings = args->settings;
+    const struct dpb_graph *graph = args->graph;
+    double all = 0.0;
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        factors[t].scale = squares_of(args->gradient_type, args->gradients, &graph->tensors[t]);
+        all += factors[t].scale;
+    }
+    const double scale = step->scale * clipped(settings->clip_norm, step->scale, all);
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        const double norm = scale * sqrt(factors[t].scale), rate = step->learning_rate;
+        factors[t] = (struct dpb_factors){rate, scale, settings->weight_decay};
+        if (settings->kind != DPB_LARS)
+            continue;
+        const double local = rate * local_rate(args, &graph->tensors[t], norm);
+        factors[t] = (struct dpb_factors){1.0, local * scale, local * settings->weight_decay};
+    }
+}
+
 static char *weights_at(const struct dpb_optimizer *optimizer, uint64_t element)
 {
     return (char *)optimizer->args.weights + element * dpb_dtype_size(optimizer->args.weight_type);
@@ -229,7 +344,7 @@ static dpb_status apply_all(struct dpb_optimizer *optimizer, const struct dpb_st
     const struct dpb_graph *graph = optimizer->args.graph;
     const bool plain = is_plain(step);
     if (!plain)
-        dpb_norms_factors(&optimizer->args, step, optimizer->factors);
+        find_factors(&optimizer->args, step, optimizer->factors);
     for (uint64_t i = 0; i < optimizer->args.n_owned; i++)
         for (uint64_t at = optimizer->owned[i].begin, end; at < optimizer->owned[i].end; at = end) {
             const uint32_t t = dpb_graph_tensor_at(graph, at);
@@ -282,10 +397,244 @@ static dpb_status update(struct dpb_optimizer *optimizer, struct dpb_queue *queu
         optimizer->factors
             ? land(optimizer, range, step)
             : apply(optimizer, queue, range, weights, gradients, step, factors_of(optimizer, step));
-    dpb_optimizer_changed(optimizer);
+    note_change(optimizer);
     dpb_account_span(bucket, DPB_PHASE_UPDATE, began_ns, dpb_now_ns());
     return status;
 }
 
 const struct dpb_optimizer_ops dpb_optimizers = {
     .update = update, .state = find_state, .capture = capture, .replay = replay};
+
+uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
+                                   const char *names[DPB_OPTIMIZER_STATES])
+{
+    static const char *const first[] = {[DPB_SGD] = "momentum_buffer",
+                                        [DPB_ADAGRAD] = "sum",
+                                        [DPB_ADAM] = "exp_avg",
+                                        [DPB_LARS] = "velocity"};
+    const bool adam = settings->kind == DPB_ADAM;
+    names[0] = first[settings->kind];
+    names[1] = adam ? "exp_avg_sq" : NULL;
+    if (!adam && settings->kind != DPB_ADAGRAD && settings->momentum == 0.0)
+        names[0] = NULL;
+    return adam ? 2 : names[0] ? 1 : 0;
+}
+
+uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings)
+{
+    const char *names[DPB_OPTIMIZER_STATES];
+    return dpb_optimizer_state_names(settings, names);
+}
+
+uint64_t dpb_optimizer_bytes(const struct dpb_optimizer *optimizer)
+{
+    return optimizer ? optimizer->n_arrays * array_bytes(optimizer) : 0;
+}
+
+/* A tensor and the gap behind it; neighbours are one range. */
+static dpb_status list_decays(struct dpb_optimizer *optimizer)
+{
+    const struct dpb_graph *graph = optimizer->args.graph;
+    optimizer->decays = calloc(graph->n_tensors + 1u, sizeof *optimizer->decays);
+    if (!optimizer->decays)
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the ranges with weight decay");
+    for (uint32_t t = 0; t < graph->n_tensors; t++) {
+        uint64_t begin = graph->tensors[t].offset;
+        uint64_t end = t + 1 < graph->n_tensors ? graph->tensors[t + 1].offset : graph->n_elements;
+        uint64_t n = optimizer->n_decays;
+        if (!graph->tensors[t].decays)
+            continue;
+        if (n > 0 && optimizer->decays[n - 1].end == begin)
+            optimizer->decays[n - 1].end = end;
+        else
+            optimizer->decays[optimizer->n_decays++] = (struct dpb_range){begin, end};
+    }
+    return DPB_OK;
+}
+
+/* ---- with arenas on a device --------------------------------------------------------------- */
+
+static dpb_status create_on_device(struct dpb_optimizer *optimizer)
+{
+    const struct dpb_queue_ops *ops = optimizer->args.device->ops;
+    void *device = optimizer->args.device->device, *memory = NULL;
+    const uint64_t bytes = optimizer->n_decays * sizeof *optimizer->decays;
+    const uint64_t state_bytes = dpb_optimizer_bytes(optimizer);
+    DPB_TRY(ops->allocate(device, "ranges with weight decay", bytes + 1, false, &memory));
+    optimizer->device_decays = memory;
+    DPB_TRY(ops->copy(optimizer->args.queue, memory, optimizer->decays, bytes));
+    DPB_TRY(ops->allocate(device, "words", sizeof *optimizer->words, false, &memory));
+    optimizer->words = memory;
+    DPB_TRY(ops->pin(device, sizeof *optimizer->pinned, &memory));
+    optimizer->pinned = memory;
+    if (state_bytes > 0) {
+        DPB_TRY(ops->allocate(device, "the optimizer's state", state_bytes, false, &memory));
+        optimizer->device_state = memory;
+    }
+    return ops->drain(optimizer->args.queue);
+}
+
+static void destroy_on_device(struct dpb_optimizer *optimizer)
+{
+    const struct dpb_queue_ops *ops = optimizer->args.device->ops;
+    void *device = optimizer->args.device->device;
+    ops->release(device, optimizer->device_decays);
+    ops->release(device, optimizer->device_state);
+    ops->release(device, optimizer->words);
+    ops->unpin(device, optimizer->pinned);
+}
+
+dpb_status dpb_optimizer_fetch(struct dpb_optimizer *optimizer)
+{
+    if (!optimizer || !optimizer->device_state)
+        return DPB_OK;
+    const struct dpb_queue_ops *ops = optimizer->args.device->ops;
+    DPB_TRY(ops->copy(optimizer->args.queue, optimizer->state.memory, optimizer->device_state,
+                      dpb_optimizer_bytes(optimizer)));
+    return ops->drain(optimizer->args.queue);
+}
+
+static void note_seen(const struct dpb_optimizer *optimizer)
+{
+    uint64_t none = 0, seen = __atomic_load_n(&optimizer->pinned->found, __ATOMIC_RELAXED);
+    if (seen != 0 && optimizer->args.not_finite)
+        __atomic_compare_exchange_n(optimizer->args.not_finite, &none, seen, false,
+                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+dpb_status dpb_optimizer_watch(struct dpb_optimizer *optimizer, struct dpb_event *done)
+{
+    if (!optimizer || !optimizer->args.device)
+        return DPB_OK;
+    const struct dpb_queue_ops *ops = optimizer->args.device->ops;
+    note_seen(optimizer);
+    DPB_TRY(ops->await(optimizer->args.queue, done));
+    return ops->copy(optimizer->args.queue, &optimizer->pinned->found, &optimizer->words->found,
+                     sizeof optimizer->pinned->found);
+}
+
+dpb_status dpb_optimizer_find(struct dpb_optimizer *optimizer)
+{
+    if (!optimizer || !optimizer->args.device)
+        return DPB_OK;
+    DPB_TRY(optimizer->args.device->ops->drain(optimizer->args.queue));
+    note_seen(optimizer);
+    return DPB_OK;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+/* On a device the mapping is for checkpoints alone. */
+static dpb_status make_state(struct dpb_optimizer *optimizer)
+{
+    DPB_TRY(list_decays(optimizer));
+    if (dpb_optimizer_needs_norms(&optimizer->settings)) {
+        const uint64_t all = optimizer->args.graph->n_elements;
+        if (optimizer->n_state != all && !optimizer->args.parts)
+            return dpb_fail(DPB_FAILED,
+                            "the strategy owns %llu of %llu elements on this rank and has not the "
+                            "capability DPB_COMM_WHOLE_SHARDS: norms are of whole tensors",
+                            (unsigned long long)optimizer->n_state, (unsigned long long)all);
+        optimizer->factors = calloc(optimizer->args.graph->n_tensors, sizeof *optimizer->factors);
+        if (!optimizer->factors)
+            return dpb_fail(DPB_NO_MEMORY, "no memory for the norms of the tensors");
+    }
+    if (optimizer->args.device)
+        DPB_TRY(create_on_device(optimizer));
+    if (dpb_optimizer_bytes(optimizer) == 0 || (optimizer->args.device && !optimizer->args.saved))
+        return DPB_OK;
+    return dpb_mapping_create("optimizer", dpb_optimizer_bytes(optimizer), &optimizer->state);
+}
+
+dpb_status dpb_optimizer_create(const struct dpb_optimizer_args *args,
+                                struct dpb_optimizer **optimizer)
+{
+    if (args->n_owned == 0) {
+        *optimizer = NULL;
+        return DPB_OK;
+    }
+    struct dpb_optimizer *made = calloc(1, sizeof *made);
+    size_t ranges = (size_t)args->n_owned;
+    if (made) {
+        made->owned = malloc(ranges * sizeof *made->owned);
+        made->state_at = malloc(ranges * sizeof *made->state_at);
+    }
+    if (!made || !made->owned || !made->state_at) {
+        dpb_optimizer_destroy(made);
+        return dpb_fail(DPB_NO_MEMORY, "no memory for the optimizer's %zu ranges", ranges);
+    }
+    memcpy(made->owned, args->owned, ranges * sizeof *made->owned);
+    made->settings = *args->settings;
+    made->args = *args;
+    made->args.settings = &made->settings;
+    made->args.owned = made->owned;
+    made->n_arrays = dpb_optimizer_states(args->settings);
+    made->landing = UINT64_MAX;
+    for (uint64_t i = 0; i < args->n_owned; i++) {
+        made->state_at[i] = made->n_state;
+        made->n_state += made->owned[i].end - made->owned[i].begin;
+    }
+    dpb_status status = make_state(made);
+    if (status == DPB_OK)
+        *optimizer = made;
+    else
+        dpb_optimizer_destroy(made);
+    return status;
+}
+
+void dpb_optimizer_destroy(struct dpb_optimizer *optimizer)
+{
+    if (!optimizer)
+        return;
+    if (optimizer->args.device)
+        destroy_on_device(optimizer);
+    dpb_mapping_destroy(&optimizer->state);
+    free(optimizer->factors);
+    free(optimizer->decays);
+    free(optimizer->owned);
+    free(optimizer->state_at);
+    free(optimizer);
+}
+
+void dpb_optimizer_was_read(struct dpb_optimizer *optimizer)
+{
+    note_change(optimizer);
+}
+
+struct dpb_mapping dpb_optimizer_mapping(const struct dpb_optimizer *optimizer)
+{
+    if (!optimizer)
+        return (struct dpb_mapping){.fd = -1};
+    (void)__atomic_load_n(&optimizer->n_changes, __ATOMIC_ACQUIRE);
+    return optimizer->state;
+}
+
+/* One array's ranges. */
+static dpb_status load_array(struct dpb_optimizer *optimizer, const char *arena, uint32_t array)
+{
+    const size_t element = dpb_dtype_size(optimizer->args.weight_type);
+    for (uint64_t i = 0; i < optimizer->args.n_owned; i++) {
+        const struct dpb_range *owned = &optimizer->owned[i];
+        const char *from = arena + owned->begin * element;
+        const uint64_t bytes = (owned->end - owned->begin) * element;
+        const uint64_t at = array * array_bytes(optimizer) + optimizer->state_at[i] * element;
+        if (optimizer->args.device)
+            DPB_TRY(optimizer->args.device->ops->copy(optimizer->args.queue,
+                                                      optimizer->device_state + at, from, bytes));
+        else
+            memcpy((char *)optimizer->state.memory + at, from, bytes);
+    }
+    return DPB_OK;
+}
+
+dpb_status dpb_optimizer_load(struct dpb_optimizer *optimizer, const void *arenas, uint64_t updates)
+{
+    const uint64_t arena_bytes =
+        optimizer->args.graph->n_elements * dpb_dtype_size(optimizer->args.weight_type);
+    for (uint32_t i = 0; i < optimizer->n_arrays; i++)
+        DPB_TRY(load_array(optimizer, (const char *)arenas + i * arena_bytes, i));
+    optimizer->n_updated = updates * optimizer->n_state;
+    note_change(optimizer);
+    return optimizer->args.device ? optimizer->args.device->ops->drain(optimizer->args.queue)
+                                  : DPB_OK;
+}

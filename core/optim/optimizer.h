@@ -9,7 +9,7 @@
  * (AdamW, Loshchilov, Hutter 2019) g has no decay, and w -= rate * decay * w of the old w, too. The
  * arithmetic is done in the weights' type.
  *
- * LARS and clipped gradients need norms (norms.h). Then the update of the step's last range updates
+ * LARS and clipped gradients need norms of whole tensors (optimizer.c). Then the update of the step's last range updates
  * all ranges. Before that, weights and gradients stay unchanged.
  */
 #ifndef DPB_CORE_OPTIM_OPTIMIZER_H
@@ -39,6 +39,11 @@ struct dpb_optimizer_args {
      * found, + 1. NULL: no check. @borrowed */
     uint64_t *not_finite;
 };
+
+static inline bool dpb_optimizer_needs_norms(const struct dpb_optimizer_settings *settings)
+{
+    return settings->kind == DPB_LARS || settings->clip_norm > 0.0;
+}
 
 /* Allocates state for the owned ranges only, as a mapping named "optimizer" or on the device.
  * Nothing is allocated when nothing is owned: *optimizer is then NULL. */

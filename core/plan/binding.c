@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "plan/fit.h"
+#include "world/world.h"
 
 static void warn_oversubscribed(const struct dpb_cores_job *job, uint32_t threads)
 {

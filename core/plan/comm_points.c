@@ -1,12 +1,12 @@
-/* comm_points.c - which layouts `dpbench comm` goes through: see comm_test.h. */
+/* comm_points.c - see comm_points.h. */
+#include "plan/comm_points.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/parse.h"
-#include "bench/comm_test.h"
-#include "proof/pattern.h"
 
 static const char *origin(const struct dpb_experiment *experiment, const char *key)
 {
@@ -90,20 +90,6 @@ dpb_status dpb_comm_points(const struct dpb_experiment *experiment,
             "%s: comm_test.sizes = none and no model.name leave nothing to exchange; give "
             "one of them",
             origin(experiment, "sizes"));
-    return DPB_OK;
-}
-
-dpb_status dpb_comm_largest(const struct dpb_experiment *experiment, bool by_memory,
-                            uint32_t *largest)
-{
-    uint64_t n = experiment->n_workers, terms = by_memory ? n : n * n;
-    *largest = dpb_pattern_largest(experiment->gradient_type, terms);
-    if (*largest == 0)
-        return dpb_fail(
-            DPB_UNSUPPORTED,
-            "comm.gradient = %s: sums of %u workers are not exact in it, so they cannot "
-            "be checked; take fp32",
-            dpb_dtype_name(experiment->gradient_type), experiment->n_workers);
     return DPB_OK;
 }
 

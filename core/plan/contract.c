@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "plan/experiment.h"
+#include "plan/plan.h"
 
 struct dpb_contract dpb_contract_default(uint32_t n_workers, bool alone)
 {

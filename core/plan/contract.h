@@ -6,10 +6,11 @@
 #define DPB_CORE_PLAN_CONTRACT_H
 
 #include "dpbench/plugin.h"
+#include "measure/journal.h"
 
 struct dpb_experiment;
 
-enum { DPB_LABEL_BYTES = 32, DPB_SETTLE_STEPS = 4096 };
+enum { DPB_SETTLE_STEPS = 4096 };
 enum { DPB_ROUNDINGS = 1 << 24 }; /* so many units of fp32 are as large as the gradients */
 
 /* The contract of a synchronous mean over the workers; `alone`: of workers that do not exchange. */

@@ -1,9 +1,9 @@
 /* estimate.c - see estimate.h. */
 #include "plan/estimate.h"
 
-#include "bench/comm_test.h"
+#include "plan/comm_points.h"
 #include "optim/optimizer.h"
-#include "exchange/slots.h"
+#include "plan/slot_sizes.h"
 
 /* Weights, gradients, and the arrays that they pass through; optimizer state as if all of it were
  * the worker's. */

@@ -5,7 +5,7 @@
 #ifndef DPB_CORE_PLAN_ESTIMATE_H
 #define DPB_CORE_PLAN_ESTIMATE_H
 
-#include "plan/experiment.h"
+#include "plan/plan.h"
 
 /* Bytes that a rank's process needs for arenas, activations and data staging (an estimate). */
 uint64_t dpb_experiment_memory(const struct dpb_experiment *experiment, uint32_t rank);

@@ -13,12 +13,12 @@
 #include "graph/graph.h"
 #include "launch/machines.h"
 #include "plugin/plugins.h"
-#include "plan/comm_host.h"
-#include "bench/comm_test.h"
+#include "plan/comm_points.h"
 #include "measure/journal.h"
 #include "plan/refuse.h"
+#include "plan/refuse_plugins.h"
+#include "plan/resume.h"
 #include "measure/monitor.h"
-#include "links/network_test.h"
 #include "measure/trace.h"
 
 /* Where the setting comes from; NULL: it is the default. */
@@ -359,7 +359,7 @@ dpb_status dpb_experiment_build(struct dpb_experiment *experiment, uint32_t rank
         build_graph(experiment, experiment->data_info.format.shape, experiment->data_info.nclass));
     DPB_TRY(dpb_refuse_network(experiment));
     dpb_fail_at(place_of(experiment, "checkpoint", "load"));
-    dpb_status status = dpb_snapshot_check(experiment, &experiment->start);
+    dpb_status status = dpb_resume_check(experiment, &experiment->start);
     dpb_fail_at(NULL);
     return status;
 }
@@ -409,7 +409,7 @@ size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
     if (experiment->settings.run.mode == DPB_MODE_COMM)
         return dpb_comm_journal_bytes(experiment);
     if (experiment->settings.run.mode == DPB_MODE_NETWORK)
-        return sizeof(struct dpb_network_journal);
+        return DPB_NETWORK_JOURNAL_BYTES;
     const struct dpb_run_settings *run = &experiment->settings.run;
     const uint64_t shortest_step_ns = 10000;
     uint64_t records = 4096 + (uint64_t)run->warmup_steps + (uint64_t)run->steps +

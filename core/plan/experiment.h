@@ -1,62 +1,15 @@
 /*
- * experiment.h - a parsed configuration: the settings, the plugins with their options, and every
- * number that follows. The launcher makes one to refuse combinations that cannot work, each rank
- * makes one to do the work. No device and no other rank is touched here.
+ * experiment.h - from a configuration to an experiment. The launcher makes one to refuse
+ * combinations that cannot work, each rank makes one to do the work. No device and no other rank is
+ * touched here.
  */
 #ifndef DPB_CORE_PLAN_EXPERIMENT_H
 #define DPB_CORE_PLAN_EXPERIMENT_H
 
-#include "base/config.h"
-#include "base/options.h"
-#include "dpbench/plugin.h"
-#include "graph/checkpoint.h"
-#include "launch/launch.h"
-#include "plan/delay.h"
 #include "feed/feed.h"
-#include "optim/norms.h"
-#include "base/settings.h"
-#include "save/snapshot.h"
-
-enum { DPB_MAX_TABLES = 16 };
-
-/* The origins of run.mode = comm and network, which no user sets. */
-#define DPB_COMM_ORIGIN "dpbench comm"
-#define DPB_NETWORK_ORIGIN "dpbench links network"
-#define DPB_EVALUATE_ORIGIN "dpbench eval"
-/* Begins the origin of comm.hosts in a cell that sweep.launch starts: a launcher will be there. */
-#define DPB_LAUNCH_ORIGIN "sweep.launch"
-
-struct dpb_experiment {
-    struct dpb_config *config; /* @owned copy, with derived settings added */
-    struct dpb_settings settings;
-    /* By dpb_plugin_kind; NULL for DPB_PLUGIN_CODEC with comm.codec = none. */
-    const struct dpb_plugin *plugins[DPB_PLUGIN_KINDS];
-    void *options[DPB_PLUGIN_KINDS]; /* @owned parsed options structs; NULL where there are none */
-    struct dpb_option_table tables[DPB_MAX_TABLES];
-    size_t n_tables;
-
-    uint32_t n_workers, n_servers, accumulate; /* n_workers: run.workers x run.learners */
-    uint32_t *machines;                        /* of each rank, workers first */
-    uint32_t n_machines;
-    uint32_t batch;        /* per worker and micro-batch */
-    uint64_t global_batch; /* batch * accumulate * workers */
-    dpb_dtype weight_type, gradient_type;
-    struct dpb_model_info model_info;
-    struct dpb_comm_needs comm_needs;
-    struct dpb_codec codec; /* of comm.codec */
-    uint64_t data_bytes;    /* that the source's `open` took at its peak */
-    struct dpb_save_points save_points;
-    struct dpb_delay delay;
-
-    /* From dpb_experiment_build. */
-    void *data; /* the open source */
-    struct dpb_data_info data_info;
-    struct dpb_graph *graph;
-    uint64_t steps_per_epoch;
-    struct dpb_progress start; /* of the training that checkpoint.load continues; else all zero */
-};
-
-extern const struct dpb_host dpb_host; /* passed to every plugin */
+#include "launch/launch.h"
+#include "plan/host.h"
+#include "plan/plan.h"
 
 /* Parses, loads plugins, checks every combination by name (DPB_USAGE, DPB_UNSUPPORTED). *experiment
  * is @owned. */
@@ -79,66 +32,9 @@ dpb_status dpb_experiment_probe(const struct dpb_experiment *experiment);
  * helpers. Built experiments only. Pointers are @borrowed from the experiment. */
 struct dpb_feed_args dpb_experiment_feed(const struct dpb_experiment *experiment);
 void dpb_experiment_destroy(struct dpb_experiment *experiment); /* accepts NULL */
-/* The codec for struct dpb_comm_args; NULL with comm.codec = none. */
-static inline const struct dpb_codec *dpb_experiment_codec(const struct dpb_experiment *experiment)
-{
-    return experiment->plugins[DPB_PLUGIN_CODEC] ? &experiment->codec : NULL;
-}
-/* The strategy's arguments on this rank, without a device. The machines and the codec are @borrowed
- * from the experiment. */
-static inline struct dpb_comm_args dpb_experiment_comm_args(const struct dpb_experiment *experiment,
-                                                            uint32_t rank)
-{
-    const struct dpb_settings *settings = &experiment->settings;
-    return (struct dpb_comm_args){.rank = rank,
-                                  .n_workers = experiment->n_workers,
-                                  .n_servers = experiment->n_servers,
-                                  .learners = (uint32_t)settings->run.learners,
-                                  .role = rank < experiment->n_workers ? DPB_WORKER : DPB_SERVER,
-                                  .bucket_bytes = settings->comm.bucket,
-                                  .comm_cores = (uint32_t)settings->run.comm_cores,
-                                  .machines = experiment->machines,
-                                  .n_machines = experiment->n_machines,
-                                  .codec = dpb_experiment_codec(experiment),
-                                  .survives = settings->run.survive,
-                                  .whole = dpb_norms_needed(&settings->optimizer)};
-}
-/* The layout of arenas for this graph, whose tensors are @borrowed. */
-static inline struct dpb_layout dpb_experiment_layout(const struct dpb_experiment *experiment,
-                                                      const struct dpb_graph *graph)
-{
-    return (struct dpb_layout){.n_elements = graph->n_elements,
-                               .weight_type = experiment->weight_type,
-                               .gradient_type = experiment->gradient_type,
-                               .tensors = graph->tensors,
-                               .n_tensors = graph->n_tensors};
-}
-/* Capabilities of the communicator, with those that its options add: DPB_COMM_*. */
-static inline uint64_t dpb_experiment_promises(const struct dpb_experiment *experiment)
-{
-    return experiment->plugins[DPB_PLUGIN_COMM]->capabilities | experiment->comm_needs.capabilities;
-}
-/* Whether the communicator, with its options, needs the runtime of mpirun or srun. */
-static inline bool dpb_experiment_needs_launcher(const struct dpb_experiment *experiment)
-{
-    return (dpb_experiment_promises(experiment) & DPB_COMM_LAUNCHER) != 0;
-}
 
 /* config.SECTION.KEY.{value,origin} of all tables. @owned. */
 json_t *dpb_experiment_effective(const struct dpb_experiment *experiment);
-/* comm.bucket in elements, for the strategy's plan. */
-static inline uint64_t dpb_experiment_bucket_elements(const struct dpb_experiment *experiment)
-{
-    size_t element = dpb_dtype_size(experiment->gradient_type);
-    uint64_t bytes = experiment->settings.comm.bucket;
-    return bytes < element ? 1 : bytes / element;
-}
-/* Whether the workers' weights and gradients lie in memory of the device's own. */
-static inline bool dpb_experiment_arenas_on_device(const struct dpb_experiment *experiment)
-{
-    const struct dpb_device_ops *device = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    return device->queues && experiment->comm_needs.on_device;
-}
 /* The shape of the run's journals: launch/launch.h. */
 struct dpb_journal_shape dpb_experiment_journal_shape(const struct dpb_experiment *experiment);
 /* Bytes of journal that the longest run of these settings may need; sparse memory. */

@@ -1,9 +1,9 @@
-/* host.c - the one table of functions that every plugin gets: see dpbench/host.h. */
+/* host.c - see host.h. */
+#include "plan/host.h"
+
 #include "base/log.h"
 #include "base/vec.h"
-#include "dpbench/plugin.h"
 #include "measure/account.h"
-#include "plan/experiment.h"
 #include "optim/optimizer.h"
 #include "world/world.h"
 
@@ -31,3 +31,39 @@ const struct dpb_host dpb_host = {
     .patience = dpb_world_patience,
     .report = dpb_world_report,
 };
+
+/* ---- in `dpbench comm` --------------------------------------------------------------------- */
+
+struct dpb_reduced dpb_reduced;
+
+/* The sum is where the worker's gradients were: nothing has to be brought there. */
+static bool is_own(const void *gradients, struct dpb_range range)
+{
+    const struct dpb_arenas *arenas = dpb_reduced.arenas;
+    const char *own = arenas->gradients;
+    return own && gradients == own + range.begin * dpb_dtype_size(arenas->layout.gradient_type);
+}
+
+static dpb_status assign(struct dpb_optimizer *optimizer, struct dpb_queue *queue,
+                         struct dpb_range range, void *weights, const void *gradients,
+                         uint64_t bucket, const struct dpb_step *step)
+{
+    const struct dpb_layout *layout = &dpb_reduced.arenas->layout;
+    const uint64_t n = range.end - range.begin;
+    (void)optimizer, (void)bucket, (void)step;
+    if (dpb_reduced.in_place)
+        return DPB_OK;
+    if (is_own(gradients, range))
+        __atomic_fetch_add(&dpb_reduced.n_in_place, n, __ATOMIC_RELAXED);
+    return dpb_reduced.ops->cast(queue, layout->weight_type, weights, layout->gradient_type,
+                                 gradients, n);
+}
+
+const struct dpb_host *dpb_comm_host(void)
+{
+    static const struct dpb_optimizer_ops assignment = {.update = assign};
+    static struct dpb_host host;
+    host = dpb_host;
+    host.optimizer = &assignment;
+    return &host;
+}

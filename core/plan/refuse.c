@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "links/links.h"
 #include "plan/estimate.h"
 #include "measure/journal.h"
 #include "optim/schedule.h"
-#include "exchange/slots.h"
+#include "plan/slot_sizes.h"
+#include "plan/refuse_plugins.h"
 
 enum { MAX_BUCKETS = 1 << 20 };
 
@@ -151,43 +151,14 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
     return DPB_OK;
 }
 
-static bool has_link_size(const struct dpb_settings *settings)
-{
-    const struct dpb_links_limits limits = {.min_bytes = settings->comm_test.min_bytes,
-                                            .max_bytes = settings->comm_test.max_bytes};
-    bool any = false;
-    for (uint32_t i = 0; i < DPB_LINKS_SIZES; i++)
-        any = any || dpb_links_wanted(&limits, dpb_links_size(i));
-    return any;
-}
-
 static dpb_status check_network_mode(const struct dpb_experiment *experiment)
 {
-    static const char *const unused[] = {
-        "sizes", "step_factor", "iterations", "warmup_iterations", "barrier", "codecs"};
-    if (experiment->settings.run.mode != DPB_MODE_NETWORK)
+    if (experiment->settings.run.mode != DPB_MODE_NETWORK ||
+        strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_NETWORK_ORIGIN) == 0)
         return DPB_OK;
-    if (strcmp(dpb_config_origin(experiment->config, "run", "mode"), DPB_NETWORK_ORIGIN) != 0)
-        return dpb_config_fail(
-            experiment->config, DPB_USAGE, "run", "mode",
-            "run.mode = network is no way to run an experiment; say `dpbench links network`");
-    for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
-        if (given(experiment, "comm_test", unused[i]))
-            return dpb_config_fail(
-                experiment->config, DPB_UNSUPPORTED, "comm_test", unused[i],
-                "comm_test.%s belongs to `dpbench comm`; `dpbench links network` "
-                "takes comm_test.seconds, min_bytes and max_bytes",
-                unused[i]);
-    if (!has_link_size(&experiment->settings))
-        return dpb_config_fail(experiment->config, DPB_USAGE, "comm_test", "max_bytes",
-                               "no message has comm_test.min_bytes to comm_test.max_bytes: they "
-                               "have 1 KiB, 4 KiB, 16 KiB and so on, to %llu MiB",
-                               (unsigned long long)dpb_links_size(DPB_LINKS_SIZES - 1) >> 20);
-    if (experiment->n_machines < 2)
-        return dpb_fail(DPB_USAGE,
-                        "all ranks are on one machine: there is no link between machines; start "
-                        "one rank or more on each by mpirun or srun (docs/launching.md)");
-    return DPB_OK;
+    return dpb_config_fail(
+        experiment->config, DPB_USAGE, "run", "mode",
+        "run.mode = network is no way to run an experiment; say `dpbench links network`");
 }
 
 static dpb_status check_place(const struct dpb_experiment *experiment)

@@ -9,6 +9,8 @@
  * take a step each, by their own gradients. A meeting does not change the sum of their weights. The
  * rule (SGD's) is linear, so it is the same sum where the rule's states are averaged, too.
  */
+#include "proof/follow_judge.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,8 +20,9 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "graph/graph.h"
+#include "exchange/access.h"
 #include "exchange/follow.h"
-#include "proof/proof_parts.h"
+#include "proof/proving.h"
 #include "world/store.h"
 
 /* ---- the rules ----------------------------------------------------------------------------- */

@@ -12,6 +12,8 @@
  * training starts from the trained weights, without `load`: the strategy gets no notice. It looks
  * at about a million elements, so that it takes little memory.
  */
+#include "proof/proof.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +22,14 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/random.h"
+#include "exchange/access.h"
+#include "exchange/open.h"
+#include "exchange/step.h"
+#include "plan/contract.h"
+#include "proof/books.h"
 #include "proof/pattern.h"
-#include "proof/proof_parts.h"
+#include "proof/proving.h"
+#include "save/saved.h"
 #include "world/store.h"
 
 /* ---- gradients ----------------------------------------------------------------------------- */
@@ -295,6 +303,185 @@ static dpb_status look_for_meeting(struct dpb_proving *proof, uint32_t n_taken)
     return wrong(proof, where, begin + i, is[i], expected->value[i], expected->bound[i]);
 }
 
+/* ---- `load` begins anew -------------------------------------------------------------------- */
+
+/*
+ * And the published weights are the model (dpbench/comm.h): a step of zero gradients after `load`
+ * moves neither.
+ * Strategies that keep nothing between steps need no such proof: each step's weights are checked.
+ */
+
+/* The weights that are loaded: integers, equal on all ranks. */
+static const struct dpb_pattern_sum integers = {.largest = DPB_PATTERN_LARGEST, .repetition = 1};
+
+static dpb_status load_integers(const struct dpb_proving *proof)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    const dpb_dtype type = exchange->layout.weight_type;
+    void *weights;
+    DPB_TRY(dpb_workers_meet()); /* nobody reads the arenas any more */
+    DPB_TRY(dpb_arena_edit(exchange, exchange->arenas.weights, &weights));
+    dpb_pattern_fill(type, weights, 0, exchange->layout.n_elements, 0, &integers);
+    DPB_TRY(dpb_arena_commit(exchange, exchange->arenas.weights, dpb_arena_bytes(exchange, type)));
+    DPB_TRY(dpb_exchange_load(exchange));
+    return dpb_workers_meet(); /* none takes a step while another loads */
+}
+
+/* A mean of replicas rounds weights that none has moved. */
+static dpb_status expect_model(const struct dpb_proving *proof, const void *array,
+                               const char *where, const char *mistake)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    const dpb_dtype type = exchange->layout.weight_type;
+    const double unit = exchange->plan.contract.roundings * dpb_proof_roundoff(type);
+    const void *weights;
+    double block[DPB_PROOF_BLOCK];
+    char name[DPB_ELEMENT_NAME];
+    DPB_TRY(dpb_arena_look(exchange, array, dpb_arena_bytes(exchange, type), &weights));
+    for (uint64_t begin = 0; begin < exchange->layout.n_elements; begin += DPB_PROOF_BLOCK) {
+        const uint64_t count = dpb_proof_block_length(exchange, begin);
+        dpb_pattern_fill(DPB_FP64, block, begin, begin + count, 0, &integers);
+        for (uint64_t i = 0; i < count; i++) {
+            const double is = dpb_proof_number_at(type, weights, begin + i);
+            if (fabs(is - block[i]) <= unit * fabs(block[i]))
+                continue;
+            return dpb_fail(DPB_VERIFICATION,
+                            "%s check of comm '%s': %s is %.9g%s after `load` and a "
+                            "step of zero gradients, not %.9g as loaded; the strategy %s",
+                            proof->name, exchange->experiment->settings.comm.name,
+                            dpb_element_name(exchange, begin + i, name), is, where, block[i],
+                            mistake);
+        }
+    }
+    return DPB_OK;
+}
+
+static dpb_status check_load(struct dpb_proving *proof)
+{
+    const struct dpb_exchange *exchange = proof->exchange;
+    const void *published;
+    if (exchange->plan.contract.consistency == DPB_SYNCHRONOUS ||
+        exchange->plan.contract.consistency == DPB_ALONE)
+        return DPB_OK;
+    proof->look = NULL;
+    proof->n_steps = 1; /* nothing is kept now: zero gradients or the books have settled it */
+    proof->n_zero_steps = 0;
+    DPB_TRY(dpb_proof_take_steps(proof));
+    DPB_TRY(load_integers(proof));
+    proof->n_steps = 0;
+    proof->n_zero_steps = 1;
+    DPB_TRY(dpb_proof_take_steps(proof));
+    DPB_TRY(expect_model(proof, exchange->arenas.weights, "",
+                         "still applies gradients from before `load`: clear kept gradients there"));
+    DPB_TRY(dpb_workers_meet()); /* all have settled */
+    DPB_TRY(dpb_proof_publish(proof, &published));
+    if (published == exchange->arenas.weights)
+        return DPB_OK;
+    return expect_model(proof, published, " in the published model",
+                        "publishes something else than the model");
+}
+
+/* ---- a checkpoint in the midst of a proof -------------------------------------------------- */
+
+/*
+ * A checkpoint keeps gradients on their way, since the hook `state` names them
+ * (dpbench/saved.h). In the midst of a proof the strategy is saved and continued: the weights that
+ * it publishes are loaded, and the arrays that it names get their content back. The rest of the
+ * proof then finds gradients, replicas and clocks that were in no array.
+ *
+ * Such a proof looks at the first block alone, and keeps only this block of an array that is as
+ * long as the arenas: so the proof takes little memory.
+ */
+
+struct kept {
+    struct dpb_saved saved;
+    char *content[DPB_SAVED];
+};
+
+/* Without error feedback the books have the losses of a codec, which go into no checkpoint. */
+static bool saves_state(const struct dpb_exchange *exchange)
+{
+    const struct dpb_codec *codec = dpb_experiment_codec(exchange->experiment);
+    return exchange->experiment->settings.checkpoint.save[0] &&
+           (exchange->ops->state || exchange->late.on) && (!codec || codec->options->feedback);
+}
+
+static uint64_t kept_bytes(const struct dpb_exchange *exchange, const struct dpb_saved_array *array)
+{
+    const uint64_t n = array->n_elements == exchange->layout.n_elements
+                           ? dpb_proof_block_length(exchange, 0)
+                           : array->n_elements;
+    return n * dpb_dtype_size(array->type);
+}
+
+/* Either may lie in a device's memory. */
+static dpb_status copy(struct dpb_exchange *exchange, void *to, const void *from, uint64_t bytes)
+{
+    const struct dpb_queue_ops *ops = exchange->memory.place->ops;
+    DPB_TRY(ops->copy(exchange->memory.queue, to, from, bytes));
+    return ops->drain(exchange->memory.queue);
+}
+
+static dpb_status keep_state(struct dpb_exchange *exchange, struct kept *kept)
+{
+    DPB_TRY(dpb_saved_list(exchange, &kept->saved));
+    for (uint32_t i = 0; i < kept->saved.n; i++) {
+        const struct dpb_saved_array *array = &kept->saved.arrays[i];
+        if (!array->memory)
+            continue;
+        kept->content[i] = malloc(kept_bytes(exchange, array));
+        if (!kept->content[i])
+            return dpb_fail(DPB_NO_MEMORY, "no memory to keep state '%s' for the proof",
+                            array->name);
+        DPB_TRY(copy(exchange, kept->content[i], array->memory, kept_bytes(exchange, array)));
+    }
+    return DPB_OK;
+}
+
+/* A checkpoint has the weights that rank 0 publishes. */
+static dpb_status pass_model(struct dpb_exchange *exchange, const void *published)
+{
+    double block[DPB_PROOF_BLOCK]; /* room for any type */
+    const size_t bytes =
+        dpb_proof_block_length(exchange, 0) * dpb_dtype_size(exchange->layout.weight_type);
+    if (dpb_world.rank == 0)
+        DPB_TRY(copy(exchange, block, published, bytes));
+    DPB_TRY(dpb_store_from_0("saved/model", block, bytes));
+    DPB_TRY(dpb_workers_meet()); /* none reads another's weights any more */
+    return copy(exchange, exchange->arenas.weights, block, bytes);
+}
+
+/* As a training that continues (load_model in loop/rank.c). */
+static dpb_status begin_anew(struct dpb_exchange *exchange, const void *published,
+                             const struct kept *kept)
+{
+    struct dpb_saved saved;
+    DPB_TRY(pass_model(exchange, published));
+    DPB_TRY(dpb_exchange_load(exchange));
+    DPB_TRY(dpb_saved_list(exchange, &saved));
+    for (uint32_t i = 0; i < saved.n && i < kept->saved.n; i++)
+        if (kept->content[i] && saved.arrays[i].memory)
+            DPB_TRY(copy(exchange, saved.arrays[i].memory, kept->content[i],
+                         kept_bytes(exchange, &kept->saved.arrays[i])));
+    return dpb_workers_meet(); /* none takes a step while another loads */
+}
+
+static dpb_status save_and_continue(const struct dpb_proving *proof)
+{
+    struct dpb_exchange *exchange = proof->exchange;
+    struct kept kept = {.saved = {.n = 0}};
+    const void *published = NULL;
+    DPB_TRY(dpb_exchange_drain(exchange));
+    DPB_TRY(dpb_exchange_settle(exchange));
+    DPB_TRY(dpb_workers_meet()); /* all have settled */
+    DPB_TRY(dpb_proof_publish(proof, &published));
+    dpb_status status = keep_state(exchange, &kept);
+    DPB_THEN(status, begin_anew(exchange, published, &kept));
+    for (uint32_t i = 0; i < DPB_SAVED; i++)
+        free(kept.content[i]);
+    return status;
+}
+
 /* ---- the run of a proof -------------------------------------------------------------------- */
 
 /* About DPB_PROOF_SAMPLED_BLOCKS of them, at another place in each run. */
@@ -311,7 +498,7 @@ static void sample_blocks(struct dpb_proving *proof)
 static void look_at_first_block(struct dpb_proving *proof)
 {
     proof->name = "pattern (saved and continued)";
-    proof->interrupt = dpb_proof_continue;
+    proof->interrupt = save_and_continue;
     proof->phase = 0;
     proof->stride = proof->exchange->layout.n_elements / DPB_PROOF_BLOCK + 1;
 }
@@ -376,7 +563,7 @@ static uint32_t count_steps(const struct dpb_contract *contract, bool fresh)
 
 static dpb_status keep_contract(struct dpb_proving *proof)
 {
-    return proof->exchange->plan.contract.proof == DPB_PROOF_BOOKS ? dpb_proof_keep_books(proof)
+    return proof->exchange->plan.contract.proof == DPB_PROOF_BOOKS ? dpb_books_prove(proof)
                                                                    : settle_and_check(proof);
 }
 
@@ -413,8 +600,8 @@ static dpb_status prove(struct dpb_exchange *exchange, double rate, const char *
     status = keep_contract(&proof);
     /* Other contracts have shown the published weights with each proof. */
     if (gradients == pattern && (fresh || (contract->proof == DPB_PROOF_BOOKS && proof.finite)))
-        DPB_THEN(status, dpb_proof_check_load(&proof));
-    if (gradients == pattern && fresh && dpb_proof_saves(exchange)) {
+        DPB_THEN(status, check_load(&proof));
+    if (gradients == pattern && fresh && saves_state(exchange)) {
         memset(apart, 0, sizeof apart);
         look_at_first_block(&again);
         DPB_THEN(status, keep_contract(&again));

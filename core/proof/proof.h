@@ -17,16 +17,4 @@ dpb_status dpb_prove_exchange(struct dpb_exchange *exchange, double rate,
 /* After the last step of training and the last checkpoint. */
 dpb_status dpb_prove_again(struct dpb_exchange *exchange, double rate, struct dpb_journal *journal);
 
-/* ---- verify.c ------------------------------------------------------------------------------ */
-
-/* After training: checks that no gradient was applied later than a contract of DPB_STALE,
- * DPB_PARTIAL or DPB_BATCHES allows. */
-dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal);
-/* After training: checks that replicas are equal bit for bit if the contract promises so. */
-dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal);
-/* Between steps: checks that a synchronous strategy has published the weights that this worker
- * trains with, bit for bit. For other contracts, and for the worker's own array, nothing. */
-dpb_status dpb_verify_published(struct dpb_exchange *exchange, const void *published,
-                                struct dpb_journal *journal);
-
 #endif

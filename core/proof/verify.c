@@ -1,11 +1,10 @@
-/*
- * verify.c - after training: replicas that promise equal bits hold them, and no gradient was older
- * than a bound allows.
- */
+/* verify.c - see verify.h. */
+#include "proof/verify.h"
+
 #include "base/log.h"
-#include "base/vec.h"
+#include "exchange/access.h"
+#include "exchange/publish.h"
 #include "plan/contract.h"
-#include "proof/proof.h"
 #include "world/store.h"
 
 /* Partial, batches: a gradient that counts is of the newest weights. Stale: between a pull and its
@@ -30,33 +29,6 @@ dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb
                     (unsigned long long)most, (unsigned long long)journal->most_age);
 }
 
-static dpb_status checksum_of(struct dpb_exchange *exchange, const void *array, uint64_t *checksum)
-{
-    const dpb_dtype type = exchange->layout.weight_type;
-    const void *weights;
-    DPB_TRY(dpb_arena_look(exchange, array, dpb_arena_bytes(exchange, type), &weights));
-    *checksum = dpb_vec_checksum(type, weights, exchange->layout.n_elements);
-    return DPB_OK;
-}
-
-dpb_status dpb_verify_published(struct dpb_exchange *exchange, const void *published,
-                                struct dpb_journal *journal)
-{
-    uint64_t own, other;
-    if (exchange->plan.contract.consistency != DPB_SYNCHRONOUS || published == exchange->weights)
-        return DPB_OK;
-    DPB_TRY(checksum_of(exchange, exchange->weights, &own));
-    DPB_TRY(checksum_of(exchange, published, &other));
-    if (own == other)
-        return DPB_OK;
-    journal->verdict_replicas = DPB_VERDICT_FAIL;
-    return dpb_fail(DPB_VERIFICATION,
-                    "comm '%s' publishes other weights (checksum %016llx) before step %llu than "
-                    "rank %u trains with (%016llx); its contract is synchronous",
-                    exchange->experiment->settings.comm.name, (unsigned long long)other,
-                    (unsigned long long)dpb_world_step(), dpb_world.rank, (unsigned long long)own);
-}
-
 dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal)
 {
     const struct dpb_experiment *experiment = exchange->experiment;
@@ -65,7 +37,8 @@ dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal
     DPB_TRY(dpb_exchange_publish(exchange, "replicas", &view));
     /* Equal replicas are the workers' own weights; the published weights may be one array. */
     const bool equal = exchange->plan.contract.replicas_equal;
-    DPB_TRY(checksum_of(exchange, equal ? exchange->weights : view.weights, &journal->checksum));
+    DPB_TRY(dpb_arena_checksum(exchange, equal ? exchange->weights : view.weights,
+                               exchange->layout.weight_type, &journal->checksum));
     if (!equal) {
         journal->verdict_replicas = DPB_VERDICT_NOT_APPLICABLE;
         return DPB_OK;

@@ -22,9 +22,6 @@ struct dpb_saved_tensors {
     uint32_t n;
 };
 
-/* Before any rank runs, if checkpoint.load is continued: DPB_USAGE, naming the state in the file
- * that this strategy or number of workers cannot keep, unless checkpoint.partial = yes. */
-dpb_status dpb_saved_check(const struct dpb_experiment *experiment);
 /* Warns, on rank 0, of a strategy that keeps a state of its own without naming it. */
 void dpb_saved_warn(const struct dpb_exchange *exchange);
 /* Workers, after the strategy's `load`: reads its state, if checkpoint.load is continued. DPB_USAGE

@@ -9,12 +9,12 @@
 #define DPB_CORE_WORLD_BOARD_H
 
 #include "base/log.h"
+#include "base/settings.h"
 #include "dpbench/comm.h"
 #include "dpbench/device.h"
 #include "dpbench/host.h"
 
 enum {
-    DPB_JOB_RANKS = 1024, /* of a job at most, workers and servers together */
     DPB_BOARD_TEXT = DPB_LOG_TEXT,
     DPB_BOARD_WARNINGS = 16,
     DPB_BOARD_FACTS = 8,

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 
 #include "lib/test.h"
-#include "exchange/exchange.h"
+#include "exchange/late.h"
+#include "exchange/staging.h"
+#include "exchange/step.h"
 #include "world/board.h"
 #include "world/world.h"
 
@@ -44,13 +46,12 @@ static struct dpb_exchange exchange_under_way(struct strategy *strategy, bool is
     *strategy = (struct strategy){.done = dpb_events.create()};
     assert_non_null(strategy->done);
     dpb_events.signal(strategy->done);
-    return (struct dpb_exchange){.ops = &comm_ops,
-                                 .comm = strategy,
-                                 .engine.ops = &device_ops,
-                                 .memory.on_device = true,
-                                 .takes_events = true,
-                                 .is_late = is_late,
-                                 .pending = strategy->done};
+    return (struct dpb_exchange){
+        .ops = &comm_ops,
+        .comm = strategy,
+        .memory.on_device = true,
+        .late.on = is_late,
+        .passes = {.ops = &device_ops, .takes_events = true, .pending = strategy->done}};
 }
 
 static void test_settle_and_drain(bool is_late, bool settles)
@@ -63,7 +64,7 @@ static void test_settle_and_drain(bool is_late, bool settles)
     }
     assert_int_equal(dpb_exchange_drain(&exchange), DPB_OK);
     assert_int_equal(strategy.n_reports, 1);
-    assert_null(exchange.pending);
+    assert_null(exchange.passes.pending);
     dpb_events.destroy(strategy.done);
 }
 
@@ -161,11 +162,10 @@ TEST(test_events_of_two_steps)
         .experiment = &experiment,
         .ops = &late_ops,
         .comm = &of_bucket,
-        .engine.ops = &device_ops,
+        .passes = {.ops = &device_ops, .takes_events = true},
         .memory = {.on_device = true, .place = &place},
         .layout = {.n_elements = 1, .weight_type = DPB_FP32, .gradient_type = DPB_BF16},
-        .arenas = {.n_buckets = 1, .bucket_elements = 1},
-        .takes_events = true};
+        .arenas = {.n_buckets = 1, .bucket_elements = 1}};
     assert_int_equal(dpb_late_open(&exchange), DPB_OK);
     assert_int_equal(dpb_exchange_begin(&exchange, 0.5, 1.0, true), DPB_OK);
     assert_int_equal(dpb_late_turn(&exchange), DPB_OK);

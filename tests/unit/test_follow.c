@@ -6,6 +6,8 @@
 
 #include "tests/unit/trial.h"
 #include "exchange/follow.h"
+#include "plan/contract.h"
+#include "proof/follow_judge.h"
 
 enum { ELEMENTS = 16, STEPS = 2, ONE_BF16 = 1 << 16 /* roundings of fp32 */ };
 

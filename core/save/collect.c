@@ -1,5 +1,5 @@
 /* collect.c - see collect.h. */
-#include "optim/collect.h"
+#include "save/collect.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,11 +1,12 @@
 /*
- * proof_parts.h - a proof under way: private to proof.c, proof_books.c, proof_load.c, proof_state.c
- * and proof_steps.c; follow_judge.c takes its bounds of roundings from here.
+ * proving.h - a proof under way: its steps with known gradients, the blocks of elements that it
+ * looks at, and the bounds of roundings.
  */
-#ifndef DPB_CORE_PROOF_PROOF_PARTS_H
-#define DPB_CORE_PROOF_PROOF_PARTS_H
+#ifndef DPB_CORE_PROOF_PROVING_H
+#define DPB_CORE_PROOF_PROVING_H
 
-#include "proof/proof.h"
+#include "exchange/exchange.h"
+#include "measure/journal.h"
 
 enum { DPB_PROOF_BLOCK = 1024, DPB_PROOF_SAMPLED_BLOCKS = 1024, DPB_PROOF_BOOK_STEPS = 8 };
 
@@ -44,8 +45,6 @@ static inline uint64_t dpb_proof_seed(const struct dpb_exchange *exchange)
     return (uint64_t)exchange->experiment->settings.run.seed;
 }
 
-/* ---- proof_steps.c ------------------------------------------------------------------------- */
-
 /* Gradients as the arena holds them. */
 void dpb_proof_generate(const struct dpb_proving *proof, uint32_t rank, uint32_t step,
                         uint64_t begin, uint64_t count, double *gradients);
@@ -70,24 +69,5 @@ dpb_status dpb_proof_take_steps(struct dpb_proving *proof);
 
 /* Between steps. Collective; DPB_FAILED if the strategy publishes nothing. */
 dpb_status dpb_proof_publish(const struct dpb_proving *proof, const void **weights);
-
-/* ---- proof_load.c -------------------------------------------------------------------------- */
-
-/* Checks that `load` begins anew: a step of zero gradients after it moves neither the weights nor
- * the published ones. Collective. */
-dpb_status dpb_proof_check_load(struct dpb_proving *proof);
-
-/* ---- proof_state.c ------------------------------------------------------------------------- */
-
-/* Whether this run saves the strategy's state. */
-bool dpb_proof_saves(const struct dpb_exchange *exchange);
-/* Between steps: saves the strategy's state and continues from it, but for the parts that the proof
- * does not check. Collective. */
-dpb_status dpb_proof_continue(const struct dpb_proving *proof);
-
-/* ---- proof_books.c ------------------------------------------------------------------------- */
-
-/* The whole proof by books. Collective. */
-dpb_status dpb_proof_keep_books(struct dpb_proving *proof);
 
 #endif

@@ -1,10 +1,17 @@
-/* proof_steps.c - the steps of a proof, with known gradients; see proof_parts.h. */
+/* proving.c - see proving.h. */
+#include "proof/proving.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/vec.h"
-#include "proof/proof_parts.h"
+#include "exchange/access.h"
+#include "exchange/open.h"
+#include "exchange/publish.h"
+#include "exchange/slots.h"
+#include "exchange/step.h"
+#include "proof/verify.h"
 
 void dpb_proof_generate(const struct dpb_proving *proof, uint32_t rank, uint32_t step,
                         uint64_t begin, uint64_t count, double *gradients)

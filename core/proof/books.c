@@ -1,15 +1,14 @@
-/*
- * proof_books.c - the proof by books: named arrays against the gradients that each worker says were
- * applied (dpbench/contract.h).
- */
+/* books.c - see books.h. */
+#include "proof/books.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "base/vec.h"
+#include "exchange/access.h"
 #include "proof/pattern.h"
-#include "proof/proof_parts.h"
 #include "world/store.h"
 
 /* A worker's part of the balance, which is zero in the sum over the workers: the change of its
@@ -227,7 +226,7 @@ static dpb_status close_books(struct dpb_proving *proof, struct balance *balance
     return dpb_workers_meet();
 }
 
-dpb_status dpb_proof_keep_books(struct dpb_proving *proof)
+dpb_status dpb_books_prove(struct dpb_proving *proof)
 {
     struct balance balance = {.n = dpb_proof_count_blocks(proof) * DPB_PROOF_BLOCK};
     balance.is = calloc(balance.n + 1, sizeof *balance.is);

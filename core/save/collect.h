@@ -4,8 +4,8 @@
  * store, which passes on a piece at a time and keeps none. A worker answers the request while it
  * saves with the others; a server has a thread that waits for requests.
  */
-#ifndef DPB_CORE_OPTIM_COLLECT_H
-#define DPB_CORE_OPTIM_COLLECT_H
+#ifndef DPB_CORE_SAVE_COLLECT_H
+#define DPB_CORE_SAVE_COLLECT_H
 
 #include <pthread.h>
 

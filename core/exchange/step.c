@@ -1,16 +1,15 @@
-/*
- * exchange.c - between the device and the communicator, on the loop's thread: gradients become
- * ready, buckets are handed over, the weights are waited for.
- *
- * With arenas on a device and a strategy that takes events the loop waits for none of this. Buckets
- * come with events that have not fired, the device gets the event of the weights, and the loop
- * continues with the next step's input. Where the device captures a step's exchange with its
- * backward, all of this is done once, into the graph; each launch of the graph takes its place.
- */
+/* step.c - see step.h. */
+#include "exchange/step.h"
+
 #include "base/log.h"
 #include "measure/account.h"
 #include "exchange/follow.h"
+#include "exchange/late.h"
+#include "exchange/pump.h"
+#include "exchange/slots.h"
+#include "exchange/staging.h"
 #include "measure/trace.h"
+#include "world/host_device.h"
 
 /* Between the device's ops: long enough for a piece of work, short against an op. */
 static const int64_t progress_budget_ns = 500000;
@@ -31,13 +30,13 @@ dpb_status dpb_exchange_begin(struct dpb_exchange *exchange, double learning_rat
                                        .scale = scale,
                                        .seal = dpb_step_seal(number, plain)};
     exchange->plain = plain;
-    exchange->next_bucket = 0;
+    exchange->staging.next_bucket = 0;
     exchange->staging.next_event = 0;
     exchange->slots.next_tensor = 0;
-    exchange->given_up = false;
-    exchange->may_stop =
-        may_drop(&exchange->plan.contract) && exchange->engine.ops && !exchange->engine.ops->queues;
-    if (exchange->is_late) /* at the step's end */
+    exchange->passes.given_up = false;
+    exchange->passes.may_stop =
+        may_drop(&exchange->plan.contract) && exchange->memory.device.ops == dpb_host_device.ops;
+    if (exchange->late.on) /* at the step's end */
         return DPB_OK;
     dpb_follow_begin(exchange);
     int64_t entered_ns = dpb_account_enter();
@@ -53,8 +52,8 @@ dpb_status dpb_exchange_ready(struct dpb_exchange *exchange, uint64_t frontier,
 {
     if (!event)
         dpb_account_ready(frontier);
-    exchange->final = event;
-    return exchange->is_late ? DPB_OK : dpb_staging_give(exchange, frontier, event);
+    exchange->passes.final = event;
+    return exchange->late.on ? DPB_OK : dpb_staging_give(exchange, frontier, event);
 }
 
 static dpb_status make_progress(struct dpb_exchange *exchange, int64_t budget_ns)
@@ -69,9 +68,9 @@ dpb_status dpb_exchange_move(void *exchange_)
 {
     struct dpb_exchange *exchange = exchange_;
     /* Was something handed over, or is it left of the last step? */
-    const bool has_work = exchange->is_late
-                              ? exchange->pending && !dpb_events.poll(exchange->pending)
-                              : exchange->next_bucket > 0 || exchange->pending;
+    const bool has_work =
+        exchange->late.on ? exchange->passes.pending && !dpb_events.poll(exchange->passes.pending)
+                          : exchange->staging.next_bucket > 0 || exchange->passes.pending;
     return has_work && !exchange->pump.running ? make_progress(exchange, progress_budget_ns)
                                                : DPB_OK;
 }
@@ -81,7 +80,7 @@ dpb_status dpb_exchange_look(void *exchange_, bool *cancelled)
     struct dpb_exchange *exchange = exchange_;
     *cancelled = false;
     if (!exchange->ops->cancelled)
-        return exchange->is_late ? dpb_exchange_move(exchange) : DPB_OK;
+        return exchange->late.on ? dpb_exchange_move(exchange) : DPB_OK;
     if (!exchange->pump.running)
         DPB_TRY(make_progress(exchange, 0));
     *cancelled = exchange->ops->cancelled(exchange->comm);
@@ -93,31 +92,31 @@ static dpb_status on_progress(void *context)
 {
     struct dpb_exchange *exchange = context;
     DPB_TRY(dpb_exchange_move(exchange));
-    if (!exchange->may_stop)
+    if (!exchange->passes.may_stop)
         return DPB_OK;
-    DPB_TRY(dpb_exchange_look(exchange, &exchange->given_up));
-    return exchange->given_up ? DPB_INTERRUPTED : DPB_OK;
+    DPB_TRY(dpb_exchange_look(exchange, &exchange->passes.given_up));
+    return exchange->passes.given_up ? DPB_INTERRUPTED : DPB_OK;
 }
 
 dpb_status dpb_exchange_passed(const struct dpb_exchange *exchange, dpb_status status)
 {
-    return exchange->given_up && status == DPB_INTERRUPTED ? DPB_OK : status;
+    return exchange->passes.given_up && status == DPB_INTERRUPTED ? DPB_OK : status;
 }
 
 /* All of the exchange is enqueued: so is the next forward, behind it. */
 static dpb_status hand_over(struct dpb_exchange *exchange, struct dpb_event *done)
 {
-    exchange->pending = done;
-    return exchange->engine.ops->follow(exchange->engine.program, done);
+    exchange->passes.pending = done;
+    return exchange->passes.ops->follow(exchange->passes.program, done);
 }
 
 /* Accounts for the step before: its spans have been reported, and its last event has fired. */
 static dpb_status settle_times(struct dpb_exchange *exchange)
 {
     struct dpb_device_times times;
-    if (!exchange->takes_events || !dpb_account_awaits_device())
+    if (!exchange->passes.takes_events || !dpb_account_awaits_device())
         return DPB_OK;
-    if (!exchange->engine.ops->times(exchange->engine.program, &times))
+    if (!exchange->passes.ops->times(exchange->passes.program, &times))
         return dpb_fail(DPB_FAILED, "step %llu: the device does not tell its times",
                         (unsigned long long)dpb_world_step());
     dpb_account_device(&times);
@@ -126,7 +125,7 @@ static dpb_status settle_times(struct dpb_exchange *exchange)
 
 static dpb_status finish(struct dpb_exchange *exchange, struct dpb_event *done)
 {
-    if (exchange->takes_events)
+    if (exchange->passes.takes_events)
         DPB_TRY(hand_over(exchange, done));
     else
         DPB_TRY(dpb_pump_await(exchange, done));
@@ -135,17 +134,17 @@ static dpb_status finish(struct dpb_exchange *exchange, struct dpb_event *done)
 
 static dpb_status end_step(struct dpb_exchange *exchange)
 {
-    struct dpb_event *done = exchange->replayed;
-    exchange->replayed = NULL;
-    if (exchange->is_late)
+    struct dpb_event *done = exchange->passes.replayed;
+    exchange->passes.replayed = NULL;
+    if (exchange->late.on)
         DPB_TRY(dpb_late_turn(exchange));
-    if (!done && exchange->next_bucket < exchange->arenas.n_buckets)
+    if (!done && exchange->staging.next_bucket < exchange->arenas.n_buckets)
         return dpb_fail(DPB_FAILED,
                         "step %llu: device '%s' has ended its backward, and gradients are final in "
                         "%llu of %llu buckets: the last hooks->final is of all elements",
                         (unsigned long long)dpb_world_step(),
                         exchange->experiment->settings.device.name,
-                        (unsigned long long)exchange->next_bucket,
+                        (unsigned long long)exchange->staging.next_bucket,
                         (unsigned long long)exchange->arenas.n_buckets);
     if (!done)
         DPB_TRY(exchange->ops->end(exchange->comm, &done));
@@ -153,7 +152,7 @@ static dpb_status end_step(struct dpb_exchange *exchange)
         return dpb_fail(DPB_FAILED, "comm '%s' gives no event `done` by its `end`",
                         exchange->experiment->settings.comm.name);
     DPB_TRY(settle_times(exchange));
-    return exchange->is_late ? dpb_late_leave(exchange, done) : finish(exchange, done);
+    return exchange->late.on ? dpb_late_leave(exchange, done) : finish(exchange, done);
 }
 
 /* The end of a step, in exposed time. */
@@ -170,29 +169,28 @@ static dpb_status expose(struct dpb_exchange *exchange,
 dpb_status dpb_exchange_finish(struct dpb_exchange *exchange)
 {
     dpb_world_note("exchange", UINT64_MAX, UINT32_MAX);
-    exchange->may_stop = false; /* evaluations are passes, too */
+    exchange->passes.may_stop = false; /* evaluations are passes, too */
     dpb_status status = expose(exchange, end_step);
     if (status == DPB_OK)
         dpb_world_note("exchange", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
-    exchange->engine.weights_changed = true;
     return status;
 }
 
 dpb_status dpb_exchange_drain(struct dpb_exchange *exchange)
 {
     /* The wait for an exchange that is late is the step's, too. */
-    if (exchange->is_late && exchange->takes_events && exchange->pending)
-        DPB_TRY(exchange->engine.ops->follow(exchange->engine.program, exchange->pending));
+    if (exchange->late.on && exchange->passes.takes_events && exchange->passes.pending)
+        DPB_TRY(exchange->passes.ops->follow(exchange->passes.program, exchange->passes.pending));
     DPB_TRY(expose(exchange, dpb_late_settle));
     if (!exchange->memory.on_device)
         return DPB_OK;
-    if (exchange->pending) {
-        DPB_TRY(dpb_exchange_await(exchange, exchange->pending));
+    if (exchange->passes.pending) {
+        DPB_TRY(dpb_exchange_await(exchange, exchange->passes.pending));
         DPB_TRY(exchange->ops->progress(exchange->comm, 0)); /* as in dpb_late_settle */
     }
-    exchange->pending = NULL;
-    if (exchange->engine.program)
-        DPB_TRY(exchange->engine.ops->drain(exchange->engine.program));
+    exchange->passes.pending = NULL;
+    if (exchange->passes.program)
+        DPB_TRY(exchange->passes.ops->drain(exchange->passes.program));
     return dpb_optimizer_find(exchange->optimizer);
 }
 
@@ -200,14 +198,6 @@ dpb_status dpb_exchange_settle(struct dpb_exchange *exchange)
 {
     DPB_TRY(expose(exchange, dpb_late_settle));
     return exchange->ops->settle ? exchange->ops->settle(exchange->comm) : DPB_OK;
-}
-
-dpb_status dpb_exchange_publish(struct dpb_exchange *exchange, const char *phase,
-                                struct dpb_view *view)
-{
-    DPB_TRY(exchange->ops->publish(exchange->comm, view));
-    dpb_world_note(phase, UINT64_MAX, UINT32_MAX);
-    return DPB_OK;
 }
 
 dpb_status dpb_exchange_pause(struct dpb_exchange *exchange)
@@ -234,14 +224,14 @@ static dpb_status on_final(void *context, uint64_t frontier, struct dpb_event *e
 {
     struct dpb_exchange *exchange = context;
     bool last = exchange->staging.micro_batch + 1 == exchange->experiment->accumulate;
-    if (!exchange->takes_events)
+    if (!exchange->passes.takes_events)
         DPB_TRY(wait_for(&event));
     DPB_TRY(dpb_staging_pass(exchange, frontier, last, &event));
     if (!last && event && frontier == exchange->layout.n_elements)
-        return exchange->engine.ops->follow(exchange->engine.program, event);
+        return exchange->passes.ops->follow(exchange->passes.program, event);
     if (!last)
         return DPB_OK;
-    if (!exchange->takes_events)
+    if (!exchange->passes.takes_events)
         DPB_TRY(wait_for(&event));
     if (exchange->staging.held_back)
         return DPB_OK;
@@ -266,7 +256,7 @@ static dpb_status on_replay(void *context)
 {
     struct dpb_exchange *exchange = context;
     int64_t entered_ns = dpb_account_enter();
-    dpb_status status = exchange->ops->replay(exchange->comm, &exchange->replayed);
+    dpb_status status = exchange->ops->replay(exchange->comm, &exchange->passes.replayed);
     dpb_account_leave(entered_ns);
     return status;
 }

@@ -1,16 +1,91 @@
-/* refuse_strategy.c - refuses settings that a strategy's promises exclude: see refuse.h. */
+/* refuse_plugins.c - see refuse_plugins.h. */
+#include "plan/refuse_plugins.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/text.h"
-#include "optim/norms.h"
 #include "plan/contract.h"
 #include "plan/estimate.h"
-#include "plan/refuse.h"
+#include "plan/host.h"
 #include "plugin/plugins.h"
 #include "world/pmix.h"
 #include "world/world.h"
+
+/* ---- options of plugins that were not chosen ----------------------------------------------- */
+
+enum { NAMES = 256 }; /* bytes of a list for a message; what does not fit is cut */
+
+/* The plugins of the kinds (bits 1 << kind) that `wanted` picks: a blank stands before each name;
+ * "" where it picks none. */
+static dpb_status list_plugins(uint32_t kinds,
+                               bool (*wanted)(const struct dpb_plugin *plugin, const void *of),
+                               const void *of, char names[NAMES])
+{
+    struct dpb_plugin_row *rows = NULL;
+    size_t n = 0;
+    struct dpb_text text = dpb_text_in(names, NAMES);
+    DPB_TRY(dpb_plugin_list(&dpb_host, kinds, NULL, &rows, &n));
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].plugin && wanted(rows[i].plugin, of))
+            dpb_text_add(&text, " %s", rows[i].plugin->name);
+    free(rows);
+    return DPB_OK;
+}
+
+static bool has_option(const struct dpb_plugin *plugin, const void *key)
+{
+    return dpb_options_find(plugin->options, key) != NULL;
+}
+
+/* " topk (comm.codec)": the plugins of a section with this option, and the setting that chooses
+ * one. */
+static dpb_status name_owners(const char *section, const char *key, char owners[NAMES])
+{
+    struct dpb_text text = dpb_text_in(owners, NAMES);
+    for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++) {
+        char names[NAMES];
+        if (!(dpb_plugin_kinds_in(section) & (1u << kind)))
+            continue;
+        DPB_TRY(list_plugins(1u << kind, has_option, key, names));
+        if (names[0] != '\0')
+            dpb_text_item(&text, ",", "%s (%s.%s)", names, section, dpb_plugin_place[kind].key);
+    }
+    return DPB_OK;
+}
+
+static dpb_status check_owner(const struct dpb_experiment *experiment,
+                              const struct dpb_setting *setting)
+{
+    char owners[NAMES];
+    for (size_t t = 0; t < experiment->n_tables; t++)
+        if (strcmp(experiment->tables[t].section, setting->section) == 0 &&
+            dpb_options_find(experiment->tables[t].rows, setting->key))
+            return DPB_OK;
+    DPB_TRY(name_owners(setting->section, setting->key, owners));
+    if (owners[0] == '\0')
+        return DPB_OK;
+    char here[NAMES];
+    struct dpb_text text = dpb_text_in(here, sizeof here);
+    for (int kind = 0; kind < DPB_PLUGIN_KINDS; kind++)
+        if (experiment->plugins[kind] &&
+            strcmp(dpb_plugin_place[kind].section, setting->section) == 0)
+            dpb_text_item(&text, " and", " %s '%s'", dpb_plugin_kind_name[kind],
+                          experiment->plugins[kind]->name);
+    return dpb_fail(DPB_USAGE, "%s: unknown option '%s' for%s; it is an option of%s",
+                    setting->origin, setting->key, here, owners);
+}
+
+dpb_status dpb_refuse_unknown(const struct dpb_experiment *experiment)
+{
+    for (size_t i = 0; i < experiment->config->n_settings; i++)
+        DPB_TRY(check_owner(experiment, &experiment->config->settings[i]));
+    return DPB_OK;
+}
+
+/* ---- what a strategy excludes -------------------------------------------------------------- */
 
 static bool promises(const struct dpb_plugin *plugin, const void *needed)
 {
@@ -18,9 +93,9 @@ static bool promises(const struct dpb_plugin *plugin, const void *needed)
     return (plugin->capabilities & capabilities) == capabilities;
 }
 
-static dpb_status list_comms(uint64_t needed, char comms[DPB_REFUSE_NAMES])
+static dpb_status list_comms(uint64_t needed, char comms[NAMES])
 {
-    return dpb_refuse_names(1u << DPB_PLUGIN_COMM, promises, &needed, comms);
+    return list_plugins(1u << DPB_PLUGIN_COMM, promises, &needed, comms);
 }
 
 static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64_t needed)
@@ -28,7 +103,7 @@ static dpb_status refuse_carrier(const struct dpb_experiment *experiment, uint64
     const char *with = experiment->comm_needs.no_codec;
     const bool other = !with && experiment->plugins[DPB_PLUGIN_COMM]->capabilities &
                                     (DPB_COMM_CODECS | DPB_COMM_ROUNDS);
-    char carriers[DPB_REFUSE_NAMES];
+    char carriers[NAMES];
     DPB_TRY(list_comms(needed, carriers));
     return dpb_config_fail(experiment->config, DPB_UNSUPPORTED, "comm", "codec",
                            "comm '%s'%s%s carries no codec%s, and comm.codec = %s; leave "
@@ -102,8 +177,8 @@ static dpb_status check_norms(const struct dpb_experiment *experiment)
     const char *place =
         dpb_config_origin(experiment->config, "optimizer", lars ? "name" : "clip_norm");
     const char *what = lars ? "optimizer 'lars'" : "optimizer.clip_norm";
-    char comms[DPB_REFUSE_NAMES];
-    if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN)
+    char comms[NAMES];
+    if (!dpb_optimizer_needs_norms(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN)
         return DPB_OK;
     if (dpb_experiment_codec(experiment))
         return dpb_fail(DPB_UNSUPPORTED,
@@ -187,7 +262,7 @@ static dpb_status check_slots(const struct dpb_experiment *experiment,
         {settings->comm.gradient == DPB_BF16 + 1 || settings->comm.gradient == DPB_FP16 + 1, "comm",
          "gradient", "gradients of another type pass through an arena"},
         {settings->comm.late > 0, "comm", "late", "a late exchange keeps all gradients of a step"},
-        {dpb_norms_needed(&settings->optimizer), "optimizer",
+        {dpb_optimizer_needs_norms(&settings->optimizer), "optimizer",
          settings->optimizer.kind == DPB_LARS ? "name" : "clip_norm",
          "norms of whole tensors take the sums of all buckets"},
         {(experiment->plugins[DPB_PLUGIN_DEVICE]->capabilities & DPB_DEVICE_NODE_BY_NODE) == 0,
@@ -258,7 +333,7 @@ static dpb_status check_survive(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const char *place = dpb_config_origin(experiment->config, "run", "survive");
-    char comms[DPB_REFUSE_NAMES];
+    char comms[NAMES];
     if (!settings->run.survive)
         return DPB_OK;
     if (settings->run.mode == DPB_MODE_COMM)
@@ -452,8 +527,8 @@ dpb_status dpb_refuse_shards(const struct dpb_experiment *experiment)
 {
     const struct dpb_settings *settings = &experiment->settings;
     const bool lars = settings->optimizer.kind == DPB_LARS;
-    char comms[DPB_REFUSE_NAMES];
-    if (!dpb_norms_needed(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN ||
+    char comms[NAMES];
+    if (!dpb_optimizer_needs_norms(&settings->optimizer) || settings->run.mode != DPB_MODE_TRAIN ||
         experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS ||
         dpb_experiment_strategy_memory(experiment, 0).state_elements >=
             experiment->graph->n_elements)

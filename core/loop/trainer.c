@@ -1,12 +1,18 @@
 /*
- * setup.c - opens the means of a rank's training: its cores, the device, the strategy with its
- * arenas (connect.c), then the program compiled onto them, and the feeds.
+ * trainer.c - opens the means of a rank's training: its cores, the device, the strategy with its
+ * arenas, then the program compiled onto them, and the feeds. See trainer.h.
  */
+#include "loop/trainer.h"
+
 #include "base/secret.h"
 #include "plan/fit.h"
 #include "exchange/follow.h"
+#include "exchange/open.h"
+#include "exchange/pump.h"
+#include "exchange/staging.h"
+#include "exchange/step.h"
 #include "measure/trace.h"
-#include "loop/trainer.h"
+#include "plan/contract.h"
 #include "world/store.h"
 
 enum { SPANS_A_STEP = 1 << 16 };
@@ -18,8 +24,9 @@ _Static_assert(2 * DPB_DELAY_LOOKS <= SPANS_A_STEP, "the looks of a delay leave 
 /* Also watches its GPU, where there is one. */
 static dpb_status open_engine(struct dpb_trainer *trainer)
 {
-    struct dpb_engine *engine = &trainer->exchange.engine;
-    DPB_TRY(dpb_engine_open(&trainer->exchange, trainer->binding.threads));
+    struct dpb_engine *engine = &trainer->engine;
+    DPB_TRY(dpb_engine_open(trainer->experiment, trainer->binding.threads, engine,
+                            &trainer->exchange.memory.device));
     const char *gpu = dpb_board_page(dpb_world.board, dpb_world.rank)->gpu;
     if (gpu[0] != '\0')
         dpb_gpu_open(engine->ops->monitor, gpu, &trainer->journal->gpu);
@@ -30,11 +37,11 @@ static dpb_status compile(struct dpb_trainer *trainer)
 {
     const struct dpb_experiment *experiment = trainer->experiment;
     struct dpb_exchange *exchange = &trainer->exchange;
-    struct dpb_engine *engine = &exchange->engine;
+    struct dpb_engine *engine = &trainer->engine;
     const bool on_device = exchange->memory.on_device;
     DPB_TRY(dpb_statistics_open(experiment->graph, experiment->weight_type, &trainer->statistics));
     DPB_TRY(dpb_staging_open(exchange));
-    if (exchange->takes_events)
+    if (exchange->passes.takes_events)
         dpb_account_by_device(experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE);
     if (experiment->settings.data.place == DPB_PLACE_DEVICE) {
         const struct dpb_data_ops *data_ops = experiment->plugins[DPB_PLUGIN_DATA]->ops;
@@ -54,8 +61,11 @@ static dpb_status compile(struct dpb_trainer *trainer)
                                              .state = trainer->statistics.running,
                                              .statistics = trainer->statistics.micro_batch,
                                              .on_device = on_device,
-                                             .takes_events = exchange->takes_events};
-    return engine->ops->compile(engine->device, &compile, &memory, &engine->program);
+                                             .takes_events = exchange->passes.takes_events};
+    DPB_TRY(engine->ops->compile(engine->device, &compile, &memory, &engine->program));
+    exchange->passes.ops = engine->ops;
+    exchange->passes.program = engine->program;
+    return DPB_OK;
 }
 
 /* ---- what the loop needs ------------------------------------------------------------------- */
@@ -109,6 +119,60 @@ static dpb_status open_journal(struct dpb_trainer *trainer)
     return dpb_account_open(journal, SPANS_A_STEP);
 }
 
+/* A training that is continued continues its scale; and the schedule has stood still in the steps
+ * skipped. */
+static void open_loss_scale(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *experiment = trainer->experiment;
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    struct dpb_loss_scale *scale = &trainer->loss_scale;
+    dpb_loss_scale_init(scale, run->loss_scale);
+    scale->skipped = experiment->start.skipped_steps;
+    trainer->course.rate_shift -= (int64_t)experiment->start.skipped_steps;
+    if (!scale->fixed && experiment->start.loss_scale != 0) {
+        scale->scale = (double)experiment->start.loss_scale;
+        scale->clean = experiment->start.clean_steps;
+    }
+    trainer->journal->loss_scale = scale->scale;
+}
+
+static dpb_status open_course(struct dpb_trainer *trainer)
+{
+    const struct dpb_experiment *experiment = trainer->experiment;
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    /* The schedule goes by samples: by the steps that a training of this batch would have done. */
+    uint64_t done = experiment->start.epoch * experiment->steps_per_epoch +
+                    experiment->start.position / experiment->global_batch;
+    uint64_t total = run->epochs ? (uint64_t)run->epochs * experiment->steps_per_epoch : 0;
+    trainer->course.gated = run->steady_limit_ns > 0;
+    trainer->course.first_step = trainer->course.step = experiment->start.step;
+    trainer->course.rate_shift = (int64_t)done - (int64_t)experiment->start.step;
+    open_loss_scale(trainer);
+    trainer->course.stop_at =
+        run->epochs ? dpb_shards_epochs_end(dpb_feed_shards(trainer->feed), (uint64_t)run->epochs)
+                    : UINT64_MAX;
+    trainer->course.evaluated_at = UINT64_MAX;
+    if (!trainer->course.gated && run->steps)
+        total = done + (uint64_t)(run->warmup_steps + run->steps);
+    dpb_control_join(&trainer->control, experiment->n_workers,
+                     trainer->exchange.plan.contract.lead > 0);
+    if (trainer->exchange.late.on) {
+        trainer->control.meanwhile = dpb_exchange_move;
+        trainer->control.owner = &trainer->exchange;
+    }
+    if (trainer->course.gated && dpb_world.rank == 0) {
+        const struct dpb_gate_limits limits = {.window = (uint32_t)run->steady_window,
+                                               .in_a_row = (uint32_t)run->steady_windows,
+                                               .drift = run->steady_drift,
+                                               .spread = run->steady_spread};
+        trainer->course.gate = dpb_gate_create(&limits);
+        if (!trainer->course.gate)
+            return DPB_NO_MEMORY;
+    }
+    return dpb_schedule_make(&experiment->settings.optimizer, experiment->global_batch,
+                             experiment->steps_per_epoch, total, &trainer->schedule);
+}
+
 /* Rank 0 draws the key: no plugin can distinguish a proof's steps from others by their seals. */
 static dpb_status share_seal_key(void)
 {
@@ -122,9 +186,8 @@ static dpb_status share_seal_key(void)
 dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_trainer *trainer)
 {
     const struct dpb_contract *contract = &trainer->exchange.plan.contract;
-    const bool alone = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_ALONE;
     *trainer = (struct dpb_trainer){.experiment = experiment,
-                                    .replicas = alone ? 1 : experiment->n_workers};
+                                    .replicas = dpb_experiment_replicas(experiment)};
     dpb_exchange_init(&trainer->exchange, experiment);
     DPB_TRY(dpb_bind(experiment, &trainer->binding));
     dpb_world_note("open", UINT64_MAX, UINT32_MAX);
@@ -136,7 +199,9 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     if (dpb_world.role == DPB_WORKER)
         DPB_TRY(open_engine(trainer));
     DPB_TRY(share_seal_key());
-    DPB_TRY(dpb_exchange_connect(&trainer->exchange, experiment->graph));
+    DPB_TRY(dpb_exchange_open(&trainer->exchange, experiment->graph));
+    DPB_TRY(dpb_snapshot_open(&trainer->snapshot, &trainer->exchange, &trainer->statistics,
+                              trainer->journal));
     dpb_contract_label(contract, experiment->n_workers, trainer->journal->consistency);
     trainer->journal->apart = contract->lead > 0;
     if (dpb_world.role == DPB_SERVER)
@@ -144,13 +209,13 @@ dpb_status dpb_trainer_open(struct dpb_experiment *experiment, struct dpb_traine
     dpb_world_note("compile", UINT64_MAX, UINT32_MAX);
     DPB_TRY(compile(trainer));
     DPB_TRY(open_feeds(trainer));
-    DPB_TRY(dpb_course_open(trainer));
+    DPB_TRY(open_course(trainer));
     return dpb_pump_start(&trainer->exchange);
 }
 
 void dpb_trainer_close(struct dpb_trainer *trainer)
 {
-    struct dpb_engine *engine = &trainer->exchange.engine;
+    struct dpb_engine *engine = &trainer->engine;
     dpb_exchange_leave(&trainer->exchange); /* first: the device's work may wait for its own */
     dpb_feed_destroy(trainer->eval_feed);
     dpb_feed_destroy(trainer->feed);
@@ -159,8 +224,50 @@ void dpb_trainer_close(struct dpb_trainer *trainer)
         engine->ops->release(engine->program);
     dpb_statistics_close(&trainer->statistics);
     dpb_follow_close(&trainer->exchange);
-    dpb_exchange_disconnect(&trainer->exchange);
+    dpb_snapshot_close(&trainer->snapshot);
+    dpb_exchange_close(&trainer->exchange);
     dpb_engine_close(engine);
     dpb_account_close();
     dpb_trace_close();
+}
+
+/* ---- the course of a training -------------------------------------------------------------- */
+
+int64_t dpb_trained_ns(const struct dpb_trainer *trainer)
+{
+    const struct dpb_journal *journal = trainer->journal;
+    int64_t before_ns = trainer->experiment->start.trained_ns;
+    if (journal->n_records == 0)
+        return before_ns;
+    const int64_t met_ns = trainer->course.met_ns;
+    const int64_t end_ns = met_ns > 0 ? met_ns : journal->ended_ns;
+    return before_ns + end_ns - journal->records[0].begin_ns - trainer->course.all_paused_ns;
+}
+
+double dpb_train_rate(const struct dpb_trainer *trainer)
+{
+    return dpb_schedule_rate(&trainer->schedule,
+                             trainer->course.step + (uint64_t)trainer->course.rate_shift);
+}
+
+double dpb_train_last_rate(const struct dpb_trainer *trainer)
+{
+    const bool none = trainer->course.step == trainer->course.first_step;
+    return none ? dpb_train_rate(trainer)
+                : dpb_schedule_rate(&trainer->schedule, trainer->course.step - 1 +
+                                                            (uint64_t)trainer->course.rate_shift);
+}
+
+struct dpb_progress dpb_train_progress(const struct dpb_trainer *trainer)
+{
+    const struct dpb_loss_scale *scale = &trainer->loss_scale;
+    struct dpb_progress progress = dpb_feed_progress(trainer->feed, trainer->course.step);
+    progress.trained_ns = dpb_trained_ns(trainer);
+    progress.seed = (uint64_t)trainer->experiment->settings.run.seed;
+    if (trainer->exchange.staging.held_back) {
+        progress.loss_scale = scale->fixed ? 0 : (uint64_t)scale->scale;
+        progress.clean_steps = scale->clean;
+        progress.skipped_steps = scale->skipped;
+    }
+    return progress;
 }

@@ -1,7 +1,6 @@
-/*
- * connect.c - opens a rank's strategy on a layout. The strategy plans before anything is allocated;
- * then arenas are made, shared and bound.
- */
+/* open.c - see open.h. */
+#include "exchange/open.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,66 +8,13 @@
 #include "graph/graph.h"
 #include "plugin/plugins.h"
 #include "plan/contract.h"
-#include "exchange/exchange.h"
+#include "exchange/late.h"
+#include "exchange/pump.h"
+#include "exchange/slots.h"
+#include "exchange/staging.h"
 #include "plan/refuse.h"
-#include "save/saved.h"
+#include "plan/refuse_plugins.h"
 #include "world/host_device.h"
-
-/* ---- the device ---------------------------------------------------------------------------- */
-
-/* Among the workers of its machine. */
-static uint32_t local_index(const struct dpb_experiment *experiment)
-{
-    uint32_t index = 0;
-    for (uint32_t rank = 0; rank < dpb_world.rank; rank++)
-        index += experiment->machines[rank] == experiment->machines[dpb_world.rank];
-    return index;
-}
-
-/* See dpb_device_arenas.no_capture. */
-static const char *capture_refusal(const struct dpb_exchange *exchange)
-{
-    const struct dpb_run_settings *run = &exchange->experiment->settings.run;
-    if (run->mode != DPB_MODE_TRAIN)
-        return "no backward is done";
-    if (run->precision == DPB_PRECISION_FP16)
-        return "run.precision = fp16, where the host sees the gradients before they are exchanged";
-    if (exchange->experiment->settings.comm.late > 0)
-        return "comm.late = 1, where an exchange outlasts the step that a graph is of";
-    if (run->profile)
-        return "run.profile = yes";
-    if (!exchange->engine.ops->no_capture)
-        return "the device captures nothing";
-    return exchange->engine.ops->no_capture(exchange->engine.device);
-}
-
-dpb_status dpb_engine_open(struct dpb_exchange *exchange, uint32_t threads)
-{
-    const struct dpb_experiment *experiment = exchange->experiment;
-    struct dpb_engine *engine = &exchange->engine;
-    struct dpb_status_page *page = dpb_board_page(dpb_world.board, dpb_world.rank);
-    const struct dpb_device_args args = {.rank = dpb_world.rank,
-                                         .threads = threads,
-                                         .seed = (uint64_t)experiment->settings.run.seed,
-                                         .index = local_index(experiment) /
-                                                  (uint32_t)experiment->settings.run.learners};
-    engine->ops = experiment->plugins[DPB_PLUGIN_DEVICE]->ops;
-    DPB_TRY(engine->ops->open(experiment->options[DPB_PLUGIN_DEVICE], &args, &engine->device));
-    const char *gpu = engine->ops->pci_address ? engine->ops->pci_address(engine->device) : NULL;
-    snprintf(page->gpu, sizeof page->gpu, "%s", gpu ? gpu : "");
-    DPB_TRY(dpb_experiment_sharing(experiment, args.index, &page->sharing));
-    if (engine->ops->queues)
-        exchange->memory.device = (struct dpb_device_arenas){engine->ops->queues, engine->device,
-                                                             capture_refusal(exchange)};
-    return DPB_OK;
-}
-
-void dpb_engine_close(struct dpb_engine *engine)
-{
-    if (engine->ops)
-        engine->ops->close(engine->device);
-    *engine = (struct dpb_engine){.ops = NULL};
-}
 
 /* ---- agreement ----------------------------------------------------------------------------- */
 
@@ -184,18 +130,6 @@ static dpb_status plan(struct dpb_exchange *exchange)
     return agree_on_layout(exchange);
 }
 
-/* Where a checkpoint may want the optimizer's state. */
-static dpb_status share_state(struct dpb_exchange *exchange)
-{
-    const struct dpb_settings *settings = &exchange->experiment->settings;
-    const uint32_t n_arrays = dpb_optimizer_states(&settings->optimizer);
-    dpb_saved_warn(exchange);
-    if (!settings->checkpoint.save[0] || n_arrays == 0)
-        return DPB_OK;
-    return dpb_collect_open(&exchange->plan, &exchange->layout, exchange->optimizer, n_arrays,
-                            settings->comm.name, &exchange->collection);
-}
-
 /* The optimizer of the owned ranges; a communicator alone has none. */
 static dpb_status make_optimizer(struct dpb_exchange *exchange)
 {
@@ -216,8 +150,7 @@ static dpb_status make_optimizer(struct dpb_exchange *exchange)
         .not_finite = &dpb_board_page(dpb_world.board, dpb_world.rank)->not_finite};
     if (experiment->settings.run.mode == DPB_MODE_COMM)
         return DPB_OK;
-    DPB_TRY(dpb_optimizer_create(&args, &exchange->optimizer));
-    return share_state(exchange);
+    return dpb_optimizer_create(&args, &exchange->optimizer);
 }
 
 static dpb_status bind_arenas(struct dpb_exchange *exchange)
@@ -245,7 +178,7 @@ void dpb_exchange_init(struct dpb_exchange *exchange, const struct dpb_experimen
         exchange->memory.own[kind].fd = -1;
 }
 
-dpb_status dpb_exchange_connect(struct dpb_exchange *exchange, const struct dpb_graph *graph)
+dpb_status dpb_exchange_open(struct dpb_exchange *exchange, const struct dpb_graph *graph)
 {
     exchange->graph = graph;
     dpb_world_note("plan", UINT64_MAX, UINT32_MAX);
@@ -260,45 +193,6 @@ dpb_status dpb_exchange_load(struct dpb_exchange *exchange)
     return dpb_late_load(exchange);
 }
 
-/* ---- gradients on their way ---------------------------------------------------------------- */
-
-static dpb_status make_gradients(struct dpb_exchange *exchange, void **memory)
-{
-    return dpb_arena_allocate(exchange, "gradients on their way", exchange->layout.weight_type,
-                              memory);
-}
-
-dpb_status dpb_staging_open(struct dpb_exchange *exchange)
-{
-    const struct dpb_experiment *experiment = exchange->experiment;
-    struct dpb_staging *staging = &exchange->staging;
-    staging->summed = exchange->gradients;
-    if (experiment->settings.run.mode != DPB_MODE_TRAIN)
-        return DPB_OK;
-    staging->held_back = experiment->settings.run.precision == DPB_PRECISION_FP16;
-    exchange->takes_events =
-        exchange->memory.on_device && experiment->comm_needs.takes_events && !staging->held_back;
-    exchange->captures = exchange->takes_events && exchange->plan.captures;
-    if (experiment->gradient_type != experiment->weight_type)
-        DPB_TRY(make_gradients(exchange, &staging->summed));
-    staging->device = staging->summed;
-    return experiment->accumulate > 1 ? make_gradients(exchange, &staging->device) : DPB_OK;
-}
-
-static void close_staging(struct dpb_exchange *exchange)
-{
-    const struct dpb_device_arenas *place = exchange->memory.place;
-    struct dpb_staging *staging = &exchange->staging;
-    if (staging->device && staging->device != staging->summed)
-        place->ops->release(place->device, staging->device);
-    if (staging->summed && staging->summed != exchange->gradients)
-        place->ops->release(place->device, staging->summed);
-    for (size_t i = 0; i < staging->n_events; i++)
-        dpb_events.destroy(staging->events[i]);
-    free(staging->events);
-    *staging = (struct dpb_staging){.device = NULL};
-}
-
 /* ---- the end ------------------------------------------------------------------------------- */
 
 void dpb_exchange_leave(struct dpb_exchange *exchange)
@@ -306,18 +200,17 @@ void dpb_exchange_leave(struct dpb_exchange *exchange)
     dpb_pump_stop(&exchange->pump);
     exchange->ops->close(exchange->comm);
     exchange->comm = NULL;
-    exchange->pending = NULL; /* it was the communicator's */
+    exchange->passes.pending = NULL; /* it was the communicator's */
     dpb_arenas_stop(&exchange->memory);
     dpb_arenas_let_go(&exchange->memory);
 }
 
-void dpb_exchange_disconnect(struct dpb_exchange *exchange)
+void dpb_exchange_close(struct dpb_exchange *exchange)
 {
     dpb_exchange_leave(exchange);
-    dpb_collect_close(&exchange->collection);
     dpb_optimizer_destroy(exchange->optimizer);
     exchange->optimizer = NULL;
-    close_staging(exchange);
+    dpb_staging_close(exchange);
     dpb_late_close(exchange);
     dpb_arenas_release(&exchange->memory);
     dpb_release(exchange->plan.owned, exchange->plan.n_owned * sizeof *exchange->plan.owned);

@@ -1,0 +1,176 @@
+/* resume.c - see resume.h. */
+#include "plan/resume.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "optim/optimizer.h"
+#include "world/world.h"
+
+bool dpb_resumes(const struct dpb_settings *settings)
+{
+    return settings->checkpoint.load[0] && settings->checkpoint.resume &&
+           settings->run.mode == DPB_MODE_TRAIN;
+}
+
+uint32_t dpb_resumed_state(const struct dpb_settings *settings, struct dpb_checkpoint *checkpoint)
+{
+    return dpb_resumes(settings)
+               ? dpb_optimizer_state_names(&settings->optimizer, checkpoint->optimizer_names)
+               : 0;
+}
+
+/* ---- the strategy's state ------------------------------------------------------------------ */
+
+static const char *comm_of(const struct dpb_experiment *experiment)
+{
+    return experiment->settings.comm.name;
+}
+
+struct dpb_safetensor dpb_saved_tensor(const struct dpb_experiment *experiment,
+                                       const struct dpb_saved_array *array, uint32_t rank,
+                                       char name[DPB_SAVED_NAME])
+{
+    int n = snprintf(name, DPB_SAVED_NAME, DPB_CHECKPOINT_COMM "%s.%s", comm_of(experiment),
+                     array->name);
+    if (!array->common && n < DPB_SAVED_NAME)
+        snprintf(name + n, DPB_SAVED_NAME - (size_t)n, ".%u", rank);
+    return (struct dpb_safetensor){.name = name,
+                                   .type = array->type,
+                                   .n_dims = 1,
+                                   .dims = {(uint32_t)array->n_elements},
+                                   .memory = array->memory};
+}
+
+/* comm.STRATEGY.ARRAY or comm.STRATEGY.ARRAY.RANK; false: another tensor's name. */
+struct saved_name {
+    char comm[64], array[64];
+    bool common;
+    uint32_t rank;
+};
+
+static bool parse(const char *name, struct saved_name *parsed)
+{
+    int n = sscanf(name, DPB_CHECKPOINT_COMM "%63[a-z0-9_].%63[a-z0-9_].%9u", parsed->comm,
+                   parsed->array, &parsed->rank);
+    parsed->common = n == 2;
+    return n >= 2;
+}
+
+static void count_ranks(void *context, const char *name)
+{
+    struct dpb_lost *lost = context;
+    struct saved_name parsed;
+    if (!parse(name, &parsed) || strcmp(parsed.comm, comm_of(lost->experiment)) != 0)
+        return;
+    lost->n_own++;
+    if (!parsed.common && parsed.rank >= lost->n_ranks)
+        lost->n_ranks = parsed.rank + 1;
+}
+
+static bool keeps(const struct dpb_lost *lost, const struct saved_name *parsed)
+{
+    if (strcmp(parsed->comm, comm_of(lost->experiment)) != 0 ||
+        (!parsed->common && lost->n_ranks != lost->experiment->n_workers))
+        return false;
+    bool listed = !lost->saved;
+    for (uint32_t i = 0; lost->saved && i < lost->saved->n; i++) {
+        const struct dpb_saved_array *array = &lost->saved->arrays[i];
+        char name[DPB_SAVED_NAME];
+        const struct dpb_safetensor tensor =
+            dpb_saved_tensor(lost->experiment, array, parsed->rank, name);
+        listed =
+            listed || (strcmp(array->name, parsed->array) == 0 && array->common == parsed->common &&
+                       dpb_safetensors_fits(lost->file, &tensor));
+    }
+    return listed;
+}
+
+static void count_lost(void *context, const char *name)
+{
+    struct dpb_lost *lost = context;
+    struct saved_name parsed;
+    if (parse(name, &parsed) && !keeps(lost, &parsed) && lost->n++ == 0)
+        snprintf(lost->first, sizeof lost->first, "%s", name);
+}
+
+void dpb_lost_look(struct dpb_lost *lost)
+{
+    dpb_safetensors_visit(lost->file, count_ranks, lost);
+    dpb_safetensors_visit(lost->file, count_lost, lost);
+}
+
+dpb_status dpb_lost_tell(const struct dpb_lost *lost, const char *what)
+{
+    const struct dpb_settings *settings = &lost->experiment->settings;
+    if (!settings->checkpoint.partial)
+        return dpb_fail(DPB_USAGE,
+                        "%s: %s '%s' and %u more of a strategy's state, which comm '%s' with %u "
+                        "workers cannot keep: continue with the strategy, options and workers it "
+                        "was saved with, or without this state by checkpoint.partial=yes",
+                        settings->checkpoint.load, what, lost->first, lost->n - 1,
+                        comm_of(lost->experiment), lost->experiment->n_workers);
+    if (dpb_world.rank == 0)
+        dpb_warn("state_not_kept",
+                 "%s: %s '%s' and %u more of a strategy's state, which comm '%s' with %u workers "
+                 "cannot keep; they begin anew from the model (checkpoint.partial=yes)",
+                 settings->checkpoint.load, what, lost->first, lost->n - 1,
+                 comm_of(lost->experiment), lost->experiment->n_workers);
+    return DPB_OK;
+}
+
+static dpb_status check_saved(const struct dpb_experiment *experiment)
+{
+    struct dpb_lost lost = {.experiment = experiment};
+    struct dpb_safetensors *file;
+    if (!dpb_resumes(&experiment->settings) || experiment->settings.checkpoint.partial)
+        return DPB_OK;
+    DPB_TRY(dpb_safetensors_open(experiment->settings.checkpoint.load, &file));
+    lost.file = file;
+    dpb_lost_look(&lost);
+    dpb_safetensors_close(file);
+    return lost.n > 0 ? dpb_lost_tell(&lost, "it has") : DPB_OK;
+}
+
+/* ---- all of a file ------------------------------------------------------------------------- */
+
+dpb_status dpb_resume_check(const struct dpb_experiment *experiment, struct dpb_progress *start)
+{
+    const struct dpb_settings *settings = &experiment->settings;
+    struct dpb_checkpoint checkpoint = {.graph = experiment->graph,
+                                        .type = experiment->weight_type};
+    struct dpb_progress found;
+    (void)dpb_resumed_state(settings, &checkpoint);
+    memset(start, 0, sizeof *start);
+    if (!settings->checkpoint.load[0])
+        return DPB_OK;
+    DPB_TRY(dpb_checkpoint_check(settings->checkpoint.load, &checkpoint, &found));
+    if (!dpb_resumes(settings))
+        return DPB_OK;
+    if (settings->run.epochs && found.epoch >= (uint64_t)settings->run.epochs)
+        return dpb_fail(DPB_USAGE,
+                        "%s: its training has gone through %" PRIu64
+                        " epochs already, and run.epochs = %lld: give more, or begin anew with its "
+                        "weights by checkpoint.resume=no",
+                        settings->checkpoint.load, found.epoch, (long long)settings->run.epochs);
+    if (found.position > experiment->data_info.n_samples[DPB_TRAIN])
+        return dpb_fail(DPB_USAGE,
+                        "%s: its training has taken %" PRIu64
+                        " samples of its epoch, but data '%s' has %" PRIu64
+                        " only: take the data it was trained on, or its weights alone by "
+                        "checkpoint.resume=no",
+                        settings->checkpoint.load, found.position, settings->data.name,
+                        experiment->data_info.n_samples[DPB_TRAIN]);
+    if (found.loss_scale > UINT64_C(1) << 32 || (found.loss_scale & (found.loss_scale - 1)) != 0 ||
+        found.skipped_steps > found.step)
+        return dpb_fail(
+            DPB_DATA,
+            "%s: dpbench.loss_scale = %" PRIu64 " is no power of two up to 2^32, or more "
+            "steps were skipped (%" PRIu64 ") than done (%" PRIu64 ")",
+            settings->checkpoint.load, found.loss_scale, found.skipped_steps, found.step);
+    DPB_TRY(check_saved(experiment));
+    *start = found;
+    return DPB_OK;
+}

@@ -1,0 +1,17 @@
+/*
+ * verify.h - after training: replicas that promise equal bits hold them, and no gradient was older
+ * than a bound allows.
+ */
+#ifndef DPB_CORE_PROOF_VERIFY_H
+#define DPB_CORE_PROOF_VERIFY_H
+
+#include "exchange/exchange.h"
+#include "measure/journal.h"
+
+/* After training: checks that no gradient was applied later than a contract of DPB_STALE,
+ * DPB_PARTIAL or DPB_BATCHES allows. */
+dpb_status dpb_verify_ages(const struct dpb_exchange *exchange, const struct dpb_journal *journal);
+/* After training: checks that replicas are equal bit for bit if the contract promises so. */
+dpb_status dpb_verify_replicas(struct dpb_exchange *exchange, struct dpb_journal *journal);
+
+#endif
