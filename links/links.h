@@ -14,13 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/links_size.h"
 #include "dpbench/device.h"
 #include "dpbench/status.h"
 
-enum { DPB_LINKS_SIZES = 10, DPB_LINKS_WINDOWS = 5, DPB_LINKS_CORES = 16, DPB_LINKS_DEVICES = 16 };
-
-/* 1 KiB to 256 MiB, by 4. */
-uint64_t dpb_links_size(uint32_t i);
+enum { DPB_LINKS_WINDOWS = 5, DPB_LINKS_CORES = 16, DPB_LINKS_DEVICES = 16 };
 
 struct dpb_links_limits {
     int64_t window_ns;

@@ -18,7 +18,6 @@
 #include "measure/journal.h"
 #include "plan/refuse.h"
 #include "measure/monitor.h"
-#include "links/network_test.h"
 #include "measure/trace.h"
 
 /* Where the setting comes from; NULL: it is the default. */
@@ -408,8 +407,6 @@ size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
      * unwritten bytes cost nothing. */
     if (experiment->settings.run.mode == DPB_MODE_COMM)
         return dpb_comm_journal_bytes(experiment);
-    if (experiment->settings.run.mode == DPB_MODE_NETWORK)
-        return sizeof(struct dpb_network_journal);
     const struct dpb_run_settings *run = &experiment->settings.run;
     const uint64_t shortest_step_ns = 10000;
     uint64_t records = 4096 + (uint64_t)run->warmup_steps + (uint64_t)run->steps +

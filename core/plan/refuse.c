@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "links/links.h"
+#include "base/links_size.h"
 #include "plan/estimate.h"
 #include "measure/journal.h"
 #include "optim/schedule.h"
@@ -153,11 +153,10 @@ static dpb_status check_comm_mode(const struct dpb_experiment *experiment)
 
 static bool has_link_size(const struct dpb_settings *settings)
 {
-    const struct dpb_links_limits limits = {.min_bytes = settings->comm_test.min_bytes,
-                                            .max_bytes = settings->comm_test.max_bytes};
     bool any = false;
     for (uint32_t i = 0; i < DPB_LINKS_SIZES; i++)
-        any = any || dpb_links_wanted(&limits, dpb_links_size(i));
+        any = any || (dpb_links_size(i) >= (uint64_t)settings->comm_test.min_bytes &&
+                      dpb_links_size(i) <= (uint64_t)settings->comm_test.max_bytes);
     return any;
 }
 
