@@ -46,15 +46,19 @@ CORE_LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 BUILT_WITH := $(BUILD)/obj/built_with
 
 # ---------------------------------------------------------------- what there is, found by its place
-CORE_SRC   := $(sort $(wildcard core/*/*.c study/*/*.c links/*.c conform/*.c))
-CORE_OBJ   := $(CORE_SRC:%.c=$(BUILD)/obj/%.o)
+# The program dpbench is core's alone. A command that stands on it is a program of its own,
+# dpbench-NAME, whose main is in cmd_NAME.c; all else of study, links and conform is one library.
+object      = $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)))
 MAIN_OBJ   := $(BUILD)/obj/core/cli/main.o
-LIB_OBJ    := $(filter-out $(MAIN_OBJ),$(CORE_OBJ))
+LIB_OBJ    := $(sort $(filter-out $(MAIN_OBJ),$(call object,core/*/*.c)))
+COMMAND_OBJ := $(sort $(call object,study/*/cmd_*.c links/cmd_*.c conform/cmd_*.c))
+STUDY_OBJ  := $(sort $(filter-out $(COMMAND_OBJ),$(call object,study/*/*.c links/*.c conform/*.c)))
+COMMANDS   := $(patsubst cmd_%.o,$(BUILD)/dpbench-%,$(notdir $(COMMAND_OBJ)))
 # The oracle of `dpbench conform`: the ops of device reference.
 ORACLE_OBJ := $(addprefix $(BUILD)/obj/plugins/devices/reference/,ops.o magnitudes.o)
 $(BUILD)/obj/conform/opcheck.o: CORE_CFLAGS += -Iplugins
-# `dpbench links network` finds and connects machines as the strategies over TCP do. It is in the
-# program alone: tests of that library have it beside libcore.a.
+# `dpbench links network` finds and connects machines as the strategies over TCP do. That is in the
+# program alone: tests of that library have it beside libstudy.a.
 TCP_OBJ := $(addprefix $(BUILD)/obj/plugins/lib/,tcp_connect.o interface.o)
 $(BUILD)/obj/links/network_test.o: CORE_CFLAGS += -Iplugins
 
@@ -87,22 +91,31 @@ $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_
 
 # What tests on the host take. For them no plugin of CUDA's is made, since its kernels take long to
 # compile; one that is there is kept up to date.
-HOST_BUILD := $(BUILD)/dpbench $(COMM_LIB) $(BUILD)/include/dpbench-comm \
+HOST_BUILD := $(BUILD)/dpbench $(COMMANDS) $(COMM_LIB) $(BUILD)/include/dpbench-comm \
 	$(filter-out $(filter-out $(wildcard $(BUILD)/plugins/*.so),$(CUDA_PLUGINS_SO)),$(PLUGINS))
 
 .PHONY: all core plugins run help clean
 all: $(HOST_BUILD) plugins
 	$(Q)tools/summary $(BUILD) $(NOT_BUILT)
-core: $(BUILD)/dpbench
+core: $(BUILD)/dpbench $(COMMANDS)
 plugins: $(PLUGINS)
 
-$(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a $(TCP_OBJ)
+# What stands on core's library comes before it.
+LIBS := $(BUILD)/libstudy.a $(BUILD)/libcore.a
+define command_rule
+$(BUILD)/dpbench-$(patsubst cmd_%.o,%,$(notdir $(1))): $(1) $(LIBS)
+endef
+$(foreach o,$(COMMAND_OBJ),$(eval $(call command_rule,$(o))))
+$(BUILD)/dpbench-links: $(TCP_OBJ)
+$(BUILD)/dpbench: $(MAIN_OBJ) $(BUILD)/libcore.a
+$(BUILD)/dpbench $(COMMANDS):
 	@echo "  LD    $@"
-	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $^ $(CORE_LIBS)
+	$(Q)$(CC) $(SANITIZE) -pie $(HARDEN_LINK) $(EXPORTS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CORE_LIBS)
 
-$(BUILD)/libcore.a: $(LIB_OBJ) $(ORACLE_OBJ)
+$(BUILD)/libcore.a: $(LIB_OBJ)
+$(BUILD)/libstudy.a: $(STUDY_OBJ) $(ORACLE_OBJ)
 $(COMM_LIB): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
-$(BUILD)/libcore.a $(COMM_LIB):
+$(LIBS) $(COMM_LIB):
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 

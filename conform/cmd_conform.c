@@ -346,7 +346,7 @@ static dpb_status conform(const struct dpb_command *self, int argc, char **argv,
     return conform_file(path, config);
 }
 
-int dpb_command_conform(const struct dpb_command *self, int argc, char **argv)
+static int command_conform(const struct dpb_command *self, int argc, char **argv)
 {
     struct dpb_config *config = dpb_config_create();
     dpb_status status = dpb_allocated(config);
@@ -354,3 +354,5 @@ int dpb_command_conform(const struct dpb_command *self, int argc, char **argv)
     dpb_config_destroy(config);
     return dpb_status_exit_code(status);
 }
+
+DPB_PROGRAM("conform", command_conform)

@@ -8,6 +8,8 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "cli/cli.h"
+#include "links/network.h"
+#include "links/network_test.h"
 #include "machine/cores.h"
 #include "links/links.h"
 #include "machine/memory.h"
@@ -385,11 +387,11 @@ static bool stopped(void)
     return dpb_stop_signal != 0;
 }
 
-int dpb_command_links(const struct dpb_command *self, int argc, char **argv)
+static int command_links(const struct dpb_command *self, int argc, char **argv)
 {
     struct dpb_arguments arguments = {0};
     if (argc > 1 && strcmp(argv[1], "network") == 0)
-        return dpb_command_links_network(self, argc - 1, argv + 1);
+        return dpb_links_network(self, argc - 1, argv + 1);
     bool wanted[PARTS] = {false};
     struct dpb_links_limits limits = {.window_ns = 10000000,
                                       .max_bytes = dpb_links_size(DPB_LINKS_SIZES - 1),
@@ -412,4 +414,12 @@ int dpb_command_links(const struct dpb_command *self, int argc, char **argv)
     json_decref(m->document);
     free(m);
     return code;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct dpb_program_command commands[] = {{"links", command_links}, {0}};
+    const struct dpb_program program = {.commands = commands,
+                                        .network_rank = dpb_network_test_run};
+    return dpb_program_main(&program, argc, argv);
 }

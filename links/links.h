@@ -17,10 +17,14 @@
 #include "dpbench/device.h"
 #include "dpbench/status.h"
 
-enum { DPB_LINKS_SIZES = 10, DPB_LINKS_WINDOWS = 5, DPB_LINKS_CORES = 16, DPB_LINKS_DEVICES = 16 };
+enum { DPB_LINKS_WINDOWS = 5, DPB_LINKS_CORES = 16, DPB_LINKS_DEVICES = 16 };
+enum { DPB_LINKS_SIZES = 10 };
 
-/* 1 KiB to 256 MiB, by 4. */
-uint64_t dpb_links_size(uint32_t i);
+/* The sizes of messages: 1 KiB to 256 MiB, by 4. */
+static inline uint64_t dpb_links_size(uint32_t i)
+{
+    return UINT64_C(1024) << (2 * i < 18 ? 2 * i : 18);
+}
 
 struct dpb_links_limits {
     int64_t window_ns;

@@ -9,7 +9,6 @@
 #include <stdio.h>
 
 #include "links/links.h"
-#include "study/predict/predict.h"
 
 /* Each makes a part of the document; @owned. The lists have the measured sizes alone. */
 json_t *dpb_links_memory_to_json(const struct dpb_links_memory *memory);
@@ -25,13 +24,5 @@ json_t *dpb_links_way_to_json(uint32_t from, uint32_t to, const struct dpb_links
 
 /* For people, from the document alone. */
 void dpb_links_report_print(const json_t *document, FILE *out);
-
-/*
- * The slowest way between any two machines: the least bandwidth of all and the largest latency. A
- * way's bandwidth is that of its largest messages, without the time of a message and its answer.
- * `error`: half the range of the windows of the way with the least bandwidth, as a share. False:
- * nothing was measured.
- */
-bool dpb_network_slowest(const json_t *network, struct dpb_cost *cost, double *error);
 
 #endif

@@ -10,11 +10,6 @@
 #include "base/stats.h"
 #include "links/links.h"
 
-uint64_t dpb_links_size(uint32_t i)
-{
-    return UINT64_C(1024) << (2 * i < 18 ? 2 * i : 18);
-}
-
 struct dpb_links_value dpb_links_nothing(void)
 {
     return (struct dpb_links_value){NAN, NAN, NAN};

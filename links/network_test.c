@@ -15,8 +15,6 @@ enum { PAIR_PATIENCE = 4 };
 
 static const int64_t longest_message_ns = INT64_C(1000000000);
 
-_Static_assert(sizeof(struct dpb_network_journal) == DPB_NETWORK_JOURNAL_BYTES, "core's size");
-
 static bool has_link_size(const struct dpb_settings *settings)
 {
     const struct dpb_links_limits limits = {.min_bytes = settings->comm_test.min_bytes,

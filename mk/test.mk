@@ -205,10 +205,10 @@ tsan:
 
 # -O1: what tests compute is little beside what compiling them takes.
 define test_rule
-$(BUILD)/tests/test_%: tests/$(1)/test_%.c $(TEST_LIB_OBJ) $(BUILD)/libcore.a
+$(BUILD)/tests/test_%: tests/$(1)/test_%.c $(TEST_LIB_OBJ) $(LIBS)
 	@echo "  TEST  $$@"
 	@mkdir -p $$(@D)
-	$(Q)$$(CC) $$(CFLAGS) -O1 $$(TEST_CFLAGS) -MF $$@.d -o $$@ $$< $$(filter %.o %.a,$$^) $$(TEST_LIBS)
+	$(Q)$$(CC) $$(CFLAGS) -O1 $$(TEST_CFLAGS) -MF $$@.d -o $$@ $$< $$(filter %.o,$$^) $$(filter %.a,$$^) $$(TEST_LIBS)
 endef
 $(foreach group,unit system long,$(eval $(call test_rule,$(group))))
 

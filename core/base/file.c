@@ -32,12 +32,17 @@ void dpb_files_allow(size_t n)
 
 bool dpb_own_directory(char *directory, size_t size)
 {
+    static const char programs[] = "/libexec/dpbench", place[] = "/bin";
     const ssize_t length = readlink("/proc/self/exe", directory, size - 1);
     if (length <= 0 || (size_t)length == size - 1)
         return false;
     directory[length] = '\0';
     char *slash = strrchr(directory, '/');
-    if (slash)
-        *slash = '\0';
-    return slash;
+    if (!slash)
+        return false;
+    *slash = '\0';
+    const size_t n = (size_t)(slash - directory);
+    if (n >= sizeof programs - 1 && strcmp(slash - (sizeof programs - 1), programs) == 0)
+        memcpy(slash - (sizeof programs - 1), place, sizeof place);
+    return true;
 }

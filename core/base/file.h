@@ -1,6 +1,5 @@
 /*
- * file.h - a complete write to files of all kinds; how many files may be open; where this program
- * is.
+ * file.h - a complete write to files of all kinds; how many files may be open; where dpbench is.
  */
 #ifndef DPB_CORE_BASE_FILE_H
 #define DPB_CORE_BASE_FILE_H
@@ -18,7 +17,8 @@ bool dpb_write_all(int fd, const void *bytes, size_t n);
 enum { DPB_FILES_OWN = 64 };
 void dpb_files_allow(size_t n);
 
-/* The directory of this program's file. False: the path is longer than `size`, or /proc is not
+/* The directory of dpbench: that of this program's file, or, where this is a command in
+ * PREFIX/libexec/dpbench, PREFIX/bin. False: the path is longer than `size`, or /proc is not
  * mounted. */
 bool dpb_own_directory(char *directory, size_t size);
 

@@ -248,18 +248,47 @@ static struct {
 } counted[MAX_WARNINGS];
 static bool is_once;
 
-/* Under the lock: whether a warning of this code is to be printed. */
-static bool count_code(const char *code)
+/* Under the lock: the place of the code's count; MAX_WARNINGS: there is no room, or nothing is
+ * counted. */
+static size_t place_of(const char *code)
 {
     size_t i = 0;
     while (is_once && i < MAX_WARNINGS && counted[i].n > 0 &&
            strncmp(counted[i].code, code, sizeof counted[i].code - 1) != 0)
         i++;
     if (!is_once || i == MAX_WARNINGS)
-        return true;
+        return MAX_WARNINGS;
     snprintf(counted[i].code, sizeof counted[i].code, "%.*s", (int)sizeof counted[i].code - 1,
              code);
-    return counted[i].n++ == 0;
+    return i;
+}
+
+/* Under the lock: whether a warning of this code is to be printed. */
+static bool count_code(const char *code)
+{
+    const size_t i = place_of(code);
+    return i == MAX_WARNINGS || counted[i].n++ == 0;
+}
+
+bool dpb_warned_at(size_t i, const char **code, size_t *n)
+{
+    pthread_mutex_lock(&lock);
+    const bool there = i < MAX_WARNINGS && counted[i].n > 0;
+    if (there) {
+        *code = counted[i].code;
+        *n = counted[i].n;
+    }
+    pthread_mutex_unlock(&lock);
+    return there;
+}
+
+void dpb_warned_set(const char *code, size_t n)
+{
+    pthread_mutex_lock(&lock);
+    const size_t i = place_of(code);
+    if (i < MAX_WARNINGS)
+        counted[i].n = n;
+    pthread_mutex_unlock(&lock);
 }
 
 bool dpb_warning_is_new(const char *code)

@@ -38,6 +38,11 @@ void dpb_warnings_once(bool yes);
 /* Counts a warning of this code. Returns whether the caller must print the warning. */
 bool dpb_warning_is_new(const char *code);
 
+/* The i-th code that was counted, and how often. False past the last. @borrowed. */
+bool dpb_warned_at(size_t i, const char **code, size_t *n);
+/* Sets the count of a code, as another process has counted. */
+void dpb_warned_set(const char *code, size_t n);
+
 void dpb_log(dpb_log_level level, const char *format, ...) DPB_PRINTF(2, 3);
 void dpb_log_set_level(dpb_log_level level); /* default DPB_LOG_INFO */
 /* "[rank host] " before each line; NULL: none. Copied. */

@@ -11,8 +11,9 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/parse.h"
+#include "cli/cell.h"
 #include "cli/cli.h"
-#include "record/result.h"
 #include "base/settings.h"
 
 /* ---- the files that came with dpbench -------------------------------------------------------- */
@@ -87,6 +88,21 @@ dpb_status dpb_usage_error(const struct dpb_command *command, const char *format
     return status;
 }
 
+dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share)
+{
+    char digits[32] = "";
+    size_t length = strlen(text);
+    double percent;
+    if (length > 0 && text[length - 1] == '%')
+        length--;
+    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 0), text);
+    if (dpb_parse_real(digits, &percent) != DPB_PARSED || percent < 0 || percent >= 100)
+        return dpb_usage_error(self, "--threshold needs a number of percent from 0 to 100: how "
+                                     "much slower B may be");
+    *share = percent / 100;
+    return DPB_OK;
+}
+
 const char *dpb_missing_option(const char *word)
 {
     const char *dot = strrchr(word, '.');
@@ -137,17 +153,17 @@ dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, 
     return DPB_OK;
 }
 
-static dpb_status take_option(const struct dpb_command *command, unsigned accepts, int argc,
-                              char **argv, int *i, struct dpb_arguments *arguments)
+static dpb_status take_option(const struct dpb_command *command, unsigned accepts,
+                              bool reads, int argc, char **argv, int *i, struct dpb_arguments *arguments)
 {
     const char *option = argv[*i];
     if (strcmp(option, "-c") == 0 && (accepts & DPB_ACCEPTS_CONFIG))
         return take_value(command, argc, argv, i, &arguments->file);
-    if (strcmp(option, "--resume") == 0 && (accepts & DPB_ACCEPTS_RESULT)) {
+    if (strcmp(option, "--resume") == 0 && reads) {
         arguments->resume = true;
         return DPB_OK;
     }
-    if (strcmp(option, "--trust") == 0 && (accepts & DPB_ACCEPTS_RESULT)) {
+    if (strcmp(option, "--trust") == 0 && reads) {
         arguments->trust = true;
         return DPB_OK;
     }
@@ -179,28 +195,17 @@ static void settle_lengths(struct dpb_config *config)
     settle_one_of(config, "comm_test", comm_test);
 }
 
-static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
-{
-    DPB_TRY(dpb_result_read(path, &arguments->document));
-    const json_t *config = json_object_get(arguments->document, "config");
-    DPB_TRY(dpb_config_from_json(arguments->config, config, path));
-    /* The result's ranks were on other machines than this run's. */
-    const struct dpb_setting *hosts = dpb_config_get(arguments->config, "comm", "hosts");
-    if (hosts &&
-        (strcmp(hosts->origin, "launcher") == 0 || strcmp(hosts->origin, DPB_LAUNCH_ORIGIN) == 0))
-        dpb_config_remove(arguments->config, "comm", "hosts");
-    return dpb_result_locate(arguments->document, arguments->config);
-}
-
 /* The experiment of -c; the usage's `-c FILE.ini | NAME` may be read as if -c took a name. */
-static dpb_status read_experiment(struct dpb_config *config, const char *path)
+static dpb_status read_experiment(const char *path, struct dpb_arguments *arguments)
 {
+    if (dpb_cell_is(path))
+        return dpb_cell_read(path, arguments);
     if (dpb_plugin_name_valid(path) && access(path, F_OK) != 0)
         return dpb_fail(DPB_USAGE,
                         "-c %s: there is no such file; the name of an experiment that "
                         "`dpbench list` lists stands without -c",
                         path);
-    return dpb_config_read(config, path);
+    return dpb_config_read(arguments->config, path);
 }
 
 static dpb_status refuse_word(const struct dpb_command *command, unsigned accepts, const char *word)
@@ -232,14 +237,14 @@ static dpb_status assign(struct dpb_config *config, const char *assignment)
                                   : dpb_config_assign(config, assignment, DPB_COMMAND_LINE);
 }
 
-static dpb_status parse(const struct dpb_command *command, unsigned accepts, int argc, char **argv,
+static dpb_status parse(const struct dpb_command *command, unsigned accepts, dpb_read_result *read, int argc, char **argv,
                         const char **assignments, struct dpb_arguments *arguments)
 {
     size_t n = 0;
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-') {
-            DPB_TRY(take_option(command, accepts, argc, argv, &i, arguments));
-        } else if ((accepts & DPB_ACCEPTS_RESULT) && !arguments->file) {
+            DPB_TRY(take_option(command, accepts, read != NULL, argc, argv, &i, arguments));
+        } else if (read && !arguments->file) {
             arguments->file = argv[i];
         } else if (strchr(argv[i], '=')) {
             assignments[n++] = argv[i];
@@ -253,7 +258,7 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
     }
     if (!arguments->file && !(accepts & DPB_CONFIG_OPTIONAL))
         return dpb_usage_error(command, "%s",
-                               accepts & DPB_ACCEPTS_RESULT
+                               read
                                    ? "which result? give its file"
                                    : "which experiment? give -c FILE.ini, or a "
                                      "name that `dpbench list` lists");
@@ -261,8 +266,7 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
         return dpb_usage_error(command, "--resume goes on with the settings of %s: leave '%s' out",
                                arguments->file, assignments[0]);
     if (arguments->file)
-        DPB_TRY(accepts & DPB_ACCEPTS_RESULT ? read_result(arguments->file, arguments)
-                                             : read_experiment(arguments->config, arguments->file));
+        DPB_TRY((read ? read : read_experiment)(arguments->file, arguments));
     for (size_t i = 0; i < n; i++) {
         DPB_TRY(assign(arguments->config, assignments[i]));
         DPB_TRY(assign(arguments->given, assignments[i]));
@@ -271,13 +275,13 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, int
     return DPB_OK;
 }
 
-dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, int argc,
+dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, dpb_read_result *read, int argc,
                                char **argv, struct dpb_arguments *arguments)
 {
     struct dpb_arguments result = {.config = dpb_config_create(), .given = dpb_config_create()};
     const char **assignments = calloc((size_t)argc + 1, sizeof *assignments);
     dpb_status status = dpb_allocated(result.config && result.given && assignments);
-    DPB_THEN(status, parse(command, accepts, argc, argv, assignments, &result));
+    DPB_THEN(status, parse(command, accepts, read, argc, argv, assignments, &result));
     free(assignments);
     if (status != DPB_OK)
         dpb_arguments_release(&result);
@@ -291,6 +295,7 @@ void dpb_arguments_release(struct dpb_arguments *arguments)
     dpb_config_destroy(arguments->config);
     dpb_config_destroy(arguments->given);
     json_decref(arguments->document);
+    json_decref(arguments->cell);
     free(arguments->found);
     *arguments = (struct dpb_arguments){0};
 }

@@ -1,6 +1,6 @@
 /*
- * cli.h - shared by the commands of dpbench: their table, their arguments, and the way from an
- * experiment to its result. Only main calls exit; a command returns the exit code.
+ * cli.h - shared by the commands of dpbench: their table, their programs, their arguments, and the
+ * way from an experiment to its result. A command returns the exit code.
  */
 #ifndef DPB_CORE_CLI_CLI_H
 #define DPB_CORE_CLI_CLI_H
@@ -11,41 +11,80 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/config.h"
 #include "launch/launch.h"
 #include "launch/party.h"
 #include "plugin/plugins.h"
-#include "study/sweep/sweep.h"
+#include "base/sweep_options.h"
 #include "plan/experiment.h"
 
 struct dpb_command {
     const char *name, *usage, *summary;
-    int (*run)(const struct dpb_command *self, int argc, char **argv); /* argv[0]: the name */
 };
 
-int dpb_command_run(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_tune(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_report(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_compare(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_gate(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_check(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_predict(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_eval(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_data(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_comm(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_links(const struct dpb_command *self, int argc, char **argv);
-/* `dpbench links network` of several machines: argv[0] is "network". */
-int dpb_command_links_network(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_watch(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_list(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_new(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_conform(const struct dpb_command *self, int argc, char **argv);
-int dpb_command_plugins(const struct dpb_command *self, int argc, char **argv);
-/* `help` knows all commands. */
-int dpb_command_help(const struct dpb_command *self, const struct dpb_command *commands,
-                     size_t n_commands, int argc, char **argv);
+/* All commands of dpbench, as `dpbench help` lists them; ended by name = NULL. */
+extern const struct dpb_command dpb_commands[];
+const struct dpb_command *dpb_command_find(const char *name); /* NULL: none */
+
+typedef int dpb_command_run_function(const struct dpb_command *self, int argc,
+                                     char **argv); /* argv[0]: the name */
+
+/* ---- programs: start.c and programs.c ------------------------------------------------------- */
+
+/*
+ * Commands are programs: dpbench has some itself, and becomes (execv) the program dpbench-NAME for
+ * any other NAME. A program of ours gets the words of the command line as they are, so that a
+ * result says how dpbench was called; it may be called by its own name, too. A user's program gets
+ * the words from NAME on.
+ */
+struct dpb_program {
+    const struct dpb_program_command {
+        const char *name;
+        dpb_command_run_function *run;
+    } *commands;                                                   /* ended by name = NULL */
+    dpb_status (*network_rank)(struct dpb_experiment *experiment); /* NULL: it starts none */
+};
+
+/* The whole process, from closed streams to the exit code: as a user's command, or as a rank. */
+int dpb_program_main(const struct dpb_program *program, int argc, char **argv);
+
+/* The main of a program with one command. */
+#define DPB_PROGRAM(NAME, RUN)                                                                     \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        static const struct dpb_program_command commands[] = {{NAME, RUN}, {0}};                   \
+        return dpb_program_main(&(struct dpb_program){.commands = commands}, argc, argv);          \
+    }
+
+/* The file of dpbench-NAME: beside dpbench, in libexec/dpbench, or in PATH. */
+bool dpb_program_find(const char *name, char path[PATH_MAX]);
+/* Whether the name is none of our programs'. */
+bool dpb_program_is_users(const char *name);
+/* Lists the user's programs for `dpbench help`. */
+void dpb_programs_print(FILE *out);
+/* The words of this process's command line, for dpb_program_become. @borrowed. */
+void dpb_program_words(char **words);
+/* Becomes dpbench-NAME with those words. Returns the exit code if there is no such program. */
+int dpb_program_become(const char *name);
+int dpb_program_become_users(const char *path, char **words); /* words[0]: the name */
+int dpb_program_become_itself(char **words);
+/* The file of the program dpbench of this build. DPB_FAILED: it is gone. */
+dpb_status dpb_program_itself(char path[PATH_MAX]);
+
+/* ---- the commands that dpbench has itself --------------------------------------------------- */
+
+dpb_command_run_function dpb_command_run;
+dpb_command_run_function dpb_command_check;
+dpb_command_run_function dpb_command_eval;
+dpb_command_run_function dpb_command_data;
+dpb_command_run_function dpb_command_comm;
+dpb_command_run_function dpb_command_watch;
+dpb_command_run_function dpb_command_list;
+dpb_command_run_function dpb_command_new;
+dpb_command_run_function dpb_command_plugins;
+dpb_command_run_function dpb_command_help;
 
 /* Writes the message and one line of usage; returns DPB_USAGE. */
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)
@@ -80,7 +119,6 @@ int dpb_exit_code_first(int a, int b);
 
 enum dpb_accepts {                         /* beside SECTION.KEY=VALUE */
                    DPB_ACCEPTS_CONFIG = 1, /* -c FILE or NAME, required */
-                   DPB_ACCEPTS_RESULT = 2, /* RESULT.json, required */
                    DPB_ACCEPTS_OUTPUT = 4, /* --json, --output FILE */
                    DPB_CONFIG_OPTIONAL = 8 /* beside DPB_ACCEPTS_CONFIG: settings alone will do */
 };
@@ -95,11 +133,18 @@ struct dpb_arguments {
     bool trust;              /* a rerun may write where its result says */
     bool resume;             /* only the missing runs of the sweep RESULT.json */
     json_t *document;        /* @owned: RESULT.json */
+    json_t *cell;            /* @owned: the request of a sweep (cell.h); NULL: a user's command */
     struct dpb_party *party; /* @borrowed; NULL: not under mpirun or srun */
 };
 
-dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, int argc,
-                               char **argv, struct dpb_arguments *arguments);
+/* Reads the RESULT.json of a command line into `config` and `document`. */
+struct dpb_arguments;
+typedef dpb_status dpb_read_result(const char *path, struct dpb_arguments *arguments);
+
+/* `read`: the command takes a RESULT.json; NULL: it takes none. */
+dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts,
+                               dpb_read_result *read, int argc, char **argv,
+                               struct dpb_arguments *arguments);
 /* --json or --output FILE at argv[*i]; refuses any other option. */
 dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, char **argv, int *i,
                                    struct dpb_arguments *arguments);
@@ -110,8 +155,8 @@ void dpb_arguments_release(struct dpb_arguments *arguments);
 /* Runs a command that starts jobs. Under mpirun or srun this process first joins the others, and
  * the launcher sets the numbers of workers and machines (origin `launcher`). All parts agree on a
  * failure. */
-int dpb_together(const struct dpb_command *self, unsigned accepts, int argc, char **argv,
-                 int (*run)(struct dpb_arguments *arguments));
+int dpb_together(const struct dpb_command *self, unsigned accepts, dpb_read_result *read, int argc,
+                 char **argv, int (*run)(struct dpb_arguments *arguments));
 /* Agrees whether the job begins: in all parts or in none. `status` is this part's own; unless it is
  * DPB_OK, `experiment` may be NULL. *exit_code is set if the job does not begin. */
 dpb_status dpb_together_agree(const struct dpb_arguments *arguments, dpb_status status,
@@ -143,6 +188,7 @@ struct dpb_live_place {
     /* In a sweep: the seconds of the runs that have ended, their number, and the number left. */
     double ended_s;
     uint64_t n_ended, n_left;
+    size_t journal_bytes; /* of a rank; 0: those of a run */
 };
 
 /* Runs the experiment's ranks to their end; dpb_launch describes the outcome. No board: the job did
@@ -153,8 +199,10 @@ void dpb_execute_job(const struct dpb_experiment *experiment, struct dpb_party *
 void dpb_execute(const struct dpb_experiment *experiment, struct dpb_party *party,
                  const struct dpb_live_place *place, struct dpb_execution *execution);
 
-/* Runs the arguments' run, sweep or search; writes and prints its document. */
-int dpb_run_arguments(struct dpb_arguments *arguments);
+/* Runs the arguments' run; writes and prints its document. */
+int dpb_run_single(const struct dpb_arguments *arguments);
+/* Measures the data of the arguments' experiment: `dpbench data`. */
+int dpb_data_measure(const struct dpb_arguments *arguments);
 
 typedef void dpb_print_document(const json_t *document, FILE *out);
 /* Prints a table, or JSON. */
@@ -163,48 +211,11 @@ void dpb_document_print(const json_t *document, bool json, dpb_print_document *p
  * code. */
 int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arguments,
                          const char *results, const char *run_name, dpb_print_document *print);
+/* Sets world.launcher of a document (NULL: none) of several parts; NULL: there is no other part. */
+void dpb_document_set_launcher(json_t *document, const struct dpb_party *party);
 /* The same at the end of a command with exit code `code`, for the document of its measurements,
  * which this releases; NULL: out of memory. Wrong input leaves no file. */
 int dpb_measured_deliver(json_t *document, int code, const struct dpb_arguments *arguments,
                          const char *results, const char *run_name, dpb_print_document *print);
-
-/* ---- other programs: launched.c ------------------------------------------------------------ */
-
-/* A program that prints a document of dpbench. */
-struct dpb_child {
-    const char *program; /* its path */
-    const char *const *words;
-    const char *without; /* a variable to remove from its environment; NULL: none */
-    int64_t limit_ns;    /* to its end; 0: none */
-    /* A launcher: it may never end after its document, so it gets 10 s. SIGINT is passed on as
-     * SIGTERM, since srun needs SIGINT twice. */
-    bool lingers;
-};
-
-struct dpb_child_end {
-    int code;          /* 128 + N: it was killed by signal N */
-    int signal_number; /* a signal to this process meanwhile, passed on; 0: none */
-    bool late;         /* it was ended, at the limit or after the document */
-    bool whole;        /* if it lingers: the document is whole */
-    char *out, *err;   /* @owned: dpb_child_release; ended by NUL */
-    size_t out_bytes, err_bytes;
-};
-
-/* Runs the program to its end, in a process group of its own and with no input. The program is
- * ended when this process ends. *end is filled if the status is DPB_OK; release it in any case. */
-dpb_status dpb_child_run(const struct dpb_child *child, struct dpb_child_end *end);
-void dpb_child_release(struct dpb_child_end *end);
-
-/* Refuses (DPB_USAGE) a program of sweep.launch that is not there. */
-dpb_status dpb_launched_probe(const struct dpb_sweep *sweep);
-/* dpb_execute for a cell of such a sweep. */
-void dpb_execute_launched(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
-                          struct dpb_execution *execution);
-/* "; by mpirun -np 4", for people; nothing without sweep.launch. */
-void dpb_launched_print(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
-                        FILE *out);
-
-/* cmd_sweep.c: the [sweep] or [tune] of a configuration. */
-int dpb_sweep_arguments(const struct dpb_arguments *arguments);
 
 #endif

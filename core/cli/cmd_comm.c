@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "bench/codec_rates.h"
 #include "record/comm_report.h"
-#include "study/sweep/sweep.h"
+#include "base/sweep_options.h"
 
 static dpb_status make_experiment(struct dpb_config *config, struct dpb_experiment **experiment)
 {
@@ -70,5 +70,5 @@ static int run(struct dpb_arguments *arguments)
 
 int dpb_command_comm(const struct dpb_command *self, int argc, char **argv)
 {
-    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, run);
+    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL, argc, argv, run);
 }

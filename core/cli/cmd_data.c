@@ -5,34 +5,12 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "record/loader_report.h"
-#include "study/sweep/sweep.h"
+#include "base/sweep_options.h"
 #include "plan/fit.h"
 
 #define WINDOW_SECONDS "0.6"
 
 /* ---- what to measure ----------------------------------------------------------------------- */
-
-/* A sweep's first cell stands for all, unless the sweep changes data, model or batch. */
-static dpb_status first_cell(const struct dpb_config *config, struct dpb_config **cell)
-{
-    const struct dpb_sweep_job first = {0};
-    struct dpb_sweep *sweep = NULL;
-    DPB_TRY(dpb_sweep_create(config, &sweep));
-    dpb_status status = DPB_OK;
-    for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++) {
-        const struct dpb_sweep_axis *axis = &sweep->axes[i];
-        bool batch = strcmp(axis->section, "run") == 0 && strstr(axis->key, "batch");
-        if (batch || strcmp(axis->section, "data") == 0 || strcmp(axis->section, "model") == 0)
-            status = dpb_fail(DPB_USAGE,
-                              "%s: `dpbench data` measures one source: sweep.%s.%s makes several; "
-                              "choose one by %s.%s=%s",
-                              axis->origin, axis->section, axis->key, axis->section, axis->key,
-                              axis->values[0]);
-    }
-    DPB_THEN(status, dpb_sweep_config(sweep, &first, cell));
-    dpb_sweep_destroy(sweep);
-    return status;
-}
 
 /* The file's length is the training's: only a length on the command line is a window's. So a
  * schedule that needs the training's length is left out; nothing trains here. */
@@ -55,13 +33,8 @@ static dpb_status settle_length(struct dpb_config *config)
 
 static dpb_status make_experiment(struct dpb_config *given, struct dpb_experiment **experiment)
 {
-    struct dpb_config *config = NULL;
-    if (dpb_sweep_wanted(given)) {
-        DPB_TRY(first_cell(given, &config));
-    } else {
-        config = dpb_config_copy(given);
-        DPB_TRY(dpb_allocated(config));
-    }
+    struct dpb_config *config = dpb_config_copy(given);
+    DPB_TRY(dpb_allocated(config));
     dpb_status status = settle_length(config);
     DPB_THEN(status, dpb_experiment_create(config, experiment));
     dpb_config_destroy(config);
@@ -86,7 +59,20 @@ static int measure(struct dpb_experiment *experiment, const struct dpb_arguments
         dpb_stop_exit_code(status), arguments, "", "data", dpb_loader_report_print);
 }
 
+int dpb_data_measure(const struct dpb_arguments *arguments)
+{
+    return dpb_measure(arguments, make_experiment, measure);
+}
+
 int dpb_command_data(const struct dpb_command *self, int argc, char **argv)
 {
-    return dpb_command_alone(self, argc, argv, make_experiment, measure);
+    struct dpb_arguments arguments;
+    dpb_status status = dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL,
+                                            argc, argv, &arguments);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    const int code = dpb_sweep_wanted(arguments.config) ? dpb_program_become("sweep")
+                                                        : dpb_data_measure(&arguments);
+    dpb_arguments_release(&arguments);
+    return code;
 }

@@ -7,7 +7,7 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "plugin/plugins.h"
-#include "study/sweep/sweep.h"
+#include "base/sweep_options.h"
 #include "plan/estimate.h"
 
 static const struct dpb_plugin *find_device(const struct dpb_plugin_row *rows, size_t n_rows,
@@ -94,8 +94,6 @@ static void print_models(const struct dpb_plugin_row *rows, size_t n_rows)
 
 /* The question's state. */
 struct help {
-    const struct dpb_command *commands;
-    size_t n_commands;
     struct dpb_plugin_row *plugins; /* @owned: those that were listed last */
     size_t n_plugins;
     bool answered;
@@ -143,8 +141,9 @@ static dpb_status help_overview(struct help *help)
     printf("dpbench %s: which way of updating the variables of data-parallel training is fastest, "
            "and why\n\n",
            DPB_VERSION);
-    for (size_t i = 0; i < help->n_commands; i++)
-        printf("  %s\n      %s\n", help->commands[i].usage, help->commands[i].summary);
+    for (const struct dpb_command *command = dpb_commands; command->name; command++)
+        printf("  %s\n      %s\n", command->usage, command->summary);
+    dpb_programs_print(stdout);
     printf("  dpbench --version\n\nsections of FILE.ini (`dpbench help SECTION`):\n");
     for (size_t i = 0; section_at(i); i++)
         printf("  %-12s %s\n", section_at(i)->name, section_at(i)->summary);
@@ -216,12 +215,15 @@ static void print_arguments(const char *usage)
 
 static void help_command(struct help *help, const char *word)
 {
-    for (size_t i = 0; i < help->n_commands; i++) {
-        if (strcmp(help->commands[i].name, word) != 0)
-            continue;
-        title(help, "command", word, help->commands[i].summary);
-        printf("  %s\n", help->commands[i].usage);
-        print_arguments(help->commands[i].usage);
+    char users[PATH_MAX];
+    const struct dpb_command *command = dpb_command_find(word);
+    if (command) {
+        title(help, "command", word, command->summary);
+        printf("  %s\n", command->usage);
+        print_arguments(command->usage);
+    } else if (dpb_program_is_users(word) && dpb_program_find(word, users)) {
+        title(help, "command", word, "a program of yours");
+        printf("  %s\n", users);
     }
 }
 
@@ -350,8 +352,8 @@ static dpb_status help_unknown(const struct dpb_command *self, struct help *help
                 near.found = strcpy(kept, key);
         }
     }
-    for (size_t i = 0; i < help->n_commands; i++)
-        dpb_nearest_offer(&near, help->commands[i].name);
+    for (const struct dpb_command *command = dpb_commands; command->name; command++)
+        dpb_nearest_offer(&near, command->name);
     for (size_t i = 0; i < DPB_PLUGIN_KINDS; i++)
         dpb_nearest_offer(&near, kind_lists[i]);
     for (size_t i = 0; i < help->n_plugins; i++)
@@ -368,8 +370,8 @@ static dpb_status help_unknown(const struct dpb_command *self, struct help *help
 static dpb_status help_all(struct help *help)
 {
     DPB_TRY(list_plugins(help, DPB_PLUGIN_ALL_KINDS, NULL));
-    for (size_t i = 0; i < help->n_commands; i++)
-        help_command(help, help->commands[i].name);
+    for (const struct dpb_command *command = dpb_commands; command->name; command++)
+        help_command(help, command->name);
     for (size_t i = 0; section_at(i); i++)
         help_section(help, section_at(i)->name);
     for (size_t i = 0; i < help->n_plugins; i++)
@@ -389,14 +391,13 @@ static dpb_status help_word(const struct dpb_command *self, struct help *help, c
     return help->answered ? DPB_OK : help_unknown(self, help, word);
 }
 
-int dpb_command_help(const struct dpb_command *self, const struct dpb_command *commands,
-                     size_t n_commands, int argc, char **argv)
+int dpb_command_help(const struct dpb_command *self, int argc, char **argv)
 {
     if (argc > 2) {
         dpb_usage_error(self, "one word at a time");
         return dpb_status_exit_code(DPB_USAGE);
     }
-    struct help help = {.commands = commands, .n_commands = n_commands};
+    struct help help = {0};
     dpb_status status = argc == 1                     ? help_overview(&help)
                         : strcmp(argv[1], "all") == 0 ? help_all(&help)
                                                       : help_word(self, &help, argv[1]);

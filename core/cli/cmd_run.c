@@ -1,66 +1,70 @@
-/* cmd_run.c - `dpbench -c FILE.ini`: one run, or the file's sweep or search; `dpbench tune`. */
+/* cmd_run.c - `dpbench -c FILE.ini`: one run; dpbench-sweep runs the file's sweep or search. */
 #include <stdio.h>
 
 #include "base/log.h"
+#include "cli/cell.h"
 #include "cli/cli.h"
 #include "record/result.h"
-#include "study/sweep/sweep.h"
 
-static int run_single(const struct dpb_arguments *arguments)
+/* A sweep gets a document of a run that was refused, too. */
+static int end_cell(const struct dpb_arguments *arguments, struct dpb_execution *execution)
+{
+    if (!execution->result && !arguments->party)
+        execution->result = dpb_result_refused(arguments->config, execution->status,
+                                               dpb_first_error(NULL));
+    dpb_document_set_launcher(execution->result, arguments->party);
+    if (execution->result)
+        dpb_cell_print(execution->result);
+    json_decref(execution->result);
+    return execution->exit_code;
+}
+
+static void execute(const struct dpb_arguments *arguments, const struct dpb_experiment *experiment,
+                    struct dpb_execution *execution)
+{
+    const struct dpb_run_settings *run = &experiment->settings.run;
+    char label[128];
+    struct dpb_live_place place = {.label = label};
+    snprintf(label, sizeof label, "%s: %s, %u worker%s", run->name,
+             experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
+             experiment->n_workers == 1 ? "" : "s");
+    if (arguments->cell)
+        dpb_cell_place(arguments->cell, &place);
+    dpb_execute(experiment, arguments->party, &place, execution);
+}
+
+int dpb_run_single(const struct dpb_arguments *arguments)
 {
     struct dpb_experiment *experiment = NULL;
-    int code;
+    struct dpb_execution execution = {0};
     dpb_status status = dpb_experiment_create(arguments->config, &experiment);
-    bool writes = dpb_party_is_head(arguments->party);
+    const bool writes = dpb_party_is_head(arguments->party) && !arguments->cell;
     if (status == DPB_OK && writes)
         status = dpb_result_probe(arguments->output, experiment->settings.run.results);
     if (status == DPB_OK && writes)
         status = dpb_experiment_probe(experiment);
-    status = dpb_together_agree(arguments, status, experiment, &code);
-    if (status == DPB_OK) {
-        const struct dpb_run_settings *run = &experiment->settings.run;
-        char label[128];
-        snprintf(label, sizeof label, "%s: %s, %u worker%s", run->name,
-                 experiment->plugins[DPB_PLUGIN_COMM]->name, experiment->n_workers,
-                 experiment->n_workers == 1 ? "" : "s");
-        struct dpb_execution execution;
-        dpb_execute(experiment, arguments->party, &(struct dpb_live_place){.label = label},
-                    &execution);
-        code = execution.exit_code;
-        if (execution.result)
-            code = dpb_measured_deliver(execution.result, code, arguments, run->results, run->name,
-                                        dpb_result_print);
-    }
+    execution.status =
+        dpb_together_agree(arguments, status, experiment, &execution.exit_code);
+    if (execution.status == DPB_OK)
+        execute(arguments, experiment, &execution);
+    int code = execution.exit_code;
+    if (arguments->cell)
+        code = end_cell(arguments, &execution);
+    else if (execution.result)
+        code = dpb_measured_deliver(execution.result, code, arguments,
+                                    experiment->settings.run.results,
+                                    experiment->settings.run.name, dpb_result_print);
     dpb_experiment_destroy(experiment);
     return code;
 }
 
-int dpb_run_arguments(struct dpb_arguments *arguments)
+static int run(struct dpb_arguments *arguments)
 {
-    return dpb_sweep_wanted(arguments->config) ? dpb_sweep_arguments(arguments)
-                                               : run_single(arguments);
+    return dpb_sweep_wanted(arguments->config) ? dpb_program_become("sweep")
+                                               : dpb_run_single(arguments);
 }
 
 int dpb_command_run(const struct dpb_command *self, int argc, char **argv)
 {
-    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv,
-                        dpb_run_arguments);
-}
-
-static int tune(struct dpb_arguments *arguments)
-{
-    int code;
-    if (dpb_tune_wanted(arguments->config))
-        return dpb_run_arguments(arguments);
-    dpb_status status = dpb_fail(DPB_USAGE,
-                                 "%s has no [tune]: add the section, or give an axis as "
-                                 "tune.SECTION.KEY=LIST",
-                                 arguments->file);
-    dpb_together_agree(arguments, status, NULL, &code);
-    return code;
-}
-
-int dpb_command_tune(const struct dpb_command *self, int argc, char **argv)
-{
-    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, tune);
+    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL, argc, argv, run);
 }

@@ -70,7 +70,8 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
             .n_servers = experiment->n_servers,
             .machines = experiment->machines,
             .config = text,
-            .journal_bytes = dpb_experiment_journal_bytes(experiment),
+            .journal_bytes = place->journal_bytes > 0 ? place->journal_bytes
+                                                       : dpb_experiment_journal_bytes(experiment),
             .environment = environment,
             .timeout_ns = experiment->settings.run.timeout_ns,
             .stall_warning_ns = experiment->settings.run.stall_warning_ns,
@@ -191,6 +192,13 @@ int dpb_document_deliver(const json_t *document, const struct dpb_arguments *arg
     return dpb_status_exit_code(status);
 }
 
+void dpb_document_set_launcher(json_t *document, const struct dpb_party *party)
+{
+    if (party)
+        json_object_set_new(json_object_get(document, "world"), "launcher",
+                            json_string(party->launcher));
+}
+
 int dpb_measured_deliver(json_t *document, int code, const struct dpb_arguments *arguments,
                          const char *results, const char *run_name, dpb_print_document *print)
 {
@@ -198,9 +206,7 @@ int dpb_measured_deliver(json_t *document, int code, const struct dpb_arguments 
         dpb_status status = dpb_fail(DPB_NO_MEMORY, "out of memory: the measurements are lost");
         return dpb_exit_code_first(code, dpb_status_exit_code(status));
     }
-    if (arguments->party)
-        json_object_set_new(json_object_get(document, "world"), "launcher",
-                            json_string(arguments->party->launcher));
+    dpb_document_set_launcher(document, arguments->party);
     if (code != dpb_status_exit_code(DPB_USAGE))
         code = dpb_exit_code_first(
             code, dpb_document_deliver(document, arguments, results, run_name, print));
@@ -267,7 +273,7 @@ int dpb_command_alone(const struct dpb_command *self, int argc, char **argv,
 {
     struct dpb_arguments arguments;
     dpb_status status =
-        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, &arguments);
+        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL, argc, argv, &arguments);
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     const int code = dpb_measure(&arguments, make, run);

@@ -10,7 +10,7 @@
 #include "base/settings.h"
 #include "cli/cli.h"
 #include "launch/machines.h"
-#include "study/sweep/sweep.h"
+#include "base/sweep_options.h"
 #include "world/pmix.h"
 
 #define LAUNCHER "launcher" /* the origin of the launcher's settings */
@@ -134,14 +134,14 @@ static int64_t timeout_of(const struct dpb_config *config)
     return ns;
 }
 
-int dpb_together(const struct dpb_command *self, unsigned accepts, int argc, char **argv,
+int dpb_together(const struct dpb_command *self, unsigned accepts, dpb_read_result *read, int argc, char **argv,
                  int (*run)(struct dpb_arguments *arguments))
 {
     struct dpb_arguments arguments = {0};
     struct dpb_party *party = NULL;
     dpb_party_hush();
     warn_of_copies();
-    dpb_status status = dpb_arguments_parse(self, accepts, argc, argv, &arguments);
+    dpb_status status = dpb_arguments_parse(self, accepts, read, argc, argv, &arguments);
     dpb_status joined = dpb_party_join(timeout_of(arguments.config), &party);
     if (joined != DPB_OK) {
         dpb_arguments_release(&arguments);

@@ -408,8 +408,6 @@ size_t dpb_experiment_journal_bytes(const struct dpb_experiment *experiment)
      * unwritten bytes cost nothing. */
     if (experiment->settings.run.mode == DPB_MODE_COMM)
         return dpb_comm_journal_bytes(experiment);
-    if (experiment->settings.run.mode == DPB_MODE_NETWORK)
-        return DPB_NETWORK_JOURNAL_BYTES;
     const struct dpb_run_settings *run = &experiment->settings.run;
     const uint64_t shortest_step_ns = 10000;
     uint64_t records = 4096 + (uint64_t)run->warmup_steps + (uint64_t)run->steps +

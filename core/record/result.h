@@ -9,6 +9,7 @@
 #define DPB_CORE_RECORD_RESULT_H
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 
 #include "plan/experiment.h"
@@ -33,7 +34,7 @@ const char *dpb_result_status(dpb_status status);
 /* result.versions: dpbench and its build, the experiment's plugins, their files and libraries,
  * core's libraries (built against and loaded), compiler, C library, kernel. @owned. */
 json_t *dpb_result_versions(const struct dpb_experiment *experiment);
-/* Adds the experiment's plugins that `plugins` lacks, as dpb_result_all_versions names them. */
+/* Adds the experiment's plugins that `plugins` lacks, as dpb_result_all_versions (study/document) names them. */
 void dpb_result_add_plugins(const struct dpb_experiment *experiment, json_t *plugins);
 /* result.invocation: this process's command line and directory, and the environment's variables
  * that change measurements. @owned. */
@@ -47,23 +48,6 @@ bool dpb_result_is_input(const struct dpb_option_table *table, const struct dpb_
 /* Makes relative paths of these settings, in a result's `config`, start from the directory of the
  * result's run, if this is another directory. */
 dpb_status dpb_result_locate(const json_t *document, struct dpb_config *config);
-
-/* Reads a file of dpb_result_write: schema dpbench.result/1 or dpbench.sweep/1, or DPB_USAGE. From
- * a directory of dpb_result_begin it makes the document of the runs that are there, with rows.
- * *document is @owned. */
-dpb_status dpb_result_read(const char *path, json_t **document);
-/* The same for people: dpb_json_printable. */
-dpb_status dpb_result_read_printable(const char *path, json_t **document);
-/* A part of a result by its path ("machine"); of a sweep, the part of the first run that has it.
- * NULL: none has it. @borrowed. */
-const json_t *dpb_result_part(const json_t *document, const char *path);
-
-/* The versions of a result, or of a sweep's first run, with the plugins of all runs, each once:
- * plugins."KIND 'NAME'"; another build of the same name has a number, too. NULL: there are none.
- * @owned. */
-json_t *dpb_result_all_versions(const json_t *document);
-/* Such versions without the plugins that `other` lacks. NULL for NULL. @owned. */
-json_t *dpb_result_versions_within(const json_t *versions, const json_t *other);
 
 /* Writes `document` to `path`; with NULL to a new file in directory `results`, named after the run,
  * its strategy, its workers and the time. A file is written beside its place, synced and renamed.
@@ -79,6 +63,8 @@ dpb_status dpb_result_begin(const json_t *document, const char *path, const char
 /* Replaces the file "sweep.json" (`number` 0: the sweep without runs) or "NUMBER.json" (a run, from
  * 1) of such a directory. */
 dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t number);
+/* The name of that file. False: it is too long. */
+bool dpb_result_kept(const char *directory, size_t number, char path[PATH_MAX]);
 /* Before the run: DPB_USAGE unless the directory can be made and written. Leaves nothing behind. */
 dpb_status dpb_result_probe(const char *path, const char *results);
 /* DPB_USAGE if `path`, the argument of `option`, is there and no regular file, or names a directory

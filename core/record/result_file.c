@@ -1,5 +1,5 @@
 /*
- * result_file.c - the files that results are kept in. A file is complete or not there: it is
+ * result_file.c - writes the files that results are kept in. A file is complete or not there: it is
  * written under another name beside its place, synced, and only then gets its name.
  */
 #include "record/result.h"
@@ -19,8 +19,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
-#include "study/sweep/sweep.h"
-#include "study/sweep/tune.h"
 
 enum {
     MAX_SAME_SECOND = 1000, /* results of one name made in the same second */
@@ -130,150 +128,6 @@ dpb_status dpb_result_probe(const char *path, const char *results)
                     path ? path : directory, strerror(error));
 }
 
-/* ---- reading ------------------------------------------------------------------------------- */
-
-static dpb_status read_file(const char *path, json_t **document)
-{
-    json_error_t error;
-    json_t *read = json_load_file(path, 0, &error);
-    if (!read)
-        return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
-                        error.line > 0 ? " (is it a result of dpbench?)" : "");
-    const char *schema = dpb_json_text(read, "schema", "missing");
-    if (strcmp(schema, "dpbench.result/1") == 0 || strcmp(schema, "dpbench.sweep/1") == 0) {
-        *document = read;
-        return DPB_OK;
-    }
-    dpb_status status = dpb_fail(DPB_USAGE,
-                                 "%s: schema is %s, wanted dpbench.result/1 or dpbench.sweep/1; "
-                                 "give a file that dpbench wrote",
-                                 path, schema);
-    json_decref(read);
-    return status;
-}
-
-static bool name_kept(const char *directory, size_t number, char path[PATH_MAX])
-{
-    int n = number == 0 ? snprintf(path, PATH_MAX, "%s/sweep.json", directory)
-                        : snprintf(path, PATH_MAX, "%s/%06zu.json", directory, number);
-    return n > 0 && n < PATH_MAX;
-}
-
-static dpb_status read_kept(const char *directory, json_t *document)
-{
-    char path[PATH_MAX];
-    for (size_t number = 1; name_kept(directory, number, path) && access(path, F_OK) == 0;
-         number++) {
-        json_t *run = NULL;
-        DPB_TRY(read_file(path, &run));
-        json_array_append_new(json_object_get(document, "runs"), run);
-    }
-    return DPB_OK;
-}
-
-/* The trials of the runs that are there. */
-static dpb_status search_kept(const char *directory, json_t *document)
-{
-    struct dpb_config *config = dpb_config_create();
-    struct dpb_sweep *sweep = NULL;
-    struct dpb_sweep_job next;
-    bool failed = false;
-    dpb_status status = dpb_allocated(config);
-    DPB_THEN(status, dpb_config_from_json(config, json_object_get(document, "config"), directory));
-    DPB_THEN(status, dpb_sweep_create(config, &sweep));
-    if (sweep && sweep->tunes)
-        dpb_tune_next(sweep, document, &next, &failed);
-    DPB_THEN(status, dpb_allocated(!failed));
-    dpb_sweep_destroy(sweep);
-    dpb_config_destroy(config);
-    return status;
-}
-
-/* The rows of the runs that are there. */
-static dpb_status finish_kept(const char *directory, json_t *document)
-{
-    bool ended = !dpb_json_is(document, "status", "interrupted");
-    if (dpb_tune_is(document))
-        DPB_TRY(search_kept(directory, document));
-    dpb_sweep_finish(ended ? DPB_OK : DPB_INTERRUPTED, document);
-    return DPB_OK;
-}
-
-dpb_status dpb_result_read(const char *path, json_t **document)
-{
-    char first[PATH_MAX];
-    struct stat info;
-    json_t *read = NULL;
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return read_file(path, document);
-    if (!name_kept(path, 0, first) || access(first, F_OK) != 0)
-        return dpb_fail(DPB_USAGE, "%s: no sweep.json in it; give a directory that a sweep made",
-                        path);
-    DPB_TRY(read_file(first, &read));
-    dpb_status status = read_kept(path, read);
-    DPB_THEN(status, finish_kept(path, read));
-    if (status != DPB_OK)
-        json_decref(read);
-    else
-        *document = read;
-    return status;
-}
-
-dpb_status dpb_result_read_printable(const char *path, json_t **document)
-{
-    json_t *read = NULL;
-    DPB_TRY(dpb_result_read(path, &read));
-    *document = dpb_json_printable(read);
-    json_decref(read);
-    return dpb_allocated(*document);
-}
-
-const json_t *dpb_result_part(const json_t *document, const char *path)
-{
-    const json_t *part = dpb_json_at(document, path);
-    const json_t *runs = json_object_get(document, "runs");
-    for (size_t i = 0; !part && i < json_array_size(runs); i++)
-        part = dpb_json_at(json_array_get(runs, i), path);
-    return part;
-}
-
-static void add_plugins(const json_t *run, json_t *all)
-{
-    dpb_each_member(dpb_json_at(run, "versions.plugins"), kind, plugin) {
-        const char *own = dpb_json_text(plugin, "name", "?");
-        const json_t *known;
-        char name[256];
-        size_t n = 1;
-        snprintf(name, sizeof name, "%.100s '%.100s'", kind, own);
-        while ((known = json_object_get(all, name)) && !json_equal(known, plugin))
-            snprintf(name, sizeof name, "%.100s '%.100s' %zu", kind, own, ++n);
-        json_object_set(all, name, plugin);
-    }
-}
-
-json_t *dpb_result_all_versions(const json_t *document)
-{
-    const json_t *runs = json_object_get(document, "runs"),
-                 *first = dpb_result_part(document, "versions");
-    json_t *versions = json_copy((json_t *)(uintptr_t)first), *all = json_object();
-    if (!runs)
-        add_plugins(document, all);
-    dpb_each_item(runs, i, run)
-        add_plugins(run, all);
-    json_object_set_new(versions, "plugins", all);
-    return versions;
-}
-
-json_t *dpb_result_versions_within(const json_t *versions, const json_t *other)
-{
-    json_t *made = json_copy((json_t *)(uintptr_t)versions), *common = json_object();
-    dpb_each_member(json_object_get(versions, "plugins"), name, plugin)
-        if (json_object_get(json_object_get(other, "plugins"), name))
-            json_object_set(common, name, plugin);
-    json_object_set_new(made, "plugins", common);
-    return made;
-}
-
 /* ---- writing ------------------------------------------------------------------------------- */
 
 static void sync_directory(const char *path)
@@ -360,7 +214,7 @@ static void file_stem(const json_t *document, const char *results, const char *r
         stem[at] = '_';
     append_word(stem, capacity, "-");
     append_word(stem, capacity,
-                dpb_json_text(document, "strategy.name", dpb_tune_is(document) ? "tune" : "sweep"));
+                dpb_json_text(document, "strategy.name", json_object_get(document, "tune") ? "tune" : "sweep"));
     append_word(stem, capacity, workers);
     append_word(stem, capacity, "-");
     append_word(stem, capacity, stamp);
@@ -444,12 +298,19 @@ dpb_status dpb_result_begin(const json_t *document, const char *path, const char
     return status;
 }
 
+bool dpb_result_kept(const char *directory, size_t number, char path[PATH_MAX])
+{
+    int n = number == 0 ? snprintf(path, PATH_MAX, "%s/sweep.json", directory)
+                        : snprintf(path, PATH_MAX, "%s/%06zu.json", directory, number);
+    return n > 0 && n < PATH_MAX;
+}
+
 dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t number)
 {
     char path[PATH_MAX], written[PATH_MAX];
     if (directory[0] == '\0')
         return DPB_OK;
-    if (!name_kept(directory, number, path))
+    if (!dpb_result_kept(directory, number, path))
         return dpb_fail(DPB_IO, "%s: the name is too long", directory);
     return dpb_result_write(document, path, "", "", written);
 }

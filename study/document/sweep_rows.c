@@ -15,9 +15,9 @@
 #include "base/json.h"
 #include "study/document/rates.h"
 #include "record/summary.h"
-#include "study/sweep/sweep.h"
 #include "study/document/target.h"
 #include "world/board.h"
+#include "study/document/rows.h"
 
 static const char rate_path[] = "timing.samples_per_s.mean";
 

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/json.h"
 #include "study/document/published.h"
-#include "study/sweep/sweep.h"
+#include "study/document/rows.h"
 
 /* The places of a row's workers; a place has `learners` workers. */
 static double places_of(const json_t *row)

@@ -18,7 +18,6 @@
 #include <stdio.h>
 
 #include "base/comparison.h"
-#include "study/table/table.h"
 
 /* A row's `to_target` (docs/results.md) from the n good runs of its cell, the last of each repeat.
  * Disturbed runs count where a repeat has no other: their samples are as good. `n_failed` further
@@ -41,12 +40,5 @@ void dpb_target_compare(const json_t *a, const json_t *b, const char *part, bool
  * run missed the target, compares nothing. Returns whether the comparison allows a conclusion. */
 bool dpb_target_conclude(const json_t *a, const json_t *b, const char *part, bool paired,
                          struct dpb_comparison *comparison, char *verdict, size_t capacity);
-
-/* The rows with a target. False: there is none. dpb_table_release either way. */
-bool dpb_target_table_make(const json_t *document, struct dpb_table *table);
-/* Without a row with a target these print nothing. print: the table, at most 100 columns wide.
- * notes: how to read the table, a line a paragraph. */
-void dpb_target_print(const json_t *document, FILE *out);
-void dpb_target_notes(const json_t *document, FILE *out);
 
 #endif

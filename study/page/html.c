@@ -12,6 +12,7 @@
 #include "study/page/markup.h"
 #include "study/document/rates.h"
 #include "record/result.h"
+#include "study/document/read.h"
 
 static const char style[] =
     ":root{color-scheme:light dark;--ink:#1c1f23;--soft:#5a626c;--line:#d5d9de;--back:#fff;"

@@ -9,9 +9,10 @@
 #include "study/page/markup.h"
 #include "study/table/merge.h"
 #include "study/document/rates.h"
-#include "study/sweep/sweep.h"
 #include "study/table/sweep_table.h"
 #include "study/document/target.h"
+#include "study/table/sweep_print.h"
+#include "study/table/target_print.h"
 
 enum { MOST_NOTES = 200, TEXT = 256 };
 

@@ -7,7 +7,7 @@
 #include "study/page/figures.h"
 #include "base/json.h"
 #include "study/page/markup.h"
-#include "study/sweep/sweep.h"
+#include "study/document/rows.h"
 
 enum { TEXT = 128 };
 

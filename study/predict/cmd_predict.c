@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "base/json.h"
 #include "study/predict/predict_report.h"
-#include "record/result.h"
+#include "study/document/read.h"
 
 enum { WORD = 64 };
 
@@ -235,7 +235,7 @@ static dpb_status predict(struct reading *r)
     return DPB_OK;
 }
 
-int dpb_command_predict(const struct dpb_command *self, int argc, char **argv)
+static int command_predict(const struct dpb_command *self, int argc, char **argv)
 {
     struct reading r = {.self = self,
                         .request = {.per_machine = 1,
@@ -248,3 +248,5 @@ int dpb_command_predict(const struct dpb_command *self, int argc, char **argv)
         json_decref(r.files[i]);
     return dpb_status_exit_code(status);
 }
+
+DPB_PROGRAM("predict", command_predict)

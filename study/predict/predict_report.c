@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/parse.h"
-#include "links/links_report.h"
+#include "study/predict/network_cost.h"
 #include "study/predict/predict_worker.h"
 
 /* TCP's share of a link: 1448 of the 1538 bytes that a full Ethernet frame takes. */

@@ -16,7 +16,9 @@
 #include "study/table/compare.h"
 #include "base/json.h"
 #include "record/result.h"
+#include "study/sweep/child.h"
 #include "study/sweep/sweep.h"
+#include "study/document/rows.h"
 
 enum { RETRIES = 3 }; /* of a disturbed run; a sweep repeats its own */
 
@@ -206,8 +208,10 @@ static dpb_status compare(const struct gate *gate, const struct dpb_arguments *a
 static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, int *code)
 {
     struct dpb_sweep *sweep = NULL;
+    char own[PATH_MAX];
     struct side sides[2] = {{.name = "base", .program = gate->base},
-                            {.name = "this", .program = "/proc/self/exe"}};
+                            {.name = "this", .program = own}};
+    DPB_TRY(dpb_program_itself(own));
     struct dpb_signals both; /* they wait for the next run */
     dpb_signals_hold(&both, (const int[DPB_SIGNALS_HELD]){SIGINT, SIGTERM});
     gate->is_sweep = dpb_sweep_wanted(arguments->config);
@@ -215,7 +219,7 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
         return dpb_fail(DPB_USAGE, "`dpbench gate` runs the same cells by both builds, and [tune] "
                                    "would choose them; leave it out, or make it a [sweep]");
     DPB_TRY(dpb_sweep_create(arguments->config, &sweep));
-    sweep->repeats = gate->repeats;
+    sweep->options.repeats = gate->repeats;
     dpb_status status = dpb_result_probe(arguments->output, "");
     for (size_t i = 0; i < 2 && status == DPB_OK; i++) {
         sides[i].document = dpb_sweep_document(sweep, arguments->config);
@@ -229,13 +233,13 @@ static dpb_status run_gate(struct gate *gate, struct dpb_arguments *arguments, i
     return status;
 }
 
-int dpb_command_gate(const struct dpb_command *self, int argc, char **argv)
+static int command_gate(const struct dpb_command *self, int argc, char **argv)
 {
     struct gate gate = {.repeats = 10, .threshold = NAN};
     struct dpb_arguments arguments = {0};
     int code = 0;
     dpb_status status = parse(self, argc, argv, &gate);
-    DPB_THEN(status, dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT,
+    DPB_THEN(status, dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL,
                                          gate.n_words, gate.words, &arguments));
     DPB_THEN(status, run_gate(&gate, &arguments, &code));
     if (status != DPB_OK && code == 0)
@@ -244,3 +248,5 @@ int dpb_command_gate(const struct dpb_command *self, int argc, char **argv)
     free((void *)gate.words);
     return code;
 }
+
+DPB_PROGRAM("gate", command_gate)

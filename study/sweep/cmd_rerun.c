@@ -19,6 +19,8 @@
 #include "machine/cores.h"
 #include "base/json.h"
 #include "record/result.h"
+#include "study/document/read.h"
+#include "study/sweep/run.h"
 #include "study/sweep/sweep.h"
 
 /* ---- what a result may do -------------------------------------------------------------------- */
@@ -182,13 +184,13 @@ static dpb_status check_cell(const struct dpb_arguments *arguments, const struct
 static dpb_status check_launch(const struct dpb_arguments *arguments, const struct dpb_sweep *sweep)
 {
     const char *section = sweep->study->name;
-    if (sweep->launch[0] == '\0' || arguments->trust || !is_sent(arguments, section, "launch"))
+    if (sweep->options.launch[0] == '\0' || arguments->trust || !is_sent(arguments, section, "launch"))
         return DPB_OK;
     return dpb_fail(
         DPB_USAGE,
         "%s: %s.launch = %s would start this program; give another by %s.launch=..., or "
         "--trust if you know who made the result",
-        arguments->file, section, sweep->launch, section);
+        arguments->file, section, sweep->options.launch, section);
 }
 
 /*
@@ -340,12 +342,28 @@ static int rerun(struct dpb_arguments *arguments)
                           arguments->file);
     DPB_THEN(status, compare_all(arguments));
     if (status == DPB_OK)
-        return dpb_run_arguments(arguments);
+        return dpb_sweep_wanted(arguments->config) ? dpb_sweep_run(arguments)
+                                                   : dpb_run_single(arguments);
     dpb_together_agree(arguments, status, NULL, &code);
     return code;
 }
 
-int dpb_command_rerun(const struct dpb_command *self, int argc, char **argv)
+static dpb_status read_result(const char *path, struct dpb_arguments *arguments)
 {
-    return dpb_together(self, DPB_ACCEPTS_RESULT | DPB_ACCEPTS_OUTPUT, argc, argv, rerun);
+    DPB_TRY(dpb_result_read(path, &arguments->document));
+    const json_t *config = json_object_get(arguments->document, "config");
+    DPB_TRY(dpb_config_from_json(arguments->config, config, path));
+    /* The result's ranks were on other machines than this run's. */
+    const struct dpb_setting *hosts = dpb_config_get(arguments->config, "comm", "hosts");
+    if (hosts &&
+        (strcmp(hosts->origin, "launcher") == 0 || strcmp(hosts->origin, DPB_LAUNCH_ORIGIN) == 0))
+        dpb_config_remove(arguments->config, "comm", "hosts");
+    return dpb_result_locate(arguments->document, arguments->config);
 }
+
+static int command_rerun(const struct dpb_command *self, int argc, char **argv)
+{
+    return dpb_together(self, DPB_ACCEPTS_OUTPUT, read_result, argc, argv, rerun);
+}
+
+DPB_PROGRAM("rerun", command_rerun)

@@ -1,437 +1,88 @@
-/* cmd_sweep.c - runs a [sweep], or the search of a [tune]: checks every cell, then runs each job in
- * processes of its own. A failed job is a row with its reason. */
-#include <limits.h>
-#include <math.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
+/*
+ * cmd_sweep.c - dpbench-sweep: what dpbench hands over where the experiment has a [sweep] or [tune]:
+ * its run, `dpbench check` and `dpbench data`.
+ */
 #include <string.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
-#include "base/json.h"
-#include "record/result.h"
+#include "study/sweep/check.h"
+#include "study/sweep/run.h"
 #include "study/sweep/sweep.h"
-#include "study/sweep/tune.h"
-#include "plan/fit.h"
 
-/* A signal between two jobs, while no launcher listens. */
-static volatile sig_atomic_t signal_between_jobs;
-
-static void note_signal(int number)
+/* A sweep's first cell stands for all, unless the sweep changes data, model or batch. */
+static dpb_status first_cell(const struct dpb_config *config, struct dpb_config **cell)
 {
-    signal_between_jobs = number;
-}
-
-struct listening {
-    struct sigaction interrupt, terminate;
-};
-
-static void listen_begin(struct listening *old)
-{
-    struct sigaction action = {.sa_handler = note_signal};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, &old->interrupt);
-    sigaction(SIGTERM, &action, &old->terminate);
-}
-
-static void listen_end(const struct listening *old)
-{
-    sigaction(SIGINT, &old->interrupt, NULL);
-    sigaction(SIGTERM, &old->terminate, NULL);
-}
-
-/* Shared by all jobs, from the first cell that can run. */
-struct plan {
-    char *results, *name;
-    uint64_t seed;
-    size_t built;       /* the network that was built last, and whose data were opened */
-    char refusal[1024]; /* of the first cell that was refused */
-    dpb_status refused;
-};
-
-/* Opens data and builds the network if they differ from the last cell's, to find a missing file
- * once and before the jobs. */
-static dpb_status build_cell(const struct dpb_sweep *sweep, size_t cell,
-                             struct dpb_experiment *experiment, struct plan *plan)
-{
-    const size_t network = dpb_sweep_network(sweep, cell);
-    if (plan->results && network == plan->built)
-        return DPB_OK;
-    plan->built = network;
-    return dpb_fit_build(experiment, experiment->n_workers, true);
-}
-
-static dpb_status check_cell(const struct dpb_sweep *sweep, size_t cell, struct plan *plan)
-{
-    const struct dpb_sweep_job job = {.cell = cell};
-    struct dpb_experiment *experiment = NULL;
-    DPB_TRY(dpb_sweep_experiment(sweep, &job, &experiment));
-    dpb_status status = build_cell(sweep, cell, experiment, plan);
-    DPB_THEN(status, dpb_experiment_probe(experiment));
-    if (status == DPB_OK && !plan->results) {
-        plan->results = strdup(experiment->settings.run.results);
-        plan->name = strdup(experiment->settings.run.name);
-        plan->seed = (uint64_t)experiment->settings.run.seed;
-        status = dpb_allocated(plan->results && plan->name);
-    }
-    dpb_experiment_destroy(experiment);
-    return status;
-}
-
-/* A wrong setting (an unknown option, a value out of range) ends the sweep before its first job. A
- * combination that cannot work is a row with its reason. */
-static dpb_status check_each_cell(const struct dpb_sweep *sweep, struct plan *plan)
-{
-    for (size_t cell = 0; cell < sweep->n_cells; cell++) {
-        dpb_status status = check_cell(sweep, cell, plan);
-        if (status != DPB_OK && status != DPB_UNSUPPORTED)
-            return status;
-        if (status != DPB_OK && plan->refused == DPB_OK) {
-            plan->refused = status;
-            snprintf(plan->refusal, sizeof plan->refusal, "%s", dpb_first_error(NULL));
-        }
-        dpb_first_error_clear();
-    }
-    return plan->results ? DPB_OK : dpb_fail(plan->refused, "%s", plan->refusal);
-}
-
-/* Drops the messages of refused cells: their jobs will repeat them. */
-static dpb_status check_cells(const struct dpb_sweep *sweep, struct plan *plan)
-{
-    const struct dpb_log_hooks silent = {.silent = true};
-    dpb_log_set_hooks(&silent);
-    dpb_status status = check_each_cell(sweep, plan);
-    dpb_log_set_hooks(NULL);
-    if (status != DPB_OK)
-        dpb_log(DPB_LOG_ERROR, "%s", dpb_first_error(NULL));
-    return status;
-}
-
-/* The jobs to come: a list, or, in a search, the jobs that follow from the runs so far. */
-struct queue {
-    struct dpb_sweep_job *jobs; /* @owned; NULL: a search */
-    size_t n, next;
-    double ended_s;   /* that the runs so far took */
-    uint64_t n_ended; /* those that went well */
-};
-
-/* The timing jobs in their order, then one job for the accuracy of each strategy. */
-static dpb_status plan_jobs(const struct dpb_sweep *sweep, uint64_t seed, struct queue *queue)
-{
-    size_t n_timing = sweep->n_cells * (size_t)sweep->repeats;
-    *queue = (struct queue){.jobs = NULL};
-    if (sweep->tunes)
-        return DPB_OK;
-    queue->jobs = calloc(n_timing + sweep->n_cells, sizeof *queue->jobs);
-    DPB_TRY(dpb_allocated(queue->jobs));
-    dpb_sweep_order(sweep, seed, queue->jobs);
-    queue->n = n_timing + dpb_sweep_accuracy_jobs(sweep, queue->jobs + n_timing);
-    return DPB_OK;
-}
-
-/* "[3/24]", or of a search "[3]". */
-struct count {
-    char text[48];
-};
-
-static struct count count_of(const struct queue *queue)
-{
-    struct count count;
-    if (queue->jobs)
-        snprintf(count.text, sizeof count.text, "[%zu/%zu]", queue->next, queue->n);
-    else
-        snprintf(count.text, sizeof count.text, "[%zu]", queue->next);
-    return count;
-}
-
-/* The document as it grows, and its runs on the disk. */
-struct record {
-    json_t *document;         /* @owned */
-    char directory[PATH_MAX]; /* "": kept in memory alone */
-    size_t n_kept;            /* runs in the directory, numbered from 1 without a gap */
-    dpb_status status;        /* of writing */
-    bool prints_trials;       /* on standard output, when they end; else they are messages */
-};
-
-/* The document without runs and rows. */
-static dpb_status keep_head(struct record *record, const char *status)
-{
-    json_t *head = json_copy(record->document);
-    DPB_TRY(dpb_allocated(head));
-    json_object_set_new(head, "status", json_string(status));
-    json_object_set_new(head, "runs", json_array());
-    json_object_set_new(head, "rows", json_array());
-    dpb_status written = dpb_result_keep(head, record->directory, 0);
-    json_decref(head);
-    return written;
-}
-
-/* Writes the last run of the document. A full disk does not end the sweep: the document is still
- * delivered as a whole. */
-static void keep_run(struct record *record)
-{
-    const json_t *runs = json_object_get(record->document, "runs");
-    const json_t *run = json_array_get(runs, json_array_size(runs) - 1);
-    dpb_status status = dpb_result_keep(run, record->directory, record->n_kept + 1);
-    record->n_kept += status == DPB_OK;
-    if (record->status == DPB_OK)
-        record->status = status;
-}
-
-/* For --resume: puts the good runs into the document and keeps the missing jobs, in their order. */
-static dpb_status take_done(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
-                            struct queue *queue, struct record *record)
-{
-    size_t n_left = 0;
-    json_t *kept = json_object_get(record->document, "runs");
-    dpb_each_item(json_object_get(arguments->document, "runs"), i, run) {
-        if (!dpb_json_is(run, "status", "ok"))
-            continue;
-        if (!dpb_sweep_has(sweep, run))
-            return dpb_fail(DPB_USAGE,
-                            "%s: run %zu is of no cell of this sweep: its `cell` and `cell_index` "
-                            "do not agree with the axes; give the file as dpbench wrote it",
-                            arguments->file, i + 1);
-        json_array_append(kept, run);
-        keep_run(record);
-    }
-    for (size_t i = 0; i < queue->n; i++)
-        if (!dpb_sweep_done(sweep, record->document, &queue->jobs[i]))
-            queue->jobs[n_left++] = queue->jobs[i];
-    if (queue->jobs)
-        dpb_log(DPB_LOG_INFO, "%zu of %zu runs are there, from %s", queue->n - n_left, queue->n,
-                arguments->file);
-    else
-        dpb_log(DPB_LOG_INFO, "%zu runs are there, from %s", record->n_kept, arguments->file);
-    queue->n = n_left;
-    return record->status;
-}
-
-static void report_job(const struct queue *queue, const char *label,
-                       const struct dpb_execution *execution)
-{
-    double rate = dpb_json_number(execution->result, "timing.samples_per_s.mean");
-    if (execution->status == DPB_OK && isfinite(rate))
-        dpb_log(DPB_LOG_INFO, "%s %s: %.1f samples/s", count_of(queue).text, label, rate);
-    else
-        dpb_log(DPB_LOG_INFO, "%s %s: %s", count_of(queue).text, label,
-                dpb_json_text(execution->result, "status", "failed"));
-}
-
-static dpb_status run_job(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
-                          struct queue *queue, struct dpb_execution *execution)
-{
-    struct dpb_config *config = NULL;
-    struct dpb_experiment *experiment = NULL;
-    char label[256], progress[320];
-    DPB_TRY(dpb_sweep_config(sweep, job, &config));
-    dpb_sweep_label(sweep, job, label, sizeof label);
-    snprintf(progress, sizeof progress, "%s %s", count_of(queue).text, label);
-    const struct dpb_live_place place = {.label = progress,
-                                         .ended_s = queue->ended_s,
-                                         .n_ended = queue->n_ended,
-                                         .n_left = queue->jobs ? queue->n - queue->next : 0};
-    const int64_t began_ns = dpb_now_ns();
-    dpb_first_error_clear();
-    dpb_warnings_clear();
-    dpb_status status = dpb_experiment_create(config, &experiment);
-    if (status != DPB_OK)
-        *execution = (struct dpb_execution){status, dpb_status_exit_code(status), NULL};
-    else if (sweep->launch[0] != '\0')
-        dpb_execute_launched(sweep, experiment, execution);
-    else
-        dpb_execute(experiment, NULL, &place, execution);
-    if (execution->status == DPB_OK) {
-        queue->ended_s += (double)(dpb_now_ns() - began_ns) * 1e-9;
-        queue->n_ended++;
-    }
-    if (!execution->result)
-        execution->result = dpb_result_refused(config, execution->status, dpb_first_error(NULL));
-    if (queue->jobs)
-        report_job(queue, label, execution);
-    dpb_experiment_destroy(experiment);
-    dpb_config_destroy(config);
-    return dpb_allocated(execution->result);
-}
-
-/* The outcome of all jobs so far. */
-struct outcome {
-    dpb_status status;
-    int code;
-};
-
-static void note_end(const struct dpb_sweep *sweep, const struct dpb_execution *execution,
-                     struct outcome *outcome)
-{
-    /* A cell with a refused combination or refused data is a failed cell of a sweep that ran. To a
-     * search it is the end of a direction. */
-    bool refused = execution->exit_code == dpb_status_exit_code(DPB_USAGE);
-    bool failed =
-        execution->status != DPB_OK && !(sweep->tunes && dpb_sweep_refused(execution->result));
-    if (failed)
-        outcome->code = dpb_exit_code_first(
-            outcome->code, refused ? dpb_status_exit_code(DPB_FAILED) : execution->exit_code);
-    if (failed && outcome->status == DPB_OK)
-        outcome->status = DPB_FAILED;
-    if (execution->status == DPB_INTERRUPTED)
-        outcome->status = DPB_INTERRUPTED;
-    if (signal_between_jobs != 0) {
-        outcome->status = DPB_INTERRUPTED;
-        outcome->code = dpb_exit_code_first(outcome->code, 128 + signal_between_jobs);
-    }
-}
-
-/* Runs a job until a run of it ends badly or undisturbed, or was repeated often enough. */
-static void run_until_done(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
-                           struct queue *queue, struct record *record, struct outcome *outcome)
-{
-    dpb_status ended = DPB_OK;
-    while (ended == DPB_OK && outcome->status != DPB_INTERRUPTED) {
-        struct dpb_execution execution = {0};
-        if (run_job(sweep, job, queue, &execution) != DPB_OK) {
-            *outcome = (struct outcome){
-                DPB_INTERRUPTED,
-                dpb_exit_code_first(outcome->code, dpb_status_exit_code(DPB_NO_MEMORY))};
-            return;
-        }
-        dpb_sweep_add(sweep, job, execution.result, record->document);
-        keep_run(record);
-        note_end(sweep, &execution, outcome);
-        ended = execution.status;
-        if (ended == DPB_OK && dpb_sweep_done(sweep, record->document, job))
-            return;
-        if (ended == DPB_OK)
-            dpb_log(DPB_LOG_INFO, "  disturbed: once more");
-    }
-}
-
-/* Lines of the table of trials, as far as `shown` says that they are missing. */
-static void show_trials(const struct record *record, long *shown)
-{
-    char line[DPB_TUNE_LINE], text[4 * DPB_TUNE_LINE + 5];
-    for (; *shown < (long)dpb_tune_trials(record->document); ++*shown) {
-        dpb_tune_line(record->document, *shown, line, sizeof line);
-        if (!record->prints_trials) {
-            dpb_log(DPB_LOG_INFO, "%s", line);
-            continue;
-        }
-        dpb_escape(line, strlen(line), text, sizeof text);
-        puts(text);
-        fflush(stdout);
-    }
-}
-
-/* False: all are done, or *outcome says that no more can be. */
-static bool next_job(const struct dpb_sweep *sweep, struct queue *queue, struct record *record,
-                     long *shown, struct dpb_sweep_job *job, struct outcome *outcome)
-{
-    bool failed = false, more = queue->next < queue->n;
-    if (sweep->tunes) {
-        more = dpb_tune_next(sweep, record->document, job, &failed);
-        show_trials(record, shown);
-    } else if (more) {
-        *job = queue->jobs[queue->next];
-    }
-    if (failed) /* as where a result is lost */
-        *outcome = (struct outcome){DPB_INTERRUPTED, dpb_status_exit_code(DPB_NO_MEMORY)};
-    more &= outcome->status != DPB_INTERRUPTED;
-    queue->next += more;
-    return more;
-}
-
-/* A search that found nothing has failed. */
-static void end_search(struct record *record, struct outcome *outcome)
-{
-    if (outcome->status == DPB_INTERRUPTED ||
-        json_is_object(dpb_json_at(record->document, "tune.best")))
-        return;
-    outcome->status = dpb_fail(DPB_FAILED, "[tune]: no trial has a value; each says why");
-    outcome->code = dpb_exit_code_first(outcome->code, dpb_status_exit_code(outcome->status));
-}
-
-/* Runs all jobs into the document; returns the exit code. */
-static int run_jobs(const struct dpb_sweep *sweep, struct queue *queue, struct record *record)
-{
-    struct outcome outcome = {DPB_OK, 0};
-    struct listening old;
-    struct dpb_sweep_job job;
-    long shown = -1;
-    signal_between_jobs = 0;
-    listen_begin(&old);
-    dpb_warnings_once(true);
-    while (next_job(sweep, queue, record, &shown, &job, &outcome))
-        run_until_done(sweep, &job, queue, record, &outcome);
-    dpb_warnings_once(false);
-    listen_end(&old);
-    if (sweep->tunes)
-        end_search(record, &outcome);
-    /* If runs are missing there, the directory's document keeps the status `interrupted`. */
-    if (outcome.status != DPB_INTERRUPTED && record->status == DPB_OK)
-        record->status = keep_head(record, "ok");
-    dpb_sweep_finish(outcome.status, record->document);
-    if (dpb_sweep_missed(record->document))
-        outcome.code = dpb_exit_code_first(outcome.code, dpb_status_exit_code(DPB_REGRESSION));
-    return dpb_exit_code_first(outcome.code, dpb_status_exit_code(record->status));
-}
-
-/* The empty document, the directory of its runs, and the results of a sweep before this one. */
-static dpb_status begin(const struct dpb_sweep *sweep, const struct dpb_arguments *arguments,
-                        const struct plan *plan, struct queue *queue, struct record *record)
-{
-    DPB_TRY(plan_jobs(sweep, plan->seed, queue));
-    record->prints_trials = sweep->tunes && !arguments->json;
-    record->document = dpb_sweep_document(sweep, arguments->config);
-    DPB_TRY(dpb_allocated(record->document));
-    json_object_set_new(record->document, "invocation", dpb_result_invocation());
-    DPB_TRY(dpb_result_begin(record->document, arguments->output, plan->results, plan->name,
-                             record->directory));
-    DPB_TRY(keep_head(record, "interrupted"));
-    if (record->directory[0] != '\0')
-        dpb_log(DPB_LOG_INFO, "runs: %s", record->directory);
-    return arguments->resume ? take_done(sweep, arguments, queue, record) : DPB_OK;
-}
-
-/* Beside the directory of the runs: "FILE.json" and "FILE.runs". */
-static int deliver(const struct dpb_arguments *arguments, const struct plan *plan,
-                   const struct record *record)
-{
-    char path[PATH_MAX];
-    struct dpb_arguments named = *arguments;
-    size_t length = strlen(record->directory);
-    if (!arguments->output && length > 0) {
-        snprintf(path, sizeof path, "%.*s.json", (int)(length - strlen(".runs")),
-                 record->directory);
-        named.output = path;
-    }
-    const int code =
-        dpb_document_deliver(record->document, &named, plan->results, plan->name,
-                             record->prints_trials ? dpb_sweep_print_best : dpb_sweep_print);
-    if (code == 0 && named.output && dpb_json_is(record->document, "status", "interrupted"))
-        dpb_log(DPB_LOG_INFO, "to run the rest: dpbench rerun %s --resume", named.output);
-    return code;
-}
-
-int dpb_sweep_arguments(const struct dpb_arguments *arguments)
-{
+    const struct dpb_sweep_job first = {0};
     struct dpb_sweep *sweep = NULL;
-    struct queue queue = {.jobs = NULL};
-    struct record record = {.document = NULL};
-    struct plan plan = {0};
-    dpb_status status = dpb_sweep_create(arguments->config, &sweep);
-    DPB_THEN(status, dpb_launched_probe(sweep));
-    DPB_THEN(status, check_cells(sweep, &plan));
-    DPB_THEN(status, dpb_result_probe(arguments->output, plan.results));
-    DPB_THEN(status, begin(sweep, arguments, &plan, &queue, &record));
-    int code = dpb_status_exit_code(status);
-    if (status == DPB_OK) {
-        code = run_jobs(sweep, &queue, &record);
-        code = dpb_exit_code_first(code, deliver(arguments, &plan, &record));
+    DPB_TRY(dpb_sweep_create(config, &sweep));
+    dpb_status status = DPB_OK;
+    for (size_t i = 0; i < sweep->n_axes && status == DPB_OK; i++) {
+        const struct dpb_sweep_axis *axis = &sweep->axes[i];
+        bool batch = strcmp(axis->section, "run") == 0 && strstr(axis->key, "batch");
+        if (batch || strcmp(axis->section, "data") == 0 || strcmp(axis->section, "model") == 0)
+            status = dpb_fail(DPB_USAGE,
+                              "%s: `dpbench data` measures one source: sweep.%s.%s makes several; "
+                              "choose one by %s.%s=%s",
+                              axis->origin, axis->section, axis->key, axis->section, axis->key,
+                              axis->values[0]);
     }
-    json_decref(record.document);
-    free(queue.jobs);
-    free(plan.results);
-    free(plan.name);
+    DPB_THEN(status, dpb_sweep_config(sweep, &first, cell));
     dpb_sweep_destroy(sweep);
+    return status;
+}
+
+static int run(struct dpb_arguments *arguments)
+{
+    return dpb_sweep_run(arguments);
+}
+
+static int check(struct dpb_arguments *arguments)
+{
+    return dpb_sweep_check(arguments->config);
+}
+
+static int data(struct dpb_arguments *arguments)
+{
+    struct dpb_config *cell = NULL;
+    dpb_status status = first_cell(arguments->config, &cell);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    dpb_config_destroy(arguments->config);
+    arguments->config = cell;
+    return dpb_data_measure(arguments);
+}
+
+static int with_arguments(const struct dpb_command *self, unsigned accepts, int argc, char **argv,
+                          int (*command)(struct dpb_arguments *arguments))
+{
+    struct dpb_arguments arguments;
+    dpb_status status = dpb_arguments_parse(self, accepts, NULL, argc, argv, &arguments);
+    if (status != DPB_OK)
+        return dpb_status_exit_code(status);
+    const int code = command(&arguments);
+    dpb_arguments_release(&arguments);
     return code;
+}
+
+static int command_run(const struct dpb_command *self, int argc, char **argv)
+{
+    return with_arguments(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, run);
+}
+
+static int command_check(const struct dpb_command *self, int argc, char **argv)
+{
+    return with_arguments(self, DPB_ACCEPTS_CONFIG, argc, argv, check);
+}
+
+static int command_data(const struct dpb_command *self, int argc, char **argv)
+{
+    return with_arguments(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, argc, argv, data);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct dpb_program_command commands[] = {
+        {"run", command_run}, {"check", command_check}, {"data", command_data}, {0}};
+    return dpb_program_main(&(struct dpb_program){.commands = commands}, argc, argv);
 }

@@ -12,10 +12,10 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "plugin/plugins.h"
-#include "study/document/published.h"
 #include "study/sweep/launch_line.h"
 #include "study/sweep/sweep_list.h"
 #include "plan/experiment.h"
+#include "study/sweep/published_read.h"
 
 enum { MAX_JOBS = 100000 };
 
@@ -26,19 +26,6 @@ static const struct dpb_setting *first_of(const struct dpb_config *config, const
         if (strcmp(config->settings[i].section, section) == 0)
             return &config->settings[i];
     return NULL;
-}
-
-bool dpb_sweep_wanted(const struct dpb_config *config)
-{
-    bool wanted = false;
-    for (size_t i = 0; i < DPB_STUDIES; i++)
-        wanted |= first_of(config, dpb_studies[i].name) != NULL;
-    return wanted;
-}
-
-bool dpb_tune_wanted(const struct dpb_config *config)
-{
-    return first_of(config, "tune") != NULL;
 }
 
 /* ---- axes ---------------------------------------------------------------------------------- */
@@ -135,7 +122,7 @@ static dpb_status create_axes(const struct dpb_config *config, struct dpb_sweep 
             sweep->n_axes--;
             continue;
         }
-        if (strcmp(setting->key, sweep->over) == 0) {
+        if (strcmp(setting->key, sweep->options.over) == 0) {
             sweep->replicates = *axis;
             *axis = (struct dpb_sweep_axis){0};
             sweep->n_axes--;
@@ -158,7 +145,7 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
         given ? given->value : dpb_options_find(dpb_settings_rows("run"), "seed")->def;
     struct dpb_sweep_axis *seeds = &sweep->replicates;
     int64_t first;
-    if (sweep->over[0] != '\0')
+    if (sweep->options.over[0] != '\0')
         return dpb_fail(DPB_USAGE, "%s: sweep.seeds and sweep.over are both given; leave one out",
                         origin);
     if (dpb_sweep_axis_of(sweep, "run", "seed"))
@@ -172,9 +159,9 @@ static dpb_status create_seeds(const struct dpb_config *config, struct dpb_sweep
     seeds->section = strdup("run");
     seeds->key = strdup("seed");
     seeds->origin = strdup(origin);
-    seeds->values = calloc((size_t)sweep->seeds, sizeof *seeds->values);
+    seeds->values = calloc((size_t)sweep->options.seeds, sizeof *seeds->values);
     DPB_TRY(dpb_allocated(seeds->section && seeds->key && seeds->origin && seeds->values));
-    for (; seeds->n_values < (size_t)sweep->seeds; seeds->n_values++) {
+    for (; seeds->n_values < (size_t)sweep->options.seeds; seeds->n_values++) {
         char value[32];
         const uint64_t seed = (uint64_t)first + seeds->n_values;
         snprintf(value, sizeof value, "%" PRIu64, seed);
@@ -189,18 +176,18 @@ static dpb_status set_repeats(const struct dpb_config *config, struct dpb_sweep 
 {
     const struct dpb_setting *repeats = dpb_config_get(config, sweep->study->name, "repeats");
     const struct dpb_setting *over = dpb_config_get(config, "sweep", "over");
-    if (sweep->seeds > 0)
+    if (sweep->options.seeds > 0)
         DPB_TRY(create_seeds(config, sweep));
     const int64_t n = (int64_t)sweep->replicates.n_values;
-    if (n == 0 && sweep->over[0] != '\0')
+    if (n == 0 && sweep->options.over[0] != '\0')
         return dpb_fail(DPB_USAGE, "%s: sweep.over = %s: give its values, as sweep.%s = LIST",
-                        over->origin, sweep->over, sweep->over);
+                        over->origin, sweep->options.over, sweep->options.over);
     if (n > 0 && !repeats)
-        sweep->repeats = n;
-    if (n > 0 && sweep->repeats > n)
+        sweep->options.repeats = n;
+    if (n > 0 && sweep->options.repeats > n)
         return dpb_fail(DPB_USAGE,
                         "%s: %lld repeats and %lld values of %s.%s: give each repeat its own",
-                        repeats->origin, (long long)sweep->repeats, (long long)n,
+                        repeats->origin, (long long)sweep->options.repeats, (long long)n,
                         sweep->replicates.section, sweep->replicates.key);
     return DPB_OK;
 }
@@ -232,9 +219,9 @@ static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep
     }
     if (sweep->n_cells == 0)
         return dpb_fail(DPB_USAGE, "%s: sweep.when holds for no cell", when->origin);
-    if (sweep->n_cells > (size_t)(MAX_JOBS / sweep->repeats))
+    if (sweep->n_cells > (size_t)(MAX_JOBS / sweep->options.repeats))
         return dpb_fail(DPB_USAGE, "[%s] has %zu cells and %lld repeats: more than %d runs",
-                        sweep->study->name, sweep->n_cells, (long long)sweep->repeats, MAX_JOBS);
+                        sweep->study->name, sweep->n_cells, (long long)sweep->options.repeats, MAX_JOBS);
     return DPB_OK;
 }
 
@@ -251,7 +238,7 @@ static dpb_status choose_study(const struct dpb_config *config, struct dpb_sweep
                         published->origin);
     sweep->tunes = tune != NULL;
     sweep->study = &dpb_studies[tune ? DPB_STUDY_TUNE : DPB_STUDY_SWEEP];
-    sweep->when = sweep->over = "";
+    sweep->options.when = sweep->options.over = "";
     return DPB_OK;
 }
 
@@ -261,7 +248,7 @@ static dpb_status check_search(const struct dpb_config *config, const struct dpb
     const char *origin = first_of(config, "tune")->origin;
     if (sweep->n_axes == 0)
         return dpb_fail(DPB_USAGE, "%s: [tune] has no axis: write SECTION.KEY = LIST", origin);
-    if (sweep->objective == DPB_OBJECTIVE_TARGET && !dpb_config_get(config, "eval", "target"))
+    if (sweep->options.objective == DPB_OBJECTIVE_TARGET && !dpb_config_get(config, "eval", "target"))
         return dpb_config_fail(config, DPB_USAGE, "tune", "objective",
                                "tune.objective = time_to_target needs a target: set eval.target");
     return DPB_OK;
@@ -284,7 +271,7 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
 {
     DPB_TRY(choose_study(config, sweep));
     const char *section = sweep->study->name;
-    const struct dpb_option_table table = {section, NULL, sweep->study->rows, sweep};
+    const struct dpb_option_table table = {section, NULL, sweep->study->rows, &sweep->options};
     DPB_TRY(dpb_options_parse_known(&table, config));
     DPB_TRY(dpb_sweep_launch_check(config, sweep));
     DPB_TRY(create_axes(config, sweep));
@@ -292,7 +279,7 @@ static dpb_status fill(const struct dpb_config *config, struct dpb_sweep *sweep)
     if (sweep->tunes)
         DPB_TRY(check_search(config, sweep));
     const struct dpb_setting *target = dpb_config_get(config, "eval", "target");
-    if (target && sweep->accuracy > 0)
+    if (target && sweep->options.accuracy > 0)
         return dpb_fail(DPB_USAGE,
                         "%s: with eval.target every run of a sweep has its accuracy: leave "
                         "sweep.accuracy out",
@@ -347,7 +334,7 @@ static dpb_status set(struct dpb_config *config, const char *section, const char
 static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job,
                               struct dpb_config *config)
 {
-    if (sweep->accuracy == 0)
+    if (sweep->options.accuracy == 0)
         return DPB_OK;
     dpb_config_remove(config, "eval", "every");
     if (!job->accuracy) {
@@ -355,7 +342,7 @@ static dpb_status set_purpose(const struct dpb_sweep *sweep, const struct dpb_sw
         return DPB_OK;
     }
     char steps[32];
-    snprintf(steps, sizeof steps, "%lld", (long long)sweep->accuracy);
+    snprintf(steps, sizeof steps, "%lld", (long long)sweep->options.accuracy);
     DPB_TRY(set(config, "run", "steps", steps, "sweep.accuracy"));
     DPB_TRY(set(config, "run", "warmup_steps", "0", "sweep.accuracy"));
     DPB_TRY(set(config, "run", "steady_limit_s", "0", "sweep.accuracy"));

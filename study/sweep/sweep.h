@@ -26,20 +26,11 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "base/config.h"
-#include "base/settings.h"
-
-/* The sections that belong to no single run. [sweep] runs all cells of its product, [tune] those
- * that its search needs (tune.h): keys in `rows` are the section's own, all others are axes.
- * [published] has figures for cells of the [sweep] (published.h). */
-enum { DPB_STUDY_SWEEP, DPB_STUDY_TUNE, DPB_STUDY_PUBLISHED, DPB_STUDIES };
-extern const struct dpb_settings_section dpb_studies[DPB_STUDIES];
+#include "base/sweep_options.h"
 
 struct dpb_experiment; /* plan/experiment.h */
-
-enum dpb_objective { DPB_OBJECTIVE_RATE, DPB_OBJECTIVE_TARGET };
 
 struct dpb_sweep_axis {
     char *section, *key, *origin;
@@ -60,21 +51,13 @@ struct dpb_sweep {
     size_t n_axes, n_cells;
     size_t *cells;                    /* @owned: by cell, its number in the product */
     struct dpb_sweep_axis replicates; /* repeat r takes value r modulo n_values; none: all equal */
-    int64_t repeats, accuracy, retry_disturbed, seeds;
-    const char *when, *over;                  /* @borrowed while the sweep is made */
+    struct dpb_sweep_options options;         /* `when` and `over` while the sweep is made */
     const struct dpb_settings_section *study; /* @borrowed */
     bool tunes;                               /* the study is [tune] */
-    int objective;                            /* enum dpb_objective */
-    double threshold;                         /* percent */
-    const char *launch;        /* @borrowed from the configuration; "": the local launcher */
-    const char *launch_origin; /* @borrowed from it */
-    int64_t machines, launch_limit_ns;
+    const char *launch_origin;                /* @borrowed from the configuration */
     json_t *published; /* @owned: of the document (published.h); NULL: none */
 };
 
-/* Whether the configuration has a section of dpb_studies; a [tune]. */
-bool dpb_sweep_wanted(const struct dpb_config *config);
-bool dpb_tune_wanted(const struct dpb_config *config);
 /* Refuses (DPB_USAGE) with the origin: a malformed list or condition (sweep_list.h), a key that is
  * no SECTION.KEY, a [sweep] beside a [tune], all that dpb_published_read refuses. */
 dpb_status dpb_sweep_create(const struct dpb_config *config, struct dpb_sweep **sweep);
@@ -116,37 +99,11 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
 /* Appends a job's result (stolen) with its cell and repeat. */
 void dpb_sweep_add(const struct dpb_sweep *sweep, const struct dpb_sweep_job *job, json_t *result,
                    json_t *document);
-/* Whether the run is a good run of the row's cell, for "timing" or "accuracy". */
-bool dpb_sweep_is_of(const json_t *run, const json_t *row, const char *purpose);
 /* Whether the run or row, of a foreign document, belongs to the cell that its index names. */
 bool dpb_sweep_has(const struct dpb_sweep *sweep, const json_t *run);
 /* Whether the job needs no further run: the document has a good run that was not disturbed, or that
  * was repeated sweep.retry_disturbed times. */
 bool dpb_sweep_done(const struct dpb_sweep *sweep, const json_t *document,
                     const struct dpb_sweep_job *job);
-/* Whether a run failed (`failure`) because its combination cannot work, or for memory. To a search
- * such a cell has no value; to a sweep the cell failed. */
-bool dpb_sweep_refused(const json_t *run);
-enum { DPB_SWEEP_REPEATS = 100000 }; /* rates of a row, at most */
-/* Makes rows[] anew from runs[]: one for each cell that has a run. */
-void dpb_sweep_make_rows(json_t *document);
-/* Whether two rows or runs have the same cell, but for workers, learners and servers. */
-bool dpb_sweep_same_but_ranks(const json_t *row, const json_t *other);
-/* Puts the accuracy of the accuracy runs into the rows of their strategy that have the same cell
- * but for the ranks, and their workers into accuracy_workers where all have as many. */
-void dpb_sweep_add_accuracy(json_t *document);
-void dpb_sweep_add_speedups(json_t *document); /* of rows[] over those of one worker */
-/* Makes rows[], the warnings, and the status (DPB_OK, DPB_INTERRUPTED or a failure). */
-void dpb_sweep_finish(dpb_status status, json_t *document);
-/* Whether a run missed eval.target of a sweep with eval.require_target; finished documents only. */
-bool dpb_sweep_missed(const json_t *document);
-/* "4"; "2x2": 2 places of 2 learners; "3 of 4": one died. */
-void dpb_sweep_workers(const json_t *row, char *text, size_t capacity);
-/* Prints the table for people, at most 100 columns wide, and how to read the table. */
-void dpb_sweep_print(const json_t *document, FILE *out);
-/* The same for a search, without the table of its trials. */
-void dpb_sweep_print_best(const json_t *document, FILE *out);
-/* The notes and warnings below the table, each in one line, however long. */
-void dpb_sweep_notes(const json_t *document, FILE *out);
 
 #endif

@@ -79,7 +79,7 @@ void dpb_sweep_label(const struct dpb_sweep *sweep, const struct dpb_sweep_job *
 
 void dpb_sweep_order(const struct dpb_sweep *sweep, uint64_t seed, struct dpb_sweep_job *jobs)
 {
-    for (uint32_t repeat = 0; repeat < sweep->repeats; repeat++) {
+    for (uint32_t repeat = 0; repeat < sweep->options.repeats; repeat++) {
         struct dpb_sweep_job *block = jobs + repeat * sweep->n_cells;
         for (size_t cell = 0; cell < sweep->n_cells; cell++)
             block[cell] = (struct dpb_sweep_job){.cell = cell, .repeat = repeat};
@@ -109,7 +109,7 @@ static double workers_of(const struct dpb_sweep *sweep, size_t cell)
 size_t dpb_sweep_accuracy_jobs(const struct dpb_sweep *sweep, struct dpb_sweep_job *jobs)
 {
     size_t n = 0;
-    for (size_t cell = 0; cell < sweep->n_cells && sweep->accuracy > 0; cell++) {
+    for (size_t cell = 0; cell < sweep->n_cells && sweep->options.accuracy > 0; cell++) {
         const char *strategy = dpb_sweep_setting(sweep, cell, "comm", "name");
         size_t i = 0;
         while (i < n &&

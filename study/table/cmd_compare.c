@@ -7,28 +7,13 @@
 #include "base/parse.h"
 #include "cli/cli.h"
 #include "study/table/compare.h"
-#include "record/result.h"
+#include "study/document/read.h"
 
 struct request {
     const char *files[2];
     struct dpb_compare_how how;
     bool json;
 };
-
-dpb_status dpb_parse_threshold(const struct dpb_command *self, const char *text, double *share)
-{
-    char digits[32] = "";
-    size_t length = strlen(text);
-    double percent;
-    if (length > 0 && text[length - 1] == '%')
-        length--;
-    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 0), text);
-    if (dpb_parse_real(digits, &percent) != DPB_PARSED || percent < 0 || percent >= 100)
-        return dpb_usage_error(self, "--threshold needs a number of percent from 0 to 100: how "
-                                     "much slower B may be");
-    *share = percent / 100;
-    return DPB_OK;
-}
 
 /* "machine,config". */
 static dpb_status parse_same(const struct dpb_command *self, const char *text, const char **same)
@@ -87,7 +72,7 @@ static dpb_status compare(const struct request *request, bool *regression)
     return status;
 }
 
-int dpb_command_compare(const struct dpb_command *self, int argc, char **argv)
+static int command_compare(const struct dpb_command *self, int argc, char **argv)
 {
     struct request request = {.how = {.threshold = NAN}};
     bool regression = false;
@@ -100,3 +85,5 @@ int dpb_command_compare(const struct dpb_command *self, int argc, char **argv)
                           request.files[1], request.files[0], 100 * request.how.threshold);
     return dpb_status_exit_code(status);
 }
+
+DPB_PROGRAM("compare", command_compare)

@@ -13,7 +13,8 @@
 #include "study/table/merge.h"
 #include "study/table/pivot.h"
 #include "record/result.h"
-#include "study/sweep/sweep.h"
+#include "study/document/read.h"
+#include "study/table/sweep_print.h"
 
 /* The words of a `dpbench report`. */
 struct request {
@@ -229,7 +230,7 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
     return check(self, request);
 }
 
-int dpb_command_report(const struct dpb_command *self, int argc, char **argv)
+static int command_report(const struct dpb_command *self, int argc, char **argv)
 {
     struct request request = {.paths = calloc((size_t)argc + 1, sizeof *request.paths)};
     dpb_status status = dpb_allocated(request.paths);
@@ -240,3 +241,5 @@ int dpb_command_report(const struct dpb_command *self, int argc, char **argv)
     free(request.paths);
     return dpb_status_exit_code(status);
 }
+
+DPB_PROGRAM("report", command_report)

@@ -9,8 +9,8 @@
 #include "base/json.h"
 #include "study/table/merge.h"
 #include "study/document/rates.h"
-#include "record/result.h"
 #include "study/document/target.h"
+#include "study/document/read.h"
 
 /* ---- what else differs --------------------------------------------------------------------- */
 

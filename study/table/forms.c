@@ -7,9 +7,10 @@
 #include "base/text.h"
 #include "base/json.h"
 #include "study/table/merge.h"
-#include "study/sweep/sweep.h"
 #include "study/table/sweep_table.h"
 #include "study/document/target.h"
+#include "study/table/sweep_print.h"
+#include "study/table/target_print.h"
 
 /* ---- Markdown ------------------------------------------------------------------------------ */
 

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/json.h"
 #include "study/table/merge_parts.h"
-#include "study/sweep/sweep.h"
+#include "study/document/rows.h"
 
 /* ---- runs ---------------------------------------------------------------------------------- */
 

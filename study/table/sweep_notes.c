@@ -8,10 +8,12 @@
 #include "base/json.h"
 #include "study/document/published.h"
 #include "study/document/rates.h"
-#include "study/sweep/sweep.h"
 #include "study/table/sweep_table.h"
 #include "study/document/target.h"
 #include "record/why.h"
+#include "study/document/rows.h"
+#include "study/table/sweep_print.h"
+#include "study/table/target_print.h"
 
 enum { NOTE = 8192 };
 

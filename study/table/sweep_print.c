@@ -5,10 +5,13 @@
 
 #include "base/json.h"
 #include "study/table/merge.h"
-#include "study/sweep/sweep.h"
 #include "study/table/sweep_table.h"
 #include "study/document/target.h"
 #include "study/sweep/tune.h"
+#include "study/document/rows.h"
+#include "study/table/sweep_print.h"
+#include "study/table/tune_print.h"
+#include "study/table/target_print.h"
 
 /* Breaks a paragraph at white space. */
 static void print_wrapped(char *text, FILE *out)

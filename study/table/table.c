@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "dpbench/host.h"
 #include "base/json.h"
-#include "study/sweep/sweep.h"
 #include "study/table/sweep_table.h"
+#include "study/document/rows.h"
 
 static void find_group(const json_t *row, char group[DPB_TABLE_GROUP])
 {

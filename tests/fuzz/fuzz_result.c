@@ -16,8 +16,9 @@
 #include "study/table/pivot.h"
 #include "study/predict/predict_report.h"
 #include "record/result.h"
-#include "study/sweep/sweep.h"
 #include "tests/fuzz/fuzz.h"
+#include "study/document/read.h"
+#include "study/table/sweep_print.h"
 
 json_t *__wrap_dpb_machine_describe(void);
 dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,

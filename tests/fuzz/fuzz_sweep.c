@@ -19,8 +19,8 @@ static void use_cell(const struct dpb_sweep *sweep, size_t number)
 
 static void use_sweep(const struct dpb_sweep *sweep, const struct dpb_config *config)
 {
-    size_t n = sweep->n_cells * (size_t)sweep->repeats;
-    FUZZ_CHECK(sweep->n_cells > 0 && sweep->repeats > 0);
+    size_t n = sweep->n_cells * (size_t)sweep->options.repeats;
+    FUZZ_CHECK(sweep->n_cells > 0 && sweep->options.repeats > 0);
     for (size_t cell = 0; cell < sweep->n_cells && cell < MOST_CELLS; cell++)
         use_cell(sweep, cell);
     use_cell(sweep, sweep->n_cells - 1);

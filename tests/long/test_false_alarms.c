@@ -24,6 +24,7 @@
 #include "lib/test.h"
 #include "study/table/compare.h"
 #include "study/sweep/sweep.h"
+#include "study/document/rows.h"
 
 enum { PAIRS = 20, TAKEN = 10, COMPARISONS = 100, LOADERS = 2 };
 
@@ -140,7 +141,7 @@ static void count_alarms(bool clean, int n_alarms[2], int n_none[2])
     struct dpb_config *config = dpb_config_create();
     struct dpb_sweep *sweep = NULL;
     assert_int_equal(dpb_sweep_create(config, &sweep), DPB_OK);
-    sweep->repeats = TAKEN;
+    sweep->options.repeats = TAKEN;
     for (int i = 0; i < COMPARISONS; i++) {
         json_t *sides[2];
         draw_sides(sweep, config, clean, sides);

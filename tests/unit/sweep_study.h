@@ -16,6 +16,8 @@
 #include "lib/test.h"
 #include "base/json.h"
 #include "study/sweep/sweep.h"
+#include "study/document/rows.h"
+#include "study/table/sweep_print.h"
 
 #define FILE_LINE "x.ini:9"
 

@@ -19,8 +19,8 @@ TEST(axes_multiply)
     struct dpb_sweep *sweep = sweep_of(config);
     assert_int_equal(sweep->n_axes, 2);
     assert_int_equal(sweep->n_cells, 6);
-    assert_int_equal(sweep->repeats, 4);
-    assert_int_equal(sweep->accuracy, 0);
+    assert_int_equal(sweep->options.repeats, 4);
+    assert_int_equal(sweep->options.accuracy, 0);
     bool seen[3][2] = {{false}};
     for (size_t cell = 0; cell < 6; cell++) {
         struct dpb_sweep_job job = {.cell = cell};
@@ -169,7 +169,7 @@ TEST(repeats_take_replicates)
         size_t n = 0;
         while (rows[i].seeds[n] != NULL)
             n++;
-        assert_int_equal(sweep->repeats, n);
+        assert_int_equal(sweep->options.repeats, n);
         assert_int_equal(sweep->n_cells, 2);
         for (uint32_t repeat = 0; repeat < n; repeat++)
             for (size_t cell = 0; cell < 2; cell++) {

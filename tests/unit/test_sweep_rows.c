@@ -4,6 +4,7 @@
 #include "lib/documented.h"
 #include "study/table/forms.h"
 #include "sweep_study.h"
+#include "study/document/rows.h"
 
 TEST(rows_compare_with_independent)
 {

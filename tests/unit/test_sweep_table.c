@@ -3,6 +3,7 @@
 
 #include "lib/documented.h"
 #include "sweep_study.h"
+#include "study/document/rows.h"
 
 TEST(table_says_who_was_fastest)
 {

@@ -14,6 +14,9 @@
 #include "base/json.h"
 #include "study/sweep/sweep.h"
 #include "study/sweep/tune.h"
+#include "study/document/rows.h"
+#include "study/table/sweep_print.h"
+#include "study/table/tune_print.h"
 
 #define FILE_LINE "x.ini:9"
 
@@ -247,9 +250,9 @@ TEST(ends_at_any_values)
                                "tune.run.batch=8..64 x2", repeats[draw % 2]);
         search(&s, any_rate, FOREVER);
         assert_true(s.n_trials <= s.sweep->n_cells);
-        assert_true(s.n_runs <= s.n_trials * (size_t)s.sweep->repeats);
+        assert_true(s.n_runs <= s.n_trials * (size_t)s.sweep->options.repeats);
         assert_true(json_is_true(dpb_json_at(s.document, "tune.ended")));
-        if (s.sweep->repeats == 1 && s.best[0] != '\0')
+        if (s.sweep->options.repeats == 1 && s.best[0] != '\0')
             expect_fixed_point(&s);
         study_end(&s);
     }

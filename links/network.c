@@ -1,8 +1,9 @@
-/* cmd_links_network.c - `dpbench links network`: TCP between the machines of a job, by pairs. */
+/* network.c - see network.h. */
+#include "links/network.h"
+
 #include <stdio.h>
 
 #include "base/log.h"
-#include "cli/cli.h"
 #include "machine/cores.h"
 #include "record/facts.h"
 #include "base/json.h"
@@ -84,7 +85,8 @@ static int deliver(const struct dpb_experiment *experiment, const struct dpb_arg
 static int measure(struct dpb_experiment *experiment, const struct dpb_arguments *arguments)
 {
     struct dpb_job_outcome outcome;
-    const struct dpb_live_place place = {.label = "links network"};
+    const struct dpb_live_place place = {.label = "links network",
+                                         .journal_bytes = sizeof(struct dpb_network_journal)};
     dpb_execute_job(experiment, arguments->party, &place, &outcome);
     const int code = outcome.board ? deliver(experiment, arguments, &outcome) : outcome.exit_code;
     dpb_board_destroy(outcome.board);
@@ -96,8 +98,8 @@ static int run(struct dpb_arguments *arguments)
     return dpb_measure(arguments, make_experiment, measure);
 }
 
-int dpb_command_links_network(const struct dpb_command *self, int argc, char **argv)
+int dpb_links_network(const struct dpb_command *self, int argc, char **argv)
 {
-    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_CONFIG_OPTIONAL | DPB_ACCEPTS_OUTPUT, argc,
+    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_CONFIG_OPTIONAL | DPB_ACCEPTS_OUTPUT, NULL, argc,
                         argv, run);
 }

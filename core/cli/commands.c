@@ -1,0 +1,77 @@
+/* commands.c - the table of dpbench's own commands, whichever program has them: see cli.h. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+const struct dpb_command dpb_commands[] = {
+    {"run", "dpbench [run] -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "run an experiment, or a sweep or search where the file has [sweep] or [tune]"},
+    {"tune", "dpbench tune -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "search the best setting: trials of the axes in [tune], as far as each gains"},
+    {"check", "dpbench check -c FILE.ini | NAME [SECTION.KEY=VALUE ...]",
+     "validate everything and say how much memory it needs; run nothing"},
+    {"rerun",
+     "dpbench rerun RESULT.json [SECTION.KEY=VALUE ... | --resume] [--trust] [--json] [--output "
+     "FILE]",
+     "repeat the run of a result, or run the rest of a sweep"},
+    {"report",
+     "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE] [--rows KEYS [--cols KEY] "
+     "[--values KEYS]] [--each] RESULT.json...",
+     "print the table of a result again, one table of several, or a page with figures"},
+    {"compare",
+     "dpbench compare A.json B.json [--threshold PERCENT] [--require-same PARTS] [--json]",
+     "two runs, or two sweeps: all that differs, then the rates; exit code 4 where B is slower by "
+     "more than PERCENT"},
+    {"gate",
+     "dpbench gate --base OLD/dpbench -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--repeats N] "
+     "[--threshold PERCENT] [--json] [--output FILE]",
+     "run an experiment by turns with another build and with this one; exit code 4 where this one "
+     "is slower by more than PERCENT"},
+    {"eval",
+     "dpbench eval -c FILE.ini | NAME checkpoint.load=FILE [SECTION.KEY=VALUE ...] [--json] "
+     "[--output FILE]",
+     "evaluate a saved model on the test set of an experiment; train nothing"},
+    {"predict",
+     "dpbench predict RESULT.json --link RATE,LATENCY | --links LINKS.json | --comm COMM.json "
+     "[--workers LIST] [--strategies LIST] [--buckets LIST] [--batches LIST] "
+     "[--per-machine N --inside RATE,LATENCY | COMM.json] [--servers N] [--host RATE,TIME] "
+     "[--json]",
+     "from a run of one worker, the step of many, by strategy, link, bucket and batch"},
+    {"data", "dpbench data -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "measure how fast the data of an experiment come, by data.threads; train nothing"},
+    {"comm", "dpbench comm -c FILE.ini | NAME [SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "measure an experiment's communicator alone, by size and by the model's buckets; train "
+     "nothing"},
+    {"links",
+     "dpbench links [topology] [memory] [cores] [loopback] [devices] [--window TIME] "
+     "[--max SIZE] [--json] [--output FILE], or dpbench links network [-c FILE.ini | NAME] "
+     "[SECTION.KEY=VALUE ...] [--json] [--output FILE]",
+     "measure how fast memory, cores, loopback and devices pass bytes on, and how they are "
+     "connected; by default all of it. network: between machines, under mpirun or srun"},
+    {"watch", "dpbench watch [PID]",
+     "show the jobs that run on this machine, or that of one launcher, until they end; without a "
+     "terminal once"},
+    {"plugins", "dpbench plugins [--json]",
+     "list the plugins that can be loaded, and the others with the reason"},
+    {"list", "dpbench list [WORD ...]",
+     "list the experiments that come with dpbench, each with its question; only those that mention "
+     "all words"},
+    {"new", "dpbench new KIND NAME",
+     "write a plugin to begin with, its experiment and its Makefile into a new directory"},
+    {"conform", "dpbench conform KIND_NAME.so [SECTION.KEY=VALUE ...]",
+     "hold a plugin to the conformance suite of its kind; exit code 3 where it fails"},
+    {"help",
+     "dpbench help [COMMAND | SECTION | SECTION.KEY | PLUGIN | TERM | models | data | devices | "
+     "comm | "
+     "codecs | all]",
+     "explain commands, options, plugins and terms"},
+    {0},
+};
+
+const struct dpb_command *dpb_command_find(const char *name)
+{
+    for (const struct dpb_command *command = dpb_commands; command->name; command++)
+        if (strcmp(command->name, name) == 0)
+            return command;
+    return NULL;
+}

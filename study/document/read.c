@@ -1,0 +1,129 @@
+/* read.c - see read.h. */
+#include "study/document/read.h"
+
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "record/result.h"
+#include "study/document/rows.h"
+
+static dpb_status read_file(const char *path, json_t **document)
+{
+    json_error_t error;
+    json_t *read = json_load_file(path, 0, &error);
+    if (!read)
+        return dpb_fail(DPB_USAGE, "%s: %s%s", path, error.text,
+                        error.line > 0 ? " (is it a result of dpbench?)" : "");
+    const char *schema = dpb_json_text(read, "schema", "missing");
+    if (strcmp(schema, "dpbench.result/1") == 0 || strcmp(schema, "dpbench.sweep/1") == 0) {
+        *document = read;
+        return DPB_OK;
+    }
+    dpb_status status = dpb_fail(DPB_USAGE,
+                                 "%s: schema is %s, wanted dpbench.result/1 or dpbench.sweep/1; "
+                                 "give a file that dpbench wrote",
+                                 path, schema);
+    json_decref(read);
+    return status;
+}
+
+static dpb_status read_kept(const char *directory, json_t *document)
+{
+    char path[PATH_MAX];
+    for (size_t number = 1; dpb_result_kept(directory, number, path) && access(path, F_OK) == 0;
+         number++) {
+        json_t *run = NULL;
+        DPB_TRY(read_file(path, &run));
+        json_array_append_new(json_object_get(document, "runs"), run);
+    }
+    return DPB_OK;
+}
+
+/* The rows of the runs that are there. */
+static void finish_kept(json_t *document)
+{
+    bool ended = !dpb_json_is(document, "status", "interrupted");
+    dpb_sweep_finish(ended ? DPB_OK : DPB_INTERRUPTED, document);
+}
+
+dpb_status dpb_result_read(const char *path, json_t **document)
+{
+    char first[PATH_MAX];
+    struct stat info;
+    json_t *read = NULL;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return read_file(path, document);
+    if (!dpb_result_kept(path, 0, first) || access(first, F_OK) != 0)
+        return dpb_fail(DPB_USAGE, "%s: no sweep.json in it; give a directory that a sweep made",
+                        path);
+    DPB_TRY(read_file(first, &read));
+    dpb_status status = read_kept(path, read);
+    if (status != DPB_OK) {
+        json_decref(read);
+        return status;
+    }
+    finish_kept(read);
+    *document = read;
+    return DPB_OK;
+}
+
+dpb_status dpb_result_read_printable(const char *path, json_t **document)
+{
+    json_t *read = NULL;
+    DPB_TRY(dpb_result_read(path, &read));
+    *document = dpb_json_printable(read);
+    json_decref(read);
+    return dpb_allocated(*document);
+}
+
+const json_t *dpb_result_part(const json_t *document, const char *path)
+{
+    const json_t *part = dpb_json_at(document, path);
+    const json_t *runs = json_object_get(document, "runs");
+    for (size_t i = 0; !part && i < json_array_size(runs); i++)
+        part = dpb_json_at(json_array_get(runs, i), path);
+    return part;
+}
+
+static void add_plugins(const json_t *run, json_t *all)
+{
+    dpb_each_member(dpb_json_at(run, "versions.plugins"), kind, plugin) {
+        const char *own = dpb_json_text(plugin, "name", "?");
+        const json_t *known;
+        char name[256];
+        size_t n = 1;
+        snprintf(name, sizeof name, "%.100s '%.100s'", kind, own);
+        while ((known = json_object_get(all, name)) && !json_equal(known, plugin))
+            snprintf(name, sizeof name, "%.100s '%.100s' %zu", kind, own, ++n);
+        json_object_set(all, name, plugin);
+    }
+}
+
+json_t *dpb_result_all_versions(const json_t *document)
+{
+    const json_t *runs = json_object_get(document, "runs"),
+                 *first = dpb_result_part(document, "versions");
+    json_t *versions = json_copy((json_t *)(uintptr_t)first), *all = json_object();
+    if (!runs)
+        add_plugins(document, all);
+    dpb_each_item(runs, i, run)
+        add_plugins(run, all);
+    json_object_set_new(versions, "plugins", all);
+    return versions;
+}
+
+json_t *dpb_result_versions_within(const json_t *versions, const json_t *other)
+{
+    json_t *made = json_copy((json_t *)(uintptr_t)versions), *common = json_object();
+    dpb_each_member(json_object_get(versions, "plugins"), name, plugin)
+        if (json_object_get(json_object_get(other, "plugins"), name))
+            json_object_set(common, name, plugin);
+    json_object_set_new(made, "plugins", common);
+    return made;
+}

@@ -1,0 +1,29 @@
+/*
+ * read.h - reads the documents that runs and sweeps leave: a file, or the directory of a sweep's
+ * runs.
+ */
+#ifndef DPB_STUDY_DOCUMENT_READ_H
+#define DPB_STUDY_DOCUMENT_READ_H
+
+#include <jansson.h>
+
+#include "dpbench/status.h"
+
+/* Reads a file of dpb_result_write: schema dpbench.result/1 or dpbench.sweep/1, or DPB_USAGE. From
+ * a directory of dpb_result_begin it makes the document of the runs that are there, with rows.
+ * *document is @owned. */
+dpb_status dpb_result_read(const char *path, json_t **document);
+/* The same for people: dpb_json_printable. */
+dpb_status dpb_result_read_printable(const char *path, json_t **document);
+/* A part of a result by its path ("machine"); of a sweep, the part of the first run that has it.
+ * NULL: none has it. @borrowed. */
+const json_t *dpb_result_part(const json_t *document, const char *path);
+
+/* The versions of a result, or of a sweep's first run, with the plugins of all runs, each once:
+ * plugins."KIND 'NAME'"; another build of the same name has a number, too. NULL: there are none.
+ * @owned. */
+json_t *dpb_result_all_versions(const json_t *document);
+/* Such versions without the plugins that `other` lacks. NULL for NULL. @owned. */
+json_t *dpb_result_versions_within(const json_t *versions, const json_t *other);
+
+#endif
