@@ -34,8 +34,7 @@ static const struct dpb_command commands[] = {
      "FILE]",
      "repeat the run of a result, or run the rest of a sweep", dpb_command_rerun},
     {"report",
-     "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE] [--rows KEYS [--cols KEY] "
-     "[--values KEYS]] [--each] RESULT.json...",
+     "dpbench report [--markdown | --csv[=runs | =steps] | --html FILE] [--each] RESULT.json...",
      "print the table of a result again, one table of several, or a page with figures",
      dpb_command_report},
     {"compare",
