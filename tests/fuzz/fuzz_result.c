@@ -11,9 +11,8 @@
 #include "machine/cores.h"
 #include "study/compare.h"
 #include "study/forms.h"
-#include "study/html.h"
 #include "study/merge.h"
-#include "study/pivot.h"
+#include "study/page.h"
 #include "study/predict_report.h"
 #include "study/result.h"
 #include "study/sweep.h"
@@ -37,18 +36,19 @@ dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,
     return dpb_fail(DPB_USAGE, "nothing is run here");
 }
 
-/* A page has no scripts and no control characters. */
+/* Nothing of a document in a page begins an element, or is a control character. */
 static void show_page(const json_t *document)
 {
+    char *text = NULL;
     size_t length = 0;
-    struct dpb_html *html = dpb_html_create();
-    FUZZ_CHECK(html != NULL);
-    dpb_html_add(html, "x.json", document);
-    char *page = dpb_html_finish(html, &length);
-    FUZZ_CHECK(page != NULL && strlen(page) == length);
-    FUZZ_CHECK(strstr(page, "<script") == NULL && strchr(page, '\x1b') == NULL);
-    free(page);
-    dpb_html_destroy(html);
+    struct dpb_page *page = dpb_page_create();
+    FUZZ_CHECK(page != NULL);
+    dpb_page_add(page, "x.json", document);
+    FUZZ_CHECK(dpb_page_finish(page, "@SCRIPT@@TEXT@@REPORT@", &text, &length) == DPB_OK);
+    FUZZ_CHECK(strlen(text) == length);
+    FUZZ_CHECK(strchr(text, '<') == NULL && strchr(text, '\x1b') == NULL);
+    free(text);
+    dpb_page_destroy(page);
 }
 
 /* Over a link that is given, or measured in the document. */
@@ -103,8 +103,6 @@ static void show(const char *path)
         dpb_sweep_csv(merged, out);
         dpb_runs_csv(merged, out);
         dpb_steps_csv(merged, out);
-        dpb_pivot_print(merged, &(struct dpb_pivot){.rows = "strategy", .columns = "workers"},
-                        DPB_PIVOT_TEXT, out);
     }
     json_decref(merged);
     json_decref(comparison);
