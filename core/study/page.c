@@ -18,16 +18,12 @@
 #include "study/sweep_table.h"
 #include "study/target.h"
 
-enum { MOST_RATES = 64, MOST_WORKERS = 32, MOST_MACHINES = 8, MOST_GPUS = 8 };
-enum { MOST_COLUMNS = 360, TEXT = 256 };
+enum { MOST_COLUMNS = 360, MOST_WORKERS = 32, MOST_MACHINES = 8, MOST_GPUS = 8, TEXT = 256 };
 
 struct dpb_page {
-    json_t *sections;           /* @owned */
-    json_t *rates;              /* @owned: of each run that is no part of a sweep */
-    size_t n_rates_left_out;    /* behind the first MOST_RATES */
-    json_t *machine, *versions; /* @owned: of the first document */
-    FILE *plain;                /* the tables as text */
-    char *text;                 /* of `plain`, once closed */
+    json_t *sections; /* @owned */
+    FILE *plain;      /* the tables as text */
+    char *text;       /* of `plain`, once closed */
     size_t length;
 };
 
@@ -36,11 +32,10 @@ static void put(json_t *object, const char *key, json_t *value)
     json_object_set_new(object, key, value);
 }
 
-/* A part of the document, as it is; none where it has none. */
-static void put_part(json_t *object, const char *key, const json_t *value)
+/* A part of the document, as it is; NULL: it has none, and none is put. */
+static json_t *kept(const json_t *part)
 {
-    if (value)
-        json_object_set(object, key, (json_t *)(uintptr_t)value);
+    return json_incref((json_t *)(uintptr_t)part);
 }
 
 static json_t *text_at(const json_t *of, const char *path, const char *otherwise)
@@ -210,103 +205,64 @@ static void add_facts(const char *path, const json_t *value, json_t *facts)
         json_array_append_new(facts, json_pack("[o, o]", dpb_json_string(path), texts_of(value)));
 }
 
-/* The settings that somebody set, as [name, texts, origin]; defaults are counted. */
-static void add_settings(const json_t *config, json_t *section)
+static json_t *facts_of(const json_t *value)
+{
+    json_t *facts = json_array();
+    add_facts("", value, facts);
+    return facts;
+}
+
+/* As [name, texts, origin]. */
+static json_t *settings_of(const json_t *config)
 {
     json_t *settings = json_array();
-    json_int_t n_defaults = 0;
     dpb_each_member(config, name, keys)
-        dpb_each_member(keys, key, setting) {
-            json_t *texts = texts_of(json_object_get(setting, "value"));
-            if (dpb_json_is(setting, "origin", "default"))
-                n_defaults++;
-            else
-                json_array_append_new(settings,
-                                      json_pack("[o, O, o]", json_sprintf("%s.%s", name, key),
-                                                texts, text_at(setting, "origin", "")));
-            json_decref(texts);
-        }
-    put(section, "settings", settings);
-    put(section, "defaults", json_integer(n_defaults));
-}
-
-/* The facts; true: those of the first result. */
-static void add_origin(const char *name, const json_t *value, const json_t *first, json_t *section)
-{
-    if (!value)
-        return;
-    json_t *facts = first && json_equal(value, first) ? json_true() : json_array();
-    if (json_is_array(facts))
-        add_facts("", value, facts);
-    put(section, name, facts);
-}
-
-static void add_origins(struct dpb_page *page, const json_t *document, json_t *section)
-{
-    const json_t *machine = dpb_result_part(document, "machine");
-    json_t *versions = dpb_result_all_versions(document);
-    json_t *first = dpb_result_versions_within(page->versions, versions);
-    add_settings(json_object_get(document, "config"), section);
-    add_origin("machine", machine, page->machine, section);
-    add_origin("versions", versions, first, section);
-    json_decref(first);
-    if (!page->machine)
-        page->machine = json_incref((json_t *)(uintptr_t)machine);
-    if (!page->versions)
-        page->versions = json_incref(versions);
-    json_decref(versions);
+        dpb_each_member(keys, key, setting)
+            json_array_append_new(settings, json_pack("[o, o, o]", json_sprintf("%s.%s", name, key),
+                                                      texts_of(json_object_get(setting, "value")),
+                                                      text_at(setting, "origin", "")));
+    return settings;
 }
 
 /* ---- a run --------------------------------------------------------------------------------- */
 
-/* The parts of the step of the run, then of its workers. */
-static json_t *bars_of(const json_t *run, json_int_t *n_workers)
+/* The parts of the step of the run, then of its first workers: one more than are shown. */
+static json_t *bars_of(const json_t *run)
 {
     json_t *bars = json_pack("[{s:s}]", "label", "the run");
-    put_part(json_array_get(bars, 0), "breakdown_ns", dpb_json_at(run, "timing.breakdown_ns"));
-    *n_workers = 0;
+    put(json_array_get(bars, 0), "breakdown_ns", kept(dpb_json_at(run, "timing.breakdown_ns")));
     dpb_each_item(json_object_get(run, "ranks"), i, rank) {
-        if (!dpb_json_is(rank, "role", "worker") || (*n_workers)++ >= MOST_WORKERS)
+        if (!dpb_json_is(rank, "role", "worker") || json_array_size(bars) > MOST_WORKERS + 1)
             continue;
         json_t *bar = json_object();
         put(bar, "label", json_sprintf("rank %.0f", dpb_json_number(rank, "rank")));
-        put_part(bar, "breakdown_ns", json_object_get(rank, "breakdown_ns"));
+        put(bar, "breakdown_ns", kept(json_object_get(rank, "breakdown_ns")));
         json_array_append_new(bars, bar);
     }
     return bars;
 }
 
-/* Its rate as a row's samples_per_s has it. */
-static void add_rate(struct dpb_page *page, const char *path, const json_t *run)
+/* As a row's samples_per_s has it. */
+static json_t *rate_of(const json_t *run)
 {
     double low, high, mean = dpb_json_number(run, "timing.samples_per_s.mean");
-    const char *slash = strrchr(path, '/');
     struct dpb_estimate estimate;
-    if (json_array_size(page->rates) == MOST_RATES) {
-        page->n_rates_left_out++;
-        return;
-    }
     dpb_rates_estimate(run, NULL, &estimate);
     dpb_estimate_interval(&estimate, &low, &high);
-    json_t *rate = json_pack("{s:{s:o, s:o, s:o}}", "rate", "median", dpb_json_real(mean), "low",
-                             dpb_json_real(low), "high", dpb_json_real(high));
-    put(rate, "doubts", doubts_of(run));
-    put(rate, "label",
-        json_sprintf("%zu: %s", json_array_size(page->sections) + 1, slash ? slash + 1 : path));
-    json_array_append_new(page->rates, rate);
+    return json_pack("{s:o, s:o, s:o}", "median", dpb_json_real(mean), "low", dpb_json_real(low),
+                     "high", dpb_json_real(high));
 }
 
 static void add_run(const json_t *run, json_t *section)
 {
-    json_int_t n_workers;
-    put(section, "lines", lines_of(dpb_result_print, run));
+    const json_t *before = dpb_json_at(run, "timing.warmup_step_ns");
+    put(section, "rate", rate_of(run));
     put(section, "doubts", doubts_of(run));
-    put_part(section, "warnings", json_object_get(run, "warnings"));
+    put(section, "warnings", kept(json_object_get(run, "warnings")));
+    put(section, "lines", lines_of(dpb_result_print, run));
     put(section, "steps", line_of_steps(run, NS_BY_STEP));
-    put(section, "warmup",
-        json_integer((json_int_t)json_array_size(dpb_json_at(run, "timing.warmup_step_ns"))));
-    put(section, "bars", bars_of(run, &n_workers));
-    put(section, "workers", json_integer(n_workers));
+    put(section, "warmup", json_integer((json_int_t)json_array_size(before)));
+    put(section, "bars", bars_of(run));
     put(section, "training", training_of(run, run));
     put(section, "monitor", monitor_of(run));
 }
@@ -371,7 +327,7 @@ static void add_rows(const json_t *document, const struct dpb_table *table, json
     dpb_each_item(runs ? lines : NULL, i, line) {
         const json_t *row = table->lines[i].row;
         const json_t *accuracies = apart ? run_of(document, row, "accuracy") : runs[i];
-        put_part(line, "row", row);
+        put(line, "row", kept(row));
         put(line, "doubts", doubts_of(row));
         put(line, "warnings", warnings_of(document, row));
         if ((runs[i] || accuracies) && has_most(table, runs, i))
@@ -429,9 +385,8 @@ struct dpb_page *dpb_page_create(void)
     if (!page)
         return NULL;
     page->sections = json_array();
-    page->rates = json_array();
     page->plain = open_memstream(&page->text, &page->length);
-    if (page->sections && page->rates && page->plain)
+    if (page->sections && page->plain)
         return page;
     dpb_page_destroy(page);
     return NULL;
@@ -445,37 +400,31 @@ void dpb_page_destroy(struct dpb_page *page)
         fclose(page->plain);
     free(page->text);
     json_decref(page->sections);
-    json_decref(page->rates);
-    json_decref(page->machine);
-    json_decref(page->versions);
     free(page);
 }
 
 void dpb_page_add(struct dpb_page *page, const char *path, const json_t *document)
 {
     const bool is_sweep = dpb_json_is(document, "schema", "dpbench.sweep/1");
-    json_t *file = dpb_json_file(path, strlen(path)), *section = json_object();
-    const char *name = dpb_json_text(file, "", "?");
+    json_t *section = json_object(), *versions = dpb_result_all_versions(document);
     /* A document of dpb_result_refused has its settings alone. */
     const char *wanted = dpb_json_text(document, "config.run.name.value", "run");
-    put(section, "path", file);
+    put(section, "path", dpb_json_file(path, strlen(path)));
     put(section, "name", text_at(document, "name", wanted));
     put(section, "started", text_at(document, "started", "at an unknown time"));
     put(section, "processor", text_at(dpb_result_part(document, "machine.processor"), "", ""));
     put(section, "command", texts_of(dpb_result_part(document, "invocation.command")));
     put(section, "status", text_at(document, "status", "?"));
     put(section, "error", text_at(document, "error", "no reason given"));
-    if (is_sweep) {
-        add_sweep(document, section);
-    } else {
-        add_run(document, section);
-        add_rate(page, name, document);
-    }
-    add_origins(page, document, section);
-    fprintf(page->plain, "%s\n", name);
+    put(section, "settings", settings_of(json_object_get(document, "config")));
+    put(section, "machine", facts_of(dpb_result_part(document, "machine")));
+    put(section, "versions", facts_of(versions));
+    (is_sweep ? add_sweep : add_run)(document, section);
+    fprintf(page->plain, "%s\n", dpb_json_text(section, "path", "?"));
     (is_sweep ? dpb_sweep_print : dpb_result_print)(document, page->plain);
     fputc('\n', page->plain);
     json_array_append_new(page->sections, section);
+    json_decref(versions);
 }
 
 /* Writes the template up to the mark. Returns what stands behind the mark; NULL: there is none. */
@@ -502,15 +451,13 @@ static void write_hash(const char *template, FILE *out)
     fprintf(out, "sha256-%s", text);
 }
 
-/* Writes text in which no sign of the document begins an element. */
+/* Writes text of documents, none of which begins an element of the page. */
 static void write_escaped(const char *text, size_t length, const char *less, const char *and,
                           FILE *out)
 {
     for (size_t i = 0; i < length; i++)
-        if (text[i] == '<')
-            fputs(less, out);
-        else if (text[i] == '&')
-            fputs(and, out);
+        if (text[i] == '<' || text[i] == '&')
+            fputs(text[i] == '<' ? less : and, out);
         else
             fputc(text[i], out);
 }
@@ -524,29 +471,25 @@ static int write_json(const char *text, size_t length, void *out)
 dpb_status dpb_page_finish(struct dpb_page *page, const char *template, char **text, size_t *length)
 {
     char *made = NULL;
-    json_t *report = json_pack("{s:O, s:O, s:i}", "sections", page->sections, "rates", page->rates,
-                               "rates_left_out", (int)page->n_rates_left_out);
-    const bool closed = fclose(page->plain) == 0;
-    FILE *out = closed && report ? open_memstream(&made, length) : NULL;
-    page->plain = NULL;
     const char *rest = template;
-    int failed = out ? 0 : -1;
+    FILE *out = open_memstream(&made, length);
+    bool good = fclose(page->plain) == 0 && out;
+    page->plain = NULL;
     if (out) {
         rest = copy_until(rest, "@SCRIPT@", out);
         write_hash(template, out);
         rest = copy_until(rest, "@TEXT@", out);
         write_escaped(page->text, page->length, "&lt;", "&amp;", out);
         rest = copy_until(rest, "@REPORT@", out);
-        failed = json_dump_callback(report, write_json, out, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        good &= json_dump_callback(page->sections, write_json, out,
+                                   JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0;
         fputs(rest ? rest : "", out);
-        failed |= fclose(out);
+        good &= fclose(out) == 0;
     }
-    json_decref(report);
-    if (failed == 0 && rest) {
-        *text = made;
-        return DPB_OK;
-    }
-    free(made);
-    DPB_TRY(dpb_allocated(failed == 0));
-    return dpb_fail(DPB_IO, "the page's template lacks @SCRIPT@, @TEXT@ or @REPORT@");
+    *text = good && rest ? made : NULL;
+    if (!*text)
+        free(made);
+    DPB_TRY(dpb_allocated(good));
+    return rest ? DPB_OK
+                : dpb_fail(DPB_IO, "the page's template lacks @SCRIPT@, @TEXT@ or @REPORT@");
 }

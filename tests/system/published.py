@@ -57,7 +57,7 @@ class Published(unittest.TestCase):
         self.assertIn(SOURCE, markdown)
         self.assertIn(",published_speedup", dpbench("report", "--csv", "sweep.json").stdout)
         self.assertEqual(dpbench("report", "--html", "page.html", "sweep.json").returncode, 0)
-        section, = page("page.html")["sections"]
+        section, = page("page.html")
         self.assertIn("publ.", section["rows"]["titles"])
         self.assertIn(SOURCE, " ".join(section["below"]))
         again = dpbench("rerun", "sweep.json", "run.seed=7")

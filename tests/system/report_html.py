@@ -279,8 +279,7 @@ class OfRealResults(unittest.TestCase):
             os.symlink("one.json", name)
         page = self.page_of(*links)
         self.assertIn("2 more results have a section below", page.text)
-        made(*links[:64])
-        self.assertEqual(command.page("page.html")["rates_left_out"], 0)
+        self.assertNotIn("more results", self.page_of(*links[:64]).text)
 
     def test_refused_run_has_its_name(self):
         ended = dpbench("-c", "base.ini", "run.name=odd", "sweep.run.precision=fp32,bf16", "sweep.repeats=1",

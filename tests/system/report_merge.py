@@ -139,7 +139,7 @@ class OfSeveral(unittest.TestCase):
         self.assertEqual({row["runs"] for row in rows}, {"2"})
         ended = report("sweep.json", other[0], "--html", "page.html")
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertIn('"of another kind" (setup 2)', " ".join(page("page.html")["sections"][0]["above"]))
+        self.assertIn('"of another kind" (setup 2)', " ".join(page("page.html")[0]["above"]))
         self.assertIn("- setup 2: plain0x.json.\n", report("--markdown", "sweep.json", other[0]).stdout)
 
     def test_rows_of_a_sweep_that_was_resumed_elsewhere(self):

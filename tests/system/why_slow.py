@@ -61,7 +61,7 @@ class Run:
             if "sweep." in options:
                 subprocess.run([DPBENCH, "report", "--html", "why.html", "why.json"], cwd=path,
                                check=True, capture_output=True, timeout=60)
-                self.page = " ".join(page(os.path.join(path, "why.html"))["sections"][0]["below"])
+                self.page = " ".join(page(os.path.join(path, "why.html"))[0]["below"])
             self.passes = []
             for rank in range(self.document.get("world", {}).get("workers", 0)):
                 with open(os.path.join(path, f"trace.{rank}"), encoding="ascii") as file:
