@@ -24,57 +24,51 @@ struct request {
     bool each; /* one after the other, not merged */
 };
 
-/* Prints the table of a sweep again, or the form asked for instead. */
-static void print_sweep(const struct request *request, const json_t *document)
+/* A run has a table and lines for a program, but no rows. */
+static dpb_status print(const struct request *request, const char *path, json_t *document)
 {
-    (request->form ? request->form : dpb_sweep_print)(document, stdout);
-}
-
-/* A run is printed as it was; it has lines for a program, too, but no rows. */
-static dpb_status print_run(const struct request *request, const char *path, json_t *document)
-{
-    const bool lines = request->form == dpb_runs_csv || request->form == dpb_steps_csv;
-    if (request->form && !lines)
+    const bool is_sweep = dpb_json_is(document, "schema", "dpbench.sweep/1");
+    if (!request->form) {
+        (is_sweep ? dpb_sweep_print : dpb_result_print)(document, stdout);
+        return DPB_OK;
+    }
+    if (!is_sweep && request->form != dpb_runs_csv && request->form != dpb_steps_csv)
         return dpb_fail(DPB_USAGE,
                         "%s: a run has no rows; --markdown and --csv are for sweeps and for "
                         "several results",
                         path);
-    if (!request->form) {
-        dpb_result_print(document, stdout);
-        return DPB_OK;
-    }
-    json_t *alone = json_pack("{s:[O]}", "runs", document);
-    DPB_TRY(dpb_allocated(alone));
-    request->form(alone, stdout);
-    json_decref(alone);
+    json_t *runs = is_sweep ? json_incref(document) : json_pack("{s:[O]}", "runs", document);
+    DPB_TRY(dpb_allocated(runs));
+    request->form(runs, stdout);
+    json_decref(runs);
     return DPB_OK;
 }
 
-static dpb_status print(const struct request *request, const char *path)
+static dpb_status print_named(const struct request *request, int i, json_t *document)
 {
-    json_t *document = NULL;
-    DPB_TRY(dpb_result_read_printable(path, &document));
-    json_t *name = dpb_json_file(path, strlen(path));
+    json_t *name = dpb_json_file(request->paths[i], strlen(request->paths[i]));
+    if (i > 0)
+        putchar('\n');
     if (!request->form)
         printf("%s\n", dpb_json_text(name, "", "?"));
     json_decref(name);
-    dpb_status status = DPB_OK;
-    if (dpb_json_is(document, "schema", "dpbench.sweep/1"))
-        print_sweep(request, document);
-    else
-        status = print_run(request, path, document);
-    json_decref(document);
-    return status;
+    return print(request, request->paths[i], document);
 }
 
-static dpb_status print_each(const struct request *request)
+/* Prints all, or adds all to a page. One document after the other: a long run takes much memory. */
+static dpb_status show_each(const struct request *request, struct dpb_page *page)
 {
-    for (int i = 0; i < request->n; i++) {
-        if (i > 0)
-            putchar('\n');
-        DPB_TRY(print(request, request->paths[i]));
+    dpb_status status = DPB_OK;
+    for (int i = 0; i < request->n && status == DPB_OK; i++) {
+        json_t *document = NULL;
+        DPB_TRY(dpb_result_read_printable(request->paths[i], &document));
+        if (page)
+            dpb_page_add(page, request->paths[i], document);
+        else
+            status = print_named(request, i, document);
+        json_decref(document);
     }
-    return DPB_OK;
+    return status;
 }
 
 /* The documents of all paths as one. */
@@ -95,11 +89,15 @@ static dpb_status merge(const struct request *request, json_t **document)
     return status;
 }
 
-static dpb_status print_merged(const struct request *request)
+/* The same as one table. */
+static dpb_status show_merged(const struct request *request, struct dpb_page *page)
 {
     json_t *document = NULL;
     DPB_TRY(merge(request, &document));
-    print_sweep(request, document);
+    if (page)
+        dpb_page_add(page, "all results", document);
+    else
+        print(request, "", document);
     if (request->form && request->form != dpb_sweep_markdown)
         dpb_merge_notes(document, stderr); /* CSV has no room for it */
     json_decref(document);
@@ -116,32 +114,6 @@ static dpb_print_document *form_of(const char *option)
                                                 : NULL;
 }
 
-/* One document after the other: a long run takes much memory. */
-static dpb_status add_each(const struct request *request, struct dpb_page *page)
-{
-    dpb_status status = DPB_OK;
-    for (int i = 0; i < request->n && status == DPB_OK; i++) {
-        json_t *document = NULL;
-        status = dpb_result_read_printable(request->paths[i], &document);
-        if (status == DPB_OK)
-            dpb_page_add(page, request->paths[i], document);
-        json_decref(document);
-    }
-    return status;
-}
-
-/* The merged table stands before the results. */
-static dpb_status add_merged(const struct request *request, struct dpb_page *page)
-{
-    json_t *document = NULL;
-    if (request->n == 1 || request->each)
-        return DPB_OK;
-    DPB_TRY(merge(request, &document));
-    dpb_page_add(page, "all results", document);
-    json_decref(document);
-    return DPB_OK;
-}
-
 static dpb_status write_page(const struct request *request)
 {
     char templates[PATH_MAX], path[PATH_MAX + 16], *template = NULL, *text = NULL;
@@ -151,8 +123,9 @@ static dpb_status write_page(const struct request *request)
     DPB_TRY(dpb_shared_read(path, &template));
     struct dpb_page *page = dpb_page_create();
     dpb_status status = dpb_allocated(page);
-    DPB_THEN(status, add_merged(request, page));
-    DPB_THEN(status, add_each(request, page));
+    if (request->n > 1 && !request->each) /* before the results */
+        DPB_THEN(status, show_merged(request, page));
+    DPB_THEN(status, show_each(request, page));
     DPB_THEN(status, dpb_page_finish(page, template, &text, &length));
     dpb_page_destroy(page);
     DPB_THEN(status, dpb_result_write_page(text, length, request->page));
@@ -210,8 +183,8 @@ int dpb_command_report(const struct dpb_command *self, int argc, char **argv)
     dpb_status status = dpb_allocated(request.paths);
     DPB_THEN(status, parse(self, argc, argv, &request));
     DPB_THEN(status, request.page                     ? write_page(&request)
-                     : request.n == 1 || request.each ? print_each(&request)
-                                                      : print_merged(&request));
+                     : request.n == 1 || request.each ? show_each(&request, NULL)
+                                                      : show_merged(&request, NULL));
     free(request.paths);
     return dpb_status_exit_code(status);
 }

@@ -164,6 +164,20 @@ static json_t *doubts_of(const json_t *of)
     return dpb_json_string(doubts);
 }
 
+static json_t *warnings_of(const json_t *run)
+{
+    json_t *texts = json_array();
+    dpb_each_item(json_object_get(run, "warnings"), i, warning) {
+        const double count = dpb_json_number(warning, "count");
+        char times[64] = "";
+        if (count > 1)
+            snprintf(times, sizeof times, " (%.0f times)", count);
+        json_array_append_new(texts, json_sprintf("%s: %s%s", dpb_json_text(warning, "code", "?"),
+                                                  dpb_json_text(warning, "text", "?"), times));
+    }
+    return texts;
+}
+
 /* As text: 64 bits of an integer are too many for the script's numbers. */
 static json_t *text_of(const json_t *value)
 {
@@ -258,7 +272,7 @@ static void add_run(const json_t *run, json_t *section)
     const json_t *before = dpb_json_at(run, "timing.warmup_step_ns");
     put(section, "rate", rate_of(run));
     put(section, "doubts", doubts_of(run));
-    put(section, "warnings", kept(json_object_get(run, "warnings")));
+    put(section, "warnings", warnings_of(run));
     put(section, "lines", lines_of(dpb_result_print, run));
     put(section, "steps", line_of_steps(run, NS_BY_STEP));
     put(section, "warmup", json_integer((json_int_t)json_array_size(before)));
@@ -270,7 +284,7 @@ static void add_run(const json_t *run, json_t *section)
 /* ---- a sweep ------------------------------------------------------------------------------- */
 
 /* The warnings of a row's runs: by code the first text, and the number of runs that have it. */
-static json_t *warnings_of(const json_t *document, const json_t *row)
+static json_t *warnings_of_row(const json_t *document, const json_t *row)
 {
     json_t *notes = json_array();
     dpb_each_item(json_object_get(document, "runs"), i, run) {
@@ -329,7 +343,7 @@ static void add_rows(const json_t *document, const struct dpb_table *table, json
         const json_t *accuracies = apart ? run_of(document, row, "accuracy") : runs[i];
         put(line, "row", kept(row));
         put(line, "doubts", doubts_of(row));
-        put(line, "warnings", warnings_of(document, row));
+        put(line, "warnings", warnings_of_row(document, row));
         if ((runs[i] || accuracies) && has_most(table, runs, i))
             put(line, "training", training_of(runs[i], accuracies));
     }

@@ -409,8 +409,14 @@ class OfRealResults(unittest.TestCase):
         page = self.page_of("odd.json")
         self.assertEqual(page.figures, ["Time of each step"])
         self.assertEqual([at for at in page.places if "nan" in at.lower() or "inf" in at.lower()], [])
-        save({"schema": "dpbench.sweep/1", "rows": [{}, 3, {"cell": [1]}], "runs": [7, {}], "warnings": 3}, "odd.json")
+        odd = {"toString": 1, "valueOf": 2}  # an object that a script cannot make a text of
+        row = {"speedup": 2, "efficiency": odd, "workers": 2, "strategy": odd, "speedup_over": odd, "breakdown_ns": odd,
+               "samples_per_s": {"median": 5, "low": odd}}
+        save({"schema": "dpbench.sweep/1", "rows": [{}, 3, None, {"cell": [1]}, row], "runs": [7, {}], "warnings": 3}, "odd.json")
         self.page_of("odd.json")
+        save({"schema": "dpbench.result/1", "name": odd, "warnings": [{"code": odd}, 3], "machine": odd, "ranks": [odd],
+              "monitor": {"machines": [odd, {"host": odd, "seconds": [1], "own_cpus": [odd]}], "gpus": [{"rank": odd}]}}, "odd.json")
+        self.assertIn("?: ?", self.page_of("odd.json").text)
 
     def test_two_million_steps(self):
         run, n = load("sweep.json")["runs"][0], 2000000
