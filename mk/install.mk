@@ -23,9 +23,9 @@ IN_share/man/man1 := $(PAGES_DIR)/dpbench.1
 IN_share/man/man5 := $(PAGES_DIR)/dpbench.ini.5
 IN_share/bash-completion/completions := $(PAGES_DIR)/dpbench
 IN_$(ZSH_DIR) := $(PAGES_DIR)/_dpbench
-# Templates of `dpbench new`.
+# Templates of `dpbench new` and of the pages of `dpbench report`.
 INSTALL_DIRS += share/dpbench/templates $(patsubst %/,share/dpbench/%,$(sort $(wildcard templates/*/)))
-IN_share/dpbench/templates := templates/Makefile
+IN_share/dpbench/templates := templates/Makefile templates/report.html
 $(foreach d,$(wildcard templates/*/),$(eval IN_share/dpbench/$(d:/=) := $(sort $(wildcard $(d)*))))
 INSTALL_DIRS += share/dpbench/schemas
 IN_share/dpbench/schemas  := $(sort $(wildcard schemas/*.json))

@@ -1,5 +1,6 @@
 /* cmd_report.c - `dpbench report`: kept results as one table, each for itself, in lines for a
- * program, as a table of the caller's choice, or as a page. */
+ * program, or as a page. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +8,12 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "study/table/forms.h"
-#include "study/page/html.h"
 #include "base/json.h"
-#include "study/table/merge.h"
-#include "study/table/pivot.h"
 #include "record/result.h"
 #include "study/document/read.h"
+#include "study/page/page.h"
+#include "study/table/forms.h"
+#include "study/table/merge.h"
 #include "study/table/sweep_print.h"
 
 /* The words of a `dpbench report`. */
@@ -21,67 +21,55 @@ struct request {
     const char **paths; /* @owned */
     int n;
     dpb_print_document *form;
-    struct dpb_pivot pivot; /* rows: NULL: the table as it is */
     const char *page;
     bool each; /* one after the other, not merged */
 };
 
-/* Prints the table of a sweep again, or the output asked for instead. */
-static dpb_status print_sweep(const struct request *request, const json_t *document)
+/* A run has a table and lines for a program, but no rows. */
+static dpb_status print(const struct request *request, const char *path, json_t *document)
 {
-    if (request->pivot.rows)
-        return dpb_pivot_print(document, &request->pivot,
-                               request->form == dpb_sweep_markdown ? DPB_PIVOT_MARKDOWN
-                               : request->form == dpb_sweep_csv    ? DPB_PIVOT_CSV
-                                                                   : DPB_PIVOT_TEXT,
-                               stdout);
-    (request->form ? request->form : dpb_sweep_print)(document, stdout);
-    return DPB_OK;
-}
-
-/* A run is printed as it was; it has lines for a program, too, but no rows. */
-static dpb_status print_run(const struct request *request, const char *path, json_t *document)
-{
-    const bool lines = request->form == dpb_runs_csv || request->form == dpb_steps_csv;
-    if (request->pivot.rows || (request->form && !lines))
-        return dpb_fail(DPB_USAGE,
-                        "%s: a run has no rows; --markdown, --csv and --rows are for sweeps and "
-                        "for several results",
-                        path);
+    const bool is_sweep = dpb_json_is(document, "schema", "dpbench.sweep/1");
     if (!request->form) {
-        dpb_result_print(document, stdout);
+        (is_sweep ? dpb_sweep_print : dpb_result_print)(document, stdout);
         return DPB_OK;
     }
-    json_t *alone = json_pack("{s:[O]}", "runs", document);
-    DPB_TRY(dpb_allocated(alone));
-    request->form(alone, stdout);
-    json_decref(alone);
+    if (!is_sweep && request->form != dpb_runs_csv && request->form != dpb_steps_csv)
+        return dpb_fail(DPB_USAGE,
+                        "%s: a run has no rows; --markdown and --csv are for sweeps and for "
+                        "several results",
+                        path);
+    json_t *runs = is_sweep ? json_incref(document) : json_pack("{s:[O]}", "runs", document);
+    DPB_TRY(dpb_allocated(runs));
+    request->form(runs, stdout);
+    json_decref(runs);
     return DPB_OK;
 }
 
-static dpb_status print(const struct request *request, const char *path)
+static dpb_status print_named(const struct request *request, int i, json_t *document)
 {
-    json_t *document = NULL;
-    DPB_TRY(dpb_result_read_printable(path, &document));
-    json_t *name = dpb_json_file(path, strlen(path));
-    if (!request->form && !request->pivot.rows)
+    json_t *name = dpb_json_file(request->paths[i], strlen(request->paths[i]));
+    if (i > 0)
+        putchar('\n');
+    if (!request->form)
         printf("%s\n", dpb_json_text(name, "", "?"));
     json_decref(name);
-    dpb_status status = dpb_json_is(document, "schema", "dpbench.sweep/1")
-                            ? print_sweep(request, document)
-                            : print_run(request, path, document);
-    json_decref(document);
-    return status;
+    return print(request, request->paths[i], document);
 }
 
-static dpb_status print_each(const struct request *request)
+/* Prints all, or adds all to a page. One document after the other: a long run takes much memory. */
+static dpb_status show_each(const struct request *request, struct dpb_page *page)
 {
-    for (int i = 0; i < request->n; i++) {
-        if (i > 0)
-            putchar('\n');
-        DPB_TRY(print(request, request->paths[i]));
+    dpb_status status = DPB_OK;
+    for (int i = 0; i < request->n && status == DPB_OK; i++) {
+        json_t *document = NULL;
+        DPB_TRY(dpb_result_read_printable(request->paths[i], &document));
+        if (page)
+            dpb_page_add(page, request->paths[i], document);
+        else
+            status = print_named(request, i, document);
+        json_decref(document);
     }
-    return DPB_OK;
+    return status;
 }
 
 /* The documents of all paths as one. */
@@ -102,16 +90,19 @@ static dpb_status merge(const struct request *request, json_t **document)
     return status;
 }
 
-static dpb_status print_merged(const struct request *request)
+/* The same as one table. */
+static dpb_status show_merged(const struct request *request, struct dpb_page *page)
 {
     json_t *document = NULL;
     DPB_TRY(merge(request, &document));
-    dpb_status status = print_sweep(request, document);
-    if (status == DPB_OK &&
-        (request->pivot.rows || (request->form && request->form != dpb_sweep_markdown)))
-        dpb_merge_notes(document, stderr); /* the table has no room for it */
+    if (page)
+        dpb_page_add(page, "all results", document);
+    else
+        print(request, "", document);
+    if (request->form && request->form != dpb_sweep_markdown)
+        dpb_merge_notes(document, stderr); /* CSV has no room for it */
     json_decref(document);
-    return status;
+    return DPB_OK;
 }
 
 /* NULL: no such option. */
@@ -124,55 +115,25 @@ static dpb_print_document *form_of(const char *option)
                                                 : NULL;
 }
 
-/* Where the list behind this option goes; NULL: no such option. */
-static const char **list_of(struct dpb_pivot *pivot, const char *option)
-{
-    return strcmp(option, "--rows") == 0     ? &pivot->rows
-           : strcmp(option, "--cols") == 0   ? &pivot->columns
-           : strcmp(option, "--values") == 0 ? &pivot->values
-                                             : NULL;
-}
-
-/* One document after the other: a long run takes much memory. */
-static dpb_status add_each(const struct request *request, struct dpb_html *html)
-{
-    dpb_status status = DPB_OK;
-    for (int i = 0; i < request->n && status == DPB_OK; i++) {
-        json_t *document = NULL;
-        status = dpb_result_read_printable(request->paths[i], &document);
-        if (status == DPB_OK)
-            dpb_html_add(html, request->paths[i], document);
-        json_decref(document);
-    }
-    return status;
-}
-
-/* The merged table stands before the results. */
-static dpb_status add_merged(const struct request *request, struct dpb_html *html)
-{
-    json_t *document = NULL;
-    if (request->n == 1 || request->each)
-        return DPB_OK;
-    DPB_TRY(merge(request, &document));
-    dpb_html_add(html, "all results", document);
-    json_decref(document);
-    return DPB_OK;
-}
-
 static dpb_status write_page(const struct request *request)
 {
-    struct dpb_html *html = dpb_html_create();
-    dpb_status status = dpb_allocated(html);
-    DPB_THEN(status, add_merged(request, html));
-    DPB_THEN(status, add_each(request, html));
+    char templates[PATH_MAX], path[PATH_MAX + 16], *template = NULL, *text = NULL;
     size_t length = 0;
-    char *page = html && status == DPB_OK ? dpb_html_finish(html, &length) : NULL;
-    dpb_html_destroy(html);
-    DPB_THEN(status, dpb_allocated(page));
-    DPB_THEN(status, dpb_result_write_page(page, length, request->page));
+    DPB_TRY(dpb_shared_directory("templates", templates));
+    snprintf(path, sizeof path, "%s/report.html", templates);
+    DPB_TRY(dpb_shared_read(path, &template));
+    struct dpb_page *page = dpb_page_create();
+    dpb_status status = dpb_allocated(page);
+    if (request->n > 1 && !request->each) /* before the results */
+        DPB_THEN(status, show_merged(request, page));
+    DPB_THEN(status, show_each(request, page));
+    DPB_THEN(status, dpb_page_finish(page, template, &text, &length));
+    dpb_page_destroy(page);
+    DPB_THEN(status, dpb_result_write_page(text, length, request->page));
     if (status == DPB_OK)
         dpb_log(DPB_LOG_INFO, "report: %s", request->page);
-    free(page);
+    free(template);
+    free(text);
     return status;
 }
 
@@ -186,18 +147,10 @@ static dpb_status check_page(const struct dpb_command *self, const char *file)
 
 static dpb_status check(const struct dpb_command *self, const struct request *request)
 {
-    const struct dpb_pivot *pivot = &request->pivot;
-    const bool lines = request->form == dpb_runs_csv || request->form == dpb_steps_csv;
     if (request->n == 0)
         return dpb_usage_error(self, "which results? give their files");
-    if (request->page && (request->form || pivot->rows))
-        return dpb_usage_error(self,
-                               "one form at a time: --html beside --markdown, --csv or --rows");
-    if (!pivot->rows && (pivot->columns || pivot->values))
-        return dpb_usage_error(self, "--cols and --values need --rows, the setting of the lines");
-    if (pivot->rows && lines)
-        return dpb_usage_error(self,
-                               "--rows is of rows: with --csv, not with --csv=runs or =steps");
+    if (request->page && request->form)
+        return dpb_usage_error(self, "one form at a time: --html beside --markdown or --csv");
     return DPB_OK;
 }
 
@@ -205,7 +158,6 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
                         struct request *request)
 {
     for (int i = 1; i < argc; i++) {
-        const char **list = list_of(&request->pivot, argv[i]);
         if (strcmp(argv[i], "--html") == 0) {
             if (request->page)
                 return dpb_usage_error(self, "one page at a time: --html twice");
@@ -215,10 +167,6 @@ static dpb_status parse(const struct dpb_command *self, int argc, char **argv,
             if (request->form && request->form != form_of(argv[i]))
                 return dpb_usage_error(self, "one form at a time: --markdown or --csv");
             request->form = form_of(argv[i]);
-        } else if (list) {
-            if (*list || i + 1 == argc)
-                return dpb_usage_error(self, "%s needs one list of keys", argv[i]);
-            *list = argv[++i];
         } else if (strcmp(argv[i], "--each") == 0) {
             request->each = true;
         } else if (argv[i][0] == '-') {
@@ -236,8 +184,8 @@ static int command_report(const struct dpb_command *self, int argc, char **argv)
     dpb_status status = dpb_allocated(request.paths);
     DPB_THEN(status, parse(self, argc, argv, &request));
     DPB_THEN(status, request.page                     ? write_page(&request)
-                     : request.n == 1 || request.each ? print_each(&request)
-                                                      : print_merged(&request));
+                     : request.n == 1 || request.each ? show_each(&request, NULL)
+                                                      : show_merged(&request, NULL));
     free(request.paths);
     return dpb_status_exit_code(status);
 }

@@ -14,51 +14,48 @@
 
 /* ---- Markdown ------------------------------------------------------------------------------ */
 
-void dpb_form_cell(const char *text, FILE *out)
+/* With the bar before it. A bar within would end the cell. */
+static void print_cell(const char *text, FILE *out)
 {
     fputs("| ", out);
-    for (; *text != '\0'; text++) {
-        if (*text == '|')
-            fputc('\\', out);
-        fputc(*text == '\n' ? ' ' : *text, out);
-    }
+    for (; *text != '\0'; text++)
+        fprintf(out, "%s%c", *text == '|' ? "\\" : "", *text == '\n' ? ' ' : *text);
     fputc(' ', out);
 }
 
-/* A failed row has its reason in the place of its numbers. */
-static void print_row(const struct dpb_table *table, const struct dpb_table_line *line, FILE *out)
+/* `n` cells behind the settings; the reason of a failed row (else NULL) has the place of the
+ * numbers. */
+static void print_line(const struct dpb_table *table, const char *settings,
+                       const char *const *texts, const char *why, size_t n, FILE *out)
 {
-    dpb_form_cell(line->group, out);
-    dpb_form_cell(line->text[DPB_TABLE_STRATEGY], out);
-    if (line->failed) {
-        char why[DPB_TABLE_FAILURE];
-        dpb_table_failed_cell(line, why);
-        dpb_form_cell(why, out);
-        for (size_t c = 2; c < dpb_table_n_shown(table); c++)
-            dpb_form_cell("", out);
-    }
-    for (size_t c = DPB_TABLE_STRATEGY + 1; c < table->n_columns && !line->failed; c++)
-        if (table->shown[c])
-            dpb_form_cell(line->text[c], out);
+    size_t done = 0;
+    print_cell(settings, out);
+    for (size_t c = 0; c < table->n_columns; c++)
+        if (table->shown[c] && !(why && done > 0))
+            print_cell(texts[c], out), done++;
+    for (; done < n; done++)
+        print_cell(why && done == 1 ? why : "", out);
     fputs("|\n", out);
 }
 
 static void print_table(const struct dpb_table *table, FILE *out)
 {
-    dpb_form_cell("settings", out);
-    for (size_t c = 0; c < table->n_columns; c++)
-        if (table->shown[c])
-            dpb_form_cell(table->titles[c], out);
     /* Where every row failed, strategy is the only column: the reasons have one of their own. */
     const size_t n = dpb_table_n_shown(table) > 1 ? dpb_table_n_shown(table) : 2;
-    for (size_t c = dpb_table_n_shown(table); c < n; c++)
-        dpb_form_cell("", out);
-    fputs("|\n|---", out);
-    for (size_t c = 0; c < n; c++)
-        fputs(c == 0 ? "|---" : "|---:", out);
+    print_line(table, "settings", table->titles, NULL, n, out);
+    fputs("|---|---", out);
+    for (size_t c = 1; c < n; c++)
+        fputs("|---:", out);
     fputs("|\n", out);
-    for (size_t i = 0; i < table->n; i++)
-        print_row(table, &table->lines[i], out);
+    for (size_t i = 0; i < table->n; i++) {
+        const struct dpb_table_line *line = &table->lines[i];
+        const char *texts[DPB_TABLE_COLUMNS];
+        char why[DPB_TABLE_FAILURE];
+        for (size_t c = 0; c < table->n_columns; c++)
+            texts[c] = line->text[c];
+        dpb_table_failed_cell(line, why);
+        print_line(table, line->group, texts, line->failed ? why : NULL, n, out);
+    }
     fputc('\n', out);
 }
 
@@ -91,11 +88,8 @@ void dpb_sweep_markdown(const json_t *document, FILE *out)
 /* Puts the scalars below `value` into `flat`, by their paths. */
 static void flatten(const char *path, json_t *value, json_t *flat)
 {
-    if (!json_is_object(value)) {
-        if (!json_is_array(value))
-            json_object_set(flat, path, value);
-        return;
-    }
+    if (!json_is_object(value) && !json_is_array(value))
+        json_object_set(flat, path, value);
     dpb_each_member(value, key, member) {
         char below[512];
         snprintf(below, sizeof below, "%s%s%s", path, path[0] != '\0' ? "." : "", key);
@@ -103,32 +97,37 @@ static void flatten(const char *path, json_t *value, json_t *flat)
     }
 }
 
-void dpb_form_field(const char *text, FILE *out)
+static void print_text(const char *text, FILE *out)
 {
-    if (text[strcspn(text, ",\"\r\n")] == '\0') {
-        fputs(text, out);
-        return;
-    }
-    fputc('"', out);
+    const char *quote = text[strcspn(text, ",\"\r\n")] == '\0' ? "" : "\"";
+    fputs(quote, out);
     for (; *text != '\0'; text++)
-        fputs(*text == '"' ? "\"\"" : (char[]){*text, '\0'}, out);
-    fputc('"', out);
+        fprintf(out, "%s%c", *text == '"' ? "\"" : "", *text);
+    fputs(quote, out);
 }
 
-static void print_value(const json_t *value, FILE *out)
+/* A line of the values that the record has for the columns; `record` NULL: of their names. */
+static void print_record(const json_t *columns, const json_t *record, FILE *out)
 {
-    if (json_is_string(value))
-        dpb_form_field(json_string_value(value), out);
-    else if (json_is_boolean(value))
-        fputs(json_is_true(value) ? "true" : "false", out);
-    else if (json_is_integer(value))
-        fprintf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    else if (json_is_real(value))
-        fprintf(out, "%.17g", json_real_value(value));
+    const char *comma = "";
+    dpb_each_member(columns, name, unused) {
+        const json_t *value = json_object_get(record, name);
+        fputs(comma, out);
+        if (!record || json_is_string(value))
+            print_text(record ? json_string_value(value) : name, out);
+        else if (json_is_boolean(value))
+            fputs(json_is_true(value) ? "true" : "false", out);
+        else if (json_is_integer(value))
+            fprintf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        else if (json_is_real(value))
+            fprintf(out, "%.17g", json_real_value(value));
+        comma = ",";
+    }
+    fputc('\n', out);
 }
 
 /* A line for each of the objects, behind a line of the paths to their scalars. */
-static void print_records(const json_t *objects, FILE *out)
+static void print_objects(const json_t *objects, FILE *out)
 {
     json_t *columns = json_object(), *records = json_array();
     dpb_each_item(objects, i, object) {
@@ -137,29 +136,16 @@ static void print_records(const json_t *objects, FILE *out)
         json_object_update_missing(columns, record);
         json_array_append_new(records, record);
     }
-    const char *comma = "";
-    dpb_each_member(columns, path, unused) {
-        fputs(comma, out);
-        dpb_form_field(path, out);
-        comma = ",";
-    }
-    fputc('\n', out);
-    dpb_each_item(records, i, record) {
-        comma = "";
-        dpb_each_member(columns, path, unused) {
-            fputs(comma, out);
-            print_value(json_object_get(record, path), out);
-            comma = ",";
-        }
-        fputc('\n', out);
-    }
+    print_record(columns, NULL, out);
+    dpb_each_item(records, i, record)
+        print_record(columns, record, out);
     json_decref(columns);
     json_decref(records);
 }
 
 void dpb_sweep_csv(const json_t *document, FILE *out)
 {
-    print_records(json_object_get(document, "rows"), out);
+    print_objects(json_object_get(document, "rows"), out);
 }
 
 void dpb_runs_csv(const json_t *document, FILE *out)
@@ -174,49 +160,45 @@ void dpb_runs_csv(const json_t *document, FILE *out)
             json_object_set(measured, parts[p], json_object_get(run, parts[p]));
         json_array_append_new(runs, measured);
     }
-    print_records(runs, out);
+    print_objects(runs, out);
     json_decref(runs);
 }
 
-/* The number of the run, its settings on the axes and its repeat, which all of its steps have. */
-static void print_run_of_step(const json_t *axes, const json_t *run, size_t number, FILE *out)
+/* The lines of a run; `line` has what is the same in all of them. */
+static void print_steps(const json_t *columns, const json_t *run, json_t *line, FILE *out)
 {
-    fprintf(out, "%zu,", number);
-    dpb_each_member(axes, axis, unused) {
-        print_value(json_object_get(json_object_get(run, "cell"), axis), out);
-        fputc(',', out);
+    json_t *untimed = json_object_get(json_object_get(run, "timing"), "warmup_step_ns");
+    json_t *timed = json_object_get(json_object_get(run, "timing"), "step_ns");
+    const size_t n_untimed = json_array_size(untimed), n = n_untimed + json_array_size(timed);
+    const double warmup = dpb_json_number(run, "timing.warmup_steps");
+    /* Where warm-up has no times, the first that is known is the first timed step. */
+    const size_t skipped = n_untimed == 0 && warmup > 0 && warmup < 1e15 ? (size_t)warmup : 0;
+    const double first = dpb_json_number(run, "timing.first_step") + (double)skipped;
+    for (size_t s = 0; s < n; s++) {
+        json_t *ns =
+            json_array_get(s < n_untimed ? untimed : timed, s < n_untimed ? s : s - n_untimed);
+        json_t *loss = json_array_get(json_object_get(run, "loss"), skipped + s);
+        json_object_set_new(line, "step", dpb_json_real(first + (double)s));
+        json_object_set_new(line, "timed", json_boolean(s >= n_untimed));
+        json_object_set(line, "step_ns", ns);
+        json_object_set_new(line, "loss", loss ? json_incref(loss) : json_null());
+        print_record(columns, line, out);
     }
-    print_value(json_object_get(run, "repeat"), out);
 }
 
 void dpb_steps_csv(const json_t *document, FILE *out)
 {
-    const json_t *axes = json_object_get(document, "axes");
-    fputs("run,", out);
-    dpb_each_member(axes, axis, unused) {
-        dpb_form_field(axis, out);
-        fputc(',', out);
-    }
-    fputs("repeat,step,timed,step_ns,loss\n", out);
+    json_t *columns = json_pack("{s:n}", "run");
+    json_object_update(columns, json_object_get(document, "axes"));
+    json_object_update_new(columns, json_pack("{s:n, s:n, s:n, s:n, s:n}", "repeat", "step",
+                                              "timed", "step_ns", "loss"));
+    print_record(columns, NULL, out);
     dpb_each_item(json_object_get(document, "runs"), i, run) {
-        const json_t *untimed = dpb_json_at(run, "timing.warmup_step_ns");
-        const json_t *timed = dpb_json_at(run, "timing.step_ns"),
-                     *loss = json_object_get(run, "loss");
-        const size_t n_untimed = json_array_size(untimed), n = n_untimed + json_array_size(timed);
-        const double first = dpb_json_number(run, "timing.first_step");
-        const double warmup = dpb_json_number(run, "timing.warmup_steps");
-        /* Where warm-up has no times, the first that is known is the first timed step. */
-        const size_t skipped = n_untimed == 0 && warmup > 0 && warmup < 1e15 ? (size_t)warmup : 0;
-        for (size_t s = 0; s < n; s++) {
-            const json_t *ns =
-                s < n_untimed ? json_array_get(untimed, s) : json_array_get(timed, s - n_untimed);
-            print_run_of_step(axes, run, i, out);
-            fprintf(out, ",%.0f,%s,", first + (double)(skipped + s),
-                    s < n_untimed ? "false" : "true");
-            print_value(ns, out);
-            fputc(',', out);
-            print_value(json_array_get(loss, skipped + s), out);
-            fputc('\n', out);
-        }
+        json_t *line = json_pack("{s:I, s:O?}", "run", (json_int_t)i, "repeat",
+                                 json_object_get(run, "repeat"));
+        json_object_update_missing(line, json_object_get(run, "cell"));
+        print_steps(columns, run, line, out);
+        json_decref(line);
     }
+    json_decref(columns);
 }

@@ -19,9 +19,4 @@ void dpb_runs_csv(const json_t *document, FILE *out);
  * step, timed, step_ns, loss. */
 void dpb_steps_csv(const json_t *document, FILE *out);
 
-/* One field of a line of CSV. */
-void dpb_form_field(const char *text, FILE *out);
-/* One cell of a Markdown table, with the bar before it. A bar within would end the cell. */
-void dpb_form_cell(const char *text, FILE *out);
-
 #endif

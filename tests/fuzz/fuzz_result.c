@@ -9,13 +9,12 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "machine/cores.h"
+#include "record/result.h"
+#include "study/page/page.h"
+#include "study/predict/predict_report.h"
 #include "study/table/compare.h"
 #include "study/table/forms.h"
-#include "study/page/html.h"
 #include "study/table/merge.h"
-#include "study/table/pivot.h"
-#include "study/predict/predict_report.h"
-#include "record/result.h"
 #include "tests/fuzz/fuzz.h"
 #include "study/document/read.h"
 #include "study/table/sweep_print.h"
@@ -38,18 +37,19 @@ dpb_status __wrap_dpb_experiment_create(const struct dpb_config *config,
     return dpb_fail(DPB_USAGE, "nothing is run here");
 }
 
-/* A page has no scripts and no control characters. */
+/* Nothing of a document in a page begins an element, or is a control character. */
 static void show_page(const json_t *document)
 {
+    char *text = NULL;
     size_t length = 0;
-    struct dpb_html *html = dpb_html_create();
-    FUZZ_CHECK(html != NULL);
-    dpb_html_add(html, "x.json", document);
-    char *page = dpb_html_finish(html, &length);
-    FUZZ_CHECK(page != NULL && strlen(page) == length);
-    FUZZ_CHECK(strstr(page, "<script") == NULL && strchr(page, '\x1b') == NULL);
-    free(page);
-    dpb_html_destroy(html);
+    struct dpb_page *page = dpb_page_create();
+    FUZZ_CHECK(page != NULL);
+    dpb_page_add(page, "x.json", document);
+    FUZZ_CHECK(dpb_page_finish(page, "@SCRIPT@@TEXT@@REPORT@", &text, &length) == DPB_OK);
+    FUZZ_CHECK(strlen(text) == length);
+    FUZZ_CHECK(strchr(text, '<') == NULL && strchr(text, '\x1b') == NULL);
+    free(text);
+    dpb_page_destroy(page);
 }
 
 /* Over a link that is given, or measured in the document. */
@@ -104,8 +104,6 @@ static void show(const char *path)
         dpb_sweep_csv(merged, out);
         dpb_runs_csv(merged, out);
         dpb_steps_csv(merged, out);
-        dpb_pivot_print(merged, &(struct dpb_pivot){.rows = "strategy", .columns = "workers"},
-                        DPB_PIVOT_TEXT, out);
     }
     json_decref(merged);
     json_decref(comparison);

@@ -35,6 +35,11 @@ def load(path):
     return json.loads(read(path))
 
 
+def page(path):
+    """What a page of `dpbench report --html` gives its script to show."""
+    return json.loads(read(path).split('id="report">')[1].split("</script>")[0])
+
+
 def save(document, path):
     """Its path."""
     write(path, json.dumps(document))

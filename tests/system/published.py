@@ -12,7 +12,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, "tests/lib")
 
 import counted  # noqa: E402
-from command import dpbench, own_directory, read, tiny, write  # noqa: E402
+from command import dpbench, own_directory, page, tiny, write  # noqa: E402
 
 SWEEP = tiny(12, 1) + """[sweep]
 comm.name = independent, shm
@@ -57,9 +57,9 @@ class Published(unittest.TestCase):
         self.assertIn(SOURCE, markdown)
         self.assertIn(",published_speedup", dpbench("report", "--csv", "sweep.json").stdout)
         self.assertEqual(dpbench("report", "--html", "page.html", "sweep.json").returncode, 0)
-        page = read("page.html")
-        self.assertIn(">publ.</th>", page)
-        self.assertIn(SOURCE, page)
+        section, = page("page.html")
+        self.assertIn("publ.", section["rows"]["titles"])
+        self.assertIn(SOURCE, " ".join(section["below"]))
         again = dpbench("rerun", "sweep.json", "run.seed=7")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.expect_beside(again.stdout)
