@@ -143,7 +143,7 @@ static dpb_status make_optimizer(struct dpb_exchange *exchange)
         .n_owned = exchange->plan.n_owned,
         .weights = exchange->arenas.weights,
         .gradients = exchange->arenas.gradients,
-        .parts = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS,
+        .sharded = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS,
         .device = exchange->memory.on_device ? &exchange->memory.device : NULL,
         .queue = exchange->memory.queue,
         .saved = experiment->settings.checkpoint.save[0] != '\0',

@@ -129,7 +129,7 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
     if (settings->run.profile)
         DPB_TRY(take_profile(trainer));
     DPB_TRY(dpb_verify_ages(&trainer->exchange, trainer->journal));
-    /* Replicas that settle later are equal later: dpb_prove_again. */
+    /* If gradients settle later, dpb_prove_again compares the replicas after it has settled them. */
     if (settings->run.mode == DPB_MODE_TRAIN && trainer->exchange.plan.contract.settle_steps == 0)
         DPB_TRY(dpb_verify_replicas(&trainer->exchange, trainer->journal));
     if (settings->eval.final && trainer->course.evaluated_at != trainer->course.step &&

@@ -9,7 +9,6 @@
 #include "plan/estimate.h"
 #include "measure/journal.h"
 #include "optim/schedule.h"
-#include "plan/slot_sizes.h"
 #include "plan/refuse_plugins.h"
 
 enum { MAX_BUCKETS = 1 << 20 };

@@ -14,7 +14,6 @@
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
 #include "exchange/access.h"
-#include "exchange/publish.h"
 #include "exchange/step.h"
 #include "plan/resume.h"
 #include "save/saved.h"
