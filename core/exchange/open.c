@@ -5,15 +5,15 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "graph/graph.h"
-#include "plugin/plugins.h"
-#include "plan/contract.h"
 #include "exchange/late.h"
 #include "exchange/pump.h"
 #include "exchange/slots.h"
 #include "exchange/staging.h"
+#include "graph/graph.h"
+#include "plan/contract.h"
 #include "plan/refuse.h"
 #include "plan/refuse_plugins.h"
+#include "plugin/plugins.h"
 #include "world/host_device.h"
 
 /* ---- agreement ----------------------------------------------------------------------------- */

@@ -15,9 +15,9 @@
 #ifndef DPB_CORE_OPTIM_OPTIMIZER_H
 #define DPB_CORE_OPTIM_OPTIMIZER_H
 
+#include "base/settings.h"
 #include "dpbench/host.h"
 #include "graph/checkpoint.h"
-#include "base/settings.h"
 #include "world/world.h"
 
 struct dpb_optimizer_args {

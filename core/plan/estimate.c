@@ -1,8 +1,8 @@
 /* estimate.c - see estimate.h. */
 #include "plan/estimate.h"
 
-#include "plan/comm_points.h"
 #include "optim/optimizer.h"
+#include "plan/comm_points.h"
 
 /* Weights, gradients, and the arrays that they pass through; optimizer state as if all of it were
  * the worker's. */
