@@ -6,11 +6,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/stats.h"
 #include "dpbench/random.h"
-#include "base/json.h"
 #include "plan/experiment.h"
 
 enum { ELEMENTS = 1 << 20 /* a bucket of 4 MiB */, LEAST = 5, MOST = 512 /* repetitions */ };

@@ -2,8 +2,8 @@
 #include "bench/loader.h"
 
 #include "base/log.h"
-#include "machine/cores.h"
 #include "feed/feed.h"
+#include "machine/cores.h"
 
 /* At least both, and a whole number of groups of batches. */
 struct length {

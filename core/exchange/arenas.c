@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "plan/slot_sizes.h"
+#include "plan/estimate.h"
 #include "world/host_device.h"
 #include "world/store.h"
 

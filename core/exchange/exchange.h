@@ -3,8 +3,7 @@
  * both use a struct dpb_exchange.
  *
  * open.h opens and closes the strategy. step.h, staging.h, slots.h and pump.h are a step's exchange,
- * late.h is the exchange of comm.late. access.h and publish.h are core's own access to the weights
- * between steps.
+ * late.h is the exchange of comm.late, access.h is core's own access between steps.
  */
 #ifndef DPB_CORE_EXCHANGE_EXCHANGE_H
 #define DPB_CORE_EXCHANGE_EXCHANGE_H

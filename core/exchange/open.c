@@ -5,15 +5,15 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "graph/graph.h"
-#include "plugin/plugins.h"
-#include "plan/contract.h"
 #include "exchange/late.h"
 #include "exchange/pump.h"
 #include "exchange/slots.h"
 #include "exchange/staging.h"
+#include "graph/graph.h"
+#include "plan/contract.h"
 #include "plan/refuse.h"
 #include "plan/refuse_plugins.h"
+#include "plugin/plugins.h"
 #include "world/host_device.h"
 
 /* ---- agreement ----------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ static dpb_status make_optimizer(struct dpb_exchange *exchange)
         .n_owned = exchange->plan.n_owned,
         .weights = exchange->arenas.weights,
         .gradients = exchange->arenas.gradients,
-        .parts = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS,
+        .sharded = experiment->plugins[DPB_PLUGIN_COMM]->capabilities & DPB_COMM_WHOLE_SHARDS,
         .device = exchange->memory.on_device ? &exchange->memory.device : NULL,
         .queue = exchange->memory.queue,
         .saved = experiment->settings.checkpoint.save[0] != '\0',

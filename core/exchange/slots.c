@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "measure/account.h"
-#include "plan/slot_sizes.h"
+#include "plan/estimate.h"
 
 enum { WAIT_US = 20 }; /* for the thread of the pump */
 

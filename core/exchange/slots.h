@@ -1,6 +1,10 @@
 /*
- * slots.h - a step's use of slots for gradients (plan/slot_sizes.h): waits for a slot, and clears
- * the gaps between tensors. Where there is an arena, nothing is done.
+ * slots.h - a step's use of slots for gradients. A few slots of a bucket each take the place of an
+ * arena.
+ *
+ * A device writes a gradient at its address in the arena. These addresses show the same slots again
+ * and again: bucket b lies in slot b modulo n. So neither devices nor strategies look for a slot.
+ * plan/estimate.h has their number.
  */
 #ifndef DPB_CORE_EXCHANGE_SLOTS_H
 #define DPB_CORE_EXCHANGE_SLOTS_H

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "measure/account.h"
 #include "exchange/follow.h"
+#include "measure/account.h"
 #include "measure/trace.h"
 
 static dpb_status make_gradients(struct dpb_exchange *exchange, void **memory)

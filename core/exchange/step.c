@@ -2,12 +2,12 @@
 #include "exchange/step.h"
 
 #include "base/log.h"
-#include "measure/account.h"
 #include "exchange/follow.h"
 #include "exchange/late.h"
 #include "exchange/pump.h"
 #include "exchange/slots.h"
 #include "exchange/staging.h"
+#include "measure/account.h"
 #include "measure/trace.h"
 #include "world/host_device.h"
 

@@ -166,8 +166,8 @@ static void note_all_met(struct dpb_trainer *trainer, int64_t arrived_ns)
 
 /* ---- pauses and the step behind them ------------------------------------------------------- */
 
-/* comm.late: the timed steps wait for as many exchanges as they begin. Where the first of them has
- * waited for the last exchange of warm-up, no step waits for the last one. */
+/* comm.late: the timed steps wait for as many exchanges as they begin. If the first timed step has
+ * waited for the last exchange of warm-up, no timed step waits for the exchange of the last one. */
 static dpb_status end_account_if_paid(const struct dpb_trainer *trainer)
 {
     const struct dpb_exchange *exchange = &trainer->exchange;

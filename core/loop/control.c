@@ -20,7 +20,7 @@ void dpb_control_init(struct dpb_control *control, struct dpb_control_block *blo
     control->n_ranks = n_ranks;
 }
 
-void dpb_control_connect(struct dpb_control *control, dpb_control_tell tell, void *context)
+void dpb_control_relay(struct dpb_control *control, dpb_control_tell tell, void *context)
 {
     control->tell = tell;
     control->context = context;
@@ -38,7 +38,7 @@ void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apar
     control->apart = apart;
     control->board = dpb_world.board;
     if (dpb_world.parted)
-        dpb_control_connect(control, post_to_boards, NULL);
+        dpb_control_relay(control, post_to_boards, NULL);
 }
 
 static uint64_t offset_of(const struct dpb_control *control, const uint64_t *word)

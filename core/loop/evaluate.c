@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/stats.h"
 #include "exchange/access.h"
-#include "exchange/publish.h"
 #include "exchange/step.h"
 #include "measure/trace.h"
 #include "world/store.h"

@@ -1,7 +1,7 @@
 /*
  * evaluate.h - accuracy and loss on the test set. Each worker takes its share of the samples; the
  * sums meet in rank 0's journal. Strategies whose workers do not exchange report rank 0's model
- * alone: its whole test set is then rank 0's share (open_feeds in setup.c).
+ * alone: its whole test set is then rank 0's share (open_feeds in trainer.c).
  */
 #ifndef DPB_CORE_LOOP_EVALUATE_H
 #define DPB_CORE_LOOP_EVALUATE_H

@@ -10,11 +10,11 @@
 #include "exchange/open.h"
 #include "loop/evaluate.h"
 #include "loop/loop.h"
+#include "measure/trace.h"
 #include "proof/follow_judge.h"
 #include "proof/proof.h"
 #include "proof/verify.h"
 #include "save/saved.h"
-#include "measure/trace.h"
 #include "world/store.h"
 
 /* The same weights on every worker; then the strategy takes them as the model. */
@@ -129,7 +129,7 @@ static dpb_status work(struct dpb_trainer *trainer, int64_t opened_ns)
     if (settings->run.profile)
         DPB_TRY(take_profile(trainer));
     DPB_TRY(dpb_verify_ages(&trainer->exchange, trainer->journal));
-    /* Replicas that settle later are equal later: dpb_prove_again. */
+    /* If gradients settle later, dpb_prove_again settles and compares the replicas. */
     if (settings->run.mode == DPB_MODE_TRAIN && trainer->exchange.plan.contract.settle_steps == 0)
         DPB_TRY(dpb_verify_replicas(&trainer->exchange, trainer->journal));
     if (settings->eval.final && trainer->course.evaluated_at != trainer->course.step &&

@@ -5,7 +5,6 @@
 #include "loop/trainer.h"
 
 #include "base/secret.h"
-#include "plan/fit.h"
 #include "exchange/follow.h"
 #include "exchange/open.h"
 #include "exchange/pump.h"
@@ -13,6 +12,7 @@
 #include "exchange/step.h"
 #include "measure/trace.h"
 #include "plan/contract.h"
+#include "plan/fit.h"
 #include "world/store.h"
 
 enum { SPANS_A_STEP = 1 << 16 };

@@ -9,18 +9,18 @@
 #define DPB_CORE_LOOP_TRAINER_H
 
 #include "base/stats.h"
-#include "measure/account.h"
-#include "plan/binding.h"
-#include "loop/control.h"
-#include "loop/engine.h"
 #include "exchange/exchange.h"
 #include "feed/feed.h"
+#include "loop/control.h"
+#include "loop/engine.h"
+#include "measure/account.h"
 #include "measure/journal.h"
-#include "optim/loss_scale.h"
 #include "measure/monitor.h"
+#include "optim/loss_scale.h"
 #include "optim/schedule.h"
-#include "save/snapshot.h"
 #include "optim/statistics.h"
+#include "plan/binding.h"
+#include "save/snapshot.h"
 
 /* The progress of a training: the loop's counts and state. */
 struct dpb_course {

@@ -9,10 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/settings.h"
 #include "dpbench/data.h"
 #include "dpbench/device.h"
 #include "dpbench/host.h"
-#include "base/settings.h"
 #include "machine/gpu.h"
 #include "machine/load.h"
 

@@ -10,10 +10,10 @@
 #ifndef DPB_CORE_MEASURE_MONITOR_H
 #define DPB_CORE_MEASURE_MONITOR_H
 
+#include "base/settings.h"
 #include "dpbench/status.h"
 #include "machine/gpu.h"
 #include "machine/usage.h"
-#include "base/settings.h"
 
 enum { DPB_MONITOR_SAMPLES = 2048 };
 

@@ -11,8 +11,8 @@
 #ifndef DPB_CORE_MEASURE_TRACE_H
 #define DPB_CORE_MEASURE_TRACE_H
 
-#include "dpbench/host.h"
 #include "base/settings.h"
+#include "dpbench/host.h"
 
 /* Room of the ring for each step of run.trace_steps. */
 enum { DPB_TRACE_SPANS = 4096 };

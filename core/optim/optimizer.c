@@ -530,7 +530,7 @@ static dpb_status make_state(struct dpb_optimizer *optimizer)
     DPB_TRY(list_decays(optimizer));
     if (dpb_optimizer_needs_norms(&optimizer->settings)) {
         const uint64_t all = optimizer->args.graph->n_elements;
-        if (optimizer->n_state != all && !optimizer->args.parts)
+        if (optimizer->n_state != all && !optimizer->args.sharded)
             return dpb_fail(DPB_FAILED,
                             "the strategy owns %llu of %llu elements on this rank and has not the "
                             "capability DPB_COMM_WHOLE_SHARDS: norms are of whole tensors",

@@ -15,9 +15,9 @@
 #ifndef DPB_CORE_OPTIM_OPTIMIZER_H
 #define DPB_CORE_OPTIM_OPTIMIZER_H
 
+#include "base/settings.h"
 #include "dpbench/host.h"
 #include "graph/checkpoint.h"
-#include "base/settings.h"
 #include "world/world.h"
 
 struct dpb_optimizer_args {
@@ -29,7 +29,7 @@ struct dpb_optimizer_args {
     /* The arenas, where the rule needs norms. @borrowed */
     void *weights;
     const void *gradients;
-    bool parts; /* whether a rule with norms may own less than all elements */
+    bool sharded; /* whether a rule with norms may own less than all elements */
     /* The device whose memory holds weights, gradients and state; NULL: the host. @borrowed, as is
      * the queue, which works for reset, load, fetch and watch. */
     const struct dpb_device_arenas *device;
@@ -56,9 +56,10 @@ void dpb_optimizer_destroy(struct dpb_optimizer *optimizer); /* accepts NULL */
  * number. */
 uint32_t dpb_optimizer_state_names(const struct dpb_optimizer_settings *settings,
                                    const char *names[DPB_OPTIMIZER_STATES]);
-uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings); /* the number alone */
-uint64_t
-dpb_optimizer_bytes(const struct dpb_optimizer *optimizer); /* of the state; accepts NULL */
+/* The number alone. */
+uint32_t dpb_optimizer_states(const struct dpb_optimizer_settings *settings);
+/* Of the state. Accepts NULL. */
+uint64_t dpb_optimizer_bytes(const struct dpb_optimizer *optimizer);
 /* The memory of the state: array after array, each with one owned range after the other, in the
  * weights' type. Zeroed if there is no state or `optimizer` is NULL. @borrowed until destroy. The
  * memory has all updates of other threads until now. For a state on a device, the memory has the

@@ -11,8 +11,8 @@
 #ifndef DPB_CORE_OPTIM_SCHEDULE_H
 #define DPB_CORE_OPTIM_SCHEDULE_H
 
-#include "dpbench/status.h"
 #include "base/settings.h"
+#include "dpbench/status.h"
 
 enum { DPB_SCHEDULE_DECAYS = 16 };
 

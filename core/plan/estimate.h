@@ -25,4 +25,15 @@ uint64_t dpb_experiment_device_memory(const struct dpb_experiment *experiment);
  * (dpb_device_ops.bytes_moved). 0: the run does not train, or its device does not count. */
 dpb_status dpb_experiment_bytes_moved(const struct dpb_experiment *experiment, double *bytes);
 
+/* ---- slots for gradients (exchange/slots.h) ------------------------------------------------- */
+
+/* `bucket_elements`, rounded up to whole pages. */
+uint64_t dpb_slots_bucket(const struct dpb_layout *layout, uint64_t bucket_elements);
+/* The gradient elements that fit into a rank's memory: slots for the largest node and `spare` more;
+ * all elements of the layout, if these are not more or `spare` is 0. */
+uint64_t dpb_slots_elements(const struct dpb_layout *layout, uint64_t bucket_elements,
+                            uint64_t spare);
+/* The end of the node behind `frontier`: tensors of a node are neighbours. */
+uint64_t dpb_slots_node_end(const struct dpb_layout *layout, uint64_t frontier);
+
 #endif

@@ -12,14 +12,14 @@
 #include "base/text.h"
 #include "graph/graph.h"
 #include "launch/machines.h"
-#include "plugin/plugins.h"
-#include "plan/comm_points.h"
 #include "measure/journal.h"
+#include "measure/monitor.h"
+#include "measure/trace.h"
+#include "plan/comm_points.h"
 #include "plan/refuse.h"
 #include "plan/refuse_plugins.h"
 #include "plan/resume.h"
-#include "measure/monitor.h"
-#include "measure/trace.h"
+#include "plugin/plugins.h"
 
 /* Where the setting comes from; NULL: it is the default. */
 static const char *place_of(const struct dpb_experiment *experiment, const char *section,

@@ -7,11 +7,11 @@
 
 #include "base/config.h"
 #include "base/options.h"
+#include "base/settings.h"
 #include "dpbench/plugin.h"
 #include "graph/checkpoint.h"
-#include "plan/delay.h"
 #include "optim/optimizer.h"
-#include "base/settings.h"
+#include "plan/delay.h"
 #include "plan/save_points.h"
 
 enum { DPB_MAX_TABLES = 16 };

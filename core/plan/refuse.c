@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "plan/estimate.h"
 #include "measure/journal.h"
 #include "optim/schedule.h"
-#include "plan/slot_sizes.h"
+#include "plan/estimate.h"
 #include "plan/refuse_plugins.h"
 
 enum { MAX_BUCKETS = 1 << 20 };

@@ -19,9 +19,9 @@
 
 #include "base/log.h"
 #include "base/vec.h"
-#include "graph/graph.h"
 #include "exchange/access.h"
 #include "exchange/follow.h"
+#include "graph/graph.h"
 #include "proof/proving.h"
 #include "world/store.h"
 

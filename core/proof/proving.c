@@ -8,7 +8,6 @@
 #include "base/vec.h"
 #include "exchange/access.h"
 #include "exchange/open.h"
-#include "exchange/publish.h"
 #include "exchange/slots.h"
 #include "exchange/step.h"
 #include "proof/verify.h"

@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "exchange/access.h"
-#include "exchange/publish.h"
 #include "plan/contract.h"
 #include "world/store.h"
 

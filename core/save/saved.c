@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "graph/checkpoint.h"
-#include "plugin/plugins.h"
 #include "exchange/access.h"
+#include "graph/checkpoint.h"
 #include "plan/resume.h"
+#include "plugin/plugins.h"
 #include "world/store.h"
 
 enum { KEY_BYTES = 32 };

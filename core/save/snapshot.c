@@ -11,14 +11,13 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/vec.h"
+#include "exchange/access.h"
+#include "exchange/step.h"
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
-#include "exchange/access.h"
-#include "exchange/publish.h"
-#include "exchange/step.h"
+#include "measure/trace.h"
 #include "plan/resume.h"
 #include "save/saved.h"
-#include "measure/trace.h"
 
 /* ---- opening ------------------------------------------------------------------------------- */
 

@@ -261,7 +261,7 @@ static void set_apart(struct job *job)
     for (uint32_t r = 0; r < job->n_ranks; r++) {
         dpb_control_init(&job->ranks[r].control, r == 0 ? &job->block : &job->apart[r], r,
                          job->n_ranks);
-        dpb_control_connect(&job->ranks[r].control, tell, &job->up[r]);
+        dpb_control_relay(&job->ranks[r].control, tell, &job->up[r]);
     }
 }
 

@@ -319,7 +319,7 @@ static struct dpb_optimizer *make(const struct rule_case *rule, const struct own
                                             .n_owned = owned->n,
                                             .weights = weights.bytes,
                                             .gradients = gradients.bytes,
-                                            .parts = true};
+                                            .sharded = true};
     assert_int_equal(dpb_optimizer_create(&args, &optimizer), DPB_OK);
     assert_non_null(optimizer);
     return optimizer;

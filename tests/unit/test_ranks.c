@@ -287,7 +287,7 @@ static dpb_status open_rank(struct rank *self)
     return DPB_OK;
 }
 
-/* As exchange.c's pump does it. */
+/* As pump.c does it. */
 static void *pump(void *argument)
 {
     struct rank *self = argument;
