@@ -169,3 +169,50 @@ void dpb_rate_of(const int64_t *step_ns, size_t n, double samples_per_step, stru
     }
     free(rates);
 }
+
+/* ---- errors of a mean ----------------------------------------------------------------------- */
+
+double dpb_block_error(const double *x, size_t n, double *freedom)
+{
+    size_t length = (size_t)ceil(sqrt((double)n)), blocks = length > 0 ? n / length : 0;
+    *freedom = NAN;
+    if (blocks < 2)
+        return NAN;
+    double sum = 0, block = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += x[i];
+        block += i < length ? x[i] : 0;
+    }
+    for (size_t i = 0; i < n; i++) { /* the block that begins with number i */
+        double off = block / (double)length - sum / (double)n;
+        squares += off * off;
+        block += x[(i + length) % n] - x[i];
+    }
+    /* The error of the mean of `blocks` blocks, drawn with equal probability; `freedom` corrects
+     * for spread about their own mean. */
+    *freedom = (double)blocks - 1;
+    return sqrt(squares / (double)n / *freedom);
+}
+
+/* The integral of cos^power from 0 to `angle`, by Simpson's rule. */
+static double integrate(double power, double angle)
+{
+    enum { PARTS = 64 };
+    double sum = 1 + pow(cos(angle), power);
+    for (int i = 1; i < PARTS; i++)
+        sum += (i % 2 == 1 ? 4 : 2) * pow(cos(angle * i / PARTS), power);
+    return sum * angle / (3 * PARTS);
+}
+
+/* With t = sqrt(freedom) tan(angle) the probability of |T| <= t is such an integral. It is concave
+ * in `angle`, so Newton's steps from below never pass the root. */
+double dpb_student(double freedom)
+{
+    double scale = 2 / sqrt(M_PI) * exp(lgamma((freedom + 1) / 2) - lgamma(freedom / 2));
+    double angle = atan(1.95 / sqrt(freedom)), step = 1;
+    for (int i = 0; i < 20 && step > 1e-12 * angle; i++) {
+        step = (0.95 / scale - integrate(freedom - 1, angle)) / pow(cos(angle), freedom - 1);
+        angle += step;
+    }
+    return sqrt(freedom) * tan(angle);
+}

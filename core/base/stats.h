@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Rates that differ by less are called equal; the largest width of a useful interval follows. */
+#define DPB_MARGIN 0.05
+
 struct dpb_stats {
     size_t n;
     double mean, stddev;                    /* of the sample, n - 1 */
@@ -39,6 +42,13 @@ double dpb_quantile_of_sorted(const double *sorted, size_t n, double p);
  * rates, in samples/s; p10 of the rate belongs to the slow steps. A step of no time makes every
  * field NaN. */
 void dpb_rate_of(const int64_t *step_ns, size_t n, double samples_per_step, struct dpb_stats *rate);
+
+/* The standard error of the mean of n numbers that may depend on their predecessors, by a
+ * circular block bootstrap (Politis, Romano 1992); NaN: too few. *freedom: its degrees of freedom. */
+double dpb_block_error(const double *x, size_t n, double *freedom);
+/* Half the width of a 95 % interval in standard errors: the quantile 0.975 of Student's t.
+ * freedom >= 1. */
+double dpb_student(double freedom);
 
 /*
  * The steady-state gate judges windows of `window` steps. A window is steady when its drift (|slope

@@ -17,7 +17,7 @@
 
 #include "base/settings.h"
 #include "dpbench/host.h"
-#include "graph/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "world/world.h"
 
 struct dpb_optimizer_args {

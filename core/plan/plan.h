@@ -9,7 +9,7 @@
 #include "base/options.h"
 #include "base/settings.h"
 #include "dpbench/plugin.h"
-#include "graph/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "optim/optimizer.h"
 #include "plan/delay.h"
 #include "plan/save_points.h"

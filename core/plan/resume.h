@@ -6,7 +6,7 @@
 #define DPB_CORE_PLAN_RESUME_H
 
 #include "dpbench/saved.h"
-#include "graph/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "plan/plan.h"
 
 /* Whether the run continues the training of checkpoint.load. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/comparison.h"
+#include "base/stats.h"
 #include "base/json.h"
 #include "record/summary.h"
 

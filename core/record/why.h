@@ -7,7 +7,7 @@
  * waits for no other, so its exposed communication is the exchange's own.
  *
  * A statement stands (`decided`) where the lower end of its 95 % interval exceeds DPB_MARGIN of the
- * step. The unit is the step; the error is that of a block bootstrap (base/comparison.h).
+ * step. The unit is the step; the error is that of a block bootstrap (base/stats.h).
  */
 #ifndef DPB_CORE_RECORD_WHY_H
 #define DPB_CORE_RECORD_WHY_H

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "exchange/access.h"
-#include "graph/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "plan/resume.h"
 #include "plugin/plugins.h"
 #include "world/store.h"

@@ -10,7 +10,7 @@
 #define DPB_CORE_SAVE_SAVED_H
 
 #include "dpbench/saved.h"
-#include "graph/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 struct dpb_exchange;
 struct dpb_experiment;

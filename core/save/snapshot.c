@@ -13,7 +13,7 @@
 #include "base/vec.h"
 #include "exchange/access.h"
 #include "exchange/step.h"
-#include "graph/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "graph/graph.h"
 #include "measure/trace.h"
 #include "plan/resume.h"
@@ -228,7 +228,7 @@ dpb_status dpb_snapshot_save_step(struct dpb_snapshot *snapshot,
 
 /* ---- after a death ------------------------------------------------------------------------- */
 
-/* "net-step100.safetensors.4711.tmp" of "net.safetensors": as graph/safetensors.c names it. */
+/* "net-step100.safetensors.4711.tmp" of "net.safetensors": as checkpoint/safetensors.c names it. */
 static bool is_temporary_of(const char *name, const char *stem, const int32_t *pids, uint32_t n)
 {
     if (!dpb_begins_with(name, stem))

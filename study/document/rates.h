@@ -8,7 +8,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "base/comparison.h"
+#include "study/document/comparison.h"
 
 /* The mean logarithm of the repeats; for one repeat, or a run (`row` NULL), of its steps. */
 void dpb_rates_estimate(const json_t *document, const json_t *row, struct dpb_estimate *estimate);

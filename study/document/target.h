@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "base/comparison.h"
+#include "study/document/comparison.h"
 
 /* A row's `to_target` (docs/results.md) from the n good runs of its cell, the last of each repeat.
  * Disturbed runs count where a repeat has no other: their samples are as good. `n_failed` further

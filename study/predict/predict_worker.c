@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/comparison.h"
+#include "study/document/comparison.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/json.h"

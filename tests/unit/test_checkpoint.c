@@ -17,7 +17,7 @@
 #include <jansson.h>
 
 #include "base/log.h"
-#include "graph/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "graph/graph.h"
 #include "lib/capture.h"
 #include "lib/test.h"

@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "base/comparison.h"
+#include "study/document/comparison.h"
 #include "dpbench/random.h"
 #include "lib/test.h"
 #include "stats_oracle.h"

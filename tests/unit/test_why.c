@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/comparison.h"
+#include "study/document/comparison.h"
 #include "dpbench/random.h"
 #include "lib/documented.h"
 #include "lib/near.h"

@@ -1,5 +1,5 @@
 /* safetensors.c - see safetensors.h. */
-#include "graph/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* checkpoint.c - see checkpoint.h. */
-#include "graph/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #include <assert.h>
 #include <errno.h>

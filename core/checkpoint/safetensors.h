@@ -8,8 +8,8 @@
  *
  * Format: github.com/huggingface/safetensors, "Format".
  */
-#ifndef DPB_CORE_GRAPH_SAFETENSORS_H
-#define DPB_CORE_GRAPH_SAFETENSORS_H
+#ifndef DPB_CORE_CHECKPOINT_SAFETENSORS_H
+#define DPB_CORE_CHECKPOINT_SAFETENSORS_H
 
 #include "dpbench/status.h"
 #include "dpbench/types.h"

@@ -10,14 +10,13 @@
  * involved. Biometrika 34, 1947. Politis, Romano: A circular block-resampling procedure for
  * stationary data. 1992.
  */
-#ifndef DPB_CORE_BASE_COMPARISON_H
-#define DPB_CORE_BASE_COMPARISON_H
+#ifndef DPB_STUDY_DOCUMENT_COMPARISON_H
+#define DPB_STUDY_DOCUMENT_COMPARISON_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Rates that differ by less are called equal; the largest width of a useful interval follows. */
-#define DPB_MARGIN 0.05
+#include "base/stats.h"
 
 /* A mean of logarithms and its standard error; NaN: not known. */
 struct dpb_estimate {
@@ -32,15 +31,8 @@ void dpb_estimate_of(const double *x, size_t n, struct dpb_estimate *estimate);
  * predecessors: the error is that of a circular block bootstrap with infinitely many resamples. */
 void dpb_estimate_of_steps(const double *step_ns, size_t n, double rate,
                            struct dpb_estimate *estimate);
-/* The standard error of the mean of n numbers that may depend on their predecessors, by the same
- * bootstrap; NaN: too few. *freedom: its degrees of freedom. */
-double dpb_block_error(const double *x, size_t n, double *freedom);
 /* The 95 % interval of exp(mean). */
 void dpb_estimate_interval(const struct dpb_estimate *estimate, double *low, double *high);
-
-/* Half the width of a 95 % interval in standard errors: the quantile 0.975 of Student's t.
- * freedom >= 1. */
-double dpb_student(double freedom);
 
 enum dpb_shown { DPB_NOT_MEASURED, DPB_UNDECIDED, DPB_EQUAL, DPB_FASTER, DPB_SLOWER };
 

@@ -9,12 +9,12 @@
  * numbers: dpbench.step, .samples, .epoch, .position, .trained_ns, .seed. A missing number is zero:
  * a file of weights alone begins a training, and another program's file may continue one.
  */
-#ifndef DPB_CORE_GRAPH_CHECKPOINT_H
-#define DPB_CORE_GRAPH_CHECKPOINT_H
+#ifndef DPB_CORE_CHECKPOINT_CHECKPOINT_H
+#define DPB_CORE_CHECKPOINT_CHECKPOINT_H
 
 #include "dpbench/graph.h"
 #include "dpbench/status.h"
-#include "graph/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 enum { DPB_OPTIMIZER_STATES = 2 };  /* arrays of an optimizer's state, at most */
 #define DPB_CHECKPOINT_COMM "comm." /* the strategy's state: save/saved.h */
