@@ -1,5 +1,5 @@
 /*
- * trainer.h - all parts of a rank's training, opened and connected. The loop counts in `course`;
+ * trainer.h - all means of a rank's training. The loop counts in `course`;
  * the headers of the other structs describe the rest.
  *
  * rank.h is a rank's life, loop.h trains, between.h acts between two steps, evaluate.h tests,
