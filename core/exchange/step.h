@@ -1,5 +1,5 @@
 /*
- * step.h - between the device and the communicator, on the loop's thread: gradients become
+ * step.h - a step between the device and the communicator, on the loop's thread: gradients become
  * ready, buckets are handed over, the weights are waited for.
  *
  * With arenas on a device and a strategy that takes events the loop waits for none of this. Buckets

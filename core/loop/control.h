@@ -97,7 +97,7 @@ void dpb_control_init(struct dpb_control *control, struct dpb_control_block *blo
                       uint32_t n_ranks);
 /* Called once, where there are several boards. */
 void dpb_control_relay(struct dpb_control *control, dpb_control_tell tell, void *context);
-/* Init and, if there are several boards, relay, for this rank. */
+/* Init and, if there are several boards, relay: for this rank. */
 void dpb_control_join(struct dpb_control *control, uint32_t n_workers, bool apart);
 /* Rank 0, at any time between two looks. */
 void dpb_control_propose(struct dpb_control *control, uint32_t actions);

@@ -306,9 +306,9 @@ static dpb_status look_for_meeting(struct dpb_proving *proof, uint32_t n_taken)
 /* ---- `load` begins anew -------------------------------------------------------------------- */
 
 /*
- * And the published weights are the model (dpbench/comm.h): a step of zero gradients after `load`
- * moves neither.
- * Strategies that keep nothing between steps need no such proof: each step's weights are checked.
+ * A step of zero gradients after `load` moves neither the weights nor the published ones
+ * (dpbench/comm.h). Strategies that keep nothing between steps need no such proof: each step's
+ * weights are checked.
  */
 
 /* The weights that are loaded: integers, equal on all ranks. */
@@ -384,10 +384,10 @@ static dpb_status check_load(struct dpb_proving *proof)
 /* ---- a checkpoint in the midst of a proof -------------------------------------------------- */
 
 /*
- * A checkpoint keeps gradients on their way, since the hook `state` names them
- * (dpbench/saved.h). In the midst of a proof the strategy is saved and continued: the weights that
- * it publishes are loaded, and the arrays that it names get their content back. The rest of the
- * proof then finds gradients, replicas and clocks that were in no array.
+ * A checkpoint keeps gradients on their way, since the hook `state` names them (dpbench/saved.h). In
+ * the midst of a proof the strategy is saved and continued: the weights that it publishes are
+ * loaded, and the arrays that it names get their content back. The rest of the proof then finds
+ * gradients, replicas and clocks that were in no array.
  *
  * Such a proof looks at the first block alone, and keeps only this block of an array that is as
  * long as the arenas: so the proof takes little memory.
