@@ -28,7 +28,7 @@ struct dpb_command {
 extern const struct dpb_command dpb_commands[];
 const struct dpb_command *dpb_command_find(const char *name); /* NULL: none */
 
-typedef int dpb_command_run_function(const struct dpb_command *self, int argc,
+typedef int dpb_command_function(const struct dpb_command *self, int argc,
                                      char **argv); /* argv[0]: the name */
 
 /* ---- programs: start.c and programs.c ------------------------------------------------------- */
@@ -42,7 +42,7 @@ typedef int dpb_command_run_function(const struct dpb_command *self, int argc,
 struct dpb_program {
     const struct dpb_program_command {
         const char *name;
-        dpb_command_run_function *run;
+        dpb_command_function *run;
     } *commands;                                                   /* ended by name = NULL */
     dpb_status (*network_rank)(struct dpb_experiment *experiment); /* NULL: it starts none */
 };
@@ -75,16 +75,16 @@ dpb_status dpb_program_itself(char path[PATH_MAX]);
 
 /* ---- the commands that dpbench has itself --------------------------------------------------- */
 
-dpb_command_run_function dpb_command_run;
-dpb_command_run_function dpb_command_check;
-dpb_command_run_function dpb_command_eval;
-dpb_command_run_function dpb_command_data;
-dpb_command_run_function dpb_command_comm;
-dpb_command_run_function dpb_command_watch;
-dpb_command_run_function dpb_command_list;
-dpb_command_run_function dpb_command_new;
-dpb_command_run_function dpb_command_plugins;
-dpb_command_run_function dpb_command_help;
+dpb_command_function dpb_command_run;
+dpb_command_function dpb_command_check;
+dpb_command_function dpb_command_eval;
+dpb_command_function dpb_command_data;
+dpb_command_function dpb_command_comm;
+dpb_command_function dpb_command_watch;
+dpb_command_function dpb_command_list;
+dpb_command_function dpb_command_new;
+dpb_command_function dpb_command_plugins;
+dpb_command_function dpb_command_help;
 
 /* Writes the message and one line of usage; returns DPB_USAGE. */
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)

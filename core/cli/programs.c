@@ -141,12 +141,8 @@ int dpb_program_become_users(const char *path, char **words)
 
 dpb_status dpb_program_itself(char path[PATH_MAX])
 {
-    char own[PATH_MAX - 64];
-    if (dpb_own_directory(own, sizeof own)) {
-        snprintf(path, PATH_MAX, "%s/dpbench", own);
-        if (access(path, X_OK) == 0)
-            return DPB_OK;
-    }
+    if (dpb_own_program(path, PATH_MAX) && access(path, X_OK) == 0)
+        return DPB_OK;
     return dpb_fail(DPB_FAILED, "cannot find dpbench by /proc/self/exe: it was moved or replaced "
                                 "after its start, or /proc is not mounted");
 }

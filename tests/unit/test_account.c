@@ -19,7 +19,7 @@ static int64_t made_up_now_ns(void)
 
 #define dpb_now_ns made_up_now_ns
 #include "lib/test.h"
-#include "train/account.c"
+#include "measure/account.c"
 
 enum { STEPS = 2000, LONGEST = 600 /* ns */, RECORDS = STEPS + 10 };
 enum { CAPACITY = 256, ROOM = 2 * CAPACITY /* for two steps */ };
