@@ -19,6 +19,7 @@
 #include "links/links_report.h"
 #include "record/result.h"
 #include "record/facts.h"
+#include "record/result_file.h"
 
 enum { MAX_CPUS = 4096 };
 static const uint64_t min_window_ns = 10000, max_window_ns = 10000000000;

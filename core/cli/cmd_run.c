@@ -5,6 +5,7 @@
 #include "cli/cell.h"
 #include "cli/cli.h"
 #include "record/result.h"
+#include "record/result_file.h"
 
 /* A sweep gets a document of a run that was refused, too. */
 static int end_cell(const struct dpb_arguments *arguments, struct dpb_execution *execution)

@@ -19,6 +19,8 @@
 #include "plan/fit.h"
 #include "measure/journal.h"
 #include "save/snapshot.h"
+#include "record/invocation.h"
+#include "record/result_file.h"
 
 /* A worker's compute threads, as its plugins want them in the environment. */
 static dpb_status worker_threads(const struct dpb_experiment *experiment,

@@ -1,5 +1,6 @@
-/* invocation.c - result.invocation, result.inputs and result.versions: how dpbench was called,
- * which files it read, how it was made, and which libraries it was built against and loaded. */
+/* invocation.c - see invocation.h. */
+#include "record/invocation.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -23,7 +24,6 @@
 #include "build_info.h"
 #include "plugin/plugins.h"
 #include "base/json.h"
-#include "record/result.h"
 #include "plan/delay.h"
 
 extern char **environ;

@@ -1,8 +1,5 @@
-/*
- * result_file.c - writes the files that results are kept in. A file is complete or not there: it is
- * written under another name beside its place, synced, and only then gets its name.
- */
-#include "record/result.h"
+/* result_file.c - see result_file.h. */
+#include "record/result_file.h"
 
 #include <ctype.h>
 #include <errno.h>

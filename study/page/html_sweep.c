@@ -11,8 +11,8 @@
 #include "study/document/rates.h"
 #include "study/table/sweep_table.h"
 #include "study/document/target.h"
-#include "study/table/sweep_print.h"
 #include "study/table/target_print.h"
+#include "study/table/sweep_notes.h"
 
 enum { MOST_NOTES = 200, TEXT = 256 };
 

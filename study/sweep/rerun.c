@@ -13,10 +13,10 @@
 #include "base/text.h"
 #include "machine/cores.h"
 #include "base/json.h"
-#include "record/result.h"
 #include "study/document/read.h"
 #include "study/sweep/run.h"
 #include "study/sweep/sweep.h"
+#include "record/invocation.h"
 
 /* ---- what a result may do -------------------------------------------------------------------- */
 

@@ -1,12 +1,12 @@
-/* sweep_runs.c - the document of a sweep while it runs: its head, its runs, those that are done; see
- * sweep.h. */
+/* sweep_runs.c - see sweep_runs.h. */
+#include "study/sweep/sweep_runs.h"
+
 #include <stdio.h>
 #include <time.h>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "record/facts.h"
-#include "study/sweep/sweep.h"
 
 static void add_axis(const struct dpb_sweep_axis *axis, json_t *axes)
 {

@@ -12,6 +12,7 @@
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
+#include "study/sweep/sweep_runs.h"
 
 struct search {
     const struct dpb_sweep *sweep;

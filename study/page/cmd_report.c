@@ -15,6 +15,7 @@
 #include "record/result.h"
 #include "study/document/read.h"
 #include "study/table/sweep_print.h"
+#include "record/result_file.h"
 
 /* The words of a `dpbench report`. */
 struct request {
