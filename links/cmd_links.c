@@ -420,7 +420,6 @@ static int command_links(const struct dpb_command *self, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static const struct dpb_program_command commands[] = {{"links", command_links}, {0}};
-    const struct dpb_program program = {.commands = commands,
-                                        .network_rank = dpb_network_test_run};
+    const struct dpb_program program = {.commands = commands, .network_rank = dpb_network_test_run};
     return dpb_program_main(&program, argc, argv);
 }

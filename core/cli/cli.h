@@ -29,7 +29,7 @@ extern const struct dpb_command dpb_commands[];
 const struct dpb_command *dpb_command_find(const char *name); /* NULL: none */
 
 typedef int dpb_command_function(const struct dpb_command *self, int argc,
-                                     char **argv); /* argv[0]: the name */
+                                 char **argv); /* argv[0]: the name */
 
 /* ---- programs: start.c and programs.c ------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ struct dpb_program {
     const struct dpb_program_command {
         const char *name;
         dpb_command_function *run;
-    } *commands;                                                   /* ended by name = NULL */
+    } * commands;                                                  /* ended by name = NULL */
     dpb_status (*network_rank)(struct dpb_experiment *experiment); /* NULL: it starts none */
 };
 
@@ -51,11 +51,11 @@ struct dpb_program {
 int dpb_program_main(const struct dpb_program *program, int argc, char **argv);
 
 /* The main of a program with one command. */
-#define DPB_PROGRAM(NAME, RUN)                                                                     \
-    int main(int argc, char **argv)                                                                \
-    {                                                                                              \
-        static const struct dpb_program_command commands[] = {{NAME, RUN}, {0}};                   \
-        return dpb_program_main(&(struct dpb_program){.commands = commands}, argc, argv);          \
+#define DPB_PROGRAM(NAME, RUN)                                                            \
+    int main(int argc, char **argv)                                                       \
+    {                                                                                     \
+        static const struct dpb_program_command commands[] = {{NAME, RUN}, {0}};          \
+        return dpb_program_main(&(struct dpb_program){.commands = commands}, argc, argv); \
     }
 
 /* The file of dpbench-NAME: beside dpbench, in libexec/dpbench, or in PATH. */

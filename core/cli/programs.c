@@ -20,8 +20,8 @@
 
 /* ---- places -------------------------------------------------------------------------------- */
 
-/* The i-th directory with programs: of a build, of an installation, then those of PATH. False: there
- * are no more. */
+/* The i-th directory with programs: of a build, of an installation, then those of PATH. False:
+ * there are no more. */
 static bool place_at(size_t i, char directory[PATH_MAX])
 {
     char own[PATH_MAX - 64];

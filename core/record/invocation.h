@@ -1,6 +1,6 @@
 /*
- * invocation.h - result.invocation, result.inputs and result.versions: how dpbench was called, which
- * files it read, how it was made, and which libraries it was built against and loaded.
+ * invocation.h - result.invocation, result.inputs and result.versions: how dpbench was called,
+ * which files it read, how it was made, and which libraries it was built against and loaded.
  */
 #ifndef DPB_CORE_RECORD_INVOCATION_H
 #define DPB_CORE_RECORD_INVOCATION_H
@@ -13,7 +13,8 @@
 /* result.versions: dpbench and its build, the experiment's plugins, their files and libraries,
  * core's libraries (built against and loaded), compiler, C library, kernel. @owned. */
 json_t *dpb_result_versions(const struct dpb_experiment *experiment);
-/* Adds the experiment's plugins that `plugins` lacks, as dpb_result_all_versions (study/document) names them. */
+/* Adds the experiment's plugins that `plugins` lacks, as dpb_result_all_versions
+ * (study/document/read.h) names them. */
 void dpb_result_add_plugins(const struct dpb_experiment *experiment, json_t *plugins);
 /* result.invocation: this process's command line and directory, and the environment's variables
  * that change measurements. @owned. */

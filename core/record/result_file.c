@@ -211,7 +211,8 @@ static void file_stem(const json_t *document, const char *results, const char *r
         stem[at] = '_';
     append_word(stem, capacity, "-");
     append_word(stem, capacity,
-                dpb_json_text(document, "strategy.name", json_object_get(document, "tune") ? "tune" : "sweep"));
+                dpb_json_text(document, "strategy.name",
+                              json_object_get(document, "tune") ? "tune" : "sweep"));
     append_word(stem, capacity, workers);
     append_word(stem, capacity, "-");
     append_word(stem, capacity, stamp);

@@ -179,7 +179,8 @@ static dpb_status check_cell(const struct dpb_arguments *arguments, const struct
 static dpb_status check_launch(const struct dpb_arguments *arguments, const struct dpb_sweep *sweep)
 {
     const char *section = sweep->study->name;
-    if (sweep->options.launch[0] == '\0' || arguments->trust || !is_sent(arguments, section, "launch"))
+    if (sweep->options.launch[0] == '\0' || arguments->trust ||
+        !is_sent(arguments, section, "launch"))
         return DPB_OK;
     return dpb_fail(
         DPB_USAGE,

@@ -29,7 +29,7 @@ struct dpb_sweep {
     size_t n_axes, n_cells;
     size_t *cells;                    /* @owned: by cell, its number in the product */
     struct dpb_sweep_axis replicates; /* repeat r takes value r modulo n_values; none: all equal */
-    struct dpb_sweep_options options;         /* `when` and `over` while the sweep is made */
+    struct dpb_sweep_options options; /* `when` and `over` while the sweep is made */
     const struct dpb_settings_section *study; /* @borrowed */
     bool tunes;                               /* the study is [tune] */
     const char *launch_origin;                /* @borrowed from the configuration */

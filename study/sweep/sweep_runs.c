@@ -35,8 +35,8 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
                   "started", dpb_json_time(time(NULL)),                                  //
                   "axes", axes,                                                          //
                   "over", over,                                                          //
-                  "repeats", (json_int_t)sweep->options.repeats,                                 //
-                  "accuracy_steps", (json_int_t)sweep->options.accuracy,                         //
+                  "repeats", (json_int_t)sweep->options.repeats,                         //
+                  "accuracy_steps", (json_int_t)sweep->options.accuracy,                 //
                   "config", dpb_config_to_json(config), "rows", "runs",                  //
                   "warnings", dpb_warnings_collect(NULL));
     if (sweep->tunes)
