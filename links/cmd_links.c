@@ -19,6 +19,7 @@
 #include "links/links_report.h"
 #include "record/result.h"
 #include "record/facts.h"
+#include "record/result_file.h"
 
 enum { MAX_CPUS = 4096 };
 static const uint64_t min_window_ns = 10000, max_window_ns = 10000000000;
@@ -419,7 +420,6 @@ static int command_links(const struct dpb_command *self, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static const struct dpb_program_command commands[] = {{"links", command_links}, {0}};
-    const struct dpb_program program = {.commands = commands,
-                                        .network_rank = dpb_network_test_run};
+    const struct dpb_program program = {.commands = commands, .network_rank = dpb_network_test_run};
     return dpb_program_main(&program, argc, argv);
 }

@@ -100,6 +100,6 @@ static int run(struct dpb_arguments *arguments)
 
 int dpb_links_network(const struct dpb_command *self, int argc, char **argv)
 {
-    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_CONFIG_OPTIONAL | DPB_ACCEPTS_OUTPUT, NULL, argc,
-                        argv, run);
+    return dpb_together(self, DPB_ACCEPTS_CONFIG | DPB_CONFIG_OPTIONAL | DPB_ACCEPTS_OUTPUT, NULL,
+                        argc, argv, run);
 }

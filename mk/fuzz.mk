@@ -28,7 +28,7 @@ FUZZ_LIBS_result   := -Wl,--wrap=dpb_machine_describe,--wrap=dpb_experiment_crea
 FUZZ_SKIPPED       := $(if $(filter yes,$(HAVE_JPEG)),,pack jpeg)
 FUZZ_RUN           := $(filter-out $(FUZZ_SKIPPED),$(FUZZ))
 FUZZ_OBJ            = $(patsubst %,$(BUILD)/obj/%.o,tests/fuzz/fuzz_$* tests/fuzz/lib $(FUZZ_NEEDS_$*)) \
-	$(BUILD)/libcore.a
+	$(LIBS)
 
 FUZZ_REPLAYS := $(patsubst %,$(BUILD)/tests/fuzz_%,$(FUZZ_RUN))
 

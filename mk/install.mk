@@ -1,6 +1,6 @@
 # Installing what has been built: nothing is compiled, nothing is taken but what the build names.
-# The program looks for plugins in ../lib/dpbench and they for libraries beside them ($ORIGIN), so
-# the tree may be moved.
+# The program looks for plugins in ../lib/dpbench, for the programs of its other commands in
+# ../libexec/dpbench, and plugins for libraries beside them ($ORIGIN), so the tree may be moved.
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ $(PAGES) &: $(BUILD)/dpbench $(PLUGINS) tools/pages
 	@echo "  GEN   $(PAGES_DIR)"
 	$(Q)tools/pages $(BUILD)/dpbench $(PAGES_DIR)
 
-INSTALL_DIRS := bin lib/dpbench include/dpbench share/dpbench/conf share/doc/dpbench \
+INSTALL_DIRS := bin libexec/dpbench lib/dpbench include/dpbench share/dpbench/conf share/doc/dpbench \
 	share/doc/dpbench/docs
 # Where zsh looks: Debian's packages have a place of their own.
 ZSH_DIR := share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
@@ -30,6 +30,7 @@ $(foreach d,$(wildcard templates/*/),$(eval IN_share/dpbench/$(d:/=) := $(sort $
 INSTALL_DIRS += share/dpbench/schemas
 IN_share/dpbench/schemas  := $(sort $(wildcard schemas/*.json))
 IN_bin                    := $(BUILD)/dpbench
+IN_libexec/dpbench        := $(COMMANDS)
 IN_lib/dpbench            := $(PLUGINS)
 IN_include/dpbench        := $(sort $(wildcard core/include/dpbench/*.h))
 # For strategies: the library, and each header with all that it includes.
@@ -59,7 +60,7 @@ endif
 
 # $(call install_into,DIRECTORY): its files
 install_into = install -d '$(INSTALL_ROOT)/$(1)' && \
-	install -m $(if $(filter bin,$(1)),755,644) $(IN_$(1)) '$(INSTALL_ROOT)/$(1)'
+	install -m $(if $(filter bin libexec/dpbench,$(1)),755,644) $(IN_$(1)) '$(INSTALL_ROOT)/$(1)'
 PACKAGES_PC := dpbench.pc dpbench-comm.pc
 define newline
 
@@ -72,7 +73,7 @@ installed_files = $(INSTALLED) $(PACKAGES_PC:%=lib/pkgconfig/%) \
 	$(foreach d,$(INSTALL_DIRS),$(foreach f,$(IN_$(d)),$(d)/$(notdir $(f))))
 
 .PHONY: install uninstall
-install: $(BUILD)/dpbench plugins $(COMM_LIB) $(PAGES)
+install: $(BUILD)/dpbench $(COMMANDS) plugins $(COMM_LIB) $(PAGES)
 	$(foreach d,$(INSTALL_DIRS),$(Q)$(call install_into,$(d))$(newline)	)
 	$(Q)install -d '$(INSTALL_ROOT)/lib/pkgconfig'
 	$(foreach package,$(PACKAGES_PC),$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e "s|@VERSION@|$$(cat VERSION)|" \
@@ -91,6 +92,6 @@ deb: all
 uninstall:
 	$(Q)[ ! -d '$(INSTALL_ROOT)' ] || { cd '$(INSTALL_ROOT)' && \
 		{ printf '%s\n' $(installed_files); cat $(INSTALLED) 2>/dev/null; } | sort -u | xargs rm -f; }
-	$(Q)find $(foreach d,lib include share share/doc,'$(INSTALL_ROOT)/$(d)/dpbench') '$(INSTALL_ROOT)/include/dpbench-comm' \
+	$(Q)find $(foreach d,lib libexec include share share/doc,'$(INSTALL_ROOT)/$(d)/dpbench') '$(INSTALL_ROOT)/include/dpbench-comm' \
 		-depth -type d -empty -delete 2>/dev/null || true
 	@echo "uninstalled $(INSTALL_ROOT)/bin/dpbench"

@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -30,19 +31,46 @@ void dpb_files_allow(size_t n)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* The place of this program's file; NULL: it is not known. *name gets the file's name, which is cut
+ * off. */
+static char *find_own(char *place, size_t size, char **name)
+{
+    const ssize_t length = readlink("/proc/self/exe", place, size - 1);
+    if (length <= 0 || (size_t)length == size - 1)
+        return NULL;
+    place[length] = '\0';
+    char *slash = strrchr(place, '/');
+    if (!slash)
+        return NULL;
+    *slash = '\0';
+    *name = slash + 1;
+    return slash;
+}
+
 bool dpb_own_directory(char *directory, size_t size)
 {
     static const char programs[] = "/libexec/dpbench", place[] = "/bin";
-    const ssize_t length = readlink("/proc/self/exe", directory, size - 1);
-    if (length <= 0 || (size_t)length == size - 1)
+    char *name, *end = find_own(directory, size, &name);
+    if (!end)
         return false;
-    directory[length] = '\0';
-    char *slash = strrchr(directory, '/');
-    if (!slash)
+    const size_t n = (size_t)(end - directory);
+    if (n >= sizeof programs - 1 && strcmp(end - (sizeof programs - 1), programs) == 0)
+        memcpy(end - (sizeof programs - 1), place, sizeof place);
+    return true;
+}
+
+bool dpb_own_program(char *path, size_t size)
+{
+    static const char command[] = "dpbench-", itself[] = "/dpbench";
+    char *name;
+    if (!find_own(path, size, &name))
         return false;
-    *slash = '\0';
-    const size_t n = (size_t)(slash - directory);
-    if (n >= sizeof programs - 1 && strcmp(slash - (sizeof programs - 1), programs) == 0)
-        memcpy(slash - (sizeof programs - 1), place, sizeof place);
+    if (strncmp(name, command, sizeof command - 1) != 0) {
+        snprintf(path, size, "/proc/self/exe"); /* also after the file was replaced */
+        return true;
+    }
+    if (!dpb_own_directory(path, size) || strlen(path) + sizeof itself > size)
+        return false;
+    strcat(path, itself);
     return true;
 }

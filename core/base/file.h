@@ -21,5 +21,8 @@ void dpb_files_allow(size_t n);
  * PREFIX/libexec/dpbench, PREFIX/bin. False: the path is longer than `size`, or /proc is not
  * mounted. */
 bool dpb_own_directory(char *directory, size_t size);
+/* The file of dpbench: this program's own, or, where this is a command (dpbench-NAME), that in
+ * dpbench's directory, which may be missing. */
+bool dpb_own_program(char *path, size_t size);
 
 #endif

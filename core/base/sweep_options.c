@@ -7,37 +7,37 @@
 #include "world/board.h"
 
 /* clang-format off */
+#define AT(field) offsetof(struct dpb_sweep_options, field)
 #define ROWS_OF_BOTH                                                                               \
-    {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, offsetof(struct dpb_sweep_options, seeds),            \
+    {"seeds", DPB_OPT_INT, NULL, "0", 0, 1000, NULL, AT(seeds),                                    \
      "so many repeats, each with a run.seed of its own, from run.seed upwards; 0: all with the "   \
      "same"},                                                                                      \
-    {"launch", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep_options, launch),           \
+    {"launch", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(launch),                                   \
      "starts each cell: mpirun -np {ranks} --map-by ppr:{per_machine}:node, or srun -n {ranks} "   \
      "--mpi=pmix; {workers}, {servers}, {machines}; empty: dpbench itself, on this machine"},      \
     {"machines", DPB_OPT_INT, NULL, "0", 0, DPB_JOB_RANKS, NULL,                                   \
-     offsetof(struct dpb_sweep_options, machines),                                                         \
+     AT(machines),                                                                                 \
      "how many machines {per_machine} and {machines} of launch divide a cell's ranks among; 0: "   \
      "not given"},                                                                                 \
     {"launch_limit_s", DPB_OPT_TIME, "s", "0", 0, 1e15, NULL,                                      \
-     offsetof(struct dpb_sweep_options, launch_limit_ns),                                                  \
+     AT(launch_limit_ns),                                                                          \
      "after this time, its wait in a queue included, a cell that launch started is ended, and "    \
      "has failed; 0: never"}
 /* clang-format on */
 
 static const struct dpb_option sweep_rows[] = {
-    {"repeats", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, offsetof(struct dpb_sweep_options, repeats),
+    {"repeats", DPB_OPT_INT, NULL, "3", 1, 1000, NULL, AT(repeats),
      "how often every cell is timed, in interleaved random order"},
-    {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL,
-     offsetof(struct dpb_sweep_options, retry_disturbed),
+    {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL, AT(retry_disturbed),
      "how often a run that others disturbed is repeated at once; rows leave disturbed runs out"},
-    {"accuracy", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, offsetof(struct dpb_sweep_options, accuracy),
+    {"accuracy", DPB_OPT_INT, "steps", "0", 0, 1e9, NULL, AT(accuracy),
      "length of one more run for each strategy, for its test accuracy; 0: none. The run has the "
      "strategy's first cell of the most workers; rows of other settings have no accuracy then"},
-    {"when", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep_options, when),
+    {"when", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(when),
      "only cells for which this holds: SECTION.KEY OP VALUE [and | or ...], OP one of = != < <= > "
      ">=; empty: all"},
     ROWS_OF_BOTH,
-    {"over", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct dpb_sweep_options, over),
+    {"over", DPB_OPT_STRING, NULL, "", 0, 0, NULL, AT(over),
      "SECTION.KEY of a list that is no axis: each repeat takes the next value; empty: none"},
     {0},
 };
@@ -45,16 +45,13 @@ static const struct dpb_option sweep_rows[] = {
 static const char *const objectives[] = {"samples_per_s", "time_to_target", NULL};
 
 static const struct dpb_option tune_rows[] = {
-    {"objective", DPB_OPT_CHOICE, NULL, "samples_per_s", 0, 0, objectives,
-     offsetof(struct dpb_sweep_options, objective),
+    {"objective", DPB_OPT_CHOICE, NULL, "samples_per_s", 0, 0, objectives, AT(objective),
      "the best setting has the most samples/s, or the least seconds to eval.target"},
-    {"threshold", DPB_OPT_REAL, "percent", "10", 0, 1000, NULL,
-     offsetof(struct dpb_sweep_options, threshold),
+    {"threshold", DPB_OPT_REAL, "percent", "10", 0, 1000, NULL, AT(threshold),
      "the gain above which a later value of an ordered axis is taken"},
-    {"repeats", DPB_OPT_INT, NULL, "1", 1, 1000, NULL, offsetof(struct dpb_sweep_options, repeats),
+    {"repeats", DPB_OPT_INT, NULL, "1", 1, 1000, NULL, AT(repeats),
      "runs of a trial; with several, a gain also has to be shown by its 95 % interval"},
-    {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL,
-     offsetof(struct dpb_sweep_options, retry_disturbed),
+    {"retry_disturbed", DPB_OPT_INT, NULL, "3", 0, 1000, NULL, AT(retry_disturbed),
      "how often a run that others disturbed is repeated at once"},
     ROWS_OF_BOTH,
     {0},

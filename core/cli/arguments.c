@@ -153,8 +153,8 @@ dpb_status dpb_arguments_take_form(const struct dpb_command *command, int argc, 
     return DPB_OK;
 }
 
-static dpb_status take_option(const struct dpb_command *command, unsigned accepts,
-                              bool reads, int argc, char **argv, int *i, struct dpb_arguments *arguments)
+static dpb_status take_option(const struct dpb_command *command, unsigned accepts, bool reads,
+                              int argc, char **argv, int *i, struct dpb_arguments *arguments)
 {
     const char *option = argv[*i];
     if (strcmp(option, "-c") == 0 && (accepts & DPB_ACCEPTS_CONFIG))
@@ -237,8 +237,9 @@ static dpb_status assign(struct dpb_config *config, const char *assignment)
                                   : dpb_config_assign(config, assignment, DPB_COMMAND_LINE);
 }
 
-static dpb_status parse(const struct dpb_command *command, unsigned accepts, dpb_read_result *read, int argc, char **argv,
-                        const char **assignments, struct dpb_arguments *arguments)
+static dpb_status parse(const struct dpb_command *command, unsigned accepts, dpb_read_result *read,
+                        int argc, char **argv, const char **assignments,
+                        struct dpb_arguments *arguments)
 {
     size_t n = 0;
     for (int i = 1; i < argc; i++) {
@@ -258,10 +259,9 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, dpb
     }
     if (!arguments->file && !(accepts & DPB_CONFIG_OPTIONAL))
         return dpb_usage_error(command, "%s",
-                               read
-                                   ? "which result? give its file"
-                                   : "which experiment? give -c FILE.ini, or a "
-                                     "name that `dpbench list` lists");
+                               read ? "which result? give its file"
+                                    : "which experiment? give -c FILE.ini, or a "
+                                      "name that `dpbench list` lists");
     if (arguments->resume && n > 0)
         return dpb_usage_error(command, "--resume goes on with the settings of %s: leave '%s' out",
                                arguments->file, assignments[0]);
@@ -275,8 +275,9 @@ static dpb_status parse(const struct dpb_command *command, unsigned accepts, dpb
     return DPB_OK;
 }
 
-dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts, dpb_read_result *read, int argc,
-                               char **argv, struct dpb_arguments *arguments)
+dpb_status dpb_arguments_parse(const struct dpb_command *command, unsigned accepts,
+                               dpb_read_result *read, int argc, char **argv,
+                               struct dpb_arguments *arguments)
 {
     struct dpb_arguments result = {.config = dpb_config_create(), .given = dpb_config_create()};
     const char **assignments = calloc((size_t)argc + 1, sizeof *assignments);

@@ -35,7 +35,8 @@ void dpb_cell_place(const json_t *cell, struct dpb_live_place *place)
 void dpb_cell_print(json_t *document)
 {
     json_object_set_new(document, "warned", dpb_warned_to_json());
-    dpb_document_print(document, true, NULL);
+    json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    putchar('\n');
 }
 
 json_t *dpb_warned_to_json(void)

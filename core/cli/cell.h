@@ -11,9 +11,9 @@
  *      "label": "[3/24] comm.name=shm", "ended_s": 12.5, "n_ended": 2, "n_left": 21,
  *      "warned": {CODE: how often the sweep has warned of it, and printed it once}}
  *
- * All but schema and config may be missing. The child writes no file of its result. It always
- * prints a document, also where the run was refused, unless it is one of a launcher's processes; the
- * document has `warned`, too.
+ * All but schema and config may be missing. The child writes no file of its result. It prints a
+ * document also where the run was refused, unless it is one of a launcher's processes. The document
+ * has `warned`, too.
  */
 #ifndef DPB_CORE_CLI_CELL_H
 #define DPB_CORE_CLI_CELL_H

@@ -28,8 +28,8 @@ struct dpb_command {
 extern const struct dpb_command dpb_commands[];
 const struct dpb_command *dpb_command_find(const char *name); /* NULL: none */
 
-typedef int dpb_command_run_function(const struct dpb_command *self, int argc,
-                                     char **argv); /* argv[0]: the name */
+typedef int dpb_command_function(const struct dpb_command *self, int argc,
+                                 char **argv); /* argv[0]: the name */
 
 /* ---- programs: start.c and programs.c ------------------------------------------------------- */
 
@@ -42,8 +42,8 @@ typedef int dpb_command_run_function(const struct dpb_command *self, int argc,
 struct dpb_program {
     const struct dpb_program_command {
         const char *name;
-        dpb_command_run_function *run;
-    } *commands;                                                   /* ended by name = NULL */
+        dpb_command_function *run;
+    } * commands;                                                  /* ended by name = NULL */
     dpb_status (*network_rank)(struct dpb_experiment *experiment); /* NULL: it starts none */
 };
 
@@ -51,11 +51,11 @@ struct dpb_program {
 int dpb_program_main(const struct dpb_program *program, int argc, char **argv);
 
 /* The main of a program with one command. */
-#define DPB_PROGRAM(NAME, RUN)                                                                     \
-    int main(int argc, char **argv)                                                                \
-    {                                                                                              \
-        static const struct dpb_program_command commands[] = {{NAME, RUN}, {0}};                   \
-        return dpb_program_main(&(struct dpb_program){.commands = commands}, argc, argv);          \
+#define DPB_PROGRAM(NAME, RUN)                                                            \
+    int main(int argc, char **argv)                                                       \
+    {                                                                                     \
+        static const struct dpb_program_command commands[] = {{NAME, RUN}, {0}};          \
+        return dpb_program_main(&(struct dpb_program){.commands = commands}, argc, argv); \
     }
 
 /* The file of dpbench-NAME: beside dpbench, in libexec/dpbench, or in PATH. */
@@ -75,16 +75,16 @@ dpb_status dpb_program_itself(char path[PATH_MAX]);
 
 /* ---- the commands that dpbench has itself --------------------------------------------------- */
 
-dpb_command_run_function dpb_command_run;
-dpb_command_run_function dpb_command_check;
-dpb_command_run_function dpb_command_eval;
-dpb_command_run_function dpb_command_data;
-dpb_command_run_function dpb_command_comm;
-dpb_command_run_function dpb_command_watch;
-dpb_command_run_function dpb_command_list;
-dpb_command_run_function dpb_command_new;
-dpb_command_run_function dpb_command_plugins;
-dpb_command_run_function dpb_command_help;
+dpb_command_function dpb_command_run;
+dpb_command_function dpb_command_check;
+dpb_command_function dpb_command_eval;
+dpb_command_function dpb_command_data;
+dpb_command_function dpb_command_comm;
+dpb_command_function dpb_command_watch;
+dpb_command_function dpb_command_list;
+dpb_command_function dpb_command_new;
+dpb_command_function dpb_command_plugins;
+dpb_command_function dpb_command_help;
 
 /* Writes the message and one line of usage; returns DPB_USAGE. */
 dpb_status dpb_usage_error(const struct dpb_command *command, const char *format, ...)

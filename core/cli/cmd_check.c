@@ -7,10 +7,10 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "record/gpus_report.h"
-#include "record/result.h"
 #include "base/sweep_options.h"
 #include "plan/estimate.h"
 #include "plan/fit.h"
+#include "record/result_file.h"
 
 static const double mib = 1024.0 * 1024.0;
 

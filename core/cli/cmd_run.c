@@ -5,13 +5,14 @@
 #include "cli/cell.h"
 #include "cli/cli.h"
 #include "record/result.h"
+#include "record/result_file.h"
 
 /* A sweep gets a document of a run that was refused, too. */
 static int end_cell(const struct dpb_arguments *arguments, struct dpb_execution *execution)
 {
     if (!execution->result && !arguments->party)
-        execution->result = dpb_result_refused(arguments->config, execution->status,
-                                               dpb_first_error(NULL));
+        execution->result =
+            dpb_result_refused(arguments->config, execution->status, dpb_first_error(NULL));
     dpb_document_set_launcher(execution->result, arguments->party);
     if (execution->result)
         dpb_cell_print(execution->result);
@@ -43,8 +44,7 @@ int dpb_run_single(const struct dpb_arguments *arguments)
         status = dpb_result_probe(arguments->output, experiment->settings.run.results);
     if (status == DPB_OK && writes)
         status = dpb_experiment_probe(experiment);
-    execution.status =
-        dpb_together_agree(arguments, status, experiment, &execution.exit_code);
+    execution.status = dpb_together_agree(arguments, status, experiment, &execution.exit_code);
     if (execution.status == DPB_OK)
         execute(arguments, experiment, &execution);
     int code = execution.exit_code;
@@ -52,8 +52,8 @@ int dpb_run_single(const struct dpb_arguments *arguments)
         code = end_cell(arguments, &execution);
     else if (execution.result)
         code = dpb_measured_deliver(execution.result, code, arguments,
-                                    experiment->settings.run.results,
-                                    experiment->settings.run.name, dpb_result_print);
+                                    experiment->settings.run.results, experiment->settings.run.name,
+                                    dpb_result_print);
     dpb_experiment_destroy(experiment);
     return code;
 }

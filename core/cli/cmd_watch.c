@@ -25,15 +25,15 @@
 
 enum { JOBS = 64, REFRESH_US = 500000 };
 
-/* A launcher, and the job that it runs now: a sweep has one after the other. */
+/* A job and its launcher, or the sweep that starts launchers one after the other. */
 struct watched {
     pid_t pid;
     ino_t inode;             /* of the board */
-    struct dpb_board *board; /* @owned; NULL: the launcher is between two jobs */
+    struct dpb_board *board; /* @owned; NULL: it is between two jobs */
 };
 
 struct watching {
-    pid_t only; /* 0: any */
+    pid_t only; /* 0: any; else a launcher, or the sweep that starts it */
     struct watched jobs[JOBS];
     size_t n;
     size_t n_drawn; /* lines of the last picture */
@@ -60,6 +60,17 @@ static int find_board(pid_t pid)
     if (list)
         closedir(list);
     return found;
+}
+
+/* The sweep, search or rerun that has started the launcher; else the launcher itself. */
+static pid_t owner_of(pid_t launcher)
+{
+    struct dpb_proc proc;
+    char name[32];
+    const bool owned = dpb_proc_read("", launcher, &proc) &&
+                       dpb_proc_line(name, sizeof name, "/proc/%d/comm", (int)proc.parent) &&
+                       dpb_begins_with(name, "dpbench-");
+    return owned ? proc.parent : launcher;
 }
 
 static bool is_rank_of(struct dpb_board *board, pid_t pid)
@@ -117,7 +128,7 @@ static void look_at(struct watching *w, pid_t pid)
     const struct dpb_board_about *about = dpb_board_about(board);
     if (about->label[0] != '\0' && about->record_bytes == sizeof(struct dpb_record) &&
         !is_rank_of(board, pid))
-        job = place_of(w, pid);
+        job = place_of(w, owner_of(pid));
     if (!job) {
         dpb_board_destroy(board);
         return;
@@ -134,7 +145,7 @@ static void look(struct watching *w)
         int64_t pid;
         if (isdigit((unsigned char)entry->d_name[0]) &&
             dpb_parse_int(entry->d_name, &pid) == DPB_PARSED && pid != getpid() &&
-            (w->only == 0 || w->only == pid))
+            (w->only == 0 || w->only == pid || owner_of((pid_t)pid) == w->only))
             look_at(w, (pid_t)pid);
     }
     if (list)

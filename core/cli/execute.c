@@ -19,6 +19,8 @@
 #include "plan/fit.h"
 #include "measure/journal.h"
 #include "save/snapshot.h"
+#include "record/invocation.h"
+#include "record/result_file.h"
 
 /* A worker's compute threads, as its plugins want them in the environment. */
 static dpb_status worker_threads(const struct dpb_experiment *experiment,
@@ -71,7 +73,7 @@ static dpb_status launch(const struct dpb_experiment *experiment, struct dpb_par
             .machines = experiment->machines,
             .config = text,
             .journal_bytes = place->journal_bytes > 0 ? place->journal_bytes
-                                                       : dpb_experiment_journal_bytes(experiment),
+                                                      : dpb_experiment_journal_bytes(experiment),
             .environment = environment,
             .timeout_ns = experiment->settings.run.timeout_ns,
             .stall_warning_ns = experiment->settings.run.stall_warning_ns,
@@ -272,8 +274,8 @@ int dpb_command_alone(const struct dpb_command *self, int argc, char **argv,
                       dpb_make_experiment *make, dpb_run_experiment *run)
 {
     struct dpb_arguments arguments;
-    dpb_status status =
-        dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL, argc, argv, &arguments);
+    dpb_status status = dpb_arguments_parse(self, DPB_ACCEPTS_CONFIG | DPB_ACCEPTS_OUTPUT, NULL,
+                                            argc, argv, &arguments);
     if (status != DPB_OK)
         return dpb_status_exit_code(status);
     const int code = dpb_measure(&arguments, make, run);

@@ -20,8 +20,8 @@
 
 /* ---- places -------------------------------------------------------------------------------- */
 
-/* The i-th directory with programs: of a build, of an installation, then those of PATH. False: there
- * are no more. */
+/* The i-th directory with programs: of a build, of an installation, then those of PATH. False:
+ * there are no more. */
 static bool place_at(size_t i, char directory[PATH_MAX])
 {
     char own[PATH_MAX - 64];
@@ -141,12 +141,8 @@ int dpb_program_become_users(const char *path, char **words)
 
 dpb_status dpb_program_itself(char path[PATH_MAX])
 {
-    char own[PATH_MAX - 64];
-    if (dpb_own_directory(own, sizeof own)) {
-        snprintf(path, PATH_MAX, "%s/dpbench", own);
-        if (access(path, X_OK) == 0)
-            return DPB_OK;
-    }
+    if (dpb_own_program(path, PATH_MAX) && access(path, X_OK) == 0)
+        return DPB_OK;
     return dpb_fail(DPB_FAILED, "cannot find dpbench by /proc/self/exe: it was moved or replaced "
                                 "after its start, or /proc is not mounted");
 }

@@ -95,7 +95,8 @@ static int run_command(const struct dpb_program *program, const struct dpb_comma
         if (strcmp(own->name, command->name) == 0)
             return own->run(command, argc, argv);
     if (strcmp(command->name, "help") == 0)
-        return dpb_program_become_itself((char *[]){argv[0], "help", argc > 1 ? argv[1] : NULL, NULL});
+        return dpb_program_become_itself(
+            (char *[]){argv[0], "help", argc > 1 ? argv[1] : NULL, NULL});
     return dpb_program_become(command->name);
 }
 

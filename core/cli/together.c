@@ -134,8 +134,8 @@ static int64_t timeout_of(const struct dpb_config *config)
     return ns;
 }
 
-int dpb_together(const struct dpb_command *self, unsigned accepts, dpb_read_result *read, int argc, char **argv,
-                 int (*run)(struct dpb_arguments *arguments))
+int dpb_together(const struct dpb_command *self, unsigned accepts, dpb_read_result *read, int argc,
+                 char **argv, int (*run)(struct dpb_arguments *arguments))
 {
     struct dpb_arguments arguments = {0};
     struct dpb_party *party = NULL;

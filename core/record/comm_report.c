@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "record/load_report.h"
 #include "record/result.h"
+#include "record/invocation.h"
 
 struct maker {
     const struct dpb_experiment *experiment;

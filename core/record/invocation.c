@@ -1,5 +1,6 @@
-/* invocation.c - result.invocation, result.inputs and result.versions: how dpbench was called,
- * which files it read, how it was made, and which libraries it was built against and loaded. */
+/* invocation.c - see invocation.h. */
+#include "record/invocation.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,12 +18,12 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "build_info.h"
 #include "plugin/plugins.h"
 #include "base/json.h"
-#include "record/result.h"
 #include "plan/delay.h"
 
 extern char **environ;
@@ -332,6 +333,7 @@ static void hwloc_text(unsigned version, char *text, size_t capacity)
 json_t *dpb_result_versions(const struct dpb_experiment *experiment)
 {
     struct utsname kernel = {0};
+    char program[PATH_MAX] = "";
     char hwloc_built[32], hwloc_loaded[32], kernel_text[160];
     uname(&kernel);
     snprintf(kernel_text, sizeof kernel_text, "%s %s", kernel.sysname, kernel.release);
@@ -342,8 +344,9 @@ json_t *dpb_result_versions(const struct dpb_experiment *experiment)
         if (experiment->plugins[kind])
             json_object_set_new(plugins, dpb_plugin_kind_name[kind],
                                 plugin_to_json(experiment->plugins[kind]));
+    dpb_own_program(program, sizeof program);
     json_t *build = json_pack("{s:s?, s:s, s:o}", "git", DPB_BUILD_GIT, "flags", DPB_BUILD_FLAGS,
-                              "crc32", checksum_of("/proc/self/exe"));
+                              "crc32", checksum_of(program));
     return json_pack("{s:s, s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}",                 //
                      "dpbench", DPB_VERSION,                                               //
                      "build", build,                                                       //

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "record/result.h"
 #include "record/facts.h"
+#include "record/invocation.h"
 
 /* ---- the document -------------------------------------------------------------------------- */
 

@@ -2,6 +2,8 @@
  * result.c - the document of one run. Its numbers come from summary.c, its names are those that
  * scripts count on: see docs/ and tests/system/test_cli_run.c, which walks the list.
  */
+#include "record/result.h"
+
 #include "record/gpus_report.h"
 #include "record/result_parts.h"
 
@@ -19,6 +21,7 @@
 #include "record/profile.h"
 #include "record/summary.h"
 #include "record/why.h"
+#include "record/invocation.h"
 
 /* ---- parts --------------------------------------------------------------------------------- */
 

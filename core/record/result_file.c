@@ -1,8 +1,5 @@
-/*
- * result_file.c - writes the files that results are kept in. A file is complete or not there: it is
- * written under another name beside its place, synced, and only then gets its name.
- */
-#include "record/result.h"
+/* result_file.c - see result_file.h. */
+#include "record/result_file.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -214,7 +211,8 @@ static void file_stem(const json_t *document, const char *results, const char *r
         stem[at] = '_';
     append_word(stem, capacity, "-");
     append_word(stem, capacity,
-                dpb_json_text(document, "strategy.name", json_object_get(document, "tune") ? "tune" : "sweep"));
+                dpb_json_text(document, "strategy.name",
+                              json_object_get(document, "tune") ? "tune" : "sweep"));
     append_word(stem, capacity, workers);
     append_word(stem, capacity, "-");
     append_word(stem, capacity, stamp);

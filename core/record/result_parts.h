@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "record/result.h"
+#include "plan/experiment.h"
 #include "record/summary.h"
 #include "world/board.h"
 

@@ -1,6 +1,7 @@
 /*
- * snapshot.h - saves a training in a checkpoint, and begins one with a checkpoint. graph/checkpoint.h
- * knows the file, plan/save_points.h when one is due, plan/resume.h what is continued.
+ * snapshot.h - saves a training in a checkpoint, and begins one with a checkpoint.
+ * checkpoint/checkpoint.h knows the file, plan/save_points.h when one is due, plan/resume.h what is
+ * continued.
  *
  * A file has the weights that the strategy publishes, the mean of the workers' batch-norm
  * statistics, and the optimizer's state, collected from the ranks that own it (collect.h). saved.h

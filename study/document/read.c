@@ -10,8 +10,8 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "record/result.h"
 #include "study/document/rows.h"
+#include "record/result_file.h"
 
 static dpb_status read_file(const char *path, json_t **document)
 {

@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "plan/fit.h"
-#include "record/result.h"
 #include "study/sweep/execute.h"
 #include "study/sweep/sweep.h"
+#include "record/result_file.h"
 
 static const double mib = 1024.0 * 1024.0;
 
@@ -127,7 +127,8 @@ static void print_plan(const struct dpb_sweep *sweep, size_t n_cells, const stru
     if (needs->gate_s > 0)
         printf("; up to %.1f min until steps are steady", needs->gate_s * repeats / 60);
     if (sweep->options.retry_disturbed > 0)
-        printf("; a disturbed run up to %lld times more", (long long)sweep->options.retry_disturbed);
+        printf("; a disturbed run up to %lld times more",
+               (long long)sweep->options.retry_disturbed);
     putchar('\n');
 }
 
@@ -166,4 +167,3 @@ int dpb_sweep_check(const struct dpb_config *config)
     dpb_sweep_destroy(sweep);
     return code;
 }
-

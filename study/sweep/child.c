@@ -96,7 +96,7 @@ static void look_at_time(struct running *running)
         kill(-running->pid, SIGKILL);
 }
 
-/* ^Z is for the job of the child, which stops its ranks and then itself; then this process stops. */
+/* ^Z is for the child's job, which stops its ranks and then itself; then this process stops. */
 static void suspend(const struct running *running)
 {
     siginfo_t changed;

@@ -15,10 +15,11 @@
 #include "cli/cli.h"
 #include "study/table/compare.h"
 #include "base/json.h"
-#include "record/result.h"
 #include "study/sweep/child.h"
 #include "study/sweep/sweep.h"
 #include "study/document/rows.h"
+#include "study/sweep/sweep_runs.h"
+#include "record/result_file.h"
 
 enum { RETRIES = 3 }; /* of a disturbed run; a sweep repeats its own */
 

@@ -1,6 +1,6 @@
 /*
- * cmd_sweep.c - dpbench-sweep: what dpbench hands over where the experiment has a [sweep] or [tune]:
- * its run, `dpbench check` and `dpbench data`.
+ * cmd_sweep.c - dpbench-sweep: what dpbench hands over where the experiment has a [sweep] or
+ * [tune]: its run, `dpbench check` and `dpbench data`.
  */
 #include <string.h>
 

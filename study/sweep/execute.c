@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cell.h"
-#include "record/result.h"
 #include "study/sweep/child.h"
 #include "study/sweep/launch_line.h"
 #include "study/sweep/sweep_list.h"
+#include "record/invocation.h"
 
 enum { REASON = 512 };
 
@@ -55,10 +55,11 @@ dpb_status dpb_cells_open(const struct dpb_sweep *sweep, struct dpb_cells *cells
     *cells = (struct dpb_cells){.sweep = sweep};
     if (is_launched(cells)) {
         DPB_TRY(dpb_sweep_launch(sweep, 1, 0, 1, &words, &n_words));
-        dpb_status status = find_program(words[0], path)
-                                ? DPB_OK
-                                : dpb_fail(DPB_USAGE, "%s: %s.launch: there is no program '%s' here",
-                                           sweep->launch_origin, sweep->study->name, words[0]);
+        dpb_status status =
+            find_program(words[0], path)
+                ? DPB_OK
+                : dpb_fail(DPB_USAGE, "%s: %s.launch: there is no program '%s' here",
+                           sweep->launch_origin, sweep->study->name, words[0]);
         dpb_sweep_list_destroy(words, n_words);
         DPB_TRY(status);
     }
@@ -81,9 +82,9 @@ static dpb_status check_program(const struct dpb_cells *cells)
                     cells->program);
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------ */
+/* ---- what is asked for --------------------------------------------------------------------- */
 
-/* The configuration for the child. Where a launcher says where its ranks are, the sweep does not. */
+/* The configuration for the child. A launcher says itself where its ranks are. */
 static json_t *config_to_json(const struct dpb_config *config)
 {
     static const char mark[] = DPB_LAUNCH_ORIGIN ", ";
@@ -103,8 +104,8 @@ static json_t *config_to_json(const struct dpb_config *config)
 static char *make_request(const struct dpb_cells *cells, const struct dpb_config *config,
                           const struct dpb_live_place *place)
 {
-    json_t *request = json_pack("{s:s, s:o}", "schema", "dpbench.cell/1", "config",
-                                config_to_json(config));
+    json_t *request =
+        json_pack("{s:s, s:o}", "schema", "dpbench.cell/1", "config", config_to_json(config));
     if (!is_launched(cells)) { /* nobody sees its messages there */
         json_object_set_new(request, "label", dpb_json_string(place->label));
         json_object_set_new(request, "ended_s", json_real(place->ended_s));
@@ -154,7 +155,7 @@ static dpb_status make_words(const struct dpb_cells *cells, const struct dpb_con
 }
 
 void dpb_cell_launch_print(const struct dpb_sweep *sweep, const struct dpb_experiment *experiment,
-                        FILE *out)
+                           FILE *out)
 {
     char **words;
     size_t n_words;
@@ -167,7 +168,7 @@ void dpb_cell_launch_print(const struct dpb_sweep *sweep, const struct dpb_exper
     dpb_sweep_list_destroy(words, n_words);
 }
 
-/* ---- what came out ----------------------------------------------------------------------------- */
+/* ---- what came out ------------------------------------------------------------------------- */
 
 static const char *next_line(const char *line)
 {

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include "cli/cli.h"
-#include "study/sweep/sweep.h"
+#include "study/sweep/sweep_cells.h"
 
 struct dpb_cells {
     const struct dpb_sweep *sweep;

@@ -124,7 +124,8 @@ dpb_status dpb_launch_line(const char *line, const char *name, const struct dpb_
 dpb_status dpb_sweep_launch(const struct dpb_sweep *sweep, uint32_t workers, uint32_t servers,
                             uint32_t learners, char ***words, size_t *n_words)
 {
-    const struct dpb_launch_size size = {workers, servers, learners, (uint32_t)sweep->options.machines};
+    const struct dpb_launch_size size = {workers, servers, learners,
+                                         (uint32_t)sweep->options.machines};
     char name[512];
     snprintf(name, sizeof name, "%s: %s.launch", sweep->launch_origin, sweep->study->name);
     return dpb_launch_line(sweep->options.launch, name, &size, words, n_words);

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "dpbench/status.h"
-#include "study/sweep/sweep.h"
+#include "study/sweep/sweep_cells.h"
 
 /* The numbers: {ranks} is workers + servers. {per_machine} fills `machines` evenly, rounded up to
  * whole places; {machines} is the number of machines that then have ranks. */

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/parse.h"
-#include "study/sweep/sweep.h"
+#include "study/sweep/sweep_cells.h"
 
 enum { MOST_NAMED = 16 };
 

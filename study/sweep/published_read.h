@@ -12,7 +12,7 @@
 #define DPB_STUDY_SWEEP_PUBLISHED_READ_H
 
 #include "base/config.h"
-#include "study/sweep/sweep.h"
+#include "study/sweep/sweep_cells.h"
 
 /* Sets sweep->published; the sweep's cells are known. Refuses (DPB_USAGE) with the origin: a
  * malformed line, a cell that the sweep lacks or that has a figure already, settings that several

@@ -18,6 +18,9 @@
 #include "study/document/rows.h"
 #include "study/table/sweep_print.h"
 #include "study/table/tune_print.h"
+#include "study/sweep/sweep_runs.h"
+#include "record/invocation.h"
+#include "record/result_file.h"
 
 /* A signal between two jobs, while no launcher listens. */
 static volatile sig_atomic_t signal_between_jobs;
@@ -158,7 +161,7 @@ struct record {
     bool prints_trials;       /* on standard output, when they end; else they are messages */
 };
 
-/* The document without runs and rows. */
+/* The document without runs and rows; of a search, with the trials so far. */
 static dpb_status keep_head(struct record *record, const char *status)
 {
     json_t *head = json_copy(record->document);
@@ -169,6 +172,14 @@ static dpb_status keep_head(struct record *record, const char *status)
     dpb_status written = dpb_result_keep(head, record->directory, 0);
     json_decref(head);
     return written;
+}
+
+/* A search that is killed leaves its trials. */
+static void keep_trials(struct record *record)
+{
+    dpb_status status = keep_head(record, "interrupted");
+    if (record->status == DPB_OK)
+        record->status = status;
 }
 
 /* Writes the last run of the document. A full disk does not end the sweep: the document is still
@@ -327,6 +338,7 @@ static bool next_job(const struct dpb_sweep *sweep, struct queue *queue, struct 
     if (sweep->tunes) {
         more = dpb_tune_next(sweep, record->document, job, &failed);
         show_trials(record, shown);
+        keep_trials(record);
     } else if (more) {
         *job = queue->jobs[queue->next];
     }

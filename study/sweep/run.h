@@ -1,6 +1,6 @@
 /*
- * run.h - runs a [sweep], or the search of a [tune]: checks every cell, then runs each job. A failed
- * job is a row with its reason.
+ * run.h - runs a [sweep], or the search of a [tune]: checks every cell, then runs each job. A
+ * failed job is a row with its reason.
  */
 #ifndef DPB_STUDY_SWEEP_RUN_H
 #define DPB_STUDY_SWEEP_RUN_H

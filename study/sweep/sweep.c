@@ -221,7 +221,8 @@ static dpb_status choose_cells(const struct dpb_config *config, struct dpb_sweep
         return dpb_fail(DPB_USAGE, "%s: sweep.when holds for no cell", when->origin);
     if (sweep->n_cells > (size_t)(MAX_JOBS / sweep->options.repeats))
         return dpb_fail(DPB_USAGE, "[%s] has %zu cells and %lld repeats: more than %d runs",
-                        sweep->study->name, sweep->n_cells, (long long)sweep->options.repeats, MAX_JOBS);
+                        sweep->study->name, sweep->n_cells, (long long)sweep->options.repeats,
+                        MAX_JOBS);
     return DPB_OK;
 }
 
@@ -248,7 +249,8 @@ static dpb_status check_search(const struct dpb_config *config, const struct dpb
     const char *origin = first_of(config, "tune")->origin;
     if (sweep->n_axes == 0)
         return dpb_fail(DPB_USAGE, "%s: [tune] has no axis: write SECTION.KEY = LIST", origin);
-    if (sweep->options.objective == DPB_OBJECTIVE_TARGET && !dpb_config_get(config, "eval", "target"))
+    if (sweep->options.objective == DPB_OBJECTIVE_TARGET &&
+        !dpb_config_get(config, "eval", "target"))
         return dpb_config_fail(config, DPB_USAGE, "tune", "objective",
                                "tune.objective = time_to_target needs a target: set eval.target");
     return DPB_OK;

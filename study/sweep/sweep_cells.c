@@ -1,5 +1,6 @@
-/* sweep_cells.c - the value of each setting in a cell of a sweep; the jobs of a sweep, their names
- * and their order: see sweep.h. */
+/* sweep_cells.c - see sweep_cells.h. */
+#include "study/sweep/sweep_cells.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,6 @@
 #include "base/text.h"
 #include "dpbench/random.h"
 #include "base/json.h"
-#include "study/sweep/sweep.h"
 
 /* The number of a cell's value on an axis. */
 static size_t place_on(const struct dpb_sweep *sweep, size_t cell, size_t axis)

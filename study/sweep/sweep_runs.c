@@ -1,12 +1,12 @@
-/* sweep_runs.c - the document of a sweep while it runs: its head, its runs, those that are done; see
- * sweep.h. */
+/* sweep_runs.c - see sweep_runs.h. */
+#include "study/sweep/sweep_runs.h"
+
 #include <stdio.h>
 #include <time.h>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "record/facts.h"
-#include "study/sweep/sweep.h"
 
 static void add_axis(const struct dpb_sweep_axis *axis, json_t *axes)
 {
@@ -35,8 +35,8 @@ json_t *dpb_sweep_document(const struct dpb_sweep *sweep, const struct dpb_confi
                   "started", dpb_json_time(time(NULL)),                                  //
                   "axes", axes,                                                          //
                   "over", over,                                                          //
-                  "repeats", (json_int_t)sweep->options.repeats,                                 //
-                  "accuracy_steps", (json_int_t)sweep->options.accuracy,                         //
+                  "repeats", (json_int_t)sweep->options.repeats,                         //
+                  "accuracy_steps", (json_int_t)sweep->options.accuracy,                 //
                   "config", dpb_config_to_json(config), "rows", "runs",                  //
                   "warnings", dpb_warnings_collect(NULL));
     if (sweep->tunes)

@@ -12,6 +12,7 @@
 #include "study/document/rates.h"
 #include "study/document/rows.h"
 #include "study/document/target.h"
+#include "study/sweep/sweep_runs.h"
 
 struct search {
     const struct dpb_sweep *sweep;
@@ -279,7 +280,7 @@ bool dpb_tune_next(const struct dpb_sweep *sweep, json_t *document, struct dpb_s
         json_object_set_new(document, "tune",
                             json_pack("{s:s, s:f, s:I, s:b, s:I, s:o, s:O}",                  //
                                       "objective", rate ? "samples_per_s" : "time_to_target", //
-                                      "threshold", sweep->options.threshold / 100,                    //
+                                      "threshold", sweep->options.threshold / 100,            //
                                       "cells", (json_int_t)sweep->n_cells, "ended", over,     //
                                       "rounds", (json_int_t)s.rounds, "best", best_of(&s), "trials",
                                       s.trials));

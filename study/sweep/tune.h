@@ -34,7 +34,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "study/sweep/sweep.h"
+#include "study/sweep/sweep_cells.h"
 
 /* Makes rows[] and the object `tune` (docs/results.md) of the document of a [tune] from its runs[].
  * True: the search needs *job next. False: it is over, or, with *failed, out of memory. */

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
-#include "study/table/merge.h"
+#include "study/table/merge_axes.h"
 #include "study/document/rates.h"
 #include "study/document/target.h"
 #include "study/document/read.h"

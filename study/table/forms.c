@@ -9,8 +9,8 @@
 #include "study/table/merge.h"
 #include "study/table/sweep_table.h"
 #include "study/document/target.h"
-#include "study/table/sweep_print.h"
 #include "study/table/target_print.h"
+#include "study/table/sweep_notes.h"
 
 /* ---- Markdown ------------------------------------------------------------------------------ */
 

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/json.h"
-#include "study/table/merge_parts.h"
+#include "study/table/merge_axes.h"
 #include "study/document/rows.h"
 
 /* ---- runs ---------------------------------------------------------------------------------- */

@@ -24,9 +24,4 @@ dpb_status dpb_merge(const struct dpb_compared *results, size_t n, json_t **docu
  * document that is not merged. */
 void dpb_merge_notes(const json_t *document, FILE *out);
 
-/* Adds the facts of a run to `facts`, an object, and replaces none: machine, versions, environment,
- * launcher and GPU; plugins by kind and name; inputs by setting and value. A refused run has none.
- */
-void dpb_setups_learn(json_t *facts, const json_t *run);
-
 #endif

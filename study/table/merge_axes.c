@@ -10,8 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
-#include "study/table/merge.h"
-#include "study/table/merge_parts.h"
+#include "study/table/merge_axes.h"
 #include "plan/experiment.h"
 
 enum { TEXT = 512 };

@@ -1,4 +1,6 @@
 /* sweep_notes.c - the findings of a sweep's table and how to read it; a paragraph a line. */
+#include "study/table/sweep_notes.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +14,6 @@
 #include "study/document/target.h"
 #include "record/why.h"
 #include "study/document/rows.h"
-#include "study/table/sweep_print.h"
 #include "study/table/target_print.h"
 
 enum { NOTE = 8192 };

@@ -7,11 +7,11 @@
 #include "study/table/merge.h"
 #include "study/table/sweep_table.h"
 #include "study/document/target.h"
-#include "study/sweep/tune.h"
 #include "study/document/rows.h"
 #include "study/table/sweep_print.h"
 #include "study/table/tune_print.h"
 #include "study/table/target_print.h"
+#include "study/table/sweep_notes.h"
 
 /* Breaks a paragraph at white space. */
 static void print_wrapped(char *text, FILE *out)

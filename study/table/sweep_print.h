@@ -11,7 +11,5 @@
 void dpb_sweep_print(const json_t *document, FILE *out);
 /* The same for a search, without the table of its trials. */
 void dpb_sweep_print_best(const json_t *document, FILE *out);
-/* The notes and warnings below the table, each in one line, however long. */
-void dpb_sweep_notes(const json_t *document, FILE *out);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * sweep_table.h - the table of a sweep: its columns, and its warnings.
+ * sweep_table.h - the table of a sweep, and its columns.
  */
 #ifndef DPB_STUDY_TABLE_SWEEP_TABLE_H
 #define DPB_STUDY_TABLE_SWEEP_TABLE_H
@@ -26,7 +26,5 @@ enum dpb_sweep_column {
 
 /* False: out of memory; the table is empty then. dpb_table_release either way. */
 bool dpb_sweep_table_make(const json_t *document, struct dpb_table *table);
-/* The document's warnings and, unless it is ok, its status. */
-void dpb_sweep_warnings(const json_t *document, FILE *out);
 
 #endif

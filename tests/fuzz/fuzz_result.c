@@ -17,6 +17,7 @@
 #include "study/table/merge.h"
 #include "tests/fuzz/fuzz.h"
 #include "study/document/read.h"
+#include "study/sweep/rerun.h"
 #include "study/table/sweep_print.h"
 
 json_t *__wrap_dpb_machine_describe(void);

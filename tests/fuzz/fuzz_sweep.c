@@ -2,6 +2,7 @@
 #include "base/config.h"
 #include "study/sweep/sweep.h"
 #include "tests/fuzz/fuzz.h"
+#include "study/sweep/sweep_runs.h"
 
 enum { MOST_CELLS = 64, MOST_JOBS = 4096 };
 

@@ -96,9 +96,17 @@ void faults_start_long(struct started *started, const char *arguments)
     faults_start(started, line);
 }
 
+/* A sweep starts the launcher of its cell. */
+static size_t ranks_of(pid_t launcher, pid_t *pids, size_t n)
+{
+    const size_t found = faults_children_of(launcher, pids, n);
+    return found == 1 && faults_is_named(pids[0], "dpbench") ? faults_children_of(pids[0], pids, n)
+                                                             : found;
+}
+
 void faults_await_ranks(const struct started *started, pid_t *pids, size_t n)
 {
-    for (double until_s = now_s() + start_s; faults_children_of(started->pid, pids, n) < n;) {
+    for (double until_s = now_s() + start_s; ranks_of(started->pid, pids, n) < n;) {
         if (now_s() > until_s)
             fail_msg("%zu ranks did not start", n);
         usleep(500);

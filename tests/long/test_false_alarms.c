@@ -25,6 +25,7 @@
 #include "study/table/compare.h"
 #include "study/sweep/sweep.h"
 #include "study/document/rows.h"
+#include "study/sweep/sweep_runs.h"
 
 enum { PAIRS = 20, TAKEN = 10, COMPARISONS = 100, LOADERS = 2 };
 

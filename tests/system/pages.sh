@@ -26,7 +26,7 @@ options=$(sed -nE 's/^ *\{"([a-z0-9_]+)", DPB_OPT_.*/\1/p' core/base/settings.c 
         find plugins/*/"${name%.so}" plugins/*/"${name%.so}.c" -name '*.c' 2>/dev/null
     done | xargs cat | awk '/\.name = "/ { name = $0 } /\.type = DPB_OPT_/ { print name }' |
         sed -E 's/.*\.name = "([a-z0-9_]+)".*/\1/')
-commands=$(sed -nE 's/^ *\{"([a-z]+)",( |$).*/\1/p' core/cli/main.c)
+commands=$(sed -nE 's/^ *\{"([a-z]+)",( |$).*/\1/p' core/cli/commands.c)
 verdict "found too few options and commands" "$([ "$(echo "$options" | wc -l)" -gt 60 ] &&
     [ "$(echo "$commands" | wc -l)" -gt 10 ] || echo "$options $commands")"
 verdict "options that dpbench.ini(5) lacks" "$(echo "$options" | missing "$work/ini")"

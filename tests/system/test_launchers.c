@@ -251,7 +251,7 @@ TEST(test_replaced_program)
 {
     struct command command;
     const char *const shell[] = {"/bin/sh", "-c",
-                                 "cp $DPB_BUILD/dpbench . && "
+                                 "cp $DPB_BUILD/dpbench $DPB_BUILD/dpbench-sweep . && "
                                  "DPBENCH_PLUGIN_PATH=$DPB_BUILD/plugins ./dpbench -c sweep.ini "
                                  "--json --output swept.json",
                                  NULL};

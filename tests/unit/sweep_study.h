@@ -18,6 +18,7 @@
 #include "study/sweep/sweep.h"
 #include "study/document/rows.h"
 #include "study/table/sweep_print.h"
+#include "study/sweep/sweep_runs.h"
 
 #define FILE_LINE "x.ini:9"
 

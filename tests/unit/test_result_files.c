@@ -15,6 +15,8 @@
 #include "lib/command.h"
 #include "lib/test.h"
 #include "record/result.h"
+#include "record/invocation.h"
+#include "record/result_file.h"
 
 /* Linked with --wrap=dpb_now_ns. */
 static int64_t look_ns, made_up_ns; /* what each look adds; 0: the clock is real */

@@ -5,6 +5,7 @@
 #include "study/table/forms.h"
 #include "sweep_study.h"
 #include "study/document/rows.h"
+#include "study/sweep/sweep_runs.h"
 
 TEST(rows_compare_with_independent)
 {

@@ -8,6 +8,7 @@
 #include "study/document/target.h"
 #include "sweep_study.h"
 #include "study/document/rows.h"
+#include "study/sweep/sweep_runs.h"
 
 /* A training of so many samples at so many a second; evaluated every 100, with the target met by
  * the last evaluation, or never. */

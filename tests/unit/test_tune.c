@@ -17,6 +17,7 @@
 #include "study/document/rows.h"
 #include "study/table/sweep_print.h"
 #include "study/table/tune_print.h"
+#include "study/sweep/sweep_runs.h"
 
 #define FILE_LINE "x.ini:9"
 

@@ -1,8 +1,8 @@
 /*
- * merge_parts.h - private to merge.c and merge_axes.c: the runs of a merge (merge.h) and its axes.
+ * merge_axes.h - private to merge.c and merge_axes.c: the runs of a merge (merge.h) and its axes.
  */
-#ifndef DPB_STUDY_TABLE_MERGE_PARTS_H
-#define DPB_STUDY_TABLE_MERGE_PARTS_H
+#ifndef DPB_STUDY_TABLE_MERGE_AXES_H
+#define DPB_STUDY_TABLE_MERGE_AXES_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -68,6 +68,10 @@ size_t dpb_merge_value(const json_t *values, const struct dpb_merge_item *item, 
  * differs. A plugin is compared with the plugin of its name, an input with that of the same
  * setting, so the cells of a sweep have one setup. */
 
+/* Adds the facts of a run to `facts`, an object, and replaces none: machine, versions, environment,
+ * launcher and GPU; plugins by kind and name; inputs by setting and value. A refused run has none.
+ */
+void dpb_setups_learn(json_t *facts, const json_t *run);
 /* The number of the setup with these facts in `setups`, an array that gets the new ones. */
 size_t dpb_setups_add(json_t *setups, const json_t *facts);
 /* All differences, by path: an array with {value} for each setup, {} where it has none. @owned. */

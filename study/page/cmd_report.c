@@ -15,6 +15,7 @@
 #include "study/table/forms.h"
 #include "study/table/merge.h"
 #include "study/table/sweep_print.h"
+#include "record/result_file.h"
 
 /* The words of a `dpbench report`. */
 struct request {

@@ -1,0 +1,39 @@
+/*
+ * result_file.h - writes the files that results are kept in. A file is complete or not there: it is
+ * written under another name beside its place, synced, and only then gets its name.
+ */
+#ifndef DPB_CORE_RECORD_RESULT_FILE_H
+#define DPB_CORE_RECORD_RESULT_FILE_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+
+#include "dpbench/status.h"
+
+/* Writes `document` to `path`; with NULL to a new file in directory `results`, named after the run,
+ * its strategy, its workers and the time. A file is written beside its place, synced and renamed.
+ * An existing `path` is replaced and stays whole until then; in `results` no file is replaced.
+ * `results` = "": nothing is written. Copies the name to `written` (capacity PATH_MAX). */
+dpb_status dpb_result_write(const json_t *document, const char *path, const char *results,
+                            const char *run_name, char *written);
+/* Makes a directory for the runs of a sweep, each written when it ends: "FILE.runs" beside the file
+ * that dpb_result_write would write; a number keeps it apart from others. In `results` that file
+ * is then "FILE.json". Copies the name to `directory` (PATH_MAX); "": nothing is to be written. */
+dpb_status dpb_result_begin(const json_t *document, const char *path, const char *results,
+                            const char *run_name, char *directory);
+/* Replaces the file "sweep.json" (`number` 0: the sweep without runs) or "NUMBER.json" (a run, from
+ * 1) of such a directory. */
+dpb_status dpb_result_keep(const json_t *document, const char *directory, size_t number);
+/* The name of that file. False: it is too long. */
+bool dpb_result_kept(const char *directory, size_t number, char path[PATH_MAX]);
+/* Before the run: DPB_USAGE unless the directory can be made and written. Leaves nothing behind. */
+dpb_status dpb_result_probe(const char *path, const char *results);
+/* DPB_USAGE if `path`, the argument of `option`, is there and no regular file, or names a directory
+ * by a slash at its end. */
+dpb_status dpb_result_probe_file(const char *option, const char *path);
+/* Puts a page of `length` bytes in the place of `path`, as dpb_result_write does with a document.
+ * Call dpb_result_probe_file first. */
+dpb_status dpb_result_write_page(const char *text, size_t length, const char *path);
+
+#endif

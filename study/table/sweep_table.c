@@ -1,0 +1,122 @@
+/* sweep_table.c - see sweep_table.h. */
+#include "study/table/sweep_table.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "dpbench/host.h"
+#include "study/document/rows.h"
+
+enum { CELL = DPB_TABLE_CELL };
+
+static const char *const titles[COLUMNS] = {
+    "strategy", "label",   "workers", "samples/s", "interval", "speedup",  "publ.",
+    "effic.",   "exposed", "of fp32", "coding",    "loss",     "accuracy", "verified"};
+
+DPB_PRINTF(3, 4) static void print_if(char *text, double value, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    if (isfinite(value))
+        vsnprintf(text, CELL, format, list);
+    else
+        snprintf(text, CELL, "-");
+    va_end(list);
+}
+
+static void print_percent(char *text, const json_t *row, const char *path, int decimals)
+{
+    const double share = dpb_json_number(row, path);
+    print_if(text, share, "%.*f %%", decimals, 100 * share);
+}
+
+/* The mark of a row for which the field is true; else nothing. */
+static const char *mark(const json_t *row, const char *field, const char *text)
+{
+    return json_is_true(json_object_get(row, field)) ? text : "";
+}
+
+static const char *verified_text(const json_t *row)
+{
+    const json_t *verified = json_object_get(row, "verified");
+    if (json_is_null(verified))
+        return "n/a";
+    if (!json_is_true(verified))
+        return "NO";
+    return dpb_json_true(row, "proved") ? "proved" : "yes";
+}
+
+static void print_interval(char *text, const json_t *row)
+{
+    const double low = dpb_json_number(row, "samples_per_s.low"),
+                 high = dpb_json_number(row, "samples_per_s.high");
+    const int decimals = high < 1000 ? 1 : 0;
+    char interval[34] = "-";
+    if (isfinite(low))
+        snprintf(interval, sizeof interval, "%.*f..%.*f", decimals, low, decimals, high);
+    snprintf(text, CELL, "%s%s%s%s%s", interval, mark(row, "too_short", "<"),
+             dpb_json_true(row, "steady") ? "" : mark(row, "gated", "~"),
+             mark(row, "disturbed", "?"), mark(row, "throttled", "^"));
+}
+
+static bool fill_line(struct dpb_table_line *line)
+{
+    const json_t *row = line->row;
+    const double workers = dpb_json_number(row, "workers"),
+                 rate = dpb_json_number(row, "samples_per_s.median"),
+                 speedup = dpb_json_number(row, "speedup"),
+                 published = dpb_json_number(row, "published_speedup"),
+                 loss = dpb_json_number(row, "loss"),
+                 encode_ns = dpb_json_number(row, "codec.encode_ns"),
+                 decode_ns = dpb_json_number(row, "codec.decode_ns");
+    char places[32];
+    line->failed = !isfinite(rate);
+    snprintf(line->text[STRATEGY], CELL, "%.20s", dpb_json_text(row, "strategy", "?"));
+    snprintf(line->text[LABEL], CELL, "%.20s", dpb_json_text(row, "consistency", "?"));
+    dpb_sweep_workers(row, places, sizeof places);
+    print_if(line->text[WORKERS], workers, "%s%s%s", places, mark(row, "oversubscribed", "!"),
+             mark(row, "time_sliced", "&"));
+    snprintf(line->text[RATE], CELL, rate < 1000 ? "%.1f" : "%.0f", rate);
+    print_interval(line->text[INTERVAL], row);
+    print_if(line->text[SPEEDUP], speedup, "%.2f%s", speedup,
+             dpb_begins_with(dpb_json_text(row, "speedup_over", ""), "same") ? "*" : "");
+    print_if(line->text[PUBLISHED], published, "%.2f", published);
+    print_percent(line->text[EFFICIENCY], row, "efficiency", 0);
+    print_percent(line->text[EXPOSED], row, "comm_exposed_share", 1);
+    print_percent(line->text[BYTES], row, "codec.ratio", 1);
+    print_if(line->text[CODING], encode_ns, isfinite(decode_ns) ? "%.3g+%.3g ms" : "%.3g+? ms",
+             encode_ns / 1e6, decode_ns / 1e6);
+    print_if(line->text[LOSS], loss, "%.4f", loss);
+    print_percent(line->text[ACCURACY], row, "accuracy", 2);
+    snprintf(line->text[VERIFIED], CELL, "%s", verified_text(row));
+    return true;
+}
+
+/* Labels where they differ, and no column of an unknown number alone. */
+static bool has_content(const struct dpb_table_line *lines, size_t n, size_t column)
+{
+    const char *label = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (lines[i].failed)
+            continue;
+        const char *text = lines[i].text[column];
+        if (column != LABEL && strcmp(text, "-") != 0)
+            return true;
+        if (column == LABEL && label && strcmp(text, label) != 0)
+            return true;
+        label = text;
+    }
+    return column == STRATEGY;
+}
+
+bool dpb_sweep_table_make(const json_t *document, struct dpb_table *table)
+{
+    const bool made = dpb_table_make(document, titles, COLUMNS, fill_line, table);
+    for (size_t c = 0; c < COLUMNS; c++)
+        table->shown[c] = has_content(table->lines, table->n, c);
+    return made;
+}
