@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lib/tcp_connect.h"
+#include "lib/tcp/tcp_connect.h"
 #include "world/store.h"
 #include "world/world.h"
 

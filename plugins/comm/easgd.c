@@ -2,7 +2,7 @@
  * easgd - elastic averaging: every worker trains a replica of its own, and a centre z draws it.
  *
  *     each step:         w_i <- optimizer(w_i, g_i)
- *     each period-th:    c_i = alpha (w_i before its update - z)      (lib/averaging.h)
+ *     each period-th:    c_i = alpha (w_i before its update - z)      (averaging.h)
  *                        w_i <- w_i - c_i
  *                        z <- z + c_1 + ... + c_W
  *
@@ -14,7 +14,7 @@
  * Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD. NIPS 2015, algorithm 1 with
  * all workers in the same step.
  */
-#include "lib/averaging.h"
+#include "lib/averaging/averaging.h"
 
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "4", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},

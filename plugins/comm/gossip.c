@@ -3,7 +3,7 @@
  * its weights and one partner's.
  *
  *     each step:         w_i <- optimizer(w_i, g_i)
- *     round r:           w_i, w_j <- (w_i + w_j) / 2                  (lib/averaging.h)
+ *     round r:           w_i, w_j <- (w_i + w_j) / 2                  (averaging.h)
  *
  * The matching is symmetric, so the sum of all weights does not change. comm.matching = ring: the
  * workers stand in a circle that turns by one position each round; neighbours at positions 2k and
@@ -16,7 +16,7 @@
  * Lian et al.: Can decentralized algorithms outperform centralized algorithms? NIPS 2017.
  */
 #include "dpbench/random.h"
-#include "lib/averaging.h"
+#include "lib/averaging/averaging.h"
 
 enum matching { RING, RANDOM };
 static const char *const matchings[] = {"ring", "random", NULL};

@@ -8,7 +8,7 @@
  * Bytes moved per step: none. Consistency: none.
  */
 #include "dpbench/plugin.h"
-#include "lib/strategy.h"
+#include "lib/strategy/strategy.h"
 
 static const struct dpb_host *host;
 

@@ -3,7 +3,7 @@
  * weights.
  *
  *     each step:         w_i <- optimizer(w_i, g_i)
- *     each period-th:    w_i <- (w_1 + ... + w_W) / W                 (lib/averaging.h)
+ *     each period-th:    w_i <- (w_1 + ... + w_W) / W                 (averaging.h)
  *
  * With comm.average_state = yes the optimizer's state (momentum) is averaged with the weights. With
  * a period of 1, plain SGD and equal learning rates, training is synchronous except for rounding.
@@ -15,7 +15,7 @@
  * Stich: Local SGD converges fast and communicates little. ICLR 2019. McMahan et al.:
  * Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
  */
-#include "lib/averaging.h"
+#include "lib/averaging/averaging.h"
 
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "8", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},

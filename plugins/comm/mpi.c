@@ -5,12 +5,12 @@
  * plugin's communicator, sums each bucket in place. It begins as soon as this rank's gradients of
  * the bucket are final. MPI_Test, called between the device's ops, advances it while backward runs.
  * Then each worker updates its weights from its own, now summed, gradients. MPI chooses the
- * algorithm. lib/mpi.h has MPI's rules: launcher, threads, order of sums, and end.
+ * algorithm. mpi.h has MPI's rules: launcher, threads, order of sums, and end.
  *
  * Bytes moved per step, M bytes of gradients: 2 (W - 1) M in all. They are counted as if each
  * element were sent W - 1 times to the sum and W - 1 times from the sum.
  *
- * With comm.shard = optimizer (lib/shard.h) an all-reduce is divided into its two halves.
+ * With comm.shard = optimizer (shard.h) an all-reduce is divided into its two halves.
  * MPI_Ireduce_scatter gives each worker the sum of its slice, the worker updates the slice, and
  * MPI_Iallgatherv gives the new weights to all. Ranks may begin the second half of a bucket before
  * or after the first half of another, so each half has a communicator. Bytes are as many, with
@@ -21,8 +21,8 @@
  * bytes more a rank, N bytes of weights. MPI writes no weight here before this worker has updated.
  *
  * Messages of a codec of two rounds are summed in place of gradients, both rounds on the one
- * communicator (lib/coded_sums.h), m bytes a worker: 2 (W - 1) m in all. MPI gives all workers
- * identical sums (lib/mpi.h), so all decode the same bits.
+ * communicator (coded_sums.h), m bytes a worker: 2 (W - 1) m in all. MPI gives all workers
+ * identical sums (mpi.h), so all decode the same bits.
  *
  * Fences: a bucket is posted to MPI when this rank's backward has finished it (READY). It is used
  * and written again when its request is complete here. No device reads a bucket's weights once the
@@ -31,10 +31,10 @@
 #include <string.h>
 
 #include "dpbench/plugin.h"
-#include "lib/coded_sums.h"
-#include "lib/mpi.h"
-#include "lib/shard.h"
-#include "lib/slices.h"
+#include "lib/coded/coded_sums.h"
+#include "lib/object/mpi.h"
+#include "lib/strategy/shard.h"
+#include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
 static const struct mpi_library *library;

@@ -7,7 +7,7 @@
  *
  * Every bucket is cut into equal slices, one a shard, so that shards are even in bytes and a big
  * tensor is split; the first slice goes to another shard from bucket to bucket. Pushes and pulls
- * are copies from device to device (lib/device_strategy.h), so all workers are on one machine;
+ * are copies from device to device (device_strategy.h), so all workers are on one machine;
  * gradients are summed in the order of the ranks.
  *
  * Bytes moved per step, W workers, M bytes of the model: (W - 1) M pushed, (W - 1) M pulled.
@@ -31,9 +31,9 @@
  * synchronous form).
  */
 #include "dpbench/plugin.h"
-#include "lib/device_strategy.h"
-#include "lib/shard.h"
-#include "lib/slices.h"
+#include "lib/device_strategy/device_strategy.h"
+#include "lib/strategy/shard.h"
+#include "lib/strategy/slices.h"
 
 enum { SLOTS = 4 };
 enum { SHARDS_ALL, SHARDS_ONE };

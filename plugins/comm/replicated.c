@@ -6,7 +6,7 @@
  * owner's arena into their own. Then every rank updates its weights. On the host the owner reads
  * the others' gradients in their arenas. If devices have memory of their own, the others copy
  * gradients into inboxes in the owner's device memory, from device to device
- * (lib/device_strategy.h).
+ * (device_strategy.h).
  *
  * Bytes moved per step, M bytes of gradients: (W - 1) M to the owners, (W - 1) M back. An
  * all-reduce moves as many, but here a bucket passes through one rank.
@@ -20,11 +20,11 @@
  * copied the bucket (TAKEN): then no rank reads the owner's arena.
  *
  * With a codec no bucket has an owner: each rank reads, decodes and sums the messages of all others
- * (lib/device_coded.h). Messages of m bytes are (W - 1) m bytes a rank. An owner's sum of M bytes,
+ * (device_coded.h). Messages of m bytes are (W - 1) m bytes a rank. An owner's sum of M bytes,
  * copied by the others, would be (W - 1)/W (m + M): less only if m > M / (W - 1).
  */
 #include "dpbench/plugin.h"
-#include "lib/device_coded.h"
+#include "lib/device_strategy/device_coded.h"
 
 enum { SLOTS = 2 };
 

@@ -2,19 +2,19 @@
  * ring_tcp - replicated training, exchanged by a ring all-reduce over TCP.
  *
  * Every worker keeps weights and, unless sharded, optimizer state. Gradients go round a ring of the
- * workers, chunk by chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates
+ * workers, chunk by chunk: scatter-reduce, then all-gather (ring.h); then every rank updates
  * its weights. The way of a chunk from a gradient arena to the next one's is the kernel's copy out
  * and the kernel's copy in.
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. With a codec
- * messages go round instead, m bytes a rank: to all ranks (lib/gather.h), (W - 1) m; those of a
- * codec of two rounds are summed as gradients are (lib/coded_sums.h), 2 (W - 1)/W m.
+ * messages go round instead, m bytes a rank: to all ranks (gather.h), (W - 1) m; those of a
+ * codec of two rounds are summed as gradients are (coded_sums.h), 2 (W - 1)/W m.
  *
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
  */
 #include "dpbench/plugin.h"
-#include "lib/mesh_tcp.h"
-#include "lib/ring_strategy.h"
+#include "lib/mesh/mesh_tcp.h"
+#include "lib/ring/ring_strategy.h"
 
 static const struct dpb_host *host;
 

@@ -2,18 +2,18 @@
  * ring_verbs - replicated training, exchanged by a ring all-reduce over RDMA (InfiniBand or RoCE).
  *
  * Every worker keeps weights and, unless sharded, optimizer state. Gradients go round a ring of the
- * workers, chunk by chunk: scatter-reduce, then all-gather (lib/ring.h); then every rank updates
+ * workers, chunk by chunk: scatter-reduce, then all-gather (ring.h); then every rank updates
  * its weights. The network card writes chunks out of one rank's gradient arena into the next one's
  * memory: partial sums into an inbox, sums to where they belong (lib/verbs/mesh_verbs.h). No
  * processor copies them.
  *
  * Bytes moved per step and rank, W workers, M bytes of gradients: 2 (W - 1)/W M sent. Messages of a
- * codec of two rounds are summed in place of gradients (lib/coded_sums.h): 2 (W - 1)/W m.
+ * codec of two rounds are summed in place of gradients (coded_sums.h): 2 (W - 1)/W m.
  *
  * Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations. JPDC 2009.
  */
 #include "dpbench/plugin.h"
-#include "lib/ring_strategy.h"
+#include "lib/ring/ring_strategy.h"
 #include "lib/verbs/mesh_verbs.h"
 #include "lib/verbs/port.h"
 

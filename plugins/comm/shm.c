@@ -16,7 +16,7 @@
  *      only other rank that touches a slice of an arena is the slice's owner, before it raises
  *      REDUCED. A rank begins a step after it has seen REDUCED of every rank for every bucket.
  *
- * With comm.shard = optimizer (lib/shard.h) weights are shared, too. The owner of a slice sums it
+ * With comm.shard = optimizer (shard.h) weights are shared, too. The owner of a slice sums it
  * into memory of its own, updates its own weights of the slice, and writes them into all arenas.
  * Bytes are as many, with weights in place of sums. Fence 1 holds for weights, too: no device reads
  * them once their bucket is announced. After fence 2 the new weights of a bucket are here.
@@ -25,13 +25,13 @@
  * its slices, and writes their weights into all arenas when every rank has updated: (W - 1)/W M
  * bytes more.
  *
- * With a codec each rank reads the messages of all others instead (lib/coded.h): (W - 1) m bytes,
+ * With a codec each rank reads the messages of all others instead (coded.h): (W - 1) m bytes,
  * for messages of m bytes a rank.
  */
 #include "dpbench/plugin.h"
-#include "lib/coded.h"
-#include "lib/shard.h"
-#include "lib/slices.h"
+#include "lib/coded/coded.h"
+#include "lib/strategy/shard.h"
+#include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
 

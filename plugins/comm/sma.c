@@ -3,13 +3,13 @@
  * centre z that has momentum, too.
  *
  *     each step:         v_i <- momentum v_i - rate g_i;  w_i <- w_i + v_i     (core's optimizer)
- *     each period-th:    c_i = alpha (w_i before its update - z)      (lib/averaging.h)
+ *     each period-th:    c_i = alpha (w_i before its update - z)      (averaging.h)
  *                        w_i <- w_i - c_i
  *                        z <- z + c_1 + ... + c_W + center_momentum (z - z before)
  *     the rate drops:    first w_i <- z, z before <- z
  *
  * With comm.local_centers = yes a centre y of each place (run.learners) replaces z above, and each
- * y meets z (lib/averaging.h).
+ * y meets z (averaging.h).
  *
  * Core's optimizer keeps v / rate (train/optimizer.h), which is equivalent while the rate does not
  * change. The model is z. With comm.momentum_on_center = yes the centre's momentum is
@@ -21,7 +21,7 @@
  * Koliousis, Watcharapichat, Weidlich, Mai, Costa, Pietzuch: CROSSBOW: scaling deep learning with
  * small batch sizes on multi-GPU servers. VLDB 2019, algorithm 1.
  */
-#include "lib/averaging.h"
+#include "lib/averaging/averaging.h"
 
 static const struct dpb_option option_rows[] = {
     {"period", DPB_OPT_INT, "steps", "1", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},

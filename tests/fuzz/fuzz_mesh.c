@@ -1,11 +1,11 @@
 /*
- * fuzz_mesh.c - a rank of a mesh (lib/mesh.h) whose peer says anything over two connections:
+ * fuzz_mesh.c - a rank of a mesh (mesh.h) whose peer says anything over two connections:
  * messages that are right but for what the input makes wrong, raw bytes, good-byes, closed
  * connections, while the rank sends, too. Also the readers of headers and of what comes before a
  * connection is proven.
  */
-#include "lib/mesh_tcp.h"
-#include "lib/tcp_frames.h"
+#include "lib/mesh/mesh_tcp.h"
+#include "lib/tcp/tcp_frames.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/socket.h>

@@ -3,8 +3,8 @@
  * but for what the input makes wrong, raw bytes, credits, closed connections, while buckets come
  * and go, for sums and then given.
  */
-#include "lib/mesh_tcp.h"
-#include "lib/ring.h"
+#include "lib/mesh/mesh_tcp.h"
+#include "lib/ring/ring.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/socket.h>

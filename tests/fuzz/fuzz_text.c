@@ -3,7 +3,7 @@
  * comm_test.sizes. A text that is accepted means the same when it is written again.
  */
 #include "launch/machines.h"
-#include "lib/interface.h"
+#include "lib/tcp/interface.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/comm_test.h"
 

@@ -5,7 +5,7 @@
 
 #include "comm/hierarchical/across.h"
 #include "comm/ps_cpu/ps.h"
-#include "lib/averaging.h"
+#include "lib/averaging/averaging.h"
 #include "wrap.h"
 
 #ifndef FAULT_NAME

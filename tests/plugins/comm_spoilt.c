@@ -1,5 +1,5 @@
 /*
- * comm_spoilt.c - spoilt: a strategy of plugins/lib/averaging.h (comm.inner) with a mistake, which
+ * comm_spoilt.c - spoilt: a strategy of plugins/lib/averaging/averaging.h (comm.inner) with a mistake, which
  * a proof must find. The strategy is the real one; what queues and the optimizer do for it is wrong
  * from exchange `from` on, up to exchange `until`.
  *
@@ -15,7 +15,7 @@
 #include <stddef.h>
 
 #include "fault.h"
-#include "lib/averaging.h"
+#include "lib/averaging/averaging.h"
 #include "wrap.h"
 
 enum mistake { NONE, LOST, DOUBLED, COEFFICIENT, LEFT_OUT, ONE_SIDED, UNDRAWN, CENTRE, PLACE };

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "dpbench/plugin.h"
-#include "lib/strategy.h"
+#include "lib/strategy/strategy.h"
 
 enum kind { LATE, PERIODIC, PARTIAL, LOSSY, ASYNC, AVERAGING, MEAN };
 static const char *const kinds[] = {"late",  "periodic",  "partial", "lossy",

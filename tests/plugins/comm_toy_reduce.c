@@ -1,5 +1,5 @@
 /*
- * toy_reduce - a reduction on lib/reduce.h for tests of contracts, in two rounds. By a sum the
+ * toy_reduce - a reduction on reduce.h for tests of contracts, in two rounds. By a sum the
  * workers assure themselves that all send the same half of the bucket, which their state names.
  * Then they gather this half; the other one stays in the residual. comm_toy_reduce_exact.c has it
  * without a residual: all is sent. comm_toy_reduce_rounded.c sends the upper half of each number.
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "lib/reduce.h"
+#include "lib/reduce/reduce.h"
 
 #ifndef TOY
 #define TOY "toy_reduce"

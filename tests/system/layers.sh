@@ -56,7 +56,7 @@ layer() { # NAME MAY-USE...: what else its files include from core, and which na
     allowed=$(echo "dpbench $*" | tr ' ' '|')
     verdict "core/$name includes more than $allowed" \
         "$(includes core/"$name"/*.[ch]* | grep -vE "#include \"($allowed)/" | grep -vE '#include "[^/]*"' |
-            grep -vE '^core/conform/opcheck.c:[0-9]+:#include "devices/reference/ops.h"|^core/train/network_test.c:[0-9]+:#include "lib/tcp_connect.h"')"
+            grep -vE '^core/conform/opcheck.c:[0-9]+:#include "devices/reference/ops.h"|^core/train/network_test.c:[0-9]+:#include "lib/tcp/tcp_connect.h"')"
     verdict "core/$name uses names of more than $allowed" \
         "$(grep "^core/$name/" "$uses" | grep -vE "^[^ ]* core/($allowed)/")"
 }

@@ -96,8 +96,7 @@ static void write_rows(const char *path, unsigned shift)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The headers and the document's files lie here, and nothing else of dpbench. Of the strategies'
- * library all headers do; tests/system/install.sh has those that are installed. */
+/* The headers and the document's files lie here, and nothing else of dpbench. */
 static int set_up(void **state)
 {
     char *root = realpath(".", NULL);
@@ -105,9 +104,9 @@ static int set_up(void **state)
     struct command command;
     shell(&command,
           "mkdir -p include/dpbench-comm && cp -R '%s/core/include/dpbench' include/ && "
-          "cp '%s'/plugins/lib/*.h include/dpbench-comm && cp '%s'/templates/*/*.c . && "
+          "cp '%s'/include/dpbench-comm/*.h include/dpbench-comm && cp '%s'/templates/*/*.c . && "
           "'%s/tests/document/run' '%s/docs/writing-plugins.md' files",
-          root, root, root, root, root);
+          root, build_directory(), root, root, root);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s%s", command.exit_code, command.out, command.err);
     command_free(&command);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/averaging.h"
+#include "lib/averaging/averaging.h"
 #include "lib/lazy_device.h"
 #include "lib/plugin.h"
 #include "lib/test.h"

@@ -1,5 +1,5 @@
 /*
- * test_gather.c - messages around a ring (lib/gather.h), between a member and the test, which plays
+ * test_gather.c - messages around a ring (gather.h), between a member and the test, which plays
  * its two neighbours: several exchanges of a bucket, messages that come before their exchange has
  * begun here, and those that no neighbour may send.
  */
@@ -8,9 +8,9 @@
 
 #include "tests/unit/wakes.h"
 
-#include "lib/gather.h"
-#include "lib/mesh_tcp.h"
-#include "lib/tcp_frames.h"
+#include "lib/ring/gather.h"
+#include "lib/mesh/mesh_tcp.h"
+#include "lib/tcp/tcp_frames.h"
 #include "train/experiment.h"
 
 enum { MEMBERS = 3, BUCKETS = 2, CONTENT = 64, SLOT = sizeof(struct coded_message) + CONTENT };

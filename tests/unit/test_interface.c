@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "lib/test.h"
-#include "plugins/lib/interface.h"
+#include "plugins/lib/tcp/interface.h"
 #include "train/experiment.h"
 
 static void run(const char *command)

@@ -1,5 +1,5 @@
 /*
- * test_mesh.c - messages between any two ranks (lib/mesh.h): all of a job's ranks send to each
+ * test_mesh.c - messages between any two ranks (mesh.h): all of a job's ranks send to each
  * other, over several connections and in parts; a peer that sends what it should not, closes, or
  * leaves; and the doorbell by which a rank that waits for sockets hears of its machine's other
  * ranks.
@@ -10,9 +10,9 @@
 
 #include "tests/unit/trial.h"
 
-#include "lib/signals.h"
-#include "lib/mesh_tcp.h"
-#include "lib/tcp_frames.h"
+#include "lib/signals/signals.h"
+#include "lib/mesh/mesh_tcp.h"
+#include "lib/tcp/tcp_frames.h"
 #include "train/experiment.h"
 #include "world/store.h"
 

@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "base/vec.h"
 #include "dpbench/plugin.h"
-#include "lib/mesh_transport.h"
-#include "lib/ring.h"
+#include "lib/mesh/mesh_transport.h"
+#include "lib/ring/ring.h"
 #include "lib/test.h"
 #include "train/experiment.h"
 

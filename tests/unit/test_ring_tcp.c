@@ -11,9 +11,9 @@
 
 #include "tests/unit/wakes.h"
 
-#include "lib/mesh_tcp.h"
-#include "lib/ring.h"
-#include "lib/tcp_frames.h"
+#include "lib/mesh/mesh_tcp.h"
+#include "lib/ring/ring.h"
+#include "lib/tcp/tcp_frames.h"
 #include "train/experiment.h"
 #include "world/handshake.h"
 #include "world/store.h"

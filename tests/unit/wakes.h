@@ -6,7 +6,7 @@
 
 #include "tests/unit/trial.h"
 
-#include "lib/signals.h"
+#include "lib/signals/signals.h"
 #include "train/experiment.h"
 
 /* ---- the store of a job of one rank, for its address ---------------------------------------- */

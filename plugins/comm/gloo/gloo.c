@@ -18,7 +18,7 @@
  * times from the sum: 2 (W - 1) M in all, counted in equal shares. (halving_doubling sends more if
  * W is no power of 2.)
  *
- * Messages of a codec of two rounds are summed in place of gradients (lib/coded_sums.h), m bytes a
+ * Messages of a codec of two rounds are summed in place of gradients (coded_sums.h), m bytes a
  * worker: 2 (W - 1) m in all. The loop encodes, and the thread makes one sum after the other.
  *
  * Fences: a bucket goes to Gloo when this rank's backward has finished it (GIVEN). Gloo reads only
@@ -29,8 +29,8 @@
 #include <time.h>
 
 #include "dpbench/plugin.h"
-#include "lib/coded_sums.h"
-#include "lib/slices.h"
+#include "lib/coded/coded_sums.h"
+#include "lib/strategy/slices.h"
 #include "shim.h"
 #include "way.h"
 

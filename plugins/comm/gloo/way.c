@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "lib/strategy.h"
+#include "lib/strategy/strategy.h"
 #include "shim.h"
 #if DPB_HAVE_VERBS
 #include "lib/verbs/port.h"

@@ -6,7 +6,7 @@
 
 #include "dpbench/comm.h"
 #include "dpbench/option.h"
-#include "lib/interface.h"
+#include "lib/tcp/interface.h"
 
 struct gloo_options {
     int transport, algorithm; /* enum shim_transport, enum shim_algorithm */

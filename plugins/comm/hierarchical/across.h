@@ -5,9 +5,9 @@
 #ifndef DPB_PLUGINS_COMM_HIERARCHICAL_ACROSS_H
 #define DPB_PLUGINS_COMM_HIERARCHICAL_ACROSS_H
 
-#include "lib/nccl.h"
-#include "lib/ring_strategy.h"
-#include "lib/tcp_connect.h"
+#include "lib/object/nccl.h"
+#include "lib/ring/ring_strategy.h"
+#include "lib/tcp/tcp_connect.h"
 #include "lib/verbs/options.h"
 
 enum { OVER_TCP, OVER_VERBS, OVER_MPI };

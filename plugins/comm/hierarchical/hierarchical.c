@@ -9,8 +9,8 @@
  */
 #include "comm/hierarchical/hierarchical.h"
 #include "dpbench/plugin.h"
-#include "lib/mpi.h"
-#include "lib/shard.h"
+#include "lib/object/mpi.h"
+#include "lib/strategy/shard.h"
 
 static const struct dpb_host *host;
 

@@ -7,8 +7,8 @@
 #define DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
 
 #include "comm/hierarchical/across.h"
-#include "lib/coded.h"
-#include "lib/device_strategy.h"
+#include "lib/coded/coded.h"
+#include "lib/device_strategy/device_strategy.h"
 
 enum { INSIDE_SHM, INSIDE_NCCL };
 

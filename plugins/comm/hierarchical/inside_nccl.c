@@ -9,7 +9,7 @@
  *   fetch:  the sum over all machines is copied back over the slice;
  *   gather: ncclAllGather over the machine, then the optimizer on the whole bucket.
  * The host drives these steps, because the network is the host's. It enqueues work, and polls an
- * event behind the work (lib/device_strategy.h). Sums and copies are in three queues, so several
+ * event behind the work (device_strategy.h). Sums and copies are in three queues, so several
  * buckets are under way at once, while backward runs. On one machine there is no network, and a
  * bucket is ncclAllReduce and the optimizer.
  *
@@ -30,8 +30,8 @@
 
 #include <stdio.h>
 
-#include "lib/nccl.h"
-#include "lib/slices.h"
+#include "lib/object/nccl.h"
+#include "lib/strategy/slices.h"
 
 enum stage_name { REDUCE, DOWN, POST, FETCH, GATHER, UP, GATHERED, UPDATED, STAGES };
 

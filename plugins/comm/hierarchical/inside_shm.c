@@ -4,16 +4,16 @@
  * Every worker keeps weights and, unless sharded, optimizer state. With N places a machine, place l
  * of each machine carries the l-th of N slices of every bucket across. Its partners are places l of
  * the other machines (across.h). A bucket passes four stages:
- *   reduce: each rank sums its part directly from the arenas of its machine (lib/slices.h), into
+ *   reduce: each rank sums its part directly from the arenas of its machine (slices.h), into
  *           the arena of the place that carries the part;
  *   post:   once a slice is summed, its place sends the slice across, to be summed over the
- *           machines (lib/ring.h, lib/mpi.h): each place drives its own share of the network;
+ *           machines (ring.h, mpi.h): each place drives its own share of the network;
  *   gather: the place writes the sum into all arenas of its machine;
  *   update: every rank updates its weights from its own, now summed, gradients.
  * If machines have unequal numbers of workers, N is the smallest: the further workers only sum and
  * update. On one machine there is no network, and this strategy is shm.
  *
- * With comm.shard = optimizer (lib/shard.h) the ring of place l makes new weights of the slice in
+ * With comm.shard = optimizer (shard.h) the ring of place l makes new weights of the slice in
  * place of sums: place l of each machine owns a part of the slice. `gather` then writes weights
  * into all arenas of the machine, and no update is left. Bytes are as below, with weights in place
  * of sums on the way back. On unequal machines the further workers own nothing.
@@ -34,7 +34,7 @@
  *      before a ring gives any weights, this place has posted its share, behind 1 and 2.
  */
 #include "comm/hierarchical/hierarchical.h"
-#include "lib/slices.h"
+#include "lib/strategy/slices.h"
 
 /* ---- stage: sum the own part over the machine ----------------------------------------------- */
 

@@ -2,8 +2,8 @@
  * over_coded.c - between machines by messages of a codec, over TCP: see across.h.
  *
  * Place `bucket` mod n_shares carries a whole bucket across, because a message holds a whole
- * bucket. To the codec's carrier (lib/coded.h) each machine is a worker, whose gradients are the
- * machine's sum. A ring of places, one of each machine, carries the messages (lib/gather.h). Each
+ * bucket. To the codec's carrier (coded.h) each machine is a worker, whose gradients are the
+ * machine's sum. A ring of places, one of each machine, carries the messages (gather.h). Each
  * place decodes all messages, in the order of the machines, into its own gradients.
  *
  * All workers have a residual and its hooks, including workers that carry nothing.
@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 #include "across.h"
-#include "lib/gather.h"
-#include "lib/mesh_tcp.h"
+#include "lib/ring/gather.h"
+#include "lib/mesh/mesh_tcp.h"
 
 struct over_coded {
     struct across base;

@@ -1,5 +1,5 @@
 /*
- * over_mpi.c - between machines by MPI: see across.h, and lib/mpi.h for MPI's rules.
+ * over_mpi.c - between machines by MPI: see across.h, and mpi.h for MPI's rules.
  *
  * The ranks at place l of all machines have a communicator of their own, by MPI_Comm_split. Ranks
  * without a share have no communicator, but call MPI_Comm_split, too. Each element belongs to one
@@ -7,7 +7,7 @@
  * of their machines, so replicas are equal bit for bit.
  */
 #include "across.h"
-#include "lib/mpi.h"
+#include "lib/object/mpi.h"
 
 struct over_mpi {
     struct across base;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "across.h"
-#include "lib/mesh_tcp.h"
+#include "lib/mesh/mesh_tcp.h"
 #include "lib/verbs/mesh_verbs.h"
 
 struct over_ring {

@@ -1,7 +1,7 @@
 /* exchange.c - see exchange.h. */
 #include "comm/nccl/exchange.h"
 
-#include "lib/slices.h"
+#include "lib/strategy/slices.h"
 
 struct dpb_range launch_range(const struct nccl *nccl, const struct launch *launch)
 {

@@ -14,7 +14,7 @@
 #define DPB_PLUGINS_COMM_NCCL_EXCHANGE_H
 
 #include "lib/nccl/communicator.h"
-#include "lib/strategy.h"
+#include "lib/strategy/strategy.h"
 
 /* Neighbouring buckets that are reduced and updated together (with shards always one bucket), and
  * its events, in order. GATHERED is for shards only. */

@@ -19,7 +19,7 @@
  * times from the sum: 2 (W - 1) M in all, counted in equal shares. Rings and trees send as many.
  * NVLink SHARP and CollNet sum within a switch and send fewer.
  *
- * With comm.shard = optimizer (lib/shard.h) every bucket is a launch. ncclReduceScatter gives each
+ * With comm.shard = optimizer (shard.h) every bucket is a launch. ncclReduceScatter gives each
  * worker the sum of its slice, the worker updates the slice, and ncclAllGather gives the new
  * weights to all, within the arenas. Bytes are as many, with weights in place of sums. A bucket's
  * slices have equal length. If the last bucket's slices do not, groups of ncclReduce and of
@@ -30,7 +30,7 @@
  * Fences are events and the stream's order: a range is reduced after backward's event, NCCL reads
  * peers' parts when their streams have reached the call, weights are used after `done`.
  *
- * NCCL's calls do not block (lib/nccl.h). `progress`, which core and device call while they wait
+ * NCCL's calls do not block (nccl.h). `progress`, which core and device call while they wait
  * for the GPU, detects later failures. Then NCCL's kernels are aborted, so that no thread waits for
  * the GPU for ever.
  */
@@ -39,8 +39,8 @@
 #include <string.h>
 
 #include "comm/nccl/exchange.h"
-#include "lib/shard.h"
-#include "lib/slices.h"
+#include "lib/strategy/shard.h"
+#include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "comm/ps_cpu/links_parts.h"
-#include "lib/wire.h"
+#include "lib/tcp/wire.h"
 
 enum { PUSHES = 1, FETCHES = 2 };
 

@@ -7,9 +7,9 @@
 #ifndef DPB_PLUGINS_COMM_PS_CPU_PS_H
 #define DPB_PLUGINS_COMM_PS_CPU_PS_H
 
-#include "lib/coded.h"
-#include "lib/mesh_transport.h"
-#include "lib/tcp_connect.h"
+#include "lib/coded/coded.h"
+#include "lib/mesh/mesh_transport.h"
+#include "lib/tcp/tcp_connect.h"
 #include "lib/verbs/options.h"
 
 enum { NONE = UINT32_MAX }; /* no rank, shard or link */

@@ -15,7 +15,7 @@
  * Bytes moved per step, W workers, M bytes of the model: W M pushed and W M pulled with server
  * processes, (W - 1) M each with shards in the workers.
  *
- * With a codec (lib/coded.h) a worker pushes a message for each bucket, m bytes in place of M. One
+ * With a codec (coded.h) a worker pushes a message for each bucket, m bytes in place of M. One
  * shard has all of a bucket: it decodes the messages and sums them in the order of the ranks.
  * Weights are pulled as they are; with comm.codec_back workers pull the coded sum (ps_back.h).
  *
@@ -30,8 +30,8 @@
 
 #include "comm/ps_cpu/ps_back.h"
 #include "dpbench/plugin.h"
-#include "lib/mesh_tcp.h"
-#include "lib/shard.h"
+#include "lib/mesh/mesh_tcp.h"
+#include "lib/strategy/shard.h"
 #include "lib/verbs/mesh_verbs.h"
 
 /* Servers read worker 0's notice, and each worker's at the end. It lies behind the signal page. */

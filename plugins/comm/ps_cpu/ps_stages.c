@@ -1,7 +1,7 @@
 /* ps_stages.c - the stages of ps_cpu's pipeline, by which a bucket goes from the workers to the
  * shards and back: see ps_cpu.c. The workers of ps_async pull by them, too. */
 #include "comm/ps_cpu/ps_back.h"
-#include "lib/slices.h"
+#include "lib/strategy/slices.h"
 
 static bool is_here(const struct ps *ps, uint32_t rank)
 {

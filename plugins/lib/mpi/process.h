@@ -4,7 +4,7 @@
 
 #include <mpi.h>
 
-#include "lib/mpi.h"
+#include "lib/object/mpi.h"
 
 extern const struct dpb_host *mpi_host; /* set by the entry */
 extern const struct dpb_library mpi_versions[];

@@ -1,11 +1,11 @@
-/* sums.c - sums by MPI's collectives, and the entry of libdpbench-mpi.so: see lib/mpi.h. */
+/* sums.c - sums by MPI's collectives, and the entry of libdpbench-mpi.so: see mpi.h. */
 #include <assert.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include "lib/mpi/process.h"
-#include "lib/object.h"
-#include "lib/slices.h"
+#include "lib/object/object.h"
+#include "lib/strategy/slices.h"
 
 struct sum {
     MPI_Request request;
@@ -217,7 +217,7 @@ static void destroy(struct sums *base)
 {
     struct mpi_sums *sums = (struct mpi_sums *)base;
     if (!sums_idle(&sums->base) || sums->status != DPB_OK)
-        _exit(1); /* lib/mpi.h; the message is written */
+        _exit(1); /* mpi.h; the message is written */
     if (sums->op != MPI_OP_NULL && sums->op != MPI_SUM)
         MPI_Op_free(&sums->op);
     if (sums->comm != MPI_COMM_NULL)

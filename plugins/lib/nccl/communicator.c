@@ -1,4 +1,4 @@
-/* communicator.c - see lib/nccl.h. NCCL's User Guide, "Communicator fault tolerance". */
+/* communicator.c - see nccl.h. NCCL's User Guide, "Communicator fault tolerance". */
 #include "lib/nccl/communicator.h"
 
 #include <sched.h>
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/slices.h"
+#include "lib/strategy/slices.h"
 
-/* As NCCL's environment names them, in the order of lib/nccl.c. */
+/* As NCCL's environment names them, in the order of nccl.c. */
 static const char *const algo_words[] = {"",     "Ring",    "Tree", "CollnetDirect", "CollnetChain",
                                          "NVLS", "NVLSTree"};
 static const char *const proto_words[] = {"", "LL", "LL128", "Simple"};

@@ -1,13 +1,13 @@
 /*
  * communicator.h - NCCL itself, for libdpbench-nccl.so and for the plugin that is linked to NCCL
- * anyway: the hooks of struct nccl_library (lib/nccl.h) as functions. See NCCL's User Guide.
+ * anyway: the hooks of struct nccl_library (nccl.h) as functions. See NCCL's User Guide.
  */
 #ifndef DPB_PLUGINS_LIB_NCCL_COMMUNICATOR_H
 #define DPB_PLUGINS_LIB_NCCL_COMMUNICATOR_H
 
 #include <nccl.h>
 
-#include "lib/nccl.h"
+#include "lib/object/nccl.h"
 
 /* Compares NCCL's versions, built against and loaded, and looks for a driver. Call it first. False:
  * the versions cannot work together, and the message is written. */

@@ -1,6 +1,6 @@
-/* library.c - the one symbol of libdpbench-nccl.so: see lib/nccl.h. */
+/* library.c - the one symbol of libdpbench-nccl.so: see nccl.h. */
 #include "lib/nccl/communicator.h"
-#include "lib/object.h"
+#include "lib/object/object.h"
 
 static struct nccl_library library = {.versions = nccl_versions,
                                       .settle_options = communicator_settle_options,

@@ -8,7 +8,7 @@
 
 #include <poll.h>
 
-#include "lib/doorbell.h"
+#include "lib/signals/doorbell.h"
 #include "lib/verbs/link.h"
 #include "lib/verbs/options.h"
 

@@ -5,7 +5,7 @@
 #ifndef DPB_PLUGINS_LIB_VERBS_MESH_VERBS_LINKS_H
 #define DPB_PLUGINS_LIB_VERBS_MESH_VERBS_LINKS_H
 
-#include "lib/mesh_transport.h"
+#include "lib/mesh/mesh_transport.h"
 #include "lib/verbs/adapter.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "lib/interface.h"
+#include "lib/tcp/interface.h"
 
 enum { LIST_BYTES = 1024, ITEM_BYTES = 128, RIVALS = 2 };
 

@@ -1,0 +1,28 @@
+/*
+ * device_coded.h - a codec (coded.h) by a device's queue. Each worker has its residual and messages
+ * in its device's memory. Each worker copies the messages of the others from device to device, and
+ * decodes the copies.
+ *
+ *     encode    gradients + residual -> the own message, a new residual;  PUSHED
+ *     answer    of two rounds: the sum of all first messages -> the own second message;  ANSWERED
+ *     decode    gradients <- the sum of all messages, in the order of the ranks; then the update
+ *
+ * A device has kernels for codecs whose messages of a bucket have the same length on all workers.
+ * Norms are measured on a sample that is copied to the host.
+ *
+ * If the device is the host, the stages are those of strategies in shared memory (coded.h).
+ */
+#ifndef DPB_PLUGINS_LIB_DEVICE_CODED_H
+#define DPB_PLUGINS_LIB_DEVICE_CODED_H
+
+#include "lib/coded/coded.h"
+#include "lib/device_strategy/device_strategy.h"
+
+/* `plan`, after strategy_plan_replica; `bind`. */
+dpb_status device_coded_plan(struct device_strategy *comm, const struct dpb_layout *layout,
+                             struct dpb_comm_plan *want);
+dpb_status device_coded_bind(struct device_strategy *comm, const struct dpb_arenas *arenas);
+/* Behind device_flights_close. Accepts a strategy without a codec. */
+void device_coded_close(struct device_strategy *comm);
+
+#endif

@@ -1,0 +1,467 @@
+/* device_strategy.c - see device_strategy.h. */
+#include "lib/device_strategy/device_strategy.h"
+
+#include <string.h>
+
+#include "lib/device_strategy/device_coded.h"
+
+enum { SLOT_ALIGNMENT = 256, NONE = UINT32_MAX };
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                                size_t bytes, void **comm)
+{
+    const bool in_place = strcmp(args->device->ops->runtime, "host") == 0;
+    if (!in_place && args->n_workers > DPB_SUM_SOURCES)
+        return host->fail(DPB_UNSUPPORTED,
+                          "%u workers: a device sums the gradients of at most %d workers",
+                          args->n_workers, DPB_SUM_SOURCES);
+    DPB_TRY(strategy_open(host, args, bytes, comm));
+    struct device_strategy *made = *comm;
+    made->ops = args->device->ops;
+    made->device = args->device->device;
+    made->in_place = in_place;
+    return DPB_OK;
+}
+
+static uint64_t minimum(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The most elements that worker `owner` has of any bucket; 0: it owns nothing. Shares come round
+ * within as many buckets as there are workers. */
+static uint64_t largest_share(const struct device_scheme *scheme, const struct dpb_comm_args *args,
+                              uint32_t owner, const struct dpb_layout *layout,
+                              uint64_t bucket_elements)
+{
+    uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements), most = 0;
+    uint64_t length = strategy_longest_bucket(layout, bucket_elements);
+    for (uint64_t bucket = 0; bucket < minimum(args->n_workers, n_buckets); bucket++) {
+        struct dpb_range share = scheme->share(args, owner, bucket, length);
+        most = share.end - share.begin > most ? share.end - share.begin : most;
+    }
+    return most;
+}
+
+/* A slot has room for the largest share of any owner: a worker's slots are at the same place
+ * everywhere. */
+static uint64_t slot_bytes_of(const struct device_scheme *scheme, const struct dpb_comm_args *args,
+                              const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    uint64_t most = 0;
+    for (uint32_t owner = 0; owner < args->n_workers; owner++) {
+        uint64_t share = largest_share(scheme, args, owner, layout, bucket_elements);
+        most = share > most ? share : most;
+    }
+    most *= dpb_dtype_size(layout->gradient_type);
+    return (most + SLOT_ALIGNMENT - 1) / SLOT_ALIGNMENT * SLOT_ALIGNMENT;
+}
+
+/* There are never more shares under way than there are. */
+static uint64_t slots_of(const struct device_scheme *scheme, const struct dpb_layout *layout,
+                         uint64_t bucket_elements)
+{
+    uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
+    return minimum(scheme->n_slots, (n_buckets + scheme->every - 1) / scheme->every);
+}
+
+uint64_t device_strategy_inbox(const struct device_scheme *scheme, const struct dpb_comm_args *args,
+                               const struct dpb_layout *layout, uint64_t bucket_elements)
+{
+    if (largest_share(scheme, args, args->rank, layout, bucket_elements) == 0)
+        return 0;
+    return (args->n_workers - 1) * slots_of(scheme, layout, bucket_elements) *
+           slot_bytes_of(scheme, args, layout, bucket_elements);
+}
+
+void device_strategy_plan(struct device_strategy *comm, const struct dpb_layout *layout,
+                          struct dpb_comm_plan *want)
+{
+    const struct dpb_comm_args *args = &comm->base.args;
+    const uint64_t elements = want->bucket_elements;
+    const uint64_t inbox =
+        comm->in_place ? 0 : device_strategy_inbox(&comm->scheme, args, layout, elements);
+    comm->slot_bytes = slot_bytes_of(&comm->scheme, args, layout, elements);
+    comm->scheme.n_slots = slots_of(&comm->scheme, layout, elements);
+    want->scratch = DPB_MEMORY_SHARED;
+    want->scratch_bytes = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
+    want->inbox = inbox > 0 ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
+    want->inbox_bytes = inbox;
+}
+
+void device_report_ways(const struct device_strategy *comm)
+{
+    const struct dpb_host *host = comm->base.host;
+    const struct dpb_comm_args *args = &comm->base.args;
+    const struct dpb_arenas *arenas = &comm->base.arenas;
+    uint32_t n_staged = 0, n_owners = 0;
+    if (comm->in_place)
+        return;
+    for (uint32_t rank = 0; rank < args->n_workers; rank++) {
+        if (rank == args->rank ||
+            (comm->scheme.share && largest_share(&comm->scheme, args, rank, &arenas->layout,
+                                                 arenas->bucket_elements) == 0))
+            continue;
+        n_owners++;
+        n_staged += !arenas->direct[rank];
+    }
+    if (n_owners == 0)
+        host->report("copies", "none of its own");
+    else if (n_staged == 0)
+        host->report("copies", "direct");
+    else if (n_staged == n_owners)
+        host->report("copies", "staged through the host");
+    else
+        host->report("copies", "direct, but staged through the host for %u of %u workers", n_staged,
+                     n_owners);
+}
+
+dpb_status device_strategy_bind(struct device_strategy *comm, const struct dpb_arenas *arenas,
+                                const struct stage *stages,
+                                const struct stage_flight *const *flights, uint32_t n_stages)
+{
+    const struct dpb_host *host = comm->base.host;
+    comm->sources = host->alloc(comm->base.args.n_workers * sizeof *comm->sources);
+    if (!comm->sources)
+        return DPB_NO_MEMORY;
+    const bool gives_weights = comm->scheme.gives_weights;
+    DPB_TRY(device_lanes_open(comm));
+    DPB_TRY(device_flight_open(comm, DEVICE_PUSHES, &comm->out, SIGNAL_PUSHED));
+    DPB_TRY(device_flight_open(comm, DEVICE_SUMS, &comm->here,
+                               gives_weights ? N_SIGNALS : SIGNAL_REDUCED));
+    DPB_TRY(device_flight_open(comm, DEVICE_PULLS, &comm->back, SIGNAL_TAKEN));
+    DPB_TRY(device_flight_open(comm, DEVICE_UPDATES, gives_weights ? &comm->here : &comm->back,
+                               gives_weights ? SIGNAL_REDUCED : N_SIGNALS));
+    const uint32_t first = comm->in_place; /* without device_push */
+    DPB_TRY(strategy_bind(&comm->base, arenas, stages + first, n_stages - first));
+    comm->base.pipeline.flights = flights + first;
+    comm->base.pipeline.flight_ops = &device_flight_ops;
+    device_report_ways(comm);
+    return DPB_OK;
+}
+
+dpb_status device_strategy_begin(void *comm_, const struct dpb_step *step)
+{
+    struct device_strategy *comm = comm_;
+    for (int i = 0; i < DEVICE_FLIGHTS; i++)
+        comm->flights[i].begun = comm->flights[i].landed = 0;
+    comm->awaited = NULL;
+    return strategy_begin(comm, step);
+}
+
+dpb_status device_strategy_progress(void *comm_, int64_t budget_ns)
+{
+    struct device_strategy *comm = comm_;
+    dpb_status status = pipeline_progress(&comm->base.pipeline, budget_ns);
+    return comm->status != DPB_OK ? comm->status : status;
+}
+
+void device_strategy_close(void *comm_)
+{
+    struct device_strategy *comm = comm_;
+    if (!comm)
+        return;
+    const struct dpb_host *host = comm->base.host;
+    device_flights_close(comm);
+    device_coded_close(comm);
+    host->release(comm->sources, comm->base.args.n_workers * sizeof *comm->sources);
+    strategy_close(comm);
+}
+
+/* ---- shares -------------------------------------------------------------------------------- */
+
+struct dpb_range device_share(const struct device_strategy *comm, uint32_t owner, uint64_t bucket)
+{
+    return comm->scheme.share(&comm->base.args, owner, bucket,
+                              pipeline_bucket_length(&comm->base.pipeline, bucket));
+}
+
+/* The part of the piece that worker `owner` sums. */
+static struct dpb_range share_of(const struct device_strategy *comm, uint32_t owner,
+                                 uint64_t bucket, struct dpb_range piece)
+{
+    struct dpb_range share = device_share(comm, owner, bucket);
+    uint64_t begin = share.begin > piece.begin ? share.begin : piece.begin;
+    uint64_t end = minimum(share.end, piece.end);
+    return (struct dpb_range){begin, end > begin ? end : begin};
+}
+
+bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bucket)
+{
+    struct dpb_range share = device_share(comm, owner, bucket);
+    return share.end > share.begin;
+}
+
+struct dpb_range device_piece(const struct device_strategy *comm, struct stage_turn *turn)
+{
+    const uint64_t size = dpb_dtype_size(comm->base.arenas.layout.gradient_type);
+    const uint64_t most = comm->in_place ? CHUNK_BYTES / size : turn->length;
+    const uint64_t begin = turn->at;
+    turn->at = minimum(begin + most, turn->length);
+    return (struct dpb_range){begin, turn->at};
+}
+
+uint32_t device_missing(const struct device_strategy *comm, enum signal_kind kind, bool owners,
+                        uint64_t bucket)
+{
+    for (uint32_t rank = 0; rank < comm->base.args.n_workers; rank++) {
+        struct rank_set one = {rank, 1};
+        if ((!owners || device_owns(comm, rank, bucket)) &&
+            !signals_reached(&comm->base.signals, kind, one, bucket))
+            return rank;
+    }
+    return NONE;
+}
+
+/* The slot of `from` for a bucket in the inbox of `owner`. */
+static char *slot(const struct device_strategy *comm, uint32_t owner, uint32_t from,
+                  uint64_t bucket)
+{
+    uint64_t turn = bucket / comm->scheme.every % comm->scheme.n_slots;
+    uint64_t row = from < owner ? from : from - 1;
+    return (char *)comm->base.arenas.peer_inbox[owner] +
+           (row * comm->scheme.n_slots + turn) * comm->slot_bytes;
+}
+
+/* The first owner of the bucket that has not summed the previous content of this rank's slot; NONE:
+ * the slots are free at all owners. */
+static uint32_t full_inbox(const struct device_strategy *comm, uint64_t bucket)
+{
+    uint64_t window = comm->scheme.n_slots * comm->scheme.every;
+    if (bucket < window) /* then it was a bucket of an exchange that is over */
+        return NONE;
+    return device_missing(comm, SIGNAL_REDUCED, true, bucket - window);
+}
+
+/* ---- work ---------------------------------------------------------------------------------- */
+
+static uint64_t arena_at(const struct device_strategy *comm, uint64_t bucket,
+                         struct dpb_range share)
+{
+    return bucket * comm->base.arenas.bucket_elements + share.begin;
+}
+
+/* The host's work is done when it is given, so its time is known at once. */
+static void report_done(const struct device_strategy *comm, uint64_t bucket, dpb_phase phase,
+                        int64_t began_ns)
+{
+    const struct dpb_host *host = comm->base.host;
+    if (comm->in_place)
+        host->span(bucket, phase, began_ns, host->now_ns());
+}
+
+static bool ends_bucket(const struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+{
+    return piece.end == pipeline_bucket_length(&comm->base.pipeline, bucket);
+}
+
+static void sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range share)
+{
+    const struct strategy *base = &comm->base;
+    const dpb_dtype type = base->arenas.layout.gradient_type;
+    const uint64_t at = arena_at(comm, bucket, share), n = share.end - share.begin;
+    const int64_t began_ns = base->host->now_ns();
+    const uint32_t self = base->args.rank, n_workers = base->args.n_workers;
+    for (uint32_t rank = 0; rank < n_workers; rank++)
+        comm->sources[rank] = rank == self || comm->in_place ? strategy_gradients(base, rank, at)
+                                                             : slot(comm, self, rank, bucket);
+    device_keep(comm,
+                comm->ops->sum(comm->flights[DEVICE_SUMS].lane->queue, type,
+                               strategy_gradients(base, self, at), comm->sources, n_workers, n));
+    if (comm->in_place)
+        base->host->count_bytes((n_workers - 1) * n * dpb_dtype_size(type));
+    report_done(comm, bucket, DPB_PHASE_REDUCE, began_ns);
+}
+
+void device_sum(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+{
+    const struct strategy *base = &comm->base;
+    const struct dpb_range share = share_of(comm, base->args.rank, bucket, piece);
+    const bool any = share.end > share.begin && base->args.n_workers > 1;
+    if (piece.begin == 0 && device_owns(comm, base->args.rank, bucket))
+        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+    if (any)
+        sum(comm, bucket, share);
+    if (ends_bucket(comm, bucket, piece))
+        device_begun(comm, DEVICE_SUMS, bucket, !any);
+}
+
+void device_update(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+{
+    const struct strategy *base = &comm->base;
+    const struct dpb_range elements =
+        comm->scheme.gives_weights ? share_of(comm, base->args.rank, bucket, piece) : piece;
+    const uint64_t begin = arena_at(comm, bucket, elements);
+    const uint64_t end = begin + elements.end - elements.begin;
+    const bool any = end > begin && comm->status == DPB_OK;
+    if (any)
+        device_keep(comm,
+                    base->host->optimizer->update(
+                        base->arenas.optimizer, comm->flights[DEVICE_UPDATES].lane->queue,
+                        (struct dpb_range){begin, end},
+                        strategy_weights(base, base->args.rank, begin),
+                        strategy_gradients(base, base->args.rank, begin), bucket, &base->step));
+    if (ends_bucket(comm, bucket, piece))
+        device_begun(comm, DEVICE_UPDATES, bucket, !any);
+}
+
+/* Before the copy the owners may have waited for a late worker, and then worked for this one. */
+static void report_owners(const struct device_strategy *comm, uint64_t bucket)
+{
+    const struct strategy *base = &comm->base;
+    int64_t ready_ns =
+        signals_latest_ns(&base->signals, SIGNAL_READY, strategy_workers(base), bucket);
+    int64_t reduced_ns = ready_ns;
+    if (!device_owns(comm, base->args.rank, bucket)) /* else the sum has reported it */
+        signals_span_late_peer(&base->signals, strategy_workers(base), bucket);
+    for (uint32_t owner = 0; owner < base->args.n_workers; owner++) {
+        struct rank_set one = {owner, 1};
+        if (owner == base->args.rank || !device_owns(comm, owner, bucket))
+            continue;
+        int64_t at_ns = signals_latest_ns(&base->signals, SIGNAL_REDUCED, one, bucket);
+        reduced_ns = at_ns > reduced_ns ? at_ns : reduced_ns;
+    }
+    if (reduced_ns > ready_ns)
+        base->host->span(bucket, DPB_PHASE_TRANSFER, ready_ns, reduced_ns);
+}
+
+static dpb_dtype pulled_type(const struct device_strategy *comm)
+{
+    const struct dpb_layout *layout = &comm->base.arenas.layout;
+    return comm->scheme.gives_weights ? layout->weight_type : layout->gradient_type;
+}
+
+void device_pull(struct device_strategy *comm, uint64_t bucket, struct dpb_range piece)
+{
+    const struct strategy *base = &comm->base;
+    const size_t size = dpb_dtype_size(pulled_type(comm));
+    void *(*const arena)(const struct strategy *, uint32_t, uint64_t) =
+        comm->scheme.gives_weights ? strategy_weights : strategy_gradients;
+    bool any = false;
+    if (piece.begin == 0)
+        report_owners(comm, bucket);
+    for (uint32_t owner = 0; owner < base->args.n_workers && comm->status == DPB_OK; owner++) {
+        const struct dpb_range share = share_of(comm, owner, bucket, piece);
+        const uint64_t at = arena_at(comm, bucket, share), bytes = (share.end - share.begin) * size;
+        if (owner == base->args.rank || bytes == 0)
+            continue;
+        const int64_t began_ns = base->host->now_ns();
+        device_keep(comm, comm->ops->copy(comm->flights[DEVICE_PULLS].lane->queue,
+                                          arena(base, base->args.rank, at), arena(base, owner, at),
+                                          bytes));
+        base->host->count_bytes(bytes);
+        report_done(comm, bucket, DPB_PHASE_TRANSFER, began_ns);
+        any = true;
+    }
+    if (ends_bucket(comm, bucket, piece))
+        device_begun(comm, DEVICE_PULLS, bucket, !any);
+}
+
+/* ---- flights ------------------------------------------------------------------------------- */
+
+const struct stage_flight device_pushed = {DEVICE_PUSHES, DPB_PHASE_TRANSFER,
+                                           "its device to copy gradients to the owners"};
+const struct stage_flight device_summed = {DEVICE_SUMS, DPB_PHASE_REDUCE,
+                                           "its device to sum gradients"};
+const struct stage_flight device_pulled = {DEVICE_PULLS, DPB_PHASE_TRANSFER,
+                                           "its device to copy from the owners"};
+const struct stage_flight device_updated = {DEVICE_UPDATES, DPB_PHASE_UPDATE,
+                                            "its device to update weights"};
+
+/* ---- stage: push --------------------------------------------------------------------------- */
+
+bool device_push_due(void *comm_, uint64_t bucket)
+{
+    const struct device_strategy *comm = comm_;
+    return device_has_room(comm, DEVICE_PUSHES) && strategy_own_ready(comm_, bucket) &&
+           full_inbox(comm, bucket) == NONE;
+}
+
+/* The first bucket that has not gone through all stages is here: nothing else is under way. */
+dpb_status device_push_wait(void *comm_, uint64_t bucket)
+{
+    struct device_strategy *comm = comm_;
+    uint32_t owner = full_inbox(comm, bucket);
+    if (!strategy_own_ready(comm, bucket))
+        return strategy_own_wait(comm, bucket);
+    return owner == NONE ? comm->status
+                         : device_wait(comm, bucket, owner, comm->base.arenas.layout.gradient_type,
+                                       "a free slot in the inbox of the bucket's owner");
+}
+
+void device_push(void *comm_, uint64_t bucket, struct stage_turn *turn)
+{
+    struct device_strategy *comm = comm_;
+    const struct strategy *base = &comm->base;
+    size_t size = dpb_dtype_size(base->arenas.layout.gradient_type);
+    bool any = false;
+    for (uint32_t owner = 0; owner < base->args.n_workers && comm->status == DPB_OK; owner++) {
+        struct dpb_range share = device_share(comm, owner, bucket);
+        uint64_t bytes = (share.end - share.begin) * size;
+        if (owner == base->args.rank || bytes == 0)
+            continue;
+        device_keep(comm, comm->ops->copy(comm->flights[DEVICE_PUSHES].lane->queue,
+                                          slot(comm, owner, base->args.rank, bucket),
+                                          strategy_gradients(base, base->args.rank,
+                                                             arena_at(comm, bucket, share)),
+                                          bytes));
+        base->host->count_bytes(bytes);
+        any = true;
+    }
+    device_begun(comm, DEVICE_PUSHES, bucket, !any);
+    turn->at = turn->length;
+}
+
+/* ---- stage: sum ---------------------------------------------------------------------------- */
+
+/* A worker that owns nothing of the bucket needs its own gradients alone. */
+static uint32_t missing_gradients(const struct device_strategy *comm, uint64_t bucket)
+{
+    const uint32_t self = comm->base.args.rank;
+    if (!device_owns(comm, self, bucket))
+        return signals_missing(&comm->base.signals, SIGNAL_READY, strategy_self(&comm->base),
+                               bucket);
+    return device_missing(comm, comm->in_place ? SIGNAL_READY : SIGNAL_PUSHED, false, bucket);
+}
+
+bool device_sum_due(void *comm_, uint64_t bucket)
+{
+    const struct device_strategy *comm = comm_;
+    return device_has_room(comm, DEVICE_SUMS) && device_has_room(comm, DEVICE_UPDATES) &&
+           missing_gradients(comm, bucket) == NONE;
+}
+
+dpb_status device_sum_wait(void *comm_, uint64_t bucket)
+{
+    struct device_strategy *comm = comm_;
+    uint32_t worker = missing_gradients(comm, bucket);
+    if (worker == NONE)
+        return comm->status;
+    if (comm->in_place)
+        return strategy_wait_ready(&comm->base, (struct rank_set){worker, 1}, bucket);
+    return device_wait(comm, bucket, worker, comm->base.arenas.layout.gradient_type,
+                       "gradients of the peer");
+}
+
+/* ---- stage: pull --------------------------------------------------------------------------- */
+
+/* An update may follow in the same stage. */
+bool device_pull_due(void *comm_, uint64_t bucket)
+{
+    const struct device_strategy *comm = comm_;
+    return device_has_room(comm, DEVICE_PULLS) && device_has_room(comm, DEVICE_UPDATES) &&
+           device_missing(comm, SIGNAL_REDUCED, true, bucket) == NONE;
+}
+
+dpb_status device_pull_wait(void *comm_, uint64_t bucket)
+{
+    struct device_strategy *comm = comm_;
+    uint32_t owner = device_missing(comm, SIGNAL_REDUCED, true, bucket);
+    return owner == NONE
+               ? comm->status
+               : device_wait_signal(comm, SIGNAL_REDUCED, owner, bucket, pulled_type(comm),
+                                    comm->scheme.gives_weights ? "new weights from the shard"
+                                                               : "the sum from the bucket's owner");
+}

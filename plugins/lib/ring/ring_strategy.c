@@ -1,0 +1,342 @@
+/* ring_strategy.c - see ring_strategy.h. */
+#include "lib/ring/ring_strategy.h"
+
+#include <stdlib.h>
+
+#include "lib/coded/coded_sums.h"
+#include "lib/ring/gather.h"
+
+/* ---- stages: onto the ring, round it, into the weights -------------------------------------- */
+
+static bool post_due(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    return strategy_own_ready(strategy, bucket) && sums_has_place(comm->ring);
+}
+
+static void post(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    const struct ring_strategy *comm = strategy;
+    comm->ring->ops->post(comm->ring, bucket * comm->base.arenas.bucket_elements, turn->length);
+    turn->at = turn->length;
+}
+
+static bool reduce_due(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    return sums_finished(comm->ring, bucket);
+}
+
+static dpb_status reduce_wait(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    (void)bucket;
+    return comm->ring->ops->wait(comm->ring);
+}
+
+/* When a bucket has to wait to be posted, nothing is on the ring. With shards a bucket that is back
+ * from the ring is updated. */
+enum { POST, REDUCE, UPDATE, STAGES };
+static const struct stage stages[STAGES] = {[POST] = {post_due, post, strategy_own_wait},
+                                            [REDUCE] = {.due = reduce_due, .wait = reduce_wait},
+                                            [UPDATE] = {.work = strategy_update_bucket}};
+
+/* ---- with shards ---------------------------------------------------------------------------- */
+
+static struct dpb_range own_slice(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+{
+    const struct ring_strategy *comm = (const struct ring_strategy *)strategy;
+    (void)bucket;
+    return ring_owned(length, comm->position, strategy->args.n_workers);
+}
+
+/* ---- with shards and norms of whole tensors ------------------------------------------------- */
+
+/* Sums go to all as without shards. The later stages work in the last bucket alone. */
+static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    struct ring_strategy *comm = strategy;
+    turn->at = turn->length;
+    if (!strategy_is_last(&comm->base, bucket))
+        return;
+    strategy_update_parts(&comm->base, own_slice);
+    comm->n_given = 0;
+}
+
+static bool give_due(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    return !strategy_is_last(&comm->base, bucket) || sums_has_place(comm->ring);
+}
+
+static void give(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    struct ring_strategy *comm = strategy;
+    const struct dpb_arenas *arenas = &comm->base.arenas;
+    for (; strategy_is_last(&comm->base, bucket) && comm->n_given <= bucket; comm->n_given++) {
+        if (!sums_has_place(comm->ring))
+            return;
+        ring_give(comm->ring, comm->n_given * arenas->bucket_elements,
+                  pipeline_bucket_length(&comm->base.pipeline, comm->n_given));
+    }
+    turn->at = turn->length;
+}
+
+static bool given_due(void *strategy, uint64_t bucket)
+{
+    const struct ring_strategy *comm = strategy;
+    return !strategy_is_last(&comm->base, bucket) ||
+           sums_finished(comm->ring, 2 * comm->base.arenas.n_buckets - 1);
+}
+
+static const struct stage whole_stages[] = {{post_due, post, strategy_own_wait},
+                                            {.due = reduce_due, .wait = reduce_wait},
+                                            {.work = update_slices},
+                                            {give_due, give, reduce_wait},
+                                            {.due = given_due, .wait = reduce_wait}};
+
+/* ---- messages of a codec of one round: all go to all members --------------------------------- */
+
+static struct gather *gather_of(const struct strategy *strategy)
+{
+    return ((const struct ring_strategy *)strategy)->gather;
+}
+
+static void post_message(struct strategy *strategy, uint64_t bucket, uint32_t round)
+{
+    (void)round;
+    gather_post(gather_of(strategy), bucket);
+}
+
+static bool messages_here(const struct strategy *strategy, uint64_t bucket, uint32_t round)
+{
+    (void)round;
+    return gather_finished(gather_of(strategy), bucket);
+}
+
+static dpb_status messages_wait(const struct strategy *strategy, uint64_t bucket, uint32_t round)
+{
+    (void)round;
+    return gather_wait(gather_of(strategy), bucket);
+}
+
+static const struct coded_carrier round_the_ring = {post_message, messages_here, messages_wait,
+                                                    coded_decode};
+
+static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
+{
+    return gather_move(((struct ring_strategy *)strategy)->gather, until_ns, moved);
+}
+
+/* ---- of two rounds: the ring sums them ------------------------------------------------------- */
+
+static dpb_status move_sums(void *strategy, int64_t until_ns, bool *moved)
+{
+    struct sums *ring = ((struct ring_strategy *)strategy)->ring;
+    DPB_TRY(ring->ops->move(ring, until_ns, moved));
+    *moved = coded_sums_post(strategy) || *moved;
+    return DPB_OK;
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
+{
+    struct sums *ring = ((struct ring_strategy *)strategy)->ring;
+    return ring->ops->move(ring, until_ns, moved);
+}
+
+dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                              const struct ring_options *options, struct mesh_transport *transport,
+                              void **made)
+{
+    struct ring_strategy *comm = NULL;
+    dpb_status status = strategy_open(host, args, sizeof *comm, made);
+    if (status != DPB_OK) {
+        transport->ops->close(transport, false);
+        return status;
+    }
+    comm = *made;
+    comm->options = *options;
+    comm->transport = transport;
+    comm->base.sharded = shard_wanted(args, options->shard);
+    comm->base.slots = options->shard == SHARD_GRADIENTS;
+    status = strategy_order(&comm->base, &comm->order, &comm->position);
+    if (status != DPB_OK) {
+        ring_strategy_close(comm);
+        *made = NULL;
+    }
+    return status;
+}
+
+dpb_status ring_inbox_check(const struct dpb_host *host, const struct ring_options *options)
+{
+    if (options->inbox / strategy_lines(options->chunk) >= 4)
+        return DPB_OK;
+    return host->fail(DPB_UNSUPPORTED,
+                      "comm.inbox = %llu bytes: at least 4 chunks (comm.chunk = %llu) must fit",
+                      (unsigned long long)options->inbox, (unsigned long long)options->chunk);
+}
+
+dpb_status ring_inbox_plan(const struct dpb_host *host, const struct ring_options *options,
+                           struct dpb_comm_plan *want, struct ring_inbox *inbox)
+{
+    uint64_t slot_bytes = strategy_lines(options->chunk);
+    uint64_t n_slots = options->inbox / slot_bytes;
+    DPB_TRY(ring_inbox_check(host, options));
+    *inbox = (struct ring_inbox){.at = strategy_lines(want->scratch_bytes),
+                                 .slot_bytes = slot_bytes,
+                                 .n_slots = (uint32_t)n_slots};
+    want->scratch_bytes = inbox->at + n_slots * slot_bytes;
+    return DPB_OK;
+}
+
+struct ring_memory ring_inbox_memory(const struct ring_inbox *inbox,
+                                     const struct dpb_arenas *arenas)
+{
+    return (struct ring_memory){.arena = arenas->gradients,
+                                .arena_bytes = arenas->layout.n_elements *
+                                               dpb_dtype_size(arenas->layout.gradient_type),
+                                .inbox = (char *)arenas->scratch + inbox->at,
+                                .n_slots = inbox->n_slots,
+                                .slot_bytes = inbox->slot_bytes};
+}
+
+static enum coded_way way_of(const struct dpb_codec *codec)
+{
+    return codec->ops->finish ? CODED_SUMMED : CODED_GATHERED;
+}
+
+dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
+                              struct dpb_comm_plan *want)
+{
+    struct ring_strategy *comm = comm_;
+    if (comm->base.sharded && comm->base.slots)
+        shard_plan_slots(layout, want);
+    DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
+    if (comm->base.coded) {
+        const enum coded_way way = way_of(comm->base.args.codec);
+        DPB_TRY(coded_plan(&comm->base, layout, way, want));
+        if (way == CODED_GATHERED)
+            return DPB_OK;
+    }
+    if (comm->base.sharded)
+        DPB_TRY(strategy_plan_parts(&comm->base, layout, own_slice, want));
+    return ring_inbox_plan(comm->base.host, &comm->options, want, &comm->inbox);
+}
+
+dpb_status ring_strategy_check(const struct dpb_host *host, const struct ring_options *options,
+                               const struct dpb_comm_args *args)
+{
+    const bool gathers = args->codec && way_of(args->codec) == CODED_GATHERED;
+    return gathers ? DPB_OK : ring_inbox_check(host, options);
+}
+
+void ring_strategy_memory(const void *options, const struct dpb_comm_args *args,
+                          const struct dpb_layout *layout, uint64_t bucket_elements,
+                          struct dpb_comm_memory *memory)
+{
+    const struct ring_options *given = options;
+    shard_memory(args, given->shard, layout, bucket_elements, memory);
+    if (args->codec)
+        coded_memory(args, layout, bucket_elements, way_of(args->codec), memory);
+}
+
+static struct ring_members members_of(const struct ring_strategy *comm)
+{
+    return (struct ring_members){.name = "ring",
+                                 .members = comm->order,
+                                 .n_members = comm->base.args.n_workers,
+                                 .position = comm->position,
+                                 .doorbell = comm->base.signals.doorbell};
+}
+
+static dpb_status bind_gather(struct ring_strategy *comm, const struct dpb_arenas *arenas)
+{
+    DPB_TRY(coded_bind_stages(&comm->base, arenas, &round_the_ring));
+    DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
+    const struct gather_args args = {.strategy = &comm->base,
+                                     .slots = gather_coded_slots(&comm->base),
+                                     .transport = comm->transport,
+                                     .members = members_of(comm)};
+    comm->base.pipeline.move = move_messages;
+    comm->transport = NULL; /* the gather's from here on */
+    return gather_create(&args, &comm->gather);
+}
+
+/* The arguments without those of a codec or of shards. */
+static struct ring_args ring_args_of(const struct ring_strategy *comm,
+                                     const struct dpb_arenas *arenas)
+{
+    return (struct ring_args){
+        .host = comm->base.host,
+        .transport = comm->transport,
+        .members = members_of(comm),
+        .memory = ring_inbox_memory(&comm->inbox, arenas),
+        .type = arenas->layout.gradient_type,
+        .n_buckets = arenas->n_buckets,
+        .bucket_elements = strategy_longest_bucket(&arenas->layout, arenas->bucket_elements)};
+}
+
+static dpb_status bind_sums(struct ring_strategy *comm, const struct dpb_arenas *arenas)
+{
+    const struct dpb_codec *codec = comm->base.args.codec;
+    DPB_TRY(coded_sums_bind(&comm->base, arenas, &coded_sums_in_place));
+    DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
+    struct ring_args args = ring_args_of(comm, arenas);
+    comm->base.pipeline.move = move_sums;
+    args.memory.arena = coded_memory_of(&comm->base, &args.memory.arena_bytes);
+    args.n_buckets = coded_sums_places(&comm->base);
+    args.names = coded_sums_buckets(&comm->base);
+    args.bucket_elements = coded_sums_longest(codec, &arenas->layout, arenas->bucket_elements);
+    comm->transport = NULL; /* the ring's from here on */
+    DPB_TRY(ring_create(&args, &comm->ring));
+    comm->base.sums.in_place = comm->ring;
+    return DPB_OK;
+}
+
+dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
+{
+    struct ring_strategy *comm = comm_;
+    if (comm->base.coded)
+        return way_of(comm->base.args.codec) == CODED_SUMMED ? bind_sums(comm, arenas)
+                                                             : bind_gather(comm, arenas);
+    const bool sharded = comm->base.sharded, whole = sharded && comm->base.args.whole;
+    if (whole)
+        DPB_TRY(strategy_bind(&comm->base, arenas, whole_stages,
+                              sizeof whole_stages / sizeof *whole_stages));
+    else
+        DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
+    DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
+    struct ring_args args = ring_args_of(comm, arenas);
+    args.n_buckets *= whole ? 2 : 1;
+    if (sharded)
+        args.shards = (struct ring_shards){.arena = arenas->weights,
+                                           .type = arenas->layout.weight_type,
+                                           .make = whole ? NULL : strategy_make_weights,
+                                           .owner = comm};
+    comm->base.pipeline.move = move;
+    comm->transport = NULL; /* the ring's from here on */
+    return ring_create(&args, &comm->ring);
+}
+
+dpb_status ring_strategy_begin(void *comm_, const struct dpb_step *step)
+{
+    struct ring_strategy *comm = comm_;
+    if (comm->ring)
+        sums_begin(comm->ring, step->step);
+    return strategy_begin(comm_, step);
+}
+
+void ring_strategy_close(void *comm_)
+{
+    struct ring_strategy *comm = comm_;
+    if (!comm)
+        return;
+    if (comm->transport)
+        comm->transport->ops->close(comm->transport, false);
+    sums_destroy(comm->ring);
+    gather_destroy(comm->gather);
+    free(comm->order);
+    strategy_close(comm);
+}

@@ -1,0 +1,152 @@
+/* doorbell.c - see doorbell.h. */
+#include "lib/signals/signals.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { MOST_RINGS = 16 };
+
+_Static_assert(sizeof(struct bell_page) == DPB_CACHE_LINE, "a page is a cache line");
+
+/* Another rank of the machine, or this one. */
+struct neighbour {
+    struct bell_page *page;
+    struct sockaddr_un address;
+    socklen_t bytes;
+};
+
+struct doorbell {
+    struct bell_page *own;
+    int fd;
+    uint32_t n_neighbours;
+    struct neighbour neighbours[];
+};
+
+static void make_key(const struct signals *signals, const char *name, uint32_t rank, char key[96])
+{
+    snprintf(key, 96, "%s.doorbell.%u", name, signals_rank(signals, rank));
+}
+
+static dpb_status open_socket(struct doorbell *doorbell, const struct signals *signals,
+                              const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t bytes = sizeof address;
+    char key[96];
+    doorbell->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    /* Without a name given the kernel chooses an abstract one that is free. */
+    if (doorbell->fd < 0 ||
+        bind(doorbell->fd, (const struct sockaddr *)&address, sizeof address.sun_family) != 0 ||
+        getsockname(doorbell->fd, (struct sockaddr *)&address, &bytes) != 0)
+        return signals->host->fail(DPB_IO, "cannot make a socket for the ranks of this machine: %s",
+                                   strerror(errno));
+    make_key(signals, name, signals->rank, key);
+    return signals->host->store->put(key, &address, bytes);
+}
+
+static dpb_status meet(struct doorbell *doorbell, const struct signals *signals, const char *name,
+                       uint32_t rank)
+{
+    struct neighbour *neighbour = &doorbell->neighbours[doorbell->n_neighbours];
+    size_t bytes = sizeof neighbour->address;
+    char key[96];
+    make_key(signals, name, rank, key);
+    DPB_TRY(signals->host->store->get(key, &neighbour->address, &bytes, 0));
+    neighbour->bytes = (socklen_t)bytes;
+    neighbour->page = &signals->pages[rank]->bell;
+    doorbell->n_neighbours++;
+    return DPB_OK;
+}
+
+/* The own rank, where a thread of it waits while another one rings. */
+static bool is_rung(const struct signals *signals, const struct dpb_comm_args *args, uint32_t rank)
+{
+    if (rank == signals->rank)
+        return args->comm_cores > 0 && args->role == DPB_WORKER;
+    return signals->pages[rank] && args->machines[signals_rank(signals, rank)] ==
+                                       args->machines[signals_rank(signals, signals->rank)];
+}
+
+dpb_status doorbell_open(const struct signals *signals, const struct dpb_comm_args *args,
+                         const char *name, struct doorbell **made)
+{
+    const uint32_t n_ranks = args->n_workers + args->n_servers;
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        n += is_rung(signals, args, rank);
+    *made = NULL;
+    if (n == 0)
+        return DPB_OK;
+    struct doorbell *doorbell = calloc(1, sizeof *doorbell + n * sizeof doorbell->neighbours[0]);
+    if (!doorbell)
+        return signals->host->fail(DPB_NO_MEMORY, "no memory for the ranks of this machine");
+    doorbell->own = &signals->pages[signals->rank]->bell;
+    dpb_status status = open_socket(doorbell, signals, name);
+    for (uint32_t rank = 0; rank < n_ranks && status == DPB_OK; rank++)
+        if (is_rung(signals, args, rank))
+            status = meet(doorbell, signals, name, rank);
+    if (status != DPB_OK) {
+        doorbell_close(doorbell);
+        return status;
+    }
+    *made = doorbell;
+    return DPB_OK;
+}
+
+/* A socket that takes no more has enough in it to wake its rank. */
+void doorbell_ring(const struct doorbell *doorbell)
+{
+    for (uint32_t i = 0; doorbell && i < doorbell->n_neighbours; i++) {
+        const struct neighbour *neighbour = &doorbell->neighbours[i];
+        __atomic_store_n(&neighbour->page->rung, 1, __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(&neighbour->page->waiting, __ATOMIC_SEQ_CST) != 0)
+            (void)!sendto(doorbell->fd, "r", 1, MSG_DONTWAIT | MSG_NOSIGNAL,
+                          (const struct sockaddr *)&neighbour->address, neighbour->bytes);
+    }
+}
+
+bool doorbell_arm(struct doorbell *doorbell)
+{
+    if (doorbell)
+        __atomic_store_n(&doorbell->own->waiting, 1, __ATOMIC_SEQ_CST);
+    return !doorbell_was_rung(doorbell);
+}
+
+bool doorbell_was_rung(const struct doorbell *doorbell)
+{
+    return doorbell && __atomic_load_n(&doorbell->own->rung, __ATOMIC_SEQ_CST) != 0;
+}
+
+int doorbell_fd(const struct doorbell *doorbell)
+{
+    return doorbell ? doorbell->fd : -1;
+}
+
+/* A datagram may come after its ring was seen: then the next poll reports the datagram. Takes at
+ * most as many as fit into a socket at first, so that a sender of more does not keep this rank. */
+void doorbell_disarm(struct doorbell *doorbell, bool readable)
+{
+    char ring[16];
+    if (!doorbell)
+        return;
+    __atomic_store_n(&doorbell->own->waiting, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&doorbell->own->rung, 0, __ATOMIC_SEQ_CST);
+    for (int i = 0; readable && i < MOST_RINGS; i++)
+        if (recv(doorbell->fd, ring, sizeof ring, MSG_DONTWAIT) < 0)
+            break;
+}
+
+void doorbell_close(struct doorbell *doorbell)
+{
+    if (!doorbell)
+        return;
+    if (doorbell->fd >= 0)
+        close(doorbell->fd);
+    free(doorbell);
+}
