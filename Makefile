@@ -82,7 +82,7 @@ lib_devices := $(wildcard plugins/lib/device/*.c)
 COMM_LIB   := $(BUILD)/libdpbench-comm.a
 COMM_API   := $(addprefix plugins/lib/,$(addsuffix .h,signals/signals signals/doorbell \
 	$(addprefix strategy/,strategy pipeline slices shard sums) tcp/tcp_connect \
-	$(addprefix mesh/,mesh mesh_transport mesh_tcp) coded/coded $(addprefix ring/,ring ring_strategy gather) \
+	$(addprefix mesh/,mesh mesh_links mesh_transport mesh_tcp) coded/coded $(addprefix ring/,ring ring_strategy gather) \
 	averaging/averaging reduce/reduce device_strategy/device_strategy))
 COMM_LINKS := $(patsubst %,$(BUILD)/include/dpbench-comm/%,$(notdir $(COMM_API)))
 

@@ -4,6 +4,7 @@
  * connections, while the rank sends, too. Also the readers of headers and of what comes before a
  * connection is proven.
  */
+#include "lib/mesh/mesh.h"
 #include "lib/mesh/mesh_tcp.h"
 #include "lib/tcp/tcp_frames.h"
 #include "tests/fuzz/fuzz.h"

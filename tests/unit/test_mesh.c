@@ -11,6 +11,7 @@
 #include "tests/unit/trial.h"
 
 #include "lib/signals/signals.h"
+#include "lib/mesh/mesh.h"
 #include "lib/mesh/mesh_tcp.h"
 #include "lib/tcp/tcp_frames.h"
 #include "train/experiment.h"
@@ -181,7 +182,7 @@ static dpb_status takes_turns(struct trial_scratch *scratch)
     struct doorbell *doorbell;
     const struct dpb_wait what = {.bucket = UINT64_MAX, .peer = 0, .purpose = "the other's turn"};
     uint64_t *turn = &scratch->numbers[0];
-    DPB_TRY(doorbell_open(&signals, &args, "turns", &doorbell));
+    DPB_TRY(signals_open_doorbell(&signals, &args, "turns", &doorbell));
     for (uint64_t mine = dpb_world.rank; mine < RINGS; mine += 2) {
         while (__atomic_load_n(turn, __ATOMIC_ACQUIRE) != mine) {
             struct pollfd bell = {.fd = doorbell_fd(doorbell), .events = POLLIN};
@@ -210,7 +211,7 @@ static dpb_status strangers(struct trial_scratch *scratch)
     struct sockaddr_un address;
     socklen_t bytes = sizeof address;
     (void)scratch;
-    DPB_TRY(doorbell_open(&signals, &args, "strangers", &doorbell));
+    DPB_TRY(signals_open_doorbell(&signals, &args, "strangers", &doorbell));
     int fd = doorbell_fd(doorbell), stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     RANK_CHECK(getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
     RANK_CHECK(sendto(stranger, "hello there", 11, 0, (struct sockaddr *)&address, bytes) == 11);

@@ -48,7 +48,7 @@ static inline struct doorbell *wakes_doorbell(void)
     host = dpb_host;
     host.store = &store;
     memset(&page, 0, sizeof page);
-    assert_int_equal(doorbell_open(&signals, &args, "wakes", &doorbell), DPB_OK);
+    assert_int_equal(signals_open_doorbell(&signals, &args, "wakes", &doorbell), DPB_OK);
     return doorbell;
 }
 

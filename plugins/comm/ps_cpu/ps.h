@@ -8,6 +8,7 @@
 #define DPB_PLUGINS_COMM_PS_CPU_PS_H
 
 #include "lib/coded/coded.h"
+#include "lib/mesh/mesh.h"
 #include "lib/mesh/mesh_transport.h"
 #include "lib/tcp/tcp_connect.h"
 #include "lib/verbs/options.h"

@@ -18,87 +18,7 @@
 #ifndef DPB_PLUGINS_LIB_MESH_H
 #define DPB_PLUGINS_LIB_MESH_H
 
-#include "doorbell.h"
-
-enum {
-    MESH_KINDS = 8,
-    MESH_HEADER_BYTES = 48,
-    MESH_QUEUE = 16, /* messages of a link that the kernel or the peer does not have yet, at most */
-    MESH_TEXT_BYTES = 200
-};
-
-/* Travels with a message. Both ends know the label before: the receiver compares. */
-struct mesh_label {
-    uint32_t kind;     /* below MESH_KINDS */
-    uint32_t bucket;   /* of the exchange */
-    uint64_t exchange; /* since the mesh was opened, from 0 */
-    uint64_t at_bytes; /* offset in the receiver's memory for the kind */
-    uint64_t bytes;    /* of payload; may be 0 */
-    bool or_less;      /* in an expected label: fewer bytes will do; not sent */
-    uint64_t word;     /* the sender's; not compared */
-};
-
-struct mesh_landing {
-    void *memory; /* within one of the mesh's memories; @borrowed until close */
-    uint64_t bytes;
-};
-
-/* Memory of payload: each payload is sent from one of these memories, or lands in one. RDMA devices
- * register them. */
-struct mesh_memory {
-    const char *what; /* in messages: "the gradients" */
-    void *at;         /* @borrowed until close */
-    uint64_t bytes;   /* 0: there is none */
-};
-
-/* Another rank. The links have the numbers of mesh_open's peers. */
-struct mesh_peer {
-    uint32_t rank;
-    uint32_t number; /* 0 or 1 among the links of the same two ranks; the same at both ends */
-    struct mesh_landing landings[MESH_KINDS];
-};
-
-/* The mesh calls these of its owner, within mesh_move. Either `expects` or `begins` is set. */
-struct mesh_sink {
-    void *owner;
-    /* The n-th message of a kind (from 0) arrives over a link: fills in the label that it must
-     * have. False: none of this kind may arrive now. May be called several times for one message.
-     * TCP calls at the message's first bytes, RDMA when all bytes have arrived. */
-    bool (*expects)(void *owner, uint32_t link, uint32_t kind, uint64_t n,
-                    struct mesh_label *label);
-    /* The same, for an owner that cannot know the next message: refuses a wrong label by
-     * host->fail. The mesh compares the label only with the memory that the message lands in. */
-    dpb_status (*begins)(void *owner, uint32_t link, uint64_t n, const struct mesh_label *label);
-    /* Writes a label's text for errors; NULL: mesh_describe has a text of its own. */
-    void (*describe)(const struct mesh_label *label, char text[MESH_TEXT_BYTES]);
-    /* All bytes of the message have arrived. */
-    void (*arrived)(void *owner, uint32_t link, const struct mesh_label *label);
-};
-
-struct mesh_transport;
-
-struct mesh_args {
-    const struct dpb_host *host;
-    struct mesh_transport *transport; /* @owned by the mesh, also when mesh_open fails */
-    const char *name;                 /* prefix of its keys in the store, once a job */
-    const char *what;                 /* in messages: "the parameter servers" */
-    const char *const *kinds; /* names of the MESH_KINDS kinds in messages; @borrowed until close;
-                                 unused if the sink describes labels */
-    const char *shape;        /* must be equal at both ends of a link; in messages; NULL: any */
-    uint32_t rank;
-    uint32_t keeper; /* the rank that makes the secret; it opens the mesh, with peers or without */
-    const struct mesh_peer *peers; /* copied */
-    uint32_t n_peers;
-    const struct mesh_memory *memories; /* @borrowed until mesh_open returns */
-    uint32_t n_memories;
-    struct doorbell *doorbell; /* ends a mesh_wait; NULL: there is none. @borrowed until close */
-    /* Where the other end's process has died, the link is left (mesh_left) and keeps the messages
-     * that had arrived. TCP alone. Else mesh_move fails. */
-    bool survives;
-    struct mesh_sink sink;
-};
-
-struct mesh;
+#include "mesh_links.h"
 
 /* Collective over all ranks with links. Both ends of a link name it. */
 dpb_status mesh_open(const struct mesh_args *args, struct mesh **mesh);
@@ -129,14 +49,5 @@ dpb_status mesh_wait(struct mesh *mesh, const struct dpb_wait *what);
 /* `through`: sends the peers a good-bye, so that the close is no failure; RDMA waits until they
  * have the good-bye, a second at most. Accepts NULL. */
 void mesh_close(struct mesh *mesh, bool through);
-
-/* ---- on the wire, for transports and tests ------------------------------------------------- */
-
-/* Good-bye: this rank sends no more messages. */
-#define MESH_BYE ((struct mesh_label){.kind = MESH_KINDS})
-
-void mesh_write_header(uint8_t bytes[MESH_HEADER_BYTES], const struct mesh_label *label);
-/* False: the bytes are no header. The label is filled in either way. */
-bool mesh_read_header(const uint8_t bytes[MESH_HEADER_BYTES], struct mesh_label *label);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include <poll.h>
 
-#include "mesh.h"
+#include "mesh_links.h"
 
 struct mesh_transport_ops {
     /* Collective over all ranks with links. `args` is @borrowed until the return (members for which
@@ -50,5 +50,14 @@ dpb_status mesh_refuse_bytes(const struct mesh *mesh, uint32_t link);
 /* "gradients of exchange 3, bucket 1, 4096 bytes for byte 0" */
 void mesh_describe(const struct mesh *mesh, const struct mesh_label *label,
                    char text[MESH_TEXT_BYTES]);
+
+/* ---- on the wire, for tests, too ------------------------------------------------- */
+
+/* Good-bye: this rank sends no more messages. */
+#define MESH_BYE ((struct mesh_label){.kind = MESH_KINDS})
+
+void mesh_write_header(uint8_t bytes[MESH_HEADER_BYTES], const struct mesh_label *label);
+/* False: the bytes are no header. The label is filled in either way. */
+bool mesh_read_header(const uint8_t bytes[MESH_HEADER_BYTES], struct mesh_label *label);
 
 #endif

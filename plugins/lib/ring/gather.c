@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/mesh/mesh.h"
+
 enum { NEXT, PREVIOUS, LINKS };
 enum { MESSAGE /* the only kind */ };
 

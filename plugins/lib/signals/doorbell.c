@@ -1,5 +1,5 @@
 /* doorbell.c - see doorbell.h. */
-#include "lib/signals/signals.h"
+#include "lib/signals/doorbell.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -28,13 +28,13 @@ struct doorbell {
     struct neighbour neighbours[];
 };
 
-static void make_key(const struct signals *signals, const char *name, uint32_t rank, char key[96])
+static void make_key(const char *name, uint32_t rank, char key[96])
 {
-    snprintf(key, 96, "%s.doorbell.%u", name, signals_rank(signals, rank));
+    snprintf(key, 96, "%s.doorbell.%u", name, rank);
 }
 
-static dpb_status open_socket(struct doorbell *doorbell, const struct signals *signals,
-                              const char *name)
+static dpb_status open_socket(struct doorbell *doorbell, const struct dpb_host *host,
+                              const char *name, uint32_t rank)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     socklen_t bytes = sizeof address;
@@ -44,59 +44,42 @@ static dpb_status open_socket(struct doorbell *doorbell, const struct signals *s
     if (doorbell->fd < 0 ||
         bind(doorbell->fd, (const struct sockaddr *)&address, sizeof address.sun_family) != 0 ||
         getsockname(doorbell->fd, (struct sockaddr *)&address, &bytes) != 0)
-        return signals->host->fail(DPB_IO, "cannot make a socket for the ranks of this machine: %s",
-                                   strerror(errno));
-    make_key(signals, name, signals->rank, key);
-    return signals->host->store->put(key, &address, bytes);
+        return host->fail(DPB_IO, "cannot make a socket for the ranks of this machine: %s",
+                          strerror(errno));
+    make_key(name, rank, key);
+    return host->store->put(key, &address, bytes);
 }
 
-static dpb_status meet(struct doorbell *doorbell, const struct signals *signals, const char *name,
-                       uint32_t rank)
+static dpb_status meet(struct doorbell *doorbell, const struct dpb_host *host, const char *name,
+                       const struct doorbell_rank *rung)
 {
     struct neighbour *neighbour = &doorbell->neighbours[doorbell->n_neighbours];
     size_t bytes = sizeof neighbour->address;
     char key[96];
-    make_key(signals, name, rank, key);
-    DPB_TRY(signals->host->store->get(key, &neighbour->address, &bytes, 0));
+    make_key(name, rung->rank, key);
+    DPB_TRY(host->store->get(key, &neighbour->address, &bytes, 0));
     neighbour->bytes = (socklen_t)bytes;
-    neighbour->page = &signals->pages[rank]->bell;
+    neighbour->page = rung->page;
     doorbell->n_neighbours++;
     return DPB_OK;
 }
 
-/* The own rank, where a thread of it waits while another one rings. */
-static bool is_rung(const struct signals *signals, const struct dpb_comm_args *args, uint32_t rank)
+dpb_status doorbell_open(const struct dpb_host *host, const char *name, struct doorbell_rank own,
+                         const struct doorbell_rank *rung, uint32_t n_rung, struct doorbell **made)
 {
-    if (rank == signals->rank)
-        return args->comm_cores > 0 && args->role == DPB_WORKER;
-    return signals->pages[rank] && args->machines[signals_rank(signals, rank)] ==
-                                       args->machines[signals_rank(signals, signals->rank)];
-}
-
-dpb_status doorbell_open(const struct signals *signals, const struct dpb_comm_args *args,
-                         const char *name, struct doorbell **made)
-{
-    const uint32_t n_ranks = args->n_workers + args->n_servers;
-    uint32_t n = 0;
-    for (uint32_t rank = 0; rank < n_ranks; rank++)
-        n += is_rung(signals, args, rank);
-    *made = NULL;
-    if (n == 0)
-        return DPB_OK;
-    struct doorbell *doorbell = calloc(1, sizeof *doorbell + n * sizeof doorbell->neighbours[0]);
+    struct doorbell *doorbell =
+        calloc(1, sizeof *doorbell + n_rung * sizeof doorbell->neighbours[0]);
     if (!doorbell)
-        return signals->host->fail(DPB_NO_MEMORY, "no memory for the ranks of this machine");
-    doorbell->own = &signals->pages[signals->rank]->bell;
-    dpb_status status = open_socket(doorbell, signals, name);
-    for (uint32_t rank = 0; rank < n_ranks && status == DPB_OK; rank++)
-        if (is_rung(signals, args, rank))
-            status = meet(doorbell, signals, name, rank);
-    if (status != DPB_OK) {
+        return host->fail(DPB_NO_MEMORY, "no memory for the ranks of this machine");
+    doorbell->own = own.page;
+    dpb_status status = open_socket(doorbell, host, name, own.rank);
+    for (uint32_t i = 0; i < n_rung && status == DPB_OK; i++)
+        status = meet(doorbell, host, name, &rung[i]);
+    if (status == DPB_OK)
+        *made = doorbell;
+    else
         doorbell_close(doorbell);
-        return status;
-    }
-    *made = doorbell;
-    return DPB_OK;
+    return status;
 }
 
 /* A socket that takes no more has enough in it to wake its rank. */

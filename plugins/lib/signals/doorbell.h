@@ -27,13 +27,18 @@ struct bell_page {
 };
 
 struct doorbell;
-struct signals;
 
-/* Collective over the ranks of a machine that see each other's signals (@borrowed until close).
- * `name`: prefix of the keys in the store, once a job. *doorbell is @owned: doorbell_close; NULL if
- * no rank can ring. The functions below accept NULL. */
-dpb_status doorbell_open(const struct signals *signals, const struct dpb_comm_args *args,
-                         const char *name, struct doorbell **doorbell);
+struct doorbell_rank {
+    uint32_t rank; /* in the job */
+    struct bell_page *page;
+};
+
+/* Collective over the ranks of a machine. `own` rings the ranks of `rung`, itself too if it is one
+ * of them; the pages are @borrowed until close. `name`: prefix of the keys in the store, once a
+ * job. *doorbell is @owned: doorbell_close. The functions below accept NULL. */
+dpb_status doorbell_open(const struct dpb_host *host, const char *name, struct doorbell_rank own,
+                         const struct doorbell_rank *rung, uint32_t n_rung,
+                         struct doorbell **doorbell);
 /* Call after a write that another rank of this machine may wait for. Any thread. Makes a system
  * call for each rank that sleeps. */
 void doorbell_ring(const struct doorbell *doorbell);

@@ -1,9 +1,44 @@
 /* signals.c - see signals.h. */
-#include "signals.h"
+#include "lib/signals/signals.h"
+
+#include <stdlib.h>
 
 size_t signals_bytes(uint64_t n_buckets)
 {
     return sizeof(struct signal_page) + N_SIGNALS * n_buckets * sizeof(int64_t);
+}
+
+/* The own rank, where a thread of it waits while another one rings. */
+static bool is_rung(const struct signals *signals, const struct dpb_comm_args *args, uint32_t rank)
+{
+    if (rank == signals->rank)
+        return args->comm_cores > 0 && args->role == DPB_WORKER;
+    return signals->pages[rank] && args->machines[signals_rank(signals, rank)] ==
+                                       args->machines[signals_rank(signals, signals->rank)];
+}
+
+static struct doorbell_rank bell_of(const struct signals *signals, uint32_t rank)
+{
+    return (struct doorbell_rank){signals_rank(signals, rank), &signals->pages[rank]->bell};
+}
+
+dpb_status signals_open_doorbell(const struct signals *signals, const struct dpb_comm_args *args,
+                                 const char *name, struct doorbell **doorbell)
+{
+    const uint32_t n_ranks = args->n_workers + args->n_servers;
+    struct doorbell_rank *rung = calloc(n_ranks, sizeof *rung);
+    uint32_t n = 0;
+    *doorbell = NULL;
+    if (!rung)
+        return signals->host->fail(DPB_NO_MEMORY, "no memory for the ranks of this machine");
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        if (is_rung(signals, args, rank))
+            rung[n++] = bell_of(signals, rank);
+    dpb_status status = n == 0 ? DPB_OK
+                               : doorbell_open(signals->host, name,
+                                               bell_of(signals, signals->rank), rung, n, doorbell);
+    free(rung);
+    return status;
 }
 
 static uint32_t count_of(const struct signals *signals, uint64_t bucket)

@@ -49,6 +49,12 @@ static inline uint32_t signals_rank(const struct signals *signals, uint32_t rank
 
 size_t signals_bytes(uint64_t n_buckets);
 
+/* Collective over the ranks of a machine that see each other's signals. Whatever a rank may wait
+ * for rings its doorbell: *doorbell, @owned (doorbell_close), or NULL if no rank can ring. `name` as
+ * for doorbell_open. */
+dpb_status signals_open_doorbell(const struct signals *signals, const struct dpb_comm_args *args,
+                                 const char *name, struct doorbell **doorbell);
+
 /* Raises the own counter to `bucket` of this exchange, with the current time. */
 void signals_raise(const struct signals *signals, enum signal_kind kind, uint64_t bucket);
 /* Stores the time of an event for the others, without a signal. A signal that is raised later

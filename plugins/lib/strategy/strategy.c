@@ -45,7 +45,8 @@ dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *are
 
 dpb_status strategy_open_doorbell(struct strategy *strategy, const char *name)
 {
-    return doorbell_open(&strategy->signals, &strategy->args, name, &strategy->signals.doorbell);
+    return signals_open_doorbell(&strategy->signals, &strategy->args, name,
+                                 &strategy->signals.doorbell);
 }
 
 dpb_status strategy_plan_replica(struct strategy *strategy, const struct dpb_layout *layout,
