@@ -41,6 +41,7 @@ static const struct mpi_library *library;
 
 struct mpi {
     struct strategy strategy;
+    bool sharded;
     struct sums *sums;    /* of gradients, or of a codec's messages */
     struct sums *weights; /* with shards: of new weights */
 };
@@ -167,8 +168,8 @@ static dpb_status mpi_open(const void *options, const struct dpb_comm_args *args
 {
     const struct shard_options *given = options;
     DPB_TRY(library->open(args));
-    DPB_TRY(strategy_open(host, args, sizeof(struct mpi), comm));
-    ((struct mpi *)*comm)->strategy.sharded = shard_wanted(args, given->shard);
+    DPB_TRY(coded_open(host, args, sizeof(struct mpi), comm));
+    ((struct mpi *)*comm)->sharded = shard_wanted(args, given->shard);
     return DPB_OK;
 }
 
@@ -181,7 +182,8 @@ static dpb_status mpi_plan(void *comm, const struct dpb_layout *layout, struct d
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
     if (codec)
         return coded_plan(strategy, layout, CODED_SUMMED, want);
-    return strategy->sharded ? strategy_plan_parts(comm, layout, slices_own, want) : DPB_OK;
+    return ((const struct mpi *)comm)->sharded ? strategy_plan_parts(comm, layout, slices_own, want)
+                                               : DPB_OK;
 }
 
 static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas)
@@ -197,21 +199,21 @@ static dpb_status bind_messages(struct mpi *mpi, const struct dpb_arenas *arenas
                                        .position = mpi->strategy.args.rank,
                                        .n_members = mpi->strategy.args.n_workers};
     DPB_TRY(library->create(&args, &mpi->sums));
-    mpi->strategy.sums.in_place = mpi->sums;
+    coded_sums_use(&mpi->strategy, mpi->sums);
     return DPB_OK;
 }
 
 static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct mpi *mpi = comm;
-    const bool sharded = mpi->strategy.sharded, whole = sharded && mpi->strategy.args.whole;
+    const bool sharded = mpi->sharded, whole = sharded && mpi->strategy.args.whole;
     struct mpi_sums_args args = {.kind = sharded && !whole ? MPI_KIND_SUM_SLICES : MPI_KIND_SUM,
                                  .arena = arenas->gradients,
                                  .type = arenas->layout.gradient_type,
                                  .n_buckets = arenas->n_buckets,
                                  .position = mpi->strategy.args.rank,
                                  .n_members = mpi->strategy.args.n_workers};
-    if (mpi->strategy.coded)
+    if (mpi->strategy.args.codec)
         return bind_messages(mpi, arenas);
     if (whole)
         DPB_TRY(strategy_bind(&mpi->strategy, arenas, whole_stages,

@@ -128,7 +128,7 @@ static dpb_status replicated_open(const void *options, const struct dpb_comm_arg
                                   void **comm)
 {
     (void)options;
-    DPB_TRY(device_strategy_open(host, args, sizeof(struct device_strategy), comm));
+    DPB_TRY(device_coded_open(host, args, sizeof(struct device_strategy), comm));
     ((struct device_strategy *)*comm)->scheme = scheme_of(args);
     return DPB_OK;
 }
@@ -138,7 +138,7 @@ static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
 {
     struct device_strategy *strategy = comm;
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
-    if (strategy->base.coded)
+    if (strategy->base.args.codec)
         return device_coded_plan(strategy, layout, want);
     device_strategy_plan(strategy, layout, want);
     return DPB_OK;
@@ -147,7 +147,7 @@ static dpb_status replicated_plan(void *comm, const struct dpb_layout *layout,
 static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct device_strategy *strategy = comm;
-    if (strategy->base.coded)
+    if (strategy->base.args.codec)
         return device_coded_bind(strategy, arenas);
     return device_strategy_bind(strategy, arenas, stages, flights, STAGES);
 }

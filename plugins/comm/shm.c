@@ -35,26 +35,31 @@
 
 static const struct dpb_host *host;
 
+struct shm {
+    struct strategy base;
+    int shard; /* shard_wanted */
+};
+
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status shm_comm_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
     const struct shard_options *given = options;
-    DPB_TRY(strategy_open(host, args, sizeof(struct strategy), comm));
-    ((struct strategy *)*comm)->sharded = shard_wanted(args, given->shard);
-    ((struct strategy *)*comm)->slots = given->shard == SHARD_GRADIENTS;
+    DPB_TRY(coded_open(host, args, sizeof(struct shm), comm));
+    ((struct shm *)*comm)->shard = shard_wanted(args, given->shard);
     return DPB_OK;
 }
 
 static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
+    const int shard = ((const struct shm *)comm)->shard;
     struct strategy *strategy = comm;
-    if (strategy->sharded && strategy->slots)
+    if (shard == SHARD_GRADIENTS)
         shard_plan_slots(layout, want);
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
-    if (strategy->coded)
+    if (strategy->args.codec)
         return coded_plan(strategy, layout, CODED_SHARED, want);
-    if (!strategy->sharded)
+    if (shard == SHARD_NONE)
         return DPB_OK;
     want->weights = DPB_MEMORY_SHARED;
     return strategy_plan_parts(strategy, layout, slices_own, want);
@@ -62,12 +67,15 @@ static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct d
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
 {
+    const int shard = ((const struct shm *)comm)->shard;
     struct strategy *strategy = comm;
-    if (strategy->sharded)
-        return slices_bind_shards(strategy, arenas);
-    if (!strategy->coded)
+    if (strategy->args.codec)
+        return coded_bind_stages(strategy, arenas, &coded_shared);
+    if (shard == SHARD_NONE)
         return strategy_bind(strategy, arenas, slices_stages, SLICES_STAGES);
-    return coded_bind_stages(strategy, arenas, &coded_shared);
+    DPB_TRY(slices_bind_shards(strategy, arenas));
+    shard_bind_slots(strategy, shard);
+    return DPB_OK;
 }
 
 static void shm_memory(const void *options, const struct dpb_comm_args *args,

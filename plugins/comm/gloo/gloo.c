@@ -273,7 +273,7 @@ static dpb_status gloo_open(const void *options, const struct dpb_comm_args *arg
 {
     const struct gloo_options *given = options ? options : &defaults;
     void *made;
-    DPB_TRY(strategy_open(host, args, sizeof(struct gloo), &made));
+    DPB_TRY(coded_open(host, args, sizeof(struct gloo), &made));
     struct gloo *gloo = made;
     gloo->options = *given;
     dpb_status status = way_find(host, given, args, &gloo->way);
@@ -353,7 +353,7 @@ static dpb_status gloo_ready(void *comm, uint64_t bucket, struct dpb_event *even
 {
     struct gloo *gloo = comm;
     DPB_TRY(strategy_ready(comm, bucket, event));
-    if (gloo->strategy.args.comm_cores > 0 && !gloo->strategy.coded)
+    if (gloo->strategy.args.comm_cores > 0 && !gloo->strategy.args.codec)
         give(gloo, bucket);
     return DPB_OK;
 }
@@ -362,7 +362,7 @@ static dpb_status gloo_end(void *comm, struct dpb_event **done)
 {
     struct gloo *gloo = comm;
     if (gloo->strategy.args.comm_cores == 0) {
-        const uint64_t n_given = gloo->strategy.coded ? gloo->n_posted : gloo->n_calls;
+        const uint64_t n_given = gloo->strategy.args.codec ? gloo->n_posted : gloo->n_calls;
         gloo->ended = true;
         if (n_given > 0)
             give(gloo, n_given - 1);

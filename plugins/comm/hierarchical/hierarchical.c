@@ -160,7 +160,7 @@ static dpb_status hierarchical_open(const void *options_, const struct dpb_comm_
     opened->inside = given->inside;
     opened->nccl_options = given->nccl;
     opened->job = *args;
-    opened->base.sharded = shard_wanted(args, given->ring.shard);
+    opened->sharded = shard_wanted(args, given->ring.shard);
     dpb_status status = hierarchical_find_places(opened);
     DPB_THEN(status, open_across(opened, given));
     if (status != DPB_OK) {

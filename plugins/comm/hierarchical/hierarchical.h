@@ -21,6 +21,7 @@ struct hierarchical {
         struct device_strategy on_device; /* begins with `base`; with comm.inside = nccl */
     };
     struct dpb_comm_args job; /* as core gave it: ranks of the job */
+    bool sharded;
     int transport, inside;
     struct nccl_options nccl_options;
     uint32_t machine;

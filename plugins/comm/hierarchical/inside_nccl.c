@@ -219,7 +219,7 @@ static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
     struct hierarchical *comm = strategy;
     struct device_strategy *device = &comm->on_device;
     device_begun(device, REDUCTIONS, bucket, !call(comm, bucket, REDUCE));
-    strategy_count_all_reduce(&comm->base, bucket);
+    slices_count_all_reduce(&comm->base, bucket, comm->base.arenas.layout.gradient_type);
     if (comm->n_shares == 0) {
         device_update(device, bucket, (struct dpb_range){0, turn->length}); /* behind the sum */
     } else {

@@ -145,16 +145,22 @@ static dpb_status gather_wait(void *strategy, uint64_t bucket)
     return comm->across->sums->ops->wait(comm->across->sums);
 }
 
+static bool is_sharded(const struct strategy *base)
+{
+    return ((const struct hierarchical *)(const void *)base)->sharded;
+}
+
 /* Sums go to all, or with shards new weights. */
 static dpb_dtype given_type(const struct strategy *base)
 {
     const struct dpb_layout *layout = &base->arenas.layout;
-    return base->sharded ? layout->weight_type : layout->gradient_type;
+    return is_sharded(base) ? layout->weight_type : layout->gradient_type;
 }
 
 static void *given_at(const struct strategy *base, uint32_t place, uint64_t at)
 {
-    return base->sharded ? strategy_weights(base, place, at) : strategy_gradients(base, place, at);
+    return is_sharded(base) ? strategy_weights(base, place, at)
+                            : strategy_gradients(base, place, at);
 }
 
 static void copy_to_all(const struct strategy *base, uint64_t bucket, struct piece piece)
@@ -206,8 +212,8 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
         return comm->across->sums->ops->wait(comm->across->sums);
     return strategy_wait(&comm->base, SIGNAL_GATHERED, drivers(comm), bucket,
                          given_type(&comm->base),
-                         comm->base.sharded ? "the peer's slice of the weights"
-                                            : "the peer's slice of the sum over all machines");
+                         comm->sharded ? "the peer's slice of the weights"
+                                       : "the peer's slice of the sum over all machines");
 }
 
 static void update(void *strategy, uint64_t bucket, struct stage_turn *turn)
@@ -217,7 +223,7 @@ static void update(void *strategy, uint64_t bucket, struct stage_turn *turn)
         strategy_span_others(&comm->base,
                              hierarchical_drives(comm) ? SIGNAL_GATHERED : SIGNAL_REDUCED,
                              SIGNAL_GATHERED, drivers(comm), bucket);
-    if (comm->base.sharded)
+    if (comm->sharded)
         turn->at = turn->length;
     else if (comm->machines)
         coded_update(strategy, bucket, turn);
@@ -272,7 +278,7 @@ dpb_status inside_shm_plan(struct hierarchical *comm, const struct dpb_layout *l
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_SHARED, want));
     if (comm->machines)
         return plan_coded(comm, layout, want);
-    if (comm->base.sharded)
+    if (comm->sharded)
         DPB_TRY(plan_shards(comm, layout, want));
     if (!hierarchical_drives(comm))
         return DPB_OK;
@@ -285,12 +291,12 @@ dpb_status inside_shm_bind(void *comm_, const struct dpb_arenas *arenas)
     struct hierarchical *comm = comm_;
     bool alone = comm->n_shares == 0;
     struct dpb_arenas view = hierarchical_view(comm, arenas);
-    if (comm->base.sharded && alone)
+    if (comm->sharded && alone)
         DPB_TRY(slices_bind_shards(&comm->base, &view));
     else
         DPB_TRY(strategy_bind(&comm->base, &view, alone ? slices_stages : stages,
                               alone ? SLICES_STAGES : sizeof stages / sizeof stages[0]));
-    if (comm->base.sharded && !alone)
+    if (comm->sharded && !alone)
         comm->shards = (struct ring_shards){.arena = arenas->weights,
                                             .type = arenas->layout.weight_type,
                                             .make = strategy_make_weights,

@@ -25,7 +25,7 @@ struct over_coded {
     uint32_t place, n_shares;
 };
 
-static struct over_coded *coded_of(struct sums *sums)
+static struct over_coded *over_of(struct sums *sums)
 {
     return (struct over_coded *)(void *)((char *)sums - offsetof(struct over_coded, sums));
 }
@@ -93,7 +93,7 @@ static bool carries(const struct over_coded *over, uint64_t bucket)
 
 static void over_coded_post(struct sums *sums, uint64_t begin, uint64_t n)
 {
-    struct over_coded *over = coded_of(sums);
+    struct over_coded *over = over_of(sums);
     const uint64_t bucket = sums->posted++;
     (void)begin; /* the share is the bucket, or nothing */
     (void)n;
@@ -106,7 +106,7 @@ static void over_coded_post(struct sums *sums, uint64_t begin, uint64_t n)
 /* Decodes one bucket a call, once its messages are here: others' messages are to move meanwhile. */
 static dpb_status over_coded_move(struct sums *sums, int64_t until_ns, bool *moved)
 {
-    struct over_coded *over = coded_of(sums);
+    struct over_coded *over = over_of(sums);
     const uint64_t bucket = sums->finished;
     DPB_TRY(gather_move(over->gather, until_ns, moved));
     if (bucket == sums->posted || (carries(over, bucket) && !gather_finished(over->gather, bucket)))
@@ -121,7 +121,7 @@ static dpb_status over_coded_move(struct sums *sums, int64_t until_ns, bool *mov
 /* `move` finishes buckets of other places by itself. */
 static dpb_status over_coded_wait(struct sums *sums)
 {
-    const struct over_coded *over = coded_of(sums);
+    const struct over_coded *over = over_of(sums);
     return sums_idle(sums) || !carries(over, sums->finished)
                ? DPB_OK
                : gather_wait(over->gather, sums->finished);
@@ -141,7 +141,7 @@ dpb_status across_open_coded(const struct dpb_host *host, const struct dpb_comm_
     void *made;
     args.n_workers = job->n_machines;
     args.rank = job->machines[job->rank];
-    DPB_TRY(strategy_open(host, &args, sizeof(struct strategy), &made));
+    DPB_TRY(coded_open(host, &args, sizeof(struct strategy), &made));
     struct over_coded *over = host->alloc(sizeof *over);
     if (!over) {
         strategy_close(made);

@@ -15,7 +15,7 @@ struct dpb_range launch_owned(const struct nccl *nccl, const struct launch *laun
 {
     const struct dpb_comm_args *args = &nccl->strategy.args;
     const struct dpb_range range = launch_range(nccl, launch);
-    if (!nccl->strategy.sharded)
+    if (!nccl->sharded)
         return range;
     const struct dpb_range own = slice_of(range.end - range.begin, args->rank, args->n_workers);
     return (struct dpb_range){range.begin + own.begin, range.begin + own.end};
@@ -37,7 +37,7 @@ struct dpb_wait launch_wait(const struct nccl *nccl, const struct exchange *exch
 
 static enum mark last_mark(const struct nccl *nccl)
 {
-    return nccl->strategy.sharded ? GATHERED : UPDATED;
+    return nccl->sharded ? GATHERED : UPDATED;
 }
 
 static dpb_status report_span(const struct nccl *nccl, const struct exchange *exchange,
@@ -69,7 +69,7 @@ dpb_status exchange_look(const struct nccl *nccl, struct exchange *exchange)
         DPB_TRY(report_span(nccl, exchange, launch, BEGUN, DPB_PHASE_TRANSFER));
         if (nccl->strategy.arenas.optimizer)
             DPB_TRY(report_span(nccl, exchange, launch, REDUCED, DPB_PHASE_UPDATE));
-        if (nccl->strategy.sharded)
+        if (nccl->sharded)
             DPB_TRY(report_span(nccl, exchange, launch, UPDATED, DPB_PHASE_TRANSFER));
     }
     exchange->reported = true;
@@ -80,7 +80,7 @@ dpb_status exchange_look(const struct nccl *nccl, struct exchange *exchange)
 static const char *purpose_of(const struct nccl *nccl, const struct launch *launch, bool *updates)
 {
     const bool reduced = nccl->strategy.host->event->poll(launch->marks[REDUCED]);
-    const bool sharded = nccl->strategy.sharded;
+    const bool sharded = nccl->sharded;
     *updates = reduced && !(sharded && nccl->strategy.host->event->poll(launch->marks[UPDATED]));
     if (*updates)
         return "the update by the GPU";

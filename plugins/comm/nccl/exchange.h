@@ -46,6 +46,7 @@ struct exchange {
 
 struct nccl {
     struct strategy strategy; /* args, arenas */
+    bool sharded;
     struct nccl_options options;
     const struct dpb_queue_ops *queues;
     struct communicator communicator;

@@ -111,9 +111,9 @@ static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
                                          comm->arenas.layout.gradient_type,
                                          range.end - range.begin};
     const struct dpb_wait what = launch_wait(nccl, exchange, launch,
-                                             comm->sharded ? "NCCL to launch a reduce-scatter"
+                                             nccl->sharded ? "NCCL to launch a reduce-scatter"
                                                            : "NCCL to launch an all-reduce");
-    if (comm->sharded)
+    if (nccl->sharded)
         return communicator_reduce_slices(&nccl->communicator, nccl->queue, &gradients,
                                           comm->args.n_workers, &what);
     return communicator_all_reduce(&nccl->communicator, nccl->queue, &gradients, &what);
@@ -165,7 +165,7 @@ static dpb_status launch_held(struct nccl *nccl)
     DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[REDUCED]));
     DPB_TRY(update(nccl, exchange, launch));
     DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[UPDATED]));
-    if (nccl->strategy.sharded)
+    if (nccl->sharded)
         DPB_TRY(gather(nccl, exchange, launch));
     work->n_launches++;
     nccl->held += nccl->n_held;
@@ -177,8 +177,11 @@ static dpb_status launch_held(struct nccl *nccl)
 static void end_exchange(struct nccl *nccl)
 {
     struct exchange *exchange = current(nccl);
-    for (uint64_t b = 0; b < nccl->strategy.arenas.n_buckets; b++)
-        strategy_count_all_reduce(&nccl->strategy, b);
+    const struct dpb_arenas *arenas = &nccl->strategy.arenas;
+    for (uint64_t b = 0; b < arenas->n_buckets; b++)
+        slices_count_all_reduce(&nccl->strategy, b,
+                                nccl->sharded ? arenas->layout.weight_type
+                                              : arenas->layout.gradient_type);
     exchange->ended = true;
 }
 
@@ -243,7 +246,7 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
     struct nccl *nccl = made;
     nccl->options = given->nccl;
     nccl->captures = captures;
-    nccl->strategy.sharded = shard_wanted(args, given->shard);
+    nccl->sharded = shard_wanted(args, given->shard);
     nccl->queues = args->device->ops;
     *comm = nccl;
     return DPB_OK;
@@ -253,7 +256,7 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
 {
     const struct nccl *nccl = comm;
     want->bucket_elements =
-        planned_bucket(&nccl->strategy.args, nccl->strategy.sharded, want->bucket_elements);
+        planned_bucket(&nccl->strategy.args, nccl->sharded, want->bucket_elements);
     uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
     if (n_buckets > MOST_BUCKETS)
         return host->fail(
@@ -266,7 +269,7 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
                           dpb_dtype_name(layout->gradient_type));
     want->captures = nccl->captures;
     DPB_TRY(strategy_plan_own(comm, layout, want));
-    return nccl->strategy.sharded ? strategy_plan_parts(comm, layout, slices_own, want) : DPB_OK;
+    return nccl->sharded ? strategy_plan_parts(comm, layout, slices_own, want) : DPB_OK;
 }
 
 static dpb_status make_capture(struct nccl *nccl)
@@ -316,7 +319,7 @@ static dpb_status nccl_ready(void *comm, uint64_t bucket, struct dpb_event *even
     DPB_TRY(nccl->status);
     /* Buckets that are final by one event share a launch: when the next bucket will be final is not
      * known, and all ranks must launch the same ranges. Slices are of one bucket. */
-    if (nccl->n_held > 0 && (event != nccl->event || nccl->strategy.sharded))
+    if (nccl->n_held > 0 && (event != nccl->event || nccl->sharded))
         DPB_TRY(give_up(nccl, launch_held(nccl)));
     nccl->event = event;
     nccl->held = nccl->n_held == 0 ? bucket : nccl->held;

@@ -60,7 +60,7 @@ static const void *payload_of(const struct links *links, uint64_t bucket, uint64
 {
     const struct strategy *base = links->base;
     const size_t size = dpb_dtype_size(base->arenas.layout.gradient_type);
-    if (!base->coded)
+    if (!base->args.codec)
         return (const char *)links->turn.gradients +
                (bucket * base->arenas.bucket_elements + at) * size;
     const struct coded_message *message = coded_message(base, base->args.rank, bucket);

@@ -42,7 +42,7 @@ struct mesh_label links_slice_label(const struct links *links, bool weights, uin
     struct dpb_range slice = ps_slice(&base->args, shard, bucket, length);
     size_t size = dpb_dtype_size(weights ? layout->weight_type : layout->gradient_type);
     uint64_t at = (bucket * base->arenas.bucket_elements + slice.begin) * size;
-    const bool coded = base->coded && !weights, answers = weights && links->memory.answers;
+    const bool coded = base->args.codec && !weights, answers = weights && links->memory.answers;
     const uint64_t bytes = (slice.end - slice.begin) * size;
     if (answers) {
         const uint64_t head = sizeof(struct coded_message), slot = links->memory.answer_slot;
@@ -179,7 +179,7 @@ void links_arrived(void *links_, uint32_t number, const struct mesh_label *label
         return;
     case GRADIENTS:
         link->came_ns[label->bucket] = now_ns;
-        if (links->base->coded) {
+        if (links->base->args.codec) {
             links_message_at(link, label->at_bytes)->bytes = label->bytes;
             links_message_at(link, label->at_bytes)->step = label->word;
         }

@@ -155,7 +155,7 @@ static dpb_status connect_mesh(struct links *links, struct mesh_transport *trans
     const struct dpb_arenas *arenas = &base->arenas;
     const struct dpb_layout *layout = &arenas->layout;
     uint64_t messages_bytes = 0;
-    void *messages = base->coded ? coded_memory_of(base, &messages_bytes) : NULL;
+    void *messages = base->args.codec ? coded_memory_of(base, &messages_bytes) : NULL;
     const struct mesh_memory memories[] = {
         {"the weights", arenas->weights,
          arenas->weights ? layout->n_elements * dpb_dtype_size(layout->weight_type) : 0},

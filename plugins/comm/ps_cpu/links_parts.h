@@ -58,7 +58,8 @@ static inline uint64_t links_place_of(const struct links *links, uint64_t bucket
 /* Where pushed gradients land: with a codec behind the head of a message. */
 static inline uint64_t links_inbox_at(const struct links *links, uint64_t bucket)
 {
-    return bucket * links->inbox_slot + (links->base->coded ? sizeof(struct coded_message) : 0);
+    return bucket * links->inbox_slot +
+           (links->base->args.codec ? sizeof(struct coded_message) : 0);
 }
 
 static inline struct link *links_link_to(const struct links *links, uint32_t rank)

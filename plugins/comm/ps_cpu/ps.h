@@ -125,7 +125,7 @@ static inline bool ps_is_shard(const struct dpb_comm_args *args)
 /* A worker raises this signal when the shards here can read its gradients or its message. */
 static inline enum signal_kind ps_pushed(const struct strategy *base)
 {
-    return base->coded ? SIGNAL_PUSHED : SIGNAL_READY;
+    return base->args.codec ? SIGNAL_PUSHED : SIGNAL_READY;
 }
 
 static inline bool ps_is_here(const struct dpb_comm_args *args, uint32_t rank)

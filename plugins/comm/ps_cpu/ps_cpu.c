@@ -126,7 +126,7 @@ dpb_status ps_create(const struct ps_options *given, const struct dpb_comm_args 
                      uint32_t local_rank, size_t bytes, void **comm)
 {
     void *made;
-    DPB_TRY(strategy_open(ps_host, args, bytes, &made));
+    DPB_TRY(coded_open(ps_host, args, bytes, &made));
     dpb_status status = open_transport(made, given, local_rank);
     if (status != DPB_OK) {
         strategy_close(made);
@@ -169,7 +169,7 @@ dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_
     want->scratch_bytes = ps->back_at = strategy_lines(ps->notice_at + sizeof(struct notice));
     if (ps->codes_back)
         want->scratch_bytes += ps_back_bytes(args, layout, want->bucket_elements);
-    if (ps->base.coded)
+    if (ps->base.args.codec)
         DPB_TRY(coded_plan(&ps->base, layout, CODED_SHARED, want));
     ps->inbox_at = strategy_lines(want->scratch_bytes);
     want->scratch_bytes =
@@ -208,7 +208,7 @@ static void ps_memory(const void *options_, const struct dpb_comm_args *args,
 
 static size_t sum_bytes(const struct ps *ps, const struct dpb_arenas *arenas)
 {
-    return ps->base.coded
+    return ps->base.args.codec
                ? strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float)
                : CHUNK_BYTES;
 }
@@ -228,11 +228,11 @@ dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
     if (!ps->sum || !ps->sources)
         return DPB_NO_MEMORY;
     DPB_TRY(strategy_bind(&ps->base, arenas, by_async ? ps->stages : ps->row, n));
-    if (ps->base.coded)
+    if (ps->base.args.codec)
         DPB_TRY(coded_bind(&ps->base));
     if (ps->codes_back)
         ps_back_bind(ps, arenas);
-    if (ps->base.coded || ps->base.args.n_machines > 1)
+    if (ps->base.args.codec || ps->base.args.n_machines > 1)
         ps->base.pipeline.move = move;
     if (ps->base.args.n_machines == 1)
         return DPB_OK;

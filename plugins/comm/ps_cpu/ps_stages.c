@@ -312,8 +312,9 @@ static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uin
     if (n == 0)
         return;
     if (comm->args.n_servers > 0) /* a shard in a worker counts its reads of others by itself */
-        ps_host->count_bytes(comm->coded ? coded_message(comm, comm->args.rank, bucket)->bytes
-                                         : n * dpb_dtype_size(comm->arenas.layout.gradient_type));
+        ps_host->count_bytes(comm->args.codec
+                                 ? coded_message(comm, comm->args.rank, bucket)->bytes
+                                 : n * dpb_dtype_size(comm->arenas.layout.gradient_type));
     if (shard == comm->args.rank)
         return;
     ps_host->vec->copy(type, strategy_weights(comm, comm->args.rank, begin),

@@ -1,14 +1,323 @@
-/* coded.c - see coded.h: a bucket's messages, encoded and decoded. */
+/* coded.c - see coded.h. */
+#include "lib/coded/coded.h"
+
+#include <stdlib.h>
 #include <string.h>
 
-#include "lib/coded/coded_state.h"
+/* ---- the codec's sizes ---------------------------------------------------------------------- */
+
+uint32_t coded_rounds(const struct dpb_codec *codec)
+{
+    return codec->ops->finish ? DPB_CODEC_ROUNDS : 1;
+}
+
+bool coded_has_velocity(const struct dpb_codec *codec)
+{
+    return codec->ops->velocity && codec->ops->velocity(codec->options);
+}
+
+struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
+                                 uint64_t bucket)
+{
+    struct dpb_codec_part part = {.first = bucket * bucket_elements,
+                                  .n = strategy_bucket_length(layout, bucket_elements, bucket)};
+    const struct dpb_tensor *tensor = layout->tensors, *end = tensor + layout->n_tensors;
+    while (tensor < end && tensor->offset + tensor->n_elements <= part.first)
+        tensor++;
+    for (part.tensors = tensor; tensor < end && tensor->offset < part.first + part.n; tensor++)
+        part.n_tensors++;
+    return part;
+}
+
+/* The bytes of the longest message of a round. */
+static uint64_t bound_of(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                         uint64_t bucket_elements, uint32_t round)
+{
+    uint64_t longest = 0;
+    if (!codec->ops->finish)
+        return codec->ops->bound(codec->options, strategy_longest_bucket(layout, bucket_elements));
+    for (uint64_t b = 0; b < strategy_count_buckets(layout, bucket_elements); b++) {
+        struct dpb_codec_part part = coded_part(layout, bucket_elements, b);
+        part.round = round;
+        const uint64_t bytes = codec->ops->bytes(codec->options, &part);
+        longest = bytes > longest ? bytes : longest;
+    }
+    return longest;
+}
+
+uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                          uint64_t bucket_elements, uint32_t round)
+{
+    const bool plain = codec->options->start_step > 0 && round + 1 == coded_rounds(codec);
+    const uint64_t bound = bound_of(codec, layout, bucket_elements, round);
+    const uint64_t whole = strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
+    return sizeof(struct coded_message) + strategy_lines(plain && whole > bound ? whole : bound);
+}
+
+uint64_t coded_longest_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                                  uint64_t bucket_elements)
+{
+    uint64_t longest = 0;
+    for (uint32_t round = 0; round < coded_rounds(codec); round++) {
+        const uint64_t bytes = coded_slot_bytes(codec, layout, bucket_elements, round);
+        longest = bytes > longest ? bytes : longest;
+    }
+    return longest;
+}
+
+uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                           uint64_t bucket_elements, uint64_t *at)
+{
+    const uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
+    uint64_t n = 0;
+    for (uint64_t b = 0; b < n_buckets; b++) {
+        const struct dpb_codec_part part = coded_part(layout, bucket_elements, b);
+        if (at)
+            at[b] = n;
+        n += codec->ops->state(codec->options, &part);
+    }
+    if (at)
+        at[n_buckets] = n;
+    return n;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+/* Banks of each worker's messages; exchanges take the banks in turn. */
+static uint32_t banks(enum coded_way way)
+{
+    return way == CODED_SUMMED ? 1 : 2;
+}
+
+void coded_contract(const struct dpb_comm_args *args, struct dpb_contract *contract)
+{
+    if (!args->codec)
+        return;
+    contract->consistency = DPB_LOSSY;
+    contract->proof = DPB_PROOF_BOOKS;
+    /* Residual and gradient are added; the message is taken off, and summed over the workers. A
+     * velocity makes two more roundings, of the gradient and of its own addition. */
+    contract->roundings = 2 + args->n_workers + (coded_has_velocity(args->codec) ? 2 : 0);
+}
+
+/* The bytes of a slot of each round: 0 for a round that the codec lacks. */
+static void find_slots(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                       uint64_t bucket_elements, uint64_t slot_bytes[DPB_CODEC_ROUNDS])
+{
+    for (uint32_t round = 0; round < DPB_CODEC_ROUNDS; round++)
+        slot_bytes[round] = round < coded_rounds(codec)
+                                ? coded_slot_bytes(codec, layout, bucket_elements, round)
+                                : 0;
+}
+
+static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                               uint64_t bucket_elements, enum coded_way way)
+{
+    const uint64_t n = args->role == DPB_SERVER ? 0 : way == CODED_GATHERED ? args->n_workers : 1;
+    uint64_t bytes[DPB_CODEC_ROUNDS];
+    find_slots(args->codec, layout, bucket_elements, bytes);
+    return n * banks(way) * strategy_count_buckets(layout, bucket_elements) * (bytes[0] + bytes[1]);
+}
+
+/* Bytes of the residual; with a velocity also of the velocity and of its additions. */
+static size_t kept_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout)
+{
+    return (coded_has_velocity(codec) ? 3 : 1) * layout->n_elements * sizeof(float);
+}
+
+void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                  uint64_t bucket_elements, enum coded_way way, struct dpb_comm_memory *memory)
+{
+    if (!args->codec || args->role == DPB_SERVER)
+        return;
+    memory->beside_bytes +=
+        messages_bytes(args, layout, bucket_elements, way) + kept_bytes(args->codec, layout);
+    if (!args->codec->options->feedback)
+        memory->beside_bytes += strategy_longest_bucket(layout, bucket_elements) * sizeof(float);
+    if (!args->codec->ops->finish)
+        return;
+    memory->beside_bytes +=
+        (way == CODED_SUMMED ? 0 : coded_longest_slot_bytes(args->codec, layout, bucket_elements)) +
+        coded_count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
+}
+
+dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout,
+                      enum coded_way way, struct dpb_comm_plan *want)
+{
+    struct coded *coded = coded_of(strategy);
+    const struct dpb_comm_args *args = &strategy->args;
+    if (strategy_longest_bucket(layout, want->bucket_elements) > UINT32_MAX)
+        return strategy->host->fail(DPB_UNSUPPORTED,
+                                    "comm.bucket = %llu bytes with comm.codec = %s: a bucket may "
+                                    "have 2^32 - 1 elements",
+                                    (unsigned long long)args->bucket_bytes, args->codec->name);
+    coded->way = way;
+    find_slots(args->codec, layout, want->bucket_elements, coded->slot_bytes);
+    const uint64_t bytes = messages_bytes(args, layout, want->bucket_elements, way);
+    if (coded->place) {
+        want->inbox = DPB_MEMORY_SHARED;
+        want->inbox_bytes = bytes;
+    } else {
+        coded->at = strategy_lines(want->scratch_bytes);
+        want->scratch_bytes = coded->at + bytes;
+    }
+    if (args->role == DPB_WORKER)
+        want->gradients = DPB_MEMORY_PRIVATE;
+    coded_contract(args, &want->contract);
+    return DPB_OK;
+}
+
+static size_t dropped_bytes(const struct dpb_arenas *arenas)
+{
+    return strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float);
+}
+
+static uint64_t longest_bytes(const struct strategy *strategy)
+{
+    return coded_longest_slot_bytes(strategy->args.codec, &strategy->arenas.layout,
+                                    strategy->arenas.bucket_elements);
+}
+
+static size_t state_at_bytes(const struct strategy *strategy)
+{
+    return (strategy->arenas.n_buckets + 1) * sizeof(uint64_t);
+}
+
+static uint64_t state_elements(const struct strategy *strategy)
+{
+    const uint64_t *at = coded_of(strategy)->state_at;
+    return at ? at[strategy->arenas.n_buckets] : 0;
+}
+
+static dpb_status allocate(const struct strategy *strategy, const char *name, uint64_t bytes,
+                           float **memory)
+{
+    const struct dpb_device_arenas *place = coded_of(strategy)->place;
+    void *made = NULL;
+    if (place)
+        DPB_TRY(place->ops->allocate(place->device, name, bytes, false, &made));
+    else
+        made = strategy->host->alloc(bytes);
+    *memory = made;
+    return made ? DPB_OK : DPB_NO_MEMORY;
+}
+
+static dpb_status bind_rounds(struct strategy *strategy)
+{
+    struct coded *coded = coded_of(strategy);
+    const struct dpb_arenas *arenas = &strategy->arenas;
+    if (coded->way != CODED_SUMMED)
+        DPB_TRY(allocate(strategy, "a sum of messages", longest_bytes(strategy), &coded->sum));
+    coded->state_at = strategy->host->alloc(state_at_bytes(strategy));
+    if (!coded->state_at)
+        return DPB_NO_MEMORY;
+    const uint64_t n = coded_count_state(strategy->args.codec, &arenas->layout,
+                                         arenas->bucket_elements, coded->state_at);
+    return n > 0 ? allocate(strategy, "state of a codec", n * sizeof(float), &coded->state)
+                 : DPB_OK;
+}
+
+static void release(const struct strategy *strategy, float *memory, uint64_t bytes)
+{
+    const struct dpb_device_arenas *place = coded_of(strategy)->place;
+    if (place)
+        place->ops->release(place->device, memory);
+    else
+        strategy->host->release(memory, bytes);
+}
+
+dpb_status coded_bind(struct strategy *strategy)
+{
+    struct coded *coded = coded_of(strategy);
+    const struct dpb_arenas *arenas = &strategy->arenas;
+    if (strategy->args.role == DPB_SERVER)
+        return DPB_OK;
+    DPB_TRY(allocate(strategy, "residuals", kept_bytes(strategy->args.codec, &arenas->layout),
+                     &coded->residual));
+    if (coded_has_velocity(strategy->args.codec))
+        coded->velocity = coded->residual + arenas->layout.n_elements;
+    if (strategy->args.codec->ops->finish)
+        DPB_TRY(bind_rounds(strategy));
+    if (strategy->args.codec->options->feedback)
+        return DPB_OK;
+    return allocate(strategy, "a residual", dropped_bytes(arenas), &coded->dropped);
+}
+
+static void clear(struct strategy *strategy, float *memory, uint64_t bytes)
+{
+    struct coded *coded = coded_of(strategy);
+    if (coded->place)
+        DPB_THEN(coded->status, coded->place->ops->clear(coded->queue, memory, bytes));
+    else
+        memset(memory, 0, bytes);
+}
+
+/* Clears residuals, velocity, state and step count. */
+static void load(struct strategy *strategy)
+{
+    struct coded *coded = coded_of(strategy);
+    clear(strategy, coded->residual, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
+    if (coded->state)
+        clear(strategy, coded->state, state_elements(strategy) * sizeof(float));
+    if (coded->place)
+        DPB_THEN(coded->status, coded->place->ops->drain(coded->queue));
+    coded->steps = 0;
+}
+
+void coded_close(struct strategy *strategy)
+{
+    struct coded *coded = coded_of(strategy);
+    if (coded->carrier && coded->carrier->close)
+        coded->carrier->close(strategy);
+    release(strategy, coded->residual, kept_bytes(strategy->args.codec, &strategy->arenas.layout));
+    release(strategy, coded->dropped, dropped_bytes(&strategy->arenas));
+    release(strategy, coded->sum, coded->sum ? longest_bytes(strategy) : 0);
+    release(strategy, coded->state, state_elements(strategy) * sizeof(float));
+    strategy->host->release(coded->state_at, state_at_bytes(strategy));
+    free(coded);
+}
+
+/* Fails if an earlier exchange has failed. */
+static dpb_status begin(struct strategy *strategy)
+{
+    struct coded *coded = coded_of(strategy);
+    coded->steps += 1;
+    if (coded->carrier && coded->carrier->begin)
+        coded->carrier->begin(strategy);
+    return coded->status;
+}
+
+dpb_status coded_attach(struct strategy *strategy, size_t bytes)
+{
+    if (!strategy->args.codec)
+        return DPB_OK;
+    struct coded *coded = calloc(1, bytes);
+    if (!coded)
+        return strategy->host->fail(DPB_NO_MEMORY, "no memory for the codec");
+    coded->client = (struct strategy_client){.load = load, .begin = begin, .close = coded_close};
+    strategy->client = &coded->client;
+    return DPB_OK;
+}
+
+dpb_status coded_open(const struct dpb_host *host, const struct dpb_comm_args *args, size_t bytes,
+                      void **comm)
+{
+    void *made;
+    DPB_TRY(strategy_open(host, args, bytes, &made));
+    dpb_status status = coded_attach(made, sizeof(struct coded));
+    if (status == DPB_OK)
+        *comm = made;
+    else
+        strategy_close(made);
+    return status;
+}
 
 /* ---- a bucket ------------------------------------------------------------------------------ */
 
 struct dpb_codec_part coded_part_of(const struct strategy *strategy, uint32_t rank, uint64_t bucket,
                                     uint32_t round, uint64_t step)
 {
-    const struct coded *coded = strategy->coded;
+    const struct coded *coded = coded_of(strategy);
     struct dpb_codec_part part =
         coded_part(&strategy->arenas.layout, strategy->arenas.bucket_elements, bucket);
     part.seed = strategy->args.codec->seed;
@@ -24,15 +333,15 @@ struct dpb_codec_part coded_part_of(const struct strategy *strategy, uint32_t ra
 
 uint64_t coded_content_bytes(const struct strategy *strategy, uint64_t slot)
 {
-    return strategy->coded->slot_bytes[slot / strategy->arenas.n_buckets] -
+    return coded_of(strategy)->slot_bytes[slot / strategy->arenas.n_buckets] -
            sizeof(struct coded_message);
 }
 
 void *coded_memory_of(const struct strategy *strategy, uint64_t *bytes)
 {
-    const struct coded *coded = strategy->coded;
-    *bytes = coded_messages_bytes(&strategy->args, &strategy->arenas.layout,
-                                  strategy->arenas.bucket_elements, coded->way);
+    const struct coded *coded = coded_of(strategy);
+    *bytes = messages_bytes(&strategy->args, &strategy->arenas.layout,
+                            strategy->arenas.bucket_elements, coded->way);
     return (char *)strategy->arenas.scratch + coded->at;
 }
 
@@ -43,9 +352,9 @@ uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t r
 
 struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot)
 {
-    const struct coded *coded = strategy->coded;
+    const struct coded *coded = coded_of(strategy);
     const uint64_t worker = coded->way == CODED_GATHERED ? rank : 0;
-    const uint32_t n_banks = coded_banks(coded->way);
+    const uint32_t n_banks = banks(coded->way);
     const uint64_t bank = worker * n_banks + strategy->signals.exchange % n_banks;
     const uint64_t *bytes = coded->slot_bytes, n = strategy->arenas.n_buckets;
     const uint64_t first = slot < n ? slot : n, second = slot - first;
@@ -111,7 +420,7 @@ static dpb_status add_plain(const struct strategy *strategy, const struct dpb_co
 /* The residual that the codec works on: zeros without feedback, where there is none. */
 static float *begin_residual(const struct strategy *strategy, const struct dpb_codec_part *part)
 {
-    const struct coded *coded = strategy->coded;
+    const struct coded *coded = coded_of(strategy);
     if (!coded->dropped)
         return coded->residual + part->first;
     memset(coded->dropped, 0, part->n * sizeof(float));
@@ -135,7 +444,7 @@ static double sample_squares(const float *values, const struct dpb_codec_part *p
 static void end_residual(const struct strategy *strategy, const struct dpb_codec_part *part,
                          struct dpb_coding *coding)
 {
-    const struct coded *coded = strategy->coded;
+    const struct coded *coded = coded_of(strategy);
     float *residual = coded->residual + part->first;
     if (coded->dropped)
         strategy->host->vec->axpby(DPB_FP32, 1.0, coded->dropped, 1.0, residual, part->n);
@@ -157,7 +466,7 @@ void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
     const struct dpb_host *host = strategy->host;
     const struct dpb_codec_part part = coded_part_of(strategy, strategy->args.rank, bucket, round,
-                                                     (uint64_t)strategy->coded->steps);
+                                                     (uint64_t)coded_of(strategy)->steps);
     struct coded_message *message =
         coded_message(strategy, strategy->args.rank, coded_slot(strategy, bucket, round));
     const float *gradients = strategy_gradients(strategy, strategy->args.rank, part.first);
@@ -193,7 +502,7 @@ static dpb_status add_message(const struct strategy *strategy, const struct dpb_
 static void sum_messages(struct strategy *strategy, uint64_t bucket, uint32_t round,
                          const struct coded_message *const *messages, float *sum, uint64_t bytes)
 {
-    struct coded *coded = strategy->coded;
+    struct coded *coded = coded_of(strategy);
     const struct dpb_host *host = strategy->host;
     const int64_t began_ns = host->now_ns();
     memset(sum, 0, bytes);
@@ -234,7 +543,7 @@ static void finish(struct strategy *strategy, const struct dpb_codec_part *part,
 
 void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    struct coded *coded = strategy->coded;
+    struct coded *coded = coded_of(strategy);
     const struct coded_message *messages[STRATEGY_WORKERS];
     if (coded->way == CODED_SHARED && round == 0)
         signals_span_late_peer(&strategy->signals, strategy_workers(strategy), bucket);
@@ -262,7 +571,7 @@ void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
 void coded_take_sum(struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
     const struct dpb_codec_part part = coded_part_of(strategy, strategy->args.rank, bucket, round,
-                                                     (uint64_t)strategy->coded->steps);
+                                                     (uint64_t)coded_of(strategy)->steps);
     const struct coded_message *message =
         coded_message(strategy, strategy->args.rank, coded_slot(strategy, bucket, round));
     const float *sum = (const void *)message->content;
@@ -275,13 +584,176 @@ void coded_take_sum(struct strategy *strategy, uint64_t bucket, uint32_t round)
 
 dpb_status coded_status(const struct strategy *strategy)
 {
-    return strategy->coded ? strategy->coded->status : DPB_OK;
+    return coded_of(strategy) ? coded_of(strategy)->status : DPB_OK;
 }
 
-dpb_status coded_begin(struct strategy *strategy)
+/* ---- stages: encode, for each round gather and decode, update ------------------------------- */
+
+static void encode_round(struct strategy *comm, uint64_t bucket, uint32_t round)
 {
-    strategy->coded->steps += 1;
-    memset(strategy->sums.encoded, 0, sizeof strategy->sums.encoded);
-    memset(strategy->sums.posted, 0, sizeof strategy->sums.posted);
+    coded_encode(comm, bucket, round);
+    coded_of(comm)->carrier->post(comm, bucket, round);
+}
+
+static void encode(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    encode_round(strategy, bucket, 0);
+    turn->at = turn->length;
+}
+
+static bool decode_due(void *strategy, uint64_t bucket)
+{
+    return coded_of(strategy)->carrier->here(strategy, bucket, 0);
+}
+
+static dpb_status decode_wait(void *strategy, uint64_t bucket)
+{
+    return coded_of(strategy)->carrier->wait(strategy, bucket, 0);
+}
+
+static void decode(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    coded_of(strategy)->carrier->take(strategy, bucket, 0);
+    turn->at = turn->length;
+}
+
+/* The second round: decode_again ends it. */
+static void answer(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    decode(strategy, bucket, turn);
+    encode_round(strategy, bucket, 1);
+}
+
+static bool again_due(void *strategy, uint64_t bucket)
+{
+    return coded_of(strategy)->carrier->here(strategy, bucket, 1);
+}
+
+static dpb_status again_wait(void *strategy, uint64_t bucket)
+{
+    return coded_of(strategy)->carrier->wait(strategy, bucket, 1);
+}
+
+static void decode_again(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    coded_of(strategy)->carrier->take(strategy, bucket, 1);
+    turn->at = turn->length;
+}
+
+static bool update_due(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return coded_status(strategy) == DPB_OK;
+}
+
+static dpb_status update_wait(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
     return coded_status(strategy);
+}
+
+/* No device writes the gradients between tensors, and a codec may decode 0 to another number. That
+ * number would be encoded with the next step's gradients, so the update clears the gradients. */
+void coded_update(void *strategy_, uint64_t bucket, struct stage_turn *turn)
+{
+    const struct strategy *strategy = strategy_;
+    const uint64_t begin = turn->at;
+    strategy_update_bucket(strategy_, bucket, turn);
+    memset(strategy_gradients(strategy, strategy->args.rank,
+                              bucket * strategy->arenas.bucket_elements + begin),
+           0, (turn->at - begin) * sizeof(float));
+}
+
+dpb_status coded_bind_stages(struct strategy *strategy, const struct dpb_arenas *arenas,
+                             const struct coded_carrier *carrier)
+{
+    static const struct stage one[] = {{strategy_own_ready, encode, strategy_own_wait},
+                                       {decode_due, decode, decode_wait},
+                                       {update_due, coded_update, update_wait}};
+    static const struct stage two[] = {{strategy_own_ready, encode, strategy_own_wait},
+                                       {decode_due, answer, decode_wait},
+                                       {again_due, decode_again, again_wait},
+                                       {update_due, coded_update, update_wait}};
+    const bool twice = coded_rounds(strategy->args.codec) > 1;
+    coded_of(strategy)->carrier = carrier;
+    DPB_TRY(strategy_bind(strategy, arenas, twice ? two : one,
+                          twice ? sizeof two / sizeof *two : sizeof one / sizeof *one));
+    return coded_bind(strategy);
+}
+
+/* ---- messages in memory that all workers share --------------------------------------------- */
+
+static const enum signal_kind there[DPB_CODEC_ROUNDS] = {SIGNAL_PUSHED, SIGNAL_ANSWERED};
+
+static void raise_message(struct strategy *comm, uint64_t bucket, uint32_t round)
+{
+    signals_raise(&comm->signals, there[round], bucket);
+}
+
+static bool messages_raised(const struct strategy *comm, uint64_t bucket, uint32_t round)
+{
+    return signals_reached(&comm->signals, there[round], strategy_workers(comm), bucket);
+}
+
+static dpb_status wait_messages(const struct strategy *comm, uint64_t bucket, uint32_t round)
+{
+    return strategy_wait(comm, there[round], strategy_workers(comm), bucket, DPB_FP32,
+                         "the peer's encoded gradients");
+}
+
+const struct coded_carrier coded_shared = {
+    .post = raise_message, .here = messages_raised, .wait = wait_messages, .take = coded_decode};
+
+/* ---- books and state ------------------------------------------------------------------------ */
+
+struct dpb_saved_array coded_saved_share(struct coded_share *share)
+{
+    return (struct dpb_saved_array){"share", DPB_FP64, false, sizeof *share / sizeof(double),
+                                    share};
+}
+
+dpb_status coded_check_share(const struct dpb_host *host, struct coded_share own,
+                             struct coded_share loaded)
+{
+    if (own.bucket_elements == loaded.bucket_elements && own.first == loaded.first &&
+        own.every == loaded.every)
+        return DPB_OK;
+    return host->fail(DPB_USAGE,
+                      "the checkpoint's residuals are of other buckets than this rank's: "
+                      "continue with the comm.bucket, machines and servers that it was "
+                      "saved with, or without its state by checkpoint.resume=no");
+}
+
+dpb_status coded_books(void *comm, struct dpb_books *books)
+{
+    const struct strategy *strategy = comm;
+    const struct coded *coded = coded_of(strategy);
+    const double share = 1.0 / strategy->args.n_workers;
+    books->entries[books->n++] =
+        (struct dpb_book){strategy->arenas.weights, DPB_FP32, share, false};
+    if (coded)
+        books->entries[books->n++] = (struct dpb_book){coded->residual, DPB_FP32, share, true};
+    if (coded && coded->velocity)
+        books->entries[books->n++] = (struct dpb_book){
+            coded->velocity + strategy->arenas.layout.n_elements, DPB_FP32, -share, true};
+    return DPB_OK;
+}
+
+dpb_status coded_state(void *comm, struct dpb_saved *saved)
+{
+    const struct strategy *strategy = comm;
+    struct coded *coded = coded_of(strategy);
+    if (!coded)
+        return DPB_OK;
+    saved->arrays[saved->n++] = (struct dpb_saved_array){"steps", DPB_FP64, true, 1, &coded->steps};
+    if (!coded->dropped) /* the sum of dropped gradients is for the books alone */
+        saved->arrays[saved->n++] = (struct dpb_saved_array){
+            "residual", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->residual};
+    if (coded->velocity)
+        saved->arrays[saved->n++] = (struct dpb_saved_array){
+            "velocity", DPB_FP32, false, strategy->arenas.layout.n_elements, coded->velocity};
+    if (coded->state)
+        saved->arrays[saved->n++] = (struct dpb_saved_array){
+            "codec", DPB_FP32, true, state_elements(strategy), coded->state};
+    return DPB_OK;
 }

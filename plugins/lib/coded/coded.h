@@ -45,7 +45,21 @@ struct coded_message {
     uint8_t content[];
 };
 
-/* The codec's sizes for the buckets of a layout. */
+/* How a strategy brings the messages of a bucket and round, or their sum, to all workers. */
+struct coded_carrier {
+    /* `post`: the own message is there. `here`: whether all workers' messages are here. `wait`
+     * blocks until they may be here. `take`: all messages are here. */
+    void (*post)(struct strategy *strategy, uint64_t bucket, uint32_t round);
+    bool (*here)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
+    dpb_status (*wait)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
+    void (*take)(struct strategy *strategy, uint64_t bucket, uint32_t round);
+    /* NULL; or of the carrier's own state (struct coded, `carried`): an exchange begins; frees. */
+    void (*begin)(struct strategy *strategy);
+    void (*close)(struct strategy *strategy);
+};
+
+/* ---- the codec's sizes for the buckets of a layout ------------------------------------------- */
+
 uint32_t coded_rounds(const struct dpb_codec *codec);
 bool coded_has_velocity(const struct dpb_codec *codec);
 /* Returns a bucket's elements and tensors; the other members are 0. */
@@ -62,8 +76,14 @@ uint64_t coded_longest_slot_bytes(const struct dpb_codec *codec, const struct dp
 uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
                            uint64_t bucket_elements, uint64_t *at);
 
-/* `open`: makes strategy->coded if args->codec is set; else strategy->coded stays NULL. */
-dpb_status coded_open(struct strategy *strategy);
+/* ---- life ---------------------------------------------------------------------------------- */
+
+/* strategy_open; with a codec also coded_attach. */
+dpb_status coded_open(const struct dpb_host *host, const struct dpb_comm_args *args, size_t bytes,
+                      void **comm);
+/* With args->codec: makes the strategy's client, a zeroed struct of `bytes` that begins with a
+ * struct coded. */
+dpb_status coded_attach(struct strategy *strategy, size_t bytes);
 /* The hook `contract`; as preset without a codec. */
 void coded_contract(const struct dpb_comm_args *args, struct dpb_contract *contract);
 /* `plan`, after the plan without a codec: contract and scratch; a worker's gradients become
@@ -73,12 +93,13 @@ dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout
 /* The hook `memory`, for the codec's part; nothing without a codec, and on a server. */
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                   uint64_t bucket_elements, enum coded_way way, struct dpb_comm_memory *memory);
-dpb_status coded_bind(struct strategy *strategy);  /* after strategy_bind */
-dpb_status coded_begin(struct strategy *strategy); /* fails if an earlier exchange has failed */
-void coded_load(struct strategy *strategy);  /* clears residuals, velocity, state and step count */
-void coded_close(struct strategy *strategy); /* accepts a strategy without a codec */
+dpb_status coded_bind(struct strategy *strategy); /* after strategy_bind */
+/* The client's hook, for a client that begins with a struct coded and has its own. */
+void coded_close(struct strategy *strategy);
 
-/* For stages. Slots of a bank: with a codec of one round, a bucket's number is its slot's. */
+/* ---- for stages ---------------------------------------------------------------------------- */
+
+/* Slots of a bank: with a codec of one round, a bucket's number is its slot's. */
 uint64_t coded_slot(const struct strategy *strategy, uint64_t bucket, uint32_t round);
 /* The message of a worker in the exchange under way. */
 struct coded_message *coded_message(const struct strategy *strategy, uint32_t rank, uint64_t slot);
@@ -122,20 +143,54 @@ dpb_status coded_books(void *comm, struct dpb_books *books);
 dpb_status coded_state(void *comm, struct dpb_saved *saved);
 #define CODED_HOOKS .books = coded_books, .state = coded_state
 
-/* How a strategy brings the messages of a bucket and round, or their sum, to all workers. */
-struct coded_carrier {
-    /* `post`: the own message is there. `here`: whether all workers' messages are here. `wait`
-     * blocks until they may be here. `take`: all messages are here. */
-    void (*post)(struct strategy *strategy, uint64_t bucket, uint32_t round);
-    bool (*here)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
-    dpb_status (*wait)(const struct strategy *strategy, uint64_t bucket, uint32_t round);
-    void (*take)(struct strategy *strategy, uint64_t bucket, uint32_t round);
-};
 extern const struct coded_carrier coded_shared; /* messages lie in memory that all workers share */
 
 /* strategy_bind, with the stages of a codec's buckets, and coded_bind. The last stage clears the
  * gradients. */
 dpb_status coded_bind_stages(struct strategy *strategy, const struct dpb_arenas *arenas,
                              const struct coded_carrier *carrier);
+
+/* ---- for what stands on a codec: coded_sums.h, device_coded.h ------------------------------- */
+
+enum { CODED_SAMPLE = 4096 /* elements of a bucket whose norms are measured */ };
+
+struct coded {
+    struct strategy_client client;       /* first */
+    const struct coded_carrier *carrier; /* of coded_bind_stages */
+    void *carried;                       /* the carrier's state */
+    /* The device whose memory holds messages, residual and velocity, and its queue; NULL: host. */
+    const struct dpb_device_arenas *place;
+    struct dpb_queue *queue;
+    uint64_t at; /* of the messages in a scratch, or on a device in an inbox */
+    uint64_t slot_bytes[DPB_CODEC_ROUNDS];
+    enum coded_way way;
+    float *residual; /* of the own gradients; without feedback the sum of dropped gradients */
+    float *velocity; /* the codec's, then its additions; both behind the residual. NULL: none */
+    float *dropped;  /* without feedback: of the bucket at hand; else NULL */
+    double steps;    /* since `load` */
+    /* For a codec of two rounds: */
+    float *sum; /* NULL with CODED_SUMMED; else, like `state`, in the memory of `place` */
+    float *state;
+    uint64_t *state_at; /* by bucket: its first element; then their number */
+    dpb_status status;
+};
+
+/* NULL: without a codec. */
+static inline struct coded *coded_of(const struct strategy *strategy)
+{
+    return (struct coded *)strategy->client;
+}
+
+/* A bucket that `rank` has encoded or will. */
+struct dpb_codec_part coded_part_of(const struct strategy *strategy, uint32_t rank, uint64_t bucket,
+                                    uint32_t round, uint64_t step);
+/* Whether `finish` makes gradients and residuals, in place of decode and encode. */
+bool coded_finishes(const struct strategy *strategy, const struct dpb_codec_part *part);
+/* If `finish` does not: all elements go in the last round. */
+uint64_t coded_elements_of_round(const struct strategy *strategy,
+                                 const struct dpb_codec_part *part);
+/* Elements of the part whose norms are measured: other elements in each step. */
+struct dpb_range coded_sample(const struct dpb_codec_part *part);
+double coded_sum_squares(const float *values, uint64_t n);
 
 #endif

@@ -1,7 +1,21 @@
 /* coded_sums.c - see coded_sums.h. */
 #include "lib/coded/coded_sums.h"
 
-#include "lib/coded/coded_state.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* The progress of an exchange, in buckets of each round. */
+struct coded_sums {
+    const struct coded_sums_ops *ops;
+    struct sums *in_place; /* of coded_sums_use */
+    uint64_t *buckets;     /* by place */
+    uint64_t encoded[DPB_CODEC_ROUNDS], posted[DPB_CODEC_ROUNDS];
+};
+
+static struct coded_sums *sums_of(const struct strategy *strategy)
+{
+    return coded_of(strategy)->carried;
+}
 
 /* ---- places -------------------------------------------------------------------------------- */
 
@@ -27,7 +41,7 @@ uint64_t coded_sums_places(const struct strategy *strategy)
 
 const uint64_t *coded_sums_buckets(const struct strategy *strategy)
 {
-    return strategy->sums.buckets;
+    return sums_of(strategy)->buckets;
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */
@@ -44,7 +58,7 @@ uint64_t coded_sums_longest(const struct dpb_codec *codec, const struct dpb_layo
 static uint64_t first_element(const struct strategy *strategy, uint64_t slot)
 {
     const struct coded_message *message = coded_message(strategy, strategy->args.rank, slot);
-    const uint8_t *memory = (const uint8_t *)strategy->arenas.scratch + strategy->coded->at;
+    const uint8_t *memory = (const uint8_t *)strategy->arenas.scratch + coded_of(strategy)->at;
     return (uint64_t)(message->content - memory) / sizeof(float);
 }
 
@@ -60,7 +74,7 @@ uint64_t coded_sums_length(const struct strategy *strategy, uint64_t slot)
 
 bool coded_sums_post(struct strategy *strategy)
 {
-    struct coded_sums *sums = &strategy->sums;
+    struct coded_sums *sums = sums_of(strategy);
     for (bool posted = false;; posted = true) {
         const uint32_t round = next_round(sums->posted, strategy->arenas.n_buckets);
         const uint64_t bucket = sums->posted[round];
@@ -78,7 +92,7 @@ bool coded_sums_post(struct strategy *strategy)
 
 static bool post_in_place(struct strategy *strategy, uint64_t slot, uint64_t n)
 {
-    struct sums *sums = strategy->sums.in_place;
+    struct sums *sums = sums_of(strategy)->in_place;
     if (!sums_has_place(sums))
         return false;
     sums->ops->post(sums, first_element(strategy, slot), n);
@@ -87,12 +101,12 @@ static bool post_in_place(struct strategy *strategy, uint64_t slot, uint64_t n)
 
 static bool finished_in_place(const struct strategy *strategy, uint64_t place)
 {
-    return sums_finished(strategy->sums.in_place, place);
+    return sums_finished(sums_of(strategy)->in_place, place);
 }
 
 static dpb_status wait_in_place(const struct strategy *strategy)
 {
-    struct sums *sums = strategy->sums.in_place;
+    struct sums *sums = sums_of(strategy)->in_place;
     return sums->ops->wait(sums);
 }
 
@@ -102,13 +116,13 @@ const struct coded_sums_ops coded_sums_in_place = {post_in_place, finished_in_pl
 
 static void post(struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    strategy->sums.encoded[round] = bucket + 1;
+    sums_of(strategy)->encoded[round] = bucket + 1;
     coded_sums_post(strategy);
 }
 
 static bool here(const struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    const struct coded_sums *sums = &strategy->sums;
+    const struct coded_sums *sums = sums_of(strategy);
     return bucket < sums->posted[round] &&
            sums->ops->finished(strategy, place_of(bucket, round, strategy->arenas.n_buckets));
 }
@@ -117,7 +131,7 @@ static bool here(const struct strategy *strategy, uint64_t bucket, uint32_t roun
  * that backward has not reached. */
 static dpb_status wait(const struct strategy *strategy, uint64_t bucket, uint32_t round)
 {
-    const struct coded_sums *sums = &strategy->sums;
+    const struct coded_sums *sums = sums_of(strategy);
     const uint64_t n_posted = sums->posted[0] + sums->posted[1];
     if (n_posted > 0 && !sums->ops->finished(strategy, n_posted - 1))
         return sums->ops->wait(strategy);
@@ -126,7 +140,27 @@ static dpb_status wait(const struct strategy *strategy, uint64_t bucket, uint32_
     return strategy_wait_ready(strategy, strategy_self(strategy), sums->encoded[0]);
 }
 
-static const struct coded_carrier all_reduced = {post, here, wait, coded_take_sum};
+static void begin(struct strategy *strategy)
+{
+    struct coded_sums *sums = sums_of(strategy);
+    memset(sums->encoded, 0, sizeof sums->encoded);
+    memset(sums->posted, 0, sizeof sums->posted);
+}
+
+static void close(struct strategy *strategy)
+{
+    struct coded_sums *sums = sums_of(strategy);
+    if (sums)
+        strategy->host->release(sums->buckets, coded_sums_places(strategy) * sizeof *sums->buckets);
+    free(sums);
+}
+
+static const struct coded_carrier all_reduced = {.post = post,
+                                                 .here = here,
+                                                 .wait = wait,
+                                                 .take = coded_take_sum,
+                                                 .begin = begin,
+                                                 .close = close};
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
@@ -136,12 +170,19 @@ dpb_status coded_sums_bind(struct strategy *strategy, const struct dpb_arenas *a
     const uint64_t n_buckets = arenas->n_buckets;
     uint64_t done[DPB_CODEC_ROUNDS] = {0};
     DPB_TRY(coded_bind_stages(strategy, arenas, &all_reduced));
-    strategy->sums.ops = ops;
-    strategy->sums.buckets =
-        strategy->host->alloc(coded_sums_places(strategy) * sizeof *strategy->sums.buckets);
-    if (!strategy->sums.buckets)
+    struct coded_sums *sums = coded_of(strategy)->carried = calloc(1, sizeof *sums);
+    if (!sums)
+        return strategy->host->fail(DPB_NO_MEMORY, "no memory for sums of messages");
+    sums->ops = ops;
+    sums->buckets = strategy->host->alloc(coded_sums_places(strategy) * sizeof *sums->buckets);
+    if (!sums->buckets)
         return DPB_NO_MEMORY;
     for (uint64_t place = 0; place < coded_sums_places(strategy); place++)
-        strategy->sums.buckets[place] = done[next_round(done, n_buckets)]++;
+        sums->buckets[place] = done[next_round(done, n_buckets)]++;
     return DPB_OK;
+}
+
+void coded_sums_use(struct strategy *strategy, struct sums *in_place)
+{
+    sums_of(strategy)->in_place = in_place;
 }

@@ -25,13 +25,15 @@ struct coded_sums_ops {
     dpb_status (*wait)(const struct strategy *strategy);
 };
 
-/* By strategy->sums.in_place (sums.h), which the strategy sets after coded_sums_bind. The messages'
- * memory is its arena, and coded_sums_buckets names its buckets. */
+/* By the sums of coded_sums_use (sums.h). The messages' memory is their arena, and
+ * coded_sums_buckets names their buckets. */
 extern const struct coded_sums_ops coded_sums_in_place;
 
 /* In `bind`, in place of coded_bind_stages. */
 dpb_status coded_sums_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
                            const struct coded_sums_ops *ops);
+/* After coded_sums_bind with coded_sums_in_place. @borrowed until close. */
+void coded_sums_use(struct strategy *strategy, struct sums *in_place);
 /* Begins all-reduces whose turn has come; true: one was begun. */
 bool coded_sums_post(struct strategy *strategy);
 

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include "lib/coded/coded_state.h"
-
 /* Pinned: the device writes this about a bucket under way. */
 struct told {
     float gradients[CODED_SAMPLE], residual[CODED_SAMPLE];
@@ -12,21 +10,27 @@ struct told {
 };
 
 struct device_coded {
-    void *room;        /* of the device's encode */
-    void *message;     /* of another worker, where it is decoded */
-    struct told *told; /* by bucket, in turn */
-    uint64_t *bytes;   /* by bucket: of each worker's message */
+    struct coded coded; /* first; on the host it is all */
+    void *room;         /* of the device's encode */
+    void *message;      /* of another worker, where it is decoded */
+    struct told *told;  /* by bucket, in turn */
+    uint64_t *bytes;    /* by bucket: of each worker's message */
 };
+
+static struct device_coded *codec_of(const struct device_strategy *comm)
+{
+    return (struct device_coded *)(void *)comm->base.client;
+}
 
 static struct told *told_of(const struct device_strategy *comm, uint64_t bucket)
 {
-    return &comm->coded->told[bucket % DEVICE_IN_FLIGHT];
+    return &codec_of(comm)->told[bucket % DEVICE_IN_FLIGHT];
 }
 
 static struct dpb_codec_part part_of(const struct strategy *base, uint32_t rank, uint64_t bucket,
                                      uint32_t round)
 {
-    return coded_part_of(base, rank, bucket, round, (uint64_t)base->coded->steps);
+    return coded_part_of(base, rank, bucket, round, (uint64_t)coded_of(base)->steps);
 }
 
 /* ---- a residual ---------------------------------------------------------------------------- */
@@ -43,7 +47,7 @@ static void tell_sample(struct device_strategy *comm, struct dpb_queue *queue, f
 static float *begin_residual(struct device_strategy *comm, struct dpb_queue *queue,
                              const struct dpb_codec_part *part)
 {
-    const struct coded *kept = comm->base.coded;
+    const struct coded *kept = &codec_of(comm)->coded;
     if (!kept->dropped)
         return kept->residual + part->first;
     device_keep(comm, comm->ops->clear(queue, kept->dropped, part->n * sizeof *kept->dropped));
@@ -54,7 +58,7 @@ static float *begin_residual(struct device_strategy *comm, struct dpb_queue *que
 static void end_residual(struct device_strategy *comm, struct dpb_queue *queue,
                          const struct dpb_codec_part *part, uint64_t bucket)
 {
-    const struct coded *kept = comm->base.coded;
+    const struct coded *kept = &codec_of(comm)->coded;
     float *residual = kept->residual + part->first;
     if (kept->dropped)
         device_keep(comm,
@@ -79,12 +83,12 @@ static void encode_round(struct device_strategy *comm, struct dpb_queue *queue, 
     const float *gradients = strategy_gradients(base, base->args.rank, part.first);
     float *residual = begin_residual(comm, queue, &part);
     void *message = coded_message(base, base->args.rank, slot)->content;
-    uint64_t *bytes = &comm->coded->bytes[slot];
+    uint64_t *bytes = &codec_of(comm)->bytes[slot];
     *bytes = coded_elements_of_round(base, &part) * sizeof *gradients;
     device_keep(comm, coded_is_plain(base, part.step)
                           ? comm->ops->copy(queue, message, gradients, *bytes)
                           : comm->ops->encode(queue, base->args.codec, &part, gradients, residual,
-                                              message, comm->coded->room, bytes));
+                                              message, codec_of(comm)->room, bytes));
     if (round == 0)
         tell_sample(comm, queue, told_of(comm, bucket)->gradients, gradients, &part);
     if (!has_answers(comm))
@@ -96,14 +100,14 @@ static void add_message(struct device_strategy *comm, struct dpb_queue *queue, u
 {
     const struct strategy *base = &comm->base;
     const struct dpb_codec_part part = part_of(base, rank, bucket, round);
-    const uint64_t slot = coded_slot(base, bucket, round), bytes = comm->coded->bytes[slot];
+    const uint64_t slot = coded_slot(base, bucket, round), bytes = codec_of(comm)->bytes[slot];
     const void *message = coded_message(base, rank, slot)->content;
     if (bytes == 0)
         return;
     if (rank != base->args.rank) {
-        device_keep(comm, comm->ops->copy(queue, comm->coded->message, message, bytes));
+        device_keep(comm, comm->ops->copy(queue, codec_of(comm)->message, message, bytes));
         base->host->count_bytes(bytes);
-        message = comm->coded->message;
+        message = codec_of(comm)->message;
     }
     device_keep(comm,
                 coded_is_plain(base, part.step)
@@ -121,7 +125,7 @@ static void take_round(struct device_strategy *comm, struct dpb_queue *queue, ui
     const struct dpb_codec_part part = part_of(base, base->args.rank, bucket, round);
     const bool finishes = coded_finishes(base, &part);
     float *gradients = strategy_gradients(base, base->args.rank, part.first);
-    float *sum = finishes ? base->coded->sum : gradients;
+    float *sum = finishes ? coded_of(base)->sum : gradients;
     const uint64_t bytes = finishes ? codec->ops->bytes(codec->options, &part)
                                     : coded_elements_of_round(base, &part) * sizeof *sum;
     device_keep(comm, comm->ops->clear(queue, sum, bytes));
@@ -277,10 +281,10 @@ static void report_coding(const struct device_strategy *comm, uint32_t flight, u
     *(flight == DEVICE_PULLS ? &coding.decode_ns : &coding.encode_ns) = ns;
     if (flight == DEVICE_PUSHES) {
         coding.elements = part.n;
-        coding.message_bytes = comm->coded->bytes[coded_slot(base, bucket, 0)];
+        coding.message_bytes = codec_of(comm)->bytes[coded_slot(base, bucket, 0)];
         coding.gradients = coded_sum_squares(told->gradients, n);
     } else if (flight == ANSWERS) {
-        coding.message_bytes = comm->coded->bytes[coded_slot(base, bucket, 1)];
+        coding.message_bytes = codec_of(comm)->bytes[coded_slot(base, bucket, 1)];
     }
     if (flight == (has_answers(comm) ? DEVICE_PULLS : DEVICE_PUSHES))
         coding.residual = coded_sum_squares(told->residual, n);
@@ -306,11 +310,42 @@ static void landed(struct device_strategy *comm, uint32_t flight, uint64_t bucke
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+/* Behind device_flights_close: nothing is under way. */
+static void close(struct strategy *strategy)
+{
+    const struct device_strategy *comm = (const struct device_strategy *)(void *)strategy;
+    struct device_coded *coded = codec_of(comm);
+    if (coded->bytes) {
+        comm->ops->release(comm->device, coded->room);
+        comm->ops->release(comm->device, coded->message);
+        comm->ops->unpin(comm->device, coded->told);
+    }
+    free(coded->bytes);
+    coded_close(strategy);
+}
+
+dpb_status device_coded_open(const struct dpb_host *host, const struct dpb_comm_args *args,
+                             size_t bytes, void **comm)
+{
+    void *made;
+    DPB_TRY(device_strategy_open(host, args, bytes, &made));
+    struct strategy *strategy = made;
+    dpb_status status = coded_attach(strategy, sizeof(struct device_coded));
+    if (status != DPB_OK) {
+        device_strategy_close(made);
+        return status;
+    }
+    if (strategy->client)
+        strategy->client->close = close;
+    *comm = made;
+    return DPB_OK;
+}
+
 dpb_status device_coded_plan(struct device_strategy *comm, const struct dpb_layout *layout,
                              struct dpb_comm_plan *want)
 {
     if (!comm->in_place)
-        comm->base.coded->place = comm->base.args.device;
+        codec_of(comm)->coded.place = comm->base.args.device;
     return coded_plan(&comm->base, layout, CODED_SHARED, want);
 }
 
@@ -321,11 +356,10 @@ static dpb_status allocate(struct device_strategy *comm, const struct dpb_arenas
     const uint64_t elements = arenas->bucket_elements;
     const uint64_t room =
         comm->ops->coding_bytes(codec, strategy_longest_bucket(&arenas->layout, elements));
-    struct device_coded *made = comm->coded = calloc(1, sizeof *made);
+    struct device_coded *made = codec_of(comm);
     void *told = NULL;
-    if (made)
-        made->bytes = calloc(coded_rounds(codec) * arenas->n_buckets, sizeof *made->bytes);
-    if (!made || !made->bytes)
+    made->bytes = calloc(coded_rounds(codec) * arenas->n_buckets, sizeof *made->bytes);
+    if (!made->bytes)
         return host->fail(DPB_NO_MEMORY, "no memory for the codec");
     DPB_TRY(comm->ops->allocate(comm->device, "room of a codec", room + 1, false, &made->room));
     DPB_TRY(comm->ops->allocate(comm->device, "a message",
@@ -353,18 +387,6 @@ dpb_status device_coded_bind(struct device_strategy *comm, const struct dpb_aren
                               : device_strategy_bind(comm, arenas, one, flights_of_one,
                                                      sizeof one / sizeof *one));
     comm->landed = landed;
-    comm->base.coded->queue = comm->back.queue;
+    codec_of(comm)->coded.queue = comm->back.queue;
     return coded_bind(&comm->base);
-}
-
-void device_coded_close(struct device_strategy *comm)
-{
-    struct device_coded *coded = comm->coded;
-    if (!coded)
-        return;
-    comm->ops->release(comm->device, coded->room);
-    comm->ops->release(comm->device, coded->message);
-    comm->ops->unpin(comm->device, coded->told);
-    free(coded->bytes);
-    free(coded);
 }

@@ -73,8 +73,7 @@ struct device_strategy {
     struct device_flight flights[DEVICE_FLIGHTS];
     /* NULL; or called for a bucket that has landed, before its signal: how long the work took. */
     void (*landed)(struct device_strategy *comm, uint32_t flight, uint64_t bucket, int64_t ns);
-    struct device_coded *coded; /* device_coded.h; NULL: no codec, or on the host */
-    dpb_status status;          /* the first failure of enqueued work; no more is enqueued then */
+    dpb_status status; /* the first failure of enqueued work; no more is enqueued then */
     /* The wait under way: for which bucket and purpose, since when, and how often it has polled. */
     uint64_t awaited_bucket;
     uint32_t awaited_peer;

@@ -120,8 +120,8 @@ static dpb_status messages_wait(const struct strategy *strategy, uint64_t bucket
     return gather_wait(gather_of(strategy), bucket);
 }
 
-static const struct coded_carrier round_the_ring = {post_message, messages_here, messages_wait,
-                                                    coded_decode};
+static const struct coded_carrier round_the_ring = {
+    .post = post_message, .here = messages_here, .wait = messages_wait, .take = coded_decode};
 
 static dpb_status move_messages(void *strategy, int64_t until_ns, bool *moved)
 {
@@ -151,7 +151,7 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
                               void **made)
 {
     struct ring_strategy *comm = NULL;
-    dpb_status status = strategy_open(host, args, sizeof *comm, made);
+    dpb_status status = coded_open(host, args, sizeof *comm, made);
     if (status != DPB_OK) {
         transport->ops->close(transport, false);
         return status;
@@ -159,8 +159,7 @@ dpb_status ring_strategy_open(const struct dpb_host *host, const struct dpb_comm
     comm = *made;
     comm->options = *options;
     comm->transport = transport;
-    comm->base.sharded = shard_wanted(args, options->shard);
-    comm->base.slots = options->shard == SHARD_GRADIENTS;
+    comm->shard = shard_wanted(args, options->shard);
     status = strategy_order(&comm->base, &comm->order, &comm->position);
     if (status != DPB_OK) {
         ring_strategy_close(comm);
@@ -211,16 +210,16 @@ dpb_status ring_strategy_plan(void *comm_, const struct dpb_layout *layout,
                               struct dpb_comm_plan *want)
 {
     struct ring_strategy *comm = comm_;
-    if (comm->base.sharded && comm->base.slots)
+    if (comm->shard == SHARD_GRADIENTS)
         shard_plan_slots(layout, want);
     DPB_TRY(strategy_plan_replica(&comm->base, layout, DPB_MEMORY_PRIVATE, want));
-    if (comm->base.coded) {
+    if (comm->base.args.codec) {
         const enum coded_way way = way_of(comm->base.args.codec);
         DPB_TRY(coded_plan(&comm->base, layout, way, want));
         if (way == CODED_GATHERED)
             return DPB_OK;
     }
-    if (comm->base.sharded)
+    if (comm->shard != SHARD_NONE)
         DPB_TRY(strategy_plan_parts(&comm->base, layout, own_slice, want));
     return ring_inbox_plan(comm->base.host, &comm->options, want, &comm->inbox);
 }
@@ -291,22 +290,23 @@ static dpb_status bind_sums(struct ring_strategy *comm, const struct dpb_arenas 
     args.bucket_elements = coded_sums_longest(codec, &arenas->layout, arenas->bucket_elements);
     comm->transport = NULL; /* the ring's from here on */
     DPB_TRY(ring_create(&args, &comm->ring));
-    comm->base.sums.in_place = comm->ring;
+    coded_sums_use(&comm->base, comm->ring);
     return DPB_OK;
 }
 
 dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
 {
     struct ring_strategy *comm = comm_;
-    if (comm->base.coded)
+    if (comm->base.args.codec)
         return way_of(comm->base.args.codec) == CODED_SUMMED ? bind_sums(comm, arenas)
                                                              : bind_gather(comm, arenas);
-    const bool sharded = comm->base.sharded, whole = sharded && comm->base.args.whole;
+    const bool sharded = comm->shard != SHARD_NONE, whole = sharded && comm->base.args.whole;
     if (whole)
         DPB_TRY(strategy_bind(&comm->base, arenas, whole_stages,
                               sizeof whole_stages / sizeof *whole_stages));
     else
         DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
+    shard_bind_slots(&comm->base, comm->shard);
     DPB_TRY(strategy_open_doorbell(&comm->base, "ring"));
     struct ring_args args = ring_args_of(comm, arenas);
     args.n_buckets *= whole ? 2 : 1;

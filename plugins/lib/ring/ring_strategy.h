@@ -68,6 +68,7 @@ struct gather;
 struct ring_strategy {
     struct strategy base;
     struct ring_options options;
+    int shard;                        /* shard_wanted */
     struct mesh_transport *transport; /* NULL once the ring or the gather owns the transport */
     struct sums *ring;                /* of gradients, or of messages of a codec of two rounds */
     struct gather *gather;            /* with a codec of one round */

@@ -47,10 +47,10 @@ extern const struct dpb_option shard_option_rows[], shard_slots_option_rows[];
             "of it and updates all"                                                               \
     }
 
-/* Whether there are shards: a lone worker has the whole state. Core refuses shards with a codec. */
-static inline bool shard_wanted(const struct dpb_comm_args *args, int shard)
+/* The shards that there are: a lone worker has the whole state. Core refuses shards with a codec. */
+static inline int shard_wanted(const struct dpb_comm_args *args, int shard)
 {
-    return shard != SHARD_NONE && args->n_workers > 1;
+    return args->n_workers > 1 ? shard : SHARD_NONE;
 }
 
 /* With slots a bucket has whole pages. */
@@ -65,6 +65,12 @@ static inline void shard_plan_slots(const struct dpb_layout *layout, struct dpb_
 {
     want->bucket_elements = shard_slots_bucket(layout, want->bucket_elements);
     want->gradient_slots = SHARD_SPARE_SLOTS;
+}
+
+/* In `bind`, after strategy_bind: core waits for a slot by `progress` where it has no helper. */
+static inline void shard_bind_slots(struct strategy *strategy, int shard)
+{
+    strategy->pipeline.tells_each = shard == SHARD_GRADIENTS && strategy->args.comm_cores == 0;
 }
 
 /* The most elements that one of n owners has. Each owner has a slice of every bucket. */

@@ -1,6 +1,14 @@
 /* slices.c - see slices.h. */
 #include "lib/strategy/slices.h"
 
+void slices_count_all_reduce(const struct strategy *strategy, uint64_t bucket, dpb_dtype back)
+{
+    const uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
+    strategy->host->count_bytes(
+        slices_sent(n, strategy->args.rank, strategy->args.n_workers) *
+        (dpb_dtype_size(strategy->arenas.layout.gradient_type) + dpb_dtype_size(back)));
+}
+
 /* ---- stage: reduce the own slice ----------------------------------------------------------- */
 
 bool slices_due(void *strategy, uint64_t bucket)
@@ -117,8 +125,8 @@ static void give_weights(const struct strategy *comm, uint64_t bucket, struct pi
 
 static void sum_and_update(const struct strategy *comm, uint64_t bucket, struct piece piece)
 {
-    strategy_sum(comm, bucket, piece, &comm->sum, 1);
-    strategy_update(comm, bucket, piece, comm->sum);
+    strategy_sum(comm, bucket, piece, &comm->room, 1);
+    strategy_update(comm, bucket, piece, comm->room);
     give_weights(comm, bucket, piece);
 }
 
@@ -214,6 +222,6 @@ dpb_status slices_bind_shards(struct strategy *strategy, const struct dpb_arenas
         return strategy_bind(strategy, arenas, whole, sizeof whole / sizeof *whole);
     static const struct stage stages[] = {{slices_due, reduce_shard, slices_wait},
                                           {update_due, gather, gather_wait}};
-    strategy->sum = strategy->host->alloc(CHUNK_BYTES);
-    return strategy->sum ? strategy_bind(strategy, arenas, stages, 2) : DPB_NO_MEMORY;
+    strategy->room = strategy->host->alloc(CHUNK_BYTES);
+    return strategy->room ? strategy_bind(strategy, arenas, stages, 2) : DPB_NO_MEMORY;
 }

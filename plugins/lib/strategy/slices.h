@@ -22,6 +22,10 @@ static inline uint64_t slices_sent(uint64_t n, uint32_t position, uint32_t n_mem
     return (uint64_t)(n_members - 1) * (own.end - own.begin);
 }
 
+/* Counts this rank's share of the bytes that a library moves for the bucket: sums are made, and go to
+ * all ranks; with shards new weights go in place of sums. `back`: their type. */
+void slices_count_all_reduce(const struct strategy *strategy, uint64_t bucket, dpb_dtype back);
+
 /* A slice may be summed when all have announced its bucket. */
 bool slices_due(void *strategy, uint64_t bucket);
 dpb_status slices_wait(void *strategy, uint64_t bucket);

@@ -3,9 +3,6 @@
 
 #include <stdlib.h>
 
-#include "lib/coded/coded.h"
-#include "lib/strategy/slices.h"
-
 dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                          size_t bytes, void **comm)
 {
@@ -19,12 +16,8 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
         return host->fail(DPB_UNSUPPORTED, "%u workers: at most %d share memory", args->n_workers,
                           STRATEGY_WORKERS);
     }
-    dpb_status status = coded_open(made);
-    if (status == DPB_OK)
-        *comm = made;
-    else
-        free(made);
-    return status;
+    *comm = made;
+    return DPB_OK;
 }
 
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
@@ -37,10 +30,7 @@ dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *are
                          .n_buckets = arenas->n_buckets,
                          .exchange = UINT64_MAX, /* the first begin makes it 0 */
                          .pages = (struct signal_page *const *)arenas->peer_scratch};
-    DPB_TRY(pipeline_open(&strategy->pipeline, strategy->host, strategy, stages, n_stages, arenas));
-    /* Core waits for a slot by `progress` where it has no helper. */
-    strategy->pipeline.tells_each = strategy->slots && strategy->args.comm_cores == 0;
-    return DPB_OK;
+    return pipeline_open(&strategy->pipeline, strategy->host, strategy, stages, n_stages, arenas);
 }
 
 dpb_status strategy_open_doorbell(struct strategy *strategy, const char *name)
@@ -112,8 +102,8 @@ void strategy_update_parts(const struct strategy *strategy, strategy_part part)
 dpb_status strategy_load(void *comm)
 {
     struct strategy *strategy = comm; /* every worker holds the model already */
-    if (strategy->coded)
-        coded_load(strategy);
+    if (strategy->client)
+        strategy->client->load(strategy);
     return DPB_OK;
 }
 
@@ -123,7 +113,7 @@ dpb_status strategy_begin(void *comm, const struct dpb_step *step)
     strategy->step = *step;
     strategy->signals.exchange++;
     pipeline_begin(&strategy->pipeline);
-    return strategy->coded ? coded_begin(strategy) : DPB_OK;
+    return strategy->client ? strategy->client->begin(strategy) : DPB_OK;
 }
 
 dpb_status strategy_ready(void *comm, uint64_t bucket, struct dpb_event *event)
@@ -161,8 +151,9 @@ void strategy_close(void *comm)
     struct strategy *strategy = comm;
     if (!strategy)
         return;
-    coded_close(strategy);
-    strategy->host->release(strategy->sum, CHUNK_BYTES);
+    if (strategy->client)
+        strategy->client->close(strategy);
+    strategy->host->release(strategy->room, CHUNK_BYTES);
     pipeline_close(&strategy->pipeline);
     doorbell_close(strategy->signals.doorbell);
     free(strategy);
@@ -278,15 +269,6 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
     strategy_sum_sources(strategy, bucket, piece, sources, dst, n_dst);
     strategy->host->count_bytes(n_others * piece.n *
                                 dpb_dtype_size(strategy->arenas.layout.gradient_type));
-}
-
-void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket)
-{
-    const struct dpb_layout *layout = &strategy->arenas.layout;
-    const uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
-    const dpb_dtype back = strategy->sharded ? layout->weight_type : layout->gradient_type;
-    strategy->host->count_bytes(slices_sent(n, strategy->args.rank, strategy->args.n_workers) *
-                                (dpb_dtype_size(layout->gradient_type) + dpb_dtype_size(back)));
 }
 
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,

@@ -6,7 +6,6 @@
 #ifndef DPB_PLUGINS_LIB_STRATEGY_H
 #define DPB_PLUGINS_LIB_STRATEGY_H
 
-#include "dpbench/codec.h"
 #include "pipeline.h"
 #include "signals.h"
 
@@ -16,12 +15,14 @@ enum {
 
 enum { STRATEGY_WORKERS = 1024 }; /* at most */
 
-/* For coded_sums.h: the progress of an exchange, in buckets of each round. */
-struct coded_sums {
-    const struct coded_sums_ops *ops;
-    struct sums *in_place; /* of coded_sums_in_place */
-    uint64_t *buckets;     /* by place */
-    uint64_t encoded[DPB_CODEC_ROUNDS], posted[DPB_CODEC_ROUNDS];
+struct strategy;
+
+/* What stands on a strategy, as a codec does (coded.h), has a part in the strategy's hooks. A
+ * client's own struct begins with this one. */
+struct strategy_client {
+    void (*load)(struct strategy *strategy);
+    dpb_status (*begin)(struct strategy *strategy);
+    void (*close)(struct strategy *strategy); /* frees the client */
 };
 
 struct strategy {
@@ -31,11 +32,8 @@ struct strategy {
     struct dpb_step step;
     struct signals signals;
     struct pipeline pipeline;
-    struct coded *coded;                 /* coded.h; NULL: without a codec */
-    const struct coded_carrier *carrier; /* coded.h: of coded_bind_stages */
-    struct coded_sums sums;              /* with CODED_SUMMED */
-    bool sharded, slots;                 /* shard.h; slots: gradients in slots, too */
-    void *sum; /* room for a piece of a sum (slices.h, with shards); else NULL */
+    struct strategy_client *client; /* NULL: none; set after strategy_open */
+    void *room;                     /* for a piece of work, CHUNK_BYTES; NULL: none was needed */
 };
 
 /* Arena elements [begin, begin + n): one piece of work on a bucket. */
@@ -150,9 +148,6 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
 /* The same for n_workers `sources`, which need not be in the workers' arenas; counts no bytes. */
 void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                           const void *const *sources, void *const *dst, uint32_t n_dst);
-/* Counts this rank's share (slices.h) of the bytes that a library moves for the bucket: sums are
- * made and go to all ranks; with shards new weights go in place of sums. */
-void strategy_count_all_reduce(const struct strategy *strategy, uint64_t bucket);
 /* Updates [begin, begin + n) of the own weights from `gradients`, which points at element begin. */
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients);
