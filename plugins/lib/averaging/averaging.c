@@ -1,15 +1,30 @@
 /* averaging.c - see averaging.h. */
+#include "lib/averaging/averaging.h"
+
 #include <stdio.h>
 
-#include "lib/averaging/averaging_parts.h"
 #include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
 static averaging_rule_of rule_of;
 
+/* Kinds of work, each by a lane of its own. */
+enum { MEETS = DEVICE_UPDATES + 1, TAKES };
+
+static bool keeps_velocity(const struct averaging_rule *rule)
+{
+    return rule->centre_momentum > 0 || rule->learners > 0;
+}
+
+/* Returns the first worker of the worker's place. */
+static uint32_t first_of(const struct averaging_rule *rule, uint32_t rank)
+{
+    return rank - rank % rule->learners;
+}
+
 /* ---- memory -------------------------------------------------------------------------------- */
 
-uint64_t averaging_bytes(const struct averaging *self, uint64_t elements)
+static uint64_t bytes_of(const struct averaging *self, uint64_t elements)
 {
     return elements * dpb_dtype_size(self->comm.base.arenas.layout.weight_type);
 }
@@ -23,34 +38,439 @@ static struct dpb_flag *fence_of(const struct averaging *self, uint32_t rank)
 
 static void *in_inbox(const struct averaging *self, uint32_t rank, uint64_t area, uint64_t at)
 {
-    return (char *)self->comm.base.arenas.peer_inbox[rank] + area + averaging_bytes(self, at);
+    return (char *)self->comm.base.arenas.peer_inbox[rank] + area + bytes_of(self, at);
 }
 
-void *averaging_own(const struct averaging *self, uint32_t rank, uint64_t at)
+/* An array of arena elements from `at` on: c, or a copy of the optimizer's state. */
+static void *own_of(const struct averaging *self, uint32_t rank, uint64_t at)
 {
     return in_inbox(self, rank, 0, at);
 }
 
-void *averaging_model(const struct averaging *self, uint64_t at)
+/* z, or the published mean. */
+static void *model_of(const struct averaging *self, uint64_t at)
 {
     return in_inbox(self, 0, self->model_at, at);
 }
 
-void *averaging_place(const struct averaging *self, uint32_t rank, uint64_t at)
+/* The y of a worker's place. */
+static void *place_of(const struct averaging *self, uint32_t rank, uint64_t at)
 {
-    return in_inbox(self, averaging_first(&self->rule, rank), self->place_at, at);
+    return in_inbox(self, first_of(&self->rule, rank), self->place_at, at);
 }
 
-void *averaging_velocity(const struct averaging *self, uint64_t at)
+/* d. */
+static void *velocity_of(const struct averaging *self, uint64_t at)
 {
     return in_inbox(self, 0, self->velocity_at, at);
 }
 
-char *averaging_optimizer(const struct averaging *self)
+/* The optimizer's state, in the memory of the weights; NULL: it has none. */
+static char *optimizer_state(const struct averaging *self)
 {
     const struct strategy *base = &self->comm.base;
-    return base->arenas.optimizer ? base->host->optimizer->state(base->arenas.optimizer, 0) : NULL;
+    return base->arenas.optimizer ? host->optimizer->state(base->arenas.optimizer, 0) : NULL;
 }
+
+/* ---- work ---------------------------------------------------------------------------------- */
+
+/* Work for the lane of `flight`. A failure is kept in comm.status. */
+struct work {
+    struct averaging *self;
+    uint32_t flight;
+    uint64_t n; /* elements */
+};
+
+static dpb_dtype type_of(const struct work *work)
+{
+    return work->self->comm.base.arenas.layout.weight_type;
+}
+
+static struct dpb_queue *queue_of(const struct work *work)
+{
+    return work->self->comm.flights[work->flight].lane->queue;
+}
+
+static bool is_near(const struct averaging *self, uint32_t owner)
+{
+    return self->comm.in_place || owner == self->comm.base.args.rank;
+}
+
+static void count(const struct work *work, uint32_t owner)
+{
+    if (owner != work->self->comm.base.args.rank)
+        host->count_bytes(bytes_of(work->self, work->n));
+}
+
+/* `from` lies in the memory of worker `owner`. */
+static void copy(const struct work *work, void *to, const void *from, uint32_t owner)
+{
+    struct device_strategy *comm = &work->self->comm;
+    if (comm->status == DPB_OK)
+        device_keep(comm, comm->ops->copy(queue_of(work), to, from, bytes_of(work->self, work->n)));
+    count(work, owner);
+}
+
+static void axpby(const struct work *work, double a, const void *x, double b, void *y)
+{
+    struct device_strategy *comm = &work->self->comm;
+    if (comm->status == DPB_OK)
+        device_keep(comm, comm->ops->axpby(queue_of(work), type_of(work), a, x, b, y, work->n));
+}
+
+static void sum(const struct work *work, void *to, const void *const *sources, uint32_t k)
+{
+    struct device_strategy *comm = &work->self->comm;
+    if (comm->status == DPB_OK)
+        device_keep(comm, comm->ops->sum(queue_of(work), type_of(work), to, sources, k, work->n));
+}
+
+/* Returns memory for a result whose destination is `far`: `far` itself, or the slot. */
+static void *room(const struct work *work, void *far, uint32_t owner, uint32_t slot)
+{
+    const struct averaging *self = work->self;
+    return is_near(self, owner) ? far
+                                : (char *)self->comm.base.arenas.inbox + self->staging_at +
+                                      slot * strategy_lines(bytes_of(self, work->n));
+}
+
+/* Returns memory to work on `far`, in worker `owner`'s memory: `far` itself; or, on another
+ * worker's device, a copy in the slot, which `put` copies back. */
+static void *get(const struct work *work, void *far, uint32_t owner, uint32_t slot)
+{
+    void *near = room(work, far, owner, slot);
+    if (near == far)
+        count(work, owner);
+    else
+        copy(work, near, far, owner);
+    return near;
+}
+
+static void put(const struct work *work, void *far, uint32_t owner, const void *near)
+{
+    if (near == far)
+        count(work, owner);
+    else
+        copy(work, far, near, owner);
+}
+
+static void clear(const struct work *work, void *to)
+{
+    struct device_strategy *comm = &work->self->comm;
+    if (comm->status == DPB_OK)
+        device_keep(comm, comm->ops->clear(queue_of(work), to, bytes_of(work->self, work->n)));
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static bool is_alone(const struct averaging *self)
+{
+    return self->peers.n == 1 && self->peers.first == self->comm.base.args.rank;
+}
+
+/* The ranks of a meeting, in their order: all, or this one and its partner. */
+static uint32_t list_group(const struct averaging *self, uint32_t *ranks, uint32_t *place)
+{
+    const uint32_t rank = self->comm.base.args.rank, partner = self->peers.first;
+    uint32_t n = 0;
+    if (self->peers.n > 1 || is_alone(self))
+        for (; n < self->peers.n; n++)
+            ranks[n] = self->peers.first + n;
+    else
+        for (; n < 2; n++)
+            ranks[n] = (n == 0) == (rank < partner) ? rank : partner;
+    for (*place = 0; ranks[*place] != rank; ++*place)
+        ;
+    return n;
+}
+
+static struct rank_set group_of(const struct averaging *self)
+{
+    return self->meets ? self->peers : strategy_self(&self->comm.base);
+}
+
+static bool averages_state(const struct averaging *self)
+{
+    return self->meets && self->rule.average_state && optimizer_state(self);
+}
+
+/* Elements of the bucket to work on next: on a device all of them. */
+static struct piece next_piece(const struct averaging *self, uint64_t bucket, uint64_t length,
+                               uint64_t at)
+{
+    const struct strategy *base = &self->comm.base;
+    if (self->comm.in_place)
+        return strategy_piece(base, bucket, length, at, base->arenas.layout.weight_type);
+    return (struct piece){bucket * base->arenas.bucket_elements + at, length - at};
+}
+
+static dpb_status wait_for(struct averaging *self, enum signal_kind kind, struct rank_set ranks,
+                           uint64_t bucket, const char *purpose)
+{
+    const uint32_t missing = signals_missing(&self->comm.base.signals, kind, ranks, bucket);
+    if (missing == UINT32_MAX)
+        return self->comm.status;
+    return device_wait_signal(&self->comm, kind, missing, bucket,
+                              self->comm.base.arenas.layout.weight_type, purpose);
+}
+
+/* ---- stage: update the own weights --------------------------------------------------------- */
+
+static bool update_due(void *strategy, uint64_t bucket)
+{
+    return device_has_room(strategy, DEVICE_UPDATES) && strategy_own_ready(strategy, bucket);
+}
+
+/* The step's gradients are those of the replica before. Nobody reads d before all have pushed. */
+static void begin_anew(const struct work *work, struct piece piece)
+{
+    const struct averaging *self = work->self;
+    const uint32_t rank = self->comm.base.args.rank;
+    copy(work, strategy_weights(&self->comm.base, rank, piece.begin), model_of(self, piece.begin),
+         0);
+    if (rank == 0 && keeps_velocity(&self->rule))
+        clear(work, velocity_of(self, piece.begin));
+    if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
+        copy(work, place_of(self, rank, piece.begin), model_of(self, piece.begin), 0);
+}
+
+/* c, of the weights before their update. Where replicas begin anew there is nothing between them
+ * and their centre, and that of a place may be on its way. */
+static void measure(const struct work *work, struct piece piece)
+{
+    const struct averaging *self = work->self;
+    const uint32_t rank = self->comm.base.args.rank;
+    void *c = own_of(self, rank, piece.begin);
+    if (self->restarts) {
+        clear(work, c);
+        return;
+    }
+    if (self->rule.learners > 0)
+        copy(work, c, place_of(self, rank, piece.begin), first_of(&self->rule, rank));
+    else
+        copy(work, c, model_of(self, piece.begin), 0);
+    axpby(work, self->rule.alpha, strategy_weights(&self->comm.base, rank, piece.begin),
+          -self->rule.alpha, c);
+}
+
+static void update_piece(struct averaging *self, uint64_t bucket, struct piece piece)
+{
+    const struct strategy *base = &self->comm.base;
+    const struct work work = {self, DEVICE_UPDATES, piece.n};
+    const uint32_t rank = base->args.rank;
+    void *weights = strategy_weights(base, rank, piece.begin);
+    if (self->restarts)
+        begin_anew(&work, piece);
+    if (self->meets && self->rule.centre)
+        measure(&work, piece);
+    if (self->comm.status == DPB_OK)
+        device_keep(&self->comm,
+                    host->optimizer->update(base->arenas.optimizer, queue_of(&work),
+                                            (struct dpb_range){piece.begin, piece.begin + piece.n},
+                                            weights, strategy_gradients(base, rank, piece.begin),
+                                            bucket, &base->step));
+    if (self->meets && self->rule.centre)
+        axpby(&work, -1.0, own_of(self, rank, piece.begin), 1.0, weights);
+    else if (averages_state(self))
+        copy(&work, own_of(self, rank, piece.begin),
+             optimizer_state(self) + bytes_of(self, piece.begin), rank);
+}
+
+static void update_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    struct averaging *self = strategy;
+    do {
+        const struct piece piece = next_piece(self, bucket, turn->length, turn->at);
+        update_piece(self, bucket, piece);
+        turn->at += piece.n;
+    } while (turn->at < turn->length && host->now_ns() < turn->until_ns);
+    if (turn->at == turn->length)
+        device_begun(&self->comm, DEVICE_UPDATES, bucket, false);
+}
+
+/* ---- stage: the own slice of a meeting ----------------------------------------------------- */
+
+static bool meet_due(void *strategy, uint64_t bucket)
+{
+    const struct averaging *self = strategy;
+    return device_has_room(strategy, MEETS) &&
+           signals_reached(&self->comm.base.signals, SIGNAL_PUSHED, group_of(self), bucket);
+}
+
+static dpb_status meet_wait(void *strategy, uint64_t bucket)
+{
+    return wait_for(strategy, SIGNAL_PUSHED, group_of(strategy), bucket, "the peer's update");
+}
+
+/* The mean of n workers' arrays into each of them. */
+static void take_mean(const struct work *work, void *const *arrays, const uint32_t *ranks,
+                      uint32_t n, uint32_t place)
+{
+    const void *sources[STRATEGY_WORKERS] = {NULL};
+    void *own = arrays[place];
+    for (uint32_t i = 0; i < n; i++)
+        sources[i] = get(work, arrays[i], ranks[i], i);
+    sum(work, own, sources, n);
+    axpby(work, 1.0 / n, own, 0.0, own);
+    for (uint32_t i = 0; i < n; i++)
+        if (i != place)
+            copy(work, arrays[i], own, ranks[i]);
+}
+
+static void meet_group(const struct work *work, struct piece piece)
+{
+    const struct averaging *self = work->self;
+    uint32_t ranks[STRATEGY_WORKERS], place;
+    void *arrays[STRATEGY_WORKERS] = {NULL};
+    const uint32_t n = list_group(self, ranks, &place);
+    for (uint32_t i = 0; i < n; i++)
+        arrays[i] = strategy_weights(&self->comm.base, ranks[i], piece.begin);
+    take_mean(work, arrays, ranks, n, place);
+    for (uint32_t i = 0; i < n; i++)
+        arrays[i] = own_of(self, ranks[i], piece.begin);
+    if (averages_state(self))
+        take_mean(work, arrays, ranks, n, place);
+}
+
+/* The places meet z once their learners have met y: both at once, with all of these weights, would
+ * move y past both. */
+static void move_places(const struct work *work, struct piece piece, void *z, void *d)
+{
+    const struct averaging *self = work->self;
+    const uint32_t n = self->comm.base.args.n_workers, learners = self->rule.learners;
+    const uint32_t n_places = n / learners;
+    const double part = 1.0 / n_places;
+    for (uint32_t place = 0, first = 0; place < n_places; place++, first += learners) {
+        void *far = place_of(self, first, piece.begin);
+        void *y = get(work, far, first, n + 2 + place);
+        const void *sources[STRATEGY_WORKERS + 1] = {y};
+        for (uint32_t i = 0; i < learners; i++)
+            sources[i + 1] = get(work, own_of(self, first + i, piece.begin), first + i, first + i);
+        sum(work, y, sources, learners + 1);
+        axpby(work, part, y, 1.0, d);
+        axpby(work, part, z, 1.0 - part, y);
+        put(work, far, first, y);
+    }
+    axpby(work, -1.0, z, 1.0, d);
+}
+
+/* Without momentum of the centre, d is only the sum of all c: it goes to z at once. */
+static void move_workers(const struct work *work, struct piece piece, void *d)
+{
+    const struct averaging *self = work->self;
+    const uint32_t n = self->comm.base.args.n_workers;
+    const void *sources[STRATEGY_WORKERS + 1] = {d};
+    for (uint32_t rank = 0; rank < n; rank++)
+        sources[rank + 1] = get(work, own_of(self, rank, piece.begin), rank, rank);
+    sum(work, d, sources, n + 1);
+}
+
+static void move_centre(const struct work *work, struct piece piece)
+{
+    const struct averaging *self = work->self;
+    const uint32_t n = self->comm.base.args.n_workers;
+    const bool has_velocity = keeps_velocity(&self->rule);
+    void *far_z = model_of(self, piece.begin);
+    void *far_d = velocity_of(self, piece.begin);
+    void *z = get(work, far_z, 0, n);
+    void *d = has_velocity ? get(work, far_d, 0, n + 1) : z;
+    if (has_velocity)
+        axpby(work, self->rule.centre_momentum, d, 0.0, d);
+    if (self->rule.learners > 0)
+        move_places(work, piece, z, d);
+    else
+        move_workers(work, piece, d);
+    if (has_velocity) {
+        axpby(work, 1.0, d, 1.0, z);
+        put(work, far_d, 0, d);
+    }
+    put(work, far_z, 0, z);
+}
+
+static void meet_slice(struct averaging *self, uint64_t bucket, struct stage_turn *turn)
+{
+    uint32_t ranks[STRATEGY_WORKERS], place;
+    const uint32_t n = list_group(self, ranks, &place);
+    const struct dpb_range slice = slice_of(turn->length, place, n);
+    if (turn->at == 0)
+        turn->at = slice.begin;
+    while (turn->at < slice.end && host->now_ns() < turn->until_ns) {
+        const int64_t began_ns = host->now_ns();
+        const struct piece piece = next_piece(self, bucket, slice.end, turn->at);
+        const struct work work = {self, MEETS, piece.n};
+        if (self->rule.centre)
+            move_centre(&work, piece);
+        else
+            meet_group(&work, piece);
+        if (self->comm.in_place)
+            host->span(bucket, DPB_PHASE_REDUCE, began_ns, host->now_ns());
+        turn->at += piece.n;
+    }
+    if (turn->at >= slice.end)
+        turn->at = turn->length;
+}
+
+static void meet_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    struct averaging *self = strategy;
+    const bool any = self->meets && (self->rule.centre || !is_alone(self));
+    if (any && turn->at == 0)
+        signals_span_late(&self->comm.base.signals, SIGNAL_PUSHED, self->peers, bucket);
+    if (any)
+        meet_slice(self, bucket, turn);
+    else
+        turn->at = turn->length;
+    if (turn->at == turn->length)
+        device_begun(&self->comm, MEETS, bucket, !any);
+}
+
+/* ---- stage: all slices are there ----------------------------------------------------------- */
+
+/* The last bucket waits for the step of all workers, too. */
+static bool take_due(void *strategy, uint64_t bucket)
+{
+    const struct strategy *base = strategy;
+    return device_has_room(strategy, TAKES) &&
+           signals_reached(&base->signals, SIGNAL_REDUCED, group_of(strategy), bucket) &&
+           (!strategy_is_last(base, bucket) ||
+            signals_reached(&base->signals, SIGNAL_PUSHED, strategy_workers(base), bucket));
+}
+
+static dpb_status take_wait(void *strategy, uint64_t bucket)
+{
+    struct averaging *self = strategy;
+    if (!signals_reached(&self->comm.base.signals, SIGNAL_REDUCED, group_of(self), bucket))
+        return wait_for(self, SIGNAL_REDUCED, group_of(self), bucket, "the peer's slice");
+    return wait_for(self, SIGNAL_PUSHED, strategy_workers(&self->comm.base), bucket,
+                    "the peer's step");
+}
+
+static void take_work(void *strategy, uint64_t bucket, struct stage_turn *turn)
+{
+    struct averaging *self = strategy;
+    const struct strategy *base = strategy;
+    const uint64_t begin = bucket * base->arenas.bucket_elements;
+    const bool any = averages_state(self);
+    strategy_span_others(base, SIGNAL_REDUCED, SIGNAL_REDUCED, group_of(self), bucket);
+    const bool met_all = self->meets && self->peers.n == base->args.n_workers;
+    if (strategy_is_last(base, bucket) && !met_all) /* else meet_work has reported it */
+        signals_span_late(&base->signals, SIGNAL_PUSHED, strategy_workers(base), bucket);
+    if (any)
+        copy(&(struct work){self, TAKES, turn->length},
+             optimizer_state(self) + bytes_of(self, begin), own_of(self, base->args.rank, begin),
+             base->args.rank);
+    device_begun(&self->comm, TAKES, bucket, !any);
+    turn->at = turn->length;
+}
+
+static const struct stage stages[] = {{update_due, update_work, strategy_own_wait},
+                                      {meet_due, meet_work, meet_wait},
+                                      {take_due, take_work, take_wait}};
+
+static const struct stage_flight met = {MEETS, DPB_PHASE_REDUCE, "its device to average"};
+static const struct stage_flight taken = {TAKES, DPB_PHASE_UPDATE, "its device to copy the mean"};
+
+static const struct stage_flight *const flights[] = {&device_updated, &met, &taken};
 
 /* ---- contract ------------------------------------------------------------------------------ */
 
@@ -139,8 +559,8 @@ static dpb_status averaging_open(const void *options, const struct dpb_comm_args
 static uint32_t count_areas(const struct averaging_rule *rule, uint32_t rank)
 {
     const uint32_t of_all = rule->centre || rule->average_state;
-    const uint32_t of_place = rule->learners > 0 && averaging_first(rule, rank) == rank;
-    return of_all + of_place + (rank == 0 ? 1 + averaging_has_velocity(rule) : 0);
+    const uint32_t of_place = rule->learners > 0 && first_of(rule, rank) == rank;
+    return of_all + of_place + (rank == 0 ? 1 + keeps_velocity(rule) : 0);
 }
 
 static uint64_t inbox_bytes(const struct averaging_rule *rule, uint32_t rank,
@@ -148,6 +568,13 @@ static uint64_t inbox_bytes(const struct averaging_rule *rule, uint32_t rank,
 {
     return count_areas(rule, rank) *
            strategy_lines(layout->n_elements * dpb_dtype_size(layout->weight_type));
+}
+
+/* Slots that a meeting of n workers takes. */
+static uint32_t count_slots(const struct averaging_rule *rule, uint32_t n_workers)
+{
+    return n_workers + (rule->centre ? 2 : 1) +
+           (rule->learners > 0 ? n_workers / rule->learners : 0);
 }
 
 /* On a device: a slice from each member of the largest meeting, and its result. A worker without
@@ -158,7 +585,7 @@ static uint64_t staging_bytes(const struct averaging_rule *rule, uint32_t n_work
     const uint64_t longest = strategy_longest_bucket(layout, bucket_elements);
     const uint64_t slice = (longest + n_workers - 1) / n_workers;
     return n_workers == 1 ? 0
-                          : averaging_slots(rule, n_workers) *
+                          : count_slots(rule, n_workers) *
                                 strategy_lines(slice * dpb_dtype_size(layout->weight_type));
 }
 
@@ -203,8 +630,8 @@ static dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(device_flight_open(device, DEVICE_UPDATES, &device->out, SIGNAL_PUSHED));
     DPB_TRY(device_flight_open(device, MEETS, &device->here, SIGNAL_REDUCED));
     DPB_TRY(device_flight_open(device, TAKES, &device->back, N_SIGNALS));
-    DPB_TRY(strategy_bind(&device->base, arenas, averaging_stages, AVERAGING_STAGES));
-    device->base.pipeline.flights = averaging_flights;
+    DPB_TRY(strategy_bind(&device->base, arenas, stages, sizeof stages / sizeof *stages));
+    device->base.pipeline.flights = flights;
     device->base.pipeline.flight_ops = &device_flight_ops;
     device_report_ways(device);
     return DPB_OK;
@@ -226,11 +653,11 @@ static dpb_status averaging_load(void *comm)
     const uint32_t rank = base->args.rank;
     self->steps = self->rate = 0;
     if (self->rule.centre && rank == 0)
-        averaging_copy(&all, averaging_model(self, 0), base->arenas.weights, rank);
-    if (self->rule.centre && rank == 0 && averaging_has_velocity(&self->rule))
-        averaging_clear(&all, averaging_velocity(self, 0));
-    if (self->rule.learners > 0 && averaging_first(&self->rule, rank) == rank)
-        averaging_copy(&all, averaging_place(self, rank, 0), base->arenas.weights, rank);
+        copy(&all, model_of(self, 0), base->arenas.weights, rank);
+    if (self->rule.centre && rank == 0 && keeps_velocity(&self->rule))
+        clear(&all, velocity_of(self, 0));
+    if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
+        copy(&all, place_of(self, rank, 0), base->arenas.weights, rank);
     return drain(self, MEETS);
 }
 
@@ -276,16 +703,16 @@ static dpb_status averaging_begin(void *comm, const struct dpb_step *step)
 static dpb_status pass_fence(struct averaging *self)
 {
     const struct strategy *base = &self->comm.base;
-    base->host->flag->set(fence_of(self, base->args.rank), ++self->fences);
+    host->flag->set(fence_of(self, base->args.rank), ++self->fences);
     for (uint32_t rank = 0; rank < base->args.n_workers; rank++) {
         const struct dpb_wait what = {.step = base->step.step,
                                       .bucket = UINT64_MAX,
                                       .peer = rank,
                                       .purpose = "the peer's part of the mean model"};
-        base->host->note("wait_peer", what.bucket, rank);
-        DPB_TRY(base->host->flag->wait(fence_of(self, rank), self->fences, &what));
+        host->note("wait_peer", what.bucket, rank);
+        DPB_TRY(host->flag->wait(fence_of(self, rank), self->fences, &what));
     }
-    base->host->note("exchange", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
+    host->note("exchange", UINT64_MAX, UINT32_MAX); /* it waits for no peer any more */
     return DPB_OK;
 }
 
@@ -300,12 +727,12 @@ static void take_means(struct averaging *self)
             slice_of(pipeline_bucket_length(&base->pipeline, bucket), self_rank, n);
         const uint64_t at = bucket * base->arenas.bucket_elements + slice.begin;
         const struct work work = {self, MEETS, slice.end - slice.begin};
-        void *mean = averaging_room(&work, averaging_model(self, at), 0, n);
+        void *mean = room(&work, model_of(self, at), 0, n);
         for (uint32_t rank = 0; rank < n; rank++)
-            sources[rank] = averaging_get(&work, strategy_weights(base, rank, at), rank, rank);
-        averaging_sum(&work, mean, sources, n);
-        averaging_axpby(&work, 1.0 / n, mean, 0.0, mean);
-        averaging_put(&work, averaging_model(self, at), 0, mean);
+            sources[rank] = get(&work, strategy_weights(base, rank, at), rank, rank);
+        sum(&work, mean, sources, n);
+        axpby(&work, 1.0 / n, mean, 0.0, mean);
+        put(&work, model_of(self, at), 0, mean);
     }
 }
 
@@ -331,7 +758,7 @@ static dpb_status averaging_publish(void *comm, struct dpb_view *view)
         return strategy_publish(comm, view);
     if (!self->rule.centre)
         DPB_TRY(publish_mean(self));
-    view->weights = averaging_model(self, 0);
+    view->weights = model_of(self, 0);
     return DPB_OK;
 }
 
@@ -345,16 +772,13 @@ static dpb_status averaging_books(void *comm, struct dpb_books *books)
     const double momentum = self->rule.centre_momentum;
     const uint32_t rank = self->comm.base.args.rank;
     books->entries[books->n++] = (struct dpb_book){arenas->weights, type, 1.0, false};
-    if (self->rule.learners > 0 && averaging_first(&self->rule, rank) == rank)
-        books->entries[books->n++] =
-            (struct dpb_book){averaging_place(self, rank, 0), type, 1.0, false};
+    if (self->rule.learners > 0 && first_of(&self->rule, rank) == rank)
+        books->entries[books->n++] = (struct dpb_book){place_of(self, rank, 0), type, 1.0, false};
     if (!self->rule.centre || rank != 0)
         return DPB_OK;
-    books->entries[books->n++] =
-        (struct dpb_book){averaging_model(self, 0), type, 1.0 - momentum, false};
+    books->entries[books->n++] = (struct dpb_book){model_of(self, 0), type, 1.0 - momentum, false};
     if (momentum > 0)
-        books->entries[books->n++] =
-            (struct dpb_book){averaging_velocity(self, 0), type, momentum, false};
+        books->entries[books->n++] = (struct dpb_book){velocity_of(self, 0), type, momentum, false};
     return DPB_OK;
 }
 
@@ -366,7 +790,7 @@ static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
     const struct dpb_arenas *arenas = &self->comm.base.arenas;
     const dpb_dtype type = arenas->layout.weight_type;
     const uint64_t n = arenas->layout.n_elements;
-    void *momentum = averaging_optimizer(self);
+    void *momentum = optimizer_state(self);
     saved->arrays[saved->n++] = (struct dpb_saved_array){"steps", DPB_FP64, true, 1, &self->steps};
     saved->arrays[saved->n++] =
         (struct dpb_saved_array){"weights", type, false, n, arenas->weights};
@@ -376,13 +800,13 @@ static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
         saved->arrays[saved->n++] =
             (struct dpb_saved_array){"rate", DPB_FP64, true, 1, &self->rate};
     if (self->rule.centre_momentum > 0)
-        saved->arrays[saved->n++] = (struct dpb_saved_array){
-            "velocity", type, true, n,
-            self->comm.base.args.rank == 0 ? averaging_velocity(self, 0) : NULL};
+        saved->arrays[saved->n++] =
+            (struct dpb_saved_array){"velocity", type, true, n,
+                                     self->comm.base.args.rank == 0 ? velocity_of(self, 0) : NULL};
     if (self->rule.learners > 0) { /* other learners have other places */
         snprintf(self->place_name, sizeof self->place_name, "place_%u", self->rule.learners);
         saved->arrays[saved->n++] = (struct dpb_saved_array){
-            self->place_name, type, false, n, averaging_place(self, self->comm.base.args.rank, 0)};
+            self->place_name, type, false, n, place_of(self, self->comm.base.args.rank, 0)};
     }
     return DPB_OK;
 }
