@@ -5,13 +5,15 @@
 # core/conform stands on graph and plugin; its oracle is the ops of device reference. core/train's network
 # test connects machines by the strategies' code.
 # Includes and names are both held to that; neither includes nor calls between core's files form a loop.
+# In plugins/lib and plugins/comm neither modules nor rooms (directories) form a loop, and the strategy on
+# which the others stand knows none of them.
 # Public headers include each other alone. Plugins include public headers, the libraries beside them and
 # nothing of core's, and a plugin exports its entry and nothing else. Run from the top of the tree;
 # BUILD=build.
 . tests/lib/verdict.sh
 build=${DPB_BUILD:-build}
 uses=$(mktemp)
-trap 'rm -f "$uses"' EXIT
+trap 'rm -f "$uses" "$uses.comm"' EXIT
 
 includes() { # of the files in "$@": FILE:LINE:#include "X"
     grep -nE '^#include "' "$@" /dev/null
@@ -38,7 +40,7 @@ include_uses() { # of the files in "$@": lines FILE INCLUDED
         {
             directory = $1
             sub("[^/]*$", "", directory)
-            split(directory " core/ core/include/ plugins/", from, " ")
+            split(directory " core/ core/include/ plugins/ '"$(printf '%s ' plugins/lib/*/)"'", from, " ")
             for (i = 1; i in from; i++)
                 if (from[i] $2 in known) {
                     print $1, from[i] $2
@@ -78,6 +80,25 @@ plugin_loops data_image_folder plugins/data/image_folder
 # shellcheck disable=SC2046 # names without spaces
 verdict "files include each other" \
     "$(include_uses $(find core plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.inc') | loops)"
+
+# comm_uses: lines USER USED of the modules of strategies and of their library, by names and by includes.
+# A module is a .c with its .h. What this build is without has no objects.
+comm_uses() {
+    # shellcheck disable=SC2046 # names without spaces
+    {
+        include_uses $(find plugins/lib plugins/comm -name '*.[ch]')
+        object_uses $(for source in plugins/lib/*/*.c plugins/comm/*.c plugins/comm/*/*.c; do
+            [ ! -f "$build/obj/${source%.c}.o" ] || echo "$source"
+        done) | cut -d ' ' -f 1,2
+    } | sed -E 's/\.[ch]( |$)/\1/g' | awk '$1 != $2'
+}
+comm_uses >"$uses.comm"
+verdict "modules of plugins/lib and plugins/comm form a loop" "$(loops <"$uses.comm")"
+verdict "rooms of plugins/lib and plugins/comm form a loop" \
+    "$(sed -E 's,/[^/ ]*( |$),\1,g' "$uses.comm" | awk '$1 != $2' | loops)"
+verdict "a strategy knows an heir" \
+    "$(grep -E '^plugins/lib/(signals|strategy)/[^ ]* plugins/lib/(coded|ring|averaging|reduce|device_strategy)/' "$uses.comm"
+        grep -nE 'struct (dpb_)?(coded|ring|averaging|reduce|device_strategy)' plugins/lib/strategy/*)"
 
 layer base
 layer machine base

@@ -7,12 +7,15 @@
  * Jia et al.: Highly scalable deep learning training system with mixed-precision: training ImageNet
  * in four minutes. 2018 (hierarchical all-reduce).
  */
-#include "comm/hierarchical/hierarchical.h"
+#include "comm/hierarchical/inside_nccl.h"
+#include "comm/hierarchical/inside_shm.h"
 #include "dpbench/plugin.h"
 #include "lib/object/mpi.h"
 #include "lib/strategy/shard.h"
 
 static const struct dpb_host *host;
+
+enum { INSIDE_SHM, INSIDE_NCCL };
 
 static const char *const transports[] = {"tcp", "verbs", "mpi", NULL};
 static const char *const insides[] = {"shm", "nccl", NULL};

@@ -26,7 +26,7 @@
  * fetched when it no longer goes across, and gathered behind that. The step of a place ends with
  * its last update: the gathering before it is behind all reads of its gradients by NCCL.
  */
-#include "comm/hierarchical/hierarchical.h"
+#include "comm/hierarchical/inside_nccl.h"
 
 #include <stdio.h>
 

@@ -33,7 +33,7 @@
  *   5. with shards weights are written when all ranks of the machine have announced their bucket:
  *      before a ring gives any weights, this place has posted its share, behind 1 and 2.
  */
-#include "comm/hierarchical/hierarchical.h"
+#include "comm/hierarchical/inside_shm.h"
 #include "lib/strategy/slices.h"
 
 /* ---- stage: sum the own part over the machine ----------------------------------------------- */

@@ -1,7 +1,7 @@
-/* places.c - see hierarchical.h. */
+/* places.c - see places.h. */
 #include <stdlib.h>
 
-#include "comm/hierarchical/hierarchical.h"
+#include "comm/hierarchical/places.h"
 
 /* ---- places and ranks ----------------------------------------------------------------------- */
 

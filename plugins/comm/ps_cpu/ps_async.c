@@ -3,7 +3,7 @@
  * once, one worker at a time, in the order of arrival. The worker then gets the new weights of
  * that server.
  *
- * Worker and link are ps_cpu's (ps_cpu.c, links.c), with a link also between ranks of one machine.
+ * Worker and link are ps_cpu's (ps.c, links.c), with a link also between ranks of one machine.
  * There the slices go through shared memory and their messages have no payload: a server reads the
  * gradients of a worker in its arena, and writes the new weights into its arena. A server is one
  * shard of the model: the slices that ps_slice gives it, with a version.
@@ -29,13 +29,13 @@
  * gradients can win the race. AISTATS 2018 (comm.policy). Chen et al.: Revisiting distributed
  * synchronous SGD. ICLR workshop 2016 (backup workers: k_sync).
  */
+#include "comm/ps_cpu/ps_async.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/ps_cpu/links_parts.h"
-#include "comm/ps_cpu/ps_async.h"
-#include "dpbench/plugin.h"
+#include "comm/ps_cpu/ps_shard.h"
 
 static const char *const policies[] = {"async",         "k_sync",  "k_batch_sync",
                                        "k_batch_async", "k_async", NULL};

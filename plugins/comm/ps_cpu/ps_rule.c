@@ -1,5 +1,5 @@
-/* ps_rule.c - the rule that the options of ps_async make, or why they make none. */
-#include "comm/ps_cpu/ps_async.h"
+/* ps_rule.c - see ps_rule.h. */
+#include "comm/ps_cpu/ps_rule.h"
 
 static bool takes_newest(const struct ps_async_options *options)
 {

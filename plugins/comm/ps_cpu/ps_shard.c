@@ -24,7 +24,7 @@
  * may overwrite them. Else the worker waits for its weights, which the server sends after the
  * update.
  */
-#include "comm/ps_cpu/ps_async.h"
+#include "comm/ps_cpu/ps_shard.h"
 
 /* ---- workers that train -------------------------------------------------------------------- */
 

@@ -1,16 +1,14 @@
 /*
- * hierarchical.h - the two forms of `hierarchical`, and their common parts: the ranks' places, and
- * the way across machines. Inside a machine, sums are made through shared memory (inside_shm.c) or
- * by NCCL (inside_nccl.c).
+ * places.h - a rank of `hierarchical`: its state, the places of ranks in machines, and the way across
+ * machines. Inside a machine, sums are made through shared memory (inside_shm.h) or by NCCL
+ * (inside_nccl.h).
  */
-#ifndef DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
-#define DPB_PLUGINS_COMM_HIERARCHICAL_HIERARCHICAL_H
+#ifndef DPB_PLUGINS_COMM_HIERARCHICAL_PLACES_H
+#define DPB_PLUGINS_COMM_HIERARCHICAL_PLACES_H
 
 #include "comm/hierarchical/across.h"
 #include "lib/coded/coded.h"
 #include "lib/device_strategy/device_strategy.h"
-
-enum { INSIDE_SHM, INSIDE_NCCL };
 
 struct inside_nccl;
 
@@ -41,8 +39,6 @@ static inline bool hierarchical_drives(const struct hierarchical *comm)
     return comm->base.args.rank < comm->n_shares;
 }
 
-/* ---- places.c ------------------------------------------------------------------------------ */
-
 /* Workers of a machine. */
 uint32_t hierarchical_count(const struct dpb_comm_args *job, uint32_t machine);
 /* Shares of a bucket: as many as the smallest machine has workers; 0: one machine, no codec. */
@@ -62,26 +58,5 @@ struct dpb_arenas hierarchical_view(struct hierarchical *comm, const struct dpb_
 dpb_status hierarchical_connect(struct hierarchical *comm, const struct dpb_arenas *staged);
 /* Part of `close`: releases all but the strategy within the machine. */
 void hierarchical_release(struct hierarchical *comm);
-
-/* ---- inside_shm.c -------------------------------------------------------------------------- */
-
-/* Hooks: this form's parts of `plan` and `bind`. */
-dpb_status inside_shm_plan(struct hierarchical *comm, const struct dpb_layout *layout,
-                           struct dpb_comm_plan *want);
-dpb_status inside_shm_bind(void *comm, const struct dpb_arenas *arenas);
-
-/* ---- inside_nccl.c ------------------------------------------------------------------------- */
-
-/* This form's part of `plan`; makes comm->nccl. */
-dpb_status inside_nccl_plan(struct hierarchical *comm, const struct dpb_layout *layout,
-                            struct dpb_comm_plan *want);
-/* The pinned memory that a rank will allocate. No strategy need be open. */
-uint64_t inside_nccl_pinned_bytes(const struct dpb_comm_args *job, const struct dpb_layout *layout,
-                                  uint64_t bucket_elements);
-/* Hooks. */
-dpb_status inside_nccl_bind(void *comm, const struct dpb_arenas *arenas);
-dpb_status inside_nccl_begin(void *comm, const struct dpb_step *step);
-dpb_status inside_nccl_progress(void *comm, int64_t budget_ns);
-void inside_nccl_close(void *comm);
 
 #endif

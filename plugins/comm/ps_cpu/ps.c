@@ -1,7 +1,14 @@
-/* ps_stages.c - the stages of ps_cpu's pipeline, by which a bucket goes from the workers to the
- * shards and back: see ps_cpu.c. The workers of ps_async pull by them, too. */
-#include "comm/ps_cpu/ps_back.h"
+/* ps.c - see ps.h. */
+#include "comm/ps_cpu/ps.h"
+
+#include "lib/mesh/mesh_tcp.h"
+#include "lib/strategy/shard.h"
 #include "lib/strategy/slices.h"
+#include "lib/verbs/mesh_verbs.h"
+
+const struct dpb_host *ps_host;
+
+const char *const ps_transports[] = {"tcp", "verbs", NULL};
 
 static bool is_here(const struct ps *ps, uint32_t rank)
 {
@@ -188,7 +195,7 @@ static void serve_coded(void *strategy, uint64_t bucket, struct stage_turn *turn
     if (slice.end > 0)
         decode(ps, bucket);
     if (slice.end > 0 && ps->codes_back && coded_status(comm) == DPB_OK)
-        ps_back_encode(ps, bucket);
+        ps_back_encode(&ps->back, comm, bucket, ps->sources[0], ps->sum);
     while (turn->at < slice.end && !ps->codes_back && coded_status(comm) == DPB_OK) {
         const struct piece piece = strategy_piece(comm, bucket, slice.end, turn->at, DPB_FP32);
         strategy_update(comm, bucket, piece, (const float *)ps->sum + turn->at);
@@ -337,14 +344,31 @@ void ps_pull(void *strategy, uint64_t bucket, struct stage_turn *turn)
         }
     }
     if (ps->codes_back)
-        ps_back_decode(ps, bucket, turn->length);
+        ps_back_decode(&ps->back, &ps->base, bucket);
     ps_host->span(bucket, DPB_PHASE_TRANSFER, began_ns, ps_host->now_ns());
     turn->at = turn->length;
 }
 
+/* ---- stage: update by the decoded answers ---------------------------------------------------- */
+
+static bool update_due(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return ((const struct ps *)strategy)->back.status == DPB_OK;
+}
+
+static dpb_status update_wait(void *strategy, uint64_t bucket)
+{
+    (void)bucket;
+    return ((const struct ps *)strategy)->back.status;
+}
+
 /* ---- the stages of a rank ------------------------------------------------------------------ */
 
-uint32_t ps_choose_stages(struct ps *ps)
+/* A worker pushes to other machines, or encodes for all, and pulls. A shard serves, and gives
+ * updated weights to other machines. A rank may be both. Fills ps->row; returns the number of
+ * stages. */
+static uint32_t choose_stages(struct ps *ps)
 {
     const struct dpb_comm_args *args = &ps->base.args;
     struct stage *row = ps->row;
@@ -359,6 +383,208 @@ uint32_t ps_choose_stages(struct ps *ps)
     if (worker)
         row[n++] = (struct stage){ps_pull_due, ps_pull, ps_pull_wait};
     if (worker && ps->codes_back)
-        row[n++] = (struct stage){ps_back_update_due, coded_update, ps_back_update_wait};
+        row[n++] = (struct stage){update_due, coded_update, update_wait};
     return n;
+}
+
+/* ---- hooks --------------------------------------------------------------------------------- */
+
+/* Moves the links; a message that was refused ends the exchange. */
+static dpb_status move(void *strategy, int64_t until_ns, bool *moved)
+{
+    const struct ps *ps = strategy;
+    DPB_TRY(coded_status(&ps->base));
+    DPB_TRY(ps->back.status);
+    return ps->links ? links_move(ps->links, until_ns, moved) : DPB_OK;
+}
+
+dpb_status ps_needs(const void *options_, struct dpb_comm_needs *needs)
+{
+    const struct ps_options *given = options_;
+    (void)needs;
+    return given->transport == PS_OVER_VERBS ? verbs_check_built(ps_host) : DPB_OK;
+}
+
+dpb_status ps_check(const struct ps_options *given, uint32_t last)
+{
+    return given->transport == PS_OVER_TCP ? tcp_check_port(ps_host, &given->tcp, last) : DPB_OK;
+}
+
+static dpb_status open_transport(struct ps *ps, const struct ps_options *given, uint32_t local_rank)
+{
+    if (ps->base.args.n_machines == 1)
+        return DPB_OK;
+    if (given->transport == PS_OVER_TCP)
+        return mesh_tcp_create(ps_host, &given->tcp, false, &ps->transport);
+#ifdef DPB_HAVE_VERBS
+    struct verbs_options verbs = given->verbs;
+    verbs.interface = given->tcp.interface;
+    return mesh_verbs_create(ps_host, &verbs, local_rank, &ps->transport);
+#else
+    (void)local_rank;
+    return DPB_OK; /* refused by ps_needs */
+#endif
+}
+
+dpb_status ps_create(const struct ps_options *given, const struct dpb_comm_args *args,
+                     uint32_t local_rank, size_t bytes, void **comm)
+{
+    void *made;
+    DPB_TRY(coded_open(ps_host, args, bytes, &made));
+    dpb_status status = open_transport(made, given, local_rank);
+    if (status != DPB_OK) {
+        strategy_close(made);
+        return status;
+    }
+    *comm = made;
+    return DPB_OK;
+}
+
+static struct dpb_range own_part(const struct strategy *strategy, uint64_t bucket, uint64_t length)
+{
+    return ps_slice(&strategy->args, strategy->args.rank, bucket, length);
+}
+
+/* Behind the rest of the plan. Servers keep no weights. */
+static dpb_status plan_back(struct ps *ps, const struct dpb_layout *layout,
+                            struct dpb_comm_plan *want)
+{
+    want->contract.roundings += PS_BACK_ROUNDINGS;
+    want->weights = DPB_MEMORY_NONE;
+    return ps->base.args.role == DPB_SERVER ? DPB_OK : strategy_plan_own(&ps->base, layout, want);
+}
+
+dpb_status ps_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
+{
+    struct ps *ps = comm;
+    const struct dpb_comm_args *args = &ps->base.args;
+    want->weights = ps_is_shard(args) ? DPB_MEMORY_SHARED : DPB_MEMORY_PRIVATE;
+    want->gradients = args->role == DPB_WORKER ? DPB_MEMORY_SHARED : DPB_MEMORY_NONE;
+    want->scratch = DPB_MEMORY_SHARED;
+    ps->notice_at = signals_bytes(strategy_count_buckets(layout, want->bucket_elements));
+    want->scratch_bytes = ps->back.at = strategy_lines(ps->notice_at + sizeof(struct ps_notice));
+    if (ps->codes_back)
+        want->scratch_bytes += ps_back_bytes(args, layout, want->bucket_elements);
+    if (ps->base.args.codec)
+        DPB_TRY(coded_plan(&ps->base, layout, CODED_SHARED, want));
+    ps->inbox_at = strategy_lines(want->scratch_bytes);
+    want->scratch_bytes =
+        ps->inbox_at + links_inbox_bytes(args, layout, want->bucket_elements, &ps->memory);
+    if (ps->codes_back)
+        return plan_back(ps, layout, want);
+    return ps_is_shard(args) ? strategy_plan_parts(&ps->base, layout, own_part, want) : DPB_OK;
+}
+
+uint64_t ps_most_owned(const struct dpb_comm_args *args, const struct dpb_layout *layout,
+                       uint64_t bucket_elements)
+{
+    const uint32_t n = ps_shards(args).n;
+    const uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
+    return args->codec ? (n_buckets + n - 1) / n * strategy_longest_bucket(layout, bucket_elements)
+                       : shard_elements(layout, bucket_elements, n);
+}
+
+static size_t sum_bytes(const struct ps *ps, const struct dpb_arenas *arenas)
+{
+    return ps->base.args.codec
+               ? strategy_longest_bucket(&arenas->layout, arenas->bucket_elements) * sizeof(float)
+               : CHUNK_BYTES;
+}
+
+static size_t sources_bytes(const struct ps *ps)
+{
+    return (ps->base.args.n_workers + 1) * sizeof *ps->sources;
+}
+
+dpb_status ps_bind(void *comm, const struct dpb_arenas *arenas)
+{
+    struct ps *ps = comm;
+    const uint32_t n = choose_stages(ps);
+    const bool by_async = ps->stages && ps->base.args.role == DPB_WORKER;
+    ps->sum = ps_host->alloc(sum_bytes(ps, arenas));
+    ps->sources = ps_host->alloc(sources_bytes(ps));
+    if (!ps->sum || !ps->sources)
+        return DPB_NO_MEMORY;
+    DPB_TRY(strategy_bind(&ps->base, arenas, by_async ? ps->stages : ps->row, n));
+    if (ps->base.args.codec)
+        DPB_TRY(coded_bind(&ps->base));
+    if (ps->codes_back) {
+        ps_back_bind(&ps->back, &ps->base);
+        ps->memory.answers = ps->back.answers;
+        ps->memory.answer_slot = ps->back.answer_slot;
+    }
+    if (ps->base.args.codec || ps->base.args.n_machines > 1)
+        ps->base.pipeline.move = move;
+    if (ps->base.args.n_machines == 1)
+        return DPB_OK;
+    struct mesh_transport *transport = ps->transport;
+    ps->transport = NULL;
+    return links_open(&ps->base, transport, (char *)arenas->scratch + ps->inbox_at, &ps->memory,
+                      &ps->links);
+}
+
+/* Worker 0 writes its weights into the servers' memory: no exchange is under way anywhere. */
+dpb_status ps_load(void *comm)
+{
+    struct ps *ps = comm;
+    const struct dpb_comm_args *args = &ps->base.args;
+    const struct dpb_arenas *arenas = &ps->base.arenas;
+    DPB_TRY(strategy_load(comm));
+    if (ps->codes_back)
+        ps_back_load(&ps->back, &ps->base);
+    if (args->rank != 0 || args->n_servers == 0 || ps->codes_back)
+        return DPB_OK;
+    for (uint32_t rank = args->n_workers; rank < args->n_workers + args->n_servers; rank++)
+        if (ps_is_here(&ps->base.args, rank))
+            ps_host->vec->copy(arenas->layout.weight_type, arenas->peer_weights[rank],
+                               arenas->weights, arenas->layout.n_elements);
+    return ps->links ? links_load(ps->links) : DPB_OK;
+}
+
+dpb_status ps_begin(void *comm, const struct dpb_step *step)
+{
+    struct ps *ps = comm;
+    if (ps->codes_back)
+        DPB_TRY(ps_back_begin(&ps->back, &ps->base));
+    ps_notice_of(ps, ps->base.args.rank)->step = *step; /* published by the READY that follows */
+    return strategy_begin(comm, step);
+}
+
+/* The first worker that closes may be one of this machine, while weights of the last exchange are
+ * on their way to others. */
+dpb_status ps_serve_last(struct ps *ps)
+{
+    const struct dpb_arenas *arenas = &ps->base.arenas;
+    for (uint32_t worker; ps->links && (worker = links_busy(ps->links)) != NONE;) {
+        const struct dpb_wait what =
+            ps_wait_of(ps, worker, arenas->n_buckets - 1, arenas->layout.weight_type,
+                       "the worker to take weights");
+        DPB_TRY(links_advance(ps->links, &what));
+    }
+    return DPB_OK;
+}
+
+/* The servers see a closed worker by the READY of an exchange that will not be. Servers elsewhere
+ * see the end of its link. */
+void ps_close(void *comm)
+{
+    struct ps *ps = comm;
+    if (!ps)
+        return;
+    struct strategy *base = &ps->base;
+    bool begun = base->pipeline.done && base->signals.exchange != UINT64_MAX;
+    bool through = ps->asynchronous && base->args.role == DPB_SERVER
+                       ? ps->served
+                       : !begun || ps_host->event->poll(base->pipeline.done);
+    if (base->pipeline.done && base->args.role == DPB_WORKER) {
+        ps_notice_of(ps, base->args.rank)->closed = 1;
+        base->signals.exchange++;
+        signals_raise(&base->signals, SIGNAL_READY, 0);
+    }
+    links_close(ps->links, through);
+    if (ps->transport)
+        ps->transport->ops->close(ps->transport, false);
+    ps_host->release(ps->sum, sum_bytes(ps, &base->arenas));
+    ps_host->release(ps->sources, sources_bytes(ps));
+    strategy_close(comm);
 }
