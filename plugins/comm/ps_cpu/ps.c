@@ -28,8 +28,8 @@ static dpb_status wait_for(const struct ps *ps, enum signal_kind kind, const str
                         what->purpose);
 }
 
-struct dpb_wait ps_wait_of(const struct ps *ps, uint32_t peer, uint64_t bucket, dpb_dtype type,
-                           const char *purpose)
+static struct dpb_wait wait_of(const struct ps *ps, uint32_t peer, uint64_t bucket, dpb_dtype type,
+                               const char *purpose)
 {
     uint64_t length = pipeline_bucket_length(&ps->base.pipeline, bucket);
     return (struct dpb_wait){.step = ps->base.step.step,
@@ -69,8 +69,8 @@ dpb_status ps_push_wait(void *strategy, uint64_t bucket)
     if (!strategy_own_ready(strategy, bucket))
         return wait_own_ready(ps, bucket);
     const uint32_t peer = crowded(ps);
-    const struct dpb_wait what = ps_wait_of(ps, peer, bucket, ps->base.arenas.layout.gradient_type,
-                                            "the server to take gradients");
+    const struct dpb_wait what = wait_of(ps, peer, bucket, ps->base.arenas.layout.gradient_type,
+                                         "the server to take gradients");
     return peer == NONE ? DPB_OK : links_wait(ps->links, &what);
 }
 
@@ -120,8 +120,8 @@ static dpb_status serve_wait(void *strategy, uint64_t bucket)
     if (ps->base.args.role == DPB_WORKER && !strategy_own_ready(strategy, bucket))
         return wait_own_ready(ps, bucket);
     uint32_t worker = missing_worker(ps, bucket);
-    const struct dpb_wait what = ps_wait_of(
-        ps, worker, bucket, ps->base.arenas.layout.gradient_type, "gradients of the peer");
+    const struct dpb_wait what =
+        wait_of(ps, worker, bucket, ps->base.arenas.layout.gradient_type, "gradients of the peer");
     return worker == NONE ? DPB_OK : wait_for(ps, ps_pushed(&ps->base), &what);
 }
 
@@ -232,8 +232,8 @@ static dpb_status give_wait(void *strategy, uint64_t bucket)
 {
     const struct ps *ps = strategy;
     const struct dpb_wait what =
-        ps_wait_of(ps, links_crowded(ps->links, true), bucket, ps->base.arenas.layout.weight_type,
-                   "the worker to take weights");
+        wait_of(ps, links_crowded(ps->links, true), bucket, ps->base.arenas.layout.weight_type,
+                "the worker to take weights");
     return links_wait(ps->links, &what);
 }
 
@@ -288,10 +288,10 @@ dpb_status ps_pull_wait(void *strategy, uint64_t bucket)
     if (!strategy_own_ready(strategy, bucket))
         return wait_own_ready(ps, bucket);
     uint32_t shard = missing_shard(ps, bucket), other = unserved(ps, bucket);
-    struct dpb_wait what = ps_wait_of(ps, shard, bucket, type, "weights from the server");
+    struct dpb_wait what = wait_of(ps, shard, bucket, type, "weights from the server");
     if (shard != NONE)
         return wait_for(ps, SIGNAL_REDUCED, &what);
-    what = ps_wait_of(ps, other, bucket, type, "the worker to take weights");
+    what = wait_of(ps, other, bucket, type, "the worker to take weights");
     return other != NONE ? links_wait(ps->links, &what) : DPB_OK;
 }
 
@@ -557,8 +557,8 @@ dpb_status ps_serve_last(struct ps *ps)
     const struct dpb_arenas *arenas = &ps->base.arenas;
     for (uint32_t worker; ps->links && (worker = links_busy(ps->links)) != NONE;) {
         const struct dpb_wait what =
-            ps_wait_of(ps, worker, arenas->n_buckets - 1, arenas->layout.weight_type,
-                       "the worker to take weights");
+            wait_of(ps, worker, arenas->n_buckets - 1, arenas->layout.weight_type,
+                    "the worker to take weights");
         DPB_TRY(links_advance(ps->links, &what));
     }
     return DPB_OK;

@@ -21,6 +21,11 @@ struct ps_options {
     struct verbs_options verbs; /* its interface is tcp.interface */
 };
 
+struct ps_cpu_options {
+    struct ps_options ps;
+    bool codec_back;
+};
+
 extern const char *const ps_transports[];
 
 /* Rows of struct ps_options, for a struct that begins with one. */
@@ -74,9 +79,6 @@ void ps_close(void *comm);
 /* Servers, before close: blocks until the network has taken everything for workers. */
 dpb_status ps_serve_last(struct ps *ps);
 
-/* Describes a wait for a rank, for a bucket of this element type. */
-struct dpb_wait ps_wait_of(const struct ps *ps, uint32_t peer, uint64_t bucket, dpb_dtype type,
-                           const char *purpose);
 /* Parts of a worker's stages. push: gradients may be pushed. pull: everything that the exchange
  * requests is here; ps_pull reports it. `ps` is a struct ps. */
 bool ps_push_due(void *ps, uint64_t bucket);

@@ -31,11 +31,6 @@
 #include "comm/ps_cpu/ps_async.h"
 #include "dpbench/plugin.h"
 
-struct ps_cpu_options {
-    struct ps_options ps;
-    bool codec_back;
-};
-
 static const struct dpb_option options[] = {
     PS_OPTION_ROWS(struct ps_options, "between machines: tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {"codec_back", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL,

@@ -11,7 +11,7 @@ uint32_t coded_rounds(const struct dpb_codec *codec)
     return codec->ops->finish ? DPB_CODEC_ROUNDS : 1;
 }
 
-bool coded_has_velocity(const struct dpb_codec *codec)
+static bool has_velocity(const struct dpb_codec *codec)
 {
     return codec->ops->velocity && codec->ops->velocity(codec->options);
 }
@@ -65,8 +65,10 @@ uint64_t coded_longest_slot_bytes(const struct dpb_codec *codec, const struct dp
     return longest;
 }
 
-uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                           uint64_t bucket_elements, uint64_t *at)
+/* Returns the elements of all buckets' state. `at`, NULL or an array of n_buckets + 1, is set to the
+ * first element of each bucket, then the total. */
+static uint64_t count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
+                            uint64_t bucket_elements, uint64_t *at)
 {
     const uint64_t n_buckets = strategy_count_buckets(layout, bucket_elements);
     uint64_t n = 0;
@@ -97,7 +99,7 @@ void coded_contract(const struct dpb_comm_args *args, struct dpb_contract *contr
     contract->proof = DPB_PROOF_BOOKS;
     /* Residual and gradient are added; the message is taken off, and summed over the workers. A
      * velocity makes two more roundings, of the gradient and of its own addition. */
-    contract->roundings = 2 + args->n_workers + (coded_has_velocity(args->codec) ? 2 : 0);
+    contract->roundings = 2 + args->n_workers + (has_velocity(args->codec) ? 2 : 0);
 }
 
 /* The bytes of a slot of each round: 0 for a round that the codec lacks. */
@@ -122,7 +124,7 @@ static uint64_t messages_bytes(const struct dpb_comm_args *args, const struct dp
 /* Bytes of the residual; with a velocity also of the velocity and of its additions. */
 static size_t kept_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout)
 {
-    return (coded_has_velocity(codec) ? 3 : 1) * layout->n_elements * sizeof(float);
+    return (has_velocity(codec) ? 3 : 1) * layout->n_elements * sizeof(float);
 }
 
 void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *layout,
@@ -138,7 +140,7 @@ void coded_memory(const struct dpb_comm_args *args, const struct dpb_layout *lay
         return;
     memory->beside_bytes +=
         (way == CODED_SUMMED ? 0 : coded_longest_slot_bytes(args->codec, layout, bucket_elements)) +
-        coded_count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
+        count_state(args->codec, layout, bucket_elements, NULL) * sizeof(float);
 }
 
 dpb_status coded_plan(struct strategy *strategy, const struct dpb_layout *layout,
@@ -211,8 +213,8 @@ static dpb_status bind_rounds(struct strategy *strategy)
     coded->state_at = strategy->host->alloc(state_at_bytes(strategy));
     if (!coded->state_at)
         return DPB_NO_MEMORY;
-    const uint64_t n = coded_count_state(strategy->args.codec, &arenas->layout,
-                                         arenas->bucket_elements, coded->state_at);
+    const uint64_t n = count_state(strategy->args.codec, &arenas->layout, arenas->bucket_elements,
+                                   coded->state_at);
     return n > 0 ? allocate(strategy, "state of a codec", n * sizeof(float), &coded->state)
                  : DPB_OK;
 }
@@ -234,7 +236,7 @@ dpb_status coded_bind(struct strategy *strategy)
         return DPB_OK;
     DPB_TRY(allocate(strategy, "residuals", kept_bytes(strategy->args.codec, &arenas->layout),
                      &coded->residual));
-    if (coded_has_velocity(strategy->args.codec))
+    if (has_velocity(strategy->args.codec))
         coded->velocity = coded->residual + arenas->layout.n_elements;
     if (strategy->args.codec->ops->finish)
         DPB_TRY(bind_rounds(strategy));

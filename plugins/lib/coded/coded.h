@@ -61,7 +61,6 @@ struct coded_carrier {
 /* ---- the codec's sizes for the buckets of a layout ------------------------------------------- */
 
 uint32_t coded_rounds(const struct dpb_codec *codec);
-bool coded_has_velocity(const struct dpb_codec *codec);
 /* Returns a bucket's elements and tensors; the other members are 0. */
 struct dpb_codec_part coded_part(const struct dpb_layout *layout, uint64_t bucket_elements,
                                  uint64_t bucket);
@@ -71,10 +70,6 @@ uint64_t coded_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout
 /* For a message of any round. */
 uint64_t coded_longest_slot_bytes(const struct dpb_codec *codec, const struct dpb_layout *layout,
                                   uint64_t bucket_elements);
-/* Returns the elements of all buckets' state. `at`, NULL or an array of n_buckets + 1, is set to
- * the first element of each bucket, then the total. */
-uint64_t coded_count_state(const struct dpb_codec *codec, const struct dpb_layout *layout,
-                           uint64_t bucket_elements, uint64_t *at);
 
 /* ---- life ---------------------------------------------------------------------------------- */
 

@@ -155,12 +155,7 @@ static void close(struct strategy *strategy)
     free(sums);
 }
 
-static const struct coded_carrier all_reduced = {.post = post,
-                                                 .here = here,
-                                                 .wait = wait,
-                                                 .take = coded_take_sum,
-                                                 .begin = begin,
-                                                 .close = close};
+static const struct coded_carrier all_reduced = {post, here, wait, coded_take_sum, begin, close};
 
 /* ---- life ---------------------------------------------------------------------------------- */
 

@@ -356,7 +356,9 @@ void device_strategy_close(void *comm_)
 
 /* ---- shares -------------------------------------------------------------------------------- */
 
-struct dpb_range device_share(const struct device_strategy *comm, uint32_t owner, uint64_t bucket)
+/* The share of a bucket that worker `owner` sums. */
+static struct dpb_range share_in(const struct device_strategy *comm, uint32_t owner,
+                                 uint64_t bucket)
 {
     return comm->scheme.share(&comm->base.args, owner, bucket,
                               pipeline_bucket_length(&comm->base.pipeline, bucket));
@@ -366,7 +368,7 @@ struct dpb_range device_share(const struct device_strategy *comm, uint32_t owner
 static struct dpb_range share_of(const struct device_strategy *comm, uint32_t owner,
                                  uint64_t bucket, struct dpb_range piece)
 {
-    struct dpb_range share = device_share(comm, owner, bucket);
+    struct dpb_range share = share_in(comm, owner, bucket);
     uint64_t begin = share.begin > piece.begin ? share.begin : piece.begin;
     uint64_t end = minimum(share.end, piece.end);
     return (struct dpb_range){begin, end > begin ? end : begin};
@@ -374,7 +376,7 @@ static struct dpb_range share_of(const struct device_strategy *comm, uint32_t ow
 
 bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bucket)
 {
-    struct dpb_range share = device_share(comm, owner, bucket);
+    struct dpb_range share = share_in(comm, owner, bucket);
     return share.end > share.begin;
 }
 
@@ -582,7 +584,7 @@ void device_push(void *comm_, uint64_t bucket, struct stage_turn *turn)
     size_t size = dpb_dtype_size(base->arenas.layout.gradient_type);
     bool any = false;
     for (uint32_t owner = 0; owner < base->args.n_workers && comm->status == DPB_OK; owner++) {
-        struct dpb_range share = device_share(comm, owner, bucket);
+        struct dpb_range share = share_in(comm, owner, bucket);
         uint64_t bytes = (share.end - share.begin) * size;
         if (owner == base->args.rank || bytes == 0)
             continue;

@@ -135,8 +135,7 @@ extern const struct stage_flight_ops device_flight_ops;
 
 /* ---- for stages ---------------------------------------------------------------------------- */
 
-/* The share of a bucket that worker `owner` sums, and whether there is one. */
-struct dpb_range device_share(const struct device_strategy *comm, uint32_t owner, uint64_t bucket);
+/* Whether worker `owner` sums a share of the bucket. */
 bool device_owns(const struct device_strategy *comm, uint32_t owner, uint64_t bucket);
 /* The first worker that has not raised `kind` for the bucket (`owners`: only owners of a part of
  * the bucket count); UINT32_MAX: all have. */

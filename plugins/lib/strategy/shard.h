@@ -27,24 +27,19 @@ struct shard_options {
 };
 extern const struct dpb_option shard_option_rows[], shard_slots_option_rows[];
 
-/* The option's row, for a struct with this member of type int. */
-#define SHARD_OPTION_ROW(STRUCT, MEMBER)                                                          \
+/* The option's row, for a struct with this member of type int; and the row of a strategy that has
+ * slots, too. */
+#define SHARD_OPTION_ROW(STRUCT, MEMBER) SHARD_ROW_OF(STRUCT, MEMBER, shard_choices, "")
+#define SHARD_SLOTS_OPTION_ROW(STRUCT, MEMBER) \
+    SHARD_ROW_OF(                              \
+        STRUCT, MEMBER, shard_slots_choices,   \
+        " gradients: the same, with gradients in a few slots of a bucket each (stage 2);")
+#define SHARD_ROW_OF(STRUCT, MEMBER, CHOICES, MORE)                                               \
     {                                                                                             \
-        "shard", DPB_OPT_CHOICE, NULL, "none", 0, 0, shard_choices, offsetof(STRUCT, MEMBER),     \
+        "shard", DPB_OPT_CHOICE, NULL, "none", 0, 0, CHOICES, offsetof(STRUCT, MEMBER),           \
             "optimizer: each worker has the optimizer state of its slice of every bucket alone, " \
-            "updates it and gives the new weights to the others (ZeRO stage 1); none: each has "  \
-            "all of it and updates all"                                                           \
-    }
-
-/* The row of a strategy that has slots, too. */
-#define SHARD_SLOTS_OPTION_ROW(STRUCT, MEMBER)                                                    \
-    {                                                                                             \
-        "shard", DPB_OPT_CHOICE, NULL, "none", 0, 0, shard_slots_choices,                         \
-            offsetof(STRUCT, MEMBER),                                                             \
-            "optimizer: each worker has the optimizer state of its slice of every bucket alone, " \
-            "updates it and gives the new weights to the others (ZeRO stage 1); gradients: the "  \
-            "same, with gradients in a few slots of a bucket each (stage 2); none: each has all " \
-            "of it and updates all"                                                               \
+            "updates it and gives the new weights to the others (ZeRO stage 1);" MORE             \
+            " none: each has all of it and updates all"                                           \
     }
 
 /* The shards that there are: a lone worker has the whole state. Core refuses shards with a codec. */

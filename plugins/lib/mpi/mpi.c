@@ -1,11 +1,133 @@
-/* sums.c - sums by MPI's collectives, and the entry of libdpbench-mpi.so: see mpi.h. */
+/*
+ * mpi.c - libdpbench-mpi.so: MPI in this process, with its one initialisation and its versions, and
+ * sums by MPI's collectives. See lib/object/mpi.h.
+ */
 #include <assert.h>
+#include <mpi.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "lib/mpi/process.h"
+#ifdef OPEN_MPI
+#include <mpi-ext.h>
+#endif
+
+#include "lib/object/mpi.h"
 #include "lib/object/object.h"
 #include "lib/strategy/slices.h"
+
+static const struct dpb_host *host;
+
+/* ---- initialised once, finalised once after the last communicator --------------------------- */
+
+static bool initialised, healthy;
+
+static dpb_status fail(dpb_status status, int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "unknown error";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    return host->fail(status, "%s failed: %s", what, text);
+}
+
+/* MPI_Finalize is collective: it would wait for ever if this process, or a process that this one
+ * waited for, has failed. */
+static void finalise(int exit_code, void *unused)
+{
+    (void)unused;
+    if (healthy && exit_code == 0)
+        MPI_Finalize();
+}
+
+static dpb_status initialise(int wanted)
+{
+    static const char *const levels[] = {"SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"};
+    static int provided;
+    if (!initialised) {
+        int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+        if (code != MPI_SUCCESS)
+            return fail(DPB_FAILED, code, "MPI_Init_thread");
+        initialised = true;
+        on_exit(finalise, NULL);
+    }
+    if (provided < wanted)
+        return host->fail(DPB_UNSUPPORTED,
+                          "this MPI library offers MPI_THREAD_%s, and run.comm_cores = 1 needs "
+                          "MPI_THREAD_SERIALIZED; set run.comm_cores = 0",
+                          levels[provided - MPI_THREAD_SINGLE]);
+    return DPB_OK;
+}
+
+/* Ranks are numbered by the launcher, for MPI as for dpbench. */
+static dpb_status check_world(const struct dpb_comm_args *job)
+{
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if ((uint32_t)size == job->n_workers && (uint32_t)rank == job->rank)
+        return DPB_OK;
+    return host->fail(DPB_FAILED,
+                      "MPI says that this is rank %d of %d, dpbench that it is rank %u of %u: "
+                      "is this the library of the mpirun that started the job?",
+                      rank, size, job->rank, job->n_workers);
+}
+
+static dpb_status process_open(const struct dpb_comm_args *job)
+{
+    DPB_TRY(initialise(job->comm_cores > 0 ? MPI_THREAD_SERIALIZED : MPI_THREAD_FUNNELED));
+    DPB_TRY(check_world(job));
+    healthy = false;
+    return DPB_OK;
+}
+
+static void process_close(void)
+{
+    healthy = true;
+}
+
+/* ---- versions ------------------------------------------------------------------------------ */
+
+#define TEXT_OF(x) #x
+#define VALUE_OF(x) TEXT_OF(x)
+#if defined(OPEN_MPI)
+#define BUILT                                                                               \
+    "Open MPI " VALUE_OF(OMPI_MAJOR_VERSION) "." VALUE_OF(OMPI_MINOR_VERSION) "." VALUE_OF( \
+        OMPI_RELEASE_VERSION)
+#elif defined(MPICH_VERSION)
+#define BUILT "MPICH " MPICH_VERSION
+#else
+#define BUILT "MPI " VALUE_OF(MPI_VERSION) "." VALUE_OF(MPI_SUBVERSION)
+#endif
+#if defined(MPIX_CUDA_AWARE_SUPPORT) && MPIX_CUDA_AWARE_SUPPORT
+#define BUILT_CUDA "yes"
+#else
+#define BUILT_CUDA "no"
+#endif
+
+static char loaded_version[MPI_MAX_LIBRARY_VERSION_STRING];
+static char loaded_cuda[8];
+
+static const struct dpb_library versions[] = {
+    {.name = "MPI", .built = BUILT, .loaded = loaded_version},
+    {.name = "CUDA-aware MPI", .built = BUILT_CUDA, .loaded = loaded_cuda},
+    {.name = NULL}};
+
+/* Both may be asked before MPI is initialised. */
+static void look_at_library(void)
+{
+    int length;
+    MPI_Get_library_version(loaded_version, &length);
+    loaded_version[strcspn(loaded_version, ",\n")] = '\0'; /* "Open MPI v4.1.4, package: ..." */
+#ifdef MPIX_CUDA_AWARE_SUPPORT
+    snprintf(loaded_cuda, sizeof loaded_cuda, "%s", MPIX_Query_cuda_support() ? "yes" : "no");
+#else
+    snprintf(loaded_cuda, sizeof loaded_cuda, "?");
+#endif
+}
+
+/* ---- sums ---------------------------------------------------------------------------------- */
 
 struct sum {
     MPI_Request request;
@@ -48,7 +170,7 @@ static void sum_halves(dpb_dtype type, const void *other, void *into, int n)
 {
     void *const dst[] = {into};
     const void *const sources[] = {into, other};
-    mpi_host->vec->sum(type, dst, 1, sources, 2, (uint64_t)n);
+    host->vec->sum(type, dst, 1, sources, 2, (uint64_t)n);
 }
 
 /* NOLINTBEGIN(readability-non-const-parameter): their type is MPI_User_function */
@@ -113,22 +235,22 @@ static void post(struct sums *base, uint64_t begin, uint64_t n)
     if (sums->status != DPB_OK)
         return;
     sum->n = n;
-    sum->begun_ns = mpi_host->now_ns();
+    sum->begun_ns = host->now_ns();
     sum->request = MPI_REQUEST_NULL; /* complete */
     const int code = n > 0 ? begin_sum(sums, data, n, &sum->request) : MPI_SUCCESS;
     if (code == MPI_SUCCESS)
         sums->base.posted++;
     else
-        sums->status = mpi_fail(DPB_PEER, code, kinds[sums->args.kind].call);
+        sums->status = fail(DPB_PEER, code, kinds[sums->args.kind].call);
 }
 
 static void report(const struct mpi_sums *sums, const struct sum *sum)
 {
     const struct mpi_sums_args *args = &sums->args;
-    mpi_host->span(name_of(sums, sums->base.finished), DPB_PHASE_TRANSFER, sum->begun_ns,
-                   mpi_host->now_ns());
-    mpi_host->count_bytes(slices_sent(sum->n, args->position, args->n_members) *
-                          dpb_dtype_size(args->type) * (args->kind == MPI_KIND_SUM ? 2 : 1));
+    host->span(name_of(sums, sums->base.finished), DPB_PHASE_TRANSFER, sum->begun_ns,
+               host->now_ns());
+    host->count_bytes(slices_sent(sum->n, args->position, args->n_members) *
+                      dpb_dtype_size(args->type) * (args->kind == MPI_KIND_SUM ? 2 : 1));
 }
 
 static dpb_status move(struct sums *base, int64_t until_ns, bool *moved)
@@ -140,7 +262,7 @@ static dpb_status move(struct sums *base, int64_t until_ns, bool *moved)
         struct sum *oldest = &sums->sums[sums->base.finished];
         int complete = 0, code = MPI_Test(&oldest->request, &complete, MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS)
-            sums->status = mpi_fail(DPB_PEER, code, kinds[sums->args.kind].test);
+            sums->status = fail(DPB_PEER, code, kinds[sums->args.kind].test);
         if (code != MPI_SUCCESS || !complete)
             break;
         report(sums, oldest);
@@ -163,8 +285,8 @@ static dpb_status wait(struct sums *base)
     DPB_TRY(sums->status);
     assert(!sums_idle(&sums->base));
     if (sums->waiting_ns == 0)
-        mpi_host->note("wait_peer", what.bucket, UINT32_MAX);
-    DPB_TRY(mpi_host->patience(&what, &sums->waiting_ns));
+        host->note("wait_peer", what.bucket, UINT32_MAX);
+    DPB_TRY(host->patience(&what, &sums->waiting_ns));
     enum { LOOKS = 16 }; /* a yield takes as long as several */
     bool moved = false;
     for (int i = 0; i < LOOKS && !moved; i++)
@@ -180,10 +302,10 @@ static dpb_status sums_check_length(uint64_t n_elements)
 {
     if (n_elements <= INT32_MAX)
         return DPB_OK;
-    return mpi_host->fail(DPB_UNSUPPORTED,
-                          "MPI counts elements in 31 bits; take a smaller comm.bucket than %llu "
-                          "elements",
-                          (unsigned long long)n_elements);
+    return host->fail(DPB_UNSUPPORTED,
+                      "MPI counts elements in 31 bits; take a smaller comm.bucket than %llu "
+                      "elements",
+                      (unsigned long long)n_elements);
 }
 
 static dpb_status make_comm(struct mpi_sums *sums)
@@ -192,19 +314,19 @@ static dpb_status make_comm(struct mpi_sums *sums)
     int group = args->group == MPI_NO_GROUP ? MPI_UNDEFINED : args->group;
     int code = MPI_Comm_split(MPI_COMM_WORLD, group, (int)args->position, &sums->comm);
     if (code != MPI_SUCCESS)
-        return mpi_fail(DPB_FAILED, code, "MPI_Comm_split");
+        return fail(DPB_FAILED, code, "MPI_Comm_split");
     if (sums->comm == MPI_COMM_NULL)
         return DPB_OK;
     code = MPI_Comm_set_errhandler(sums->comm, MPI_ERRORS_RETURN);
     if (code != MPI_SUCCESS)
-        return mpi_fail(DPB_FAILED, code, "MPI_Comm_set_errhandler");
+        return fail(DPB_FAILED, code, "MPI_Comm_set_errhandler");
     sums->type = args->type == DPB_FP64   ? MPI_DOUBLE
                  : args->type == DPB_FP32 ? MPI_FLOAT
                                           : MPI_UINT16_T;
     sums->op = MPI_SUM;
     if (sums->type == MPI_UINT16_T)
         code = MPI_Op_create(args->type == DPB_BF16 ? sum_bf16 : sum_fp16, 1, &sums->op);
-    return code == MPI_SUCCESS ? DPB_OK : mpi_fail(DPB_FAILED, code, "MPI_Op_create");
+    return code == MPI_SUCCESS ? DPB_OK : fail(DPB_FAILED, code, "MPI_Op_create");
 }
 
 /* The bytes of two cuts: a length and a begin for each member. */
@@ -222,25 +344,25 @@ static void destroy(struct sums *base)
         MPI_Op_free(&sums->op);
     if (sums->comm != MPI_COMM_NULL)
         MPI_Comm_free(&sums->comm);
-    mpi_host->release(sums->places, places_bytes(&sums->args));
-    mpi_host->release(sums->sums, sums->args.n_buckets * sizeof *sums->sums);
-    mpi_host->release(sums, sizeof *sums);
+    host->release(sums->places, places_bytes(&sums->args));
+    host->release(sums->sums, sums->args.n_buckets * sizeof *sums->sums);
+    host->release(sums, sizeof *sums);
 }
 
 static const struct sums_ops ops = {.post = post, .move = move, .wait = wait, .destroy = destroy};
 
 static dpb_status sums_create(const struct mpi_sums_args *args, struct sums **made)
 {
-    struct mpi_sums *sums = mpi_host->alloc(sizeof *sums);
+    struct mpi_sums *sums = host->alloc(sizeof *sums);
     if (!sums)
         return DPB_NO_MEMORY;
     sums->base = (struct sums){.ops = &ops, .window = UINT64_MAX};
     sums->args = *args;
     sums->comm = MPI_COMM_NULL;
     sums->op = MPI_OP_NULL;
-    sums->sums = mpi_host->alloc(args->n_buckets * sizeof *sums->sums);
+    sums->sums = host->alloc(args->n_buckets * sizeof *sums->sums);
     if (args->kind != MPI_KIND_SUM)
-        sums->places = mpi_host->alloc(places_bytes(args));
+        sums->places = host->alloc(places_bytes(args));
     const bool has_memory = sums->sums && (sums->places || args->kind == MPI_KIND_SUM);
     dpb_status status = has_memory ? make_comm(sums) : DPB_NO_MEMORY;
     if (status != DPB_OK) {
@@ -251,17 +373,17 @@ static dpb_status sums_create(const struct mpi_sums_args *args, struct sums **ma
     return DPB_OK;
 }
 
-static const struct mpi_library library = {.versions = mpi_versions,
-                                           .open = mpi_process_open,
-                                           .close = mpi_process_close,
+static const struct mpi_library library = {.versions = versions,
+                                           .open = process_open,
+                                           .close = process_close,
                                            .check_length = sums_check_length,
                                            .create = sums_create};
 
 DPB_EXPORT object_entry dpb_mpi_library;
 
-const void *dpb_mpi_library(const struct dpb_host *host)
+const void *dpb_mpi_library(const struct dpb_host *given)
 {
-    mpi_host = host;
-    mpi_look_at_library();
+    host = given;
+    look_at_library();
     return &library;
 }
