@@ -60,10 +60,8 @@ static dpb_status independent_ready(void *comm, uint64_t bucket, struct dpb_even
     const uint64_t n = pipeline_bucket_length(&strategy->pipeline, bucket);
     if (event)
         DPB_TRY(self->queues->await(self->queue, event));
-    return host->optimizer->update(
-        strategy->arenas.optimizer, self->queue, (struct dpb_range){begin, begin + n},
-        strategy_weights(strategy, strategy->args.rank, begin),
-        strategy_gradients(strategy, strategy->args.rank, begin), bucket, &strategy->step);
+    return strategy_enqueue_update(strategy, self->queue, bucket, (struct piece){begin, n},
+                                   strategy_own_gradients(strategy, begin));
 }
 
 /* Enqueued updates need no help. A caller that may block waits for the last update. */

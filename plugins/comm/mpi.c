@@ -79,15 +79,14 @@ static void update_piece(const struct strategy *comm, uint64_t bucket, struct pi
 {
     const struct dpb_range slice = slice_of(pipeline_bucket_length(&comm->pipeline, bucket),
                                             comm->args.rank, comm->args.n_workers);
-    strategy_update(comm, bucket, piece,
-                    strategy_gradients(comm, comm->args.rank, piece.begin - slice.begin));
+    strategy_update(comm, bucket, piece, strategy_own_gradients(comm, piece.begin - slice.begin));
 }
 
 /* The sum, and the values that MPI leaves behind it, would stay in the gaps between tensors: no
  * backward writes gradients there again. */
 static void clear_sum(const struct strategy *comm, uint64_t bucket, uint64_t length)
 {
-    memset(strategy_gradients(comm, comm->args.rank, bucket * comm->arenas.bucket_elements), 0,
+    memset(strategy_own_gradients(comm, bucket * comm->arenas.bucket_elements), 0,
            length * dpb_dtype_size(comm->arenas.layout.gradient_type));
 }
 
@@ -216,8 +215,7 @@ static dpb_status mpi_bind(void *comm, const struct dpb_arenas *arenas)
     if (mpi->strategy.args.codec)
         return bind_messages(mpi, arenas);
     if (whole)
-        DPB_TRY(strategy_bind(&mpi->strategy, arenas, whole_stages,
-                              sizeof whole_stages / sizeof *whole_stages));
+        DPB_TRY(strategy_bind(&mpi->strategy, arenas, STRATEGY_STAGES(whole_stages)));
     else
         DPB_TRY(strategy_bind(&mpi->strategy, arenas, sharded ? shard_stages : stages,
                               sharded ? sizeof shard_stages / sizeof *shard_stages

@@ -103,13 +103,6 @@ static struct device_scheme scheme_of(const struct dpb_comm_args *args)
     return (struct device_scheme){.share = share_of, .every = args->n_workers, .n_slots = SLOTS};
 }
 
-static dpb_status replicated_needs(const void *options, struct dpb_comm_needs *needs)
-{
-    (void)options;
-    needs->on_device = true;
-    return DPB_OK;
-}
-
 static void replicated_memory(const void *options, const struct dpb_comm_args *args,
                               const struct dpb_layout *layout, uint64_t bucket_elements,
                               struct dpb_comm_memory *memory)
@@ -152,7 +145,7 @@ static dpb_status replicated_bind(void *comm, const struct dpb_arenas *arenas)
     return device_strategy_bind(strategy, arenas, stages, flights, STAGES);
 }
 
-static const struct dpb_comm_ops replicated_ops = {.needs = replicated_needs,
+static const struct dpb_comm_ops replicated_ops = {.needs = device_strategy_needs,
                                                    .memory = replicated_memory,
                                                    .open = replicated_open,
                                                    .plan = replicated_plan,

@@ -26,15 +26,122 @@
  * has returned here (ANSWERED): Gloo then no longer reads or writes the bucket.
  */
 #include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "dpbench/plugin.h"
 #include "lib/coded/coded_sums.h"
 #include "lib/strategy/slices.h"
+#include "lib/tcp/interface.h"
+#if DPB_HAVE_VERBS
+#include "lib/verbs/port.h"
+#endif
 #include "shim.h"
-#include "way.h"
 
 static const struct dpb_host *host;
+
+/* ---- options, and the interface or RDMA device by which Gloo sends --------------------------- */
+
+struct gloo_options {
+    int transport, algorithm; /* enum shim_transport, enum shim_algorithm */
+    const char *interface, *device;
+    int64_t gid_index;
+};
+
+static const char *const transports[] = {"tcp", "ibverbs", NULL};
+static const char *const algorithms[] = {"ring", "bcube", "ring_chunked", "halving_doubling", NULL};
+
+static const struct dpb_option option_rows[] = {
+    {"transport", DPB_OPT_CHOICE, NULL, "tcp", 0, 0, transports,
+     offsetof(struct gloo_options, transport),
+     "Gloo's transport; ibverbs: RDMA, for ring_chunked and halving_doubling alone"},
+    {"algorithm", DPB_OPT_CHOICE, NULL, "ring", 0, 0, algorithms,
+     offsetof(struct gloo_options, algorithm),
+     "Gloo's all-reduce; gloo::allreduce takes ring by default"},
+    {"interface", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct gloo_options, interface),
+     "network interface: a name, a network (10.0.0.0/8) or an address; default: loopback on one "
+     "machine, else the one that leads out. With ibverbs the RDMA device's, or a list; default: "
+     "any"},
+    {"device", DPB_OPT_STRING, NULL, "", 0, 0, NULL, offsetof(struct gloo_options, device),
+     "ibverbs: RDMA device, NAME or NAME:PORT; the ranks of a machine take the entries of a list "
+     "(commas between) in turn; empty: the only one that fits"},
+    {"gid_index", DPB_OPT_INT, NULL, "-1", -1, 255, NULL, offsetof(struct gloo_options, gid_index),
+     "ibverbs: index of the own address in the port's table of GIDs; -1: that of the interface's "
+     "address, RoCE v2 before v1"},
+    {0}};
+
+struct way {
+    char text[160];             /* for messages: "tcp, eth0, 10.9.0.1" */
+    struct interface interface; /* for SHIM_TCP */
+    char device[64];            /* for SHIM_IBVERBS: Gloo opens this device */
+    int port, gid_index;
+};
+
+/* Whether the algorithm is a class of Gloo, which knows its buffers beforehand. */
+static bool is_class(int algorithm)
+{
+    return algorithm == SHIM_RING_CHUNKED || algorithm == SHIM_HALVING_DOUBLING;
+}
+
+#if DPB_HAVE_VERBS
+static const bool has_verbs = true;
+
+/* Gloo opens the device by its name, so the port found here is closed again. */
+static dpb_status find_rdma(const struct gloo_options *given, const struct dpb_comm_args *args,
+                            struct way *way)
+{
+    const struct port_wanted wanted = {.devices = given->device,
+                                       .interfaces = given->interface,
+                                       .gid_index = given->gid_index,
+                                       .local_rank = strategy_local_rank(args)};
+    struct port port = {0};
+    DPB_TRY(port_open(host, &wanted, &port));
+    way->port = port.number;
+    way->gid_index = (int)port.gid.gid_index;
+    snprintf(way->device, sizeof way->device, "%s", ibv_get_device_name(port.context->device));
+    snprintf(way->text, sizeof way->text, "ibverbs (%s, %s)", port.name, port.address);
+    port_close(&port);
+    return DPB_OK;
+}
+#else
+static const bool has_verbs = false;
+#endif
+
+/* Refuses options of the other transport, and a transport that this build lacks. */
+static dpb_status check_way(const struct gloo_options *given)
+{
+    if (given->transport == SHIM_IBVERBS && !is_class(given->algorithm))
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.algorithm = %s: Gloo has it for comm.transport = tcp alone; with "
+                          "ibverbs take ring_chunked or halving_doubling",
+                          algorithms[given->algorithm]);
+    if (given->transport == SHIM_IBVERBS && !(shim_has_ibverbs && has_verbs))
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.transport = ibverbs: %s was built without it; take tcp",
+                          shim_has_ibverbs ? "dpbench" : "Gloo");
+    if (given->transport == SHIM_IBVERBS)
+        return DPB_OK;
+    if (given->device[0] != '\0' || given->gid_index >= 0)
+        return host->fail(DPB_UNSUPPORTED,
+                          "comm.%s belongs to comm.transport = ibverbs; here it is tcp",
+                          given->device[0] != '\0' ? "device" : "gid_index");
+    return DPB_OK;
+}
+
+/* The options have passed check_way. */
+static dpb_status find_way(const struct gloo_options *given, const struct dpb_comm_args *args,
+                           struct way *way)
+{
+#if DPB_HAVE_VERBS
+    if (given->transport == SHIM_IBVERBS)
+        return find_rdma(given, args, way);
+#endif
+    DPB_TRY(interface_find(host, given->interface, args->n_machines == 1, &way->interface));
+    snprintf(way->text, sizeof way->text, "tcp (%s, %s)", way->interface.name,
+             way->interface.address);
+    return DPB_OK;
+}
 
 /* ---- state --------------------------------------------------------------------------------- */
 
@@ -88,10 +195,9 @@ static dpb_status prepare_buckets(const struct gloo *gloo, char why[SHIM_TEXT_BY
     const struct strategy *comm = &gloo->strategy;
     dpb_status status = DPB_OK;
     for (uint64_t b = 0; status == DPB_OK && b < comm->arenas.n_buckets; b++)
-        status = shim_prepare(
-            gloo->shim, b,
-            strategy_gradients(comm, comm->args.rank, b * comm->arenas.bucket_elements),
-            pipeline_bucket_length(&comm->pipeline, b), why);
+        status = shim_prepare(gloo->shim, b,
+                              strategy_own_gradients(comm, b * comm->arenas.bucket_elements),
+                              pipeline_bucket_length(&comm->pipeline, b), why);
     return status;
 }
 
@@ -266,7 +372,7 @@ static const struct gloo_options defaults = {SHIM_TCP, SHIM_RING, "", "", -1};
 static dpb_status gloo_needs(const void *options, struct dpb_comm_needs *needs)
 {
     (void)needs; /* the capabilities say all */
-    return way_check(host, options ? options : &defaults);
+    return check_way(options ? options : &defaults);
 }
 
 static dpb_status gloo_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -276,7 +382,7 @@ static dpb_status gloo_open(const void *options, const struct dpb_comm_args *arg
     DPB_TRY(coded_open(host, args, sizeof(struct gloo), &made));
     struct gloo *gloo = made;
     gloo->options = *given;
-    dpb_status status = way_find(host, given, args, &gloo->way);
+    dpb_status status = find_way(given, args, &gloo->way);
     gloo->flags = status == DPB_OK ? host->alloc(N_FLAGS * sizeof *gloo->flags) : NULL;
     if (!gloo->flags) {
         strategy_close(gloo);
@@ -291,13 +397,12 @@ static dpb_status gloo_plan(void *comm, const struct dpb_layout *layout, struct 
     struct gloo *gloo = comm;
     const struct dpb_codec *codec = gloo->strategy.args.codec;
     const uint64_t n = longest_call(codec, layout, want->bucket_elements);
-    if (way_is_class(gloo->options.algorithm) &&
-        n * dpb_dtype_size(layout->gradient_type) > INT32_MAX)
+    if (is_class(gloo->options.algorithm) && n * dpb_dtype_size(layout->gradient_type) > INT32_MAX)
         return host->fail(
             DPB_UNSUPPORTED,
             "comm.algorithm = %s: Gloo counts its bytes in 31 bits; take a comm.bucket "
             "of less than 2 GiB",
-            way_algorithms[gloo->options.algorithm]);
+            algorithms[gloo->options.algorithm]);
     DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_PRIVATE, want));
     return codec ? coded_plan(comm, layout, CODED_SUMMED, want) : DPB_OK;
 }
@@ -431,7 +536,7 @@ static const struct dpb_plugin gloo_plugin = {
     .version = DPB_VERSION,
     .summary = "replicated, all-reduced by Gloo over TCP or RDMA; overlaps backward with "
                "run.comm_cores alone",
-    .options = way_option_rows,
+    .options = option_rows,
     .options_size = sizeof(struct gloo_options),
     .libraries = libraries,
 };

@@ -91,7 +91,7 @@ static size_t element_size(const struct hierarchical *comm)
 static void *gradients_of(const struct hierarchical *comm, uint64_t bucket, uint64_t at)
 {
     const struct strategy *base = &comm->base;
-    return strategy_gradients(base, base->args.rank, bucket * base->arenas.bucket_elements + at);
+    return strategy_own_gradients(base, bucket * base->arenas.bucket_elements + at);
 }
 
 /* This place's share of a bucket; empty where this place carries none. */

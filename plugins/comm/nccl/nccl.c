@@ -38,7 +38,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/nccl/exchange.h"
+#include "lib/nccl/communicator.h"
 #include "lib/strategy/shard.h"
 #include "lib/strategy/slices.h"
 
@@ -69,6 +69,234 @@ static const struct dpb_option option_rows[] = {
 /* ---- state --------------------------------------------------------------------------------- */
 
 enum { MOST_BUCKETS = 65536 /* events exist for each */ };
+
+/* ---- the work that is enqueued for a step, and the GPU's progress ----------------------------
+ *
+ * Events around each launch's work give the GPU's times. An event that `begin` records into a
+ * second, idle queue ties them to the host's clock. The GPU passes this event after the host has
+ * enqueued it, later by the time that a record takes to reach it (microseconds; not measured). So
+ * all spans of a step stand too early by this time. Their lengths are as exact as
+ * cudaEventElapsedTime, 0.5 us. A transfer cannot be told from the wait for a late peer: both are
+ * inside NCCL's kernel. A step's spans are reported when its last event has fired, at the latest in
+ * the next step's `end`: the next forward is behind this event. A graph's launches record its
+ * events; a step's are read before the next launch.
+ */
+
+/* Neighbouring buckets that are reduced and updated together (with shards always one bucket), and
+ * its events, in order. GATHERED is for shards only. */
+enum mark { BEGUN, REDUCED, UPDATED, GATHERED, MARKS };
+
+struct launch {
+    uint64_t first, n;
+    struct dpb_event *marks[MARKS];
+};
+
+/* The work that is enqueued for an exchange. */
+struct work {
+    struct launch *launches; /* room for a launch of each bucket */
+    uint64_t n_launches;
+    struct dpb_event *done;
+};
+
+/* One step's exchange; two of them take turns. */
+struct exchange {
+    struct dpb_step step;
+    int64_t origin_ns;
+    struct dpb_event *origin;
+    struct work own;
+    const struct work *work; /* `own`, or nccl.captured */
+    uint64_t n_through;      /* from the first: launches whose last event has fired */
+    int64_t waiting_ns;      /* since when for the next launch; 0: no wait */
+    bool ended, reported;
+};
+
+struct nccl {
+    struct strategy strategy; /* args, arenas */
+    bool sharded;
+    struct nccl_options options;
+    const struct dpb_queue_ops *queues;
+    struct communicator communicator;
+    struct dpb_queue *queue, *idle;
+    struct exchange exchanges[2];
+    uint64_t n_exchanges;
+    uint64_t held, n_held;   /* buckets that are not launched yet: first, number */
+    struct dpb_event *event; /* behind it these buckets are final */
+    dpb_status status;
+    bool captures;                /* as it was planned */
+    bool capturing;               /* now */
+    struct dpb_capture capture;   /* drop NULL: nothing was captured */
+    struct work captured;         /* a graph's launches record its events... */
+    struct dpb_event *in_capture; /* ... except this one: behind all captured work */
+};
+
+/* A launch's elements. */
+static struct dpb_range launch_range(const struct nccl *nccl, const struct launch *launch)
+{
+    const struct dpb_arenas *arenas = &nccl->strategy.arenas;
+    uint64_t end = (launch->first + launch->n) * arenas->bucket_elements;
+    return (struct dpb_range){launch->first * arenas->bucket_elements,
+                              end < arenas->layout.n_elements ? end : arenas->layout.n_elements};
+}
+
+/* The part that this rank updates. */
+static struct dpb_range launch_owned(const struct nccl *nccl, const struct launch *launch)
+{
+    const struct dpb_comm_args *args = &nccl->strategy.args;
+    const struct dpb_range range = launch_range(nccl, launch);
+    if (!nccl->sharded)
+        return range;
+    const struct dpb_range own = slice_of(range.end - range.begin, args->rank, args->n_workers);
+    return (struct dpb_range){range.begin + own.begin, range.begin + own.end};
+}
+
+/* A wait with `purpose`, for messages. */
+static struct dpb_wait launch_wait(const struct nccl *nccl, const struct exchange *exchange,
+                                   const struct launch *launch, const char *purpose)
+{
+    struct dpb_range range = launch_range(nccl, launch);
+    return (struct dpb_wait){.step = exchange->step.step,
+                             .bucket = launch->first,
+                             .bytes = (range.end - range.begin) *
+                                      dpb_dtype_size(nccl->strategy.arenas.layout.gradient_type),
+                             .peer = UINT32_MAX,
+                             .purpose = purpose};
+}
+
+static enum mark last_mark(const struct nccl *nccl)
+{
+    return nccl->sharded ? GATHERED : UPDATED;
+}
+
+static dpb_status report_span(const struct nccl *nccl, const struct exchange *exchange,
+                              const struct launch *launch, enum mark from, dpb_phase phase)
+{
+    int64_t begin_ns, end_ns;
+    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from], &begin_ns));
+    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from + 1], &end_ns));
+    host->span(launch->first, phase, exchange->origin_ns + begin_ns, exchange->origin_ns + end_ns);
+    return DPB_OK;
+}
+
+/* Counts the launches that are through; after the last one, reports all spans. */
+static dpb_status exchange_look(const struct nccl *nccl, struct exchange *exchange)
+{
+    const struct work *work = exchange->work;
+    while (exchange->n_through < work->n_launches &&
+           host->event->poll(work->launches[exchange->n_through].marks[last_mark(nccl)])) {
+        exchange->n_through++;
+        exchange->waiting_ns = 0;
+    }
+    if (exchange->reported || !exchange->ended || exchange->n_through < work->n_launches ||
+        !host->event->poll(work->done) || !host->event->poll(exchange->origin))
+        return DPB_OK;
+    for (uint64_t i = 0; i < work->n_launches; i++) {
+        const struct launch *launch = &work->launches[i];
+        DPB_TRY(report_span(nccl, exchange, launch, BEGUN, DPB_PHASE_TRANSFER));
+        if (nccl->strategy.arenas.optimizer)
+            DPB_TRY(report_span(nccl, exchange, launch, REDUCED, DPB_PHASE_UPDATE));
+        if (nccl->sharded)
+            DPB_TRY(report_span(nccl, exchange, launch, UPDATED, DPB_PHASE_TRANSFER));
+    }
+    exchange->reported = true;
+    return DPB_OK;
+}
+
+/* The first part of the launch that the GPU has not finished. */
+static const char *purpose_of(const struct nccl *nccl, const struct launch *launch, bool *updates)
+{
+    const bool reduced = host->event->poll(launch->marks[REDUCED]);
+    const bool sharded = nccl->sharded;
+    *updates = reduced && !(sharded && host->event->poll(launch->marks[UPDATED]));
+    if (*updates)
+        return "the update by the GPU";
+    if (!sharded)
+        return "NCCL's all-reduce";
+    return reduced ? "NCCL's all-gather" : "NCCL's reduce-scatter";
+}
+
+/* Fails if the first launch that is not through has passed its deadline or NCCL has failed. Until
+ * this rank's own backward gets there, the wait is the device's matter. A graph does not show
+ * its progress: its deadline counts from its launch. */
+static dpb_status exchange_watch(const struct nccl *nccl, struct exchange *exchange)
+{
+    if (exchange->n_through == exchange->work->n_launches)
+        return DPB_OK;
+    const struct launch *launch = &exchange->work->launches[exchange->n_through];
+    bool updates;
+    const char *purpose = purpose_of(nccl, launch, &updates);
+    const struct dpb_wait what = launch_wait(nccl, exchange, launch, purpose);
+    DPB_TRY(communicator_look(&nccl->communicator, &what));
+    const bool captured = exchange->work == &nccl->captured;
+    if (!captured && !host->event->poll(launch->marks[BEGUN])) {
+        exchange->waiting_ns = 0;
+        return DPB_OK;
+    }
+    if (exchange->waiting_ns == 0)
+        host->note(updates ? "update" : "wait_peer", launch->first, UINT32_MAX);
+    return host->patience(&what, &exchange->waiting_ns);
+}
+
+/* Blocks until the exchange is through, as it was before this step's forward. Then its events may
+ * be recorded again. */
+static dpb_status exchange_settle(const struct nccl *nccl, struct exchange *exchange)
+{
+    const struct dpb_wait what = {.step = exchange->step.step,
+                                  .bucket = UINT64_MAX,
+                                  .peer = UINT32_MAX,
+                                  .purpose = "the last step's exchange"};
+    if (exchange->reported)
+        return DPB_OK;
+    DPB_TRY(host->event->wait(exchange->work->done, &what));
+    DPB_TRY(host->event->wait(exchange->origin, &what));
+    return exchange_look(nccl, exchange);
+}
+
+/* Allocates launches and events for all buckets, after `bind` of the strategy. close accepts work
+ * that was not opened, or only in part. */
+static dpb_status work_open(const struct nccl *nccl, struct work *work)
+{
+    void *device = nccl->strategy.args.device->device;
+    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
+    work->launches = host->alloc(n_buckets * sizeof *work->launches);
+    if (!work->launches)
+        return DPB_NO_MEMORY;
+    DPB_TRY(nccl->queues->new_event(device, &work->done));
+    for (uint64_t b = 0; b < n_buckets; b++)
+        for (int mark = 0; mark < MARKS; mark++)
+            DPB_TRY(nccl->queues->new_event(device, &work->launches[b].marks[mark]));
+    return DPB_OK;
+}
+
+static void work_close(const struct nccl *nccl, struct work *work)
+{
+    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
+    for (uint64_t b = 0; work->launches && b < n_buckets; b++)
+        for (int mark = 0; mark < MARKS; mark++)
+            host->event->destroy(work->launches[b].marks[mark]);
+    host->event->destroy(work->done);
+    host->release(work->launches, n_buckets * sizeof *work->launches);
+}
+
+static dpb_status exchange_open(const struct nccl *nccl, struct exchange *exchange)
+{
+    exchange->reported = true;
+    exchange->work = &exchange->own;
+    DPB_TRY(nccl->queues->new_event(nccl->strategy.args.device->device, &exchange->origin));
+    return work_open(nccl, &exchange->own);
+}
+
+/* Returns whether the GPU has finished the exchange. */
+static bool exchange_is_through(const struct exchange *exchange)
+{
+    return exchange->reported || !exchange->own.launches ||
+           (exchange->ended && host->event->poll(exchange->work->done));
+}
+
+static void exchange_close(const struct nccl *nccl, struct exchange *exchange)
+{
+    host->event->destroy(exchange->origin);
+    work_close(nccl, &exchange->own);
+}
 
 static struct exchange *current(struct nccl *nccl)
 {
@@ -107,7 +335,7 @@ static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
 {
     const struct strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_range(nccl, launch);
-    const struct nccl_range gradients = {strategy_gradients(comm, comm->args.rank, range.begin),
+    const struct nccl_range gradients = {strategy_own_gradients(comm, range.begin),
                                          comm->arenas.layout.gradient_type,
                                          range.end - range.begin};
     const struct dpb_wait what = launch_wait(nccl, exchange, launch,
@@ -125,9 +353,9 @@ static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
     const struct strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_owned(nccl, launch);
     return host->optimizer->update(comm->arenas.optimizer, nccl->queue, range,
-                                   strategy_weights(comm, comm->args.rank, range.begin),
-                                   strategy_gradients(comm, comm->args.rank, range.begin),
-                                   launch->first, nccl->capturing ? NULL : &exchange->step);
+                                   strategy_own_weights(comm, range.begin),
+                                   strategy_own_gradients(comm, range.begin), launch->first,
+                                   nccl->capturing ? NULL : &exchange->step);
 }
 
 /* With shards: the new weights, for which peers' backward has no use any more. */
@@ -136,7 +364,7 @@ static dpb_status gather(struct nccl *nccl, const struct exchange *exchange,
 {
     const struct strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_range(nccl, launch);
-    const struct nccl_range weights = {strategy_weights(comm, comm->args.rank, range.begin),
+    const struct nccl_range weights = {strategy_own_weights(comm, range.begin),
                                        comm->arenas.layout.weight_type, range.end - range.begin};
     const struct dpb_wait what =
         launch_wait(nccl, exchange, launch, "NCCL to launch an all-gather");
@@ -405,7 +633,7 @@ static void nccl_close(void *comm)
         return;
     bool through = nccl->status == DPB_OK;
     for (int e = 0; e < 2; e++)
-        through = through && exchange_is_through(nccl, &nccl->exchanges[e]);
+        through = through && exchange_is_through(&nccl->exchanges[e]);
     drop_capture(nccl);
     if (through)
         communicator_close(&nccl->communicator);

@@ -324,7 +324,7 @@ static void pull_slice(const struct ps *ps, uint32_t shard, uint64_t bucket, uin
                                  : n * dpb_dtype_size(comm->arenas.layout.gradient_type));
     if (shard == comm->args.rank)
         return;
-    ps_host->vec->copy(type, strategy_weights(comm, comm->args.rank, begin),
+    ps_host->vec->copy(type, strategy_own_weights(comm, begin),
                        strategy_weights(comm, shard, begin), n);
     ps_host->count_bytes(n * dpb_dtype_size(type));
 }

@@ -68,6 +68,66 @@ static const struct dpb_option option_table[] = {
     PS_OPTION_ROWS(struct ps_options, "tcp, or verbs (RDMA: InfiniBand or RoCE)"),
     {0}};
 
+static bool takes_newest(const struct ps_async_options *options)
+{
+    return options->policy == PS_K_SYNC || options->policy == PS_K_BATCH_SYNC;
+}
+
+/* Says which option contradicts something else, and the remedy; NULL: no option does. */
+static const char *contradiction(const struct ps_async_options *options,
+                                 const struct dpb_comm_args *args)
+{
+    const uint32_t n_workers = args->n_workers;
+    const bool k_rule = options->policy != PS_ASYNC;
+    const bool apart = options->push_every > 1 || options->fetch_every > 1;
+    const bool newest = takes_newest(options), held = newest || options->policy == PS_K_ASYNC;
+    if (args->survives && options->ps.transport == PS_OVER_VERBS)
+        return "run.survive = yes, and RDMA does not say that a worker has died; leave out "
+               "comm.transport = verbs";
+    if (options->softsync > n_workers)
+        return "comm.softsync is more than the workers; give at most one push a worker";
+    if (k_rule && options->softsync > 1)
+        return "comm.softsync and comm.policy both say what makes an update; give one of them";
+    if (k_rule && options->k < 1)
+        return "comm.policy needs comm.k";
+    if (k_rule && options->k > n_workers && options->policy != PS_K_BATCH_SYNC)
+        return "comm.k is more than the workers; with comm.policy = k_batch_sync alone a worker "
+               "may give several gradients of an update";
+    if (!k_rule && options->k > 0)
+        return "comm.k goes with comm.policy = k_sync, k_batch_sync, k_async or k_batch_async; "
+               "give one of them";
+    if (newest && options->bound >= 0)
+        return "comm.bound says how old gradients may be, and with comm.policy = k_sync or "
+               "k_batch_sync none that counts is; leave out comm.bound";
+    if (newest && options->rate == PS_STALENESS)
+        return "with comm.policy = k_sync or k_batch_sync no gradient that counts is stale; leave "
+               "out comm.rate";
+    if (options->policy == PS_K_ASYNC && options->bound >= 0)
+        return "with comm.policy = k_async a worker waits for its update, which may need a worker "
+               "that comm.bound holds back; leave out comm.bound";
+    if (apart && held)
+        return "with comm.policy = k_sync, k_batch_sync or k_async each step pushes and fetches; "
+               "leave out comm.push_every and comm.fetch_every";
+    if (apart && options->bound >= 0)
+        return "comm.bound counts steps, and with comm.push_every or comm.fetch_every above 1 "
+               "servers do not see each step; leave out comm.bound";
+    return NULL;
+}
+
+/* The rule that the options make for a server; fails if options contradict each other. */
+static dpb_status make_rule(const struct ps_async_options *options,
+                            const struct dpb_comm_args *args, struct ps_rule *rule)
+{
+    const char *reason = contradiction(options, args);
+    if (reason)
+        return ps_host->fail(DPB_UNSUPPORTED, "%s", reason);
+    rule->count = (uint32_t)(options->policy == PS_ASYNC ? options->softsync : options->k);
+    rule->batch = rule->count > 1 && options->policy != PS_K_SYNC && options->policy != PS_K_ASYNC;
+    rule->sync = takes_newest(options);
+    rule->rejoins = options->policy == PS_K_BATCH_SYNC;
+    return DPB_OK;
+}
+
 static uint32_t n_ranks(const struct dpb_comm_args *args)
 {
     return args->n_workers + args->n_servers;
@@ -102,7 +162,7 @@ static void accrue(const struct ps_async *async, uint64_t bucket, uint64_t lengt
     const dpb_dtype type = base->arenas.layout.gradient_type;
     const uint64_t begin = bucket * base->arenas.bucket_elements;
     void *sum = (char *)async->ps.links->inbox + begin * dpb_dtype_size(type);
-    const void *sources[] = {strategy_gradients(base, base->args.rank, begin), sum};
+    const void *sources[] = {strategy_own_gradients(base, begin), sum};
     const int64_t began_ns = ps_host->now_ns();
     ps_host->vec->sum(type, &sum, 1, sources, async->ps.links->turn.n_gradients > 1 ? 2 : 1,
                       length);
@@ -133,14 +193,14 @@ static void step_alone(const struct ps_async *async, uint64_t bucket, uint64_t l
     const int64_t began_ns = ps_host->now_ns();
     for (uint64_t at = 0; at < length;) {
         const struct piece piece = strategy_piece(base, bucket, length, at, layout->weight_type);
-        const void *gradients = strategy_gradients(base, base->args.rank, piece.begin);
+        const void *gradients = strategy_own_gradients(base, piece.begin);
         if (layout->gradient_type != layout->weight_type) {
             ps_host->vec->cast(layout->weight_type, ps->sum, layout->gradient_type, gradients,
                                piece.n);
             gradients = ps->sum;
         }
         ps_host->vec->axpby(layout->weight_type, -rate, gradients, 1.0,
-                            strategy_weights(base, base->args.rank, piece.begin), piece.n);
+                            strategy_own_weights(base, piece.begin), piece.n);
         at += piece.n;
     }
     ps_host->span(bucket, DPB_PHASE_UPDATE, began_ns, ps_host->now_ns());
@@ -365,7 +425,7 @@ static dpb_status async_open(const void *options, const struct dpb_comm_args *ar
     struct dpb_comm_args apart = *args;
     struct ps_rule rule;
     void *made;
-    DPB_TRY(ps_make_rule(options, args, &rule));
+    DPB_TRY(make_rule(options, args, &rule));
     uint32_t *machines = calloc(n_ranks(args), sizeof *machines);
     if (!machines)
         return ps_host->fail(DPB_NO_MEMORY, "no memory for the communicator");
@@ -431,7 +491,7 @@ static dpb_status async_contract(const void *options, const struct dpb_comm_args
 {
     struct ps_rule rule;
     DPB_TRY(ps_check(options, args->n_workers + args->n_servers - 1)); /* all have links */
-    DPB_TRY(ps_make_rule(options, args, &rule));
+    DPB_TRY(make_rule(options, args, &rule));
     make_contract(options, &rule, contract);
     return DPB_OK;
 }

@@ -150,8 +150,7 @@ void ps_back_decode(struct ps_back *back, const struct strategy *base, uint64_t 
     const struct coded_message *answer = answer_of(back, base, shard, bucket);
     const int64_t began_ns = base->host->now_ns();
     if (back->status == DPB_OK) /* the first that is refused ends the exchange */
-        back->status =
-            take(back, base, &part, answer, strategy_gradients(base, base->args.rank, part.first));
+        back->status = take(back, base, &part, answer, strategy_own_gradients(base, part.first));
     if (shard != base->args.rank && ps_is_here(&base->args, shard)) /* a server counts nothing */
         base->host->count_bytes(answer->bytes + (base->args.n_servers > 0 ? own->bytes : 0));
     base->host->coding(&(struct dpb_coding){.decode_ns = base->host->now_ns() - began_ns});

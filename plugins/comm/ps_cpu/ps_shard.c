@@ -97,7 +97,7 @@ static void bank(struct ps_async *async, uint32_t worker, double weight)
     for (uint64_t bucket = 0; bucket < base->arenas.n_buckets; bucket++) {
         const struct dpb_range slice = own_slice(async, bucket);
         const uint64_t begin = bucket * base->arenas.bucket_elements + slice.begin;
-        void *sum = strategy_gradients(base, base->args.rank, begin);
+        void *sum = strategy_own_gradients(base, begin);
         const void *sources[] = {links_gradients(async->ps.links, worker, bucket, 0), sum};
         const uint64_t n = slice.end - slice.begin;
         if (weight != 1.0 && async->banked) {
@@ -202,7 +202,7 @@ static uint32_t find_sources(const struct ps_async *async, uint64_t bucket, uint
     const uint64_t begin = bucket * base->arenas.bucket_elements + at;
     uint32_t n = 0;
     if (async->banked)
-        sources[n++] = strategy_gradients(base, base->args.rank, begin);
+        sources[n++] = strategy_own_gradients(base, begin);
     for (uint32_t worker = 0; worker < base->args.n_workers; worker++)
         if (async->clients[worker].pending)
             sources[n++] = links_gradients(async->ps.links, worker, bucket, at - slice.begin);
@@ -226,7 +226,7 @@ static dpb_status update_bucket(const struct ps_async *async, uint64_t bucket)
         }
         DPB_TRY(ps_host->optimizer->update(
             base->arenas.optimizer, NULL, (struct dpb_range){piece.begin, piece.begin + piece.n},
-            strategy_weights(base, base->args.rank, piece.begin), gradients, bucket, &async->step));
+            strategy_own_weights(base, piece.begin), gradients, bucket, &async->step));
         at += piece.n;
     }
     return DPB_OK;

@@ -265,10 +265,8 @@ static void update_piece(struct averaging *self, uint64_t bucket, struct piece p
         measure(&work, piece);
     if (self->comm.status == DPB_OK)
         device_keep(&self->comm,
-                    host->optimizer->update(base->arenas.optimizer, queue_of(&work),
-                                            (struct dpb_range){piece.begin, piece.begin + piece.n},
-                                            weights, strategy_gradients(base, rank, piece.begin),
-                                            bucket, &base->step));
+                    strategy_enqueue_update(base, queue_of(&work), bucket, piece,
+                                            strategy_own_gradients(base, piece.begin)));
     if (self->meets && self->rule.centre)
         axpby(&work, -1.0, own_of(self, rank, piece.begin), 1.0, weights);
     else if (averages_state(self))
@@ -504,13 +502,6 @@ static struct dpb_contract contract_of(const struct averaging_rule *rule, uint32
 
 /* ---- hooks: life --------------------------------------------------------------------------- */
 
-static dpb_status averaging_needs(const void *options, struct dpb_comm_needs *needs)
-{
-    (void)options;
-    needs->on_device = true;
-    return DPB_OK;
-}
-
 /* Measured without gradients: by a larger alpha the distance of centre and replicas grows. With
  * momentum of z the centre of a place bears less than z. */
 static dpb_status check_rule(const struct dpb_comm_args *args, const struct averaging_rule *rule)
@@ -630,7 +621,7 @@ static dpb_status averaging_bind(void *comm, const struct dpb_arenas *arenas)
     DPB_TRY(device_flight_open(device, DEVICE_UPDATES, &device->out, SIGNAL_PUSHED));
     DPB_TRY(device_flight_open(device, MEETS, &device->here, SIGNAL_REDUCED));
     DPB_TRY(device_flight_open(device, TAKES, &device->back, N_SIGNALS));
-    DPB_TRY(strategy_bind(&device->base, arenas, stages, sizeof stages / sizeof *stages));
+    DPB_TRY(strategy_bind(&device->base, arenas, STRATEGY_STAGES(stages)));
     device->base.pipeline.flights = flights;
     device->base.pipeline.flight_ops = &device_flight_ops;
     device_report_ways(device);
@@ -811,7 +802,7 @@ static dpb_status averaging_state(void *comm, struct dpb_saved *saved)
     return DPB_OK;
 }
 
-const struct dpb_comm_ops averaging_ops = {.needs = averaging_needs,
+const struct dpb_comm_ops averaging_ops = {.needs = device_strategy_needs,
                                            .memory = averaging_memory,
                                            .contract = averaging_contract,
                                            .open = averaging_open,

@@ -471,7 +471,7 @@ void coded_encode(struct strategy *strategy, uint64_t bucket, uint32_t round)
                                                      (uint64_t)coded_of(strategy)->steps);
     struct coded_message *message =
         coded_message(strategy, strategy->args.rank, coded_slot(strategy, bucket, round));
-    const float *gradients = strategy_gradients(strategy, strategy->args.rank, part.first);
+    const float *gradients = strategy_own_gradients(strategy, part.first);
     struct dpb_coding coding = {.elements = round == 0 ? part.n : 0};
     const int64_t began_ns = host->now_ns();
     message->step = part.step;
@@ -557,7 +557,7 @@ void coded_decode(struct strategy *strategy, uint64_t bucket, uint32_t round)
     const struct dpb_codec_part part =
         coded_part_of(strategy, strategy->args.rank, bucket, round, (uint64_t)coded->steps);
     const struct dpb_codec *codec = strategy->args.codec;
-    float *gradients = strategy_gradients(strategy, strategy->args.rank, part.first);
+    float *gradients = strategy_own_gradients(strategy, part.first);
     if (!coded_finishes(strategy, &part)) {
         const uint64_t n = coded_elements_of_round(strategy, &part);
         sum_messages(strategy, bucket, round, messages, n > 0 ? gradients : coded->sum,
@@ -577,7 +577,7 @@ void coded_take_sum(struct strategy *strategy, uint64_t bucket, uint32_t round)
     const struct coded_message *message =
         coded_message(strategy, strategy->args.rank, coded_slot(strategy, bucket, round));
     const float *sum = (const void *)message->content;
-    float *gradients = strategy_gradients(strategy, strategy->args.rank, part.first);
+    float *gradients = strategy_own_gradients(strategy, part.first);
     if (coded_finishes(strategy, &part))
         finish(strategy, &part, bucket, sum, gradients);
     else
@@ -661,9 +661,8 @@ void coded_update(void *strategy_, uint64_t bucket, struct stage_turn *turn)
     const struct strategy *strategy = strategy_;
     const uint64_t begin = turn->at;
     strategy_update_bucket(strategy_, bucket, turn);
-    memset(strategy_gradients(strategy, strategy->args.rank,
-                              bucket * strategy->arenas.bucket_elements + begin),
-           0, (turn->at - begin) * sizeof(float));
+    memset(strategy_own_gradients(strategy, bucket * strategy->arenas.bucket_elements + begin), 0,
+           (turn->at - begin) * sizeof(float));
 }
 
 dpb_status coded_bind_stages(struct strategy *strategy, const struct dpb_arenas *arenas,

@@ -80,7 +80,7 @@ static void encode_round(struct device_strategy *comm, struct dpb_queue *queue, 
     const struct strategy *base = &comm->base;
     const struct dpb_codec_part part = part_of(base, base->args.rank, bucket, round);
     const uint64_t slot = coded_slot(base, bucket, round);
-    const float *gradients = strategy_gradients(base, base->args.rank, part.first);
+    const float *gradients = strategy_own_gradients(base, part.first);
     float *residual = begin_residual(comm, queue, &part);
     void *message = coded_message(base, base->args.rank, slot)->content;
     uint64_t *bytes = &codec_of(comm)->bytes[slot];
@@ -124,7 +124,7 @@ static void take_round(struct device_strategy *comm, struct dpb_queue *queue, ui
     const struct dpb_codec *codec = base->args.codec;
     const struct dpb_codec_part part = part_of(base, base->args.rank, bucket, round);
     const bool finishes = coded_finishes(base, &part);
-    float *gradients = strategy_gradients(base, base->args.rank, part.first);
+    float *gradients = strategy_own_gradients(base, part.first);
     float *sum = finishes ? coded_of(base)->sum : gradients;
     const uint64_t bytes = finishes ? codec->ops->bytes(codec->options, &part)
                                     : coded_elements_of_round(base, &part) * sizeof *sum;
@@ -230,11 +230,9 @@ static void update(struct device_strategy *comm, uint64_t bucket, uint64_t first
 {
     const struct strategy *base = &comm->base;
     struct dpb_queue *queue = comm->flights[DEVICE_UPDATES].lane->queue;
-    float *gradients = strategy_gradients(base, base->args.rank, first);
-    device_keep(comm, base->host->optimizer->update(base->arenas.optimizer, queue,
-                                                    (struct dpb_range){first, first + length},
-                                                    strategy_weights(base, base->args.rank, first),
-                                                    gradients, bucket, &base->step));
+    float *gradients = strategy_own_gradients(base, first);
+    device_keep(comm, strategy_enqueue_update(base, queue, bucket, (struct piece){first, length},
+                                              gradients));
     device_keep(comm, comm->ops->clear(queue, gradients, length * sizeof *gradients));
     device_begun(comm, DEVICE_UPDATES, bucket, false);
 }

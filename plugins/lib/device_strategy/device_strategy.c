@@ -194,6 +194,13 @@ const struct stage_flight_ops device_flight_ops = {is_done, land, wait_landing};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+dpb_status device_strategy_needs(const void *options, struct dpb_comm_needs *needs)
+{
+    (void)options;
+    needs->on_device = true;
+    return DPB_OK;
+}
+
 dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,
                                 size_t bytes, void **comm)
 {
@@ -479,16 +486,12 @@ void device_update(struct device_strategy *comm, uint64_t bucket, struct dpb_ran
     const struct strategy *base = &comm->base;
     const struct dpb_range elements =
         comm->scheme.gives_weights ? share_of(comm, base->args.rank, bucket, piece) : piece;
-    const uint64_t begin = arena_at(comm, bucket, elements);
-    const uint64_t end = begin + elements.end - elements.begin;
-    const bool any = end > begin && comm->status == DPB_OK;
+    const struct piece own = {arena_at(comm, bucket, elements), elements.end - elements.begin};
+    const bool any = own.n > 0 && comm->status == DPB_OK;
     if (any)
         device_keep(comm,
-                    base->host->optimizer->update(
-                        base->arenas.optimizer, comm->flights[DEVICE_UPDATES].lane->queue,
-                        (struct dpb_range){begin, end},
-                        strategy_weights(base, base->args.rank, begin),
-                        strategy_gradients(base, base->args.rank, begin), bucket, &base->step));
+                    strategy_enqueue_update(base, comm->flights[DEVICE_UPDATES].lane->queue, bucket,
+                                            own, strategy_own_gradients(base, own.begin)));
     if (ends_bucket(comm, bucket, piece))
         device_begun(comm, DEVICE_UPDATES, bucket, !any);
 }
@@ -588,11 +591,10 @@ void device_push(void *comm_, uint64_t bucket, struct stage_turn *turn)
         uint64_t bytes = (share.end - share.begin) * size;
         if (owner == base->args.rank || bytes == 0)
             continue;
-        device_keep(comm, comm->ops->copy(comm->flights[DEVICE_PUSHES].lane->queue,
-                                          slot(comm, owner, base->args.rank, bucket),
-                                          strategy_gradients(base, base->args.rank,
-                                                             arena_at(comm, bucket, share)),
-                                          bytes));
+        device_keep(comm, comm->ops->copy(
+                              comm->flights[DEVICE_PUSHES].lane->queue,
+                              slot(comm, owner, base->args.rank, bucket),
+                              strategy_own_gradients(base, arena_at(comm, bucket, share)), bytes));
         base->host->count_bytes(bytes);
         any = true;
     }

@@ -84,6 +84,8 @@ struct device_strategy {
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
+/* For the hook `needs`: the strategy's arenas are the device's. */
+dpb_status device_strategy_needs(const void *options, struct dpb_comm_needs *needs);
 /* `open` of a strategy whose struct begins with a struct device_strategy. Refuses more
  * workers than one sum of the device takes. */
 dpb_status device_strategy_open(const struct dpb_host *host, const struct dpb_comm_args *args,

@@ -42,50 +42,21 @@ static inline uint64_t nccl_capabilities(const struct nccl_options *given)
 extern const char *const nccl_algos[], *const nccl_protos[], *const nccl_host_ids[];
 
 /* The options' rows, for a struct with a member `nccl` of this type. */
-#define NCCL_OPTION_ROWS(STRUCT)                                                            \
-    {"min_ctas",                                                                            \
-     DPB_OPT_INT,                                                                           \
-     NULL,                                                                                  \
-     "0",                                                                                   \
-     0,                                                                                     \
-     64,                                                                                    \
-     NULL,                                                                                  \
-     offsetof(STRUCT, nccl.min_ctas),                                                       \
-     "thread blocks that NCCL takes for a collective at least; 0: NCCL's choice"},          \
-        {"max_ctas",                                                                        \
-         DPB_OPT_INT,                                                                       \
-         NULL,                                                                              \
-         "0",                                                                               \
-         0,                                                                                 \
-         64,                                                                                \
-         NULL,                                                                              \
-         offsetof(STRUCT, nccl.max_ctas),                                                   \
-         "thread blocks that NCCL takes for a collective at most; fewer leave more of the " \
-         "GPU to backward; 0: NCCL's choice"},                                              \
-        {"algo",                                                                            \
-         DPB_OPT_CHOICE,                                                                    \
-         NULL,                                                                              \
-         "auto",                                                                            \
-         0,                                                                                 \
-         0,                                                                                 \
-         nccl_algos,                                                                        \
-         offsetof(STRUCT, nccl.algo),                                                       \
-         "NCCL's algorithm (NCCL_ALGO); auto: NCCL's choice by size"},                      \
-        {"proto",                                                                           \
-         DPB_OPT_CHOICE,                                                                    \
-         NULL,                                                                              \
-         "auto",                                                                            \
-         0,                                                                                 \
-         0,                                                                                 \
-         nccl_protos,                                                                       \
-         offsetof(STRUCT, nccl.proto),                                                      \
-         "NCCL's protocol (NCCL_PROTO); auto: NCCL's choice by size"},                      \
-    {                                                                                       \
-        "host_ids", DPB_OPT_CHOICE, NULL, "machine", 0, 0, nccl_host_ids,                   \
-            offsetof(STRUCT, nccl.host_ids),                                                \
-            "rank: NCCL takes each worker for a machine of its own (NCCL_HOSTID), so that " \
-            "several may share a GPU; for tests"                                            \
-    }
+#define NCCL_OPTION_ROWS(STRUCT)                                                                 \
+    DPB_OPTION_ROW("min_ctas", INT, NULL, "0", 0, 64, NULL, STRUCT, nccl.min_ctas,               \
+                   "thread blocks that NCCL takes for a collective at least; 0: NCCL's choice"), \
+        DPB_OPTION_ROW(                                                                          \
+            "max_ctas", INT, NULL, "0", 0, 64, NULL, STRUCT, nccl.max_ctas,                      \
+            "thread blocks that NCCL takes for a collective at most; fewer leave more of the "   \
+            "GPU to backward; 0: NCCL's choice"),                                                \
+        DPB_OPTION_ROW("algo", CHOICE, NULL, "auto", 0, 0, nccl_algos, STRUCT, nccl.algo,        \
+                       "NCCL's algorithm (NCCL_ALGO); auto: NCCL's choice by size"),             \
+        DPB_OPTION_ROW("proto", CHOICE, NULL, "auto", 0, 0, nccl_protos, STRUCT, nccl.proto,     \
+                       "NCCL's protocol (NCCL_PROTO); auto: NCCL's choice by size"),             \
+        DPB_OPTION_ROW(                                                                          \
+            "host_ids", CHOICE, NULL, "machine", 0, 0, nccl_host_ids, STRUCT, nccl.host_ids,     \
+            "rank: NCCL takes each worker for a machine of its own (NCCL_HOSTID), so that "      \
+            "several may share a GPU; for tests")
 
 /* ---- communicators ------------------------------------------------------------------------- */
 

@@ -434,7 +434,7 @@ static dpb_status reduce_bind(void *comm_, const struct dpb_arenas *arenas)
 {
     struct reduce *comm = comm_;
     float *state;
-    DPB_TRY(strategy_bind(&comm->base, arenas, stages, sizeof stages / sizeof *stages));
+    DPB_TRY(strategy_bind(&comm->base, arenas, STRATEGY_STAGES(stages)));
     DPB_TRY(allocate(comm));
     comm->share = (struct coded_share){.bucket_elements = (double)arenas->bucket_elements};
     state = comm->state;

@@ -302,8 +302,7 @@ dpb_status ring_strategy_bind(void *comm_, const struct dpb_arenas *arenas)
                                                              : bind_gather(comm, arenas);
     const bool sharded = comm->shard != SHARD_NONE, whole = sharded && comm->base.args.whole;
     if (whole)
-        DPB_TRY(strategy_bind(&comm->base, arenas, whole_stages,
-                              sizeof whole_stages / sizeof *whole_stages));
+        DPB_TRY(strategy_bind(&comm->base, arenas, STRATEGY_STAGES(whole_stages)));
     else
         DPB_TRY(strategy_bind(&comm->base, arenas, stages, sharded ? UPDATE : STAGES));
     shard_bind_slots(&comm->base, comm->shard);

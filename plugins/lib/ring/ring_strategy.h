@@ -34,19 +34,11 @@ struct ring_options {
 
 /* The options' rows, for a struct with a member `ring` of this type. */
 #define RING_OPTION_ROWS(STRUCT)                                                                   \
-    {"chunk",                                                                                      \
-     DPB_OPT_SIZE,                                                                                 \
-     "bytes",                                                                                      \
-     "256KiB",                                                                                     \
-     DPB_CACHE_LINE,                                                                               \
-     64 << 20,                                                                                     \
-     NULL,                                                                                         \
-     offsetof(STRUCT, ring.chunk),                                                                 \
-     "bytes that travel in one message: small ones overlap better, large ones cost less each"},    \
-    {                                                                                              \
-        "inbox", DPB_OPT_SIZE, "bytes", "4MiB", 4 * DPB_CACHE_LINE, 1 << 30, NULL,                 \
-            offsetof(STRUCT, ring.inbox), "memory for partial sums that arrive; at least 4 chunks" \
-    }
+    DPB_OPTION_ROW(                                                                                \
+        "chunk", SIZE, "bytes", "256KiB", DPB_CACHE_LINE, 64 << 20, NULL, STRUCT, ring.chunk,      \
+        "bytes that travel in one message: small ones overlap better, large ones cost less each"), \
+        DPB_OPTION_ROW("inbox", SIZE, "bytes", "4MiB", 4 * DPB_CACHE_LINE, 1 << 30, NULL, STRUCT,  \
+                       ring.inbox, "memory for partial sums that arrive; at least 4 chunks")
 
 /* The place of a ring's inbox in the scratch. */
 struct ring_inbox {

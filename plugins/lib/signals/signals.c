@@ -35,8 +35,8 @@ dpb_status signals_open_doorbell(const struct signals *signals, const struct dpb
         if (is_rung(signals, args, rank))
             rung[n++] = bell_of(signals, rank);
     dpb_status status = n == 0 ? DPB_OK
-                               : doorbell_open(signals->host, name,
-                                               bell_of(signals, signals->rank), rung, n, doorbell);
+                               : doorbell_open(signals->host, name, bell_of(signals, signals->rank),
+                                               rung, n, doorbell);
     free(rung);
     return status;
 }

@@ -34,13 +34,12 @@ extern const struct dpb_option shard_option_rows[], shard_slots_option_rows[];
     SHARD_ROW_OF(                              \
         STRUCT, MEMBER, shard_slots_choices,   \
         " gradients: the same, with gradients in a few slots of a bucket each (stage 2);")
-#define SHARD_ROW_OF(STRUCT, MEMBER, CHOICES, MORE)                                               \
-    {                                                                                             \
-        "shard", DPB_OPT_CHOICE, NULL, "none", 0, 0, CHOICES, offsetof(STRUCT, MEMBER),           \
-            "optimizer: each worker has the optimizer state of its slice of every bucket alone, " \
-            "updates it and gives the new weights to the others (ZeRO stage 1);" MORE             \
-            " none: each has all of it and updates all"                                           \
-    }
+#define SHARD_ROW_OF(STRUCT, MEMBER, CHOICES, MORE)                                           \
+    DPB_OPTION_ROW(                                                                           \
+        "shard", CHOICE, NULL, "none", 0, 0, CHOICES, STRUCT, MEMBER,                         \
+        "optimizer: each worker has the optimizer state of its slice of every bucket alone, " \
+        "updates it and gives the new weights to the others (ZeRO stage 1);" MORE             \
+        " none: each has all of it and updates all")
 
 /* The shards that there are: a lone worker has the whole state. Core refuses shards with a codec. */
 static inline int shard_wanted(const struct dpb_comm_args *args, int shard)

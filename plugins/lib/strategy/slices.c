@@ -219,7 +219,7 @@ dpb_status slices_bind_shards(struct strategy *strategy, const struct dpb_arenas
                                          {give_due, give_slices, give_wait},
                                          {.due = given_due, .wait = given_wait}};
     if (strategy->args.whole)
-        return strategy_bind(strategy, arenas, whole, sizeof whole / sizeof *whole);
+        return strategy_bind(strategy, arenas, STRATEGY_STAGES(whole));
     static const struct stage stages[] = {{slices_due, reduce_shard, slices_wait},
                                           {update_due, gather, gather_wait}};
     strategy->room = strategy->host->alloc(CHUNK_BYTES);

@@ -93,7 +93,7 @@ void strategy_update_parts(const struct strategy *strategy, strategy_part part)
         const struct dpb_range own =
             part(strategy, bucket, pipeline_bucket_length(&strategy->pipeline, bucket));
         strategy_update(strategy, bucket, (struct piece){begin + own.begin, own.end - own.begin},
-                        strategy_gradients(strategy, strategy->args.rank, begin + own.begin));
+                        strategy_own_gradients(strategy, begin + own.begin));
     }
 }
 
@@ -248,6 +248,16 @@ void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_
            at * dpb_dtype_size(strategy->arenas.layout.gradient_type);
 }
 
+void *strategy_own_weights(const struct strategy *strategy, uint64_t at)
+{
+    return strategy_weights(strategy, strategy->args.rank, at);
+}
+
+void *strategy_own_gradients(const struct strategy *strategy, uint64_t at)
+{
+    return strategy_gradients(strategy, strategy->args.rank, at);
+}
+
 void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                           const void *const *sources, void *const *dst, uint32_t n_dst)
 {
@@ -271,20 +281,25 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
                                 dpb_dtype_size(strategy->arenas.layout.gradient_type));
 }
 
+dpb_status strategy_enqueue_update(const struct strategy *strategy, struct dpb_queue *queue,
+                                   uint64_t bucket, struct piece piece, const void *gradients)
+{
+    return strategy->host->optimizer->update(
+        strategy->arenas.optimizer, queue, (struct dpb_range){piece.begin, piece.begin + piece.n},
+        strategy_own_weights(strategy, piece.begin), gradients, bucket, &strategy->step);
+}
+
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients)
 {
-    strategy->host->optimizer->update(strategy->arenas.optimizer, NULL,
-                                      (struct dpb_range){piece.begin, piece.begin + piece.n},
-                                      strategy_weights(strategy, strategy->args.rank, piece.begin),
-                                      gradients, bucket, &strategy->step);
+    (void)strategy_enqueue_update(strategy, NULL, bucket, piece, gradients);
 }
 
 void strategy_make_weights(void *strategy_, uint64_t bucket, uint64_t begin, uint64_t n)
 {
     const struct strategy *strategy = strategy_;
     strategy_update(strategy, bucket, (struct piece){begin, n},
-                    strategy_gradients(strategy, strategy->args.rank, begin));
+                    strategy_own_gradients(strategy, begin));
 }
 
 void strategy_span_others(const struct strategy *strategy, enum signal_kind own,

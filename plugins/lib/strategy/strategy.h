@@ -48,6 +48,9 @@ dpb_status strategy_open(const struct dpb_host *host, const struct dpb_comm_args
 dpb_status strategy_bind(struct strategy *strategy, const struct dpb_arenas *arenas,
                          const struct stage *stages, uint32_t n_stages);
 
+/* An array of stages and their number. */
+#define STRATEGY_STAGES(ARRAY) (ARRAY), sizeof(ARRAY) / sizeof *(ARRAY)
+
 /* In `bind` of a strategy that waits for the network: its signals end that wait. Closed with the
  * strategy. `name` as for doorbell_open. */
 dpb_status strategy_open_doorbell(struct strategy *strategy, const char *name);
@@ -128,6 +131,8 @@ struct piece strategy_piece(const struct strategy *strategy, uint64_t bucket, ui
 /* A rank's weights or gradients from arena element `at` on. */
 void *strategy_weights(const struct strategy *strategy, uint32_t rank, uint64_t at);
 void *strategy_gradients(const struct strategy *strategy, uint32_t rank, uint64_t at);
+void *strategy_own_weights(const struct strategy *strategy, uint64_t at);
+void *strategy_own_gradients(const struct strategy *strategy, uint64_t at);
 
 /* `due` and `wait` of a stage that a bucket enters when this rank's backward gets there. */
 bool strategy_own_ready(void *strategy, uint64_t bucket);
@@ -148,7 +153,10 @@ void strategy_sum(const struct strategy *strategy, uint64_t bucket, struct piece
 /* The same for n_workers `sources`, which need not be in the workers' arenas; counts no bytes. */
 void strategy_sum_sources(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                           const void *const *sources, void *const *dst, uint32_t n_dst);
-/* Updates [begin, begin + n) of the own weights from `gradients`, which points at element begin. */
+/* Updates [begin, begin + n) of the own weights from `gradients`, which points at element begin; by a
+ * device's queue (the host's is NULL). */
+dpb_status strategy_enqueue_update(const struct strategy *strategy, struct dpb_queue *queue,
+                                   uint64_t bucket, struct piece piece, const void *gradients);
 void strategy_update(const struct strategy *strategy, uint64_t bucket, struct piece piece,
                      const void *gradients);
 /* The same from the own gradients, as ring_shards.make (ring.h). */

@@ -18,29 +18,13 @@ struct tcp_options {
 };
 
 /* The options' rows, for a struct with a member `tcp` of this type. */
-#define TCP_OPTION_ROWS(STRUCT)                                                          \
-    {"streams",                                                                          \
-     DPB_OPT_INT,                                                                        \
-     NULL,                                                                               \
-     "1",                                                                                \
-     1,                                                                                  \
-     DPB_STREAMS,                                                                        \
-     NULL,                                                                               \
-     offsetof(STRUCT, tcp.streams),                                                      \
-     "TCP connections to each peer"},                                                    \
-        {"interface",                                                                    \
-         DPB_OPT_STRING,                                                                 \
-         NULL,                                                                           \
-         "",                                                                             \
-         0,                                                                              \
-         0,                                                                              \
-         NULL,                                                                           \
-         offsetof(STRUCT, tcp.interface),                                                \
-         "network interface: a name, an address or a network like 10.0.0.0/8"},          \
-    {                                                                                    \
-        "port", DPB_OPT_INT, NULL, "0", 0, UINT16_MAX, NULL, offsetof(STRUCT, tcp.port), \
-            "rank r listens at port + r; 0: at any free port"                            \
-    }
+#define TCP_OPTION_ROWS(STRUCT)                                                               \
+    DPB_OPTION_ROW("streams", INT, NULL, "1", 1, DPB_STREAMS, NULL, STRUCT, tcp.streams,      \
+                   "TCP connections to each peer"),                                           \
+        DPB_OPTION_ROW("interface", STRING, NULL, "", 0, 0, NULL, STRUCT, tcp.interface,      \
+                       "network interface: a name, an address or a network like 10.0.0.0/8"), \
+        DPB_OPTION_ROW("port", INT, NULL, "0", 0, UINT16_MAX, NULL, STRUCT, tcp.port,         \
+                       "rank r listens at port + r; 0: at any free port")
 
 /* Returns `own` with these options behind its own, for libraries that connect on behalf of a
  * plugin. Once a shared object. NULL after host->fail if a name is taken. */
