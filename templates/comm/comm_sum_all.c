@@ -34,8 +34,7 @@ static void *sum_from(const struct comm *comm, uint64_t element)
 
 static bool sum_due(void *comm, uint64_t bucket)
 {
-    const struct strategy *base = comm;
-    return signals_reached(&base->signals, SIGNAL_READY, strategy_workers(base), bucket);
+    return strategy_all_reached(comm, SIGNAL_READY, bucket);
 }
 
 /* Called only if nothing else can be done. Each wait has a purpose: if its deadline passes, the
@@ -64,8 +63,7 @@ static void sum(void *comm, uint64_t bucket, struct stage_turn *turn)
 
 static bool all_taken(void *comm, uint64_t bucket)
 {
-    const struct strategy *base = comm;
-    return signals_reached(&base->signals, SIGNAL_TAKEN, strategy_workers(base), bucket);
+    return strategy_all_reached(comm, SIGNAL_TAKEN, bucket);
 }
 
 static dpb_status wait_taken(void *comm, uint64_t bucket)

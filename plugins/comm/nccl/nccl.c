@@ -415,7 +415,7 @@ static void end_exchange(struct nccl *nccl)
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-/* Every NCCL that is new enough not to block (lib/nccl/versions.c), and every CUDA that this can be
+/* Every NCCL that is new enough not to block (lib/nccl/communicator.c), and every CUDA that this can be
  * built with, can capture (2.9 and 11.3 are the least). Only the device may be unable to. */
 static dpb_status settle_capture(const struct options *given, const struct dpb_comm_args *args,
                                  bool *captures)

@@ -29,8 +29,6 @@
  * gradients can win the race. AISTATS 2018 (comm.policy). Chen et al.: Revisiting distributed
  * synchronous SGD. ICLR workshop 2016 (backup workers: k_sync).
  */
-#include "comm/ps_cpu/ps_async.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -27,9 +27,7 @@
  *
  * Dean et al.: Large scale distributed deep networks. NIPS 2012 (the synchronous form).
  */
-#include "comm/ps_cpu/ps.h"
-#include "comm/ps_cpu/ps_async.h"
-#include "dpbench/plugin.h"
+#include "comm/ps_cpu/ps_shard.h"
 
 static const struct dpb_option options[] = {
     PS_OPTION_ROWS(struct ps_options, "between machines: tcp, or verbs (RDMA: InfiniBand or RoCE)"),

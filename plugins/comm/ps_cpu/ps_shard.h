@@ -8,6 +8,9 @@
 #include <stdio.h>
 
 #include "comm/ps_cpu/ps.h"
+#include "dpbench/plugin.h"
+
+extern const struct dpb_plugin ps_async; /* beside ps_cpu in its plugin */
 
 /* Indices into the choices of comm.rate. */
 enum { PS_PLAIN, PS_STALENESS };

@@ -430,8 +430,7 @@ static bool take_due(void *strategy, uint64_t bucket)
     const struct strategy *base = strategy;
     return device_has_room(strategy, TAKES) &&
            signals_reached(&base->signals, SIGNAL_REDUCED, group_of(strategy), bucket) &&
-           (!strategy_is_last(base, bucket) ||
-            signals_reached(&base->signals, SIGNAL_PUSHED, strategy_workers(base), bucket));
+           (!strategy_is_last(base, bucket) || strategy_all_reached(base, SIGNAL_PUSHED, bucket));
 }
 
 static dpb_status take_wait(void *strategy, uint64_t bucket)

@@ -693,7 +693,7 @@ static void raise_message(struct strategy *comm, uint64_t bucket, uint32_t round
 
 static bool messages_raised(const struct strategy *comm, uint64_t bucket, uint32_t round)
 {
-    return signals_reached(&comm->signals, there[round], strategy_workers(comm), bucket);
+    return strategy_all_reached(comm, there[round], bucket);
 }
 
 static dpb_status wait_messages(const struct strategy *comm, uint64_t bucket, uint32_t round)

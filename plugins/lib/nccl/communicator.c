@@ -1,11 +1,13 @@
 /* communicator.c - see nccl.h. NCCL's User Guide, "Communicator fault tolerance". */
 #include "lib/nccl/communicator.h"
 
+#include <cuda_runtime_api.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/cuda/driver.h"
 #include "lib/strategy/slices.h"
 
 /* As NCCL's environment names them, in the order of nccl.c. */
@@ -14,6 +16,38 @@ static const char *const algo_words[] = {"",     "Ring",    "Tree", "CollnetDire
 static const char *const proto_words[] = {"", "LL", "LL128", "Simple"};
 
 enum { MOST_CTAS = 64 /* of NCCL's, whatever it is given */, WORD_BYTES = 32, TEXT_BYTES = 192 };
+
+/* ---- the version of NCCL, and whether it can run --------------------------------------------- */
+
+enum { LEAST_VERSION = NCCL_VERSION(2, 14, 3) /* the first whose calls need not block */ };
+
+static char built[24], loaded[24];
+
+const struct dpb_library nccl_versions[] = {{.name = "NCCL", .built = built, .loaded = loaded},
+                                            {.name = NULL}};
+const char *nccl_missing;
+const struct dpb_host *nccl_host;
+
+static void write_version(char *text, size_t bytes, int version)
+{
+    snprintf(text, bytes, "%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
+}
+
+bool nccl_set_up(const struct dpb_host *host)
+{
+    int version = 0;
+    ncclGetVersion(&version);
+    write_version(built, sizeof built, NCCL_VERSION_CODE);
+    write_version(loaded, sizeof loaded, version);
+    if (version < LEAST_VERSION || version / 10000 != NCCL_VERSION_CODE / 10000) {
+        host->fail(DPB_FAILED, "built for NCCL %s, but NCCL %s was loaded; mend LD_LIBRARY_PATH",
+                   built, loaded);
+        return false;
+    }
+    nccl_host = host;
+    nccl_missing = cuda_driver_missing(CUDART_VERSION);
+    return true;
+}
 
 /* ---- errors -------------------------------------------------------------------------------- */
 

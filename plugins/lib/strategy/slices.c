@@ -13,14 +13,12 @@ void slices_count_all_reduce(const struct strategy *strategy, uint64_t bucket, d
 
 bool slices_due(void *strategy, uint64_t bucket)
 {
-    const struct strategy *comm = strategy;
-    return signals_reached(&comm->signals, SIGNAL_READY, strategy_workers(comm), bucket);
+    return strategy_all_reached(strategy, SIGNAL_READY, bucket);
 }
 
 dpb_status slices_wait(void *strategy, uint64_t bucket)
 {
-    const struct strategy *comm = strategy;
-    return strategy_wait_ready(comm, strategy_workers(comm), bucket);
+    return strategy_wait_ready(strategy, strategy_workers(strategy), bucket);
 }
 
 bool slices_work_on(const struct strategy *comm, uint64_t bucket, struct dpb_range range,
@@ -76,8 +74,7 @@ static void reduce(void *strategy, uint64_t bucket, struct stage_turn *turn)
 
 static bool update_due(void *strategy, uint64_t bucket)
 {
-    const struct strategy *comm = strategy;
-    return signals_reached(&comm->signals, SIGNAL_REDUCED, strategy_workers(comm), bucket);
+    return strategy_all_reached(strategy, SIGNAL_REDUCED, bucket);
 }
 
 static dpb_status update_wait(void *strategy, uint64_t bucket)
@@ -88,11 +85,15 @@ static dpb_status update_wait(void *strategy, uint64_t bucket)
 }
 
 /* Between the own slice and the last of the others', others worked for this rank. */
+static void span_slices(const struct strategy *comm, uint64_t bucket)
+{
+    strategy_span_others(comm, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(comm), bucket);
+}
+
 static void update(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    const struct strategy *comm = strategy;
     if (turn->at == 0)
-        strategy_span_others(comm, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(comm), bucket);
+        span_slices(strategy, bucket);
     strategy_update_bucket(strategy, bucket, turn);
 }
 
@@ -145,8 +146,7 @@ static dpb_status gather_wait(void *strategy, uint64_t bucket)
 /* The others have written their slices here. */
 static void gather(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    strategy_span_others(strategy, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(strategy),
-                         bucket);
+    span_slices(strategy, bucket);
     turn->at = turn->length;
 }
 
@@ -156,8 +156,7 @@ static void gather(void *strategy, uint64_t bucket, struct stage_turn *turn)
  * last of backward: no device op waits for this work. */
 static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *turn)
 {
-    strategy_span_others(strategy, SIGNAL_REDUCED, SIGNAL_REDUCED, strategy_workers(strategy),
-                         bucket);
+    span_slices(strategy, bucket);
     if (strategy_is_last(strategy, bucket)) {
         strategy_update_parts(strategy, slices_own);
         signals_raise(&((struct strategy *)strategy)->signals, SIGNAL_TAKEN, bucket);
@@ -168,9 +167,8 @@ static void update_slices(void *strategy, uint64_t bucket, struct stage_turn *tu
 /* LARS takes norms of all old weights: they may change when every rank has updated. */
 static bool give_due(void *strategy, uint64_t bucket)
 {
-    const struct strategy *comm = strategy;
-    return !strategy_is_last(comm, bucket) ||
-           signals_reached(&comm->signals, SIGNAL_TAKEN, strategy_workers(comm), bucket);
+    return !strategy_is_last(strategy, bucket) ||
+           strategy_all_reached(strategy, SIGNAL_TAKEN, bucket);
 }
 
 static dpb_status give_wait(void *strategy, uint64_t bucket)
@@ -200,9 +198,8 @@ static void give_slices(void *strategy, uint64_t bucket, struct stage_turn *turn
 
 static bool given_due(void *strategy, uint64_t bucket)
 {
-    const struct strategy *comm = strategy;
-    return !strategy_is_last(comm, bucket) ||
-           signals_reached(&comm->signals, SIGNAL_GATHERED, strategy_workers(comm), bucket);
+    return !strategy_is_last(strategy, bucket) ||
+           strategy_all_reached(strategy, SIGNAL_GATHERED, bucket);
 }
 
 static dpb_status given_wait(void *strategy, uint64_t bucket)

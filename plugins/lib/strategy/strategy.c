@@ -217,6 +217,11 @@ dpb_status strategy_wait_ready(const struct strategy *strategy, struct rank_set 
                          strategy->arenas.layout.gradient_type, "gradients of the peer");
 }
 
+bool strategy_all_reached(const struct strategy *strategy, enum signal_kind kind, uint64_t bucket)
+{
+    return signals_reached(&strategy->signals, kind, strategy_workers(strategy), bucket);
+}
+
 bool strategy_own_ready(void *strategy, uint64_t bucket)
 {
     const struct strategy *comm = strategy;

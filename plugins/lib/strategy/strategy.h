@@ -137,6 +137,8 @@ void *strategy_own_gradients(const struct strategy *strategy, uint64_t at);
 /* `due` and `wait` of a stage that a bucket enters when this rank's backward gets there. */
 bool strategy_own_ready(void *strategy, uint64_t bucket);
 dpb_status strategy_own_wait(void *strategy, uint64_t bucket);
+/* Whether all workers have raised the signal for a bucket. */
+bool strategy_all_reached(const struct strategy *strategy, enum signal_kind kind, uint64_t bucket);
 /* Waits for READY of a bucket: first this rank's own, without a deadline, because its own backward
  * raises it; then the signals of `ranks`. */
 dpb_status strategy_wait_ready(const struct strategy *strategy, struct rank_set ranks,
