@@ -37,7 +37,11 @@ HARDEN  ?= $(if $(SANITIZE),,-fstack-protector-strong \
 HARDEN_LINK ?= -Wl,-z,relro,-z,now
 COMMON  := -std=c11 $(WARN) $(WERROR) $(DEFS) -fno-math-errno -MMD -MP $(HARDEN) $(SANITIZE)
 CORE_CFLAGS   = $(COMMON) -fPIE -Wconversion -Icore/include -Icore -I. $(shell pkg-config --cflags $(PKGS))
-PLUGIN_CFLAGS = $(COMMON) -Icore/include -Iplugins -fPIC -fvisibility=hidden
+# The library of the strategies: headers of these rooms include each other by bare names, in the tree
+# as where they are installed, all in one directory.
+COMM_ROOMS  := signals strategy tcp mesh coded ring averaging reduce device_strategy
+COMM_PATHS  := $(COMM_ROOMS:%=-Iplugins/lib/%)
+PLUGIN_CFLAGS = $(COMMON) -Icore/include -Iplugins $(COMM_PATHS) -fPIC -fvisibility=hidden
 # Of C++ there are shims alone, between a library of that language and a plugin.
 PLUGIN_CXXFLAGS = -std=c++17 $(filter-out -std=c11 -Wstrict-prototypes -Wmissing-prototypes,$(PLUGIN_CFLAGS))
 CORE_LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
@@ -59,7 +63,7 @@ ORACLE_OBJ := $(addprefix $(BUILD)/obj/plugins/devices/reference/,ops.o magnitud
 $(BUILD)/obj/conform/opcheck.o: CORE_CFLAGS += -Iplugins
 # `dpbench links network` finds and connects machines as the strategies over TCP do. That is in the
 # program alone: tests of that library have it beside libstudy.a.
-TCP_OBJ := $(addprefix $(BUILD)/obj/plugins/lib/,tcp_connect.o interface.o)
+TCP_OBJ := $(addprefix $(BUILD)/obj/plugins/lib/tcp/,tcp_connect.o interface.o)
 $(BUILD)/obj/links/network_test.o: CORE_CFLAGS += -Iplugins
 
 # A plugin is plugins/KINDS/NAME.c or plugins/KINDS/NAME/*.c and becomes KIND_NAME.so.
@@ -76,10 +80,15 @@ OPTIONAL   := mk/optional.mk $(patsubst %,mk/%.mk,onednn jpeg gloo verbs pmix mp
 include $(OPTIONAL)
 
 # Code that several plugins of a kind share is linked into each.
-lib_comm   := $(wildcard plugins/lib/*.c)
+lib_comm   := $(wildcard $(patsubst %,plugins/lib/%/*.c,$(COMM_ROOMS) object))
 lib_devices := $(wildcard plugins/lib/device/*.c)
-# Authors of strategies link the code of ours, and include <dpbench-comm/*.h> (mk/install.mk).
+# Authors of strategies link the code of ours, and include <dpbench-comm/*.h>.
 COMM_LIB   := $(BUILD)/libdpbench-comm.a
+COMM_API   := $(addprefix plugins/lib/,$(addsuffix .h,signals/signals signals/doorbell \
+	$(addprefix strategy/,strategy pipeline slices shard sums) tcp/tcp_connect \
+	$(addprefix mesh/,mesh mesh_links mesh_transport mesh_tcp) coded/coded $(addprefix ring/,ring ring_strategy gather) \
+	averaging/averaging reduce/reduce device_strategy/device_strategy))
+COMM_LINKS := $(patsubst %,$(BUILD)/include/dpbench-comm/%,$(notdir $(COMM_API)))
 
 define plugin_rule
 ifeq ($(filter $(1)/$(2),$(SKIPPED)),)
@@ -91,7 +100,7 @@ $(foreach k,$(KINDS),$(foreach n,$(call plugin_names,$(k)),$(eval $(call plugin_
 
 # What tests on the host take. For them no plugin of CUDA's is made, since its kernels take long to
 # compile; one that is there is kept up to date.
-HOST_BUILD := $(BUILD)/dpbench $(COMMANDS) $(COMM_LIB) $(BUILD)/include/dpbench-comm \
+HOST_BUILD := $(BUILD)/dpbench $(COMMANDS) $(COMM_LIB) $(COMM_LINKS) \
 	$(filter-out $(filter-out $(wildcard $(BUILD)/plugins/*.so),$(CUDA_PLUGINS_SO)),$(PLUGINS))
 
 .PHONY: all core plugins run help clean
@@ -120,9 +129,8 @@ $(LIBS) $(COMM_LIB):
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 # For plugins that are built beside the tree, without an installed dpbench.
-$(BUILD)/include/dpbench-comm:
-	@mkdir -p $(@D)
-	$(Q)ln -sfn '$(CURDIR)/plugins/lib' $@
+$(COMM_LINKS) &:
+	$(Q)rm -rf $(@D) && mkdir -p $(@D) && ln -s $(COMM_API:%='$(CURDIR)/%') $(@D)
 
 $(BUILD)/plugins/%.so:
 	@echo "  LD    $@"

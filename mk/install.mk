@@ -36,9 +36,7 @@ IN_include/dpbench        := $(sort $(wildcard core/include/dpbench/*.h))
 # For strategies: the library, and each header with all that it includes.
 INSTALL_DIRS += lib include/dpbench-comm
 IN_lib                    := $(COMM_LIB)
-IN_include/dpbench-comm   := $(patsubst %,plugins/lib/%.h,strategy pipeline signals doorbell slices shard \
-	coded reduce averaging device_strategy gather mesh mesh_transport mesh_tcp tcp_connect ring ring_strategy \
-	sums)
+IN_include/dpbench-comm   := $(COMM_API)
 IN_share/dpbench/conf     := $(sort $(wildcard conf/*.ini))
 IN_share/doc/dpbench      := README.md CONTRIBUTING.md LICENSE
 IN_share/doc/dpbench/docs := $(sort $(wildcard docs/*.md))

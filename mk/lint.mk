@@ -26,12 +26,12 @@ lint-clang:
 	$(Q)$(LINT_BUILD) BUILD=$(BUILD)/lint/clang CC=clang CXX=clang++ CUDA_ARCHS=90 >$(BUILD)/$@.log || { cat $(BUILD)/$@.log; exit 1; }
 	@echo "  LINT  clang"
 lint-tidy: $(BUILD_INFO) $(NOT_BUILT_H) $(GLOSSARY_H)
-	$(Q)cuda="$(CUDA_CFLAGS)" tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c study/*/*.c links/*.c conform/*.c plugins/*/*.c plugins/*/*/*.c))
+	$(Q)paths="$(COMM_PATHS)" cuda="$(CUDA_CFLAGS)" tools/lint/tidy $(BUILD) $(filter-out $(SKIPPED:%=plugins/%/%) $(SKIPPED:%=plugins/%.c),$(wildcard core/*/*.c study/*/*.c links/*.c conform/*.c plugins/*/*.c plugins/*/*/*.c))
 	@echo "  LINT  clang-tidy"
 lint-cppcheck:
 	$(Q)cppcheck -q -j 2 --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
 		--suppressions-list=tools/lint/cppcheck.txt --library=tools/lint/jansson.cfg \
-		-D__GNUC__ -Icore/include -Icore -I. -Iplugins core study links conform plugins
+		-D__GNUC__ -Icore/include -Icore -I. -Iplugins $(COMM_PATHS) core study links conform plugins
 	@echo "  LINT  cppcheck"
 lint-scripts:
 	$(Q)shellcheck -S warning -e SC1007 $(sort $(LINT_SHELL))

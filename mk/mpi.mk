@@ -1,6 +1,6 @@
 # Finds MPI by pkg-config: Open MPI's ompi-c, or what the system takes for mpi-c. dpbench runs under its
 # launcher, which it knows by PMIx (mk/pmix.mk comes before). Nothing is linked to it but an object
-# beside the plugins, which strategies load (plugins/lib/mpi.h).
+# beside the plugins, which strategies load (plugins/lib/object/mpi.h).
 
 MPI_PKG := $(firstword $(shell for p in ompi-c mpi-c mpich; do pkg-config --exists $$p 2>/dev/null && echo $$p; done))
 $(eval $(call optional,MPI,$(and $(MPI_PKG),$(filter yes,$(HAVE_PMIX))),MPI and PMIx were not both \

@@ -6,7 +6,7 @@
 #
 # What a test needs it says in its first line (tools/test-needs); no test is named here for it.
 
-TEST_CFLAGS := $(COMMON) -Icore/include -Icore -Iplugins -I. -Itests -Itests/unit
+TEST_CFLAGS := $(COMMON) -Icore/include -Icore -Iplugins -I. -Itests -Itests/unit $(COMM_PATHS)
 TEST_LIBS   := -lcmocka $(CORE_LIBS)
 
 NEEDS := $(shell tools/test-needs)

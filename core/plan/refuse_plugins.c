@@ -279,7 +279,7 @@ static dpb_status check_slots(const struct dpb_experiment *experiment,
     return DPB_OK;
 }
 
-/* comm.shard is an option of strategies (plugins/lib/shard.h). */
+/* comm.shard is an option of strategies (plugins/lib/strategy/shard.h). */
 static dpb_status check_shard(const struct dpb_experiment *experiment)
 {
     const struct dpb_setting *shard = dpb_config_get(experiment->config, "comm", "shard");

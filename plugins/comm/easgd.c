@@ -2,7 +2,7 @@
  * easgd - elastic averaging: every worker trains a replica of its own, and a centre z draws it.
  *
  *     each step:         w_i <- optimizer(w_i, g_i)
- *     each period-th:    c_i = alpha (w_i before its update - z)      (lib/averaging.h)
+ *     each period-th:    c_i = alpha (w_i before its update - z)      (averaging.h)
  *                        w_i <- w_i - c_i
  *                        z <- z + c_1 + ... + c_W
  *
@@ -14,23 +14,25 @@
  * Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD. NIPS 2015, algorithm 1 with
  * all workers in the same step.
  */
-#include "lib/averaging.h"
+#include "lib/averaging/averaging.h"
 
-static const struct dpb_option option_rows[] = {
-    {"period", DPB_OPT_INT, "steps", "4", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
-    {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL, AVERAGING_AT(alpha),
-     AVERAGING_ALPHA "0.9 / workers"},
-    {0}};
+static const struct dpb_option option_rows[] = {{"period", DPB_OPT_INT, "steps", "4", 1, 4096, NULL,
+                                                 DPB_AVERAGING_AT(period), DPB_AVERAGING_PERIOD},
+                                                {"alpha", DPB_OPT_REAL, NULL, "0", 0, 1, NULL,
+                                                 DPB_AVERAGING_AT(alpha),
+                                                 DPB_AVERAGING_ALPHA "0.9 / workers"},
+                                                {0}};
 
-static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
+static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
-    const struct averaging_options *options = given;
-    return (struct averaging_rule){.period = (uint64_t)options->period,
-                                   .centre = true,
-                                   .alpha =
-                                       options->alpha > 0 ? options->alpha : 0.9 / args->n_workers};
+    const struct dpb_averaging_options *options = given;
+    return (struct dpb_averaging_rule){.period = (uint64_t)options->period,
+                                       .centre = true,
+                                       .alpha = options->alpha > 0 ? options->alpha
+                                                                   : 0.9 / args->n_workers};
 }
 
-AVERAGING_PLUGIN(rule_of, .name = "easgd", .version = DPB_VERSION,
-                 .summary = "elastic averaging: replicas that a centre draws every period steps",
-                 .options = option_rows, .options_size = sizeof(struct averaging_options));
+DPB_AVERAGING_PLUGIN(
+    rule_of, .name = "easgd", .version = DPB_VERSION,
+    .summary = "elastic averaging: replicas that a centre draws every period steps",
+    .options = option_rows, .options_size = sizeof(struct dpb_averaging_options));

@@ -3,7 +3,7 @@
  * weights.
  *
  *     each step:         w_i <- optimizer(w_i, g_i)
- *     each period-th:    w_i <- (w_1 + ... + w_W) / W                 (lib/averaging.h)
+ *     each period-th:    w_i <- (w_1 + ... + w_W) / W                 (averaging.h)
  *
  * With comm.average_state = yes the optimizer's state (momentum) is averaged with the weights. With
  * a period of 1, plain SGD and equal learning rates, training is synchronous except for rounding.
@@ -15,22 +15,23 @@
  * Stich: Local SGD converges fast and communicates little. ICLR 2019. McMahan et al.:
  * Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
  */
-#include "lib/averaging.h"
+#include "lib/averaging/averaging.h"
 
-static const struct dpb_option option_rows[] = {
-    {"period", DPB_OPT_INT, "steps", "8", 1, 4096, NULL, AVERAGING_AT(period), AVERAGING_PERIOD},
-    {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0, NULL, AVERAGING_AT(average_state),
-     "average the optimizer's state (momentum), too"},
-    {0}};
+static const struct dpb_option option_rows[] = {{"period", DPB_OPT_INT, "steps", "8", 1, 4096, NULL,
+                                                 DPB_AVERAGING_AT(period), DPB_AVERAGING_PERIOD},
+                                                {"average_state", DPB_OPT_BOOL, NULL, "no", 0, 0,
+                                                 NULL, DPB_AVERAGING_AT(average_state),
+                                                 "average the optimizer's state (momentum), too"},
+                                                {0}};
 
-static struct averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
+static struct dpb_averaging_rule rule_of(const void *given, const struct dpb_comm_args *args)
 {
-    const struct averaging_options *options = given;
+    const struct dpb_averaging_options *options = given;
     (void)args;
-    return (struct averaging_rule){.period = (uint64_t)options->period,
-                                   .average_state = options->average_state};
+    return (struct dpb_averaging_rule){.period = (uint64_t)options->period,
+                                       .average_state = options->average_state};
 }
 
-AVERAGING_PLUGIN(rule_of, .name = "local_sgd", .version = DPB_VERSION,
-                 .summary = "workers train alone and average their weights every period steps",
-                 .options = option_rows, .options_size = sizeof(struct averaging_options));
+DPB_AVERAGING_PLUGIN(rule_of, .name = "local_sgd", .version = DPB_VERSION,
+                     .summary = "workers train alone and average their weights every period steps",
+                     .options = option_rows, .options_size = sizeof(struct dpb_averaging_options));

@@ -16,7 +16,7 @@
  *      only other rank that touches a slice of an arena is the slice's owner, before it raises
  *      REDUCED. A rank begins a step after it has seen REDUCED of every rank for every bucket.
  *
- * With comm.shard = optimizer (lib/shard.h) weights are shared, too. The owner of a slice sums it
+ * With comm.shard = optimizer (shard.h) weights are shared, too. The owner of a slice sums it
  * into memory of its own, updates its own weights of the slice, and writes them into all arenas.
  * Bytes are as many, with weights in place of sums. Fence 1 holds for weights, too: no device reads
  * them once their bucket is announced. After fence 2 the new weights of a bucket are here.
@@ -25,69 +25,77 @@
  * its slices, and writes their weights into all arenas when every rank has updated: (W - 1)/W M
  * bytes more.
  *
- * With a codec each rank reads the messages of all others instead (lib/coded.h): (W - 1) m bytes,
+ * With a codec each rank reads the messages of all others instead (coded.h): (W - 1) m bytes,
  * for messages of m bytes a rank.
  */
 #include "dpbench/plugin.h"
-#include "lib/coded.h"
-#include "lib/shard.h"
-#include "lib/slices.h"
+#include "lib/coded/coded.h"
+#include "lib/strategy/shard.h"
+#include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
+
+struct shm {
+    struct dpb_strategy base;
+    int shard; /* dpb_shard_wanted */
+};
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
 static dpb_status shm_comm_open(const void *options, const struct dpb_comm_args *args, void **comm)
 {
-    const struct shard_options *given = options;
-    DPB_TRY(strategy_open(host, args, sizeof(struct strategy), comm));
-    ((struct strategy *)*comm)->sharded = shard_wanted(args, given->shard);
-    ((struct strategy *)*comm)->slots = given->shard == SHARD_GRADIENTS;
+    const struct dpb_shard_options *given = options;
+    DPB_TRY(dpb_coded_open(host, args, sizeof(struct shm), comm));
+    ((struct shm *)*comm)->shard = dpb_shard_wanted(args, given->shard);
     return DPB_OK;
 }
 
 static dpb_status shm_plan(void *comm, const struct dpb_layout *layout, struct dpb_comm_plan *want)
 {
-    struct strategy *strategy = comm;
-    if (strategy->sharded && strategy->slots)
-        shard_plan_slots(layout, want);
-    DPB_TRY(strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
-    if (strategy->coded)
-        return coded_plan(strategy, layout, CODED_SHARED, want);
-    if (!strategy->sharded)
+    const int shard = ((const struct shm *)comm)->shard;
+    struct dpb_strategy *strategy = comm;
+    if (shard == DPB_SHARD_GRADIENTS)
+        dpb_shard_plan_slots(layout, want);
+    DPB_TRY(dpb_strategy_plan_replica(comm, layout, DPB_MEMORY_SHARED, want));
+    if (strategy->args.codec)
+        return dpb_coded_plan(strategy, layout, DPB_CODED_SHARED, want);
+    if (shard == DPB_SHARD_NONE)
         return DPB_OK;
     want->weights = DPB_MEMORY_SHARED;
-    return strategy_plan_parts(strategy, layout, slices_own, want);
+    return dpb_strategy_plan_parts(strategy, layout, dpb_slices_own, want);
 }
 
 static dpb_status shm_bind(void *comm, const struct dpb_arenas *arenas)
 {
-    struct strategy *strategy = comm;
-    if (strategy->sharded)
-        return slices_bind_shards(strategy, arenas);
-    if (!strategy->coded)
-        return strategy_bind(strategy, arenas, slices_stages, SLICES_STAGES);
-    return coded_bind_stages(strategy, arenas, &coded_shared);
+    const int shard = ((const struct shm *)comm)->shard;
+    struct dpb_strategy *strategy = comm;
+    if (strategy->args.codec)
+        return dpb_coded_bind_stages(strategy, arenas, &dpb_coded_shared);
+    if (shard == DPB_SHARD_NONE)
+        return dpb_strategy_bind(strategy, arenas, dpb_slices_stages, DPB_SLICES_STAGES);
+    DPB_TRY(dpb_slices_bind_shards(strategy, arenas));
+    dpb_shard_bind_slots(strategy, shard);
+    return DPB_OK;
 }
 
 static void shm_memory(const void *options, const struct dpb_comm_args *args,
                        const struct dpb_layout *layout, uint64_t bucket_elements,
                        struct dpb_comm_memory *memory)
 {
-    const struct shard_options *given = options;
-    shard_memory(args, given->shard, layout, bucket_elements, memory);
-    coded_memory(args, layout, bucket_elements, CODED_SHARED, memory);
+    const struct dpb_shard_options *given = options;
+    dpb_shard_memory(args, given->shard, layout, bucket_elements, memory);
+    dpb_coded_memory(args, layout, bucket_elements, DPB_CODED_SHARED, memory);
 }
 
 static const struct dpb_comm_ops shm_ops = {.memory = shm_memory,
                                             .open = shm_comm_open,
                                             .plan = shm_plan,
                                             .bind = shm_bind,
-                                            .load = strategy_load,
-                                            .begin = strategy_begin,
-                                            STRATEGY_HOOKS,
-                                            CODED_HOOKS,
-                                            .close = strategy_close};
+                                            .load = dpb_strategy_load,
+                                            .begin = dpb_strategy_begin,
+                                            DPB_STRATEGY_HOOKS,
+                                            DPB_CODED_HOOKS,
+                                            .close = dpb_strategy_close};
 
 static const struct dpb_plugin shm = {
     DPB_PLUGIN_HEAD(COMM, shm_ops),
@@ -96,8 +104,8 @@ static const struct dpb_plugin shm = {
     .name = "shm",
     .version = DPB_VERSION,
     .summary = "replicated, one machine: each rank sums its slice out of all arenas",
-    .options = shard_slots_option_rows,
-    .options_size = sizeof(struct shard_options),
+    .options = dpb_shard_slots_option_rows,
+    .options_size = sizeof(struct dpb_shard_options),
 };
 
 const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)

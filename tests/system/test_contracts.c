@@ -1,7 +1,7 @@
 /* needs: threads */
 /*
  * test_contracts.c - core proves what each kind of strategy promises: the toys of
- * tests/plugins/comm_toy.c and, on lib/reduce.h, comm_toy_reduce.c keep their contracts with any
+ * tests/plugins/comm_toy.c and, on reduce.h, comm_toy_reduce.c keep their contracts with any
  * number of workers and size of buckets, and each of their mistakes is found, from the first
  * exchange on or when it begins in training. Over TCP reductions have the bits of shared memory.
  */
@@ -323,7 +323,7 @@ TEST(test_state_not_saved)
 
 /* ---- contracts that cannot be -------------------------------------------------------------- */
 
-/* Claims that exclude each other, and exchanges that lib/reduce.h refuses. */
+/* Claims that exclude each other, and exchanges that reduce.h refuses. */
 TEST(test_refusals)
 {
     static const struct {

@@ -384,7 +384,7 @@ CASE(test_loss_scale)
                WORDS("comm.gradient = fp16 beside run.precision = fp16",
                      "take comm.gradient = fp32 or bf16"),
                FP16 "run.workers=2 device.ids=0,1 comm.name=shm comm.gradient=fp16");
-    /* Residuals of lib/reduce.h would change with the scale. */
+    /* Residuals of reduce.h would change with the scale. */
     char path[1024];
     snprintf(path, sizeof path, "%s:%s/tests/plugins", getenv("DPBENCH_PLUGIN_PATH"),
              build_directory());

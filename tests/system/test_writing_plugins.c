@@ -96,8 +96,7 @@ static void write_rows(const char *path, unsigned shift)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The headers and the document's files lie here, and nothing else of dpbench. Of the strategies'
- * library all headers do; tests/system/install.sh has those that are installed. */
+/* The headers and the document's files lie here, and nothing else of dpbench. */
 static int set_up(void **state)
 {
     char *root = realpath(".", NULL);
@@ -105,9 +104,9 @@ static int set_up(void **state)
     struct command command;
     shell(&command,
           "mkdir -p include/dpbench-comm && cp -R '%s/core/include/dpbench' include/ && "
-          "cp '%s'/plugins/lib/*.h include/dpbench-comm && cp '%s'/templates/*/*.c . && "
+          "cp '%s'/include/dpbench-comm/*.h include/dpbench-comm && cp '%s'/templates/*/*.c . && "
           "'%s/tests/document/run' '%s/docs/writing-plugins.md' files",
-          root, root, root, root, root);
+          root, build_directory(), root, root, root);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s%s", command.exit_code, command.out, command.err);
     command_free(&command);
@@ -314,9 +313,9 @@ TEST(test_reductions_refused)
         const char *file, *from, *to, *words[3];
     } rows[] = {
         {"comm_peaks.c",
-         "REDUCE_PLUGIN(peaks, .name = \"peaks\"",
+         "DPB_REDUCE_PLUGIN(peaks, .name = \"peaks\"",
          "static const struct dpb_option rows[] = {{.name = \"port\"}, {0}};\n"
-         "REDUCE_PLUGIN(peaks, .options = rows, .name = \"refused\"",
+         "DPB_REDUCE_PLUGIN(peaks, .options = rows, .name = \"refused\"",
          {"option 'port', too", "another name"}},
         {"comm_one_late.c",
          ".late = 1};\nREDUCE_PLUGIN(one_late, .name = \"one_late\"",
@@ -502,7 +501,7 @@ static const struct misfit {
     {0, NULL, ".build = build,", "", {"hook build", "'perceptron'", "missing"}},
     {1, NULL, ".fetch = fetch,", "", {"hook fetch", "'csv'", "missing"}},
     {2, NULL, ".forward = forward,", "", {"hook forward", "'one_layer'", "missing"}},
-    {3, NULL, ".load = strategy_load,", "", {"hook load", "'sum_all'", "missing"}},
+    {3, NULL, ".load = dpb_strategy_load,", "", {"hook load", "'sum_all'", "missing"}},
     {3, NULL, "HEAD(COMM", "HEAD(DATA", {"kind is 1 (data)", "3 (comm)"}},
     {0,
      "include/dpbench/plugin.h",
@@ -680,27 +679,27 @@ static const struct mistake {
      {"FAILED   dense", "is nan, should be"}},
     {3,
      "piece, &to, 1);",
-     "(struct piece){piece.begin, piece.n - 1}, &to, 1);",
+     "(struct dpb_piece){piece.begin, piece.n - 1}, &to, 1);",
      "run.workers=2 comm.bucket=1",
      {"FAILED   2 workers, buckets of one element", "pattern check of comm 'sum_all': element"}},
     {3,
      "static const struct dpb_comm_ops ops = {",
      "static dpb_status no_event(void *comm, struct dpb_event **done)\n"
      "{\n    (void)comm, (void)done;\n    return DPB_OK;\n}\n\n"
-     "#define strategy_end no_event\n\nstatic const struct dpb_comm_ops ops = {",
+     "#define dpb_strategy_end no_event\n\nstatic const struct dpb_comm_ops ops = {",
      "run.workers=2 comm.bucket=1",
      {"FAILED   2 workers, buckets of one element", "gives no event `done` by its `end`"}},
     {4,
-     "static struct averaging_rule every_period(const void *given, const struct dpb_comm_args "
+     "static struct dpb_averaging_rule every_period(const void *given, const struct dpb_comm_args "
      "*args)\n"
      "{\n    const struct options *options = given;\n    (void)args;\n"
-     "    return (struct averaging_rule){",
-     "static uint32_t next(const struct averaging *self, uint64_t round)\n"
+     "    return (struct dpb_averaging_rule){",
+     "static uint32_t next(const struct dpb_averaging *self, uint64_t round)\n"
      "{\n    (void)round;\n    return (self->comm.base.args.rank + 1) % 3;\n}\n\n"
-     "static struct averaging_rule every_period(const void *given, const struct dpb_comm_args "
+     "static struct dpb_averaging_rule every_period(const void *given, const struct dpb_comm_args "
      "*args)\n"
      "{\n    const struct options *options = given;\n    (void)args;\n"
-     "    return (struct averaging_rule){.partner = next, ",
+     "    return (struct dpb_averaging_rule){.partner = next, ",
      "run.workers=3 comm.bucket=1",
      {"FAILED   3 workers, buckets of one element", "in round 0 the partner of rank "}},
     {5, "value - float_of(halves[i]);", "0;", "", {"FAILED   books", "is sent and"}},

@@ -33,4 +33,10 @@ struct dpb_option {
     const char *help;           /* one sentence */
 };
 
+/* A row in a macro that has rows of a member of several structs. */
+#define DPB_OPTION_ROW(NAME, TYPE, UNIT, DEFAULT, MIN, MAX, CHOICES, STRUCT, MEMBER, HELP)     \
+    {                                                                                          \
+        NAME, DPB_OPT_##TYPE, UNIT, DEFAULT, MIN, MAX, CHOICES, offsetof(STRUCT, MEMBER), HELP \
+    }
+
 #endif

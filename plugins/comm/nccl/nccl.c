@@ -19,7 +19,7 @@
  * times from the sum: 2 (W - 1) M in all, counted in equal shares. Rings and trees send as many.
  * NVLink SHARP and CollNet sum within a switch and send fewer.
  *
- * With comm.shard = optimizer (lib/shard.h) every bucket is a launch. ncclReduceScatter gives each
+ * With comm.shard = optimizer (shard.h) every bucket is a launch. ncclReduceScatter gives each
  * worker the sum of its slice, the worker updates the slice, and ncclAllGather gives the new
  * weights to all, within the arenas. Bytes are as many, with weights in place of sums. A bucket's
  * slices have equal length. If the last bucket's slices do not, groups of ncclReduce and of
@@ -30,7 +30,7 @@
  * Fences are events and the stream's order: a range is reduced after backward's event, NCCL reads
  * peers' parts when their streams have reached the call, weights are used after `done`.
  *
- * NCCL's calls do not block (lib/nccl.h). `progress`, which core and device call while they wait
+ * NCCL's calls do not block (nccl.h). `progress`, which core and device call while they wait
  * for the GPU, detects later failures. Then NCCL's kernels are aborted, so that no thread waits for
  * the GPU for ever.
  */
@@ -38,9 +38,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/nccl/exchange.h"
-#include "lib/shard.h"
-#include "lib/slices.h"
+#include "lib/nccl/communicator.h"
+#include "lib/strategy/shard.h"
+#include "lib/strategy/slices.h"
 
 static const struct dpb_host *host;
 
@@ -49,7 +49,7 @@ static const struct dpb_host *host;
 enum capture_choice { CAPTURE_AUTO, CAPTURE_ON, CAPTURE_OFF };
 
 struct options {
-    struct nccl_options nccl;
+    struct dpb_nccl_options nccl;
     int capture; /* enum capture_choice */
     int shard;
 };
@@ -58,17 +58,245 @@ static const char *const capture_words[] = {
     [CAPTURE_AUTO] = "auto", [CAPTURE_ON] = "on", [CAPTURE_OFF] = "off", NULL};
 
 static const struct dpb_option option_rows[] = {
-    NCCL_OPTION_ROWS(struct options),
+    DPB_NCCL_OPTION_ROWS(struct options),
     {"capture", DPB_OPT_CHOICE, NULL, "auto", 0, 0, capture_words,
      offsetof(struct options, capture),
      "whether all-reduces and updates are captured with backward, as one CUDA graph a step; on: or "
      "it is refused; auto: where that is possible"},
-    SHARD_OPTION_ROW(struct options, shard),
+    DPB_SHARD_OPTION_ROW(struct options, shard),
     {0}};
 
 /* ---- state --------------------------------------------------------------------------------- */
 
 enum { MOST_BUCKETS = 65536 /* events exist for each */ };
+
+/* ---- the work that is enqueued for a step, and the GPU's progress ----------------------------
+ *
+ * Events around each launch's work give the GPU's times. An event that `begin` records into a
+ * second, idle queue ties them to the host's clock. The GPU passes this event after the host has
+ * enqueued it, later by the time that a record takes to reach it (microseconds; not measured). So
+ * all spans of a step stand too early by this time. Their lengths are as exact as
+ * cudaEventElapsedTime, 0.5 us. A transfer cannot be told from the wait for a late peer: both are
+ * inside NCCL's kernel. A step's spans are reported when its last event has fired, at the latest in
+ * the next step's `end`: the next forward is behind this event. A graph's launches record its
+ * events; a step's are read before the next launch.
+ */
+
+/* Neighbouring buckets that are reduced and updated together (with shards always one bucket), and
+ * its events, in order. GATHERED is for shards only. */
+enum mark { BEGUN, REDUCED, UPDATED, GATHERED, MARKS };
+
+struct launch {
+    uint64_t first, n;
+    struct dpb_event *marks[MARKS];
+};
+
+/* The work that is enqueued for an exchange. */
+struct work {
+    struct launch *launches; /* room for a launch of each bucket */
+    uint64_t n_launches;
+    struct dpb_event *done;
+};
+
+/* One step's exchange; two of them take turns. */
+struct exchange {
+    struct dpb_step step;
+    int64_t origin_ns;
+    struct dpb_event *origin;
+    struct work own;
+    const struct work *work; /* `own`, or nccl.captured */
+    uint64_t n_through;      /* from the first: launches whose last event has fired */
+    int64_t waiting_ns;      /* since when for the next launch; 0: no wait */
+    bool ended, reported;
+};
+
+struct nccl {
+    struct dpb_strategy strategy; /* args, arenas */
+    bool sharded;
+    struct dpb_nccl_options options;
+    const struct dpb_queue_ops *queues;
+    struct dpb_communicator communicator;
+    struct dpb_queue *queue, *idle;
+    struct exchange exchanges[2];
+    uint64_t n_exchanges;
+    uint64_t held, n_held;   /* buckets that are not launched yet: first, number */
+    struct dpb_event *event; /* behind it these buckets are final */
+    dpb_status status;
+    bool captures;                /* as it was planned */
+    bool capturing;               /* now */
+    struct dpb_capture capture;   /* drop NULL: nothing was captured */
+    struct work captured;         /* a graph's launches record its events... */
+    struct dpb_event *in_capture; /* ... except this one: behind all captured work */
+};
+
+/* A launch's elements. */
+static struct dpb_range launch_range(const struct nccl *nccl, const struct launch *launch)
+{
+    const struct dpb_arenas *arenas = &nccl->strategy.arenas;
+    uint64_t end = (launch->first + launch->n) * arenas->bucket_elements;
+    return (struct dpb_range){launch->first * arenas->bucket_elements,
+                              end < arenas->layout.n_elements ? end : arenas->layout.n_elements};
+}
+
+/* The part that this rank updates. */
+static struct dpb_range launch_owned(const struct nccl *nccl, const struct launch *launch)
+{
+    const struct dpb_comm_args *args = &nccl->strategy.args;
+    const struct dpb_range range = launch_range(nccl, launch);
+    if (!nccl->sharded)
+        return range;
+    const struct dpb_range own = dpb_slice_of(range.end - range.begin, args->rank, args->n_workers);
+    return (struct dpb_range){range.begin + own.begin, range.begin + own.end};
+}
+
+/* A wait with `purpose`, for messages. */
+static struct dpb_wait launch_wait(const struct nccl *nccl, const struct exchange *exchange,
+                                   const struct launch *launch, const char *purpose)
+{
+    struct dpb_range range = launch_range(nccl, launch);
+    return (struct dpb_wait){.step = exchange->step.step,
+                             .bucket = launch->first,
+                             .bytes = (range.end - range.begin) *
+                                      dpb_dtype_size(nccl->strategy.arenas.layout.gradient_type),
+                             .peer = UINT32_MAX,
+                             .purpose = purpose};
+}
+
+static enum mark last_mark(const struct nccl *nccl)
+{
+    return nccl->sharded ? GATHERED : UPDATED;
+}
+
+static dpb_status report_span(const struct nccl *nccl, const struct exchange *exchange,
+                              const struct launch *launch, enum mark from, dpb_phase phase)
+{
+    int64_t begin_ns, end_ns;
+    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from], &begin_ns));
+    DPB_TRY(nccl->queues->elapsed(exchange->origin, launch->marks[from + 1], &end_ns));
+    host->span(launch->first, phase, exchange->origin_ns + begin_ns, exchange->origin_ns + end_ns);
+    return DPB_OK;
+}
+
+/* Counts the launches that are through; after the last one, reports all spans. */
+static dpb_status exchange_look(const struct nccl *nccl, struct exchange *exchange)
+{
+    const struct work *work = exchange->work;
+    while (exchange->n_through < work->n_launches &&
+           host->event->poll(work->launches[exchange->n_through].marks[last_mark(nccl)])) {
+        exchange->n_through++;
+        exchange->waiting_ns = 0;
+    }
+    if (exchange->reported || !exchange->ended || exchange->n_through < work->n_launches ||
+        !host->event->poll(work->done) || !host->event->poll(exchange->origin))
+        return DPB_OK;
+    for (uint64_t i = 0; i < work->n_launches; i++) {
+        const struct launch *launch = &work->launches[i];
+        DPB_TRY(report_span(nccl, exchange, launch, BEGUN, DPB_PHASE_TRANSFER));
+        if (nccl->strategy.arenas.optimizer)
+            DPB_TRY(report_span(nccl, exchange, launch, REDUCED, DPB_PHASE_UPDATE));
+        if (nccl->sharded)
+            DPB_TRY(report_span(nccl, exchange, launch, UPDATED, DPB_PHASE_TRANSFER));
+    }
+    exchange->reported = true;
+    return DPB_OK;
+}
+
+/* The first part of the launch that the GPU has not finished. */
+static const char *purpose_of(const struct nccl *nccl, const struct launch *launch, bool *updates)
+{
+    const bool reduced = host->event->poll(launch->marks[REDUCED]);
+    const bool sharded = nccl->sharded;
+    *updates = reduced && !(sharded && host->event->poll(launch->marks[UPDATED]));
+    if (*updates)
+        return "the update by the GPU";
+    if (!sharded)
+        return "NCCL's all-reduce";
+    return reduced ? "NCCL's all-gather" : "NCCL's reduce-scatter";
+}
+
+/* Fails if the first launch that is not through has passed its deadline or NCCL has failed. Until
+ * this rank's own backward gets there, the wait is the device's matter. A graph does not show
+ * its progress: its deadline counts from its launch. */
+static dpb_status exchange_watch(const struct nccl *nccl, struct exchange *exchange)
+{
+    if (exchange->n_through == exchange->work->n_launches)
+        return DPB_OK;
+    const struct launch *launch = &exchange->work->launches[exchange->n_through];
+    bool updates;
+    const char *purpose = purpose_of(nccl, launch, &updates);
+    const struct dpb_wait what = launch_wait(nccl, exchange, launch, purpose);
+    DPB_TRY(communicator_look(&nccl->communicator, &what));
+    const bool captured = exchange->work == &nccl->captured;
+    if (!captured && !host->event->poll(launch->marks[BEGUN])) {
+        exchange->waiting_ns = 0;
+        return DPB_OK;
+    }
+    if (exchange->waiting_ns == 0)
+        host->note(updates ? "update" : "wait_peer", launch->first, UINT32_MAX);
+    return host->patience(&what, &exchange->waiting_ns);
+}
+
+/* Blocks until the exchange is through, as it was before this step's forward. Then its events may
+ * be recorded again. */
+static dpb_status exchange_settle(const struct nccl *nccl, struct exchange *exchange)
+{
+    const struct dpb_wait what = {.step = exchange->step.step,
+                                  .bucket = UINT64_MAX,
+                                  .peer = UINT32_MAX,
+                                  .purpose = "the last step's exchange"};
+    if (exchange->reported)
+        return DPB_OK;
+    DPB_TRY(host->event->wait(exchange->work->done, &what));
+    DPB_TRY(host->event->wait(exchange->origin, &what));
+    return exchange_look(nccl, exchange);
+}
+
+/* Allocates launches and events for all buckets, after `bind` of the strategy. close accepts work
+ * that was not opened, or only in part. */
+static dpb_status work_open(const struct nccl *nccl, struct work *work)
+{
+    void *device = nccl->strategy.args.device->device;
+    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
+    work->launches = host->alloc(n_buckets * sizeof *work->launches);
+    if (!work->launches)
+        return DPB_NO_MEMORY;
+    DPB_TRY(nccl->queues->new_event(device, &work->done));
+    for (uint64_t b = 0; b < n_buckets; b++)
+        for (int mark = 0; mark < MARKS; mark++)
+            DPB_TRY(nccl->queues->new_event(device, &work->launches[b].marks[mark]));
+    return DPB_OK;
+}
+
+static void work_close(const struct nccl *nccl, struct work *work)
+{
+    uint64_t n_buckets = nccl->strategy.arenas.n_buckets;
+    for (uint64_t b = 0; work->launches && b < n_buckets; b++)
+        for (int mark = 0; mark < MARKS; mark++)
+            host->event->destroy(work->launches[b].marks[mark]);
+    host->event->destroy(work->done);
+    host->release(work->launches, n_buckets * sizeof *work->launches);
+}
+
+static dpb_status exchange_open(const struct nccl *nccl, struct exchange *exchange)
+{
+    exchange->reported = true;
+    exchange->work = &exchange->own;
+    DPB_TRY(nccl->queues->new_event(nccl->strategy.args.device->device, &exchange->origin));
+    return work_open(nccl, &exchange->own);
+}
+
+/* Returns whether the GPU has finished the exchange. */
+static bool exchange_is_through(const struct exchange *exchange)
+{
+    return exchange->reported || !exchange->own.launches ||
+           (exchange->ended && host->event->poll(exchange->work->done));
+}
+
+static void exchange_close(const struct nccl *nccl, struct exchange *exchange)
+{
+    host->event->destroy(exchange->origin);
+    work_close(nccl, &exchange->own);
+}
 
 static struct exchange *current(struct nccl *nccl)
 {
@@ -105,15 +333,15 @@ static dpb_status give_up(struct nccl *nccl, dpb_status status)
 static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
-    const struct strategy *comm = &nccl->strategy;
+    const struct dpb_strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_range(nccl, launch);
-    const struct nccl_range gradients = {strategy_gradients(comm, comm->args.rank, range.begin),
-                                         comm->arenas.layout.gradient_type,
-                                         range.end - range.begin};
+    const struct dpb_nccl_range gradients = {dpb_strategy_own_gradients(comm, range.begin),
+                                             comm->arenas.layout.gradient_type,
+                                             range.end - range.begin};
     const struct dpb_wait what = launch_wait(nccl, exchange, launch,
-                                             comm->sharded ? "NCCL to launch a reduce-scatter"
+                                             nccl->sharded ? "NCCL to launch a reduce-scatter"
                                                            : "NCCL to launch an all-reduce");
-    if (comm->sharded)
+    if (nccl->sharded)
         return communicator_reduce_slices(&nccl->communicator, nccl->queue, &gradients,
                                           comm->args.n_workers, &what);
     return communicator_all_reduce(&nccl->communicator, nccl->queue, &gradients, &what);
@@ -122,22 +350,23 @@ static dpb_status reduce(struct nccl *nccl, const struct exchange *exchange,
 static dpb_status update(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
-    const struct strategy *comm = &nccl->strategy;
+    const struct dpb_strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_owned(nccl, launch);
     return host->optimizer->update(comm->arenas.optimizer, nccl->queue, range,
-                                   strategy_weights(comm, comm->args.rank, range.begin),
-                                   strategy_gradients(comm, comm->args.rank, range.begin),
-                                   launch->first, nccl->capturing ? NULL : &exchange->step);
+                                   dpb_strategy_own_weights(comm, range.begin),
+                                   dpb_strategy_own_gradients(comm, range.begin), launch->first,
+                                   nccl->capturing ? NULL : &exchange->step);
 }
 
 /* With shards: the new weights, for which peers' backward has no use any more. */
 static dpb_status gather(struct nccl *nccl, const struct exchange *exchange,
                          const struct launch *launch)
 {
-    const struct strategy *comm = &nccl->strategy;
+    const struct dpb_strategy *comm = &nccl->strategy;
     const struct dpb_range range = launch_range(nccl, launch);
-    const struct nccl_range weights = {strategy_weights(comm, comm->args.rank, range.begin),
-                                       comm->arenas.layout.weight_type, range.end - range.begin};
+    const struct dpb_nccl_range weights = {dpb_strategy_own_weights(comm, range.begin),
+                                           comm->arenas.layout.weight_type,
+                                           range.end - range.begin};
     const struct dpb_wait what =
         launch_wait(nccl, exchange, launch, "NCCL to launch an all-gather");
     DPB_TRY(communicator_gather_slices(&nccl->communicator, nccl->queue, &weights,
@@ -165,7 +394,7 @@ static dpb_status launch_held(struct nccl *nccl)
     DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[REDUCED]));
     DPB_TRY(update(nccl, exchange, launch));
     DPB_TRY(nccl->queues->stamp(nccl->queue, launch->marks[UPDATED]));
-    if (nccl->strategy.sharded)
+    if (nccl->sharded)
         DPB_TRY(gather(nccl, exchange, launch));
     work->n_launches++;
     nccl->held += nccl->n_held;
@@ -177,15 +406,18 @@ static dpb_status launch_held(struct nccl *nccl)
 static void end_exchange(struct nccl *nccl)
 {
     struct exchange *exchange = current(nccl);
-    for (uint64_t b = 0; b < nccl->strategy.arenas.n_buckets; b++)
-        strategy_count_all_reduce(&nccl->strategy, b);
+    const struct dpb_arenas *arenas = &nccl->strategy.arenas;
+    for (uint64_t b = 0; b < arenas->n_buckets; b++)
+        dpb_slices_count_all_reduce(&nccl->strategy, b,
+                                    nccl->sharded ? arenas->layout.weight_type
+                                                  : arenas->layout.gradient_type);
     exchange->ended = true;
 }
 
 /* ---- hooks --------------------------------------------------------------------------------- */
 
-/* Every NCCL that is new enough not to block (lib/nccl/versions.c), and every CUDA that this can be
- * built with, can capture (2.9 and 11.3 are the least). Only the device may be unable to. */
+/* Every NCCL that is new enough not to block (lib/nccl/communicator.c), and every CUDA that this
+ * can be built with, can capture (2.9 and 11.3 are the least). Only the device may be unable to. */
 static dpb_status settle_capture(const struct options *given, const struct dpb_comm_args *args,
                                  bool *captures)
 {
@@ -207,7 +439,7 @@ static dpb_status settle_capture(const struct options *given, const struct dpb_c
 static dpb_status nccl_needs(const void *options, struct dpb_comm_needs *needs)
 {
     const struct options *given = options;
-    needs->capabilities |= nccl_capabilities(&given->nccl);
+    needs->capabilities |= dpb_nccl_capabilities(&given->nccl);
     needs->on_device = needs->takes_events = true;
     needs->runtime = "cuda";
     return DPB_OK;
@@ -225,9 +457,9 @@ static void nccl_memory(const void *options, const struct dpb_comm_args *args,
                         struct dpb_comm_memory *memory)
 {
     const struct options *given = options;
-    const bool sharded = shard_wanted(args, given->shard);
-    shard_memory(args, given->shard, layout, planned_bucket(args, sharded, bucket_elements),
-                 memory);
+    const bool sharded = dpb_shard_wanted(args, given->shard);
+    dpb_shard_memory(args, given->shard, layout, planned_bucket(args, sharded, bucket_elements),
+                     memory);
 }
 
 static dpb_status nccl_open(const void *options, const struct dpb_comm_args *args, void **comm)
@@ -239,11 +471,11 @@ static dpb_status nccl_open(const void *options, const struct dpb_comm_args *arg
         return host->fail(DPB_UNSUPPORTED, "comm nccl cannot run here: %s", nccl_missing);
     DPB_TRY(settle_capture(given, args, &captures));
     DPB_TRY(communicator_settle_options(&given->nccl, args));
-    DPB_TRY(strategy_open(host, args, sizeof(struct nccl), &made));
+    DPB_TRY(dpb_strategy_open(host, args, sizeof(struct nccl), &made));
     struct nccl *nccl = made;
     nccl->options = given->nccl;
     nccl->captures = captures;
-    nccl->strategy.sharded = shard_wanted(args, given->shard);
+    nccl->sharded = dpb_shard_wanted(args, given->shard);
     nccl->queues = args->device->ops;
     *comm = nccl;
     return DPB_OK;
@@ -253,8 +485,8 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
 {
     const struct nccl *nccl = comm;
     want->bucket_elements =
-        planned_bucket(&nccl->strategy.args, nccl->strategy.sharded, want->bucket_elements);
-    uint64_t n_buckets = strategy_count_buckets(layout, want->bucket_elements);
+        planned_bucket(&nccl->strategy.args, nccl->sharded, want->bucket_elements);
+    uint64_t n_buckets = dpb_strategy_count_buckets(layout, want->bucket_elements);
     if (n_buckets > MOST_BUCKETS)
         return host->fail(
             DPB_UNSUPPORTED,
@@ -265,8 +497,8 @@ static dpb_status nccl_plan(void *comm, const struct dpb_layout *layout, struct 
         return host->fail(DPB_UNSUPPORTED, "comm nccl does not sum gradients of type %s",
                           dpb_dtype_name(layout->gradient_type));
     want->captures = nccl->captures;
-    DPB_TRY(strategy_plan_own(comm, layout, want));
-    return nccl->strategy.sharded ? strategy_plan_parts(comm, layout, slices_own, want) : DPB_OK;
+    DPB_TRY(dpb_strategy_plan_own(comm, layout, want));
+    return nccl->sharded ? dpb_strategy_plan_parts(comm, layout, dpb_slices_own, want) : DPB_OK;
 }
 
 static dpb_status make_capture(struct nccl *nccl)
@@ -281,15 +513,15 @@ static dpb_status nccl_bind(void *comm, const struct dpb_arenas *arenas)
 {
     struct nccl *nccl = comm;
     void *device = nccl->strategy.args.device->device;
-    DPB_TRY(strategy_bind(&nccl->strategy, arenas, NULL, 0));
+    DPB_TRY(dpb_strategy_bind(&nccl->strategy, arenas, NULL, 0));
     DPB_TRY(nccl->queues->open(device, &nccl->queue));
     DPB_TRY(nccl->queues->open(device, &nccl->idle));
     DPB_TRY(exchange_open(nccl, &nccl->exchanges[0]));
     DPB_TRY(exchange_open(nccl, &nccl->exchanges[1]));
     DPB_TRY(make_capture(nccl));
-    const struct nccl_group all = {.name = "workers",
-                                   .rank = nccl->strategy.args.rank,
-                                   .n_ranks = nccl->strategy.args.n_workers};
+    const struct dpb_nccl_group all = {.name = "workers",
+                                       .rank = nccl->strategy.args.rank,
+                                       .n_ranks = nccl->strategy.args.n_workers};
     return give_up(nccl, communicator_open(&nccl->options, &all, &nccl->communicator));
 }
 
@@ -316,7 +548,7 @@ static dpb_status nccl_ready(void *comm, uint64_t bucket, struct dpb_event *even
     DPB_TRY(nccl->status);
     /* Buckets that are final by one event share a launch: when the next bucket will be final is not
      * known, and all ranks must launch the same ranges. Slices are of one bucket. */
-    if (nccl->n_held > 0 && (event != nccl->event || nccl->strategy.sharded))
+    if (nccl->n_held > 0 && (event != nccl->event || nccl->sharded))
         DPB_TRY(give_up(nccl, launch_held(nccl)));
     nccl->event = event;
     nccl->held = nccl->n_held == 0 ? bucket : nccl->held;
@@ -402,7 +634,7 @@ static void nccl_close(void *comm)
         return;
     bool through = nccl->status == DPB_OK;
     for (int e = 0; e < 2; e++)
-        through = through && exchange_is_through(nccl, &nccl->exchanges[e]);
+        through = through && exchange_is_through(&nccl->exchanges[e]);
     drop_capture(nccl);
     if (through)
         communicator_close(&nccl->communicator);
@@ -414,7 +646,7 @@ static void nccl_close(void *comm)
         exchange_close(nccl, &nccl->exchanges[e]);
     host->event->destroy(nccl->in_capture);
     work_close(nccl, &nccl->captured);
-    strategy_close(comm);
+    dpb_strategy_close(comm);
 }
 
 static const struct dpb_comm_ops nccl_ops = {.needs = nccl_needs,
@@ -422,12 +654,12 @@ static const struct dpb_comm_ops nccl_ops = {.needs = nccl_needs,
                                              .open = nccl_open,
                                              .plan = nccl_plan,
                                              .bind = nccl_bind,
-                                             .load = strategy_load,
+                                             .load = dpb_strategy_load,
                                              .begin = nccl_begin,
                                              .ready = nccl_ready,
                                              .progress = nccl_progress,
                                              .end = nccl_end,
-                                             .publish = strategy_publish,
+                                             .publish = dpb_strategy_publish,
                                              .close = nccl_close,
                                              .capture = nccl_capture,
                                              .replay = nccl_replay};

@@ -24,28 +24,40 @@
 #ifndef DPB_PLUGINS_COMM_PS_CPU_PS_BACK_H
 #define DPB_PLUGINS_COMM_PS_CPU_PS_BACK_H
 
-#include "comm/ps_cpu/ps.h"
+#include "comm/ps_cpu/shards.h"
+#include "lib/coded/coded.h"
+
+/* Of an answer: it encodes a sum and a residual, and is taken off the residual. */
+enum { PS_BACK_ROUNDINGS = 3 };
+
+/* A rank's part; zeroed before `bind`, but for `at`. */
+struct ps_back {
+    uint64_t at;   /* offset in the scratch */
+    char *answers; /* in the own scratch, in slots of answer_slot bytes */
+    uint64_t answer_slot;
+    float *residual;              /* in a worker's scratch */
+    struct dpb_coded_share share; /* workers */
+    dpb_status status;            /* an answer was refused */
+};
 
 /* Bytes in a scratch for answers, and for a residual with all elements of the model. */
 uint64_t ps_back_bytes(const struct dpb_comm_args *args, const struct dpb_layout *layout,
                        uint64_t bucket_elements);
-/* Call it after ps->back_at is planned, before links_open. */
-void ps_back_bind(struct ps *ps, const struct dpb_arenas *arenas);
-void ps_back_load(struct ps *ps);
+/* After dpb_strategy_bind. */
+void ps_back_bind(struct ps_back *back, const struct dpb_strategy *base);
+void ps_back_load(struct ps_back *back, const struct dpb_strategy *base);
 /* Refuses a checkpoint's residuals of other buckets or shards. */
-dpb_status ps_back_begin(struct ps *ps);
+dpb_status ps_back_begin(const struct ps_back *back, const struct dpb_strategy *base);
 
-/* A shard: the sum of a bucket, ps->sum, becomes its answer. */
-void ps_back_encode(struct ps *ps, uint64_t bucket);
-/* A worker: the answer is here; decodes it to the gradients. ps->back_status has the failure if the
- * answer is refused. */
-void ps_back_decode(struct ps *ps, uint64_t bucket, uint64_t length);
-/* Hooks of the next stage, whose work is coded_update. */
-bool ps_back_update_due(void *ps, uint64_t bucket);
-dpb_status ps_back_update_wait(void *ps, uint64_t bucket);
+/* A shard: the sum of a bucket's messages, of which this is one, becomes the bucket's answer. */
+void ps_back_encode(struct ps_back *back, const struct dpb_strategy *base, uint64_t bucket,
+                    const struct dpb_coded_message *message, const float *sum);
+/* A worker: the answer is here; decodes it to the gradients. */
+void ps_back_decode(struct ps_back *back, const struct dpb_strategy *base, uint64_t bucket);
 
-/* Hooks of the strategy: the hooks of coded.h, and the residual. */
-dpb_status ps_back_books(void *comm, struct dpb_books *books);
-dpb_status ps_back_state(void *comm, struct dpb_saved *saved);
+/* For the strategy's hooks: adds the residual, behind what coded.h adds. */
+void ps_back_books(const struct ps_back *back, const struct dpb_strategy *base,
+                   struct dpb_books *books);
+void ps_back_state(struct ps_back *back, const struct dpb_strategy *base, struct dpb_saved *saved);
 
 #endif

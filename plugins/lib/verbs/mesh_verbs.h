@@ -1,5 +1,5 @@
 /*
- * mesh_verbs.h - the transport of a mesh (lib/mesh_transport.h) over RDMA. A link is one connection
+ * mesh_verbs.h - the transport of a mesh (mesh_transport.h) over RDMA. A link is one connection
  * (RC queue pair).
  *
  * Payload is written directly to its landing in the peer's memory, in as many writes as the port's
@@ -17,12 +17,12 @@
 #ifndef DPB_PLUGINS_LIB_VERBS_MESH_VERBS_H
 #define DPB_PLUGINS_LIB_VERBS_MESH_VERBS_H
 
-#include "lib/mesh_transport.h"
+#include "lib/mesh/mesh_transport.h"
 #include "lib/verbs/options.h"
 
 /* Opens the port; `connect` does the rest. The options are copied; their strings stay until
  * `close`. */
 dpb_status mesh_verbs_create(const struct dpb_host *host, const struct verbs_options *options,
-                             uint32_t local_rank, struct mesh_transport **transport);
+                             uint32_t local_rank, struct dpb_mesh_transport **transport);
 
 #endif

@@ -25,7 +25,7 @@ struct port {
 /* The wanted port. Commas separate a list's entries, which the ranks of a machine take in turn. */
 struct port_wanted {
     const char *devices;    /* NAME or NAME:PORT; "": any */
-    const char *interfaces; /* as in lib/interface.h; "": any */
+    const char *interfaces; /* as in interface.h; "": any */
     int64_t gid_index;      /* -1: the GID of the interface's address, RoCE v2 before v1 */
     uint32_t local_rank;
 };

@@ -1,0 +1,109 @@
+/*
+ * averaging.h - a strategy that is a rule by which replicas meet: local_sgd, gossip, easgd, sma.
+ * The workers of one machine train replicas of their own and draw them together every `period`
+ * steps. Everything but the rule is here: the hooks, the contract and its books, the checkpoint.
+ *
+ * In each step every worker updates its weights by its own gradients, each bucket as soon as its
+ * gradients are final. In a step that meets, one of these follows, at once for each bucket:
+ *
+ *   mean     the workers of a group take the mean of their weights: all workers, or two partners
+ *   centre   c = alpha (weights before the update - z);  weights -= c;
+ *            d = centre_momentum d + sum of all c;  z += d.  z and d are in rank 0's memory
+ *   places   the same around a centre y of each place, in the memory of its first worker:
+ *            c = alpha (weights before the update - y);  weights -= c;  y += sum of all its c;
+ *            e = (y - z) / places;  y -= e;  d = centre_momentum d + sum of all e;  z += d
+ *
+ * The p-th member of the group averages (or adds to z) the p-th slice of every bucket (slices.h).
+ * The model is z; or, for means, the mean of all weights.
+ *
+ * All work is enqueued (device_strategy.h), on the host and on devices. On the host a member works
+ * on its slice in place, piece by piece. On a device it copies the slice from every other member
+ * into its own memory, works there, and copies the result to its destination. No kernel touches
+ * another device's memory; only `copy` does.
+ *
+ * Fences: 1. Weights and c are read when their rank has updated the bucket (PUSHED). 2. Weights, c
+ * and z are used again when all slices are written (REDUCED). 3. No worker begins a step before all
+ * have updated their last bucket of the step before. So the contract's `lead` is 0, and a run
+ * changes its phase, and stops, in the same step everywhere. A worker that had stopped would miss
+ * the meeting in which the others wait.
+ */
+#ifndef DPB_PLUGINS_LIB_AVERAGING_H
+#define DPB_PLUGINS_LIB_AVERAGING_H
+
+#include <stddef.h>
+
+#include "device_strategy.h"
+#include "dpbench/plugin.h"
+
+struct dpb_averaging;
+
+/* Options that a strategy may have. Options without a row in the strategy's table stay zero. */
+struct dpb_averaging_options {
+    int64_t period, seed;
+    double alpha, center_momentum, restart;
+    int matching; /* of gossip */
+    bool average_state, momentum_on_center, local_centers;
+};
+
+#define DPB_AVERAGING_AT(member) offsetof(struct dpb_averaging_options, member)
+#define DPB_AVERAGING_PERIOD "a worker trains alone for so many steps, then it meets others"
+#define DPB_AVERAGING_ALPHA "part of the way to the centre by which a meeting draws a replica; 0: "
+
+struct dpb_averaging_rule {
+    uint64_t period; /* steps; at least 1 */
+    bool centre;
+    /* Centre. */
+    double alpha, centre_momentum;
+    uint32_t learners; /* with a centre in each place: workers of a place; 0: without */
+    /* If a step's rate is at most this share of the rate of the step before, replicas restart from
+     * the centre, and d is 0. 0: never. */
+    double restart;
+    /* Mean: averages the optimizer's state, too. */
+    bool average_state;
+    /* Mean: returns this rank's one partner, for which it returns this rank; the own rank: no
+     * meeting. `round` counts the meetings since `load`, from 0. NULL: all workers meet. */
+    uint32_t (*partner)(const struct dpb_averaging *self, uint64_t round);
+    uint64_t seed; /* for `partner` */
+};
+
+/* Returns the strategy's rule with these options. */
+typedef struct dpb_averaging_rule (*dpb_averaging_rule_of)(const void *options,
+                                                           const struct dpb_comm_args *args);
+
+struct dpb_averaging {
+    struct dpb_device_strategy comm; /* first */
+    struct dpb_averaging_rule rule;
+    /* Offsets into an inbox, in bytes. Each inbox begins with c, or a copy of optimizer state. */
+    uint64_t place_at;    /* in the inbox of each place's first worker: y */
+    uint64_t model_at;    /* in rank 0's: z or the published mean */
+    uint64_t velocity_at; /* in rank 0's: d */
+    uint64_t staging_at;  /* in the own one, on a device: copies of slices */
+    uint64_t fence_at;    /* bytes into each rank's scratch */
+    double steps;         /* since `load`, including the step under way */
+    double rate;          /* of the step under way; 0 before the first */
+    uint32_t fences;      /* that all workers have reached: two for each published mean */
+    char place_name[24];  /* of y in a checkpoint */
+    struct dpb_rank_set peers;
+    bool meets;    /* this step, with `peers`: all workers, or the partner */
+    bool restarts; /* in this step */
+};
+
+/* ---- the plugin ---------------------------------------------------------------------------- */
+
+extern const struct dpb_comm_ops dpb_averaging_ops;
+const struct dpb_plugin *dpb_averaging_entry(const struct dpb_host *host,
+                                             const struct dpb_plugin *plugin,
+                                             dpb_averaging_rule_of rule);
+
+/* Defines a whole plugin whose rule the function RULE returns. Members of struct dpb_plugin follow
+ * RULE: .name, .version, .summary, .options, .options_size. */
+#define DPB_AVERAGING_PLUGIN(RULE, ...)                                                           \
+    static const struct dpb_plugin averaging_plugin = {                                           \
+        DPB_PLUGIN_HEAD(COMM, dpb_averaging_ops), .capabilities = DPB_COMM_OVERLAP, __VA_ARGS__}; \
+    const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *given)                       \
+    {                                                                                             \
+        return dpb_averaging_entry(given, &averaging_plugin, RULE);                               \
+    }                                                                                             \
+    extern const struct dpb_plugin *dpb_plugin_entry(const struct dpb_host *host)
+
+#endif
