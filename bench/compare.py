@@ -42,7 +42,6 @@ class Program:
     same: str = ""  # where that stands which is equal on both sides: the size of the work
     lacks: str = ""  # why it cannot run here, where that is no matter of a file; "": it can
     stays: bool = False  # it prepares itself once: for each line that it reads it prints a document
-    tells: tuple = ()  # codes of the warnings in its document that a row has to show
     limit_s: float = None  # of a turn, that which prepares it included; None: TIMEOUT_S
 
     def programs(self):
@@ -364,7 +363,6 @@ class Turns:
         self.figures = [[], []]
         self.rates = {(key_of(program), program.rate): [] for program in row.programs()}
         self.versions = {}
-        self.notes = []
 
     def take(self, documents):
         """A round's documents by key: None in the place of one that is Broken."""
@@ -376,10 +374,6 @@ class Turns:
             self.rates[key_of(program), program.rate].append(number_in(program, document))
             if program.versions:
                 self.versions[key_of(program)] = found(program, document, program.versions)
-            for warning in found(program, document, "warnings") if program.tells else []:
-                note = f"{program.name}: {warning['text']}"
-                if warning["code"] in program.tells and note not in self.notes:
-                    self.notes.append(note)
         self.check_same(documents)
 
     def check_same(self, documents):
@@ -404,7 +398,7 @@ class Turns:
             summary = summary_of([by(ours, peer) for ours, peer in zip(*self.figures)])
             self.verdict = verdict_of(summary, row.goal)
         return {"name": row.name, "unit": row.unit, "goal": row.goal, "verdict": self.verdict,
-                "reason": self.reason, "notes": self.notes, "ratio": None, "difference": None, name: summary,
+                "reason": self.reason, "ratio": None, "difference": None, name: summary,
                 "ours": self.side(row.ours, self.figures[0]),
                 "peer": self.side(row.peer, self.figures[1])}
 

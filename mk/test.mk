@@ -51,7 +51,7 @@ $(BUILD)/tests/test_rdma_failure: TEST_LIBS += $(VERBS_LIBS)
 # plain loops. Threads of a block have stacks of their own, which sanitizers take for errors.
 STAND_IN     := $(BUILD)/tests/cuda/plugins/device_cuda.so
 STAND_IN_LIB := $(BUILD)/tests/cuda/libstand_in.so
-STAND_IN_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,libraries.o graphs.o graph_checks.o graph_compute.o graph_text.o) \
+STAND_IN_OBJ := $(addprefix $(BUILD)/obj/tests/cuda/,libraries.o graphs.o graph_checks.o graph_compute.o) \
 	$(patsubst plugins/%.cu,$(BUILD)/obj/tests/cuda/%.o,$(wildcard plugins/devices/cuda/*.cu)) \
 	$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices))
 # comm nccl and hierarchical on it, with a NCCL for tests.
@@ -66,11 +66,9 @@ $(BUILD)/tests/test_nccl_stand_in: $(BUILD)/obj/tests/cuda/nccl.o $(STAND_IN_LIB
 $(BUILD)/tests/test_nccl_stand_in: TEST_LIBS += $(STAND_IN_LIB) -Wl,-rpath,'$$ORIGIN/cuda' -lstdc++
 $(BUILD)/tests/test_cuda_memory: $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_devices))
 # The device as it is, with cuDNN as it is.
-CUDNN_TESTS := $(BUILD)/tests/test_cudnn_plans $(BUILD)/tests/test_cudnn_table
-$(CUDNN_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices) $(lib_cuda)) \
+$(BUILD)/tests/test_cudnn_plans: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.c) $(lib_devices) $(lib_cuda)) \
 	$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard plugins/devices/cuda/*.cu))
-$(CUDNN_TESTS): TEST_LIBS += -Wl,--wrap=cudnnBackendSetAttribute,--wrap=cudnnBackendGetAttribute,--wrap=cudnnCreate \
-	-Wl,--wrap=cudnnDestroy,--wrap=cudaSetDevice \
+$(BUILD)/tests/test_cudnn_plans: TEST_LIBS += -Wl,--wrap=cudnnBackendSetAttribute \
 	$(filter-out -Wl$(cuda_comma)--version-script=%,$(call cuda_links,$(CUDA_NEEDS_devices/cuda))) -ldl
 
 # These test a library of the plugins'.
@@ -142,14 +140,11 @@ check-%: all $(TESTS_TAKE) $$(call named,$$*,$$(TESTS) $$(CUDA_TESTS) $$(LONG_TE
 
 # What needs a GPU, in minutes: `make check-gpu`; on a machine that cannot build what `make gpu-pack` packs,
 # and then `tests/gpu/run build` (docs/gpu-status.md).
-.PHONY: check-gpu gpu-pack gpu-plans gpu-first gpu-first-pack
+.PHONY: check-gpu gpu-pack gpu-first gpu-first-pack
 check-gpu: tests-long
 	$(Q)tests/gpu/run $(BUILD)
 gpu-pack: tests-long
 	$(Q)tests/gpu/pack $(BUILD) $(BUILD)/gpu-pack.tar.gz
-# cuDNN's fused plans for an H200, compiled here (minutes): packs take them along.
-gpu-plans: $(BUILD)/tests/test_cudnn_table
-	$(Q)DPB_BUILD=$(BUILD) PLANS=$(BUILD)/gpu-plans DPB_TEST_CASE=test_keep $<
 # The first ten minutes with a GPU, by tests/gpu/first, from such a pack without data; GPU_OUT: where the
 # files go. Without make: tests/gpu/first PACK OUT.
 GPU_OUT ?= $(BUILD)/gpu-first

@@ -110,7 +110,7 @@ def own_rows(context, title, network):
     _, batch, precision = network
     what, result = name_of(title, network), []
     if has_option(context, "device.layout") and (batch == 256 or precision == "fp32"):
-        nhwc, nchw = [ours(context, *network, f"device.layout={layout}", "device.fusion=off",
+        nhwc, nchw = [ours(context, *network, f"device.layout={layout}",
                            name=f"dpbench, {layout.upper()}") for layout in ("nhwc", "nchw")]
         result.append(Row(f"{what}: NHWC / NCHW", "images/s", nhwc, nchw, rounds=ROUNDS))
     if batch == 256 and has_option(context, "data.place"):
@@ -127,16 +127,6 @@ def hardware_row(context, title, network):
                Bound("the hardware's limit", 100.0), rounds=1)
 
 
-def fusion_row(context, title, model, batch, precision):
-    """Convolutions that add up the statistics of the batch-norms behind them, where that was faster."""
-    if not has_option(context, "device.fusion"):
-        return []
-    ways = [ours(context, model, batch, precision, f"device.fusion={way}",
-                 name=f"dpbench, device.fusion={way}") for way in ("auto", "off")]
-    return [Row(f"{title}, batch {batch}, {precision}: fused / not", "images/s", *ways,
-                rounds=ROUNDS)]
-
-
 IMPORTANT = 3  # of NETWORKS: no other row comes before theirs
 
 
@@ -151,7 +141,5 @@ def rows(context):
         compiled_row(context, *one) for one in first[1:]] + [
         allowed_row(context, title, network), hardware_row(context, title, network)] + [
         own_rows(context, title, network) for title, network, _ in networks] + [
-        fusion_row(context, title, network[0], network[1], precision)
-        for precision in ("bf16", "fp16")] + [
         eager_rows(context, title, network) for title, network, _ in others] + [
         compiled_row(context, *one) for one in others]

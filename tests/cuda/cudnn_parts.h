@@ -5,7 +5,6 @@
 #ifndef DPB_TESTS_CUDA_CUDNN_PARTS_H
 #define DPB_TESTS_CUDA_CUDNN_PARTS_H
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_bf16.h>
@@ -18,11 +17,11 @@
 
 struct cudnnContext {
     cudaStream_t stream;
-    std::atomic<int> plans; /* of the graph API, that live */
+    int plans; /* of the graph API, that live */
 };
 
-/* DPB_STAND_IN_SLOW: a list, by commas, of what takes long: the calls forward, data, weights, graph
- * and graph_data; product: those but the fourth that cuBLASLt offers. */
+/* DPB_STAND_IN_SLOW: a list, by commas, of what takes long: the calls forward, data and weights;
+ * product: those but the fourth that cuBLASLt offers. */
 static inline void stand_in_dawdle(const char *call)
 {
     const char *slow = getenv("DPB_STAND_IN_SLOW");
@@ -32,9 +31,8 @@ static inline void stand_in_dawdle(const char *call)
 }
 
 /* DPB_STAND_IN_BROKEN: such a list of what fails when executed: forward: that call's engine without
- * tensor cores; every: all of that call's; graph: all plans with sums; when made: plan: what is
- * compiled, but of its text; and when asked for: added: what adds to another gradient. With `stuck`
- * the GPU's context fails from the first failure on. */
+ * tensor cores; every: all of that call's; and when asked for: added: what adds to another gradient.
+ * With `stuck` the GPU's context fails from the first failure on. */
 static inline bool stand_in_broken(const char *call)
 {
     const char *broken = getenv("DPB_STAND_IN_BROKEN");

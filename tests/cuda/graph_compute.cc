@@ -96,33 +96,6 @@ std::vector<double> multiply(const convolution &by, int engine, const places &at
                                                         : multiply_as<false>(by, engine, at);
 }
 
-/* Stores each value of `out` and adds up, by channels, the values as they are stored and what
- * `second` makes of them; in fp32, a few values at a time. */
-template <typename Value, typename Second>
-void store_and_sum(const tensor &out, const places &at, const tensor &sum, const tensor &seconds,
-                   Value value_at, Second second)
-{
-    const std::vector<int64_t> &d = out.dims;
-    void *data = at.at(out.id);
-    for (int64_t c = 0; c < d[1]; c++) {
-        float total[2] = {0, 0};
-        for (int64_t n = 0; n < d[0]; n++)
-            for (int64_t h = 0; h < d[2]; h++) {
-                float row[2] = {0, 0};
-                for (int64_t v = 0; v < d[3]; v++) {
-                    const size_t i = at_of(out, n, c, h, v);
-                    store(out.type, data, i, value_at(i));
-                    const float value = load(out.type, data, i);
-                    row[0] += value;
-                    row[1] += second(value, i, c);
-                }
-                total[0] += row[0];
-                total[1] += row[1];
-            }
-        static_cast<float *>(at.at(sum.id))[c] = total[0];
-        static_cast<float *>(at.at(seconds.id))[c] = total[1];
-    }
-}
 } // namespace
 
 void compute(const convolution &c, int engine, const places &at, bool infinite)
@@ -135,30 +108,5 @@ void compute(const convolution &c, int engine, const places &at, bool infinite)
         values[0] = INFINITY;
     for (size_t i = 0; i < values.size(); i++)
         store(to.type, at.at(to.id), i, values[i]);
-}
-
-void compute(const pattern &p, int engine, const places &at)
-{
-    const std::vector<double> y = multiply(p.conv, engine, at);
-    store_and_sum(
-        p.conv.y, at, p.sum, p.squares, [&](size_t i) { return y[i]; },
-        [](float value, size_t, int64_t) { return value * value; });
-}
-
-void compute(const gradient &g, int engine, const places &at)
-{
-    std::vector<double> dx = multiply(g.conv, engine, at);
-    for (const tensor &shortcut : g.shortcut)
-        for (size_t i = 0; i < dx.size(); i++)
-            dx[i] = (float)dx[i] + load(shortcut.type, at.at(shortcut.id), i);
-    const std::vector<double> y = values_of(g.y, at.at(g.y.id), false);
-    const std::vector<double> x = values_of(g.x, at.at(g.x.id), false);
-    const float *mean = static_cast<float *>(at.at(g.mean.id));
-    const float *inverse = static_cast<float *>(at.at(g.inverse.id));
-    store_and_sum(
-        g.dz, at, g.sum, g.products, [&](size_t i) { return y[i] > 0 ? dx[i] : 0.0; },
-        [&](float value, size_t i, int64_t c) {
-            return value * (((float)x[i] - mean[c]) * inverse[c]);
-        });
 }
 } // namespace graphs

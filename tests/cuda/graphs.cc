@@ -1,11 +1,8 @@
 /*
  * graphs.cc - cuDNN's graph API without a GPU, for tests of the cuda device, by plain loops:
- * convolutions, in NHWC or NCHW; one forward with the sums of its result and of its squares; and
- * one by its input, with a shortcut's gradient added or without, masked by a ReLU's result, with
- * the sums of the batch-norm's backward before it. Strict: descriptors take the attributes that
- * they have, in their types and numbers, before they are finalised and never after; what they refer
- * to is finalised (graph_checks.cc); a plan gets exactly the tensors of its graph, aligned as was
- * said.
+ * convolutions, in NHWC or NCHW. Strict: descriptors take the attributes that they have, in their
+ * types and numbers, before they are finalised and never after; what they refer to is finalised
+ * (graph_checks.cc); a plan gets exactly the tensors of its graph, aligned as was said.
  */
 #include <set>
 
@@ -20,7 +17,7 @@ struct rule {
     cudnnBackendDescriptorType_t of;
     cudnnBackendAttributeName_t name;
     cudnnBackendAttributeType_t type;
-    int64_t least, most; /* elements; least 0: may be left out */
+    int64_t least, most; /* elements */
 };
 
 const cudnnBackendAttributeType_t DESC = CUDNN_TYPE_BACKEND_DESCRIPTOR;
@@ -36,7 +33,6 @@ const rule rules[] = {
     RULE(TENSOR, TENSOR_STRIDES, INT64, 4, 4),
     RULE(TENSOR, TENSOR_UNIQUE_ID, INT64, 1, 1),
     RULE(TENSOR, TENSOR_BYTE_ALIGNMENT, INT64, 1, 1),
-    RULE(TENSOR, TENSOR_IS_VIRTUAL, BOOLEAN, 0, 1),
     RULE(CONVOLUTION, CONVOLUTION_COMP_TYPE, DATA_TYPE, 1, 1),
     RULE(CONVOLUTION, CONVOLUTION_CONV_MODE, CONVOLUTION_MODE, 1, 1),
     RULE(CONVOLUTION, CONVOLUTION_SPATIAL_DIMS, INT64, 1, 1),
@@ -51,14 +47,6 @@ const rule rules[] = {
     RULE(OPERATION_CONVOLUTION_FORWARD, OPERATION_CONVOLUTION_FORWARD_Y, BACKEND_DESCRIPTOR, 1, 1),
     RULE(OPERATION_CONVOLUTION_FORWARD, OPERATION_CONVOLUTION_FORWARD_ALPHA, FLOAT, 1, 1),
     RULE(OPERATION_CONVOLUTION_FORWARD, OPERATION_CONVOLUTION_FORWARD_BETA, FLOAT, 1, 1),
-    RULE(POINTWISE, POINTWISE_MODE, POINTWISE_MODE, 1, 1),
-    RULE(POINTWISE, POINTWISE_MATH_PREC, DATA_TYPE, 1, 1),
-    RULE(OPERATION_POINTWISE, OPERATION_POINTWISE_PW_DESCRIPTOR, BACKEND_DESCRIPTOR, 1, 1),
-    RULE(OPERATION_POINTWISE, OPERATION_POINTWISE_XDESC, BACKEND_DESCRIPTOR, 1, 1),
-    RULE(OPERATION_POINTWISE, OPERATION_POINTWISE_BDESC, BACKEND_DESCRIPTOR, 0, 1),
-    RULE(OPERATION_POINTWISE, OPERATION_POINTWISE_YDESC, BACKEND_DESCRIPTOR, 0, 1),
-    RULE(OPERATION_POINTWISE, OPERATION_POINTWISE_DYDESC, BACKEND_DESCRIPTOR, 0, 1),
-    RULE(OPERATION_POINTWISE, OPERATION_POINTWISE_DXDESC, BACKEND_DESCRIPTOR, 0, 1),
     RULE(OPERATION_CONVOLUTION_BACKWARD_DATA, OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
          BACKEND_DESCRIPTOR, 1, 1),
     RULE(OPERATION_CONVOLUTION_BACKWARD_DATA, OPERATION_CONVOLUTION_BWD_DATA_DY, BACKEND_DESCRIPTOR,
@@ -80,19 +68,12 @@ const rule rules[] = {
     RULE(OPERATION_CONVOLUTION_BACKWARD_FILTER, OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, FLOAT, 1,
          1),
     RULE(OPERATION_CONVOLUTION_BACKWARD_FILTER, OPERATION_CONVOLUTION_BWD_FILTER_BETA, FLOAT, 1, 1),
-    RULE(REDUCTION, REDUCTION_OPERATOR, REDUCTION_OPERATOR_TYPE, 1, 1),
-    RULE(REDUCTION, REDUCTION_COMP_TYPE, DATA_TYPE, 1, 1),
-    RULE(REDUCTION, REDUCTION_IS_DETERMINISTIC, BOOLEAN, 0, 1),
-    RULE(OPERATION_REDUCTION, OPERATION_REDUCTION_DESC, BACKEND_DESCRIPTOR, 1, 1),
-    RULE(OPERATION_REDUCTION, OPERATION_REDUCTION_XDESC, BACKEND_DESCRIPTOR, 1, 1),
-    RULE(OPERATION_REDUCTION, OPERATION_REDUCTION_YDESC, BACKEND_DESCRIPTOR, 1, 1),
-    RULE(OPERATIONGRAPH, OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, 1, 8),
+    RULE(OPERATIONGRAPH, OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, 1, 1),
     RULE(OPERATIONGRAPH, OPERATIONGRAPH_HANDLE, HANDLE, 1, 1),
     RULE(ENGINEHEUR, ENGINEHEUR_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, 1),
     RULE(ENGINEHEUR, ENGINEHEUR_MODE, HEUR_MODE, 1, 1),
     RULE(EXECUTION_PLAN, EXECUTION_PLAN_HANDLE, HANDLE, 1, 1),
-    RULE(EXECUTION_PLAN, EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 0, 1),
-    RULE(EXECUTION_PLAN, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, 0, 1 << 20),
+    RULE(EXECUTION_PLAN, EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 1, 1),
     RULE(VARIANT_PACK, VARIANT_PACK_UNIQUE_IDS, INT64, 1, 16),
     RULE(VARIANT_PACK, VARIANT_PACK_DATA_POINTERS, VOID_PTR, 1, 16),
     RULE(VARIANT_PACK, VARIANT_PACK_WORKSPACE, VOID_PTR, 1, 1),
@@ -108,9 +89,6 @@ size_t bytes_of(cudnnBackendAttributeType_t type)
     case CUDNN_TYPE_VOID_PTR:
     case CUDNN_TYPE_BACKEND_DESCRIPTOR:
         return 8;
-    case CUDNN_TYPE_BOOLEAN:
-    case CUDNN_TYPE_CHAR:
-        return 1;
     default:
         return 4;
     }
@@ -131,47 +109,29 @@ const rule *rule_of(cudnnBackendDescriptorType_t of, cudnnBackendAttributeName_t
     return nullptr;
 }
 
-} // namespace
-
-namespace graphs
-{
-cudnnBackendAttributeType_t type_of(cudnnBackendDescriptorType_t of,
-                                    cudnnBackendAttributeName_t name)
-{
-    const rule *r = rule_of(of, name);
-    return r ? r->type : CUDNN_TYPE_CHAR;
-}
-
 bool has_all(const descriptor &d)
 {
     for (const rule &r : rules)
-        if (r.of == d.type && r.least > 0 && !d.attributes.count(r.name))
+        if (r.of == d.type && !d.attributes.count(r.name))
             return false;
     return true;
 }
-} // namespace graphs
 
-namespace
-{
 /* ---- what attributes say ------------------------------------------------------------------- */
 
-int64_t workspace_of(const descriptor &graph, int engine)
+int64_t workspace_of(int engine)
 {
-    static const int64_t alone[ENGINES] = {0, 0, 0, 70000, 0, 1000, 100000};
-    static const int64_t sums[ENGINES] = {0, 0, 0, 3000, 0, 2500, 200000};
-    if (kind_of(graph) == ALONE)
-        return alone[engine];
-    return sums[engine] > 0 && kind_of(graph) == GRADIENT ? sums[engine] + 200 : sums[engine];
+    static const int64_t bytes[ENGINES] = {0, 0, 0, 70000, 0, 1000, 100000};
+    return bytes[engine];
 }
 
-std::vector<cudnnBackendNumericalNote_t> notes_of(const descriptor &graph, int engine)
+std::vector<cudnnBackendNumericalNote_t> notes_of(int engine)
 {
     switch (engine) {
     case RANDOM:
         return {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
     case ROUGH:
-        return {kind_of(graph) == ALONE ? CUDNN_NUMERICAL_NOTE_WINOGRAD
-                                        : CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION};
+        return {CUDNN_NUMERICAL_NOTE_WINOGRAD};
     case TENSOR:
         return {CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
     default:
@@ -211,7 +171,7 @@ cudnnStatus_t get(const descriptor &d, cudnnBackendAttributeName_t name,
         return answer(CUDNN_BACKEND_ENGINE_DESCRIPTOR, d.engine, 1, d.graph, most, given, values);
     if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE &&
         d.type == CUDNN_BACKEND_ENGINE_DESCRIPTOR) {
-        const auto notes = notes_of(*d.graph, d.engine);
+        const auto notes = notes_of(d.engine);
         *given = (int64_t)notes.size() < most ? (int64_t)notes.size() : most;
         memcpy(values, notes.data(), (size_t)*given * sizeof notes[0]);
         return CUDNN_STATUS_SUCCESS;
@@ -219,52 +179,25 @@ cudnnStatus_t get(const descriptor &d, cudnnBackendAttributeName_t name,
     if (name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE && type == CUDNN_TYPE_BEHAVIOR_NOTE &&
         d.type == CUDNN_BACKEND_ENGINE_DESCRIPTOR && most > 0) {
         const cudnnBackendBehaviorNote_t note = CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
-        *given = kind_of(*d.graph) != ALONE || d.engine == COMPILED;
+        *given = d.engine == COMPILED;
         memcpy(values, &note, (size_t)*given * sizeof note);
         return CUDNN_STATUS_SUCCESS;
     }
     if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64 && most == 1 &&
         d.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
         *given = 1;
-        const int64_t bytes = workspace_of(*d.graph, d.engine);
+        const int64_t bytes = workspace_of(d.engine);
         memcpy(values, &bytes, sizeof bytes);
-        return CUDNN_STATUS_SUCCESS;
-    }
-    if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION && type == CUDNN_TYPE_CHAR &&
-        d.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
-        const std::string text = text_of(d);
-        *given = (int64_t)text.size();
-        if (most > 0 && most < *given)
-            return CUDNN_STATUS_BAD_PARAM;
-        if (most > 0)
-            memcpy(values, text.data(), text.size());
         return CUDNN_STATUS_SUCCESS;
     }
     return CUDNN_STATUS_BAD_PARAM;
 }
 
-/* Of a graph: what its variant packs give. */
-std::vector<tensor> given(const descriptor &graph)
-{
-    std::vector<tensor> all;
-    const convolution c = read_convolution(graph);
-    const pattern p = kind_of(graph) == SUMS ? read_pattern(graph) : pattern();
-    const gradient g = kind_of(graph) == GRADIENT ? read_gradient(graph) : gradient();
-    for (const tensor *t : kind_of(graph) == ALONE  ? c.stored()
-                           : kind_of(graph) == SUMS ? p.stored()
-                                                    : g.stored())
-        all.push_back(*t);
-    return all;
-}
-
 /* What DPB_STAND_IN_BROKEN has fail. */
-bool is_broken(const descriptor &plan)
+bool is_broken(const convolution &c, int engine)
 {
-    if (kind_of(*plan.graph) != ALONE)
-        return stand_in_broken("graph");
-    const convolution c = read_convolution(*plan.graph);
     return c.which == FORWARD &&
-           ((plan.engine == PLAIN && stand_in_broken("forward")) || stand_in_broken("every"));
+           ((engine == PLAIN && stand_in_broken("forward")) || stand_in_broken("every"));
 }
 
 /* DPB_STAND_IN_INFINITE=N: the N-th gradient by weights of a convolution on GPU 1 is not finite. */
@@ -275,27 +208,17 @@ bool is_infinite(int gpu)
     return gpu == 1 && left > 0 && --left == 0;
 }
 
-void enqueue(cudaStream_t stream, const descriptor &plan, const places &at, void *workspace,
-             size_t bytes)
+void enqueue(cudaStream_t stream, const convolution &c, int engine, const places &at,
+             void *workspace, size_t bytes)
 {
     static const char *const slow[] = {"forward", "data", "weights"};
-    const int engine = plan.engine;
-    const kind is = kind_of(*plan.graph);
-    const convolution c = read_convolution(*plan.graph);
-    const pattern p = is == SUMS ? read_pattern(*plan.graph) : pattern();
-    const gradient g = is == GRADIENT ? read_gradient(*plan.graph) : gradient();
     int gpu = 0;
     cudaGetDevice(&gpu);
     stand_in_enqueue(stream, [=] {
-        stand_in_dawdle(is == ALONE ? slow[c.which] : is == SUMS ? "graph" : "graph_data");
+        stand_in_dawdle(slow[c.which]);
         if (bytes > 0)
             memset(workspace, 0xff, bytes);
-        if (is == ALONE)
-            compute(c, engine, at, c.which == WEIGHTS && is_infinite(gpu));
-        else if (is == SUMS)
-            compute(p, engine, at);
-        else
-            compute(g, engine, at);
+        compute(c, engine, at, c.which == WEIGHTS && is_infinite(gpu));
     });
 }
 } // namespace
@@ -334,8 +257,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc,
     if (!d || !values)
         return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
     const rule *r = rule_of(d->type, name);
-    const bool later = name == CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC && cudnnGetVersion() < 91100;
-    if (!r || later || d->final || n < 1 || n < r->least || n > r->most)
+    if (!r || d->final || n < 1 || n < r->least || n > r->most)
         return CUDNN_STATUS_BAD_PARAM;
     if (type != r->type)
         return CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE;
@@ -386,8 +308,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     const auto ids = pack->all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     const auto pointers = pack->all<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     void *workspace = pack->get<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
-    const std::vector<tensor> wanted = given(*plan->graph);
-    const size_t bytes = (size_t)workspace_of(*plan->graph, plan->engine);
+    const convolution conv = read_convolution(*plan->graph);
+    const std::vector<const tensor *> wanted = conv.stored();
+    const size_t bytes = (size_t)workspace_of(plan->engine);
     places at;
     for (size_t i = 0; i < ids.size(); i++)
         at[ids[i]] = pointers[i];
@@ -395,18 +318,18 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     if (at.size() != wanted.size() || ids.size() != wanted.size() ||
         distinct.size() != wanted.size() || (bytes > 0 && !stand_in_has(workspace, bytes)))
         return CUDNN_STATUS_BAD_PARAM;
-    for (const tensor &t : wanted) {
-        const size_t element = t.type == CUDNN_DATA_FLOAT ? 4 : 2;
-        if (!at.count(t.id) || !stand_in_has(at[t.id], t.count() * element))
+    for (const tensor *t : wanted) {
+        const size_t element = t->type == CUDNN_DATA_FLOAT ? 4 : 2;
+        if (!at.count(t->id) || !stand_in_has(at[t->id], t->count() * element))
             return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
-        if (reinterpret_cast<uintptr_t>(at[t.id]) % (uintptr_t)t.align != 0)
+        if (reinterpret_cast<uintptr_t>(at[t->id]) % (uintptr_t)t->align != 0)
             return CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER;
     }
     if (plan->engine == RANDOM || plan->engine == ROUGH || plan->engine == COMPILED)
         return CUDNN_STATUS_EXECUTION_FAILED; /* the device has not read its notes */
-    if (is_broken(*plan))
+    if (is_broken(conv, plan->engine))
         return CUDNN_STATUS_EXECUTION_FAILED;
-    enqueue(handle->stream, *plan, at, workspace, bytes);
+    enqueue(handle->stream, conv, plan->engine, at, workspace, bytes);
     return CUDNN_STATUS_SUCCESS;
 }
 }

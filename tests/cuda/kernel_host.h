@@ -74,8 +74,6 @@ uint64_t stand_in_capture(cudaStream_t stream);
 void stand_in_hold(cudaStream_t stream, std::shared_ptr<void> object,
                    std::function<void()> launched);
 void stand_in_trace(const char *what);
-/* The kernel of a plan is compiled: takes DPB_STAND_IN_COMPILE_MS (0). Several threads may. */
-void stand_in_compile();
 
 #define STAND_IN_LAUNCH(run, kernel, grid, block, stream, ...) \
     stand_in_launch(                                           \

@@ -3,8 +3,6 @@
  * of them as the device calls, by plain loops. They hold the device to what the libraries want: an
  * algorithm that was offered, enough workspace, layouts that fit. What a call may use of its
  * workspace is written over with NaN. Convolutions: graphs.cc.
- *
- * DPB_STAND_IN_CUDNN=N: cuDNN is of that version, as cudnnGetVersion tells it.
  */
 #include <algorithm>
 #include <cublasLt.h>
@@ -38,8 +36,7 @@ extern "C" {
 
 size_t cudnnGetVersion(void)
 {
-    const char *older = getenv("DPB_STAND_IN_CUDNN");
-    return older ? (size_t)atol(older) : CUDNN_VERSION;
+    return CUDNN_VERSION;
 }
 
 const char *cudnnGetErrorString(cudnnStatus_t status)
@@ -65,7 +62,7 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 {
     if (handle->plans > 0) {
         fprintf(stderr, "the stand-in: cudnnDestroy with %d plans of the graph API left\n",
-                (int)handle->plans);
+                handle->plans);
         abort();
     }
     delete handle;

@@ -319,23 +319,6 @@ void stand_in_take(int64_t ns)
     stand_in_taken++;
 }
 
-/* Plans compiled, and the most of them at once. */
-extern "C" {
-std::atomic<uint64_t> stand_in_compiled, stand_in_compiled_at_once;
-}
-
-void stand_in_compile()
-{
-    static std::atomic<uint64_t> running;
-    const uint64_t n = ++running;
-    for (uint64_t most = stand_in_compiled_at_once;
-         most < n && !stand_in_compiled_at_once.compare_exchange_weak(most, n);)
-        ;
-    usleep((useconds_t)setting("DPB_STAND_IN_COMPILE_MS", 0) * 1000);
-    --running;
-    ++stand_in_compiled;
-}
-
 void stand_in_enqueue_when(cudaStream_t stream, std::function<bool()> possible,
                            std::function<void()> work)
 {

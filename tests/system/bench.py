@@ -334,18 +334,6 @@ class Driver(Sandbox):
         self.assertEqual(code, 0, text)
         self.assertRegex(text, r"x +missing: b: no b\n")
 
-    def test_warnings_that_a_row_shows(self):
-        """Each once, and only those that its program tells of; what tells of none needs no warnings."""
-        said = json.dumps({"a": [{"rate": 2}], "v": {}, "warnings": [
-            {"code": "without", "text": "no library"}, {"code": "other", "text": "nothing"}]})
-        code, text, document = self.bench(
-            f"Row('x', 'x/s', program('a', text={said!r}, tells=('without',)), program('b', 1)),"
-            f"Row('y', 'x/s', program('c', text={said!r}), program('d', 1))")
-        self.assertEqual(code, 0, text)
-        self.assertEqual([row["notes"] for row in document["rows"]], [["a: no library"], []])
-        self.assertEqual(text.count("not as asked for: a: no library\n"), 1)
-        self.assertNotIn("nothing", text)
-
     def test_broken(self):
         """Each kind of it is a row with its reason; the others run; exit 1."""
         code, text, document = self.bench(

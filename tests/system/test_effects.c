@@ -222,7 +222,6 @@ static const struct {
     {"data.threads", "test_data_command"},
     {"data.train", "test_image_folder"},
     {"data.val", "test_image_folder"},
-    {"device.fusion", "test_cuda_fusion"},
     {"device.graphs", "test_cuda"},
     {"device.ids", "test_cuda"},
     {"device.layout", "test_cuda_layouts"},

@@ -1,12 +1,147 @@
 /* needs: cuda cells */
 /*
- * test_cudnn_plans.c - the plans that the cuda device has cuDNN make for an H200, and how they are
- * kept.
+ * test_cudnn_plans.c - what the cuda device asks of cuDNN's graph API (conv.c), asked of the real
+ * library without a GPU: cuDNN plans for an H200 that is described to it. The device names the GPU
+ * by its handle, which cannot be made here: a wrapped cudnnBackendSetAttribute puts the description
+ * in its place.
  */
-#include <dirent.h>
-#include <sys/stat.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "cudnn_gpu.h"
+#include "lib/command.h"
+#include "lib/model.h"
+#include "lib/plugin.h"
+#include "lib/test.h"
+#include "plugins/devices/cuda/plan.h"
+#include "plugins/devices/cuda/products.h"
+
+/* An H200, as cuDNN writes one down (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). */
+static const char h200[] =
+    "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,"
+    "\"multiProcessorCount\":132,\"warpSize\":32,\"totalGlobalMem\":150000000000,"
+    "\"l2CacheSize\":62914560,\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,"
+    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
+    "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxSharedMemoryPerBlock\":49152,"
+    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
+    "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,"
+    "\"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1}";
+
+#define HANDLE ((cudnnHandle_t)(uintptr_t)4096) /* nobody looks behind it */
+
+static cudnnBackendDescriptor_t gpu;
+static char directory[64]; /* for the tuning's file */
+
+cudnnStatus_t __real_cudnnBackendSetAttribute(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
+                                              cudnnBackendAttributeType_t, int64_t, const void *);
+cudnnStatus_t __wrap_cudnnBackendSetAttribute(cudnnBackendDescriptor_t, cudnnBackendAttributeName_t,
+                                              cudnnBackendAttributeType_t, int64_t, const void *);
+
+cudnnStatus_t __wrap_cudnnBackendSetAttribute(cudnnBackendDescriptor_t desc,
+                                              cudnnBackendAttributeName_t name,
+                                              cudnnBackendAttributeType_t type, int64_t n,
+                                              const void *values)
+{
+    const bool of_handle =
+        name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE || name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE;
+    if (of_handle) {
+        assert_int_equal(type, CUDNN_TYPE_HANDLE);
+        assert_int_equal(n, 1);
+        assert_ptr_equal(*(cudnnHandle_t const *)values, HANDLE);
+    }
+    if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE)
+        return CUDNN_STATUS_SUCCESS;
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
+        return __real_cudnnBackendSetAttribute(desc, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
+    const cudnnStatus_t status = __real_cudnnBackendSetAttribute(desc, name, type, n, values);
+    if (name != CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH || status != CUDNN_STATUS_SUCCESS)
+        return status;
+    return __real_cudnnBackendSetAttribute(desc, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
+}
+
+/* ---- a program that is planned as far as that ------------------------------------------------ */
+
+static struct device device = {.name = "NVIDIA H200",
+                               .options = {.tuning = "no", .workspace = UINT64_C(1) << 30},
+                               .cudnn = HANDLE};
+
+static void open_batch(const struct dpb_graph *graph, dpb_precision precision, uint32_t batch,
+                       struct program *p)
+{
+    *p = (struct program){.device = &device, .graph = graph};
+    p->args = (struct dpb_compile_args){
+        .graph = graph, .batch = batch, .precision = precision, .training = true};
+    p->type = precision == DPB_PRECISION_BF16   ? TYPE_BF16
+              : precision == DPB_PRECISION_FP16 ? TYPE_FP16
+                                                : TYPE_FP32;
+    p->nodes = allocate(graph->n_nodes, sizeof *p->nodes);
+    p->groups = dpb_groups_find(graph, false);
+    assert_non_null(p->groups);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        const struct dpb_node *node = &graph->nodes[i];
+        p->nodes[i].group = &p->groups[i];
+        if (node->op != DPB_OP_CONV)
+            continue;
+        expect_ok(cuda_pack_weights_of(p, node));
+    }
+}
+
+static void open_program(const struct dpb_graph *graph, dpb_precision precision, struct program *p)
+{
+    open_batch(graph, precision, 256, p);
+}
+
+/* A convolution's plans but for its gradient by the input; @borrowed from the program. */
+static struct conv_plans *const *open_conv(struct program *p, const struct dpb_node *node)
+{
+    expect_ok(cuda_conv_open(p, node, CONV_FORWARD));
+    expect_ok(cuda_conv_open(p, node, CONV_WEIGHTS));
+    return cuda_plan(p, node)->conv;
+}
+
+static void close_program(struct program *p)
+{
+    while (p->tensors) {
+        struct tensor *next = p->tensors->next;
+        free(p->tensors);
+        p->tensors = next;
+    }
+    cuda_plans_close(p->plans);
+    free(p->groups);
+    free(p->nodes);
+}
+
+static struct dpb_graph *resnet50(void)
+{
+    const struct dpb_plugin *model = model_find("resnet50");
+    return model_graph(model, "v1.5", model_info(model).input, 1000);
+}
+
+static int setup(void **unused)
+{
+    (void)unused;
+    temporary_directory(directory);
+    cuda_host = &plugin_host;
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &gpu) !=
+            CUDNN_STATUS_SUCCESS ||
+        __real_cudnnBackendSetAttribute(gpu, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                        CUDNN_TYPE_CHAR, sizeof h200,
+                                        h200) != CUDNN_STATUS_SUCCESS ||
+        cudnnBackendFinalize(gpu) != CUDNN_STATUS_SUCCESS) {
+        print_message("cuDNN %zu does not take that description of a GPU\n", cudnnGetVersion());
+        gpu = NULL;
+    }
+    return 0;
+}
+
+static int teardown(void **unused)
+{
+    (void)unused;
+    remove_directory(directory);
+    return 0;
+}
 
 /* As cuDNN writes it down; @owned. */
 static char *text_of(cudnnBackendDescriptor_t plan, size_t *bytes)
@@ -47,22 +182,6 @@ static void expect_engine(const struct conv_plan *plan, dpb_precision precision)
     cudnnBackendDestroyDescriptor(config);
 }
 
-/* Both sums are asked to be deterministic and have a workspace, without which they would be added
- * up by atomic additions, in any order. */
-static void expect_deterministic(const struct conv_plan *plan)
-{
-    size_t bytes;
-    int n_asked = 0;
-    char *text = text_of(plan->plan, &bytes);
-    for (const char *at = text; (at = strstr(at, "\"isDeterministic\":true")); at++)
-        n_asked++;
-    assert_int_equal(n_asked, 2);
-    assert_null(strstr(text, "\"isDeterministic\":false"));
-    assert_true(plan->workspace > 0);
-    free(text);
-    expect_engine(plan, DPB_PRECISION_TF32);
-}
-
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static const struct dpb_node *last_conv(const struct dpb_graph *graph)
@@ -89,7 +208,6 @@ TEST(test_alone)
         struct program p;
         bool adds = false;
         device.options.layout = rows[i].layout;
-        device.options.fusion = FUSION_OFF;
         open_program(graph, rows[i].precision, &p);
         struct conv_plans *const *conv = open_conv(&p, last_conv(graph));
         expect_ok(cuda_conv_open_data(&p, last_conv(graph), &adds));
@@ -122,7 +240,6 @@ TEST(test_adding)
         skip();
     snprintf(tuning, sizeof tuning, "%s/adding", directory);
     device.options.tuning = tuning;
-    device.options.fusion = FUSION_OFF;
     while (pool->op != DPB_OP_MAX_POOL)
         pool++;
     for (int i = 0; i < 3; i++) {
@@ -148,290 +265,46 @@ TEST(test_adding)
     dpb_graph_destroy(graph);
 }
 
-/* Every convolution of ResNet-50 has plans with sums, the first one for its samples' padded
- * channels. In make check four of 23 shapes. */
-TEST(test_plans)
+/* All calls of a network's convolutions have plans. */
+static void expect_plans(const struct dpb_graph *graph, dpb_precision precision, uint32_t batch)
 {
-    struct dpb_graph *graph = resnet50();
     struct program p;
-    const int most = getenv("DPB_ALL_CELLS") ? 23 : 4;
-    int n = 0;
-    if (!gpu)
-        skip();
-    open_program(graph, DPB_PRECISION_BF16, &p);
-    counts = true;
-    for (uint32_t i = 0; i < graph->n_nodes && n < most; i++) {
+    open_batch(graph, precision, batch, &p);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
         const struct dpb_node *node = &graph->nodes[i];
-        if (node->op != DPB_OP_CONV || !is_first(graph, node))
+        bool adds = false;
+        if (node->op != DPB_OP_CONV)
             continue;
-        n_made = 0;
-        assert_int_equal(cuda_fused_open(&p, node), DPB_UNSUPPORTED);
-        dpb_first_error_clear();
-        assert_true(n_made > 0);
-        n++;
+        open_conv(&p, node);
+        if (node->inputs[0] != 0)
+            expect_ok(cuda_conv_open_data(&p, node, &adds));
     }
-    counts = false;
-    assert_int_equal(n, most);
+    for (const struct conv_plans *plans = p.plans; plans; plans = plans->next) {
+        assert_int_equal(plans->n, 1);
+        expect_engine(&plans->plans[0], precision);
+    }
     close_program(&p);
-    dpb_graph_destroy(graph);
 }
 
-/* Convolutions whose gradient by the input may be of that form: the first node of each shape; how
- * many there are. */
-static uint32_t masked_nodes(const struct program *p, enum fused_form form, uint32_t found[],
-                             uint32_t *n_all)
+/* By default ResNet-50 alone; with DPB_ALL_CELLS (make check-long) more networks and batches. */
+TEST(test_networks)
 {
-    uint32_t n = 0;
-    *n_all = 0;
-    for (uint32_t i = 1; i < p->graph->n_nodes; i++) {
-        const struct dpb_node *node = &p->graph->nodes[i];
-        bool seen = false;
-        if (node->op != DPB_OP_CONV || !cuda_masked_norm(p, node) ||
-            cuda_fused_form(p, node, FUSED_DATA) != form)
-            continue;
-        ++*n_all;
-        for (uint32_t k = 0; k < n; k++)
-            seen = seen || same_shapes(p->graph, node, &p->graph->nodes[found[k]]);
-        if (!seen)
-            found[n++] = i;
-    }
-    return n;
-}
-
-/* Opens the gradient by the input, with the sums of the batch-norm before. */
-static void expect_masked(struct program *p, const struct dpb_node *node)
-{
-    dpb_first_error_clear();
-    const dpb_status status = cuda_masked_open(p, node);
-    if (node->window.stride_h > 1 && (status != DPB_OK || cudnnGetVersion() == 91900)) {
-        assert_int_equal(status, DPB_UNSUPPORTED);
-        assert_non_null(strstr(dpb_first_error(NULL), "(128 to 128 channels, 3x3, bf16) by "));
-        return;
-    }
-    if (status != DPB_OK)
-        fail_msg("%s", dpb_first_error(NULL));
-    const struct conv_plans *fused = cuda_plan(p, node)->fused[FUSED_DATA];
-    assert_non_null(fused);
-    assert_ptr_equal(cuda_plan(p, cuda_masked_norm(p, node))->fused[FUSED_DATA], fused);
-    print_message("'%s': %u, workspace %zu\n", node->name, fused->n, fused->plans[0].workspace);
-    assert_int_equal(fused->n, 1);
-    expect_deterministic(&fused->plans[0]);
-    assert_true(p->scratch_bytes >= fused->plans[0].workspace);
-}
-
-/* Gradients by the input with sums, in bf16. A kernel takes seconds to compile: of the shapes
- * behind a batch-norm's ReLU these are a 3x3 and one of stride 2, for which 9.19 has none, and one
- * behind a block. With DPB_ALL_CELLS (make check-long) also a 1x1, the last, and all behind a
- * block. */
-TEST(test_masked)
-{
-    static const struct {
-        enum fused_form form;
-        uint32_t n_shapes, n_all, tried[7];
-        size_t n_tried, n_long;
-    } rows[] = {{FUSED_SUMS, 11, 32, {0, 2, 1, 10}, 2, 4},
-                {FUSED_JOINED, 7, 15, {6, 0, 1, 2, 3, 4, 5}, 1, 7}};
-    struct dpb_graph *graph = resnet50();
+    static const char *const names[] = {"resnet50", "alexnet", "vgg16", "inception3"};
+    const bool all = getenv("DPB_ALL_CELLS");
     if (!gpu)
         skip();
-    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
-        struct program p;
-        uint32_t nodes[64], n_all;
-        open_program(graph, DPB_PRECISION_BF16, &p);
-        assert_int_equal(masked_nodes(&p, rows[k].form, nodes, &n_all), rows[k].n_shapes);
-        assert_int_equal(n_all, rows[k].n_all);
-        for (size_t i = 0; i < (getenv("DPB_ALL_CELLS") ? rows[k].n_long : rows[k].n_tried); i++)
-            expect_masked(&p, &graph->nodes[nodes[rows[k].tried[i]]]);
-        close_program(&p);
-    }
-    dpb_graph_destroy(graph);
-}
-
-/* Forward in types that are multiplied as fp32 is stored: all kernels are for tensor cores, which
- * fp32 may not have. */
-TEST(test_fp32)
-{
-    static const dpb_precision precisions[] = {DPB_PRECISION_TF32, DPB_PRECISION_FP32};
-    struct dpb_graph *graph = resnet50();
-    if (!gpu)
-        skip();
-    for (int i = 0; i < 2; i++) {
-        struct program p;
-        open_program(graph, precisions[i], &p);
-        dpb_first_error_clear();
-        const dpb_status status = cuda_fused_open(&p, last_conv(graph));
-        if (status != DPB_OK)
-            print_message("%s\n", dpb_first_error(NULL));
-        assert_int_equal(status, i == 0 ? DPB_OK : DPB_UNSUPPORTED);
-        if (status == DPB_OK)
-            expect_deterministic(&cuda_plan(&p, last_conv(graph))->fused[FUSED_FORWARD]->plans[0]);
-        dpb_first_error_clear();
-        close_program(&p);
-    }
-    dpb_graph_destroy(graph);
-}
-
-/* ---- plans that are kept ------------------------------------------------------------------- */
-
-static const struct device *keeping(struct device *copy, const char *tuning)
-{
-    *copy = device;
-    copy->options.tuning = tuning;
-    return copy;
-}
-
-/* As cuDNN writes the only plan of the last convolution; @owned. NULL: there is none. `key`: by
- * what it is kept. */
-static char *plan_of_last(const struct device *by, const struct dpb_graph *graph, size_t *bytes,
-                          char key[TUNING_KEY_BYTES])
-{
-    const struct dpb_node *node = last_conv(graph);
-    struct program p;
-    n_made = n_remade = 0;
-    open_program(graph, DPB_PRECISION_BF16, &p);
-    p.device = by;
-    char *text = NULL;
-    const dpb_status status = cuda_fused_open(&p, node);
-    memcpy(key, p.plans->key, sizeof p.plans->key);
-    assert_int_equal(status, p.plans->n == 1 ? DPB_OK : DPB_UNSUPPORTED);
-    if (status == DPB_OK) {
-        expect_deterministic(&p.plans->plans[0]);
-        text = text_of(p.plans->plans[0].plan, bytes);
-    }
-    dpb_first_error_clear();
-    close_program(&p);
-    return text;
-}
-
-static bool refused(const char *why)
-{
-    const char *code, *text;
-    bool found = false;
-    for (size_t i = 0; dpb_warning_at(i, &code, &text); i++)
-        found = found || (strcmp(code, "plan_refused") == 0 && strstr(text, why));
-    dpb_warnings_clear();
-    return found;
-}
-
-/* A plan in bf16 is compiled once, and is the same when it was remade. One that cuDNN does not take
- * is made anew. */
-TEST(test_kept)
-{
-    struct dpb_graph *graph = resnet50();
-    char tuning[128], key[TUNING_KEY_BYTES], line[TUNING_KEY_BYTES + 8];
-    size_t bytes, again;
-    struct device by;
-    if (!gpu)
-        skip();
-    snprintf(tuning, sizeof tuning, "%s/kept", directory);
-    char *first = plan_of_last(keeping(&by, "no"), graph, &bytes, key);
-    assert_int_equal(n_made, 1);
-    write_file(tuning, line, (size_t)snprintf(line, sizeof line, "%s\t0\n", key));
-    cuda_plan_file_write(keeping(&by, tuning), key, 0, first, bytes);
-    char *second = plan_of_last(&by, graph, &again, key);
-    assert_int_equal(n_made, 0);
-    assert_int_equal(n_remade, 1);
-    assert_int_equal(again, bytes);
-    assert_memory_equal(first, second, bytes);
-    free(second);
-    dpb_warnings_clear();
-    first[bytes / 2] = '"';
-    cuda_plan_file_write(&by, key, 0, first, bytes);
-    counts = true;
-    assert_null(plan_of_last(&by, graph, &again, key));
-    counts = false;
-    assert_true(refused("is not taken by cuDNN"));
-    assert_true(n_made > 0);
-    free(first);
-    dpb_graph_destroy(graph);
-}
-
-/* The plan's file in the directory. */
-static void only_file(const char *in, char path[512])
-{
-    DIR *opened = opendir(in);
-    assert_non_null(opened);
-    path[0] = 0;
-    for (struct dirent *entry; (entry = readdir(opened));)
-        if (entry->d_name[0] != '.' && !strstr(entry->d_name, "-other"))
-            snprintf(path, 512, "%s/%s", in, entry->d_name);
-    closedir(opened);
-    assert_true(path[0]);
-}
-
-static void flip_last(const char *path)
-{
-    FILE *file = fopen(path, "r+");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, -1, SEEK_END), 0);
-    fputc('N', file);
-    fclose(file);
-}
-
-/* Files that do not fit are refused, and only these. */
-TEST(test_files)
-{
-    static char large[PLAN_FILE_MOST];
-    char tuning[128], plans[160], path[512], other[600];
-    size_t bytes;
-    struct device by;
-    snprintf(tuning, sizeof tuning, "%s/files", directory);
-    snprintf(plans, sizeof plans, "%s.plans", tuning);
-    keeping(&by, tuning);
-    dpb_warnings_clear();
-    assert_null(cuda_plan_file_read(&by, "key", 1, &bytes));
-    cuda_plan_file_write(&by, "key", 1, "text\nof a plan", 14);
-    only_file(plans, path);
-    for (int what = 0; what < 8; what++) {
-        static const char *const why[] = {
-            NULL,         "is damaged", "is damaged",     "may be written by another user",
-            "is no file", "is damaged", "cannot be read", "is too large"};
-        unlink(path);
-        rmdir(path);
-        cuda_plan_file_write(&by, "key", 1, "text\nof a plan", 14);
-        snprintf(other, sizeof other, "%s-other", path);
-        if (what == 1)
-            assert_int_equal(truncate(path, 40), 0);
-        if (what == 2)
-            flip_last(path);
-        if (what == 3)
-            assert_int_equal(chmod(path, 0620), 0);
-        if (what == 4 || what == 6)
-            assert_int_equal(rename(path, other), 0);
-        if (what == 4)
-            assert_int_equal(mkfifo(path, 0600), 0);
-        if (what == 5)
-            write_file(path, "", 0);
-        if (what == 6)
-            assert_int_equal(symlink(other, path), 0);
-        if (what == 7)
-            assert_int_equal(truncate(path, PLAN_FILE_MOST + 1), 0);
-        char *text = cuda_plan_file_read(&by, "key", 1, &bytes);
-        if (what == 0)
-            assert_memory_equal(text, "text\nof a plan", 15);
-        else
-            assert_null(text);
-        free(text);
-        assert_int_equal(refused(why[what] ? why[what] : ""), what > 0);
-        if (what > 0) { /* it is gone: the next that looks for it has nothing to warn of */
-            assert_null(cuda_plan_file_read(&by, "key", 1, &bytes));
-            assert_false(refused(""));
+    for (int i = 0; i < (all ? 4 : 1); i++) {
+        const struct dpb_plugin *model = model_find(names[i]);
+        struct dpb_graph *graph =
+            i == 0 ? resnet50() : model_graph(model, NULL, model_info(model).input, 1000);
+        expect_plans(graph, DPB_PRECISION_BF16, 256);
+        if (all) {
+            expect_plans(graph, DPB_PRECISION_BF16, 32);
+            expect_plans(graph, DPB_PRECISION_FP16, 256);
+            expect_plans(graph, DPB_PRECISION_FP16, 32);
         }
+        dpb_graph_destroy(graph);
     }
-    /* Another's file by this name: of a key with the same hash. */
-    cuda_plan_file_write(&by, "other", 1, "text", 4);
-    unlink(path);
-    only_file(plans, other);
-    assert_int_equal(rename(other, path), 0);
-    assert_null(cuda_plan_file_read(&by, "key", 1, &bytes));
-    assert_true(refused("is damaged"));
-    cuda_plan_file_write(&by, "large", 0, large, sizeof large); /* and a head */
-    assert_null(cuda_plan_file_read(&by, "large", 0, &bytes));
 }
 
-int main(int argc, char **argv)
-{
-    (void)argc;
-    start_with_driver(argv);
-    return test_main(setup, teardown);
-}
+TEST_MAIN(setup, teardown)

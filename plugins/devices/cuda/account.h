@@ -20,7 +20,7 @@ struct account {
 
 enum { ACCOUNT_PACKING };
 
-/* Bytes that the steps of a training step move in all. The program's fusions are settled. */
+/* Bytes that the steps of a training step move in all. */
 double cuda_step_bytes(const struct program *p);
 
 static inline size_t cuda_account_place(const struct program *p, bool backward, size_t step)

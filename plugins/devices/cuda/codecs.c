@@ -8,6 +8,7 @@
 #include "codecs/powersgd.h"
 #include "codecs/scale.h"
 #include "codecs/topk.h"
+#include "kernels_codec.h"
 #include "streams.h"
 
 struct work {

@@ -17,8 +17,6 @@
  * bf16. */
 enum { LEAST_MAJOR = 8 };
 
-static const char *const fusions[] = {
-    [FUSION_AUTO] = "auto", [FUSION_OFF] = "off", [FUSION_ON] = "on", NULL};
 static const char *const layouts[] = {[LAYOUT_NHWC] = "nhwc", [LAYOUT_NCHW] = "nchw", NULL};
 static const char *const services[] = {
     [MPS_AUTO] = "auto", [MPS_REQUIRE] = "require", [MPS_NO] = "no", NULL};
@@ -30,14 +28,9 @@ static const struct dpb_option option_table[] = {
     {"graphs", DPB_OPT_BOOL, NULL, "yes", 0, 0, NULL, offsetof(struct options, graphs),
      "Whether passes are captured as CUDA graphs and launched as a whole."},
     {"tuning", DPB_OPT_STRING, NULL, "auto", 0, 0, NULL, offsetof(struct options, tuning),
-     "File in which the fastest algorithm of every convolution and product is kept, and beside it, "
-     "in FILE.plans, cuDNN's compiled plans; auto: dpbench-cuda-tuning in the user's cache "
-     "directory; no: nothing is tried or kept, cuDNN's and cuBLASLt's own estimates are taken."},
-    {"fusion", DPB_OPT_CHOICE, NULL, "auto", 0, 0, fusions, offsetof(struct options, fusion),
-     "Whether a convolution adds up the statistics of the batch-norm behind it, and its gradient "
-     "by the input the sums of the batch-norm before it, with the gradient of a block's shortcut "
-     "(cuDNN's graph API): off; on: or it is refused; auto: where that was measured to be faster, "
-     "and so nowhere with device.tuning = no."},
+     "File in which the fastest algorithm of every convolution and product is kept; auto: "
+     "dpbench-cuda-tuning in the user's cache directory; no: nothing is tried or kept, cuDNN's and "
+     "cuBLASLt's own estimates are taken."},
     {"workspace", DPB_OPT_SIZE, "bytes", "1GiB", 0, 0, NULL, offsetof(struct options, workspace),
      "Device memory that an algorithm of a convolution may take to work with."},
     {"layout", DPB_OPT_CHOICE, NULL, "nhwc", 0, 0, layouts, offsetof(struct options, layout),
@@ -180,28 +173,6 @@ static dpb_status check_options(const struct options *options)
         return cuda_host->fail(DPB_USAGE,
                                "device.ids = '%s' is no list of numbers with commas between them",
                                options->ids);
-    if (options->fusion == FUSION_ON && options->layout != LAYOUT_NHWC)
-        return cuda_host->fail(DPB_USAGE, "device cuda: device.fusion = on wants device.layout = "
-                                          "nhwc; with nchw it is off or auto, which is off then");
-    return DPB_OK;
-}
-
-/* conv_fused.c asks for CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC. */
-static dpb_status settle_fusion(struct options *options)
-{
-    const size_t least = 91100, loaded = cudnnGetVersion();
-    if (options->fusion == FUSION_OFF || options->layout != LAYOUT_NHWC || loaded >= least)
-        return DPB_OK;
-    if (options->fusion == FUSION_ON)
-        return cuda_host->fail(DPB_UNSUPPORTED,
-                               "device cuda: device.fusion = on wants cuDNN %zu or later, and %zu "
-                               "was loaded; take a later one, or device.fusion = off",
-                               least, loaded);
-    cuda_host->warn("fusion_cudnn",
-                    "device cuda: no convolution adds up a batch-norm's sums (device.fusion): that "
-                    "wants cuDNN %zu or later, and %zu was loaded",
-                    least, loaded);
-    options->fusion = FUSION_OFF;
     return DPB_OK;
 }
 
@@ -220,12 +191,10 @@ static dpb_status open_device(const void *options, const struct dpb_device_args 
         return cuda_host->fail(DPB_UNSUPPORTED, "device cuda cannot run here: %s", missing);
     struct options given = options_of(options);
     DPB_TRY(check_options(&given));
-    DPB_TRY(settle_fusion(&given));
     struct device *d = calloc(1, sizeof *d);
     if (!d)
         return cuda_no_memory();
     d->seed = args->seed;
-    d->threads = args->threads;
     d->options = given;
     dpb_status status = choose_device(&d->options, args->index, &d->id);
     DPB_THEN(status, look_at(d));

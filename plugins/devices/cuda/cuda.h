@@ -26,10 +26,6 @@
 
 enum { ARENA_ALIGN = 256 /* bytes: cudaMalloc's alignment, enough for the widest load */ };
 
-/* Whether a convolution also makes the sums that the batch-norm behind it needs: if that is faster,
- * never, always. */
-enum fusion { FUSION_AUTO, FUSION_OFF, FUSION_ON };
-
 /* The layout of activations, their gradients, and cuDNN's weights. */
 enum layout { LAYOUT_NHWC, LAYOUT_NCHW };
 
@@ -40,7 +36,6 @@ struct options {
     const char *ids;
     const char *tuning;
     int graphs;
-    int fusion; /* enum fusion */
     uint64_t workspace;
     int layout;
     int mps; /* enum mps */
@@ -57,7 +52,6 @@ struct device {
     int id;
     char name[64], pci[32];
     uint64_t seed;
-    uint32_t threads; /* that may compile: as many as the rank has cores */
     struct options options;
     cudaStream_t stream, copies;
     cudaEvent_t behind; /* recorded behind each launch of a backward captured with the exchange */
@@ -122,10 +116,6 @@ struct piece {
 
 /* A convolution's three calls, and a dense layer's. */
 enum conv_call { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS, CONV_CALLS };
-/* A convolution's calls that also give each channel's sums (products.h). */
-enum fused_call { FUSED_FORWARD, FUSED_DATA, FUSED_CALLS };
-/* FUSED_DATA has two forms; the second one adds a shortcut's gradient. */
-enum fused_form { FUSED_STATISTICS, FUSED_SUMS, FUSED_JOINED, FUSED_FORMS };
 
 /* A node's part of the plan. */
 struct node_plan {
@@ -136,11 +126,7 @@ struct node_plan {
     struct tensor *workspace;
     struct tensor *mask; /* of a batch-norm with a ReLU (cuda_normalise); NULL: nothing reads it */
     struct tensor *padded; /* a convolution's input, where it pads two sides differently; or NULL */
-    struct conv_plans *conv[CONV_CALLS]; /* @borrowed; NULL: this call is not made alone */
-    /* A convolution's, by call; FUSED_DATA is also in the batch-norm before it. NULL: the call
-     * cannot or shall not be fused; @borrowed. The second sums begin at cuda_fused_stride. */
-    struct conv_plans *fused[FUSED_CALLS];
-    struct tensor *sums[FUSED_CALLS];
+    struct conv_plans *conv[CONV_CALLS]; /* @borrowed; NULL: this call is not made */
     struct gemm *gemm[CONV_CALLS];
     struct dpb_group *group;
 };

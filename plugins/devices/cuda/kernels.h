@@ -179,9 +179,6 @@ struct moments {
 };
 void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x, struct grid grid,
                         struct sum_room room, const struct moments *to);
-/* The same from sums[c] and, from sums[stride] on, sums of squares. */
-void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride, uint32_t c,
-                          const struct moments *to);
 /* Makes mean and inverse from running averages. */
 void cuda_running_moments(cudaStream_t stream, const float *running_mean,
                           const float *running_variance, uint32_t c, const struct norm_by *norm);
@@ -223,9 +220,6 @@ struct norm_side {
 void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_gradient *gradient,
                     const struct norm_side *sides, uint32_t n, struct grid grid,
                     struct sum_room room);
-/* The same, for one side, from existing sums `made`: of dz, and from made[stride] on of dz * x^. */
-void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
-                         const struct norm_side *side);
 void cuda_norm_backward(cudaStream_t stream, enum cuda_type type,
                         const struct norm_gradient *gradient, const struct norm_side *sides,
                         uint32_t n, struct grid grid);

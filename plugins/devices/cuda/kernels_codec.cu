@@ -2,7 +2,7 @@
  * kernels_codec.cu - codecs on gradients, bit for bit as plugins/codecs has them on the host.
  * Compiled without fused multiply-adds (mk/cuda.mk).
  */
-#include "codecs.h"
+#include "kernels_codec.h"
 #include "codecs/int8.h"
 #include "codecs/scale.h"
 #include "codecs/topk.h"

@@ -86,26 +86,21 @@ template <typename T, int N> struct moment_terms {
     }
 };
 
-/* From the sums of deviations from `origin` and of their squares. */
-static __device__ void set_moments(const moments &to, uint32_t column, double origin, double a,
-                                   double b)
-{
-    const double shifted = a / to.rows, m = shifted + origin;
-    double v = b / to.rows - shifted * shifted;
-    v = v < 0.0 ? 0.0 : v;
-    to.by.mean[column] = (float)m;
-    to.by.inverse[column] = (float)(1.0 / sqrt(v + to.by.epsilon));
-    to.mean[column] = (float)m;
-    to.variance[column] = (float)(to.rows > 1.0 ? v * (to.rows / (to.rows - 1.0)) : v);
-}
-
+/* From the sums of deviations from the first value and of their squares. */
 template <typename T> struct moment_finish {
     const T *x;
     index_t stride;
     moments to;
     __device__ void operator()(uint32_t column, const double (&sums)[2]) const
     {
-        set_moments(to, column, (double)to_fp32(x[column * stride]), sums[0], sums[1]);
+        const double shifted = sums[0] / to.rows;
+        const double m = shifted + (double)to_fp32(x[column * stride]);
+        double v = sums[1] / to.rows - shifted * shifted;
+        v = v < 0.0 ? 0.0 : v;
+        to.by.mean[column] = (float)m;
+        to.by.inverse[column] = (float)(1.0 / sqrt(v + to.by.epsilon));
+        to.mean[column] = (float)m;
+        to.variance[column] = (float)(to.rows > 1.0 ? v * (to.rows / (to.rows - 1.0)) : v);
     }
 };
 
@@ -117,18 +112,6 @@ void cuda_batch_moments(cudaStream_t stream, enum cuda_type type, const void *x,
                           const moment_terms<T, N> terms = {values, stride};
                           const moment_finish<T> finish = {values, stride, *to};
                           sum_columns<T, N>(stream, terms, finish, grid, room)));
-}
-
-__global__ void moments_of_sums(const float *sums, size_t stride, uint32_t c, moments to)
-{
-    for (EACH(k, c))
-        set_moments(to, (uint32_t)k, 0.0, sums[k], sums[stride + k]);
-}
-
-void cuda_moments_of_sums(cudaStream_t stream, const float *sums, size_t stride, uint32_t c,
-                          const struct moments *to)
-{
-    LAUNCH(moments_of_sums, blocks_for(c), THREADS, stream, sums, stride, c, *to);
 }
 
 __global__ void running_moments(const float *mean, const float *variance, uint32_t c, norm_by by)

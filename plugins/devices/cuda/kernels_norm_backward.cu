@@ -184,11 +184,11 @@ static pooled_gradient<T, N, I> pooled_of(const norm_gradient &gradient)
 
 struct norm_finish {
     float *sums, *dgamma, *dbeta;
-    const float *inverse; /* NULL: b is of normalised values */
+    const float *inverse;
     uint32_t c;
     __device__ void set(uint32_t column, double a, double b) const
     {
-        b *= inverse ? (double)inverse[column] : 1.0;
+        b *= (double)inverse[column];
         sums[column] = (float)a;
         sums[c + column] = (float)b;
         if (dgamma)
@@ -252,19 +252,6 @@ void cuda_norm_sums(cudaStream_t stream, enum cuda_type type, const struct norm_
 {
     BY_TYPE(type, BY_PACK(run_length(grid),
                           launch_norm_sums<T, N>(stream, *gradient, sides, n, grid, room)));
-}
-
-__global__ void norm_sums_made(const float *made, size_t stride, uint32_t c, norm_finish finish)
-{
-    for (EACH(k, c))
-        finish.set((uint32_t)k, made[k], made[stride + k]);
-}
-
-void cuda_norm_sums_made(cudaStream_t stream, const float *made, size_t stride, uint32_t c,
-                         const struct norm_side *side)
-{
-    const norm_finish finish = {side->sums, side->dgamma, side->dbeta, NULL, c};
-    LAUNCH(norm_sums_made, blocks_for(c), THREADS, stream, made, stride, c, finish);
 }
 
 /* As a kernel's argument. */

@@ -5,7 +5,7 @@
  */
 #include <float.h>
 
-#include "codecs.h"
+#include "kernels_codec.h"
 #include "codecs/powersgd.h"
 #include "codecs/topk.h"
 #include "dpbench/random.h"

@@ -21,15 +21,7 @@ static float *state_of(const struct program *p, const struct mirror *mirror, uin
     return (float *)mirror->tensor->data + p->graph->states[index].offset;
 }
 
-/* The convolution behind may mask the gradient by itself: then no kernel here reads the bits. */
-static uint8_t *mask_of(const struct program *p, const struct step *step, enum slot slot)
-{
-    const struct tensor *mask = step->t[slot];
-    return mask && !cuda_is_masked(p, step->node) ? mask->data : NULL;
-}
-
-/* A batch-norm's plan by its node, of the node's own steps or of those of its group. FIFTH: the
- * sums, where the convolution before may make them. */
+/* A batch-norm's plan by its node, of the node's own steps or of those of its group. */
 static dpb_status run_batch_moments(const struct program *p, const struct step *step)
 {
     const struct dpb_node *node = step->node;
@@ -38,13 +30,8 @@ static dpb_status run_batch_moments(const struct program *p, const struct step *
                                .rows = (double)cuda_grid_pixels(&grid),
                                .mean = state_of(p, &p->statistics, node->mean),
                                .variance = state_of(p, &p->statistics, node->variance)};
-    if (step->t[FIFTH] &&
-        cuda_plan(p, cuda_input(p, node, 0))->fused[FUSED_FORWARD]->taken != SEPARATE)
-        cuda_moments_of_sums(p->device->stream, step->t[FIFTH]->data, cuda_fused_stride(node),
-                             node->shape.c, &to);
-    else
-        cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, grid, cuda_sum_room(p),
-                           &to);
+    cuda_batch_moments(p->device->stream, p->type, step->t[FROM]->data, grid, cuda_sum_room(p),
+                       &to);
     return DPB_OK;
 }
 
@@ -84,10 +71,11 @@ const struct dpb_node *cuda_other_side(const struct program *p, const struct dpb
 const struct dpb_node *cuda_pooled_norm(const struct program *p, const struct dpb_node *pool)
 {
     const uint32_t elements = pool->window.kernel_h * pool->window.kernel_w;
-    if (p->args.inspect || p->device->options.layout != LAYOUT_NHWC || elements >= WINDOW_MAX ||
-        cuda_plan(p, cuda_input(p, pool, 0))->group->residual)
-        return NULL;
-    return cuda_masked_norm(p, pool);
+    const struct dpb_group *relu = cuda_plan(p, cuda_input(p, pool, 0))->group;
+    const bool possible = !p->args.inspect && p->device->options.layout == LAYOUT_NHWC &&
+                          elements < WINDOW_MAX && relu->from && !relu->residual &&
+                          relu->n_consumers == 1;
+    return possible && relu->from->op == DPB_OP_BATCH_NORM ? relu->from : NULL;
 }
 
 /* The pool whose cuda_pooled_norm is this batch-norm, or NULL. */
@@ -108,7 +96,7 @@ static dpb_status run_normalise(const struct program *p, const struct step *step
                                      .norm = other ? &by_other : NULL};
     cuda_normalise(p->device->stream, p->type, step->t[FROM]->data, &by, &added,
                    cuda_plan(p, node)->group->into != NULL, step->t[TO]->data,
-                   mask_of(p, step, FIFTH), cuda_grid(p, node->shape));
+                   step->t[FIFTH] ? step->t[FIFTH]->data : NULL, cuda_grid(p, node->shape));
     return DPB_OK;
 }
 
@@ -130,8 +118,7 @@ static dpb_status plan_moments(struct program *p, const struct dpb_node *node)
     cuda_need_sum_room(p, node);
     if (p->args.training)
         DPB_TRY(cuda_step(p, WHEN_TRAINING, "moments of the batch", run_batch_moments,
-                          TENSORS(x, NULL, NULL, plan->workspace,
-                                  cuda_plan(p, cuda_input(p, node, 0))->sums[FUSED_FORWARD])));
+                          TENSORS(x, NULL, NULL, plan->workspace)));
     return cuda_step(p, WHEN_EVALUATION, "running averages", run_running_moments,
                      TENSORS(NULL, NULL, NULL, plan->workspace));
 }
@@ -175,7 +162,8 @@ static struct norm_gradient gradient_of(const struct program *p, const struct st
     if (pool)
         return (struct norm_gradient){
             .dy = step->t[AUX]->data, .pool = cuda_window(p, pool), .where = step->t[FOURTH]->data};
-    return (struct norm_gradient){.dy = step->t[AUX]->data, .mask = mask_of(p, step, FOURTH)};
+    return (struct norm_gradient){.dy = step->t[AUX]->data,
+                                  .mask = step->t[FOURTH] ? step->t[FOURTH]->data : NULL};
 }
 
 static struct norm_side side_of(const struct program *p, const struct dpb_node *node)
@@ -192,17 +180,6 @@ static dpb_status run_norm_sums(const struct program *p, const struct step *step
     const struct dpb_node *node = step->node, *other = cuda_other_side(p, node);
     const struct norm_side sides[] = {side_of(p, node), side_of(p, other ? other : node)};
     struct norm_gradient gradient = gradient_of(p, step);
-    if (cuda_is_masked(p, node)) {
-        cuda_norm_sums_made(p->device->stream, cuda_plan(p, node)->sums[FUSED_DATA]->data,
-                            cuda_fused_stride(node), node->shape.c, &sides[0]);
-        if (!other)
-            return DPB_OK;
-        /* The convolution has left dz, masked, which is all that the other side needs. */
-        gradient = (struct norm_gradient){.dy = step->t[TO]->data};
-        cuda_norm_sums(p->device->stream, p->type, &gradient, &sides[1], 1,
-                       cuda_grid(p, node->shape), cuda_sum_room(p));
-        return DPB_OK;
-    }
     gradient.dz = step->t[TO] ? step->t[TO]->data : NULL;
     const struct dpb_group *end = cuda_plan(p, cuda_result(p, node))->group;
     if (cuda_joins_in_sums(end))
@@ -272,7 +249,6 @@ static dpb_status plan_backward(struct program *p, const struct dpb_node *node,
     DPB_TRY(cuda_step(p, WHEN_ALWAYS, "backward sums", run_norm_sums,
                       TENSORS(input_of(p, node), dz, dy, mask)));
     cuda_use(p, joins ? group->parts[1].tensor : NULL);
-    cuda_use(p, plan->sums[FUSED_DATA]);
     use_side(p, node, true);
     use_side(p, other, true);
     cuda_use(p, other ? input_of(p, other) : NULL);

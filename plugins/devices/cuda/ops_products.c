@@ -95,15 +95,6 @@ static dpb_status run_conv(const struct program *p, const struct step *step)
     return cuda_conv_run(p, node, step->which, from, cuda_packed(p, node), step->t[TO]->data);
 }
 
-static dpb_status run_fused(const struct program *p, const struct step *step)
-{
-    enum fused_call call;
-    cuda_is_fused(step, &call);
-    if (cuda_plan(p, step->node)->fused[call]->taken == SEPARATE)
-        return run_conv(p, step);
-    return call == FUSED_FORWARD ? cuda_fused_run(p, step) : cuda_masked_run(p, step);
-}
-
 dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
 {
     const struct frame frame = cuda_conv_frame(p, node);
@@ -117,35 +108,10 @@ dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node)
                           TENSORS(cuda_plan(p, cuda_input(p, node, 0))->activation, plan->padded)));
     }
     DPB_TRY(cuda_activation(p, cuda_result(p, node), &y));
-    DPB_TRY(cuda_fused_open(p, node));
-    DPB_TRY(cuda_step(p, plan->fused[FUSED_FORWARD] ? WHEN_EVALUATION : WHEN_ALWAYS, "forward",
-                      run_conv, TENSORS(conv_input(p, node), y, plan->packed)));
+    DPB_TRY(cuda_step(p, WHEN_ALWAYS, "forward", run_conv,
+                      TENSORS(conv_input(p, node), y, plan->packed)));
     is_product(p, CONV_FORWARD, plan->packed);
-    if (plan->fused[FUSED_FORWARD]) {
-        DPB_TRY(
-            cuda_step(p, WHEN_TRAINING, "forward with statistics", run_fused,
-                      TENSORS(conv_input(p, node), y, plan->packed, plan->sums[FUSED_FORWARD])));
-        is_product(p, CONV_FORWARD, plan->packed);
-    }
     return add_bias(p, node);
-}
-
-static dpb_status masked_data(struct program *p, const struct dpb_node *node, struct tensor *dx)
-{
-    const struct node_plan *plan = cuda_plan(p, node);
-    const struct dpb_node *norm = cuda_masked_norm(p, node);
-    const struct tensor *shortcut = cuda_shortcut_gradient(p, node);
-    const char *what =
-        shortcut ? "backward data with shortcut and sums" : "backward data with sums";
-    DPB_TRY(cuda_step(p, WHEN_ALWAYS, what, run_fused,
-                      TENSORS(plan->gradient, dx, plan->packed,
-                              cuda_plan(p, cuda_input(p, node, 0))->activation,
-                              cuda_plan(p, cuda_input(p, norm, 0))->activation)));
-    cuda_use(p, cuda_plan(p, norm)->workspace);
-    cuda_use(p, plan->sums[FUSED_DATA]);
-    cuda_use(p, shortcut);
-    is_product(p, CONV_DATA, plan->packed);
-    return DPB_OK;
 }
 
 /* The part of the input's gradient by a layer behind this one, to which the convolution may add its
@@ -179,9 +145,6 @@ static dpb_status conv_data(struct program *p, const struct dpb_node *node)
     if (adds)
         return added_data(p, node, part);
     DPB_TRY(cuda_input_gradient(p, node, 0, &dx));
-    DPB_TRY(cuda_masked_open(p, node));
-    if (plan->fused[FUSED_DATA])
-        return masked_data(p, node, dx);
     to = dx;
     if (plan->padded)
         DPB_TRY(framed(p, node, &to));
@@ -295,84 +258,7 @@ bool cuda_is_conv(const struct step *step)
     return step->run == run_conv;
 }
 
-bool cuda_is_fused(const struct step *step, enum fused_call *call)
-{
-    *call = step->which == CONV_FORWARD ? FUSED_FORWARD : FUSED_DATA;
-    return step->run == run_fused;
-}
-
 struct gemm *cuda_gemm_of(const struct program *p, const struct step *step)
 {
     return step->run == run_dense ? cuda_plan(p, step->node)->gemm[step->which] : NULL;
-}
-
-/* Sets the bytes of a step and of the takers of its sums. Planning has counted all tensors that
- * they may use. */
-static void settle_forward(struct step *step, struct step *const takers[], bool fused)
-{
-    takers[0]->bytes -= fused ? takers[0]->t[FROM]->bytes : takers[0]->t[FIFTH]->bytes;
-    step->bytes -= fused ? 0 : step->t[FOURTH]->bytes;
-    step->what = fused ? step->what : "forward";
-}
-
-static void settle_data(const struct program *p, struct step *step, struct step *const takers[],
-                        bool fused)
-{
-    const struct node_plan *norm = cuda_plan(p, cuda_masked_norm(p, step->node));
-    const struct tensor *shortcut = cuda_shortcut_gradient(p, step->node);
-    const double sums = norm->sums[FUSED_DATA]->bytes, mask = norm->mask->bytes;
-    if (fused) {
-        takers[0]->bytes -= takers[0]->t[FROM]->bytes + takers[0]->t[AUX]->bytes + mask;
-        if (shortcut) /* dz lies in the second part's place; another batch-norm's sums read it */
-            takers[0]->bytes -=
-                takers[0]->t[TO]->bytes * (cuda_other_side(p, takers[0]->node) ? 1 : 2);
-        else if (takers[1])
-            takers[1]->bytes -= mask;
-        for (size_t i = 0; i < p->forward.n; i++)
-            p->forward.steps[i].bytes -= p->forward.steps[i].t[FIFTH] == norm->mask ? mask : 0;
-        return;
-    }
-    step->bytes -= step->t[FOURTH]->bytes + step->t[FIFTH]->bytes + norm->workspace->bytes + sums +
-                   (shortcut ? shortcut->bytes : 0);
-    takers[0]->bytes -= sums;
-    step->what = "backward data";
-}
-
-static void settle_list(const struct program *p, const struct step_list *list,
-                        unsigned n[FUSED_FORMS], unsigned n_fused[FUSED_FORMS])
-{
-    for (size_t i = 0; i < list->n; i++) {
-        struct step *takers[FUSED_TAKERS];
-        enum fused_call call;
-        struct step *step = &list->steps[i];
-        if (!cuda_is_fused(step, &call))
-            continue;
-        const bool fused = cuda_plan(p, step->node)->fused[call]->taken != SEPARATE;
-        cuda_fused_takers(p, call, i, takers);
-        if (call == FUSED_FORWARD)
-            settle_forward(step, takers, fused);
-        else
-            settle_data(p, step, takers, fused);
-        n[cuda_fused_form(p, step->node, call)]++;
-        n_fused[cuda_fused_form(p, step->node, call)] += fused;
-    }
-}
-
-void cuda_fused_settle(const struct program *p)
-{
-    static const char *const fuse[FUSED_FORMS] = {
-        [FUSED_STATISTICS] = "convolutions for which cuDNN has a plan add up the statistics of the "
-                             "batch-norm behind them",
-        [FUSED_SUMS] = "gradients by a convolution's input for which cuDNN has a plan add up the "
-                       "sums of the batch-norm before them",
-        [FUSED_JOINED] = "gradients by a block's result for which cuDNN has a plan add the "
-                         "shortcut's gradient, and add up the sums of the batch-norm before them"};
-    unsigned n[FUSED_FORMS] = {0}, n_fused[FUSED_FORMS] = {0};
-    settle_list(p, &p->forward, n, n_fused);
-    settle_list(p, &p->backward, n, n_fused);
-    for (int form = 0; form < FUSED_FORMS && !cuda_is_counted(p); form++) {
-        if (n[form] > 0)
-            cuda_host->log(DPB_LOG_INFO, "device cuda: %u of %u %s", n_fused[form], n[form],
-                           fuse[form]);
-    }
 }

@@ -199,10 +199,6 @@ dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
     const struct node_plan *plan = cuda_plan(p, node);
     const struct dpb_part *own = dpb_group_own_part(plan->group);
     const bool whole = own && own->tensor == plan->gradient;
-    if (cuda_joins_in_sums(plan->group) && cuda_plan(p, plan->group->from)->fused[FUSED_DATA]) {
-        *tensor = plan->group->parts[1].tensor;
-        return DPB_OK;
-    }
     if (p->args.inspect || !own || !(whole || cuda_joins_in_sums(plan->group)))
         return activation_like(p, node->shape, tensor);
     *tensor = own->tensor;

@@ -47,7 +47,7 @@ static inline bool cuda_joins_in_sums(const struct dpb_group *group)
 /* Adds up the parts of a node's consumers: sets p->nodes[].gradient. NULL: the sums add them up. */
 dpb_status cuda_join_gradient(struct program *p, const struct dpb_node *node);
 /* A place for a result made from a node's complete gradient: the gradient or its part, if it may be
- * overwritten; the second part, if a convolution may have joined both there; else a new tensor. */
+ * overwritten; else a new tensor. */
 dpb_status cuda_over_gradient(struct program *p, const struct dpb_node *node,
                               struct tensor **tensor);
 

@@ -125,7 +125,6 @@ static dpb_status plan_program(struct program *p, const struct dpb_device_memory
                                                         : TYPE_FP32;
     DPB_TRY(allocate_plans(p));
     DPB_TRY(plan_mirrors(p, core));
-    DPB_TRY(cuda_fused_compile(p));
     DPB_TRY(plan_forward(p));
     if (p->args.training)
         DPB_TRY(plan_backward(p));
@@ -237,7 +236,6 @@ static dpb_status bind_program(struct program *p)
     p->scratch = (char *)p->arena + p->arena_bytes - p->scratch_bytes;
     CUDA_TRY(cudaMemsetAsync(p->tickets->data, 0, p->tickets->place.bytes, p->device->stream));
     DPB_TRY(cuda_tune(p));
-    cuda_fused_settle(p);
     struct mirror *mirrors[] = {&p->weights, &p->gradients, &p->state, &p->statistics};
     for (size_t i = 0; i < sizeof mirrors / sizeof mirrors[0]; i++)
         DPB_TRY(cuda_mirror_bind(p, mirrors[i]));
@@ -350,10 +348,8 @@ dpb_status cuda_count(const struct device *device, const struct dpb_compile_args
     struct program p = {.device = device, .graph = args->graph, .args = *args};
     DPB_TRY(check_args(args));
     dpb_status status = plan_program(&p, &memory);
-    if (status == DPB_OK) {
-        cuda_fused_settle(&p);
+    if (status == DPB_OK)
         *bytes = cuda_step_bytes(&p);
-    }
     release_plan(&p);
     return status;
 }
@@ -425,16 +421,15 @@ dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double
     DPB_TRY(dpb_refuse_inspect(cuda_host, "cuda", &p->args, node));
     const struct dpb_node *what = &p->graph->nodes[node];
     const struct node_plan *plan = &p->nodes[node];
-    const struct tensor *shown = cuda_shown_gradient(p, what);
     DPB_TRY(cuda_check(p, what, "cudaSetDevice", cudaSetDevice(p->device->id)));
     if (what->op == DPB_OP_SOFTMAX_LOSS)
         return inspect_loss(p, activation, gradient);
     if (activation && !plan->activation)
         return dpb_refuse_hidden(cuda_host, "cuda", "activation", what);
-    if (gradient && !shown)
+    if (gradient && !plan->gradient)
         return dpb_refuse_hidden(cuda_host, "cuda", "gradient", what);
     if (activation)
         DPB_TRY(
             copy_to_nchw(p, what->shape, cuda_stored_shape(p, what), plan->activation, activation));
-    return gradient ? copy_to_nchw(p, what->shape, what->shape, shown, gradient) : DPB_OK;
+    return gradient ? copy_to_nchw(p, what->shape, what->shape, plan->gradient, gradient) : DPB_OK;
 }

@@ -16,7 +16,7 @@
 #include "streams.h"
 #include "tuning_file.h"
 
-enum { TRIES = 11, FIRST_TRIES = 3, WARM_MS = 200, SHORT_RUNS = 8, MOST = 1 + PLAN_CHOICES };
+enum { TRIES = 11, FIRST_TRIES = 3, WARM_MS = 200, SHORT_RUNS = 8, MOST = PLAN_CHOICES };
 static const float SHORT_MS = 0.1f, SLOW_AT_FIRST = 2.0f, SLOW = 1.5f;
 static_assert((int)GEMM_CHOICES <= PLAN_CHOICES, "room");
 
@@ -29,23 +29,19 @@ struct tuning {
 
 /* ---- trying -------------------------------------------------------------------------------- */
 
-/* The choices for a step: numbers [first, end), and their ranks in the file. */
+/* The choices for a step: numbers [0, n), and their ranks in the file. */
 struct candidates {
     const struct program *p;
     const struct step *step;
-    struct step *const *next; /* timed with it: FUSED_TAKERS, of which some may be NULL; or NULL */
     int *taken;
-    int first, end;
+    int n;
     int rank[MOST];
 };
 
 static dpb_status run_trial(const void *candidates)
 {
     const struct candidates *from = candidates;
-    DPB_TRY(from->step->run(from->p, from->step));
-    for (int i = 0; from->next && i < FUSED_TAKERS && from->next[i]; i++)
-        DPB_TRY(from->next[i]->run(from->p, from->next[i]));
-    return DPB_OK;
+    return from->step->run(from->p, from->step);
 }
 
 /* Times number i of the candidates. *ran: false if it failed and the GPU still works. An error that
@@ -76,10 +72,9 @@ struct trials {
 static dpb_status time_turn(struct tuning *tuning, const struct candidates *from, struct trials *t,
                             int try)
 {
-    for (int i = 0; i < from->end - from->first; i++)
+    for (int i = 0; i < from->n; i++)
         if (t->ran[i])
-            DPB_TRY(time_candidate(tuning, from, from->first + i, t->runs[i], &t->ran[i],
-                                   &t->ms[i][try]));
+            DPB_TRY(time_candidate(tuning, from, i, t->runs[i], &t->ran[i], &t->ms[i][try]));
     return DPB_OK;
 }
 
@@ -91,12 +86,12 @@ static dpb_status run_each(struct tuning *tuning, const struct candidates *from,
     *n = 0;
     for (int i = 0; i < 2 && !tuning->ends[i]; i++)
         CUDA_TRY(cudaEventCreate(&tuning->ends[i]));
-    for (int i = 0; i < from->end - from->first; i++) {
+    for (int i = 0; i < from->n; i++) {
         t->ran[i] = true;
         t->runs[i] = 1;
     }
     DPB_TRY(time_turn(tuning, from, t, 0));
-    for (int i = 0; i < from->end - from->first; i++) {
+    for (int i = 0; i < from->n; i++) {
         t->runs[i] = t->ms[i][0] < SHORT_MS ? SHORT_RUNS : 1;
         *n += t->ran[i];
     }
@@ -111,7 +106,7 @@ static dpb_status raise_clocks(struct tuning *tuning, const struct candidates *f
     while (any && sum_ms < WARM_MS) {
         any = false;
         DPB_TRY(time_turn(tuning, from, t, 0));
-        for (int i = 0; i < from->end - from->first; i++) {
+        for (int i = 0; i < from->n; i++) {
             sum_ms += t->ran[i] ? t->ms[i][0] * (float)t->runs[i] : 0.0f;
             any = any || t->ran[i];
         }
@@ -165,25 +160,23 @@ static int drop_slow(struct trials *t, int n_candidates, int n, float slow, floa
     return left;
 }
 
-/* *best: from->end where none runs. The last that is left is not timed. */
+/* *best: -1 where none runs. The last that is left is not timed. */
 static dpb_status find_fastest(struct tuning *tuning, const struct candidates *from, int *best)
 {
     struct trials t = {.ran = {false}};
-    const int n = from->end - from->first;
     float best_ms;
     int n_ran;
     DPB_TRY(run_each(tuning, from, &t, &n_ran));
     if (n_ran > 1 && !tuning->warm)
         DPB_TRY(raise_clocks(tuning, from, &t));
     /* One run of a short one says little. */
-    int left = drop_slow(&t, n, 1, SLOW_AT_FIRST, SHORT_MS);
+    int left = drop_slow(&t, from->n, 1, SLOW_AT_FIRST, SHORT_MS);
     for (int try = 0; try < TRIES && left > 1; try++) {
         DPB_TRY(time_turn(tuning, from, &t, try));
         if (try + 1 == FIRST_TRIES)
-            left = drop_slow(&t, n, FIRST_TRIES, SLOW, 0.0f);
+            left = drop_slow(&t, from->n, FIRST_TRIES, SLOW, 0.0f);
     }
-    const int place = least(&t, n, TRIES, &best_ms);
-    *best = place < 0 ? from->end : from->first + place;
+    *best = least(&t, from->n, TRIES, &best_ms);
     return DPB_OK;
 }
 
@@ -193,8 +186,8 @@ static bool take_known(const struct tuning *tuning, const char *key, const struc
     int rank;
     if (!cuda_tuning_look_up(&tuning->file, key, &rank))
         return false;
-    for (int i = from->first; i < from->end; i++) {
-        if (from->rank[i - from->first] == rank) {
+    for (int i = 0; i < from->n; i++) {
+        if (from->rank[i] == rank) {
             *from->taken = i;
             return true;
         }
@@ -210,61 +203,38 @@ static dpb_status take_fastest(struct tuning *tuning, const char *key,
         (cuda_tuning_first_trial(&tuning->file) && take_known(tuning, key, from)))
         return DPB_OK;
     DPB_TRY(find_fastest(tuning, from, &best));
-    if (best == from->end)
+    if (best < 0)
         return cuda_host->fail(DPB_FAILED,
                                "device cuda: none of %d algorithms for the %s of '%s' runs; the "
                                "warnings say why; device.tuning = no takes the library's choice",
-                               from->end - from->first, from->step->what, from->step->node->name);
+                               from->n, from->step->what, from->step->node->name);
     *from->taken = best;
-    return cuda_tuning_add(&tuning->file, key, from->rank[best - from->first]);
+    return cuda_tuning_add(&tuning->file, key, from->rank[best]);
 }
 
 /* ---- calls, products ----------------------------------------------------------------------- */
 
-/* For a convolution's call with sums, tries each plan, and the call alone by its fastest plan, with
- * the steps that take the results. */
-static dpb_status tune_plans(struct tuning *tuning, const struct step *step,
-                             struct conv_plans *plans, struct step *const *next)
+static dpb_status tune_conv(struct tuning *tuning, const struct step *step)
 {
-    struct candidates from = {.p = tuning->p,
-                              .step = step,
-                              .next = next,
-                              .taken = &plans->taken,
-                              .first = plans->first,
-                              .end = (int)plans->n};
+    struct conv_plans *plans = cuda_plan(tuning->p, step->node)->conv[step->which];
+    struct candidates from = {
+        .p = tuning->p, .step = step, .taken = &plans->taken, .n = (int)plans->n};
     if (plans->tuned)
         return DPB_OK;
-    for (int i = from.first; i < from.end; i++)
-        from.rank[i - from.first] = i == SEPARATE ? SEPARATE : plans->plans[i].rank;
+    for (int i = 0; i < from.n; i++)
+        from.rank[i] = plans->plans[i].rank;
     DPB_TRY(take_fastest(tuning, plans->key, &from));
     plans->tuned = true;
-    cuda_plans_keep(tuning->p, plans);
     return DPB_OK;
-}
-
-static dpb_status tune_conv(struct tuning *tuning, const struct step *step, enum conv_call call)
-{
-    return tune_plans(tuning, step, cuda_plan(tuning->p, step->node)->conv[call], NULL);
-}
-
-static dpb_status tune_fused(struct tuning *tuning, const struct step *step, enum fused_call call,
-                             size_t at)
-{
-    struct conv_plans *plans = cuda_plan(tuning->p, step->node)->fused[call];
-    struct step *takers[FUSED_TAKERS];
-    if (call == FUSED_DATA && plans->taken == SEPARATE) /* forward has a step of its own for it */
-        DPB_TRY(tune_conv(tuning, step, CONV_DATA));
-    cuda_fused_takers(tuning->p, call, at, takers);
-    return tune_plans(tuning, step, plans, takers);
 }
 
 static dpb_status tune_gemm(struct tuning *tuning, const struct step *step, struct gemm *gemm)
 {
     struct candidates from = {
-        .p = tuning->p, .step = step, .taken = &gemm->taken, .end = (int)gemm->n};
-    for (int i = 0; i < from.end; i++)
+        .p = tuning->p, .step = step, .taken = &gemm->taken, .n = (int)gemm->n};
+    for (int i = 0; i < from.n; i++)
         from.rank[i] = gemm->choices[i].rank;
-    return from.end < 2 ? DPB_OK : take_fastest(tuning, gemm->key, &from);
+    return from.n < 2 ? DPB_OK : take_fastest(tuning, gemm->key, &from);
 }
 
 static dpb_status tune_list(struct tuning *tuning, const struct step_list *list)
@@ -272,11 +242,8 @@ static dpb_status tune_list(struct tuning *tuning, const struct step_list *list)
     for (size_t i = 0; i < list->n; i++) {
         const struct step *step = &list->steps[i];
         struct gemm *gemm = cuda_gemm_of(tuning->p, step);
-        enum fused_call fused;
         if (cuda_is_conv(step))
-            DPB_TRY(tune_conv(tuning, step, step->which));
-        if (cuda_is_fused(step, &fused))
-            DPB_TRY(tune_fused(tuning, step, fused, i));
+            DPB_TRY(tune_conv(tuning, step));
         if (gemm)
             DPB_TRY(tune_gemm(tuning, step, gemm));
     }

@@ -24,7 +24,7 @@ static void find_cache(char path[TUNING_PATH_BYTES])
         mkdir(path, 0700);
 }
 
-void cuda_tuning_path(const struct options *options, char path[TUNING_PATH_BYTES])
+static void find_path(const struct options *options, char path[TUNING_PATH_BYTES])
 {
     path[0] = 0;
     if (strcmp(options->tuning, "auto") != 0) {
@@ -37,7 +37,9 @@ void cuda_tuning_path(const struct options *options, char path[TUNING_PATH_BYTES
         snprintf(path + n, TUNING_PATH_BYTES - n, "/dpbench-cuda-tuning");
 }
 
-char *cuda_read_whole(int fd, size_t n)
+/* The first n bytes of a file, with zeros for those that it lacks, and a 0 behind; @owned: free().
+ * NULL: no memory. */
+static char *read_whole(int fd, size_t n)
 {
     size_t have = 0;
     char *all = malloc(n + 1);
@@ -52,13 +54,6 @@ char *cuda_read_whole(int fd, size_t n)
     return all;
 }
 
-uint64_t cuda_hash(uint64_t hash, const char *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u;
-    return hash;
-}
-
 /* Whole lines: another process may be at the last one. NULL: not there, or no memory. */
 static char *read_lines(const char *path)
 {
@@ -68,7 +63,7 @@ static char *read_lines(const char *path)
         return NULL;
     if (fstat(fd, &about) != 0 || about.st_size > FILE_MOST || about.st_size < 0)
         about.st_size = 0;
-    char *text = cuda_read_whole(fd, (size_t)about.st_size);
+    char *text = read_whole(fd, (size_t)about.st_size);
     char *end = text ? strrchr(text, '\n') : NULL;
     if (text)
         *(end ? end + 1 : text) = 0;
@@ -92,22 +87,25 @@ static void append(struct tuning_file *file, const char *line, size_t n)
         close(fd);
 }
 
-/* A byte far behind the file's end. */
+/* A byte far behind the file's end, by a hash (FNV-1a). */
 static off_t byte_of(const struct device *device)
 {
-    const uint64_t hash = cuda_hash(CUDA_HASH, device->pci, strlen(device->pci));
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (const char *at = device->pci; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 1099511628211u;
     return (off_t)(((uint64_t)1 << 61) + (hash >> 4));
 }
 
-bool cuda_await_lock(int fd, struct flock *byte, int64_t limit_ns)
+/* Blocks until no other process holds the lock of a byte of an open file, then locks it. Meanwhile
+ * this rank gives signs of life. False: a failure, see errno. */
+static bool await_lock(int fd, struct flock *byte)
 {
     enum { LOOK_NS = 20 * 1000 * 1000, NOTE_NS = 1000 * 1000 * 1000 };
     const struct timespec pause = {.tv_nsec = LOOK_NS};
-    const int64_t begun_ns = cuda_host->now_ns();
-    int64_t noted_ns = begun_ns;
+    int64_t noted_ns = cuda_host->now_ns();
     while (fcntl(fd, F_OFD_SETLK, byte) != 0) {
         const int64_t now_ns = cuda_host->now_ns();
-        if ((errno != EAGAIN && errno != EACCES) || now_ns - begun_ns > limit_ns)
+        if (errno != EAGAIN && errno != EACCES)
             return false;
         if (now_ns - noted_ns > NOTE_NS) {
             cuda_host->note("compile", UINT64_MAX, UINT32_MAX);
@@ -129,7 +127,7 @@ bool cuda_tuning_first_trial(struct tuning_file *file)
     file->lock = open(file->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (file->lock < 0)
         return false;
-    if (!cuda_await_lock(file->lock, &byte, INT64_MAX))
+    if (!await_lock(file->lock, &byte))
         cuda_host->log(
             DPB_LOG_INFO,
             "device cuda: %s cannot be locked (%s): workers that share a GPU may disturb "
@@ -143,7 +141,7 @@ bool cuda_tuning_first_trial(struct tuning_file *file)
 void cuda_tuning_open(const struct device *device, struct tuning_file *file)
 {
     *file = (struct tuning_file){.device = device, .lock = -1};
-    cuda_tuning_path(&device->options, file->path);
+    find_path(&device->options, file->path);
     if (file->path[0])
         file->known = read_lines(file->path);
 }

@@ -6,10 +6,9 @@
  *     GPU <tab> library's version <tab> call, type, shapes <tab> rank
  *
  * The rank is a place among the library's plans or algorithms, best first by the library's own
- * estimate. For a convolution with sums (conv_fused.c) -1: separate sums are faster. A line is
- * appended by one write as soon as its choice is made. So a run that is cut off keeps its choices,
- * and several processes may share the file. The last of equal keys counts. A key whose choice the
- * library does not offer is tried anew.
+ * estimate. A line is appended by one write as soon as its choice is made. So a run that is cut off
+ * keeps its choices, and several processes may share the file. The last of equal keys counts. A key
+ * whose choice the library does not offer is tried anew.
  *
  * Processes that share a GPU take turns. Before its first trial a process locks a byte of the file,
  * then reads the lines that others added meanwhile. The byte's number is made from the GPU's
@@ -17,8 +16,6 @@
  */
 #ifndef DPB_CUDA_TUNING_FILE_H
 #define DPB_CUDA_TUNING_FILE_H
-
-#include <fcntl.h>
 
 #include "products.h"
 
@@ -33,10 +30,8 @@ struct tuning_file {
     bool full;   /* a line could not be appended: it has warned */
 };
 
-/* The file that device.tuning names, which is not "no"; "auto": below the user's cache directory.
- * "": there is none. */
-void cuda_tuning_path(const struct options *options, char path[TUNING_PATH_BYTES]);
-/* Reads this file. */
+/* Reads the file that device.tuning names, which is not "no"; "auto": below the user's cache
+ * directory. */
 void cuda_tuning_open(const struct device *device, struct tuning_file *file);
 /* Before the first trial: blocks until it is this process's turn. True: others may have written
  * since the file was read. */
@@ -46,16 +41,5 @@ bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *r
 /* Appends the rank, or warns, once, that it cannot. Call it after cuda_tuning_first_trial. */
 dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank);
 void cuda_tuning_close(struct tuning_file *file);
-
-/* The first n bytes of a file, with zeros for those that it lacks, and a 0 behind; @owned: free().
- * NULL: no memory. */
-char *cuda_read_whole(int fd, size_t n);
-/* FNV-1a, of bytes behind those that gave `hash`; CUDA_HASH: of none. */
-#define CUDA_HASH UINT64_C(14695981039346656037)
-uint64_t cuda_hash(uint64_t hash, const char *bytes, size_t n);
-
-/* Blocks until no other process holds the lock of a byte of an open file, then locks it. Meanwhile
- * this rank gives signs of life. False: not within `limit_ns`, or a failure, see errno. */
-bool cuda_await_lock(int fd, struct flock *byte, int64_t limit_ns);
 
 #endif
