@@ -10,7 +10,7 @@
 #include "lib/command.h"
 #include "lib/session.h"
 #include "lib/test.h"
-#include "plugins/devices/cuda/cuda.h"
+#include "plugins/devices/cuda/program.h"
 
 static char cache[64]; /* a directory for the tuning's file */
 static struct options untuned;

@@ -10,7 +10,7 @@
 #include "lib/opcheck.h"
 #include "lib/stand_in.h"
 #include "lib/test.h"
-#include "plugins/devices/cuda/cuda.h"
+#include "plugins/devices/cuda/device.h"
 
 /* Every op, odd padding, several groups, samples in both orders; in each precision. */
 TEST(test_every_op)

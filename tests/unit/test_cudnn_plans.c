@@ -12,6 +12,7 @@
 #include "lib/command.h"
 #include "lib/model.h"
 #include "lib/plugin.h"
+#include "lib/session.h"
 #include "lib/test.h"
 #include "plugins/devices/cuda/plan.h"
 #include "plugins/devices/cuda/products.h"

@@ -3,15 +3,16 @@
  * master weights and sums; of the last two activations, their gradients, and convolutions'
  * gradients by weights before they are added up).
  *
- * This file is the plugin: options, opening, closing, versions. cuda.h describes how a graph
+ * This file is the plugin: options, opening, closing, versions. program.h describes how a graph
  * becomes a program; docs/devices-cuda.md describes the device and its limits.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "streams.h"
+#include "hooks.h"
 #include "lib/cuda/driver.h"
 #include "nvml.h"
+#include "streams.h"
 
 /* The first of which the kernels are compiled for (mk/cuda.mk), and the first that computes in
  * bf16. */

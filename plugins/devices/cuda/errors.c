@@ -3,7 +3,8 @@
  */
 #include <stdio.h>
 
-#include "cuda.h"
+#include "lib/device/op_name.h"
+#include "program.h"
 
 const struct dpb_host *cuda_host;
 

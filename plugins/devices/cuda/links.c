@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "hooks.h"
 
 static dpb_status count(uint32_t *n_devices)
 {

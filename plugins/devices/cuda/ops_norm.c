@@ -3,8 +3,8 @@
  * the mean and the unbiased variance to core; evaluation normalises by core's running averages. An
  * addition and a ReLU that follow are part of the same kernels (lib/device/groups.h).
  */
+#include "ops.h"
 #include "plan.h"
-#include "products.h"
 
 static const struct tensor *input_of(const struct program *p, const struct dpb_node *node)
 {

@@ -2,7 +2,7 @@
  * ops_products.c - convolutions (conv.c) and dense layers (gemm.c): weights are packed from core's
  * layout when they have changed, bias and ReLU follow in one kernel.
  */
-#include "plan.h"
+#include "ops.h"
 #include "products.h"
 
 /* The step that was appended last makes this product; its weights or gradient by them are core's

@@ -2,8 +2,8 @@
  * ops_simple.c - the ops by our own kernels but batch-norm: the samples, ReLU, additions,
  * copies, dropout, pools, LRN and the loss.
  */
+#include "ops.h"
 #include "plan.h"
-#include "products.h"
 
 static cudaStream_t stream_of(const struct program *p)
 {

@@ -20,6 +20,8 @@
  */
 #include <stdatomic.h>
 
+#include "hooks.h"
+#include "lib/device/refuse.h"
 #include "plan.h"
 #include "streams.h"
 

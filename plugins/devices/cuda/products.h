@@ -5,7 +5,9 @@
 #ifndef DPB_CUDA_PRODUCTS_H
 #define DPB_CUDA_PRODUCTS_H
 
-#include "cuda.h"
+#include <string.h>
+
+#include "plan.h"
 
 enum { TUNING_KEY_BYTES = 256 };
 
@@ -94,9 +96,6 @@ void cuda_gemm_close(struct gemm *gemm); /* accepts NULL */
 dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
                          const struct gemm *gemm, const void *a, const void *b, void *c);
 
-/* Whether the step is a convolution's call. The product of matrices that the step runs, or NULL. */
-bool cuda_is_conv(const struct step *step);
-struct gemm *cuda_gemm_of(const struct program *p, const struct step *step);
 static inline bool cuda_tunes(const struct options *options)
 {
     return strcmp(options->tuning, "no") != 0;

@@ -3,6 +3,8 @@
  * (limits.c).
  */
 #include "account.h"
+#include "hooks.h"
+#include "lib/device/op_name.h"
 
 static double packed_bytes(const struct program *p)
 {

@@ -6,7 +6,7 @@
 #ifndef DPB_CUDA_STREAMS_H
 #define DPB_CUDA_STREAMS_H
 
-#include "cuda.h"
+#include "program.h"
 
 /* ---- queues.c: arenas in device memory ------------------------------------------------------- */
 
@@ -72,7 +72,6 @@ dpb_status cuda_account_packing(const struct program *p);
 dpb_status cuda_account_step(const struct program *p, bool backward, size_t step);
 /* Reads the events. All enqueued work is done, last a forward, of training or not. */
 dpb_status cuda_account_settle(const struct program *p, bool training);
-dpb_status cuda_profile(void *program, struct dpb_profile *profile);
 /* Allocates memory for its trials, and takes some tenths of a second. */
 dpb_status cuda_measure_limits(struct program *p, struct dpb_profile_limits *limits);
 

@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "hooks.h"
 #include "streams.h"
 
 struct marks {

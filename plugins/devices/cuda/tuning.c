@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "ops.h"
 #include "streams.h"
 #include "tuning_file.h"
 

@@ -1,64 +1,21 @@
 /*
- * cuda.h - the cuda device's own types. A program is planned once, as flat lists of steps over
- * tensors in one arena of device memory. A pass enqueues a list, or launches the graph that was
- * captured from it. A pass allocates nothing.
+ * program.h - a program of the cuda device. It is planned once, as flat lists of steps over tensors
+ * in one arena of device memory. A pass enqueues a list, or launches the graph that was captured
+ * from it. A pass allocates nothing.
  *
- * Life of a program: *plan*, *bind*, passes (pass.c), release. In *plan* program.c calls every op
+ * Life of a program: *plan*, *bind*, passes (pass.c), release. In *plan* compile.c calls every op
  * of the graph, through the table of ops_simple.c, and the op appends its steps. Tensors get places
  * in an arena that does not exist yet. *bind* allocates the arena and tunes algorithms.
- *
- * Functions that return dpb_status have written the message unless they return DPB_OK.
  */
-#ifndef DPB_CUDA_H
-#define DPB_CUDA_H
+#ifndef DPB_CUDA_PROGRAM_H
+#define DPB_CUDA_PROGRAM_H
 
-#include <cublasLt.h>
-#include <cuda_runtime_api.h>
-#include <cudnn.h>
-#include <string.h>
-
-#include "dpbench/plugin.h"
+#include "device.h"
 #include "kernels.h"
 #include "lib/device/groups.h"
-#include "lib/device/op_name.h"
 #include "lib/device/places.h"
-#include "lib/device/refuse.h"
 
 enum { ARENA_ALIGN = 256 /* bytes: cudaMalloc's alignment, enough for the widest load */ };
-
-/* The layout of activations, their gradients, and cuDNN's weights. */
-enum layout { LAYOUT_NHWC, LAYOUT_NCHW };
-
-/* Whether CUDA's Multi-Process Service may, has to, or must not serve the GPU. */
-enum mps { MPS_AUTO, MPS_REQUIRE, MPS_NO };
-
-struct options {
-    const char *ids;
-    const char *tuning;
-    int graphs;
-    uint64_t workspace;
-    int layout;
-    int mps; /* enum mps */
-};
-
-/* Memory of another process, and the GPU that has mapped it. */
-struct mapping {
-    void *memory;
-    int id;
-    struct mapping *next;
-};
-
-struct device {
-    int id;
-    char name[64], pci[32];
-    uint64_t seed;
-    struct options options;
-    cudaStream_t stream, copies;
-    cudaEvent_t behind; /* recorded behind each launch of a backward captured with the exchange */
-    struct mapping *mappings; /* queues.c */
-    cudnnHandle_t cudnn;
-    cublasLtHandle_t blas;
-};
 
 /* An operand of a step: a place in the arena. */
 struct tensor {
@@ -205,56 +162,6 @@ struct program {
     bool on_trial;     /* tuning.c: a choice that fails now is dropped, with a warning */
 };
 
-extern const struct dpb_host *cuda_host;
-
-/* ---- errors.c: failures of calls ------------------------------------------------------------- */
-
-/* Returns DPB_OK; or fails with the message that `call`, up to its arguments, has failed for `node`
- * (NULL: none), with the node's shapes and the free device memory. p may be NULL. */
-dpb_status cuda_check(const struct program *p, const struct dpb_node *node, const char *call,
-                      cudaError_t code);
-dpb_status cuda_check_cudnn(const struct program *p, const struct dpb_node *node, const char *call,
-                            cudnnStatus_t code);
-dpb_status cuda_check_blas(const struct program *p, const struct dpb_node *node, const char *call,
-                           cublasStatus_t code);
-/* CUDA_CALL(cudaSetDevice(id)): the status of a call of no node. CUDA_TRY returns a failure. */
-#define CUDA_CALL(call) cuda_check(NULL, NULL, #call, call)
-#define CUDA_TRY(call) DPB_TRY(CUDA_CALL(call))
-/* *fits: false, without a message, if the GPU has no room for so much. */
-dpb_status cuda_allocate(size_t bytes, void **memory, bool *fits);
-dpb_status cuda_no_memory(void); /* of the host's */
-/* Fails with the message that the arena does not fit, and names a size that would. */
-dpb_status cuda_too_large(const struct program *p, size_t free_bytes);
-
-/* ---- ops_*.c: the ops ----------------------------------------------------------------------- */
-
-/* Append the steps of p->node. backward: the node's gradient is complete (p->nodes[].gradient). The
- * steps write its inputs' gradients to the tensors of cuda_input_gradient(). */
-struct op {
-    dpb_status (*forward)(struct program *p, const struct dpb_node *node);
-    dpb_status (*backward)(struct program *p, const struct dpb_node *node);
-    step_run *run, *run_backward; /* of an op that is one kernel each way (ops_simple.c); or NULL */
-};
-
-extern const struct op cuda_ops[DPB_OPS];
-
-dpb_status cuda_conv_forward(struct program *p, const struct dpb_node *node);
-dpb_status cuda_conv_backward(struct program *p, const struct dpb_node *node);
-dpb_status cuda_dense_forward(struct program *p, const struct dpb_node *node);
-dpb_status cuda_dense_backward(struct program *p, const struct dpb_node *node);
-dpb_status cuda_norm_forward(struct program *p, const struct dpb_node *node);
-dpb_status cuda_norm_backward_plan(struct program *p, const struct dpb_node *node);
-/* The batch-norm on the other side of the addition behind `norm`, if the group's kernels take both;
- * else NULL. The forward of `norm` is planned. */
-const struct dpb_node *cuda_other_side(const struct program *p, const struct dpb_node *norm);
-/* The batch-norm whose ReLU only the max pool `pool` reads, if the pool's kernel forward and the
- * batch-norm's backward do the work of all three; else NULL. The ReLU's result is then stored
- * nowhere. */
-const struct dpb_node *cuda_pooled_norm(const struct program *p, const struct dpb_node *pool);
-/* For a ReLU into which a batch-norm was fused. */
-dpb_status cuda_fused_norm_forward(struct program *p, const struct dpb_node *relu);
-dpb_status cuda_fused_norm_backward(struct program *p, const struct dpb_node *relu);
-
 /* ---- a program and its nodes ---------------------------------------------------------------- */
 
 /* Whether the program is only counted (cuda_count): no library's handles exist. */
@@ -320,11 +227,6 @@ static inline uint64_t cuda_elements(const struct program *p, struct dpb_shape s
     return p->args.batch * dpb_shape_elements(shape);
 }
 
-/* The shape of a node's activation in memory (plan.c). Samples in 16 bits and NHWC that only
- * convolutions read have channels for a pack of 16 bytes: cuDNN would pad them in every call. The
- * added channels are 0. */
-struct dpb_shape cuda_stored_shape(const struct program *p, const struct dpb_node *node);
-
 /* The passes, by enum when, whose samples are the pool's. */
 static inline unsigned cuda_pool_passes(const struct program *p)
 {
@@ -357,27 +259,5 @@ static inline struct norm_by cuda_norm_by(const struct program *p, const struct 
                             .beta = cuda_weight(p, norm->bias),
                             .epsilon = norm->epsilon};
 }
-
-/* ---- links.c: the GPUs, for `dpbench links` -------------------------------------------------- */
-
-extern const struct dpb_device_links cuda_links;
-
-/* ---- program.c, pass.c: the hooks of dpb_device_ops ---------------------------------------- */
-
-uint64_t cuda_memory_needed(const void *options, const struct dpb_compile_args *args);
-/* dpb_device_ops.bytes_moved, for a device with options only. */
-dpb_status cuda_count(const struct device *device, const struct dpb_compile_args *args,
-                      double *bytes);
-dpb_status cuda_compile(void *device, const struct dpb_compile_args *args,
-                        const struct dpb_device_memory *memory, void **program);
-void cuda_release(void *program);
-dpb_status cuda_forward(void *program, const struct dpb_pass *pass, const struct dpb_batch *batch,
-                        const struct dpb_hooks *hooks, struct dpb_outcome *outcome);
-dpb_status cuda_backward(void *program, const struct dpb_pass *pass, const struct dpb_hooks *hooks);
-dpb_status cuda_finite(void *program, bool *finite);
-dpb_status cuda_inspect(void *program, uint32_t node, double *activation, double *gradient);
-dpb_status cuda_follow(void *program, struct dpb_event *event);
-dpb_status cuda_drain(void *program);
-bool cuda_times(void *program, struct dpb_device_times *times);
 
 #endif

@@ -1,10 +1,13 @@
 /*
- * program.c - a program from plan to release: walks the graph forwards and backwards for its steps,
+ * compile.c - a program from plan to release: walks the graph forwards and backwards for its steps,
  * allocates the arena once, and answers inspect().
  */
 #include <stdlib.h>
 
 #include "account.h"
+#include "hooks.h"
+#include "lib/device/refuse.h"
+#include "ops.h"
 #include "plan.h"
 #include "products.h"
 #include "streams.h"
