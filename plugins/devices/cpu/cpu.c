@@ -2,13 +2,13 @@
  * cpu.c - the CPU device: training on oneDNN 3, fp32 or bf16 (fp32 master weights, gradients and
  * accumulation; bf16 activations and their gradients).
  *
- * This file is the plugin: opening, closing, versions. cpu.h explains how a graph becomes a
+ * This file is the plugin: opening, closing, versions. program.h explains how a graph becomes a
  * program. docs/devices.md describes the device and its limits.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cpu.h"
+#include "hooks.h"
 
 static dpb_status open_device(const void *options, const struct dpb_device_args *args,
                               void **device)

@@ -6,7 +6,7 @@
  * A node before the ReLU has no activation, and a gradient only where a convolution or a shortcut
  * takes it.
  */
-#include "cpu.h"
+#include "ops.h"
 
 /* ------------------------------------------------------------------------------ its gradient */
 

@@ -1,6 +1,6 @@
 /*
  * host.c - core's functions, which every file of this device calls.
  */
-#include "cpu.h"
+#include "program.h"
 
 const struct dpb_host *cpu_host;

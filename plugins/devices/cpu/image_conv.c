@@ -10,7 +10,7 @@
  * times the channels) lie side by side; each is multiplied with vectors of output channels
  * (image_row.inc). Images are work for threads: results do not depend on their number.
  */
-#include "cpu.h"
+#include "ops.h"
 #include "inner.h"
 
 enum { TAPS = 3 /* at a time */, VECTORS = 4 /* likewise */, LINE = 16 /* floats */ };

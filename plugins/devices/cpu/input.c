@@ -2,7 +2,7 @@
  * input.c - from samples as they come (uint8 or fp32, channels first or last) to the activation of
  * the input node: value * scale[c] + offset[c], nhwc, in the program's type.
  */
-#include "cpu.h"
+#include "ops.h"
 
 /* Where element (c, pixel) of a sample lies: c * channel_stride + pixel * pixel_stride. */
 struct source {

@@ -6,7 +6,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
-#include "cpu.h"
+#include "hooks.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>

@@ -2,7 +2,7 @@
  * loops.c - dropout and the shortcut without parameters, which oneDNN lacks; and our own step, by
  * which image_conv.c and weights_product.c compute a convolution's weights.
  */
-#include "cpu.h"
+#include "ops.h"
 #include "dpbench/random.h"
 #include "inner.h"
 

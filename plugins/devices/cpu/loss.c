@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "cpu.h"
+#include "ops.h"
 
 static inline double read_logit(const struct program *p, const struct tensor *logits, size_t i)
 {

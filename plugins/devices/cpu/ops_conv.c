@@ -3,7 +3,7 @@
  * picks for forward and for backward data; their gradient is asked for in fp32 whatever the
  * precision. With several groups, oneDNN's weights have five dimensions and lie as core's do.
  */
-#include "cpu.h"
+#include "ops.h"
 
 /* Descriptions that the three primitives of a convolution share. */
 struct conv {

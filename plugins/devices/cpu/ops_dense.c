@@ -6,7 +6,7 @@
  * the input has pixels, a copy of X is flattened, and dX unflattened. Both are small beside the
  * weights.
  */
-#include "cpu.h"
+#include "ops.h"
 
 /* The matrices of a dense layer: as they lie and, where a product takes them so, transposed. */
 struct dense {

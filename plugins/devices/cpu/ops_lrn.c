@@ -9,7 +9,7 @@
  */
 #include <math.h>
 
-#include "cpu.h"
+#include "ops.h"
 #include "inner.h"
 
 /* The channels of a pixel. */

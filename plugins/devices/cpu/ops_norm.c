@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "columns.h"
-#include "cpu.h"
+#include "ops.h"
 
 /* Arrays by channel that a node works with, and keeps from forward to backward. */
 struct channels {

@@ -2,7 +2,7 @@
  * ops_pool.c - max and mean pooling. oneDNN's maximum is the first in row order, as graph.h wants;
  * where it was is in the workspace.
  */
-#include "cpu.h"
+#include "ops.h"
 
 struct pool {
     dnnl_alg_kind_t kind;

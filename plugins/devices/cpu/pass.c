@@ -4,7 +4,10 @@
  */
 #include <omp.h>
 
-#include "cpu.h"
+#include "hooks.h"
+#include "lib/device/op_name.h"
+#include "lib/device/refuse.h"
+#include "ops.h"
 
 void cpu_use_threads(uint32_t threads)
 {

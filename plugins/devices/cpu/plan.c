@@ -7,7 +7,8 @@
  */
 #include <stdlib.h>
 
-#include "cpu.h"
+#include "lib/device/op_name.h"
+#include "plan.h"
 
 /* ------------------------------------------------------------------------------------- messages */
 

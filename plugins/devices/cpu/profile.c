@@ -4,7 +4,8 @@
  */
 #include <stdlib.h>
 
-#include "cpu.h"
+#include "hooks.h"
+#include "lib/device/op_name.h"
 
 static void add_rows(struct program *p, const struct step_list *list, bool backward, size_t first)
 {

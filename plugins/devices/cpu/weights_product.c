@@ -16,7 +16,8 @@
  * oneDNN's backward by weights runs at two thirds of the rate of its forward, and at a third on few
  * channels; with tiles (AMX) and bf16 it is the better one.
  */
-#include "cpu.h"
+#include "hooks.h"
+#include "ops.h"
 #include "inner.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

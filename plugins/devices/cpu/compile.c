@@ -1,12 +1,34 @@
 /*
- * program.c - a program from plan to release: walks the graph forwards and backwards for its steps,
+ * compile.c - a program from plan to release: walks the graph forwards and backwards for its steps,
  * allocates the arena once, makes oneDNN's primitives, and answers inspect().
  */
 #include <stdlib.h>
 
-#include "cpu.h"
+#include "hooks.h"
+#include "lib/device/refuse.h"
+#include "ops.h"
 
 /* ----------------------------------------------------------------------------------------- plan */
+
+/* The one table of the ops: the next op gets its line here. */
+static const struct op {
+    dpb_status (*forward)(struct program *p, const struct dpb_node *node);
+    dpb_status (*backward)(struct program *p, const struct dpb_node *node);
+} ops[DPB_OPS] = {
+    [DPB_OP_INPUT] = {.forward = cpu_input_forward},
+    [DPB_OP_CONV] = {cpu_conv_forward, cpu_conv_backward},
+    [DPB_OP_BATCH_NORM] = {cpu_batch_norm_forward, cpu_batch_norm_backward},
+    [DPB_OP_RELU] = {cpu_relu_forward, cpu_relu_backward},
+    [DPB_OP_MAX_POOL] = {cpu_pool_forward, cpu_pool_backward},
+    [DPB_OP_MEAN_POOL] = {cpu_pool_forward, cpu_pool_backward},
+    [DPB_OP_DENSE] = {cpu_dense_forward, cpu_dense_backward},
+    [DPB_OP_ADD] = {cpu_add_forward, cpu_add_backward},
+    [DPB_OP_CONCAT] = {cpu_concat_forward, cpu_concat_backward},
+    [DPB_OP_DROPOUT] = {cpu_dropout_forward, cpu_dropout_backward},
+    [DPB_OP_LRN] = {cpu_lrn_forward, cpu_lrn_backward},
+    [DPB_OP_SHORTCUT] = {cpu_shortcut_forward, cpu_shortcut_backward},
+    [DPB_OP_SOFTMAX_LOSS] = {cpu_loss_forward, cpu_loss_backward},
+};
 
 static dpb_status allocate_plans(struct program *p)
 {
@@ -26,7 +48,7 @@ static dpb_status plan_forward(struct program *p)
     p->list = &p->forward;
     for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
         p->node = &p->graph->nodes[i];
-        DPB_TRY(cpu_ops[p->node->op].forward(p, p->node));
+        DPB_TRY(ops[p->node->op].forward(p, p->node));
     }
     return DPB_OK;
 }
@@ -42,7 +64,7 @@ static dpb_status plan_backward(struct program *p)
         if (!plan->group->from &&
             p->node->op != DPB_OP_BATCH_NORM) /* these take parts as they are */
             DPB_TRY(cpu_join_gradient(p, p->node));
-        DPB_TRY(cpu_ops[p->node->op].backward(p, p->node));
+        DPB_TRY(ops[p->node->op].backward(p, p->node));
         if (p->list->n > 0)
             p->list->steps[p->list->n - 1].frontier = dpb_frontier_after(p->graph, i);
     }
