@@ -13,8 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plan.h"
-#include "tuning_file.h"
+#include "products.h"
 
 /* Numbers of a graph's tensors. */
 enum uid { UID_X = 1, UID_W, UID_Y, UID_DX, UID_DW, UID_DY };
@@ -311,6 +310,23 @@ static void make_plans(struct making *m)
     cudaGetLastError(); /* an error that cuDNN left concerns no later kernel */
 }
 
+/* The key of a node's call in the tuning's file. */
+static void write_key(const struct program *p, const struct dpb_node *node, const char *call,
+                      char key[TUNING_KEY_BYTES])
+{
+    const struct dpb_window *w = &node->window;
+    const struct dpb_shape in = cuda_stored_shape(p, cuda_input(p, node, 0));
+    char groups[20] = "";
+    if (node->groups > 1)
+        snprintf(groups, sizeof groups, " groups %u", node->groups);
+    snprintf(key, TUNING_KEY_BYTES,
+             "%s\t%zu\t%s %s n%u c%u h%u w%u k%u %ux%u stride %ux%u pad %u,%u,%u,%u%s%s",
+             p->device->name, cudnnGetVersion(), call, dpb_precision_name(p->args.precision),
+             p->args.batch, in.c, in.h, in.w, node->shape.c, w->kernel_h, w->kernel_w, w->stride_h,
+             w->stride_w, w->pad_top, w->pad_bottom, w->pad_left, w->pad_right, groups,
+             p->device->options.layout == LAYOUT_NCHW ? " NCHW" : "");
+}
+
 /* Returns the plans of a node's call, @borrowed from the program: another node's with equal shapes,
  * or plans as device.tuning and its file want them. There may be none. */
 static dpb_status find_plans(struct program *p, const struct dpb_node *node, enum conv_call call,
@@ -318,7 +334,7 @@ static dpb_status find_plans(struct program *p, const struct dpb_node *node, enu
 {
     static const char *const names[CONV_CALLS] = {"forward", "data", "weights"};
     char key[TUNING_KEY_BYTES];
-    cuda_tuning_key(p, node, adds ? "data added to another" : names[call], key);
+    write_key(p, node, adds ? "data added to another" : names[call], key);
     for (struct conv_plans *known = p->plans; known; known = known->next) {
         if (strcmp(known->key, key) == 0) {
             *plans = known;

@@ -5,11 +5,8 @@
 #ifndef DPB_CUDA_PRODUCTS_H
 #define DPB_CUDA_PRODUCTS_H
 
-#include <string.h>
-
 #include "plan.h"
-
-enum { TUNING_KEY_BYTES = 256 };
+#include "tuning_file.h"
 
 enum { PLAN_CHOICES = 64 /* the most plans of a call */ };
 
@@ -96,16 +93,8 @@ void cuda_gemm_close(struct gemm *gemm); /* accepts NULL */
 dpb_status cuda_gemm_run(const struct program *p, const struct dpb_node *node,
                          const struct gemm *gemm, const void *a, const void *b, void *c);
 
-static inline bool cuda_tunes(const struct options *options)
-{
-    return strcmp(options->tuning, "no") != 0;
-}
 /* Takes the fastest choice for every call of a convolution and every product: from the cache file
  * if it is there, else by trials. Call this after the arena is allocated, before it has content. */
 dpb_status cuda_tune(struct program *p);
-/* The file's key of a node's call with the name `call`; and the key's rank in the file. */
-void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const char *call,
-                     char key[TUNING_KEY_BYTES]);
-bool cuda_tuning_known(const struct device *device, const char *key, int *rank);
 
 #endif

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 
 #include "ops.h"
+#include "products.h"
 #include "streams.h"
-#include "tuning_file.h"
 
 enum { TRIES = 11, FIRST_TRIES = 3, WARM_MS = 200, SHORT_RUNS = 8, MOST = PLAN_CHOICES };
 static const float SHORT_MS = 0.1f, SLOW_AT_FIRST = 2.0f, SLOW = 1.5f;

@@ -188,19 +188,3 @@ dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank)
     append(file, line, n);
     return DPB_OK;
 }
-
-void cuda_tuning_key(const struct program *p, const struct dpb_node *node, const char *call,
-                     char key[TUNING_KEY_BYTES])
-{
-    const struct dpb_window *w = &node->window;
-    const struct dpb_shape in = cuda_stored_shape(p, cuda_input(p, node, 0));
-    char groups[20] = "";
-    if (node->groups > 1)
-        snprintf(groups, sizeof groups, " groups %u", node->groups);
-    snprintf(key, TUNING_KEY_BYTES,
-             "%s\t%zu\t%s %s n%u c%u h%u w%u k%u %ux%u stride %ux%u pad %u,%u,%u,%u%s%s",
-             p->device->name, cudnnGetVersion(), call, dpb_precision_name(p->args.precision),
-             p->args.batch, in.c, in.h, in.w, node->shape.c, w->kernel_h, w->kernel_w, w->stride_h,
-             w->stride_w, w->pad_top, w->pad_bottom, w->pad_left, w->pad_right, groups,
-             p->device->options.layout == LAYOUT_NCHW ? " NCHW" : "");
-}

@@ -17,9 +17,16 @@
 #ifndef DPB_CUDA_TUNING_FILE_H
 #define DPB_CUDA_TUNING_FILE_H
 
-#include "products.h"
+#include <string.h>
 
-enum { TUNING_PATH_BYTES = 4096 };
+#include "device.h"
+
+enum { TUNING_PATH_BYTES = 4096, TUNING_KEY_BYTES = 256 };
+
+static inline bool cuda_tunes(const struct options *options)
+{
+    return strcmp(options->tuning, "no") != 0;
+}
 
 struct tuning_file {
     const struct device *device;
@@ -36,10 +43,11 @@ void cuda_tuning_open(const struct device *device, struct tuning_file *file);
 /* Before the first trial: blocks until it is this process's turn. True: others may have written
  * since the file was read. */
 bool cuda_tuning_first_trial(struct tuning_file *file);
-/* The rank in the key's last line. */
+/* The rank in the key's last line; cuda_tuning_known: in the file that device.tuning names. */
 bool cuda_tuning_look_up(const struct tuning_file *file, const char *key, int *rank);
 /* Appends the rank, or warns, once, that it cannot. Call it after cuda_tuning_first_trial. */
 dpb_status cuda_tuning_add(struct tuning_file *file, const char *key, int rank);
+bool cuda_tuning_known(const struct device *device, const char *key, int *rank);
 void cuda_tuning_close(struct tuning_file *file);
 
 #endif
