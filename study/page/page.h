@@ -21,8 +21,8 @@ void dpb_page_destroy(struct dpb_page *page); /* accepts NULL */
 /* Appends a section. `document` is from dpb_json_printable; it is no longer needed afterwards. */
 void dpb_page_add(struct dpb_page *page, const char *path, const json_t *document);
 /* The whole page, of *length bytes: the template with its marks @SCRIPT@ (the hash of its script,
- * for the content security policy), @TEXT@ and @REPORT@ replaced, which stand in this order. Call it
- * once. *text is @owned. DPB_IO: the template lacks a mark or the script. DPB_NO_MEMORY. */
+ * for the content security policy), @TEXT@ and @REPORT@ replaced, which stand in this order. Call
+ * it once. *text is @owned. DPB_IO: the template lacks a mark. DPB_NO_MEMORY. */
 dpb_status dpb_page_finish(struct dpb_page *page, const char *template, char **text,
                            size_t *length);
 

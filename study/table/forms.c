@@ -30,9 +30,11 @@ static void print_line(const struct dpb_table *table, const char *settings,
 {
     size_t done = 0;
     print_cell(settings, out);
-    for (size_t c = 0; c < table->n_columns; c++)
-        if (table->shown[c] && !(why && done > 0))
-            print_cell(texts[c], out), done++;
+    for (size_t c = 0; c < table->n_columns && !(why && done > 0); c++) {
+        if (table->shown[c])
+            print_cell(texts[c], out);
+        done += table->shown[c];
+    }
     for (; done < n; done++)
         print_cell(why && done == 1 ? why : "", out);
     fputs("|\n", out);
