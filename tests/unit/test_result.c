@@ -197,6 +197,37 @@ TEST_WITH(monitor_tells_rates_of_counters_and_energy_of_a_gpu_once, bench_create
     bench->board = small;
 }
 
+/* Gradients of two workers, by their ages: a quantile is the nearest rank's, its own rank included. */
+TEST_WITH(quantiles_of_ages_are_of_the_nearest_rank, bench_create, bench_destroy)
+{
+    static const struct {
+        uint64_t ages[3], p50, p99;
+    } rows[] = {{{1, 0, 0}, 0, 0},   {{1, 1, 0}, 0, 1},   {{1, 2, 0}, 1, 1},  {{50, 49, 1}, 0, 1},
+                {{50, 48, 2}, 0, 2}, {{49, 50, 1}, 1, 1}, {{0, 99, 1}, 1, 1}, {{0, 0, 3}, 2, 2}};
+    struct bench *bench = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t n = 0, sum = 0;
+        for (uint64_t age = 0; age < 3; age++) {
+            journal_of(bench, age % 2)->ages[age] = rows[i].ages[age];
+            n += rows[i].ages[age];
+            sum += age * rows[i].ages[age];
+            if (rows[i].ages[age] > 0)
+                journal_of(bench, 1)->most_age = age;
+        }
+        journal_of(bench, 0)->sum_of_ages = sum;
+        json_t *document = dpb_result_make(&bench->experiment, bench->board, DPB_OK, NULL);
+        const json_t *age = dpb_json_at(document, "strategy.age");
+        if (dpb_json_number(age, "p50") != (double)rows[i].p50 ||
+            dpb_json_number(age, "p99") != (double)rows[i].p99)
+            fail_msg("row %zu: p50 %g, p99 %g", i, dpb_json_number(age, "p50"),
+                     dpb_json_number(age, "p99"));
+        assert_within(dpb_json_number(age, "mean"), (double)sum / (double)n, 1e-12);
+        assert_int_equal(json_array_size(json_object_get(age, "histogram")),
+                         journal_of(bench, 1)->most_age + 1);
+        json_decref(document);
+    }
+}
+
 /* What `watch` shows of ranks of which one has no process yet. */
 TEST_WITH(a_rank_that_has_not_started_is_said_to, bench_create, bench_destroy)
 {

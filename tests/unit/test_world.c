@@ -3,6 +3,7 @@
  */
 #include <linux/capability.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -431,8 +432,24 @@ static dpb_status polls_many(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
+static dpb_status may_spin(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    RANK_CHECK(dpb_world.may_spin);
+    return dpb_store_barrier("done", 0);
+}
+
+static dpb_status may_not_spin(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    RANK_CHECK(!dpb_world.may_spin);
+    return dpb_store_barrier("done", 0);
+}
+
 static const struct trial_case cases[] = {
     {"fields", fields},
+    {"may_spin", may_spin},
+    {"may_not_spin", may_not_spin},
     {"agreement", agreement},
     {"sharing", sharing},
     {"sharing_with_0", sharing_with_0},
@@ -480,6 +497,24 @@ TEST(test_fields)
         fail_msg("%s", trial.at->cause);
     assert_int_equal(trial.at->n_ready, 12); /* 3 jobs of 4 */
     trial_done(&trial);
+}
+
+/* Ranks spin while they wait if each has a core, servers among them. */
+TEST(test_spins_on_a_core_of_its_own)
+{
+    cpu_set_t all, few;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&few);
+    for (uint32_t cpu = 0, n = 0; cpu < CPU_SETSIZE && n < 2; cpu++) {
+        if (!CPU_ISSET(cpu, &all))
+            continue;
+        CPU_SET(cpu, &few);
+        n++;
+        assert_int_equal(sched_setaffinity(0, sizeof few, &few), 0);
+        trial_passes("may_spin", n, 0);
+        trial_passes("may_not_spin", n, 1);
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 TEST(test_agree)
@@ -753,14 +788,31 @@ TEST(test_signals_in_pairs)
     assert_true(dpb_signals_interrupts(&signals, SIGTERM));
 }
 
-TEST(test_refused)
+/* No launch here gets as far as a process: a job of few ranks is refused for its journals. */
+TEST(test_ranks_at_most)
 {
-    struct dpb_job job = {.n_workers = 0, .config = ""};
-    struct dpb_job_outcome outcome;
-    dpb_status status;
-    assert_int_equal(dpb_launch(&job, &outcome), DPB_USAGE);
-    expect_part(dpb_first_error(&status), "1 to 1024 workers");
-    dpb_first_error_clear();
+    static const struct {
+        uint32_t n_workers, n_servers;
+        const char *why;
+    } rows[] = {{0, 0, "a job has 1 to 1024 workers"},
+                {0, 1, "a job has 1 to 1024 workers"},
+                {1025, 0, "a job has 1 to 1024 workers"},
+                {1024, 1, "a job has 1 to 1024 workers"},
+                {1, 1024, "a job has 1 to 1024 workers"},
+                {1, UINT32_MAX, "a job has 1 to 1024 workers"},
+                {1024, 0, "for each of 1024 processes is too large"},
+                {1023, 1, "for each of 1024 processes is too large"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct dpb_job job = {.n_workers = rows[i].n_workers,
+                                    .n_servers = rows[i].n_servers,
+                                    .config = "",
+                                    .journal_bytes = SIZE_MAX / 2};
+        struct dpb_job_outcome outcome;
+        dpb_status status;
+        assert_int_equal(dpb_launch(&job, &outcome), DPB_USAGE);
+        expect_part(dpb_first_error(&status), rows[i].why);
+        dpb_first_error_clear();
+    }
 }
 
 TRIAL_MAIN(cases)
