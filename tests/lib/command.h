@@ -17,6 +17,7 @@ struct command {
     int signal_number;
     bool late; /* killed at the deadline, which comes the later, the more processes take turns */
     double seconds;
+    /* The test's own (test.h): they are freed as it ends. */
     char *out, *err; /* text, never NULL */
     json_t *json;    /* of stdout, where it is one JSON document; else NULL */
 };
@@ -38,6 +39,7 @@ void dpbench_ends(struct command *command, double deadline_s, int exit_code, con
 /* The same for its messages alone: they, on stderr, have all of the words, ended by NULL. */
 void dpbench_says(double deadline_s, int exit_code, const char *const *words, const char *format,
                   ...) __attribute__((format(printf, 4, 5)));
+/* Before the test ends: for many or large ones. */
 void command_free(struct command *command);
 /* A number of its JSON document; fails the test where there is none. */
 double expect_number(const struct command *command, const char *path);
@@ -61,6 +63,8 @@ void command_finish(struct started *started, struct command *command, double dea
 /* Sends a signal and waits until it is taken: of two that are pending, one is lost. */
 void signal_process(pid_t pid, int number);
 
+/* The running test's (test.h), which gives it back. */
+json_t *own_json(json_t *json);
 /* A value in a document by path: "timing.samples_per_s.mean", "runs.0.loss.3". NULL: not there. */
 json_t *json_at(const json_t *document, const char *path);
 double json_number_at(const json_t *document, const char *path);    /* NaN: not there */

@@ -292,7 +292,6 @@ static void run_fault(launcher by, const struct fault *fault)
     launched_expect_none(title, 2.0);
     traces_expect_none(&before, title, 2.0);
     traces_free(&before);
-    command_free(&command);
 }
 
 void launch_faults_run(launcher by, bool all)

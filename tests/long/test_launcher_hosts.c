@@ -117,7 +117,6 @@ static void expect_trained(const char *strategy)
     assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
     assert_int_equal(json_array_size(json_at(result, "loss")), 23);
     json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_trains)
@@ -172,7 +171,6 @@ TEST(test_sweep)
                             last == 1 ? "2x1" : "2x2");
     }
     json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_links)
@@ -202,7 +200,6 @@ TEST(test_links)
         assert_true(json_number_at(result, path) < 1.1 * 25e6);
     }
     json_decref(result);
-    command_free(&command);
 }
 
 /* What crosses the network in a run of so many steps, between both hosts, and the size of its
@@ -224,7 +221,6 @@ static double bytes_of_run(const char *strategy, int steps, double *gradient_byt
         fail_msg("%s: exit %d\n%s", strategy, command.exit_code, command.err);
     *gradient_bytes = 4 * json_number_at(result, "model.parameters");
     json_decref(result);
-    command_free(&command);
     return network_bytes_to(0) + network_bytes_to(1) - before;
 }
 
@@ -265,7 +261,6 @@ TEST(test_refused)
         if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
             fail_msg("%s: exit %d\n%s", rows[i].arguments, command.exit_code, command.err);
         expect_words(rows[i].arguments, command.err, rows[i].words);
-        command_free(&command);
     }
 }
 
@@ -304,7 +299,6 @@ static void disturb(const char *title, const char *strategy, void (*fault)(void)
                  json_text_at(result, "status"), json_array_size(json_at(result, "loss")));
     json_decref(result);
     launched_expect_none(title, 5.0);
-    command_free(&command);
 }
 
 static void kill_rank(void)

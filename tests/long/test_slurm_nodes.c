@@ -39,7 +39,6 @@ static void expect_trained(const char *strategy)
     assert_string_equal(json_text_at(result, "verification.exchange"), "pass");
     assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
     json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_trains)
@@ -77,7 +76,6 @@ TEST(test_trace)
     command_finish(&started, &command, deadline_s);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
-    command_free(&command);
     json_t *trace = json_load_file("t.json", 0, &error);
     const double offset_ns = json_number_at(trace, "otherData.machines.1.offset_ns");
     const double error_ns = json_number_at(trace, "otherData.machines.1.error_ns");
@@ -90,7 +88,6 @@ TEST(test_trace)
                 (const char *[]){trace_reader, "t.json", LAUNCH_RESULT, "all", NULL}, NULL);
     if (command.exit_code != 0)
         fail_msg("%s", command.err);
-    command_free(&command);
     json_decref(launch_take_result());
 }
 
@@ -115,7 +112,6 @@ TEST(test_sweep)
         assert_true(json_number_at(run, "world.machines") == 2);
     }
     json_decref(launch_take_result());
-    command_free(&command);
 }
 
 TEST(test_refused)
@@ -125,7 +121,6 @@ TEST(test_refused)
     assert_int_equal(command.exit_code, 2);
     assert_int_equal(launch_count_errors(command.err), 1);
     EXPECT_WORDS("shm", command.err, "comm 'shm' works within one machine", "comm.hosts = 2x2");
-    command_free(&command);
 }
 
 static void expect_way(const json_t *way, int from, int to)
@@ -159,7 +154,6 @@ TEST(test_links)
     expect_way(json_at(result, "network.ways.0"), 0, 1);
     expect_way(json_at(result, "network.ways.1"), 1, 0);
     json_decref(result);
-    command_free(&command);
 }
 
 /* The pair takes more than 20 s; the signal comes in the first seconds. */
@@ -215,7 +209,6 @@ TEST(test_links_faults)
         assert_int_equal(json_array_size(json_at(result, "network.ways")), 0);
         json_decref(result);
         launched_expect_none(rows[i].title, 2.0);
-        command_free(&command);
     }
 }
 
@@ -306,7 +299,6 @@ TEST(test_faults)
         assert_true(json_array_size(json_at(result, "loss")) > 0);
         json_decref(result);
         launched_expect_none(rows[i].title, 2.0);
-        command_free(&command);
     }
 }
 

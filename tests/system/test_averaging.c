@@ -71,7 +71,6 @@ static void test_keeps(void **state)
         assert_string_equal(json_text_at(training.command.json, "strategy.consistency"),
                             strategy->label);
         assert_int_equal(json_array_size(json_at(training.command.json, "eval")), 2);
-        training_free(&training);
     }
 }
 
@@ -85,7 +84,6 @@ TEST(test_local_centers)
         expect_pass(&training, "pattern");
         expect_pass(&training, "exchange");
         expect_pass(&training, "after");
-        training_free(&training);
     }
 }
 
@@ -114,7 +112,6 @@ TEST(test_periods)
             expect_pass(&training, "pattern");
             expect_pass(&training, "exchange");
             expect_pass(&training, "after");
-            training_free(&training);
         }
 }
 
@@ -126,7 +123,6 @@ TEST(test_nothing_exchanged)
         train(&training, "model.name=tiny_dense run.workers=2 run.steps=4 comm.name=local_sgd %s",
               meets ? "comm.period=4" : "comm.period=5");
         assert_true((strstr(training.command.out, "\"nothing_exchanged\"") == NULL) == meets);
-        training_free(&training);
     }
 }
 
@@ -138,7 +134,6 @@ TEST(test_long_period)
                      "comm.name=local_sgd comm.period=4096");
     expect_pass(&training, "pattern");
     expect_pass(&training, "after");
-    training_free(&training);
 }
 
 /* A restart at the centre is no mistake of the strategy's: the rate drops in the middle, where it
@@ -155,7 +150,6 @@ TEST(test_restart)
               drops[i]);
         expect_pass(&training, "pattern");
         expect_pass(&training, "after");
-        training_free(&training);
     }
 }
 
@@ -177,9 +171,7 @@ PLAIN_TEST(test_independent)
             train(&averaged, "model.name=tiny run.steps=15 comm.name=%s run.workers=%d", rules[i],
                   workers);
             expect_same_losses(&averaged, &alone, 0);
-            training_free(&averaged);
         }
-        training_free(&alone);
     }
 }
 
@@ -196,9 +188,7 @@ PLAIN_TEST(test_rate_of_zero)
         struct training averaged;
         train(&averaged, "%s comm.period=16 comm.name=%s", settings, rules[i]);
         expect_same_losses(&averaged, &alone, 0);
-        training_free(&averaged);
     }
-    training_free(&alone);
 }
 
 /* An evaluation puts the published weights in place of the worker's own, and these back, also on a
@@ -228,9 +218,6 @@ TEST(test_published_weights)
                 fail_msg("%s: evaluation %d has the loss %.9g, not %.9g", rules[i], e, loss,
                          wanted);
         }
-        training_free(&plain);
-        training_free(&watched);
-        training_free(&reference);
     }
 }
 
@@ -255,9 +242,6 @@ PLAIN_TEST(test_is_synchronous)
                   workers, optimizers[i][0], optimizers[i][1]);
             expect_same_weights(&averaged, &synchronous, &start, 1e-12);
             expect_same_losses(&averaged, &synchronous, 1e-12);
-            training_free(&start);
-            training_free(&synchronous);
-            training_free(&averaged);
         }
 }
 
@@ -312,7 +296,6 @@ TEST(test_mistakes_in_bf16)
                      "comm.period=32 comm.mistake=%s",
                      mistakes[i]);
         assert_int_equal(training.command.exit_code, 3);
-        training_free(&training);
     }
 }
 
@@ -329,7 +312,6 @@ PLAIN_TEST(test_unspoilt)
         expect_pass(&training, "after");
         assert_string_equal(json_text_at(training.command.json, "verification.steps"),
                             i < 2 ? "pass" : "skipped");
-        training_free(&training);
     }
 }
 

@@ -301,7 +301,6 @@ static char *observe(const struct effect *effect, const char *setting)
                    ? (asprintf(&seen, "%zu", json_array_size(value)) > 0 ? seen : NULL)
                    : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     }
-    command_free(&command);
     assert_non_null(seen);
     return seen;
 }
@@ -358,7 +357,6 @@ CASE(test_complete)
             fail_msg("option %s has no row in tests/system/test_effects.c", option);
     }
     assert_true(n > FEWEST);
-    command_free(&command);
 }
 
 static int setup(void **state)
@@ -369,7 +367,6 @@ static int setup(void **state)
     mkdir("out", 0777);
     dpbench(&command, 60, "%s run.steps=3 checkpoint.save=begun.safetensors", base);
     code = code ? code : command.exit_code;
-    command_free(&command);
     return code;
 }
 

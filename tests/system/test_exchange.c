@@ -48,7 +48,6 @@ static void test_small_model(void **state)
                       gradients[g].settings, form_settings(form, "", workers),
                       gradients[g].buckets[b]);
                 expect_verified(&training);
-                training_free(&training);
             }
 }
 
@@ -61,7 +60,6 @@ static void test_communication_core(void **state)
               "model.name=tiny run.steps=2 run.prove=yes run.comm_cores=1 %s comm.bucket=424",
               form_settings(form, "", workers));
         expect_verified(&training);
-        training_free(&training);
     }
 }
 
@@ -76,7 +74,6 @@ static void test_many_workers(void **state)
           form->ring ? 1006 : 106, form_settings(form, "", 16), strategy_named(form->name)->small,
           form->ring ? "comm.streams=2" : "");
     expect_verified(&training);
-    training_free(&training);
 }
 
 /* ---- real models --------------------------------------------------------------------------- */
@@ -99,7 +96,6 @@ static void test_model(void **state)
               "model.name=%s %s",
               models[m], form_settings(form, "", 2));
         expect_verified(&training);
-        training_free(&training);
     }
 }
 
@@ -114,7 +110,6 @@ TEST(test_independent)
     assert_string_equal(json_text_at(training.command.json, "verification.exchange"), "skipped");
     assert_string_equal(json_text_at(training.command.json, "verification.replicas"),
                         "not_applicable");
-    training_free(&training);
     train_says(2, WORDS("run.prove"),
                "model.name=tiny comm.name=independent run.workers=2 run.prove=yes");
 }

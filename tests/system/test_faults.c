@@ -170,7 +170,6 @@ static double healthy_job_s(bool large)
         dpbench_ends(&command, deadline_s, 0, FAULTS_BASE "device.name=reference comm.name=shm %s",
                      large ? LARGE "run.steps=1 run.warmup_steps=3 eval.every=0" : "");
         seconds[large] = command.seconds;
-        command_free(&command);
     }
     return seconds[large];
 }
@@ -209,7 +208,6 @@ static bool finish_row(const struct row *row, int timeout_s, struct started *sta
         print_message("%s: the job took %.1f s\n", row->title, command.seconds);
     *n_slow += !soon;
     assert_true(command.seconds >= timeout_s && *n_slow <= SLOW);
-    command_free(&command);
     return complete && soon;
 }
 
@@ -367,7 +365,6 @@ static void kill_at_random(unsigned *seed, const char *arguments, int n_ranks)
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     traces_expect_none(&before, title, 0.5);
     traces_free(&before);
-    command_free(&command);
 }
 
 TEST(test_killed_at_random)
@@ -411,7 +408,6 @@ TEST(test_launcher_killed)
         assert_int_equal(command.signal_number, SIGKILL);
         traces_expect_none(&before, rows[i].arguments, gone_s - (now_s() - killed_s));
         traces_free(&before);
-        command_free(&command);
     }
 }
 
@@ -444,7 +440,6 @@ static void expect_not_begun(double timeout_s, bool terminated, const char *cons
         fail_msg("the result has status '%s'", json_text_at(command.json, "status"));
     traces_expect_none(&before, "a rank does not begin", 0.5);
     traces_free(&before);
-    command_free(&command);
 }
 
 TEST(test_does_not_begin)
@@ -481,7 +476,6 @@ TEST(test_interrupted_twice)
     assert_non_null(strstr(json_text_at(command.json, "error"), "a second one ended the job"));
     traces_expect_none(&before, "interrupted twice", 0.5);
     traces_free(&before);
-    command_free(&command);
 }
 
 int main(void)

@@ -51,7 +51,6 @@ static void expect_same_run(launcher by, const char *strategy, double servers)
     assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
     assert_true(json_number_at(result, "eval.0.samples") == 100);
     json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_runs)
@@ -85,10 +84,8 @@ TEST(test_few_descriptors)
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     json_decref(launch_take_result());
-    command_free(&command);
     run_with_limit("-n", &command);
     EXPECT_WORDS("hard limit", command.err, "this process may have 60 open files");
-    command_free(&command);
 }
 
 /* The parts wait for a head that is silent while it writes the result. */
@@ -101,7 +98,6 @@ TEST_WITH(test_slow_result, NULL, sandbox_forget_preload)
     if (command.exit_code != 0 || !result)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     json_decref(result);
-    command_free(&command);
 }
 
 /* As many workers as there are ranks beside the servers; and machines, as far as they can be. */
@@ -118,7 +114,6 @@ TEST(test_adopts)
         assert_true(json_number_at(result, "world.machines") == 2);
         assert_true(json_number_at(result, "ranks.2.machine") == 1);
         json_decref(result);
-        command_free(&command);
         launched(&command, deadline_s, by, 4,
                  "-c free.ini --output " RESULT " run.learners=2 device.threads=2 comm.name=shm");
         result = launch_take_result();
@@ -127,7 +122,6 @@ TEST(test_adopts)
         assert_true(json_number_at(result, "config.run.workers.value") == 2);
         assert_true(json_number_at(result, "world.workers") == 4);
         json_decref(result);
-        command_free(&command);
     }
 }
 
@@ -152,7 +146,6 @@ static void expect_comm(launcher by, const char *strategy)
         assert_true(json_number_at(result, path) == 0);
     }
     json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_comm)
@@ -184,7 +177,6 @@ static json_t *swept(int exit_code, const char *verb)
     if (command.exit_code != exit_code || !command.json)
         fail_msg("%s: exit %d\n%s", verb, command.exit_code, command.err);
     json_t *document = json_incref(command.json);
-    command_free(&command);
     return document;
 }
 
@@ -261,7 +253,6 @@ TEST(test_replaced_program)
     command_run(&command, deadline_s, shell, NULL);
     expect_part(json_text_at(command.json, "runs.0.error"), "./replaces ended with exit code 7");
     expect_part(json_text_at(command.json, "runs.1.error"), "it was moved or replaced");
-    command_free(&command);
 }
 
 /* mpirun may wait for a machine that is gone. What it has started beside the cell goes with it. */
@@ -296,7 +287,6 @@ TEST(test_deaf_launcher)
     kill(started.pid, SIGTERM);
     command_finish(&started, &command, 20);
     assert_int_equal(command.exit_code, 143);
-    command_free(&command);
     traces_expect_none(&before, "a deaf launcher", 5.0);
     traces_free(&before);
 }
@@ -319,7 +309,6 @@ TEST(test_interrupted_launcher)
     assert_int_equal(command.exit_code, 130);
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 1);
     assert_string_equal(json_text_at(command.json, "runs.0.status"), "ok");
-    command_free(&command);
     traces_expect_none(&before, "an interrupted launcher", 5.0);
     traces_free(&before);
 }
@@ -336,7 +325,6 @@ TEST(test_interrupted_sweep)
     kill(started.pid, SIGINT);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 130);
-    command_free(&command);
     launched_expect_none("SIGINT to a sweep", 5.0);
     dpbench_says(deadline_s, 2, WORDS("would start this program"),
                  "rerun swept.json --resume --output again.json");
@@ -373,7 +361,6 @@ TEST(test_refused)
                          command.exit_code, command.err);
             expect_words(rows[i].arguments, command.err, rows[i].words);
             assert_null(launch_take_result());
-            command_free(&command);
         }
 }
 
@@ -384,7 +371,6 @@ TEST(test_other_result)
     struct started started;
     struct command command;
     dpbench_ends(&command, deadline_s, 0, BASE "run.workers=2");
-    command_free(&command);
     json_t *result = json_load_file(RESULT, 0, NULL);
     assert_non_null(result);
     assert_int_equal(
@@ -401,7 +387,6 @@ TEST(test_other_result)
     if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     expect_words("another result", command.err, words);
-    command_free(&command);
     json_decref(launch_take_result());
 }
 

@@ -46,7 +46,6 @@ static json_t *run(int workers, const char *settings)
     if (command.exit_code != 0 || !result)
         fail_msg("%d workers, %s: exit code %d: %s", workers, settings, command.exit_code,
                  command.err);
-    command_free(&command);
     return result;
 }
 
@@ -161,7 +160,6 @@ PLAIN_TEST(test_identity)
                          rows[row].strategy, i, x, y);
         }
         json_decref(together);
-        command_free(&alone);
     }
 }
 
@@ -253,7 +251,6 @@ TEST(test_shards_move)
             fail_msg("the loss of step %zu is %.17g, and %.17g by MPI", 3 + i, y, x);
     }
     json_decref(whole);
-    command_free(&part);
 }
 
 /* A codec whose messages MPI sums: of two workers the bits of shm, which adds messages by rank; of
@@ -287,7 +284,6 @@ TEST(test_codec)
         if (!(m > 0 && fabs(counted - 2 * (workers - 1) * m) < 0.5))
             fail_msg("%d workers: %g bytes a step, of messages of %g", workers, counted, m);
         json_decref(result);
-        command_free(&by_rank);
     }
     snprintf(settings, sizeof settings,
              MPI "%s run.steps=4 checkpoint.load=whole-step3.safetensors "
@@ -320,8 +316,6 @@ CASE(test_late)
     assert_true(json_equal(losses, json_at(late.json, "loss")));
     assert_false(json_equal(losses, json_at(synchronous.json, "loss")));
     json_decref(together);
-    command_free(&late);
-    command_free(&synchronous);
 }
 
 /* The bytes of a step: of `mpi` those of an all-reduce over all workers; as many go across or are
@@ -367,7 +361,6 @@ static void expect_opened_again(int workers, const char *strategy)
     assert_true(json_array_size(json_at(result, "comm_test.points")) > 5 ||
                 json_array_size(json_at(result, "points")) > 5);
     json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_opened_again)
@@ -386,9 +379,8 @@ TEST(test_refused)
         {ACROSS "run.servers=1", "run.servers"},
         {ACROSS "comm.interface=lo", "comm.interface belongs to comm.transport = tcp and verbs"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         dpbench_says(deadline_s, 2, WORDS(rows[i][1]), FAULTS_BASE "%s", rows[i][0]);
-    }
 }
 
 static void expect_without(const char *arguments, int exit_code, const char *words)
@@ -400,7 +392,6 @@ static void expect_without(const char *arguments, int exit_code, const char *wor
     command_finish(&started, &command, deadline_s);
     if (command.exit_code != exit_code || !strstr(command.err, words))
         fail_msg("%s: exit code %d: %s", arguments, command.exit_code, command.err);
-    command_free(&command);
 }
 
 /* Where MPI was not built, and where its library is missing: who does not ask for it does
@@ -461,7 +452,6 @@ TEST(test_faults)
         assert_true(json_array_size(json_at(result, "loss")) > 0);
         json_decref(result);
         launched_expect_none(rows[i].strategy, 2.0);
-        command_free(&command);
     }
 }
 

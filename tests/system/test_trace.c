@@ -39,7 +39,6 @@ static void trace(struct command *command, const char *settings)
 {
     unlink("t.json");
     dpbench_ends(command, deadline_s, 0, "-c x.ini --output r.json %s", settings);
-    command_free(command);
 }
 
 /* What the reader says of the file of the last run. */
@@ -60,7 +59,6 @@ TEST(test_forms)
         read_trace(&command, settings, "all");
         assert_true(json_number_at(command.json, "steps") == 6.0 * workers);
         assert_true(json_number_at(command.json, "buckets") > 2);
-        command_free(&command);
     }
 }
 
@@ -71,7 +69,6 @@ TEST(test_rounds)
     struct command command;
     trace(&command, settings);
     read_trace(&command, settings, "all");
-    command_free(&command);
 }
 
 /* Where exchanges cross the ends of steps, and where the exchange has a thread of its own. */
@@ -89,7 +86,6 @@ TEST(test_others)
         struct command command;
         trace(&command, settings[i]);
         read_trace(&command, settings[i], NULL);
-        command_free(&command);
     }
 }
 
@@ -165,7 +161,6 @@ TEST(test_layers)
     assert_true(count_events(document, "fc1") >= 6 * 2 * 2);
     json_decref(document);
     read_trace(&command, "lenet", "all");
-    command_free(&command);
 }
 
 /* Steps of more spans than there is room for are left out whole, and the file and the result say
@@ -204,7 +199,6 @@ TEST(test_death)
     kill(pids[1], SIGKILL);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);
-    command_free(&command);
     json_t *document = load_trace();
     assert_string_equal(json_text_at(document, "otherData.status"), "failed");
     for (int rank = 0; rank < 2; rank++) {
@@ -225,7 +219,6 @@ static void expect_refused(const char *arguments, const char *words)
         strstr(command.out, "SamplesPerSec"))
         fail_msg("%s: exit %d, wanted 2 and '%s': %s", arguments, command.exit_code, words,
                  command.err);
-    command_free(&command);
 }
 
 TEST(test_refused)
@@ -242,7 +235,6 @@ TEST(test_refused)
     expect_refused("rerun r.json", "run.trace = t.json is there, and a rerun replaces no file");
     dpbench_ends(&command, deadline_s, 0, "rerun r.json run.trace=again.json");
     assert_int_equal(access("again.json", F_OK), 0);
-    command_free(&command);
 }
 
 /* Nothing is beside the file, and a run without the setting leaves none. */

@@ -74,7 +74,6 @@ static void build_plugin(const struct own *plugin, const char *directory, const 
     if (command.exit_code != 0 || command.out[0] || command.err[0])
         fail_msg("%s_%s.c: exit %d\n%s%s", plugin->kind, plugin->name, command.exit_code,
                  command.out, command.err);
-    command_free(&command);
 }
 
 /* Rows for data csv: 4 x 4 pixels, of which one row is brighter; the class is the row's number plus
@@ -110,7 +109,6 @@ static int set_up(void **state)
           root, root, root, root, root);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s%s", command.exit_code, command.out, command.err);
-    command_free(&command);
     free(root);
     for (size_t i = 0; i < PLUGINS; i++)
         build_plugin(&own[i], ".", "");
@@ -174,7 +172,6 @@ TEST(test_listed)
         }
     }
     assert_int_equal(n, PLUGINS);
-    command_free(&command);
 }
 
 /* A run that was saved after 4 of 9 steps goes on with the same bits. */
@@ -190,7 +187,6 @@ static void expect_continued(const struct command *whole, int workers, const cha
     assert_int_equal(json_array_size(json_at(part.json, "loss")), 5);
     for (size_t step = 0; step < 5; step++)
         assert_true(loss_at(&part, step) == loss_at(whole, 4 + step));
-    command_free(&part);
 }
 
 /* One of each kind at once, with any number of workers, are the training that the real ones do. */
@@ -218,8 +214,6 @@ TEST(test_all_train)
         /* Every worker reads the others' gradients: 48 weights, 3 biases and what aligns them. */
         assert_int_equal(json_number_at(own_run.json, "comm.bytes_per_step"),
                          workers * (workers - 1) * 64 * 8);
-        command_free(&own_run);
-        command_free(&real);
     }
 }
 
@@ -252,9 +246,6 @@ TEST(test_local_sgd)
         assert_true(same_losses(&third, &mean) == (workers == 1));
         assert_string_equal(json_text_at(third.json, "strategy.consistency"), "periodic(3)");
         expect_verified(&third);
-        command_free(&every);
-        command_free(&third);
-        command_free(&mean);
     }
 }
 
@@ -279,7 +270,6 @@ TEST(test_reduction)
         assert_string_equal(json_text_at(run.json, "strategy.consistency"), "lossy");
         assert_int_equal(json_number_at(run.json, "comm.bytes_per_step"),
                          workers * (workers - 1) * 64 / 32 * 8);
-        command_free(&run);
     }
     expect_refused("comm.name=peaks", WORDS("comm 'peaks'", "another run.precision than fp64"));
 }
@@ -301,8 +291,6 @@ TEST(test_one_late)
         assert_true(same_losses(&late, &core));
         assert_string_equal(json_text_at(late.json, "strategy.consistency"), "late(1)");
         expect_verified(&late);
-        command_free(&late);
-        command_free(&core);
     }
 }
 
@@ -388,9 +376,6 @@ TEST(test_change_what_is_computed)
     assert_int_equal(json_number_at(plain.json, "eval.0.samples"), 32);
     assert_string_equal(json_text_at(hidden.json, "config.model.hidden.origin"), "command line");
     assert_string_equal(json_text_at(plain.json, "config.model.hidden.origin"), "default");
-    command_free(&plain);
-    command_free(&shifted);
-    command_free(&hidden);
 }
 
 /* A model that takes images of one size only. */
@@ -565,7 +550,6 @@ TEST(test_new)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench_ends(&command, deadline_s, 0, "new %s %s", rows[i].kind, rows[i].name);
-        command_free(&command);
         shell(&command,
               "make -s -C %s check CFLAGS=-Werror CPPFLAGS=-I../include DPBENCH='%s/dpbench' "
               "LDLIBS='-L%s -ldpbench-comm -lm' SETTINGS='%s' && ! grep -rE '@(KIND|NAME)@' %s",
@@ -574,7 +558,6 @@ TEST(test_new)
             fail_msg("%s: exit %d\n%s%s", rows[i].name, command.exit_code, command.out,
                      command.err);
         EXPECT_WORDS(rows[i].name, command.out, rows[i].name);
-        command_free(&command);
     }
     sandbox_write("mine/model_mine.c", "changed");
 }
@@ -754,7 +737,6 @@ TEST(test_conform_finds_mistakes)
                      plugin->name, m->settings);
         expect_words(m->to, command.out, m->words);
         EXPECT_WORDS(m->to, command.err, "does not conform");
-        command_free(&command);
         free(good);
         free(bad);
     }
