@@ -267,16 +267,6 @@ void command_free(struct command *command)
 
 /* ---- documents ----------------------------------------------------------------------------- */
 
-static void release_json(void *json)
-{
-    json_decref(json);
-}
-
-json_t *own_json(json_t *json)
-{
-    return own_memory(json, release_json);
-}
-
 json_t *json_at(const json_t *document, const char *path)
 {
     char copy[256];

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "lib/own.h"
+
 /* A list of words, ended by NULL. */
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -63,8 +65,6 @@ void command_finish(struct started *started, struct command *command, double dea
 /* Sends a signal and waits until it is taken: of two that are pending, one is lost. */
 void signal_process(pid_t pid, int number);
 
-/* The running test's (test.h), which gives it back. */
-json_t *own_json(json_t *json);
 /* A value in a document by path: "timing.samples_per_s.mean", "runs.0.loss.3". NULL: not there. */
 json_t *json_at(const json_t *document, const char *path);
 double json_number_at(const json_t *document, const char *path);    /* NaN: not there */

@@ -66,7 +66,7 @@ TEST(trace)
     size_t i;
     const json_t *event;
     measure(&command, "run.steps=100 run.trace=t.json");
-    json_t *trace = json_load_file("t.json", 0, NULL);
+    json_t *trace = own_json(json_load_file("t.json", 0, NULL));
     assert_non_null(trace);
     json_array_foreach(json_object_get(trace, "traceEvents"), i, event)
     {
@@ -75,7 +75,6 @@ TEST(trace)
         n_spans += strcmp(phase, "M") != 0; /* names of rows */
         n_steps += strcmp(name, "step") == 0;
     }
-    json_decref(trace);
     assert_true(n_steps >= 20 && n_spans > n_steps);
     const double span_ns = ns_of_a_span(), spans = n_spans / n_steps;
     const double step_ns =

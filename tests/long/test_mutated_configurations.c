@@ -334,7 +334,6 @@ static void run_passed(unsigned seed, const char *text, struct counts *counts)
         counts->bad++;
     }
     traces_expect_none(&before, "mutated", 2.0);
-    traces_free(&before);
 }
 
 static void try_one(unsigned first, struct counts *counts)

@@ -116,7 +116,6 @@ static bool run_one(unsigned *seed)
     }
     assert_int_equal(remove_checkpoints(), 0); /* whole ones: what else there is is a leftover */
     traces_expect_none(&before, arguments, 0.5);
-    traces_free(&before);
     return failed;
 }
 
@@ -145,7 +144,6 @@ static void interrupt_one(unsigned *seed)
         fail_msg("%s, signal %d after %u us: exit %d after %.1f s\n%s", kind->settings,
                  kind->number, delay_us, command.exit_code, now_s() - sent_s, command.err);
     traces_expect_none(&before, kind->settings, 0.5);
-    traces_free(&before);
 }
 
 TEST(test_random_faults)
@@ -235,7 +233,6 @@ static bool kill_saver(unsigned *seed, const char *strategy, const struct comman
     for (size_t i = 0; i < before.n; i++)
         if (strstr(before.names[i], ".tmp"))
             fail_msg("%s: %s is left", title, before.names[i]);
-    traces_free(&before);
     return step > 0 && step < SAVED_STEPS;
 }
 

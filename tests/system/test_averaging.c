@@ -154,7 +154,7 @@ TEST(test_restart)
 }
 
 /* Workers that have not met, or that no centre draws, train as without an exchange: at an alpha so
- * small that w - c rounds to w, they have the same bits. */
+ * small that w - c rounds to w, they have the same bits. Rules take turns. */
 PLAIN_TEST(test_independent)
 {
     static const char *const rules[] = {"local_sgd comm.period=16",
@@ -168,6 +168,8 @@ PLAIN_TEST(test_independent)
         train(&alone, "model.name=tiny run.steps=15 comm.name=independent run.workers=%d", workers);
         for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
             struct training averaged;
+            if ((i + (size_t)workers / 2) % 3 == 0 && !getenv("DPB_ALL_CELLS"))
+                continue;
             train(&averaged, "model.name=tiny run.steps=15 comm.name=%s run.workers=%d", rules[i],
                   workers);
             expect_same_losses(&averaged, &alone, 0);
@@ -232,6 +234,8 @@ PLAIN_TEST(test_is_synchronous)
     for (int i = 0; i < 2; i++)
         for (int workers = 1; workers <= 4; workers++) {
             struct training start, synchronous, averaged;
+            if ((i + workers / 2) % 2 == 0 && !getenv("DPB_ALL_CELLS"))
+                continue; /* the first of 2 and 3, the second of 1 and 4 workers */
             train(&start, "model.name=tiny run.steps=1 run.workers=%d optimizer.learning_rate=0",
                   workers);
             train(&synchronous, "model.name=tiny run.steps=9 comm.name=shm run.workers=%d %s",
@@ -245,7 +249,7 @@ PLAIN_TEST(test_is_synchronous)
         }
 }
 
-/* Of the first exchange on, or from training on. */
+/* Of the first exchange on, or from training on: by turns, or both with DPB_ALL_CELLS. */
 PLAIN_TEST(test_mistakes)
 {
     static const struct {
@@ -260,11 +264,13 @@ PLAIN_TEST(test_mistakes)
     static const char *const froms[] = {"", "comm.from=26"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; rows[i].mistakes[k]; k++)
-            for (int late = 0; late < 2; late++)
-                train_says(3, WORDS(late ? "pattern (after training)" : "pattern", "comm 'spoilt'"),
-                           "model.name=tiny run.steps=20 run.workers=3 comm.bucket=424 "
-                           "comm.name=spoilt comm.inner=%s comm.mistake=%s %s",
-                           rows[i].inner, rows[i].mistakes[k], froms[late]);
+            for (size_t late = 0; late < 2; late++)
+                if ((i + k + late) % 2 == 0 || getenv("DPB_ALL_CELLS"))
+                    train_says(
+                        3, WORDS(late ? "pattern (after training)" : "pattern", "comm 'spoilt'"),
+                        "model.name=tiny run.steps=20 run.workers=3 comm.bucket=424 "
+                        "comm.name=spoilt comm.inner=%s comm.mistake=%s %s",
+                        rows[i].inner, rows[i].mistakes[k], froms[late]);
 }
 
 /* For a while in training only, so that the steps check alone finds it. */

@@ -184,7 +184,6 @@ static void expect_refused(const char *word, const struct row *row)
     if (!error || strstr(error + 1, "error: "))
         fail_msg("dpbench %s: not one message: %s", row->arguments, command.err);
     traces_expect_none(&before, row->arguments, 1.0);
-    traces_free(&before);
 }
 
 static void expect_all_refused(const struct row *rows)
@@ -516,7 +515,7 @@ static void expect_oversubscribed(const char *setting)
     assert_non_null(strstr(command.out, "warning       oversubscribed: "));
     assert_non_null(strstr(command.err, "warning: "));
 
-    json_t *result = json_load_file("over.json", 0, NULL);
+    json_t *result = own_json(json_load_file("over.json", 0, NULL));
     bool warned = false;
     size_t i;
     const json_t *warning;
@@ -525,7 +524,6 @@ static void expect_oversubscribed(const char *setting)
         strcmp(json_text_at(warning, "code"), "oversubscribed") == 0 &&
         strstr(json_text_at(warning, "text"), "cores") != NULL;
     assert_true(warned);
-    json_decref(result);
     unlink("over.json");
 }
 

@@ -87,7 +87,7 @@ TEST(test_rerun_names_what_differs)
 {
     struct command command;
     run(&command, 0, RUN "--json --output here.json");
-    json_t *document = json_deep_copy(command.json);
+    json_t *document = own_json(json_deep_copy(command.json));
     json_object_set_new(json_at(document, "machine"), "processor", json_string("Z80"));
     json_object_set_new(json_at(document, "machine"), "microcode", json_null());
     json_object_set_new(json_at(document, "versions.build"), "crc32", json_string("0x0"));
@@ -95,7 +95,6 @@ TEST(test_rerun_names_what_differs)
     json_object_set_new(json_at(document, "invocation.environment"), "OMP_WAIT_POLICY",
                         json_string("active"));
     assert_int_equal(json_dump_file(document, "other.json", 0), 0);
-    json_decref(document);
     setenv("MALLOC_ARENA_MAX", "2", 1);
     run(&command, 0, "rerun other.json --json");
     unsetenv("MALLOC_ARENA_MAX");
@@ -121,7 +120,7 @@ TEST(test_rerun_without_the_plugin_path)
 /* The result of a run with this setting in it, as somebody could have written it. */
 static void write_result(const char *path, const char *section, const char *key, const char *value)
 {
-    json_t *document = json_load_file("first.json", 0, NULL), *config;
+    json_t *document = own_json(json_load_file("first.json", 0, NULL)), *config;
     assert_non_null(document);
     assert_non_null(config = json_object_get(document, "config"));
     json_t *rows = json_object_get(config, section);
@@ -130,7 +129,6 @@ static void write_result(const char *path, const char *section, const char *key,
     json_object_set_new(rows, key,
                         json_pack("{s:s, s:s}", "value", value, "origin", "command line"));
     assert_int_equal(json_dump_file(document, path, 0), 0);
-    json_decref(document);
 }
 
 /* A result that somebody sent writes nowhere but beside itself and below the working directory. */
@@ -210,7 +208,7 @@ TEST(test_resume)
         RUN "eval.final=yes sweep.comm.name=shm,replicated sweep.repeats=2 sweep.accuracy=4 "
             "sweep.retry_disturbed=0 "
             "run.seed=5 --json --output whole.json");
-    json_t *part = json_deep_copy(first.json), *runs = json_at(part, "runs");
+    json_t *part = own_json(json_deep_copy(first.json)), *runs = json_at(part, "runs");
     assert_int_equal(json_array_size(runs), 6); /* two repeats of two cells, two for accuracy */
     json_object_set_new(part, "status", json_string("interrupted"));
     json_object_set_new(json_array_get(runs, 1), "status", json_string("failed"));
@@ -252,7 +250,6 @@ TEST(test_resume)
                  "--resume goes on with the settings of whole.json");
     run(&again, 0, RUN "--output single.json");
     EXPECT_ERROR(2, "rerun single.json --resume", "single.json is one run");
-    json_decref(part);
 }
 
 /* A refused cell is a failed row again, the first one, too. */

@@ -16,7 +16,7 @@ TEST(test_report)
     if (strncmp(report.out, "kept.json\n", 10) != 0)
         fail_msg("'%s'", report.out);
     assert_string_equal(report.out + 10, run_.out);
-    json_t *document = json_load_file("kept.json", 0, NULL);
+    json_t *document = own_json(json_load_file("kept.json", 0, NULL));
     double most = 0;
     for (size_t i = 0; i < 2; i++)
         most = fmax(most, json_number_at(json_array_get(json_at(document, "ranks"), i),
@@ -29,7 +29,6 @@ TEST(test_report)
     json_object_set_new(json_at(document, "strategy"), "consistency", json_string(""));
     json_object_set_new(json_at(document, "ranks.0"), "threads", json_integer(0));
     json_dump_file(document, "early.json", 0);
-    json_decref(document);
     run(&report, 0, "report early.json");
     expect_line(report.out, "^  strategy      shm$");
     expect_line(report.out, "^  processes     2 workers on reference$");
@@ -94,12 +93,11 @@ TEST(test_compare)
                                              "steady", 1, "step_ns", steps));
     json_object_set_new(json_at(command.json, "load"), "disturbed", json_false());
     json_object_set_new(json_at(command.json, "world"), "oversubscribed", json_false());
-    json_t *slow = json_deep_copy(command.json);
+    json_t *slow = own_json(json_deep_copy(command.json));
     json_object_set_new(json_at(command.json, "timing.samples_per_s"), "mean", json_real(1000));
     json_object_set_new(json_at(slow, "timing.samples_per_s"), "mean", json_real(500));
     assert_int_equal(json_dump_file(command.json, "a.json", 0), 0);
     assert_int_equal(json_dump_file(slow, "slow.json", 0), 0);
-    json_decref(slow);
     run(&command, 0, RUN "comm.name=replicated --output b.json");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         dpbench_says(deadline_s, rows[i].exit_code, rows[i].words, "%s", rows[i].arguments);
@@ -152,12 +150,11 @@ TEST(test_gate)
         "--output g.json");
     EXPECT_WORDS("gate", command.err, "[1/2] base: 0.", "[2/2] this: ");
     expect_part(command.out, "A and B ran by turns");
-    json_t *document = json_load_file("g.json", 0, NULL);
+    json_t *document = own_json(json_load_file("g.json", 0, NULL));
     assert_true(json_number_at(document, "rows.0.ratio") > 100);
     assert_true(json_number_at(document, "rows.0.a.repeats") >= 1); /* undisturbed */
     assert_true(json_is_true(json_at(document, "paired")));
     expect_part(json_text_at(document, "b.file"), "/dpbench"); /* no link of this process */
-    json_decref(document);
     run(&command, 0,
         "gate --base ./slow -c base.ini sweep.comm.name=shm,replicated --repeats 2 --json");
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
@@ -172,14 +169,13 @@ TEST(test_hostile_text)
     static const char hostile[] = "red\x1b[31m\nforged: line\xc2\x9b";
     struct command command;
     run(&command, 0, RUN "--json --output first.json");
-    json_t *document = json_deep_copy(command.json);
+    json_t *document = own_json(json_deep_copy(command.json));
     json_object_set_new(json_at(document, "strategy"), "name", json_string(hostile));
     json_object_set_new(json_at(document, "model"), "name", json_string(hostile));
     json_array_append_new(json_object_get(document, "warnings"),
                           json_pack("{s:s, s:s}", "code", hostile, "text", hostile));
     json_object_set_new(json_at(document, "machine"), hostile, json_string(hostile));
     assert_int_equal(json_dump_file(document, "hostile.json", 0), 0);
-    json_decref(document);
     static const char *const lines[] = {"report hostile.json", "compare first.json hostile.json",
                                         "rerun hostile.json run.results=", "check -c hostile.ini",
                                         "-c base.ini data.name=idx data.path=./\x1b[31m"};

@@ -177,10 +177,9 @@ TEST(test_evaluations_without_room)
     run(&command, 1,
         RUN "run.workers=1 run.seconds=50 eval.every=1 data.test_samples=1 --output many.json");
     expect_part(command.err, "more than 4096 evaluations in a run; make eval.every larger");
-    json_t *file = json_load_file("many.json", 0, NULL);
+    json_t *file = own_json(json_load_file("many.json", 0, NULL));
     assert_string_equal(json_text_at(file, "status"), "failed");
     assert_int_equal(json_array_size(json_at(file, "eval")), 4096);
-    json_decref(file);
 }
 
 /* Number of files in a directory whose name ends in .json. */
@@ -207,10 +206,9 @@ TEST(test_results_are_kept)
         assert_int_equal(count_results("kept/deep"), i + 1);
     }
     run(&command, 0, RUN "--output kept/named.json --json");
-    json_t *file = json_load_file("kept/named.json", 0, NULL);
+    json_t *file = own_json(json_load_file("kept/named.json", 0, NULL));
     assert_true(json_equal(file, command.json));
     assert_int_equal(count_results("kept/deep"), N);
-    json_decref(file);
 }
 
 /* ---- sweeps -------------------------------------------------------------------------------- */

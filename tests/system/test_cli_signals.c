@@ -61,7 +61,6 @@ TEST(test_interrupted)
         assert_string_equal(json_text_at(command.json, "verification.steps"), rows[i].steps);
     }
     traces_expect_none(&before, "interrupted", 0.5);
-    traces_free(&before);
 }
 
 /* Beside a thread of a library that blocks no signal, the launcher gets those of its ranks' ends,

@@ -220,9 +220,8 @@ TEST(test_document)
     assert_string_equal(json_text_at(command.json, "config.run.workers.origin"), "x.ini:3");
     assert_string_equal(json_text_at(command.json, "points.1.type"), "fp32");
     assert_int_equal(expect_number(&command, "points.1.count"), 256);
-    json_t *file = json_load_file("o.json", 0, NULL);
+    json_t *file = own_json(json_load_file("o.json", 0, NULL));
     assert_true(json_equal(file, command.json));
-    json_decref(file);
     unlink("o.json");
 }
 
@@ -250,7 +249,6 @@ TEST(test_table)
         "-c x.ini comm_test.sizes=40000 comm.name=timed comm.exchange=10ms run.workers=1");
     expect_line(command.out, THREE_TIMES " +0\\.00[1-4][0-9][0-9] ");
     traces_expect_none(&before, "dpbench comm", 0.5);
-    traces_free(&before);
 }
 
 /* A codec wins on links that take longer for the bytes saved than a core for encoding once, and
@@ -355,7 +353,6 @@ static void test_mistake(void **state)
     assert_true(expect_number(&command, "points.0.wrong") > 0);
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     traces_expect_none(&before, line, 0.5);
-    traces_free(&before);
 }
 
 /* The mutants do what their names say: without a mistake they are right. */
@@ -408,7 +405,6 @@ static bool lose_rank(const struct lost *lost, useconds_t after_us)
     faults_expect_failed(settings, &command);
     bool timed = json_number_at(command.json, "points.0.iterations") > 0;
     traces_expect_none(&before, settings, 0.5);
-    traces_free(&before);
     return timed;
 }
 
@@ -445,7 +441,6 @@ static bool interrupt(const char *settings, size_t n_ranks, int signal_number, u
         assert_true(expect_number(&command, "points.0.time_us.p50") > 0);
     }
     traces_expect_none(&before, "interrupted", 0.5);
-    traces_free(&before);
     return timed;
 }
 

@@ -195,9 +195,8 @@ TEST(test_document)
     double least = expect_number(&command, "points.0.samples_per_s.min");
     double middle = expect_number(&command, "points.0.samples_per_s.median");
     assert_true(least <= middle && middle <= expect_number(&command, "points.0.samples_per_s.max"));
-    json_t *file = json_load_file("o.json", 0, NULL);
+    json_t *file = own_json(json_load_file("o.json", 0, NULL));
     assert_true(json_equal(file, command.json));
-    json_decref(file);
     unlink("o.json");
 }
 
@@ -219,7 +218,6 @@ TEST(test_table)
     expect_line(command.out, "^ +1 +[0-9]+ ");
     run(&command, 0, "-c sweep.ini data.shard=yes run.servers=0 run.steps=2");
     traces_expect_none(&before, "dpbench data", 0.5);
-    traces_free(&before);
 }
 
 /* ---- how it ends --------------------------------------------------------------------------- */

@@ -37,7 +37,7 @@ static void expect_same_run(launcher by, const char *strategy, double servers)
              "-c %s --output " RESULT " run.epochs=1 run.batch=8 data.name=synthetic "
              "data.samples=320 data.test_samples=100 %s",
              lenet_ini, strategy);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("%s, %s: exit %d\n%s", launcher_names[by], strategy, command.exit_code,
                  command.err);
@@ -50,7 +50,6 @@ static void expect_same_run(launcher by, const char *strategy, double servers)
     assert_string_equal(json_text_at(result, "verification.pattern"), "pass");
     assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
     assert_true(json_number_at(result, "eval.0.samples") == 100);
-    json_decref(result);
 }
 
 TEST(test_runs)
@@ -94,10 +93,9 @@ TEST_WITH(test_slow_result, NULL, sandbox_forget_preload)
     struct command command;
     sandbox_preload("slow_result");
     launched(&command, deadline_s, MPIRUN, 2, BASE "comm.name=shm run.timeout_s=3");
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
-    json_decref(result);
 }
 
 /* As many workers as there are ranks beside the servers; and machines, as far as they can be. */
@@ -106,22 +104,20 @@ TEST(test_adopts)
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
         struct command command;
         launched(&command, deadline_s, by, 3, "-c free.ini --output " RESULT " comm.hosts=1+2");
-        json_t *result = launch_take_result();
+        json_t *result = own_json(launch_take_result());
         if (command.exit_code != 0 || !result)
             fail_msg("%s: exit %d\n%s", launcher_names[by], command.exit_code, command.err);
         assert_true(json_number_at(result, "config.run.workers.value") == 3);
         assert_string_equal(json_text_at(result, "config.run.workers.origin"), "launcher");
         assert_true(json_number_at(result, "world.machines") == 2);
         assert_true(json_number_at(result, "ranks.2.machine") == 1);
-        json_decref(result);
         launched(&command, deadline_s, by, 4,
                  "-c free.ini --output " RESULT " run.learners=2 device.threads=2 comm.name=shm");
-        result = launch_take_result();
+        result = own_json(launch_take_result());
         if (command.exit_code != 0 || !result)
             fail_msg("%s: exit %d\n%s", launcher_names[by], command.exit_code, command.err);
         assert_true(json_number_at(result, "config.run.workers.value") == 2);
         assert_true(json_number_at(result, "world.workers") == 4);
-        json_decref(result);
     }
 }
 
@@ -133,7 +129,7 @@ static void expect_comm(launcher by, const char *strategy)
              "comm -c free.ini comm.name=%s comm_test.sizes=8,4KiB comm_test.seconds=0.1 "
              "--output " RESULT,
              strategy);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("%s, %s: exit %d\n%s", launcher_names[by], strategy, command.exit_code,
                  command.err);
@@ -145,7 +141,6 @@ static void expect_comm(launcher by, const char *strategy)
         snprintf(path, sizeof path, "points.%d.wrong", point);
         assert_true(json_number_at(result, path) == 0);
     }
-    json_decref(result);
 }
 
 TEST(test_comm)
@@ -189,7 +184,7 @@ TEST(test_sweep)
     char quoted[32];
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
         write_sweep(templates[by], "run.workers = 1, 2\n");
-        json_t *document = swept(0, "-c sweep.ini");
+        json_t *document = own_json(swept(0, "-c sweep.ini"));
         assert_int_equal(json_array_size(json_at(document, "rows")), 2);
         for (int i = 0; i < 2; i++) {
             const json_t *run = json_array_get(json_at(document, "runs"), (size_t)i);
@@ -204,7 +199,6 @@ TEST(test_sweep)
                 assert_string_equal(json_text_at(run, "invocation.environment.DPBENCH_QUOTED"),
                                     quoted);
         }
-        json_decref(document);
     }
 }
 
@@ -263,11 +257,9 @@ TEST(test_launcher_that_lingers)
     sandbox_write("lingers", "#!/bin/sh\n\"$@\"\nsleep 1000\n");
     assert_int_equal(chmod("lingers", 0755), 0);
     write_sweep("./lingers", "run.workers = 1\n");
-    json_t *document = swept(0, "-c sweep.ini");
+    json_t *document = own_json(swept(0, "-c sweep.ini"));
     assert_string_equal(json_text_at(document, "runs.0.status"), "ok");
-    json_decref(document);
     traces_expect_none(&before, "a launcher that lingers", 5.0);
-    traces_free(&before);
 }
 
 /* A launcher that does not end by SIGTERM ends after the user's second signal. */
@@ -288,7 +280,6 @@ TEST(test_deaf_launcher)
     command_finish(&started, &command, 20);
     assert_int_equal(command.exit_code, 143);
     traces_expect_none(&before, "a deaf launcher", 5.0);
-    traces_free(&before);
 }
 
 /* A signal that comes when the cell's result is there: the result counts, and no cell follows. */
@@ -310,7 +301,6 @@ TEST(test_interrupted_launcher)
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 1);
     assert_string_equal(json_text_at(command.json, "runs.0.status"), "ok");
     traces_expect_none(&before, "an interrupted launcher", 5.0);
-    traces_free(&before);
 }
 
 /* SIGINT ends the cell under way; --resume runs the cells that are missing. */
@@ -371,12 +361,11 @@ TEST(test_other_result)
     struct started started;
     struct command command;
     dpbench_ends(&command, deadline_s, 0, BASE "run.workers=2");
-    json_t *result = json_load_file(RESULT, 0, NULL);
+    json_t *result = own_json(json_load_file(RESULT, 0, NULL));
     assert_non_null(result);
     assert_int_equal(
         json_object_set_new(json_at(result, "config.run.batch"), "value", json_integer(3)), 0);
     assert_int_equal(json_dump_file(result, "other.json", 0), 0);
-    json_decref(result);
     sandbox_write("reruns",
                   "#!/bin/sh\n[ \"$PMIX_RANK\" = 1 ] && set other.json || set " RESULT "\n"
                   "exec %s/dpbench rerun $1\n",

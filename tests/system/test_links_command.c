@@ -32,9 +32,8 @@ TEST(test_this_machine)
     assert_non_null(links);
     assert_string_equal(json_text_at(links, "schema"), "dpbench.links/1");
     assert_string_equal(json_text_at(links, "status"), "ok");
-    json_t *file = json_load_file("links.json", 0, NULL);
+    json_t *file = own_json(json_load_file("links.json", 0, NULL));
     assert_true(json_equal(file, links));
-    json_decref(file);
     assert_true(json_number_at(links, "topology.cores") >= 1);
     assert_true(json_number_at(links, "topology.nodes.0.memory_bytes") > 1e6);
     assert_true(json_array_size(json_at(links, "topology.pci")) < 65);

@@ -72,7 +72,7 @@ TEST(test_ways)
     expect_line(command.out, "^  2: .*, interface eth0$");
     expect_line(command.out, "^ +latency us, to +0 +1 +2$");
     expect_line(command.out, "^ +2 +0\\.0[0-9]+ +0\\.0[0-9]+ +-$");
-    json_t *net = json_load_file("net.json", 0, NULL);
+    json_t *net = own_json(json_load_file("net.json", 0, NULL));
     assert_non_null(net);
     assert_string_equal(json_text_at(net, "status"), "ok");
     assert_int_equal(json_array_size(json_at(net, "network.machines")), HOSTS);
@@ -90,7 +90,6 @@ TEST(test_ways)
         assert_true(latency_s > 1e-6 && latency_s < 0.05);
         assert_true(json_number_at(way, "rate.5.bytes") == largest);
     }
-    json_decref(net);
 }
 
 /* As if the slowest way had been given. */

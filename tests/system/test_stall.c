@@ -272,7 +272,6 @@ TEST(test_suspended)
     assert_non_null(warning_of(&command, "suspended"));
     assert_null(warning_of(&command, "stall"));
     traces_expect_none(&before, "suspended", 0.5);
-    traces_free(&before);
 }
 
 /* One that hangs anyway: the time for which it was suspended is no stall. */
@@ -350,7 +349,6 @@ TEST(test_killed_while_suspended)
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.signal_number, SIGKILL);
     traces_expect_none(&before, "killed while suspended", 2);
-    traces_free(&before);
 }
 
 /* Each is stopped while it waits for the other: none of their deadlines passes, the launcher's

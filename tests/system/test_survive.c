@@ -134,7 +134,6 @@ static void test_any_moment(void **state)
     command_finish(&started, &command, deadline_s);
     expect_survived(line, &command, WORKERS - 2);
     traces_expect_none(&before, line, 0.5);
-    traces_free(&before);
     const size_t n = json_array_size(json_at(command.json, "loss"));
     assert_true(n > 40);
     if (!(mean_loss(&command, n - 10, 10) < mean_loss(&command, 0, 10)))

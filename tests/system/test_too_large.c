@@ -36,7 +36,6 @@ TEST(test_refused)
         EXPECT_WORDS(commands[i], faults_only_error(commands[i], &command), "this run needs ",
                      " a worker, and ", " MiB: take", "run.batch", "run.memory = warn");
         traces_expect_none(&before, "refused", 0.5);
-        traces_free(&before);
     }
 }
 

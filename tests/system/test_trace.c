@@ -116,7 +116,7 @@ TEST(test_fetched_alone)
     const json_t *event;
     struct command command;
     trace(&command, "comm.name=ps_async run.servers=1 comm.push_every=3");
-    json_t *document = load_trace();
+    json_t *document = own_json(load_trace());
     json_array_foreach(json_at(document, "traceEvents"), i, event)
     {
         if (strcmp(json_text_at(event, "name"), "transfer") != 0)
@@ -130,7 +130,6 @@ TEST(test_fetched_alone)
     for (i = 0; i < n; i++)
         if (counts[i] != counts[n - 1])
             fail_msg("bucket %zu: %zu transfers; the last one: %zu", i, counts[i], counts[n - 1]);
-    json_decref(document);
 }
 
 /* The last steps, what is between them and behind them, and what helper threads do. */
@@ -140,13 +139,12 @@ TEST(test_window)
     trace(&command, "comm.name=shm run.workers=2 run.steps=30 run.trace_steps=7 eval.every=28 "
                     "eval.final=yes data.test_samples=20 checkpoint.save=c.safetensors "
                     "data.threads=2");
-    json_t *document = load_trace();
+    json_t *document = own_json(load_trace());
     assert_true(json_number_at(document, "otherData.ranks.1.first_step") == 24);
     assert_int_equal(count_events(document, "step"), 2 * 7);
     assert_int_equal(count_events(document, "evaluate"), 2 * 2);
     assert_int_equal(count_events(document, "checkpoint"), 2);
     assert_true(count_events(document, "load") >= 2 * 7);
-    json_decref(document);
 }
 
 TEST(test_layers)
@@ -156,10 +154,9 @@ TEST(test_layers)
         skip();
     trace(&command, "device.name=cpu model.name=lenet run.batch=2 run.profile=yes comm.name=shm "
                     "run.workers=2 comm.bucket=400KiB");
-    json_t *document = load_trace();
+    json_t *document = own_json(load_trace());
     assert_true(count_events(document, "conv2") >= 6 * 2 * 2);
     assert_true(count_events(document, "fc1") >= 6 * 2 * 2);
-    json_decref(document);
     read_trace(&command, "lenet", "all");
 }
 
@@ -169,21 +166,19 @@ TEST(test_too_many)
 {
     struct command command;
     trace(&command, "comm.name=shm run.workers=2 run.trace_steps=3 comm.bucket=8 run.steps=12");
-    json_t *document = load_trace();
+    json_t *document = own_json(load_trace());
     const double n = json_number_at(document, "otherData.ranks.0.steps");
     assert_true(n < 3);
     assert_true(json_is_false(json_at(document, "otherData.ranks.0.complete")));
     assert_int_equal(count_events(document, "step"),
                      n + json_number_at(document, "otherData.ranks.1.steps"));
-    json_decref(document);
     json_error_t error;
-    json_t *result = json_load_file("r.json", 0, &error);
+    json_t *result = own_json(json_load_file("r.json", 0, &error));
     const json_t *warning;
     size_t i, n_cut = 0;
     json_array_foreach(json_at(result, "warnings"), i, warning) n_cut +=
         strcmp(json_text_at(warning, "code"), "trace_cut") == 0;
     assert_int_equal(n_cut, 1);
-    json_decref(result);
 }
 
 /* ---- a death ------------------------------------------------------------------------------- */
@@ -199,14 +194,13 @@ TEST(test_death)
     kill(pids[1], SIGKILL);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);
-    json_t *document = load_trace();
+    json_t *document = own_json(load_trace());
     assert_string_equal(json_text_at(document, "otherData.status"), "failed");
     for (int rank = 0; rank < 2; rank++) {
         char path[64];
         snprintf(path, sizeof path, "otherData.ranks.%d.steps", rank);
         assert_true(json_number_at(document, path) > 0);
     }
-    json_decref(document);
 }
 
 /* ---- refused ------------------------------------------------------------------------------- */

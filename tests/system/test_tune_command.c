@@ -65,12 +65,11 @@ TEST(test_finds_the_planted_best)
     assert_null(strstr(strstr(command.out, "trial  ") + 1, "trial  ")); /* the table stands once */
     assert_null(strstr(command.err, "trial  "));
     expect_part(command.err, "result: found.json");
-    json_t *document = json_load_file("found.json", 0, NULL);
+    json_t *document = own_json(json_load_file("found.json", 0, NULL));
     assert_string_equal(json_text_at(document, "schema"), "dpbench.sweep/1");
     assert_string_equal(json_text_at(document, "status"), "ok");
     expect_trials(document, "device.forward", "500 220 100 85 72");
     assert_int_equal(json_array_size(json_at(document, "runs")), 5);
-    json_decref(document);
     /* The file and the directory of the runs say the same. */
     run(&command, 0, "report --each found.json found.json.runs");
     const char *second = strstr(command.out, "found.json.runs\n");

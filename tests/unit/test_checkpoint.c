@@ -20,6 +20,7 @@
 #include "graph/checkpoint.h"
 #include "graph/graph.h"
 #include "lib/capture.h"
+#include "lib/own.h"
 #include "lib/test.h"
 
 /* -------------------------------------------------------------------------------------- fixture */
@@ -237,7 +238,7 @@ TEST(test_format)
     size_t elements = 5 * 3 * 3 * 1 + 4 * 5 + 7 * 45 + 7;
     assert_int_equal(size, 8 + length + elements * sizeof(float));
 
-    json_t *header = json_loadb(bytes + 8, length, 0, NULL);
+    json_t *header = own_json(json_loadb(bytes + 8, length, 0, NULL));
     assert_non_null(header);
     const char *name;
     json_t *value;
@@ -264,7 +265,6 @@ TEST(test_format)
     const struct dpb_tensor *conv = &f.graph->tensors[f.graph->n_tensors - 1];
     assert_string_equal(conv->name, "conv.weight");
     assert_memory_equal(bytes + 8 + length, (const float *)f.weights + conv->offset, 45 * 4);
-    json_decref(header);
     free(bytes);
     fixture_close(&f);
 }
@@ -377,7 +377,7 @@ TEST(test_refuses_wrong_headers)
     uint64_t length;
     memcpy(&length, bytes, 8);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        json_t *header = json_loadb(bytes + 8, length, 0, NULL);
+        json_t *header = own_json(json_loadb(bytes + 8, length, 0, NULL));
         json_t *tensor = json_object_get(header, rows[i].name);
         char placeholder[] = "REPLACE";
         if (!rows[i].member)
@@ -396,7 +396,6 @@ TEST(test_refuses_wrong_headers)
         write_checkpoint(f.path, edited, bytes + 8 + length, size - 8 - length);
         check_refused(&f, rows[i].reason);
         free(text);
-        json_decref(header);
     }
     free(bytes);
     fixture_close(&f);
@@ -518,7 +517,7 @@ TEST(test_other_tensors)
     memcpy(&length, bytes, 8);
     data = size - 8 - length;
     for (int i = 0; i < 2; i++) {
-        json_t *header = json_loadb(bytes + 8, length, 0, NULL);
+        json_t *header = own_json(json_loadb(bytes + 8, length, 0, NULL));
         json_object_set_new(header, i ? "head.weight" : "bn.num_batches_tracked",
                             json_pack("{s:s, s:[], s:[I,I]}", "dtype", "I64", "shape",
                                       "data_offsets", (json_int_t)data, (json_int_t)data + 8));
@@ -534,7 +533,6 @@ TEST(test_other_tensors)
             assert_non_null(strstr(warning, "'head.weight'"));
         free(longer);
         free(text);
-        json_decref(header);
     }
     free(bytes);
     fixture_close(&f);

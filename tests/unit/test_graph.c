@@ -31,7 +31,6 @@ TEST(test_tiny_has_every_op)
         assert_true(seen[op]);
     assert_true(bias[0] && bias[1] && gamma[0] && gamma[1] && dense_bias[0] && dense_bias[1]);
     assert_true(graph->n_parameters <= 2000);
-    dpb_graph_destroy(graph);
 }
 
 /* 'same' against its definition on every small size: ceil(in / stride) windows that fit, the first
@@ -152,7 +151,6 @@ TEST(test_layout)
     assert_string_equal(lenet->tensors[0].name, "fc2.weight");
     assert_string_equal(lenet->tensors[1].name, "fc2.bias");
     assert_string_equal(lenet->tensors[7].name, "conv1.bias");
-    dpb_graph_destroy(lenet);
 }
 
 TEST(test_hash)
@@ -240,7 +238,6 @@ TEST(test_initial_values)
     assert_constant(lenet, weights, "conv1.bias", 0.0);
     assert_constant(lenet, weights, "fc2.bias", 0.0);
     free(weights);
-    dpb_graph_destroy(lenet);
 
     struct dpb_graph *resnet20 = model_build("resnet20", NULL, 10);
     weights = initial_weights(resnet20, 2);
@@ -249,7 +246,6 @@ TEST(test_initial_values)
     assert_constant(resnet20, weights, "layer3.2.bn2.weight", 1.0);
     assert_constant(resnet20, weights, "layer3.2.bn2.bias", 0.0);
     free(weights);
-    dpb_graph_destroy(resnet20);
 }
 
 /* A layer of every rule. */
@@ -335,7 +331,6 @@ TEST(test_initial_values_of_every_model)
     for (size_t i = 0; model_at(i); i++) {
         struct dpb_graph *graph = model_build(model_at(i)->name, NULL, 7);
         check_initial(graph);
-        dpb_graph_destroy(graph);
     }
 }
 
@@ -371,7 +366,6 @@ TEST(test_initial_values_by_type_and_seed)
             assert_true(values[one->offset + k] == expected);
     }
     free(values);
-    dpb_graph_destroy(graph);
 }
 
 /* --------------------------------------------------------------------------------------- errors */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/model.h"
+#include "lib/own.h"
 #include "lib/test.h"
 
 static void assert_shape(const struct dpb_graph *graph, const char *name, uint32_t c, uint32_t h,
@@ -33,19 +34,16 @@ TEST(test_shapes)
     assert_shape(lenet, "loss", 1, 1, 1);
     assert_padding(lenet, "conv1", 2, 2);
     assert_padding(lenet, "pool1", 0, 0);
-    dpb_graph_destroy(lenet);
 
     struct dpb_graph *alexnet = model_build("alexnet_cifar10", NULL, 10);
     assert_shape(alexnet, "pool2", 64, 8, 8);
     assert_padding(alexnet, "pool1", 0, 1);
     assert_int_equal(graph_node(alexnet, "lrn1")->lrn_radius, 4);
-    dpb_graph_destroy(alexnet);
 
     struct dpb_graph *resnet20 = model_build("resnet20", NULL, 10);
     assert_shape(resnet20, "layer2.0.shortcut1", 32, 16, 16);
     assert_shape(resnet20, "layer3.2.relu2", 64, 8, 8);
     assert_padding(resnet20, "layer2.0.conv1", 0, 1);
-    dpb_graph_destroy(resnet20);
 
     struct dpb_graph *resnet50 = model_build("resnet50", "v1.5", 1000);
     assert_shape(resnet50, "maxpool", 64, 56, 56);
@@ -57,12 +55,10 @@ TEST(test_shapes)
     assert_int_equal(graph_node(resnet50, "layer2.0.conv2")->window.stride_h, 2);
     assert_true(graph_node(resnet50, "bn1")->epsilon == 1e-5);
     assert_true(graph_node(resnet50, "bn1")->keep_average == 0.9);
-    dpb_graph_destroy(resnet50);
 
     resnet50 = model_build("resnet50", "v1", 1000);
     assert_int_equal(graph_node(resnet50, "layer2.0.conv1")->window.stride_h, 2);
     assert_int_equal(graph_node(resnet50, "layer2.0.conv2")->window.stride_h, 1);
-    dpb_graph_destroy(resnet50);
 }
 
 TEST(test_shapes_of_groups)
@@ -76,7 +72,6 @@ TEST(test_shapes_of_groups)
     assert_int_equal(graph_node(resnext50, "layer4.0.conv2")->window.stride_h, 2);
     assert_int_equal(graph_node(resnext50, "layer4.0.downsample.0")->groups, 1);
     assert_padding(resnext50, "layer2.0.conv2", 1, 1);
-    dpb_graph_destroy(resnext50);
 
     struct dpb_graph *mobilenet = model_build("mobilenet_v1", NULL, 1000);
     assert_shape(mobilenet, "conv1", 32, 112, 112);
@@ -88,7 +83,6 @@ TEST(test_shapes_of_groups)
     assert_int_equal(graph_node(mobilenet, "block12.conv2")->groups, 1);
     assert_padding(mobilenet, "block1.conv1", 1, 1);
     assert_padding(mobilenet, "block12.conv1", 0, 1);
-    dpb_graph_destroy(mobilenet);
 }
 
 /* With model.zero_gamma the last batch-norm of each residual block begins at zero, no other. */
@@ -139,7 +133,6 @@ TEST(test_shapes_of_chains)
     assert_padding(alexnet, "conv2", 2, 2);
     assert_padding(alexnet, "pool5", 0, 0);
     assert_true(graph_node(alexnet, "dropout_fc2")->rate == 0.5);
-    dpb_graph_destroy(alexnet);
 
     struct dpb_graph *overfeat = model_build("overfeat", NULL, 1000);
     assert_shape(overfeat, "conv1", 96, 56, 56);
@@ -147,7 +140,6 @@ TEST(test_shapes_of_chains)
     assert_shape(overfeat, "pool5", 1024, 6, 6);
     assert_padding(overfeat, "conv2", 0, 0);
     assert_padding(overfeat, "conv3", 1, 1);
-    dpb_graph_destroy(overfeat);
 
     struct dpb_graph *vgg11 = model_build("vgg11", NULL, 1000);
     assert_shape(vgg11, "pool1", 64, 112, 112);
@@ -155,11 +147,9 @@ TEST(test_shapes_of_chains)
     assert_shape(vgg11, "pool5", 512, 7, 7);
     assert_padding(vgg11, "conv5_2", 1, 1);
     assert_true(graph_node(vgg11, "dropout_fc1")->rate == 0.5);
-    dpb_graph_destroy(vgg11);
     const struct dpb_shape small = {3, 32, 32};
-    vgg11 = model_graph(model_find("vgg11"), NULL, small, 10);
+    vgg11 = own_graph(model_graph(model_find("vgg11"), NULL, small, 10));
     assert_shape(vgg11, "pool5", 512, 1, 1);
-    dpb_graph_destroy(vgg11);
 
     struct dpb_graph *vgg16_cifar = model_build("vgg16_cifar", NULL, 100);
     assert_shape(vgg16_cifar, "pool1", 64, 16, 16);
@@ -169,7 +159,6 @@ TEST(test_shapes_of_chains)
     assert_true(graph_node(vgg16_cifar, "dropout5_2")->rate == 0.4);
     assert_true(graph_node(vgg16_cifar, "dropout_fc1")->rate == 0.5);
     assert_true(graph_node(vgg16_cifar, "bn5_3")->epsilon == 1e-3);
-    dpb_graph_destroy(vgg16_cifar);
 
     struct dpb_graph *cifar_cnn = model_build("cifar_cnn", NULL, 10);
     assert_shape(cifar_cnn, "conv1", 32, 32, 32);
@@ -180,7 +169,6 @@ TEST(test_shapes_of_chains)
     assert_true(graph_node(cifar_cnn, "dropout2")->rate == 0.25);
     assert_true(graph_node(cifar_cnn, "dropout4")->rate == 0.25);
     assert_true(graph_node(cifar_cnn, "dropout_fc1")->rate == 0.5);
-    dpb_graph_destroy(cifar_cnn);
 }
 
 TEST(test_shapes_of_blocks)
@@ -197,7 +185,6 @@ TEST(test_shapes_of_blocks)
     assert_padding(googlenet, "pool1", 0, 1);
     assert_padding(googlenet, "inception3a.pool", 1, 1);
     assert_true(graph_node(googlenet, "dropout")->rate == 0.4);
-    dpb_graph_destroy(googlenet);
 
     struct dpb_graph *inception3 = model_build("inception3", NULL, 1000);
     assert_shape(inception3, "conv2b", 64, 147, 147);
@@ -222,7 +209,6 @@ TEST(test_shapes_of_blocks)
     assert_true(graph_node(inception3, "bn1a")->epsilon == 1e-3);
     assert_true(graph_node(inception3, "bn1a")->weight == DPB_NONE);
     assert_true(graph_node(inception3, "dropout")->rate == 0.2);
-    dpb_graph_destroy(inception3);
 
     struct dpb_graph *densenet = model_build("densenet40_k12", NULL, 10);
     assert_shape(densenet, "block1.concat12", 160, 32, 32);
@@ -232,14 +218,12 @@ TEST(test_shapes_of_blocks)
     assert_shape(densenet, "relu1", 448, 8, 8);
     assert_int_equal(graph_node(densenet, "block3.conv12")->bias, DPB_NONE);
     assert_padding(densenet, "block1.conv1", 1, 1);
-    dpb_graph_destroy(densenet);
     densenet = model_build("densenet100_k24", "tf", 10);
     assert_shape(densenet, "block1.concat32", 784, 32, 32);
     assert_shape(densenet, "transition.relu_conv1", 48, 32, 32);
     assert_shape(densenet, "transition.pool1", 48, 16, 16);
     assert_shape(densenet, "block3.concat32", 816, 8, 8);
     assert_int_not_equal(graph_node(densenet, "block3.conv32")->bias, DPB_NONE);
-    dpb_graph_destroy(densenet);
 }
 
 TEST_MAIN(NULL, NULL)

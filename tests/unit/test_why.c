@@ -8,6 +8,7 @@
 #include "dpbench/random.h"
 #include "lib/documented.h"
 #include "lib/near.h"
+#include "lib/own.h"
 #include "lib/test.h"
 #include "study/json.h"
 #include "study/why.h"
@@ -93,7 +94,7 @@ static json_t *made_straggler(void)
 
 TEST(the_last_worker_and_its_part)
 {
-    json_t *result = made_straggler();
+    json_t *result = own_json(made_straggler());
     const json_t *shares = dpb_json_at(result, "why.last.shares");
     assert_within(at(result, "why.last.rank"), 2, 0);
     assert_string_equal(dpb_json_text(result, "why.last.part", ""), "backward");
@@ -112,13 +113,12 @@ TEST(the_last_worker_and_its_part)
     assert_within(at(result, "why.last.behind_low_ns"), 7.5 * MS - 2.262157 * error, 10);
     assert_true(decided(result, "why.last.decided"));
     expect_documented(result);
-    json_decref(result);
 }
 
 /* The last worker's exposed time is 2 ms in each step; the means over the ranks are 5 and more. */
 TEST(the_exchange_is_that_of_the_last_worker)
 {
-    json_t *result = made_straggler();
+    json_t *result = own_json(made_straggler());
     assert_within(at(result, "why.exchange.exposed_ns"), 2 * MS, 1);
     assert_within(at(result, "why.exchange.communication_ns"), 8 * MS, 1);
     assert_within(at(result, "why.exchange.bytes"), 4e6, 1e-3);
@@ -128,17 +128,15 @@ TEST(the_exchange_is_that_of_the_last_worker)
     assert_within(at(result, "why.samples_per_s.hidden"), WORKERS * SAMPLES / 51e-3, 1e-6);
     assert_within(at(result, "why.samples_per_s.without"),
                   SAMPLES / 42e-3 + SAMPLES / 39e-3 + SAMPLES / 48e-3, 1e-6);
-    json_decref(result);
 
     /* One worker: all of 20 ms exposed, and 26 ms do not hide behind 20. */
     for (int k = 0; k < STEPS; k++)
         set_step(0, k, 0, 9, 20);
-    result = why_of(1, false);
+    result = own_json(why_of(1, false));
     assert_true(json_is_null(dpb_json_at(result, "why.last")));
     assert_true(decided(result, "why.exchange.decided"));
     assert_within(at(result, "why.samples_per_s.hidden"), SAMPLES / 26e-3, 1e-6);
     assert_within(at(result, "why.samples_per_s.without"), SAMPLES / 20e-3, 1e-6);
-    json_decref(result);
 }
 
 TEST(the_worker_that_waits_for_data)
@@ -146,22 +144,20 @@ TEST(the_worker_that_waits_for_data)
     for (int k = 0; k < STEPS; k++)
         for (int w = 0; w < WORKERS; w++)
             set_step(w, k, w == 1 ? 10 : 1, 28, 1);
-    json_t *result = why_of(WORKERS, false);
+    json_t *result = own_json(why_of(WORKERS, false));
     assert_within(at(result, "why.data.rank"), 1, 0);
     assert_within(at(result, "why.data.wait_ns"), 10 * MS, 1);
     assert_within(at(result, "why.data.wait_low_ns"), 10 * MS, 1);
     assert_within(at(result, "why.data.step_ns"), 50 * MS, 1);
     assert_within(at(result, "why.data.samples_per_s"), SAMPLES / 50e-3, 1e-9);
     assert_true(decided(result, "why.data.decided"));
-    json_decref(result);
 
     /* Workers that do not wait for each other. */
-    result = why_of(WORKERS, true);
+    result = own_json(why_of(WORKERS, true));
     assert_true(json_is_null(dpb_json_at(result, "why.last")));
     assert_true(json_is_null(dpb_json_at(result, "why.exchange")));
     assert_true(json_is_null(dpb_json_at(result, "why.samples_per_s")));
     assert_within(at(result, "why.data.wait_ns"), 10 * MS, 1);
-    json_decref(result);
 }
 
 /* 5 % of the step is the border: 2.585 of 51.7 ms. Worker 1 is late by a little less, and more. */
@@ -200,11 +196,10 @@ TEST(noise_is_no_cause)
                     drift[w] = 0.5 * drift[w] + 0.2 * sqrt(0.75) * normal[0];
                     set_step(w, k, 0, fmax(1, 28 * (1 + drift[w]) + (late && w == 1 ? 10 : 0)), 2);
                 }
-            json_t *result = why_of(WORKERS, false);
+            json_t *result = own_json(why_of(WORKERS, false));
             const bool said = decided(result, "why.last.decided");
             n_said += said && !late;
             n_found += said && late && at(result, "why.last.rank") == 1;
-            json_decref(result);
         }
     print_message("said of equal workers: %d of %d; a late one found: %d\n", n_said, STUDIES,
                   n_found);

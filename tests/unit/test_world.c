@@ -496,7 +496,6 @@ TEST(test_fields)
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
     assert_int_equal(trial.at->n_ready, 12); /* 3 jobs of 4 */
-    trial_done(&trial);
 }
 
 /* Ranks spin while they wait if each has a core, servers among them. */
@@ -526,7 +525,6 @@ TEST(test_agree)
     for (uint32_t rank = 0; rank < 4; rank++)
         expect_part(trial.at->text[rank], "the ranks differ in the layout: rank 0 has "
                                           "'layout 7', rank 2 has 'layout 2'");
-    trial_done(&trial);
 }
 
 TEST(test_share)
@@ -552,7 +550,6 @@ TEST(test_share_apart)
     trial_run(&trial);
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
-    trial_done(&trial);
 }
 
 TEST(test_stranger)
@@ -562,7 +559,6 @@ TEST(test_stranger)
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
     expect_part(trial.errors, "refused a connection without the job's secret");
-    trial_done(&trial);
 }
 
 TEST(test_polls_many)
@@ -571,7 +567,6 @@ TEST(test_polls_many)
         .name = "polls_many", .n_workers = 1, .timeout_s = 5, .most_descriptors = FEW_DESCRIPTORS};
     trial_run(&trial);
     expect_part(trial.at->text[0], "this process may have 40 open files");
-    trial_done(&trial);
 }
 
 TEST(test_warnings_once)
@@ -584,7 +579,6 @@ TEST(test_warnings_once)
     assert_null(strstr(first + 1, "few cores"));
     expect_part(trial.errors, "[1 ");
     expect_part(trial.errors, "a word of rank 1");
-    trial_done(&trial);
 }
 
 TEST(test_long_messages)
@@ -595,7 +589,6 @@ TEST(test_long_messages)
     expect_part(trial.at->cause, "7, the end");
     expect_part(trial.errors, "7, the end");
     expect_part(trial.errors, "\xc3\xa4...");
-    trial_done(&trial);
 }
 
 TEST(test_nothing_survives)
@@ -605,7 +598,6 @@ TEST(test_nothing_survives)
     assert_int_equal(trial.at->status, DPB_OK);
     assert_true(trial.at->extra_pid > 0);
     assert_true(trial_gone_within(trial.at->extra_pid, 1000));
-    trial_done(&trial);
 }
 
 /* ---- jobs that one rank ends --------------------------------------------------------------- */
@@ -628,7 +620,6 @@ static double quiet_job_s(void)
     trial_run(&trial);
     assert_int_equal(trial.at->status, DPB_OK);
     double seconds = trial.at->seconds;
-    trial_done(&trial);
     return seconds;
 }
 
@@ -676,7 +667,6 @@ TEST(test_first_cause)
         expect_part(trial.errors, trial.at->cause);
         const char *once = strstr(trial.errors, "error: ");
         assert_true(once != NULL && strstr(once + 1, "error: ") == NULL);
-        trial_done(&trial);
     }
 }
 
@@ -692,7 +682,6 @@ TEST(test_stopped)
         expect_part(trial.at->cause, "waited 1.");
         expect_part(trial.at->cause, "rank 1 (pid");
         expect_part(trial.at->cause, "is stopped (SIGSTOP)");
-        trial_done(&trial);
     }
 }
 
@@ -703,7 +692,6 @@ TEST(test_cannot_send)
     assert_int_equal(trial.at->status, DPB_TIMEOUT);
     assert_int_equal(trial.at->culprit, 0);
     expect_part(trial.at->cause, "waited 1.0 s to share arena: rank 1 (pid");
-    trial_done(&trial);
 }
 
 /* ---- jobs that somebody else ends ---------------------------------------------------------- */
@@ -721,7 +709,6 @@ TEST(test_launcher_killed)
             .name = names[i], .n_workers = 3, .timeout_s = 20, .act = kill_launcher};
         trial_run(&trial); /* checks that the ranks are gone within 2 s */
         assert_true(WIFSIGNALED(trial.wait_status));
-        trial_done(&trial);
     }
 }
 
@@ -764,7 +751,6 @@ TEST(test_interrupted)
         assert_true(WIFEXITED(trial.wait_status));
         assert_int_equal(WEXITSTATUS(trial.wait_status), expected[i].exit_code);
         expect_part(trial.at->cause, expected[i].part);
-        trial_done(&trial);
     }
 }
 
