@@ -171,8 +171,7 @@ static json_t *swept(int exit_code, const char *verb)
     dpbench(&command, deadline_s, "%s --json --output swept.json", verb);
     if (command.exit_code != exit_code || !command.json)
         fail_msg("%s: exit %d\n%s", verb, command.exit_code, command.err);
-    json_t *document = json_incref(command.json);
-    return document;
+    return command.json;
 }
 
 static const char *const templates[N_LAUNCHERS] = {
@@ -184,7 +183,7 @@ TEST(test_sweep)
     char quoted[32];
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
         write_sweep(templates[by], "run.workers = 1, 2\n");
-        json_t *document = own_json(swept(0, "-c sweep.ini"));
+        json_t *document = swept(0, "-c sweep.ini");
         assert_int_equal(json_array_size(json_at(document, "rows")), 2);
         for (int i = 0; i < 2; i++) {
             const json_t *run = json_array_get(json_at(document, "runs"), (size_t)i);
@@ -257,7 +256,7 @@ TEST(test_launcher_that_lingers)
     sandbox_write("lingers", "#!/bin/sh\n\"$@\"\nsleep 1000\n");
     assert_int_equal(chmod("lingers", 0755), 0);
     write_sweep("./lingers", "run.workers = 1\n");
-    json_t *document = own_json(swept(0, "-c sweep.ini"));
+    json_t *document = swept(0, "-c sweep.ini");
     assert_string_equal(json_text_at(document, "runs.0.status"), "ok");
     traces_expect_none(&before, "a launcher that lingers", 5.0);
 }

@@ -105,7 +105,7 @@ static json_t *load_trace(void)
     json_t *document = json_load_file("t.json", 0, &error);
     if (!document)
         fail_msg("t.json: %s", error.text);
-    return document;
+    return own_json(document);
 }
 
 /* Each step of ps_async fetches all buckets, those without a push too. */
@@ -116,7 +116,7 @@ TEST(test_fetched_alone)
     const json_t *event;
     struct command command;
     trace(&command, "comm.name=ps_async run.servers=1 comm.push_every=3");
-    json_t *document = own_json(load_trace());
+    json_t *document = load_trace();
     json_array_foreach(json_at(document, "traceEvents"), i, event)
     {
         if (strcmp(json_text_at(event, "name"), "transfer") != 0)
@@ -139,7 +139,7 @@ TEST(test_window)
     trace(&command, "comm.name=shm run.workers=2 run.steps=30 run.trace_steps=7 eval.every=28 "
                     "eval.final=yes data.test_samples=20 checkpoint.save=c.safetensors "
                     "data.threads=2");
-    json_t *document = own_json(load_trace());
+    json_t *document = load_trace();
     assert_true(json_number_at(document, "otherData.ranks.1.first_step") == 24);
     assert_int_equal(count_events(document, "step"), 2 * 7);
     assert_int_equal(count_events(document, "evaluate"), 2 * 2);
@@ -154,7 +154,7 @@ TEST(test_layers)
         skip();
     trace(&command, "device.name=cpu model.name=lenet run.batch=2 run.profile=yes comm.name=shm "
                     "run.workers=2 comm.bucket=400KiB");
-    json_t *document = own_json(load_trace());
+    json_t *document = load_trace();
     assert_true(count_events(document, "conv2") >= 6 * 2 * 2);
     assert_true(count_events(document, "fc1") >= 6 * 2 * 2);
     read_trace(&command, "lenet", "all");
@@ -166,7 +166,7 @@ TEST(test_too_many)
 {
     struct command command;
     trace(&command, "comm.name=shm run.workers=2 run.trace_steps=3 comm.bucket=8 run.steps=12");
-    json_t *document = own_json(load_trace());
+    json_t *document = load_trace();
     const double n = json_number_at(document, "otherData.ranks.0.steps");
     assert_true(n < 3);
     assert_true(json_is_false(json_at(document, "otherData.ranks.0.complete")));
@@ -194,7 +194,7 @@ TEST(test_death)
     kill(pids[1], SIGKILL);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);
-    json_t *document = own_json(load_trace());
+    json_t *document = load_trace();
     assert_string_equal(json_text_at(document, "otherData.status"), "failed");
     for (int rank = 0; rank < 2; rank++) {
         char path[64];

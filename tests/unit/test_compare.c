@@ -53,14 +53,14 @@ static json_t *compare(json_t *a, json_t *b, double threshold, bool *regression)
     json_decref(a);
     json_decref(b);
     assert_int_equal(status, DPB_OK);
-    return document;
+    return own_json(document);
 }
 
 TEST(every_difference_is_named)
 {
     static const char *const paths[] = {"config.comm.name", "machine.host"};
     bool regression;
-    json_t *document = own_json(compare(run_of(100, "shm"), run_of(100, "ps"), NAN, &regression));
+    json_t *document = compare(run_of(100, "shm"), run_of(100, "ps"), NAN, &regression);
     const json_t *list = json_object_get(document, "differences");
     assert_int_equal(json_array_size(list),
                      2); /* no origin, no place of a file or of the results */
@@ -96,7 +96,7 @@ TEST(runs_of_sweeps_are_compared_by_name)
             a, "runs",
             json_pack("[o, o, o]", run_by("shm", "1"), run_by("ring", "2"), run_by("none", "3")));
         json_object_set_new(b, "runs", json_pack("[o, o]", ring, run_by("shm", "1")));
-        json_t *document = own_json(compare(a, b, NAN, &regression));
+        json_t *document = compare(a, b, NAN, &regression);
         const json_t *list = json_object_get(document, "differences");
         for (size_t i = 0; i <= 3; i++) {
             const char *path = dpb_json_text(json_array_get(list, i), "path", "none");
@@ -116,7 +116,7 @@ TEST(data_in_a_deep_directory_are_compared)
     json_t *b = json_deep_copy(a);
     json_object_set_new(a, "runs", json_pack("[o]", run_by(place, "1")));
     json_object_set_new(b, "runs", json_pack("[o]", run_by(place, "2")));
-    json_t *document = own_json(compare(a, b, NAN, &regression));
+    json_t *document = compare(a, b, NAN, &regression);
     assert_int_equal(json_array_size(json_object_get(document, "differences")), 2);
 }
 
@@ -183,7 +183,7 @@ TEST(intervals_decide)
 TEST(runs_have_the_interval_of_their_steps)
 {
     bool regression;
-    json_t *document = own_json(compare(run_of(200, "shm"), run_of(170, "shm"), 0.01, &regression));
+    json_t *document = compare(run_of(200, "shm"), run_of(170, "shm"), 0.01, &regression);
     const json_t *row = json_array_get(json_object_get(document, "rows"), 0);
     assert_true(json_is_null(json_object_get(row, "cell")));
     assert_true(fabs(dpb_json_number(row, "ratio") - 0.85) < 1e-12);
@@ -246,7 +246,7 @@ TEST(doubtful_rates_conclude_nothing)
 
     json_t *run = run_of(100, "shm");
     json_object_set_new(json_object_get(run, "timing"), "too_short", json_true());
-    document = own_json(compare(run_of(100, "shm"), run, NAN, &regression));
+    document = compare(run_of(100, "shm"), run, NAN, &regression);
     assert_int_equal(json_array_size(doubts_of_row(document, "a.doubts")), 0);
     doubts = doubts_of_row(document, "b.doubts");
     assert_string_equal(json_string_value(json_array_get(doubts, 0)), "timed too shortly");
@@ -262,18 +262,20 @@ TEST(unlike_sharing_concludes_nothing)
     for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
         const bool apart = rows[i / 2].apart;
         bool regression;
-        json_t *a = own_json(run_of(100, "shm")), *b = own_json(run_of(80, "shm"));
+        json_t *a = run_of(100, "shm"), *b = run_of(80, "shm");
         json_object_set_new(a, "gpus", json_pack("{s:s}", "sharing", rows[i / 2].a));
         json_object_set_new(b, "gpus", json_pack("{s:s}", "sharing", rows[i / 2].b));
         if (i % 2 == 1) {
-            a = own_json(cell_of("x", 99, 100, 101));
-            b = own_json(cell_of("x", 79, 80, 81));
+            json_decref(a);
+            json_decref(b);
+            a = cell_of("x", 99, 100, 101);
+            b = cell_of("x", 79, 80, 81);
             json_object_set_new(a, "gpu_sharing", json_string(rows[i / 2].a));
             json_object_set_new(b, "gpu_sharing", json_string(rows[i / 2].b));
-            a = own_json(sweep_of(a, cell_of("y", 9.99, 10, 10.01)));
-            b = own_json(sweep_of(b, cell_of("y", 9.99, 10, 10.01)));
+            a = sweep_of(a, cell_of("y", 9.99, 10, 10.01));
+            b = sweep_of(b, cell_of("y", 9.99, 10, 10.01));
         }
-        json_t *document = own_json(compare(a, b, 0.1, &regression));
+        json_t *document = compare(a, b, 0.1, &regression);
         assert_int_equal(regression, !apart);
         char *text = printed_as(document, dpb_compare_print);
         assert_true((strstr(text, "no conclusion; GPUs shared in different ways\n") ||
@@ -287,10 +289,9 @@ TEST(cells_are_matched)
 {
     bool regression;
     for (int gate = 0; gate < 2; gate++) {
-        json_t *document =
-            own_json(compare(sweep_of(cell_of("a", 9, 10, 11), cell_of("b", 19, 20, 21)),
-                             sweep_of(cell_of("b", 29, 30, 31), cell_of("c", 1, 2, 3)),
-                             gate ? 0.5 : NAN, &regression));
+        json_t *document = compare(sweep_of(cell_of("a", 9, 10, 11), cell_of("b", 19, 20, 21)),
+                                   sweep_of(cell_of("b", 29, 30, 31), cell_of("c", 1, 2, 3)),
+                                   gate ? 0.5 : NAN, &regression);
         const json_t *rows = json_object_get(document, "rows");
         assert_int_equal(json_array_size(rows), 1);
         assert_true(fabs(dpb_json_number(json_array_get(rows, 0), "ratio") - 1.5) < 0.01);

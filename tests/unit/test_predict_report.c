@@ -38,7 +38,7 @@ static json_t *parse(const char *text)
     json_t *json = json_loads(quoted, 0, &error);
     if (json == NULL)
         fail_msg("%s", error.text);
-    return json;
+    return own_json(json);
 }
 
 static struct dpb_predict_request make_request(const json_t *result)
@@ -57,7 +57,7 @@ static json_t *make(const struct dpb_predict_request *request)
     json_t *document = NULL;
     assert_int_equal(dpb_predict_report_make(request, &document), DPB_OK);
     assert_non_null(document);
-    return document;
+    return own_json(document);
 }
 
 static const json_t *row_of(const json_t *document, const char *strategy, double workers)
@@ -88,9 +88,9 @@ static void assert_near(double is, double should, double share)
 
 TEST(numbers_come_from_the_result)
 {
-    json_t *result = own_json(parse(result_text));
+    json_t *result = parse(result_text);
     struct dpb_predict_request request = make_request(result);
-    json_t *document = own_json(make(&request));
+    json_t *document = make(&request);
     expect_documented_in(document, "docs/predicting.md");
     assert_near(number(document, "measured.batch"), 32, 0);
     assert_near(number(document, "measured.step_ns"), 20e6, 1e-9);
@@ -122,13 +122,13 @@ TEST(numbers_come_from_the_result)
 /* The measured worker waited 2 ms for its communicator: workers that exchange nothing do not. */
 TEST(efficiency_is_over_workers_that_exchange_nothing)
 {
-    json_t *result = own_json(parse(result_text));
+    json_t *result = parse(result_text);
     json_object_set_new((json_t *)(uintptr_t)dpb_json_at(result, "timing.breakdown_ns"),
                         "comm_exposed", json_real(2e6));
     json_object_set_new(json_object_get(result, "timing"), "ready", json_null()); /* even */
     struct dpb_predict_request request = make_request(result);
     request.batches[0] = 32, request.batches[1] = 64, request.n_batches = 2;
-    json_t *document = own_json(make(&request));
+    json_t *document = make(&request);
     const json_t *row;
     size_t i, n = 0;
     json_array_foreach(json_object_get(document, "rows"), i, row)
@@ -144,34 +144,34 @@ TEST(efficiency_is_over_workers_that_exchange_nothing)
 /* The least link, given again, leaves what it promised. */
 TEST(least_link_holds)
 {
-    json_t *result = own_json(parse(result_text));
+    json_t *result = parse(result_text);
     struct dpb_predict_request request = make_request(result);
     request.workers[0] = 4;
     request.n_workers = 1;
-    json_t *document = own_json(make(&request));
+    json_t *document = make(&request);
     request.links[0].cost.bytes_per_s = number(row_of(document, "ps_cpu", 4), "least_bytes_per_s");
-    document = own_json(make(&request));
+    document = make(&request);
     assert_near(number(row_of(document, "ps_cpu", 4), "exposed_share"), 0.05, 0.02);
 }
 
 /* Two workers of one machine, and servers on machines of their own: their link carries both. */
 TEST(servers_are_on_other_machines)
 {
-    json_t *result = own_json(parse(result_text));
+    json_t *result = parse(result_text);
     struct dpb_predict_request request = make_request(result);
     request.per_machine = 2;
     request.inside.cost = (struct dpb_cost){5e9, 1e-6};
     request.servers = 4;
     request.workers[0] = 2;
     request.n_workers = 1;
-    json_t *document = own_json(make(&request));
+    json_t *document = make(&request);
     const json_t *row = row_of(document, "ps_cpu", 2);
     assert_true(number(row, "step_ns") > 2 * 100e6 / (1.25e9 * 1448 / 1538) * 1e9);
     request.links[0].cost.bytes_per_s = number(row, "least_bytes_per_s");
-    document = own_json(make(&request));
+    document = make(&request);
     assert_near(number(row_of(document, "ps_cpu", 2), "exposed_share"), 0.05, 0.02);
     request.links[0].cost = (struct dpb_cost){INFINITY, 0}; /* no link to a server is known */
-    document = own_json(make(&request));
+    document = make(&request);
     assert_null(row_of(document, "ps_cpu", 2));
     assert_non_null(row_of(document, "shm", 2));
 }
@@ -180,14 +180,14 @@ TEST(servers_are_on_other_machines)
  * processor. */
 TEST(many_cases)
 {
-    json_t *result = own_json(parse(result_text));
+    json_t *result = parse(result_text);
     struct dpb_predict_request request = make_request(result);
     request.per_machine = 2;
     request.inside.cost = (struct dpb_cost){5e9, 1e-6};
     request.batches[0] = 32, request.batches[1] = 64, request.n_batches = 2;
     request.buckets[0] = 1e6, request.buckets[1] = 25e6, request.n_buckets = 2;
     const clock_t began = clock();
-    json_t *document = own_json(make(&request));
+    json_t *document = make(&request);
     assert_true(clock() - began < 5 * CLOCKS_PER_SEC);
     const size_t n_tables = 4, n_first = 4 /* two workers: hierarchical crosses nothing */;
     assert_int_equal(json_array_size(json_object_get(document, "rows")),
@@ -213,16 +213,15 @@ TEST(many_cases)
 
 TEST(measured_link)
 {
-    json_t *result = own_json(parse(result_text));
+    json_t *result = parse(result_text);
     /* 100 us and 1 GB/s, by a ring of two. */
-    json_t *comm =
-        own_json(parse("{'schema': 'dpbench.comm/1', 'status': 'ok', 'bucket_bytes': 4000000,"
-                       " 'strategy': {'name': 'ring_tcp'},"
-                       " 'world': {'workers': 2, 'servers': 0, 'machines': 2},"
-                       " 'points': [{'bytes': 1000, 'buckets': 1, 'time_us': {'p50': 201}},"
-                       " {'bytes': 4000000, 'buckets': 1, 'time_us': {'p50': 4200}},"
-                       " {'bytes': 8000000, 'buckets': 2, 'time_us': {'p50': 9999}},"
-                       " {'bytes': 250000, 'buckets': 1, 'time_us': {'p50': 450}}]}"));
+    json_t *comm = parse("{'schema': 'dpbench.comm/1', 'status': 'ok', 'bucket_bytes': 4000000,"
+                         " 'strategy': {'name': 'ring_tcp'},"
+                         " 'world': {'workers': 2, 'servers': 0, 'machines': 2},"
+                         " 'points': [{'bytes': 1000, 'buckets': 1, 'time_us': {'p50': 201}},"
+                         " {'bytes': 4000000, 'buckets': 1, 'time_us': {'p50': 4200}},"
+                         " {'bytes': 8000000, 'buckets': 2, 'time_us': {'p50': 9999}},"
+                         " {'bytes': 250000, 'buckets': 1, 'time_us': {'p50': 450}}]}");
     struct dpb_predict_request request = make_request(result);
     request.links[0].comm = comm;
     json_t *document = make(&request);
@@ -246,21 +245,20 @@ TEST(measured_link)
  * times were measured 15 % or more apart from any line. */
 TEST(intervals_have_the_latencys_error)
 {
-    json_t *result = own_json(parse(result_text));
-    json_t *comm =
-        own_json(parse("{'schema': 'dpbench.comm/1', 'status': 'ok', 'bucket_bytes': 4000000,"
-                       " 'strategy': {'name': 'ring_tcp'},"
-                       " 'world': {'workers': 2, 'servers': 0, 'machines': 2},"
-                       " 'points': [{'bytes': 1000, 'buckets': 1, 'time_us': {'p50': 161}},"
-                       " {'bytes': 10000, 'buckets': 1, 'time_us': {'p50': 252}},"
-                       " {'bytes': 4000000, 'buckets': 1, 'time_us': {'p50': 4200}}]}"));
+    json_t *result = parse(result_text);
+    json_t *comm = parse("{'schema': 'dpbench.comm/1', 'status': 'ok', 'bucket_bytes': 4000000,"
+                         " 'strategy': {'name': 'ring_tcp'},"
+                         " 'world': {'workers': 2, 'servers': 0, 'machines': 2},"
+                         " 'points': [{'bytes': 1000, 'buckets': 1, 'time_us': {'p50': 161}},"
+                         " {'bytes': 10000, 'buckets': 1, 'time_us': {'p50': 252}},"
+                         " {'bytes': 4000000, 'buckets': 1, 'time_us': {'p50': 4200}}]}");
     json_t *timing = json_object_get(result, "timing");
     json_object_set_new(timing, "step_ns", json_pack("[f,f,f,f]", 2e7, 2e7, 2e7, 2e7));
     json_object_set_new(timing, "ready",
                         json_pack("{s:[i], s:[i]}", "elements", 1000, "ns", 18000000));
     struct dpb_predict_request request = make_request(result);
     request.links[0].comm = comm;
-    json_t *document = own_json(make(&request));
+    json_t *document = make(&request);
     const json_t *row = row_of(document, "ring_tcp", 2);
     const json_t *link = json_array_get(json_object_get(document, "links"), 0);
     const double latencies_ns = 2 * number(link, "latency_s") * 1e9;
@@ -272,14 +270,13 @@ TEST(intervals_have_the_latencys_error)
 /* A link of `dpbench links network` has no strategy and no workers. */
 TEST(measured_network)
 {
-    json_t *result = own_json(parse(result_text));
-    json_t *network =
-        own_json(parse("{'status': 'ok', 'network': {'ways': [{'from': 0, 'to': 1,"
-                       " 'latency_s': {'median': 5e-5}, 'rate': [{'bytes': 100, 'bytes_per_s':"
-                       " {'median': 1e8, 'least': 9e7, 'most': 1.1e8}}]}]}}"));
+    json_t *result = parse(result_text);
+    json_t *network = parse("{'status': 'ok', 'network': {'ways': [{'from': 0, 'to': 1,"
+                            " 'latency_s': {'median': 5e-5}, 'rate': [{'bytes': 100, 'bytes_per_s':"
+                            " {'median': 1e8, 'least': 9e7, 'most': 1.1e8}}]}]}}");
     struct dpb_predict_request request = make_request(result);
     request.links[0] = (struct dpb_predict_link){.name = "l.json", .network = network};
-    json_t *document = own_json(make(&request));
+    json_t *document = make(&request);
     char *text = printed_as(document, dpb_predict_report_print);
     expect_part(text, "link l.json (measured: 0.8 Gbit/s, 50 us; windows within 10.0 %), buckets");
     /* Its error widens no exchange within a machine, whose cost is given. */
@@ -290,7 +287,7 @@ TEST(measured_network)
         inside.inside.cost = (struct dpb_cost){5e9, 1e-6};
         if (i == 1)
             inside.links[0] = request.links[0];
-        document = own_json(make(&inside));
+        document = make(&inside);
         high_ns[i] = number(row_of(document, "shm", 2), "high_ns");
     }
     assert_near(high_ns[0], high_ns[1], 1e-12);
@@ -299,7 +296,7 @@ TEST(measured_network)
 /* The reason names the thing. */
 static void refuses(const char *path, const char *value, const char *strategy, const char *word)
 {
-    json_t *result = own_json(parse(result_text)), *document = NULL;
+    json_t *result = parse(result_text), *document = NULL;
     struct dpb_predict_request request = make_request(result);
     if (path != NULL) {
         char parent[32];

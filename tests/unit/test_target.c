@@ -294,7 +294,7 @@ static json_t *compared(const json_t *a, const json_t *b, bool paired)
     json_t *document = NULL;
     bool regression;
     assert_int_equal(dpb_compare_make(&side_a, &side_b, &how, &document, &regression), DPB_OK);
-    return document;
+    return own_json(document);
 }
 
 static const json_t *compared_target(const json_t *document, size_t row)
@@ -309,7 +309,7 @@ TEST(documents_compare_to_the_target)
     struct study a = two_seeds(1, false), b = two_seeds(0.5, true);
     const double half = 4.30265273 * log(1.21) / sqrt(2);
     for (int paired = 0; paired < 2; paired++) {
-        json_t *document = own_json(compared(a.document, b.document, paired));
+        json_t *document = compared(a.document, b.document, paired);
         const json_t *shm = compared_target(document, 0), *sma = compared_target(document, 1);
         assert_near(dpb_json_number(shm, "a.seconds"), 11);
         assert_near(dpb_json_number(shm, "b.seconds"), 5.5);
@@ -344,16 +344,16 @@ TEST(runs_and_other_targets_compare)
                        json_array_get(json_object_get(b.document, "runs"), 0)};
     for (int i = 0; i < 2; i++)
         json_object_set_new(runs[i], "schema", json_string("dpbench.result/1"));
-    json_t *document = own_json(compared(runs[0], runs[1], false));
+    json_t *document = compared(runs[0], runs[1], false);
     assert_near(dpb_json_number(compared_target(document, 0), "seconds.ratio"), 0.5);
     assert_string_equal(dpb_json_text(compared_target(document, 0), "seconds.verdict", ""),
                         "no conclusion (one run)");
 
     json_object_set_new(json_object_get(runs[1], "target"), "accuracy", json_real(0.8));
-    document = own_json(compared(runs[0], runs[1], false));
+    document = compared(runs[0], runs[1], false);
     assert_true(json_is_null(compared_target(document, 0)));
     json_object_set_new(runs[1], "target", json_null());
-    document = own_json(compared(runs[0], runs[1], false));
+    document = compared(runs[0], runs[1], false);
     assert_true(json_is_null(compared_target(document, 0)));
     char *text = printed_as(document, dpb_compare_print);
     assert_null(strstr(text, "to target"));

@@ -66,9 +66,9 @@ static json_t *why_of(int n_workers, bool apart)
                                       apart};
     json_t *why = dpb_why_to_json(&args);
     assert_non_null(why);
-    return json_pack("{s:o, s:{s:s, s:{s:f}}, s:{s:{s:{s:i}}}}", "why", why, "timing", "clock",
-                     "host", "samples_per_s", "mean", 461.5, "config", "data", "threads", "value",
-                     2);
+    return own_json(json_pack("{s:o, s:{s:s, s:{s:f}}, s:{s:{s:{s:i}}}}", "why", why, "timing",
+                              "clock", "host", "samples_per_s", "mean", 461.5, "config", "data",
+                              "threads", "value", 2));
 }
 
 static double at(const json_t *result, const char *path)
@@ -94,7 +94,7 @@ static json_t *made_straggler(void)
 
 TEST(the_last_worker_and_its_part)
 {
-    json_t *result = own_json(made_straggler());
+    json_t *result = made_straggler();
     const json_t *shares = dpb_json_at(result, "why.last.shares");
     assert_within(at(result, "why.last.rank"), 2, 0);
     assert_string_equal(dpb_json_text(result, "why.last.part", ""), "backward");
@@ -118,7 +118,7 @@ TEST(the_last_worker_and_its_part)
 /* The last worker's exposed time is 2 ms in each step; the means over the ranks are 5 and more. */
 TEST(the_exchange_is_that_of_the_last_worker)
 {
-    json_t *result = own_json(made_straggler());
+    json_t *result = made_straggler();
     assert_within(at(result, "why.exchange.exposed_ns"), 2 * MS, 1);
     assert_within(at(result, "why.exchange.communication_ns"), 8 * MS, 1);
     assert_within(at(result, "why.exchange.bytes"), 4e6, 1e-3);
@@ -132,7 +132,7 @@ TEST(the_exchange_is_that_of_the_last_worker)
     /* One worker: all of 20 ms exposed, and 26 ms do not hide behind 20. */
     for (int k = 0; k < STEPS; k++)
         set_step(0, k, 0, 9, 20);
-    result = own_json(why_of(1, false));
+    result = why_of(1, false);
     assert_true(json_is_null(dpb_json_at(result, "why.last")));
     assert_true(decided(result, "why.exchange.decided"));
     assert_within(at(result, "why.samples_per_s.hidden"), SAMPLES / 26e-3, 1e-6);
@@ -144,7 +144,7 @@ TEST(the_worker_that_waits_for_data)
     for (int k = 0; k < STEPS; k++)
         for (int w = 0; w < WORKERS; w++)
             set_step(w, k, w == 1 ? 10 : 1, 28, 1);
-    json_t *result = own_json(why_of(WORKERS, false));
+    json_t *result = why_of(WORKERS, false);
     assert_within(at(result, "why.data.rank"), 1, 0);
     assert_within(at(result, "why.data.wait_ns"), 10 * MS, 1);
     assert_within(at(result, "why.data.wait_low_ns"), 10 * MS, 1);
@@ -153,7 +153,7 @@ TEST(the_worker_that_waits_for_data)
     assert_true(decided(result, "why.data.decided"));
 
     /* Workers that do not wait for each other. */
-    result = own_json(why_of(WORKERS, true));
+    result = why_of(WORKERS, true);
     assert_true(json_is_null(dpb_json_at(result, "why.last")));
     assert_true(json_is_null(dpb_json_at(result, "why.exchange")));
     assert_true(json_is_null(dpb_json_at(result, "why.samples_per_s")));
@@ -174,7 +174,6 @@ TEST(small_things_are_not_said)
         assert_within(at(result, "why.last.behind_ns"), late * MS, 2);
         assert_true(decided(result, "why.last.decided") == more);
         assert_int_equal(dpb_why_sentences((const json_t *const *)&result, 1, text), more ? 2 : 0);
-        json_decref(result);
     }
 }
 
@@ -196,7 +195,7 @@ TEST(noise_is_no_cause)
                     drift[w] = 0.5 * drift[w] + 0.2 * sqrt(0.75) * normal[0];
                     set_step(w, k, 0, fmax(1, 28 * (1 + drift[w]) + (late && w == 1 ? 10 : 0)), 2);
                 }
-            json_t *result = own_json(why_of(WORKERS, false));
+            json_t *result = why_of(WORKERS, false);
             const bool said = decided(result, "why.last.decided");
             n_said += said && !late;
             n_found += said && late && at(result, "why.last.rank") == 1;
@@ -217,7 +216,6 @@ TEST(the_words)
     assert_string_equal(text[1],
                         "samples/s: 470.6 if all communication were hidden, 562.3 with none "
                         "and no waiting");
-    json_decref(result);
     for (int k = 0; k < STEPS; k++)
         set_step(0, k, 10, 9, 20);
     result = why_of(1, false);
@@ -234,7 +232,6 @@ TEST(the_words)
     dpb_why_sentences((const json_t *const *)&result, 1, text);
     assert_string_equal(text[0], "data: the device of rank 0 is idle 10.0 of 50.0 ms: batches "
                                  "or launches come late");
-    json_decref(result);
 }
 
 /* Several runs: what all of them show, with the numbers of the one in the middle. */
@@ -257,30 +254,24 @@ TEST(runs_have_to_agree)
     json_object_set_new(json_object_get(json_object_get(runs[1], "why"), "data"), "decided",
                         json_false());
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs, 3, text), 0);
-    for (int i = 0; i < 3; i++)
-        json_decref(runs[i]);
 
     runs[0] = made_straggler();
-    runs[1] = json_deep_copy(runs[0]);
+    runs[1] = own_json(json_deep_copy(runs[0]));
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs, 2, text), 2);
     json_object_set_new(json_object_get(json_object_get(runs[1], "why"), "last"), "rank",
                         json_integer(1));
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs, 2, text), 0);
-    json_decref(runs[0]);
-    json_decref(runs[1]);
 }
 
 /* A document from elsewhere, or from before. */
 TEST(nothing_is_made_up)
 {
     char text[DPB_WHY_SENTENCES][DPB_WHY_TEXT];
-    json_t *runs[] = {json_object(), json_pack("{s:n}", "why"),
-                      json_pack("{s:{s:{s:b}}}", "why", "last", "decided", 1)};
+    json_t *runs[] = {own_json(json_object()), own_json(json_pack("{s:n}", "why")),
+                      own_json(json_pack("{s:{s:{s:b}}}", "why", "last", "decided", 1))};
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs, 1, text), 0);
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs + 1, 1, text), 0);
     dpb_why_sentences((const json_t *const *)runs + 2, 1, text);
-    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
-        json_decref(runs[i]);
 }
 
 TEST_MAIN(make_journals, free_journals)
