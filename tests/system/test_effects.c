@@ -275,7 +275,7 @@ static char *take_files(void)
     return strdup(text);
 }
 
-/* What a run with the option so set shows. @owned. */
+/* What a run with the option so set shows. */
 static char *observe(const struct effect *effect, const char *setting)
 {
     struct command command;
@@ -302,7 +302,7 @@ static char *observe(const struct effect *effect, const char *setting)
                    : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     }
     assert_non_null(seen);
-    return seen;
+    return own_memory(seen, free);
 }
 
 static void test_effect(void **state)
@@ -320,9 +320,6 @@ static void test_effect(void **state)
         strcmp(effect->seen, "timing.warmup_steps") != 0)
         fail_msg("%s = '%s' twice shows %s: %s and %s", effect->option, effect->a, effect->seen, a,
                  again);
-    free(a);
-    free(again);
-    free(b);
 }
 
 /* ---- no option is forgotten ---------------------------------------------------------------- */

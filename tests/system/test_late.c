@@ -36,7 +36,7 @@ static void sum_gradients(struct serial *s, uint64_t step)
 {
     const struct dpb_experiment *x = s->oracle.experiment;
     const uint64_t n = s->oracle.graph->n_elements;
-    double *own = oracle_arena(&s->oracle);
+    double *own = own_memory(oracle_arena(&s->oracle), free);
     for (uint32_t worker = 0; worker < x->n_workers; worker++) {
         for (uint32_t i = 0; i < x->accumulate; i++) {
             oracle_pass(&s->oracle, worker, step, i);
@@ -46,7 +46,6 @@ static void sum_gradients(struct serial *s, uint64_t step)
         for (uint64_t e = 0; e < n; e++)
             s->sum[e] = worker == 0 ? own[e] : s->sum[e] + own[e];
     }
-    free(own);
 }
 
 static double squares_of(const double *values, const struct dpb_tensor *tensor)

@@ -278,7 +278,7 @@ static bool apply_next(struct replay *r, unsigned server)
             return false;
     if (end == first)
         return false;
-    double *sum = oracle_arena(&r->oracle),
+    double *sum = own_memory(oracle_arena(&r->oracle), free),
            *to = shard->versions[shard->version + 1] = oracle_arena(&r->oracle);
     for (; shard->next < end; shard->next++) {
         const struct push *p = &shard->pushes[shard->next];
@@ -297,7 +297,6 @@ static bool apply_next(struct replay *r, unsigned server)
         to[i] = shard->versions[shard->version][i] - rate * shard->velocity[i];
     }
     shard->version++;
-    free(sum);
     return true;
 }
 

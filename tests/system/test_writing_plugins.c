@@ -39,7 +39,7 @@ static char *read_text(const char *path)
     n = fread(text, 1, capacity - 1, file);
     fclose(file);
     assert_true(n < capacity - 1);
-    return text;
+    return own_memory(text, free);
 }
 
 /* `text` with the first `from` replaced. @owned. */
@@ -50,7 +50,7 @@ static char *replaced(const char *text, const char *from, const char *to)
     if (!at)
         fail_msg("'%s' is not in the file", from);
     assert_true(asprintf(&result, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0);
-    return result;
+    return own_memory(result, free);
 }
 
 static void shell(struct command *command, const char *format, ...)
@@ -99,7 +99,7 @@ static void write_rows(const char *path, unsigned shift)
  * library all headers do; tests/system/install.sh has those that are installed. */
 static int set_up(void **state)
 {
-    char *root = realpath(".", NULL);
+    char *root = own_memory(realpath(".", NULL), free);
     int result = sandbox_setup(state);
     struct command command;
     shell(&command,
@@ -109,7 +109,6 @@ static int set_up(void **state)
           root, root, root, root, root);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s%s", command.exit_code, command.out, command.err);
-    free(root);
     for (size_t i = 0; i < PLUGINS; i++)
         build_plugin(&own[i], ".", "");
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
@@ -318,8 +317,6 @@ TEST(test_reductions_refused)
         expect_refused("comm.name=refused run.precision=fp32",
                        WORDS("comm 'refused'", rows[i].words[0], rows[i].words[1]));
         unlink("comm_refused.so");
-        free(text);
-        free(good);
     }
 }
 
@@ -358,9 +355,6 @@ TEST(test_contracts_must_be_kept)
         build_plugin(&broken, ".", "");
         dpbench_says(deadline_s, 3, WORDS("pattern check of comm 'broken'", lies[i].found),
                      "-c base.ini run.workers=2 comm.name=broken %s", lies[i].settings);
-        free(text);
-        free(named);
-        free(good);
     }
 }
 
@@ -389,9 +383,6 @@ TEST(test_fixed_image)
     build_plugin(&fixed, ".", "");
     expect_refused("model.name=fixed model.image=5",
                    WORDS("takes images of 28 x 28 only", "leave model.image out"));
-    free(any);
-    free(named);
-    free(text);
 }
 
 /* A plugin that leaves something out is named, and no process ends by a signal. So is a contract
@@ -447,12 +438,7 @@ TEST(test_forgetful)
                      "-c bare.ini run.workers=2 run.timeout_s=10 %s.name=forgets", plugin->kind);
         snprintf(file, sizeof file, "%s_forgets.so", plugin->kind);
         unlink(file);
-        free(text);
-        free(named);
-        free(good);
     }
-    free(bare);
-    free(base);
 }
 
 TEST(test_refuse_what_they_cannot)
@@ -530,8 +516,6 @@ TEST(test_misfits_are_refused)
                        WORDS(line, m->words[0], m->words[1], m->words[2]));
         line[strlen(line) - 2] = '\0';
         unlink(line);
-        free(good);
-        free(bad);
     }
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
 }
@@ -575,7 +559,6 @@ TEST(test_new_refuses)
         dpbench_says(deadline_s, 2, WORDS(rows[i][1]), "new %s", rows[i][0]);
     char *kept = read_text("mine/model_mine.c");
     assert_string_equal(kept, "changed");
-    free(kept);
 }
 
 /* ---- dpbench conform ----------------------------------------------------------------------- */
@@ -737,8 +720,6 @@ TEST(test_conform_finds_mistakes)
                      plugin->name, m->settings);
         expect_words(m->to, command.out, m->words);
         EXPECT_WORDS(m->to, command.err, "does not conform");
-        free(good);
-        free(bad);
     }
 }
 

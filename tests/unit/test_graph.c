@@ -182,7 +182,7 @@ static double *initial_weights(const struct dpb_graph *graph, uint64_t seed)
     double *weights = malloc(graph->n_elements * sizeof *weights);
     assert_non_null(weights);
     dpb_graph_initialise(graph, seed, DPB_FP64, weights);
-    return weights;
+    return own_memory(weights, free);
 }
 
 /* Mean within 5 and standard deviation within 5 of their own standard deviations (a uniform
@@ -237,7 +237,6 @@ TEST(test_initial_values)
     assert_normal(lenet, weights, "fc2.weight", sqrt(1.0 / 512));
     assert_constant(lenet, weights, "conv1.bias", 0.0);
     assert_constant(lenet, weights, "fc2.bias", 0.0);
-    free(weights);
 
     struct dpb_graph *resnet20 = model_build("resnet20", NULL, 10);
     weights = initial_weights(resnet20, 2);
@@ -245,7 +244,6 @@ TEST(test_initial_values)
     assert_normal(resnet20, weights, "fc.weight", sqrt(1.0 / 64));
     assert_constant(resnet20, weights, "layer3.2.bn2.weight", 1.0);
     assert_constant(resnet20, weights, "layer3.2.bn2.bias", 0.0);
-    free(weights);
 }
 
 /* A layer of every rule. */
@@ -287,7 +285,6 @@ TEST(test_chosen_initial_values)
     assert_uniform(graph, weights, "fc1.weight", sqrt(6.0 / (6 * 6 * 60 + 40)));
     assert_normal(graph, weights, "fc2.weight", sqrt(2.0 / 40));
     assert_constant(graph, weights, "fc2.bias", 0.0);
-    free(weights);
     dpb_graph_destroy(graph);
 }
 
@@ -338,7 +335,7 @@ TEST(test_initial_values_by_type_and_seed)
 {
     struct dpb_graph *graph = model_build("tiny", NULL, 5);
     double *weights = initial_weights(graph, 3), *others = initial_weights(graph, 4);
-    float *rounded = malloc(graph->n_elements * sizeof *rounded);
+    float *rounded = own_memory(malloc(graph->n_elements * sizeof *rounded), free);
     assert_non_null(rounded);
     memset(rounded, 0xff, graph->n_elements * sizeof *rounded);
     dpb_graph_initialise(graph, 3, DPB_FP32, rounded);
@@ -352,11 +349,8 @@ TEST(test_initial_values_by_type_and_seed)
     uint64_t gaps = graph->n_elements - graph->n_parameters;
     assert_int_equal(n_equal, gaps + 10 + 7 + 10);
     assert_int_equal(n_zero, gaps + 10 + 10);
-    free(weights);
-    free(others);
-    free(rounded);
 
-    double *values = malloc(graph->n_state_elements * sizeof *values);
+    double *values = own_memory(malloc(graph->n_state_elements * sizeof *values), free);
     assert_non_null(values);
     dpb_graph_initialise_state(graph, DPB_FP64, values);
     for (uint32_t i = 0; i < graph->n_states; i++) {
@@ -365,7 +359,6 @@ TEST(test_initial_values_by_type_and_seed)
         for (uint64_t k = 0; k < one->n_elements; k++)
             assert_true(values[one->offset + k] == expected);
     }
-    free(values);
 }
 
 /* --------------------------------------------------------------------------------------- errors */

@@ -399,7 +399,7 @@ static char *read_text(const char *path)
 /* The table of docs/models.md, word by word. */
 TEST(test_documented)
 {
-    char *text = read_text("docs/models.md");
+    char *text = own_memory(read_text("docs/models.md"), free);
     for (size_t m = 0; model_at(m); m++) {
         char line[256], parameters[32], macs[32];
         const struct dpb_plugin *model = model_at(m);
@@ -414,7 +414,6 @@ TEST(test_documented)
         if (!strstr(text, line))
             fail_msg("docs/models.md: its table has no line%s", line);
     }
-    free(text);
 }
 
 /* A new model needs a row. */

@@ -166,7 +166,7 @@ static json_t *inputs_of(const char *directory, int64_t each_ns)
         {.name = "shelf", .type = DPB_OPT_STRING, .unit = "directory"}, {0}};
     const struct dpb_option_table table = {
         .section = "data", .owner = "plugin", .rows = rows, .values = (void *)&directory};
-    struct dpb_experiment *experiment = calloc(1, sizeof *experiment);
+    struct dpb_experiment *experiment = own_memory(calloc(1, sizeof *experiment), free);
     assert_non_null(experiment);
     experiment->settings.run.delay = "none";
     experiment->tables[experiment->n_tables++] = table;
@@ -175,7 +175,6 @@ static json_t *inputs_of(const char *directory, int64_t each_ns)
     json_t *inputs = own_json(dpb_result_inputs(experiment)),
            *shelf = json_object_get(inputs, "data.shelf");
     look_ns = 0;
-    free(experiment);
     assert_non_null(shelf);
     json_incref(shelf);
     return shelf;
