@@ -640,6 +640,8 @@ TEST(test_refusals)
         dpbench_says(deadline_s, 2, refusals[i].words, "check -c base.ini comm.name=shm %s",
                      refusals[i].settings);
     }
+    dpbench_says(deadline_s, 0, WORDS(""),
+                 "check -c base.ini comm.name=shm comm.codec=topk comm.gradient=fp32");
 }
 
 /* Where the servers report the spans of an exchange: no forward pass hides one, since the exchange

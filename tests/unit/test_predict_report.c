@@ -293,6 +293,16 @@ TEST(measured_network)
     assert_near(high_ns[0], high_ns[1], 1e-12);
 }
 
+/* Gradients may be ready together, and as soon as backward begins. */
+TEST(gradients_may_be_ready_at_once)
+{
+    json_t *result = parse(result_text);
+    json_object_set_new(json_object_get(result, "timing"), "ready",
+                        json_pack("{s:[i,i], s:[i,i]}", "elements", 5000000, 25000000, "ns", 0, 0));
+    struct dpb_predict_request request = make_request(result);
+    assert_true(number(row_of(make(&request), "ring_tcp", 8), "step_ns") > 0);
+}
+
 /* The reason names the thing. */
 static void refuses(const char *path, const char *value, const char *strategy, const char *word)
 {
@@ -321,6 +331,8 @@ TEST(what_cannot_be_predicted_is_named)
     refuses("strategy.consistency", "\"asynchronous\"", NULL, "asynchronous");
     refuses("timing.steps", "0", NULL, "no timed step");
     refuses("timing.ready", "{\"elements\": [2, 1], \"ns\": [1, 2]}", NULL, "timing.ready");
+    refuses("timing.ready", "{\"elements\": [1, 2], \"ns\": [2, 1]}", NULL, "timing.ready");
+    refuses("timing.ready", "{\"elements\": [1, 2], \"ns\": [-1, 1]}", NULL, "timing.ready");
     refuses("batch.per_worker", "null", NULL, "batch");
     refuses("config.optimizer.clip_norm", "{\"value\": 1.0}", NULL, "optimizer.clip_norm");
     refuses("config.optimizer.name", "{\"value\": \"lars\"}", NULL, "optimizer.name = lars");
