@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/options.h"
 #include "lib/own.h"
 #include "lib/test.h"
 #include "train/schedule.h"
