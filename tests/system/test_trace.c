@@ -117,6 +117,7 @@ TEST(test_fetched_alone)
     struct command command;
     trace(&command, "comm.name=ps_async run.servers=1 comm.push_every=3");
     json_t *document = load_trace();
+    assert_true(json_number_at(document, "otherData.machines.0.error_ns") == 0); /* one clock */
     json_array_foreach(json_at(document, "traceEvents"), i, event)
     {
         if (strcmp(json_text_at(event, "name"), "transfer") != 0)
