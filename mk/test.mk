@@ -77,6 +77,13 @@ $(LIB_TESTS): $(patsubst %.c,$(BUILD)/obj/%.o,$(lib_comm))
 
 $(BUILD)/tests/test_cuda_driver: $(BUILD)/obj/plugins/lib/cuda/driver.o
 
+# What Python's library makes of the numbers that they have.
+$(addprefix $(BUILD)/tests/test_,comparison stats): $(BUILD)/tests/stats_oracle.h
+$(addprefix $(BUILD)/tests/test_,comparison stats): TEST_CFLAGS += -I$(BUILD)/tests
+$(BUILD)/tests/stats_oracle.h: tests/unit/stats_oracle.py
+	$(Q)mkdir -p $(@D)
+	$(Q)$< >$@.part && mv $@.part $@
+
 # Their clocks stand still at times, or hurry.
 $(addprefix $(BUILD)/tests/test_,links result_files): TEST_LIBS += -Wl,--wrap=dpb_now_ns
 

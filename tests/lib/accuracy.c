@@ -28,7 +28,6 @@ static double accuracy_after(int epochs, const char *strategy)
         fail_msg("%s: exit code %d: %s", strategy, command.exit_code, command.err);
     print_message("%s: %.2f %% after %d epochs, %.0f s\n", strategy, 100 * accuracy, epochs,
                   command.seconds);
-    command_free(&command);
     return accuracy;
 }
 

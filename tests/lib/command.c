@@ -128,9 +128,9 @@ void command_finish(struct started *started, struct command *command, double dea
     close(started->err);
     command->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     command->signal_number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    command->out = out.bytes;
-    command->err = err.bytes;
-    command->json = json_loads(command->out, 0, NULL);
+    command->out = own_memory(out.bytes, free);
+    command->err = own_memory(err.bytes, free);
+    command->json = own_json(json_loads(command->out, 0, NULL));
 }
 
 void command_run(struct command *command, double deadline_s, const char *const *arguments,
@@ -247,7 +247,6 @@ void dpbench_says(double deadline_s, int exit_code, const char *const *words, co
     FORMAT_LINE(line, format);
     run_line(&command, deadline_s, exit_code, line);
     expect_words(line, command.err, words);
-    command_free(&command);
 }
 
 double expect_number(const struct command *command, const char *path)
@@ -260,9 +259,9 @@ double expect_number(const struct command *command, const char *path)
 
 void command_free(struct command *command)
 {
-    json_decref(command->json);
-    free(command->out);
-    free(command->err);
+    free_owned(command->json);
+    free_owned(command->out);
+    free_owned(command->err);
     memset(command, 0, sizeof *command);
 }
 

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "lib/own.h"
+
 /* A list of words, ended by NULL. */
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -17,6 +19,7 @@ struct command {
     int signal_number;
     bool late; /* killed at the deadline, which comes the later, the more processes take turns */
     double seconds;
+    /* The test's own (test.h): they are freed as it ends. */
     char *out, *err; /* text, never NULL */
     json_t *json;    /* of stdout, where it is one JSON document; else NULL */
 };
@@ -38,6 +41,7 @@ void dpbench_ends(struct command *command, double deadline_s, int exit_code, con
 /* The same for its messages alone: they, on stderr, have all of the words, ended by NULL. */
 void dpbench_says(double deadline_s, int exit_code, const char *const *words, const char *format,
                   ...) __attribute__((format(printf, 4, 5)));
+/* Before the test ends: for many or large ones. */
 void command_free(struct command *command);
 /* A number of its JSON document; fails the test where there is none. */
 double expect_number(const struct command *command, const char *path);

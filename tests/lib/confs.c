@@ -200,7 +200,6 @@ static void expect_command_works(const struct conf *conf, char *line)
         start_conf(conf, &command, 1, arguments);
     if (!lacks_rdma(conf, &command) && (command.exit_code != 0 || command.out[0] == '\0'))
         fail_msg("'%s' does not work: %s", line, command.err);
-    command_free(&command);
 }
 
 static void test_comment(const struct conf *conf)
@@ -284,7 +283,6 @@ static void test_check(const struct conf *conf, const char *lightest)
     bool names_data = strstr(command.err, "data.path") != NULL;
     if (command.exit_code != 0 && (command.exit_code != 2 || !names_data))
         fail_msg("check %s.ini: exit %d: %s", conf->name, command.exit_code, command.err);
-    command_free(&command);
 }
 
 static bool exchanges(const char *strategy, const char *mode)
@@ -361,10 +359,8 @@ static void test_run(const struct conf *conf, const struct networks *networks)
     snprintf(arguments, sizeof arguments, "-c %s/%s.ini --json %s", directory, conf->name,
              settings);
     start_conf(conf, &command, 2, arguments);
-    if (lacks_rdma(conf, &command)) {
-        command_free(&command);
+    if (lacks_rdma(conf, &command))
         return;
-    }
     if (command.exit_code != 0 || command.json == NULL)
         fail_msg("%s.ini %s: exit %d: %s", conf->name, settings, command.exit_code, command.err);
     size_t i;
@@ -377,7 +373,6 @@ static void test_run(const struct conf *conf, const struct networks *networks)
         expect_verdicts(conf, command.json);
     else if (i == 0)
         fail_msg("%s.ini: the sweep has no rows", conf->name);
-    command_free(&command);
 }
 
 static void set_data(struct conf *conf)
@@ -450,7 +445,6 @@ static void expect_gpu_or_reason(const struct conf *conf)
         add_reason(plugins.json, "plugins", "missing", kinds[i], names, reasons, sizeof reasons);
         add_reason(plugins.json, "not_built", "reason", kinds[i], names, reasons, sizeof reasons);
     }
-    command_free(&plugins);
     snprintf(arguments, sizeof arguments, "check -c %s/%s.ini", directory, conf->name);
     dpbench(&check, deadline_s, "%s", arguments);
     bool lacks = reasons[0] != '\0';
@@ -459,7 +453,6 @@ static void expect_gpu_or_reason(const struct conf *conf)
         expect_part(check.err, "unknown device 'cuda'");
     } else if (check.exit_code != (lacks ? 2 : 0) || (lacks && !names_reason(check.err, reasons)))
         fail_msg("check %s.ini: exit %d: %s", conf->name, check.exit_code, check.err);
-    command_free(&check);
 }
 
 /* Its commands pass `check` with the CUDA for tests, and the NCCL for tests, where these were
@@ -557,7 +550,6 @@ static int set_up(void **state)
     dataset_image_folder("image_folder", 150, 8);
     dpbench(&command, deadline_s, "help models");
     table = strdup(command.out);
-    command_free(&command);
     return result;
 }
 

@@ -147,6 +147,4 @@ void faults_check_killed(const char *arguments, size_t n_ranks, bool in_training
     snprintf(victim, sizeof victim, ", pid %d) ", (int)pids[1]);
     EXPECT_WORDS(arguments, faults_only_error(arguments, &command), "rank ", victim, "signal 9");
     traces_expect_none(&before, arguments, 1.0);
-    traces_free(&before);
-    command_free(&command);
 }

@@ -41,7 +41,6 @@ static void expect_refused(launch_differences_start start, const char *title, in
         fail_msg("%s: exit %d\n%s", title, command.exit_code, command.err);
     expect_words(title, command.err, words);
     json_decref(launch_take_result());
-    command_free(&command);
 }
 
 static void run_options(launch_differences_start start, const char *arguments,

@@ -218,11 +218,10 @@ static const struct fault faults[] = {
 static void expect_result(const char *title, const struct fault *fault,
                           const struct command *command)
 {
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (!fault->status) {
         if (result && strcmp(json_text_at(result, "status"), "failed") != 0)
             fail_msg("%s: the result has status '%s'", title, json_text_at(result, "status"));
-        json_decref(result);
         return;
     }
     if (!result || strcmp(json_text_at(result, "status"), fault->status) != 0 ||
@@ -230,7 +229,6 @@ static void expect_result(const char *title, const struct fault *fault,
         fail_msg("%s: the result has status '%s' and %zu steps\n%s", title,
                  json_text_at(result, "status"), json_array_size(json_at(result, "loss")),
                  command->err);
-    json_decref(result);
 }
 
 /* A script that stays there, as those that bind a rank to its place do. */
@@ -291,8 +289,6 @@ static void run_fault(launcher by, const struct fault *fault)
     expect_words(title, command.err, fault->words);
     launched_expect_none(title, 2.0);
     traces_expect_none(&before, title, 2.0);
-    traces_free(&before);
-    command_free(&command);
 }
 
 void launch_faults_run(launcher by, bool all)

@@ -32,7 +32,6 @@ static int slurm(const char *what, const char *nodes)
     int code = command.exit_code;
     if (code != 0)
         print_error("%s %s: %s\n", slurm_program, what, command.err);
-    command_free(&command);
     return code;
 }
 

@@ -32,6 +32,5 @@ bool run_in_group(struct command *command, unsigned limit_mib, const char *argum
     command_run(command, deadline_s, words, WORDS(line, limit));
     if (command->exit_code != 77)
         return true;
-    command_free(command);
     return false;
 }

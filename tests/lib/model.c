@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "lib/command.h"
+#include "lib/own.h"
 #include "lib/plugin.h"
 #include "lib/test.h"
 
@@ -107,7 +108,7 @@ struct dpb_model_info model_info(const struct dpb_plugin *model)
 struct dpb_graph *model_build(const char *name, const char *version, uint32_t nclass)
 {
     const struct dpb_plugin *model = model_find(name);
-    return model_graph(model, version, model_info(model).input, nclass);
+    return own_graph(model_graph(model, version, model_info(model).input, nclass));
 }
 
 /* ---- parts --------------------------------------------------------------------------------- */

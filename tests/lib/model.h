@@ -20,7 +20,7 @@ struct dpb_graph *model_graph(const struct dpb_plugin *model, const char *versio
                               struct dpb_shape input, uint32_t nclass);
 /* What a model is published for. */
 struct dpb_model_info model_info(const struct dpb_plugin *model);
-/* The network of model `name` for the samples it is published for. @owned */
+/* The network of model `name` for the samples it is published for. The running test owns it. */
 struct dpb_graph *model_build(const char *name, const char *version, uint32_t nclass);
 
 /* A node and a tensor by name; fail the test when there is none. @borrowed from the graph. */

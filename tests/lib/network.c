@@ -135,10 +135,9 @@ double network_bytes_to(int host)
     snprintf(line, sizeof line, "ip -s -j link show cable%d", host);
     FILE *answer = popen(line, "re");
     assert_non_null(answer);
-    json_t *links = json_loadf(answer, 0, NULL);
+    json_t *links = own_json(json_loadf(answer, 0, NULL));
     pclose(answer);
     double bytes = json_number_at(json_array_get(links, 0), "stats64.tx.bytes");
-    json_decref(links);
     return bytes;
 }
 

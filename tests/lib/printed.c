@@ -1,6 +1,10 @@
 /* printed.c - see printed.h. */
 #include "lib/printed.h"
 
+#include <stdlib.h>
+
+#include "lib/test.h"
+
 char *printed_as(const json_t *document, print_form *form)
 {
     char *text = NULL;
@@ -8,5 +12,5 @@ char *printed_as(const json_t *document, print_form *form)
     FILE *out = open_memstream(&text, &length);
     form(document, out);
     fclose(out);
-    return text;
+    return own_memory(text, free);
 }

@@ -7,9 +7,11 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "lib/own.h"
+
 typedef void print_form(const json_t *document, FILE *out);
 
-/* To be freed. */
+/* The running test owns it (test.h). */
 char *printed_as(const json_t *document, print_form *form);
 
 #endif

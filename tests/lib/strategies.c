@@ -94,7 +94,6 @@ static void ask(void)
     }
     if (n == 0)
         die("no strategy", command.err);
-    command_free(&command);
 }
 
 const struct strategy *strategy_after(const struct strategy *strategy)

@@ -52,6 +52,13 @@ void add_case(CMUnitTestFunction function, const void *row, const char *name, ..
 /* For TEST: adds the test that stands in that line of the file. */
 void list_test(int line, const char *name, CMUnitTestFunction function, CMFixtureFunction setup,
                CMFixtureFunction teardown);
+/* Has `release` free the memory, which is returned, as the running test ends, or the program where
+ * the group's setup calls it: what came last goes first. NULL is no memory. For one thread only. */
+void *own_memory(void *memory, void (*release)(void *memory));
+/* Frees it now, where it is owned: for what is large. */
+void free_owned(const void *memory);
+/* All that is owned by now stays until the program ends: later tests use it. */
+void keep_owned(void);
 /* Runs the tests that TEST listed, then the cases that add_case added. If $DPB_TEST_CASE is set,
  * test_main runs only the tests of that name (with * and ?). Cases that take the CUDA for tests
  * (stand_in.h) are called `cuda: ...`: with DPB_TEST_CUDA=no test_main leaves them out, and with

@@ -268,7 +268,6 @@ double timed_unexplained_ms(const struct timed_case *one, bool with_napper, char
     check_rate(one->name, command.json);
     double excess = largest_excess(one, command.json, text);
     double late = device_late_ms(command.json);
-    command_free(&command);
     if (excess > late + wakes_ms)
         print_message("%s; the device's sleeps were %.3f ms late, %d others %.3f\n", text, late,
                       wakes, wakes_ms);

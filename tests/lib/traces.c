@@ -24,9 +24,10 @@ void traces_adopt_orphans(void)
 
 static void add(struct traces *traces, const char *kind, const char *name)
 {
-    traces->names = realloc(traces->names, (traces->n + 1) * sizeof *traces->names);
+    traces->names = realloc(traces->names, (traces->n + 2) * sizeof *traces->names);
     assert_non_null(traces->names);
     assert_true(asprintf(&traces->names[traces->n++], "%s %s", kind, name) > 0);
+    traces->names[traces->n] = NULL;
 }
 
 static struct traces *walking; /* nftw has no context */
@@ -59,19 +60,19 @@ static void add_shared_memory(struct traces *traces)
         closedir(memory);
 }
 
+static void release(void *names)
+{
+    for (char **name = names; name && *name; name++)
+        free(*name);
+    free(names);
+}
+
 void traces_take(struct traces *before, const char *directory)
 {
     *before = (struct traces){.directory = directory};
     add_files(before, directory);
     add_shared_memory(before);
-}
-
-void traces_free(struct traces *traces)
-{
-    for (size_t i = 0; i < traces->n; i++)
-        free(traces->names[i]);
-    free(traces->names);
-    *traces = (struct traces){0};
+    own_memory(before->names, release);
 }
 
 static bool has(const struct traces *traces, const char *name)
@@ -153,7 +154,7 @@ static void expect_no_shared_memory(const struct traces *before, const char *tit
         if (left && now_s() > until_s)
             fail_msg("%s: left behind: %s", title, left);
         clean = left == NULL;
-        traces_free(&now);
+        release(now.names);
     }
 }
 
@@ -164,7 +165,7 @@ void traces_expect_none(const struct traces *before, const char *title, double g
     add_files(&files, before->directory);
     if (first_new(before, &files, false))
         fail_msg("%s: left behind: %s", title, first_new(before, &files, false));
-    traces_free(&files);
+    release(files.names);
     expect_no_shared_memory(before, title);
 }
 

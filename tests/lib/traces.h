@@ -11,14 +11,14 @@
 /* Orphans of what the test starts become its children: none of them can hide. Once a program. */
 void traces_adopt_orphans(void);
 
-/* What is there now. `directory` is looked through with all below it. @owned: traces_free. */
+/* What is there now. `directory` is looked through with all below it. The running
+ * test owns it (test.h). */
 struct traces {
     const char *directory;
     char **names;
     size_t n;
 };
 void traces_take(struct traces *before, const char *directory);
-void traces_free(struct traces *traces);
 
 /* Fails the test, naming what and `title`, if a process is left of what it started within `gone_s`,
  * a file that was not there before, or shared memory that was not there and that no process has in

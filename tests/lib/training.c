@@ -74,6 +74,7 @@ static void start(struct training *training, const char *settings, va_list list)
     memset(training, 0, sizeof *training);
     if (vasprintf(&training->settings, settings, list) < 0)
         fail_msg("out of memory");
+    own_memory(training->settings, free);
     run(training);
 }
 
@@ -108,12 +109,11 @@ void train_says(int exit_code, const char *const *words, const char *settings, .
         fail_msg("%s: exit code %d, not %d: %s", training.settings, training.command.exit_code,
                  exit_code, training.command.err);
     expect_words(training.settings, training.command.err, words);
-    training_free(&training);
 }
 
 void training_free(struct training *training)
 {
-    free(training->settings);
+    free_owned(training->settings);
     command_free(&training->command);
     weights_free(&training->weights);
     memset(training, 0, sizeof *training);
@@ -198,5 +198,4 @@ void expect_bf16_refused(const char *arguments, ...)
                  "oneDNN has no bf16 on this processor");
     if (strstr(command.err, "rank "))
         fail_msg("%s: ranks have started: %s", line, command.err);
-    command_free(&command);
 }

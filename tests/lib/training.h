@@ -10,6 +10,7 @@
 /* Whether plugins/KIND_NAME.so was built. */
 bool have_plugin(const char *kind_name);
 
+/* The test's own (test.h), which frees it as it ends. */
 struct training {
     char *settings; /* as given, for messages */
     struct command command;
@@ -36,6 +37,7 @@ void train_anyway(struct training *training, const char *settings, ...)
  * words, ended by NULL. */
 void train_says(int exit_code, const char *const *words, const char *settings, ...)
     __attribute__((format(printf, 3, 4)));
+/* Before the test ends: for many or large ones. */
 void training_free(struct training *training);
 
 /* Starts such a run without waiting and without keeping its weights: command_finish collects it. */

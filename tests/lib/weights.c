@@ -54,6 +54,16 @@ static bool is_wanted(const char *name, bool optimizer)
            (optimizer || (strncmp(name, "optimizer.", 10) != 0 && strncmp(name, "comm.", 5) != 0));
 }
 
+static void release(void *memory)
+{
+    struct weights *weights = memory;
+    for (size_t i = 0; i < weights->n_tensors; i++)
+        free(weights->tensors[i].name);
+    free(weights->tensors);
+    munmap(weights->file, weights->file_bytes);
+    free(weights);
+}
+
 void weights_read(struct weights *weights, const char *path, bool optimizer)
 {
     uint64_t length;
@@ -71,15 +81,14 @@ void weights_read(struct weights *weights, const char *path, bool optimizer)
     json_object_foreach(header, name, entry) if (is_wanted(name, optimizer))
         read_tensor(weights, path, name, entry, LENGTH_BYTES + length);
     json_decref(header);
+    weights->owned = malloc(sizeof *weights);
+    assert_non_null(weights->owned);
+    *(struct weights *)own_memory(weights->owned, release) = *weights;
 }
 
 void weights_free(struct weights *weights)
 {
-    for (size_t i = 0; i < weights->n_tensors; i++)
-        free(weights->tensors[i].name);
-    free(weights->tensors);
-    if (weights->file)
-        munmap(weights->file, weights->file_bytes);
+    free_owned(weights->owned);
     memset(weights, 0, sizeof *weights);
 }
 

@@ -21,11 +21,13 @@ struct weights {
     size_t n_tensors;
     void *file; /* mapped */
     size_t file_bytes;
+    struct weights *owned; /* a copy: the test's own (test.h) */
 };
 
 /* Reads a safetensors file of F32 and F64 tensors, the optimizer's and the strategy's state where
  * wanted; fails the test when it is not one. */
 void weights_read(struct weights *weights, const char *path, bool optimizer);
+/* Before the test ends: for large ones. */
 void weights_free(struct weights *weights);
 
 double weights_value(const struct weight_tensor *tensor, uint64_t element);

@@ -35,7 +35,6 @@ static double accuracy_of(const struct training_case *row, const char *codec, co
     const double accuracy = json_number_at(command.json, "eval.0.accuracy");
     print_message("%s, %s%s: %.2f %%, %.0f s\n", row->name, codec, feedback, 100 * accuracy,
                   command.seconds);
-    command_free(&command);
     return accuracy;
 }
 

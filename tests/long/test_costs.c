@@ -36,7 +36,6 @@ TEST(monitor)
     measure(&command, "run.seconds=5 run.monitor=1s");
     const double cost = expect_number(&command, "monitor.machines.0.monitor_cpu_s") /
                         (expect_number(&command, "timing.elapsed_ns") * 1e-9);
-    command_free(&command);
     print_message("the monitor's thread takes %.3f %% of a core\n", 100 * cost);
     assert_true(cost > 0 && cost <= most_monitor);
 }
@@ -67,7 +66,7 @@ TEST(trace)
     size_t i;
     const json_t *event;
     measure(&command, "run.steps=100 run.trace=t.json");
-    json_t *trace = json_load_file("t.json", 0, NULL);
+    json_t *trace = own_json(json_load_file("t.json", 0, NULL));
     assert_non_null(trace);
     json_array_foreach(json_object_get(trace, "traceEvents"), i, event)
     {
@@ -76,12 +75,10 @@ TEST(trace)
         n_spans += strcmp(phase, "M") != 0; /* names of rows */
         n_steps += strcmp(name, "step") == 0;
     }
-    json_decref(trace);
     assert_true(n_steps >= 20 && n_spans > n_steps);
     const double span_ns = ns_of_a_span(), spans = n_spans / n_steps;
     const double step_ns =
         expect_number(&command, "timing.elapsed_ns") / expect_number(&command, "timing.steps");
-    command_free(&command);
     print_message("%.0f spans of %.0f ns: %.3f %% of a step of %.2f ms\n", spans, span_ns,
                   100 * spans * span_ns / step_ns, step_ns * 1e-6);
     assert_true(spans * span_ns <= most_trace * step_ns);

@@ -74,7 +74,6 @@ static int setup(void **state)
             return -1;
         runs[i] = json_incref(command.json);
         n_disturbed += json_is_true(json_at(runs[i], "load.disturbed"));
-        command_free(&command);
     }
     print_message("%d of %d runs were disturbed\n", n_disturbed, 2 * PAIRS);
     return 0;

@@ -39,7 +39,6 @@ TEST_WITH(test_unkillable_rank, NULL, forget_environment)
         launched(&command, 60.0, MPIRUN, 2, "%s", lines[i]);
         if (command.late || launch_count_errors(command.err) != 1)
             fail_msg("%s: %s\n%s", lines[i], command.late ? "late" : "ended", command.err);
-        command_free(&command);
     }
 }
 

@@ -97,7 +97,7 @@ static void expect_trained(const char *strategy)
     snprintf(arguments, sizeof arguments, "%s run.prove=yes eval.every=10", strategy);
     start(&started, arguments);
     command_finish(&started, &command, deadline_s);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("%s: exit %d\n%s", strategy, command.exit_code, command.err);
     assert_true(json_number_at(result, "world.machines") == 2);
@@ -116,8 +116,6 @@ static void expect_trained(const char *strategy)
     assert_string_equal(json_text_at(result, "verification.exchange"), "pass");
     assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
     assert_int_equal(json_array_size(json_at(result, "loss")), 23);
-    json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_trains)
@@ -157,7 +155,7 @@ TEST(test_sweep)
              build_directory(), directory);
     start_line(&started, line);
     command_finish(&started, &command, deadline_s);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     for (size_t i = 0; i < 2; i++) {
@@ -171,8 +169,6 @@ TEST(test_sweep)
         assert_string_equal(json_text_at(run, "config.comm.hosts.value"),
                             last == 1 ? "2x1" : "2x2");
     }
-    json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_links)
@@ -188,7 +184,7 @@ TEST(test_links)
     start_program(&started, program);
     command_finish(&started, &command, deadline_s);
     network_unshape(&network);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     assert_string_equal(json_text_at(result, "network.launcher"), "mpirun");
@@ -201,8 +197,6 @@ TEST(test_links)
         assert_true(json_number_at(result, path) > 0.7 * 25e6);
         assert_true(json_number_at(result, path) < 1.1 * 25e6);
     }
-    json_decref(result);
-    command_free(&command);
 }
 
 /* What crosses the network in a run of so many steps, between both hosts, and the size of its
@@ -219,12 +213,10 @@ static double bytes_of_run(const char *strategy, int steps, double *gradient_byt
              strategy, steps);
     start(&started, arguments);
     command_finish(&started, &command, deadline_s);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("%s: exit %d\n%s", strategy, command.exit_code, command.err);
     *gradient_bytes = 4 * json_number_at(result, "model.parameters");
-    json_decref(result);
-    command_free(&command);
     return network_bytes_to(0) + network_bytes_to(1) - before;
 }
 
@@ -265,7 +257,6 @@ TEST(test_refused)
         if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
             fail_msg("%s: exit %d\n%s", rows[i].arguments, command.exit_code, command.err);
         expect_words(rows[i].arguments, command.err, rows[i].words);
-        command_free(&command);
     }
 }
 
@@ -297,14 +288,12 @@ static void disturb(const char *title, const char *strategy, void (*fault)(void)
         launch_count_errors(command.err) != 1)
         fail_msg("%s: exit %d after %.1f s\n%s", title, command.exit_code, took_s, command.err);
     expect_words(title, command.err, words);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (strcmp(json_text_at(result, "status"), "failed") != 0 ||
         json_array_size(json_at(result, "loss")) == 0)
         fail_msg("%s: the result has status '%s' and %zu steps", title,
                  json_text_at(result, "status"), json_array_size(json_at(result, "loss")));
-    json_decref(result);
     launched_expect_none(title, 5.0);
-    command_free(&command);
 }
 
 static void kill_rank(void)

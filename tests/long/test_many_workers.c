@@ -33,7 +33,6 @@ static double per_rank_s(const char *strategy, int n_workers)
                  "comm.name=%s run.workers=%d run.steps=5 run.warmup_steps=0 run.batch=1 "
                  "data.samples=2000 eval.every=0",
                  strategy, n_workers);
-    command_free(&command);
     return (used_s() - before_s) / n_workers;
 }
 

@@ -156,7 +156,6 @@ static void read_keys(void)
         if (strncmp(line + n, " = ", 3) == 0 && memchr(line, '.', n))
             keys[n_keys++] = strndup(line, n);
     }
-    command_free(&command);
     assert_true(n_keys > 100);
 }
 
@@ -335,8 +334,6 @@ static void run_passed(unsigned seed, const char *text, struct counts *counts)
         counts->bad++;
     }
     traces_expect_none(&before, "mutated", 2.0);
-    traces_free(&before);
-    command_free(&command);
 }
 
 static void try_one(unsigned first, struct counts *counts)
@@ -354,7 +351,6 @@ static void try_one(unsigned first, struct counts *counts)
     if (command.exit_code == 0 && counts->passed++ % RUN_EVERY == 0 && is_small(command.out) &&
         !strstr(text, "[sweep]") && !strstr(text, "[tune]"))
         run_passed(first, text, counts);
-    command_free(&command);
     free(text);
 }
 

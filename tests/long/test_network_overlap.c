@@ -97,7 +97,6 @@ static struct link measure_link(const struct job *job)
     double one_ms = point_ms(&command, 0), carry_ms = (point_ms(&command, 1) - one_ms) / (LONG - 1);
     link.bytes_per_ms = BUCKET_BYTES / carry_ms;
     link.latency_ms = fmax(one_ms - carry_ms, 0);
-    command_free(&command);
     return link;
 }
 
@@ -186,7 +185,6 @@ static struct parts train(const struct job *job, int spacing_ms)
             1e6,
         expect_number(&command, "timing.breakdown_ns.comm_hidden") / 1e6,
     };
-    command_free(&command);
     return parts;
 }
 

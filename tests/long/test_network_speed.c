@@ -116,7 +116,6 @@ static double ring_gb_per_s(int ranks, const char *bytes)
         fail_msg("%s with %d ranks: exit code %d: %s", bytes, ranks, command.exit_code,
                  command.err);
     double rate = json_number_at(command.json, "rate");
-    command_free(&command);
     return rate;
 }
 

@@ -109,7 +109,6 @@ static double measure_at_once(const struct model *model, int n, const char *file
         if (i == 0)
             ns = expect_number(&command, "timing.elapsed_ns") /
                  expect_number(&command, "timing.steps");
-        command_free(&command);
     }
     return ns;
 }
@@ -139,7 +138,6 @@ static void measure_exchange(int a_host, const char *settings, const char *file)
     place(a_host);
     dpbench_ends(&command, deadline_s, 0, "comm %s", line);
     place(0);
-    command_free(&command);
 }
 
 /* NaN: other processes disturbed each of the runs. */
@@ -159,7 +157,6 @@ static double measured_ns(const struct model *model, const struct way *way, cons
         if (!json_is_true(json_at(command.json, "load.disturbed")))
             ns = expect_number(&command, "timing.elapsed_ns") /
                  expect_number(&command, "timing.steps");
-        command_free(&command);
     }
     return ns;
 }
@@ -174,7 +171,6 @@ static double predicted_ns(const struct way *way)
              way->strategy);
     dpbench_ends(&command, deadline_s, 0, "predict %s", line);
     const double ns = expect_number(&command, "rows.0.step_ns");
-    command_free(&command);
     return ns;
 }
 

@@ -99,7 +99,6 @@ static bool run_one(unsigned *seed)
     double bound_s = most_s + (waits_for_deadline(fault) ? timeout_s + 2 : 0);
     dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
     for (int try = 1; command.seconds > bound_s && try < TRIES; try++) { /* a busy machine */
-        command_free(&command);
         assert_int_equal(remove_checkpoints(), 0);
         dpbench(&command, deadline_s, FAULTS_BASE "%s", arguments);
     }
@@ -117,8 +116,6 @@ static bool run_one(unsigned *seed)
     }
     assert_int_equal(remove_checkpoints(), 0); /* whole ones: what else there is is a leftover */
     traces_expect_none(&before, arguments, 0.5);
-    traces_free(&before);
-    command_free(&command);
     return failed;
 }
 
@@ -147,8 +144,6 @@ static void interrupt_one(unsigned *seed)
         fail_msg("%s, signal %d after %u us: exit %d after %.1f s\n%s", kind->settings,
                  kind->number, delay_us, command.exit_code, now_s() - sent_s, command.err);
     traces_expect_none(&before, kind->settings, 0.5);
-    traces_free(&before);
-    command_free(&command);
 }
 
 TEST(test_random_faults)
@@ -207,7 +202,6 @@ static void expect_continued(const char *title, const json_t *whole, int step, c
         if (json_number_value(json_array_get(found, i)) !=
             json_number_value(json_array_get(expected, (size_t)step + i)))
             fail_msg("%s: from step %d: step %zu has another loss", title, step, (size_t)step + i);
-    command_free(&command);
 }
 
 /* A rank is killed while checkpoints are written, one a step: whichever was the last, the training
@@ -239,8 +233,6 @@ static bool kill_saver(unsigned *seed, const char *strategy, const struct comman
     for (size_t i = 0; i < before.n; i++)
         if (strstr(before.names[i], ".tmp"))
             fail_msg("%s: %s is left", title, before.names[i]);
-    traces_free(&before);
-    command_free(&command);
     return step > 0 && step < SAVED_STEPS;
 }
 
@@ -260,7 +252,6 @@ TEST(test_killed_savers)
         /* Of a quicker job than `whole` was most are over before they are killed. */
         for (unsigned tries = 0; n_continued < end && tries < 4 * n; tries++)
             n_continued += kill_saver(&seed, savers[s], &whole);
-        command_free(&whole);
     }
     print_message("%u kills around a save, each continued\n", n_continued);
     assert_true(n_continued >= n);

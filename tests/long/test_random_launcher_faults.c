@@ -233,8 +233,6 @@ static void run_one(unsigned *seed)
     if (fault.by != BY_ITSELF)
         launched_expect_none(fault.title, 2.0);
     traces_expect_none(&before, fault.title, 2.0);
-    traces_free(&before);
-    command_free(&command);
 }
 
 TEST(test_random_faults)

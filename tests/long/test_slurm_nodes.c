@@ -28,7 +28,7 @@ static void expect_trained(const char *strategy)
 {
     struct command command;
     launched(&command, deadline_s, SRUN, 4, LAUNCH_BASE "run.prove=yes %s", strategy);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("%s: exit %d\n%s", strategy, command.exit_code, command.err);
     assert_true(json_number_at(result, "world.machines") == 2);
@@ -38,8 +38,6 @@ static void expect_trained(const char *strategy)
     assert_string_equal(json_text_at(result, "verification.pattern"), "pass");
     assert_string_equal(json_text_at(result, "verification.exchange"), "pass");
     assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
-    json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_trains)
@@ -77,20 +75,17 @@ TEST(test_trace)
     command_finish(&started, &command, deadline_s);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
-    command_free(&command);
-    json_t *trace = json_load_file("t.json", 0, &error);
+    json_t *trace = own_json(json_load_file("t.json", 0, &error));
     const double offset_ns = json_number_at(trace, "otherData.machines.1.offset_ns");
     const double error_ns = json_number_at(trace, "otherData.machines.1.error_ns");
     print_message("offset %.0f ns, %.0f off, error %.0f\n", offset_ns, offset_ns + AHEAD_S * 1e9,
                   error_ns);
     assert_true(error_ns > 0 && fabs(offset_ns + AHEAD_S * 1e9) <= error_ns);
     assert_true(json_number_at(trace, "otherData.machines.0.error_ns") == 0);
-    json_decref(trace);
     command_run(&command, deadline_s,
                 (const char *[]){trace_reader, "t.json", LAUNCH_RESULT, "all", NULL}, NULL);
     if (command.exit_code != 0)
         fail_msg("%s", command.err);
-    command_free(&command);
     json_decref(launch_take_result());
 }
 
@@ -115,7 +110,6 @@ TEST(test_sweep)
         assert_true(json_number_at(run, "world.machines") == 2);
     }
     json_decref(launch_take_result());
-    command_free(&command);
 }
 
 TEST(test_refused)
@@ -125,7 +119,6 @@ TEST(test_refused)
     assert_int_equal(command.exit_code, 2);
     assert_int_equal(launch_count_errors(command.err), 1);
     EXPECT_WORDS("shm", command.err, "comm 'shm' works within one machine", "comm.hosts = 2x2");
-    command_free(&command);
 }
 
 static void expect_way(const json_t *way, int from, int to)
@@ -146,7 +139,7 @@ TEST(test_links)
     launched(&command, deadline_s, SRUN, 4,
              "links network comm.interface=lo comm_test.seconds=50ms comm_test.max_bytes=1MiB "
              "--output " LAUNCH_RESULT);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     assert_string_equal(json_text_at(result, "status"), "ok");
@@ -158,8 +151,6 @@ TEST(test_links)
     assert_int_equal(json_array_size(json_at(result, "network.ways")), 2);
     expect_way(json_at(result, "network.ways.0"), 0, 1);
     expect_way(json_at(result, "network.ways.1"), 1, 0);
-    json_decref(result);
-    command_free(&command);
 }
 
 /* The pair takes more than 20 s; the signal comes in the first seconds. */
@@ -210,12 +201,10 @@ TEST(test_links_faults)
             fail_msg("%s: exit %d after %.1f s\n%s", rows[i].title, command.exit_code, took_s,
                      command.err);
         expect_words(rows[i].title, command.err, rows[i].words);
-        json_t *result = launch_take_result();
+        json_t *result = own_json(launch_take_result());
         assert_string_equal(json_text_at(result, "status"), rows[i].status);
         assert_int_equal(json_array_size(json_at(result, "network.ways")), 0);
-        json_decref(result);
         launched_expect_none(rows[i].title, 2.0);
-        command_free(&command);
     }
 }
 
@@ -301,12 +290,10 @@ TEST(test_faults)
             fail_msg("%s: exit %d after %.1f s\n%s", rows[i].title, command.exit_code, took_s,
                      command.err);
         expect_words(rows[i].title, command.err, rows[i].words);
-        json_t *result = launch_take_result();
+        json_t *result = own_json(launch_take_result());
         assert_string_equal(json_text_at(result, "status"), "failed");
         assert_true(json_array_size(json_at(result, "loss")) > 0);
-        json_decref(result);
         launched_expect_none(rows[i].title, 2.0);
-        command_free(&command);
     }
 }
 

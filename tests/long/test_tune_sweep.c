@@ -48,7 +48,6 @@ static void tune(struct cell *best)
     print_message("tune: %zu trials of %d cells\n",
                   json_array_size(json_at(command.json, "tune.trials")),
                   (int)json_number_at(command.json, "tune.cells"));
-    command_free(&command);
 }
 
 static void sweep(struct cell *best)
@@ -68,7 +67,6 @@ static void sweep(struct cell *best)
         most = rate;
         read_cell(json_at(row, "cell"), best);
     }
-    command_free(&command);
 }
 
 static double rate_of(const struct cell *cell)
@@ -79,7 +77,6 @@ static double rate_of(const struct cell *cell)
                  "-c one.ini --json run.seconds=1 run.learners=%s run.batch=%s", cell->learners,
                  cell->batch);
     const double rate = json_number_at(command.json, "timing.samples_per_s.median");
-    command_free(&command);
     return rate;
 }
 

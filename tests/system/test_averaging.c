@@ -71,7 +71,6 @@ static void test_keeps(void **state)
         assert_string_equal(json_text_at(training.command.json, "strategy.consistency"),
                             strategy->label);
         assert_int_equal(json_array_size(json_at(training.command.json, "eval")), 2);
-        training_free(&training);
     }
 }
 
@@ -85,7 +84,6 @@ TEST(test_local_centers)
         expect_pass(&training, "pattern");
         expect_pass(&training, "exchange");
         expect_pass(&training, "after");
-        training_free(&training);
     }
 }
 
@@ -114,7 +112,6 @@ TEST(test_periods)
             expect_pass(&training, "pattern");
             expect_pass(&training, "exchange");
             expect_pass(&training, "after");
-            training_free(&training);
         }
 }
 
@@ -126,7 +123,6 @@ TEST(test_nothing_exchanged)
         train(&training, "model.name=tiny_dense run.workers=2 run.steps=4 comm.name=local_sgd %s",
               meets ? "comm.period=4" : "comm.period=5");
         assert_true((strstr(training.command.out, "\"nothing_exchanged\"") == NULL) == meets);
-        training_free(&training);
     }
 }
 
@@ -138,7 +134,6 @@ TEST(test_long_period)
                      "comm.name=local_sgd comm.period=4096");
     expect_pass(&training, "pattern");
     expect_pass(&training, "after");
-    training_free(&training);
 }
 
 /* A restart at the centre is no mistake of the strategy's: the rate drops in the middle, where it
@@ -155,12 +150,11 @@ TEST(test_restart)
               drops[i]);
         expect_pass(&training, "pattern");
         expect_pass(&training, "after");
-        training_free(&training);
     }
 }
 
 /* Workers that have not met, or that no centre draws, train as without an exchange: at an alpha so
- * small that w - c rounds to w, they have the same bits. */
+ * small that w - c rounds to w, they have the same bits. Rules take turns. */
 PLAIN_TEST(test_independent)
 {
     static const char *const rules[] = {"local_sgd comm.period=16",
@@ -174,12 +168,12 @@ PLAIN_TEST(test_independent)
         train(&alone, "model.name=tiny run.steps=15 comm.name=independent run.workers=%d", workers);
         for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
             struct training averaged;
+            if ((i + (size_t)workers / 2) % 3 == 0 && !getenv("DPB_ALL_CELLS"))
+                continue;
             train(&averaged, "model.name=tiny run.steps=15 comm.name=%s run.workers=%d", rules[i],
                   workers);
             expect_same_losses(&averaged, &alone, 0);
-            training_free(&averaged);
         }
-        training_free(&alone);
     }
 }
 
@@ -196,9 +190,7 @@ PLAIN_TEST(test_rate_of_zero)
         struct training averaged;
         train(&averaged, "%s comm.period=16 comm.name=%s", settings, rules[i]);
         expect_same_losses(&averaged, &alone, 0);
-        training_free(&averaged);
     }
-    training_free(&alone);
 }
 
 /* An evaluation puts the published weights in place of the worker's own, and these back, also on a
@@ -228,9 +220,6 @@ TEST(test_published_weights)
                 fail_msg("%s: evaluation %d has the loss %.9g, not %.9g", rules[i], e, loss,
                          wanted);
         }
-        training_free(&plain);
-        training_free(&watched);
-        training_free(&reference);
     }
 }
 
@@ -245,6 +234,8 @@ PLAIN_TEST(test_is_synchronous)
     for (int i = 0; i < 2; i++)
         for (int workers = 1; workers <= 4; workers++) {
             struct training start, synchronous, averaged;
+            if ((i + workers / 2) % 2 == 0 && !getenv("DPB_ALL_CELLS"))
+                continue; /* the first of 2 and 3, the second of 1 and 4 workers */
             train(&start, "model.name=tiny run.steps=1 run.workers=%d optimizer.learning_rate=0",
                   workers);
             train(&synchronous, "model.name=tiny run.steps=9 comm.name=shm run.workers=%d %s",
@@ -255,13 +246,10 @@ PLAIN_TEST(test_is_synchronous)
                   workers, optimizers[i][0], optimizers[i][1]);
             expect_same_weights(&averaged, &synchronous, &start, 1e-12);
             expect_same_losses(&averaged, &synchronous, 1e-12);
-            training_free(&start);
-            training_free(&synchronous);
-            training_free(&averaged);
         }
 }
 
-/* Of the first exchange on, or from training on. */
+/* Of the first exchange on, or from training on: by turns, or both with DPB_ALL_CELLS. */
 PLAIN_TEST(test_mistakes)
 {
     static const struct {
@@ -276,11 +264,13 @@ PLAIN_TEST(test_mistakes)
     static const char *const froms[] = {"", "comm.from=26"};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; rows[i].mistakes[k]; k++)
-            for (int late = 0; late < 2; late++)
-                train_says(3, WORDS(late ? "pattern (after training)" : "pattern", "comm 'spoilt'"),
-                           "model.name=tiny run.steps=20 run.workers=3 comm.bucket=424 "
-                           "comm.name=spoilt comm.inner=%s comm.mistake=%s %s",
-                           rows[i].inner, rows[i].mistakes[k], froms[late]);
+            for (size_t late = 0; late < 2; late++)
+                if ((i + k + late) % 2 == 0 || getenv("DPB_ALL_CELLS"))
+                    train_says(
+                        3, WORDS(late ? "pattern (after training)" : "pattern", "comm 'spoilt'"),
+                        "model.name=tiny run.steps=20 run.workers=3 comm.bucket=424 "
+                        "comm.name=spoilt comm.inner=%s comm.mistake=%s %s",
+                        rows[i].inner, rows[i].mistakes[k], froms[late]);
 }
 
 /* For a while in training only, so that the steps check alone finds it. */
@@ -312,7 +302,6 @@ TEST(test_mistakes_in_bf16)
                      "comm.period=32 comm.mistake=%s",
                      mistakes[i]);
         assert_int_equal(training.command.exit_code, 3);
-        training_free(&training);
     }
 }
 
@@ -329,7 +318,6 @@ PLAIN_TEST(test_unspoilt)
         expect_pass(&training, "after");
         assert_string_equal(json_text_at(training.command.json, "verification.steps"),
                             i < 2 ? "pass" : "skipped");
-        training_free(&training);
     }
 }
 

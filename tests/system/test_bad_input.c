@@ -184,8 +184,6 @@ static void expect_refused(const char *word, const struct row *row)
     if (!error || strstr(error + 1, "error: "))
         fail_msg("dpbench %s: not one message: %s", row->arguments, command.err);
     traces_expect_none(&before, row->arguments, 1.0);
-    traces_free(&before);
-    command_free(&command);
 }
 
 static void expect_all_refused(const struct row *rows)
@@ -467,9 +465,7 @@ TEST(test_processor_without_bf16)
     expect_all_refused(rows);
     dpbench(&command, deadline_s, "plugins");
     expect_part(command.out, why);
-    command_free(&command);
     dpbench_ends(&command, deadline_s, 0, "check -c bf16.ini run.precision=fp32");
-    command_free(&command);
     unsetenv("ONEDNN_MAX_CPU_ISA");
 }
 #endif
@@ -507,7 +503,6 @@ TEST(test_check_opens_the_data_of_each_cell)
     EXPECT_WORDS("check of a sweep", command.out,
                  "run.batch=1 data.path=cut: refused: ", "cut/train-images-idx3-ubyte: byte 983",
                  "... and 1 more", "plan: 2 cells");
-    command_free(&command);
 }
 
 /* No mistake, but a number that must not pass for one of a machine with that many cores. */
@@ -519,9 +514,8 @@ static void expect_oversubscribed(const char *setting)
     assert_non_null(strstr(command.out, "OVERSUBSCRIBED"));
     assert_non_null(strstr(command.out, "warning       oversubscribed: "));
     assert_non_null(strstr(command.err, "warning: "));
-    command_free(&command);
 
-    json_t *result = json_load_file("over.json", 0, NULL);
+    json_t *result = own_json(json_load_file("over.json", 0, NULL));
     bool warned = false;
     size_t i;
     const json_t *warning;
@@ -530,7 +524,6 @@ static void expect_oversubscribed(const char *setting)
         strcmp(json_text_at(warning, "code"), "oversubscribed") == 0 &&
         strstr(json_text_at(warning, "text"), "cores") != NULL;
     assert_true(warned);
-    json_decref(result);
     unlink("over.json");
 }
 
@@ -542,7 +535,6 @@ TEST(test_more_workers_than_cores)
             sysconf(_SC_NPROCESSORS_ONLN));
     EXPECT_WORDS("cores for communication", command.err,
                  "warning: ", "of 1 thread and a communication core each and 0 servers");
-    command_free(&command);
 }
 
 TEST(test_more_helpers_than_cores)
@@ -551,7 +543,6 @@ TEST(test_more_helpers_than_cores)
     expect_oversubscribed("data.threads");
     dpbench_ends(&command, deadline_s, 0, "-c base.ini data.threads=1 run.workers=1");
     assert_null(strstr(command.out, "OVERSUBSCRIBED"));
-    command_free(&command);
 }
 
 /* ----  -------------------------------------------------------------------------------------- */
@@ -587,14 +578,11 @@ TEST(test_poor_machine)
     run_after(&command, "ulimit -n 12", "run.workers=2");
     assert_int_equal(command.exit_code, 1);
     assert_non_null(strstr(command.err, "this process may have 12 open files: raise `ulimit -n`"));
-    command_free(&command);
     run_after(&command, "ulimit -S -n 20", "run.workers=24 data.samples=640"); /* it raises it */
     assert_int_equal(command.exit_code, 0);
-    command_free(&command);
 #if !defined(__SANITIZE_ADDRESS__) /* whose own runtime does not start without /proc */
     run_after(&command, "unshare -m true", "");
     bool may_unshare = command.exit_code == 0;
-    command_free(&command);
     if (!may_unshare)
         return;
     char line[5000];
@@ -603,7 +591,6 @@ TEST(test_poor_machine)
     command_run(&command, 60, arguments, NULL);
     assert_int_equal(command.exit_code, 2);
     assert_non_null(strstr(command.err, "/proc is not mounted"));
-    command_free(&command);
 #endif
 }
 

@@ -66,7 +66,6 @@ TEST(test_learns)
     print_message("accuracy %.3f, loss %.3f at the end\n", accuracy, last);
     assert_int_equal(json_number_at(command.json, "eval.0.samples"), TEST);
     assert_true(accuracy > 0.8); /* by chance 0.1 */
-    command_free(&command);
 }
 
 TEST(test_the_same_for_any_threads)
@@ -83,14 +82,11 @@ TEST(test_the_same_for_any_threads)
         run(&command, settings);
         if (!json_equal(json_at(command.json, "loss"), json_at(first.json, "loss")))
             fail_msg("the losses with %d threads are others", threads);
-        command_free(&command);
     }
     /* The augmentation is in them. */
     struct command plain;
     run(&plain, "model.name=tiny device.name=reference run.batch=4 run.steps=8 data.augment=none");
     assert_false(json_equal(json_at(plain.json, "loss"), json_at(first.json, "loss")));
-    command_free(&plain);
-    command_free(&first);
 }
 
 TEST_MAIN(set_up, sandbox_teardown)

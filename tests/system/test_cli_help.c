@@ -32,10 +32,8 @@ TEST(test_options)
             expect_part(help.out, words);
             n++;
         }
-        command_free(&help);
     }
     assert_true(n > 40);
-    command_free(&all);
 }
 
 /* A library that does not tell its version has that of its headers alone. */
@@ -46,7 +44,6 @@ TEST(test_libraries)
     expect_part(command.out, " (when built: ");
     assert_null(strstr(command.out, "against no)")); /* a fact may be no version */
     assert_null(strstr(command.out, " ? "));
-    command_free(&command);
 }
 
 /* The output of each command has these words; nothing goes to stderr. */
@@ -102,7 +99,6 @@ TEST(test_answers)
         run(&command, 0, rows[i].arguments);
         expect_words(rows[i].arguments, command.out, rows[i].words);
         assert_string_equal(command.err, "");
-        command_free(&command);
     }
 }
 
@@ -131,12 +127,8 @@ TEST(test_list)
     assert_int_equal(n_names, n_questions);
     run(&command, 0, "list lars");
     expect_line(command.out, "^1 experiment in /");
-    command_free(&command);
     run(&command, 0, "check lenet_shm data.name=synthetic device.name=reference");
     EXPECT_WORDS("check lenet_shm", command.out, "lenet_shm: ");
-    command_free(&command);
-    command_free(&some);
-    command_free(&all);
 }
 
 /* clang-format off */
@@ -196,9 +188,7 @@ TEST(test_help_models)
         run(&check, 0, arguments);
         snprintf(row, sizeof row, "memory: %.1f MiB a worker,", mib);
         expect_part(check.out, row);
-        command_free(&check);
     }
-    command_free(&help);
 }
 
 TEST(test_help_unknown)
@@ -219,7 +209,6 @@ TEST(test_help_unknown)
         run(&command, 2, arguments);
         assert_string_equal(command.out, "");
         EXPECT_WORDS("dpbench", command.err, rows[i].word, "did you mean ", rows[i].near);
-        command_free(&command);
     }
 }
 
@@ -249,7 +238,6 @@ TEST(test_words_in_the_wrong_place)
         run(&command, 2, rows[i].arguments);
         assert_string_equal(command.out, "");
         expect_words(rows[i].arguments, command.err, rows[i].words);
-        command_free(&command);
     }
 }
 
@@ -299,8 +287,6 @@ TEST(test_broken_plugin_is_listed)
         }
     }
     assert_int_equal(n, 11);
-    command_free(&text);
-    command_free(&json);
     unsetenv("DPBENCH_PLUGIN_PATH");
     unlink("comm_broken.so");
 }
@@ -325,7 +311,6 @@ TEST(test_unmet_needs_are_listed)
         n++;
     }
     assert_int_equal(n, 2);
-    command_free(&command);
     unsetenv("DPBENCH_PLUGIN_PATH");
 }
 
@@ -339,7 +324,6 @@ TEST(test_check_runs_nothing)
                  "batch 2 a worker, 4 in all", "1690 parameters", "16 steps an epoch",
                  "memory: ", "MiB a worker");
     assert_null(strstr(command.out, "SamplesPerSec"));
-    command_free(&command);
     /* Every cell, also behind one that is refused. */
     run(&command, 2, "check " RUN "sweep.run.precision=fp32,bf16,fp64");
     EXPECT_WORDS("dpbench", command.out,
@@ -349,14 +333,11 @@ TEST(test_check_runs_nothing)
     for (const char *c = command.out; *c != '\0'; c++)
         n_lines += *c == '\n';
     assert_int_equal(n_lines, 2); /* what is refused, and the plan */
-    command_free(&command);
     /* What all cells have is said once. */
     run(&command, 2, "check " RUN "run.precision=bf16 sweep.run.batch=2,4,8");
     expect_part(command.out, "... and 2 more, for the same reason\n");
     assert_null(strstr(strstr(command.err, "error: ") + 1, "error: "));
-    command_free(&command);
     traces_expect_none(&before, "check", 0.5);
-    traces_free(&before);
 }
 
 TEST_MAIN(set_up, sandbox_teardown)

@@ -41,9 +41,6 @@ TEST(test_rerun)
                 fail_msg("%s.%s is another one in the rerun", section, key);
         }
     }
-    command_free(&first);
-    command_free(&second);
-    command_free(&third);
 }
 
 /* Runs dpbench in another directory, as `cd DIRECTORY; dpbench ...` does. */
@@ -83,9 +80,6 @@ TEST(test_rerun_elsewhere)
     EXPECT_WORDS("dpbench", changed.err, "inputs.data.path.files was 4 in the result, here it is 5",
                  "inputs.data.path.fingerprint was ", "inputs.run.delay.fingerprint was ");
     assert_int_equal(access("elsewhere/new.json", R_OK), 0);
-    command_free(&first);
-    command_free(&again);
-    command_free(&changed);
 }
 
 /* What a result says of its machine, build and environment is compared before it is run again. */
@@ -93,8 +87,7 @@ TEST(test_rerun_names_what_differs)
 {
     struct command command;
     run(&command, 0, RUN "--json --output here.json");
-    json_t *document = json_deep_copy(command.json);
-    command_free(&command);
+    json_t *document = own_json(json_deep_copy(command.json));
     json_object_set_new(json_at(document, "machine"), "processor", json_string("Z80"));
     json_object_set_new(json_at(document, "machine"), "microcode", json_null());
     json_object_set_new(json_at(document, "versions.build"), "crc32", json_string("0x0"));
@@ -102,7 +95,6 @@ TEST(test_rerun_names_what_differs)
     json_object_set_new(json_at(document, "invocation.environment"), "OMP_WAIT_POLICY",
                         json_string("active"));
     assert_int_equal(json_dump_file(document, "other.json", 0), 0);
-    json_decref(document);
     setenv("MALLOC_ARENA_MAX", "2", 1);
     run(&command, 0, "rerun other.json --json");
     unsetenv("MALLOC_ARENA_MAX");
@@ -111,7 +103,6 @@ TEST(test_rerun_names_what_differs)
                  "environment.OMP_WAIT_POLICY was \"active\"", "missing",
                  "environment.MALLOC_ARENA_MAX is \"2\" here and was not set");
     assert_true(json_array_size(json_at(command.json, "warnings")) >= 5); /* and they are kept */
-    command_free(&command);
 }
 
 /* A plugin that only DPBENCH_PLUGIN_PATH led to: without it the rerun says what it was. */
@@ -120,9 +111,7 @@ TEST(test_rerun_without_the_plugin_path)
     struct command command;
     use_test_plugins();
     run(&command, 0, RUN "comm.name=fault --output fault.json");
-    command_free(&command);
     run(&command, 0, "rerun fault.json --json");
-    command_free(&command);
     unsetenv("DPBENCH_PLUGIN_PATH");
     EXPECT_ERROR(2, "rerun fault.json", "environment.DPBENCH_PLUGIN_PATH was ",
                  "unknown comm 'fault'");
@@ -131,7 +120,7 @@ TEST(test_rerun_without_the_plugin_path)
 /* The result of a run with this setting in it, as somebody could have written it. */
 static void write_result(const char *path, const char *section, const char *key, const char *value)
 {
-    json_t *document = json_load_file("first.json", 0, NULL), *config;
+    json_t *document = own_json(json_load_file("first.json", 0, NULL)), *config;
     assert_non_null(document);
     assert_non_null(config = json_object_get(document, "config"));
     json_t *rows = json_object_get(config, section);
@@ -140,7 +129,6 @@ static void write_result(const char *path, const char *section, const char *key,
     json_object_set_new(rows, key,
                         json_pack("{s:s, s:s}", "value", value, "origin", "command line"));
     assert_int_equal(json_dump_file(document, path, 0), 0);
-    json_decref(document);
 }
 
 /* A result that somebody sent writes nowhere but beside itself and below the working directory. */
@@ -160,7 +148,6 @@ TEST(test_rerun_writes_here_only)
     struct command command;
     use_test_plugins();
     run(&command, 0, RUN "data.name=timed device.name=timed --json --output first.json");
-    command_free(&command);
     mkdir("sent", 0777);
     mkdir("sent/here", 0777);
     assert_int_equal(symlink("/tmp", "sent/here/away"), 0);
@@ -174,7 +161,6 @@ TEST(test_rerun_writes_here_only)
                         "is neither beside the result nor below the working directory");
         assert_int_not_equal(access("above", F_OK), 0);
         assert_int_not_equal(access("above.safetensors", F_OK), 0);
-        command_free(&command);
     }
     write_result("sent/result.json", "run", "results", "../../above/new");
     run_in("sent/here", &command, 0, "rerun ../result.json run.results=../mine");
@@ -182,10 +168,8 @@ TEST(test_rerun_writes_here_only)
                  "../result.json runs: tiny on timed, timed, shm; 2 "
                  "workers, 0 servers",
                  "  writes its result into ../mine");
-    command_free(&command);
     run_in("sent/here", &command, 0, "rerun ../result.json --trust");
     assert_int_equal(access("above/new", F_OK), 0);
-    command_free(&command);
     unsetenv("DPBENCH_PLUGIN_PATH");
 }
 
@@ -198,16 +182,13 @@ TEST(test_rerun_replaces_no_checkpoint)
     sandbox_write("net.safetensors", "precious");
     sandbox_write("other-step12.safetensors", "precious");
     run(&command, 0, RUN "data.name=timed device.name=timed --json --output first.json");
-    command_free(&command);
     for (size_t i = 0; i < 2; i++) {
         write_result("saves.json", "checkpoint", "save", saves[i]);
         EXPECT_ERROR(2, "rerun saves.json", "a rerun replaces no file");
         run(&command, 2, "rerun saves.json --trust");
-        command_free(&command);
     }
     run(&command, 0, "rerun saves.json checkpoint.save=third.safetensors");
     assert_int_equal(access("third.safetensors", R_OK), 0);
-    command_free(&command);
     unsetenv("DPBENCH_PLUGIN_PATH");
 }
 
@@ -217,7 +198,6 @@ TEST(test_rerun_refuses)
     sandbox_write("future.json", "{\"schema\": \"dpbench.result/9\", \"config\": {}}");
     EXPECT_ERROR(2, "rerun future.json", "schema is dpbench.result/9, wanted dpbench.result/1");
     run(&command, 2, "rerun base.ini");
-    command_free(&command);
 }
 
 /* What went well is taken as it is, the rest is run: as if nothing had come between. */
@@ -228,7 +208,7 @@ TEST(test_resume)
         RUN "eval.final=yes sweep.comm.name=shm,replicated sweep.repeats=2 sweep.accuracy=4 "
             "sweep.retry_disturbed=0 "
             "run.seed=5 --json --output whole.json");
-    json_t *part = json_deep_copy(first.json), *runs = json_at(part, "runs");
+    json_t *part = own_json(json_deep_copy(first.json)), *runs = json_at(part, "runs");
     assert_int_equal(json_array_size(runs), 6); /* two repeats of two cells, two for accuracy */
     json_object_set_new(part, "status", json_string("interrupted"));
     json_object_set_new(json_array_get(runs, 1), "status", json_string("failed"));
@@ -263,18 +243,13 @@ TEST(test_resume)
         snprintf(path, sizeof path, "rows.%d.accuracy", i);
         assert_true(json_equal(json_at(first.json, path), json_at(again.json, path)));
     }
-    command_free(&again);
     run(&again, 0, "rerun resumed.json --resume --json");
     expect_part(again.err, "6 of 6 runs are there");
     assert_null(strstr(again.err, "[1/"));
-    command_free(&again);
     EXPECT_ERROR(2, "rerun whole.json --resume run.seed=1",
                  "--resume goes on with the settings of whole.json");
     run(&again, 0, RUN "--output single.json");
-    command_free(&again);
     EXPECT_ERROR(2, "rerun single.json --resume", "single.json is one run");
-    json_decref(part);
-    command_free(&first);
 }
 
 /* A refused cell is a failed row again, the first one, too. */
@@ -282,17 +257,14 @@ TEST(test_rerun_of_a_sweep_with_a_refused_cell)
 {
     struct command command;
     run(&command, 1, RUN "sweep.comm.name=local_sgd,shm comm.codec=topk --output refused.json");
-    command_free(&command);
     run(&command, 1, "rerun refused.json run.results= --json");
     assert_string_equal(json_text_at(command.json, "rows.0.status"), "failed");
     assert_string_equal(json_text_at(command.json, "rows.1.status"), "ok");
-    command_free(&command);
     EXPECT_ERROR(1, "rerun refused.json --resume --output resumed.json", "[1/");
     /* Of these each value may be right with others. */
     run(&command, 1, RUN "comm.name=ring_tcp sweep.comm.port=65535,0 --json");
     assert_string_equal(json_text_at(command.json, "rows.0.status"), "failed");
     assert_string_equal(json_text_at(command.json, "rows.1.status"), "ok");
-    command_free(&command);
 }
 
 TEST(test_rerun_of_a_sweep)
@@ -310,7 +282,6 @@ TEST(test_rerun_of_a_sweep)
         assert_true(json_equal(json_at(first.json, path), json_at(again.json, path)));
     }
     assert_null(strstr(again.err, "in the result, here it is"));
-    command_free(&again);
     for (int i = 0; i < 2; i++) {
         char path[64];
         snprintf(path, sizeof path, "runs.%d.machine", i);
@@ -333,8 +304,6 @@ TEST(test_rerun_of_a_sweep)
     assert_string_equal(json_text_at(again.json, "name"), json_text_at(again.json, "runs.0.name"));
     assert_string_equal(json_text_at(again.json, "warnings.0.code"), "machine_differs");
     expect_part(json_text_at(again.json, "warnings.0.text"), "machine.processor was \"Z80\"");
-    command_free(&again);
-    command_free(&first);
 }
 
 TEST_MAIN(set_up, sandbox_teardown)

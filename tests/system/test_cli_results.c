@@ -16,7 +16,7 @@ TEST(test_report)
     if (strncmp(report.out, "kept.json\n", 10) != 0)
         fail_msg("'%s'", report.out);
     assert_string_equal(report.out + 10, run_.out);
-    json_t *document = json_load_file("kept.json", 0, NULL);
+    json_t *document = own_json(json_load_file("kept.json", 0, NULL));
     double most = 0;
     for (size_t i = 0; i < 2; i++)
         most = fmax(most, json_number_at(json_array_get(json_at(document, "ranks"), i),
@@ -25,22 +25,16 @@ TEST(test_report)
     snprintf(memory, sizeof memory, "memory        at most %.1f MB in a process", most / 1e6);
     assert_true(most > 1e6);
     expect_part(report.out, memory);
-    command_free(&report);
-    command_free(&run_);
     /* As that of a rank that failed before it had planned. */
     json_object_set_new(json_at(document, "strategy"), "consistency", json_string(""));
     json_object_set_new(json_at(document, "ranks.0"), "threads", json_integer(0));
     json_dump_file(document, "early.json", 0);
-    json_decref(document);
     run(&report, 0, "report early.json");
     expect_line(report.out, "^  strategy      shm$");
     expect_line(report.out, "^  processes     2 workers on reference$");
-    command_free(&report);
     run(&run_, 0, RUN "sweep.comm.name=shm,replicated sweep.repeats=1 --output sweep-kept.json");
     run(&report, 0, "report --each kept.json sweep-kept.json");
     expect_part(report.out, run_.out);
-    command_free(&report);
-    command_free(&run_);
     EXPECT_ERROR(2, "report base.ini", "is it a result of dpbench?");
     EXPECT_ERROR(2, "report", "which results?");
 }
@@ -52,18 +46,15 @@ TEST(test_report_of_a_refused_run)
     run(&command, 1,
         RUN "sweep.run.precision=fp32,bf16 sweep.repeats=1 sweep.retry_disturbed=0 "
             "--output refused.json");
-    command_free(&command);
     run(&command, 0, "report refused.json.runs/000002.json");
     expect_line(command.out, "^run: nothing was measured$");
     expect_line(command.out, "^  status        failed: .* does not compute in bf16");
     assert_null(strstr(command.out, "nan"));
     assert_null(strstr(command.out, "?"));
-    command_free(&command);
     /* Given twice, the run counts once. */
     run(&command, 0, "report refused.json refused.json");
     EXPECT_WORDS("report", command.out, "2 runs were given twice",
                  "failed: 1 of 2 runs are not ok");
-    command_free(&command);
 }
 
 TEST(test_compare)
@@ -102,31 +93,24 @@ TEST(test_compare)
                                              "steady", 1, "step_ns", steps));
     json_object_set_new(json_at(command.json, "load"), "disturbed", json_false());
     json_object_set_new(json_at(command.json, "world"), "oversubscribed", json_false());
-    json_t *slow = json_deep_copy(command.json);
+    json_t *slow = own_json(json_deep_copy(command.json));
     json_object_set_new(json_at(command.json, "timing.samples_per_s"), "mean", json_real(1000));
     json_object_set_new(json_at(slow, "timing.samples_per_s"), "mean", json_real(500));
     assert_int_equal(json_dump_file(command.json, "a.json", 0), 0);
     assert_int_equal(json_dump_file(slow, "slow.json", 0), 0);
-    json_decref(slow);
-    command_free(&command);
     run(&command, 0, RUN "comm.name=replicated --output b.json");
-    command_free(&command);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         dpbench_says(deadline_s, rows[i].exit_code, rows[i].words, "%s", rows[i].arguments);
-    }
     run(&command, 0, "compare a.json b.json");
     EXPECT_WORDS("compare", command.out, "different (A | B):", "\"shm\" | \"replicated\"",
                  "A samples/s", "comm_exposed", "different times");
-    command_free(&command);
     run(&command, 0, "compare short.json slow.json --threshold 5");
     EXPECT_WORDS("compare", command.out, "no conclusion", "A was timed too shortly",
                  "no regression by more than 5 % is shown");
-    command_free(&command);
     run(&command, 0, "compare a.json slow.json --json");
     assert_string_equal(json_text_at(command.json, "schema"), "dpbench.compare/1");
     assert_string_equal(json_text_at(command.json, "rows.0.verdict"), "slower");
     assert_int_equal(json_array_size(json_at(command.json, "differences")), 0);
-    command_free(&command);
 }
 
 /* Two builds by turns: the same program is no regression, one whose steps take longer is. */
@@ -158,26 +142,22 @@ TEST(test_gate)
         assert_int_equal(chmod(names[i], 0777), 0);
     }
     assert_int_equal(chmod("broken", 0777) | chmod("mute", 0777), 0);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         dpbench_says(deadline_s, rows[i].exit_code, rows[i].words, "%s", rows[i].arguments);
-    }
     run(&command, 0,
         "gate --base ./slow -c base.ini " LAZY
         "run.workers=1 run.seconds=0.6 --repeats 2 --threshold 5 "
         "--output g.json");
     EXPECT_WORDS("gate", command.err, "[1/2] base: 0.", "[2/2] this: ");
     expect_part(command.out, "A and B ran by turns");
-    command_free(&command);
-    json_t *document = json_load_file("g.json", 0, NULL);
+    json_t *document = own_json(json_load_file("g.json", 0, NULL));
     assert_true(json_number_at(document, "rows.0.ratio") > 100);
     assert_true(json_number_at(document, "rows.0.a.repeats") >= 1); /* undisturbed */
     assert_true(json_is_true(json_at(document, "paired")));
     expect_part(json_text_at(document, "b.file"), "/dpbench"); /* no link of this process */
-    json_decref(document);
     run(&command, 0,
         "gate --base ./slow -c base.ini sweep.comm.name=shm,replicated --repeats 2 --json");
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
-    command_free(&command);
     EXPECT_ERROR(1,
                  "gate --base ./slow -c base.ini sweep.run.precision=fp32,bf16 --repeats 2 --json",
                  "does not compute in bf16", "a cell of either build");
@@ -189,15 +169,13 @@ TEST(test_hostile_text)
     static const char hostile[] = "red\x1b[31m\nforged: line\xc2\x9b";
     struct command command;
     run(&command, 0, RUN "--json --output first.json");
-    json_t *document = json_deep_copy(command.json);
-    command_free(&command);
+    json_t *document = own_json(json_deep_copy(command.json));
     json_object_set_new(json_at(document, "strategy"), "name", json_string(hostile));
     json_object_set_new(json_at(document, "model"), "name", json_string(hostile));
     json_array_append_new(json_object_get(document, "warnings"),
                           json_pack("{s:s, s:s}", "code", hostile, "text", hostile));
     json_object_set_new(json_at(document, "machine"), hostile, json_string(hostile));
     assert_int_equal(json_dump_file(document, "hostile.json", 0), 0);
-    json_decref(document);
     static const char *const lines[] = {"report hostile.json", "compare first.json hostile.json",
                                         "rerun hostile.json run.results=", "check -c hostile.ini",
                                         "-c base.ini data.name=idx data.path=./\x1b[31m"};
@@ -207,11 +185,9 @@ TEST(test_hostile_text)
         if (strpbrk(command.out, "\x1b") || strpbrk(command.err, "\x1b") ||
             strstr(command.out, "\nforged: line") || strstr(command.err, "\nforged: line"))
             fail_msg("%s: %s%s", lines[i], command.out, command.err);
-        command_free(&command);
     }
     run(&command, 0, "report hostile.json");
     expect_part(command.out, "red\\x1b[31m\\x0aforged: line\\x9b");
-    command_free(&command);
 }
 
 TEST_MAIN(set_up, sandbox_teardown)

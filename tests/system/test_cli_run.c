@@ -27,7 +27,6 @@ TEST(test_table_for_people)
     if (!has_line(last_line(command.out), "^SamplesPerSec: [0-9]+\\.[0-9]+ \\+- [0-9]+\\.[0-9]+ "
                                           "\\(jitter [0-9]+\\.[0-9]+\\)$"))
         fail_msg("the last line is '%s'", last_line(command.out));
-    command_free(&command);
 }
 
 /* Its processes are no ranks of one job. */
@@ -39,7 +38,6 @@ TEST(test_launcher_without_pmix)
     struct command command;
     run(&command, 2, RUN "run.step=1");
     assert_null(strstr(command.err, "PMIx"));
-    command_free(&command);
     unsetenv("SLURM_STEP_NUM_TASKS");
 }
 
@@ -114,7 +112,6 @@ TEST(test_json_is_one_document)
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 8);
     assert_int_equal(json_number_at(command.json, "timing.steps"), 6);
     assert_string_equal(command.err, ""); /* no results directory: nothing to say */
-    command_free(&command);
 }
 
 TEST(test_origins)
@@ -137,7 +134,6 @@ TEST(test_origins)
     assert_true(json_number_at(command.json, "config.run.seconds.value") == 0.05);
     assert_int_equal(json_number_at(command.json, "config.comm.bucket.value"), 1000);
     assert_int_equal(json_number_at(command.json, "batch.global"), 8);
-    command_free(&command);
 }
 
 /* More evaluations than a result has room for, in a run by time: it keeps those that it has. */
@@ -165,15 +161,12 @@ TEST(test_eval)
                   json_number_at(trained.json, "eval.0.loss"), 1e-6);
     assert_true(json_number_at(command.json, "eval.0.step") == 0);
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 0);
-    command_free(&command);
     run(&command, 0, "eval " RUN "checkpoint.load=c.safetensors");
     snprintf(accuracy, sizeof accuracy, "tiny on synthetic, fp32: accuracy %.2f %% (%.0f of 16",
              100 * json_number_at(trained.json, "eval.0.accuracy"),
              json_number_at(trained.json, "eval.0.correct"));
     EXPECT_WORDS("eval", command.out, accuracy);
     assert_string_equal(command.err, "");
-    command_free(&command);
-    command_free(&trained);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         dpbench_says(deadline_s, 2, refused[i].words, "%s", refused[i].arguments);
 }
@@ -184,11 +177,9 @@ TEST(test_evaluations_without_room)
     run(&command, 1,
         RUN "run.workers=1 run.seconds=50 eval.every=1 data.test_samples=1 --output many.json");
     expect_part(command.err, "more than 4096 evaluations in a run; make eval.every larger");
-    json_t *file = json_load_file("many.json", 0, NULL);
+    json_t *file = own_json(json_load_file("many.json", 0, NULL));
     assert_string_equal(json_text_at(file, "status"), "failed");
     assert_int_equal(json_array_size(json_at(file, "eval")), 4096);
-    json_decref(file);
-    command_free(&command);
 }
 
 /* Number of files in a directory whose name ends in .json. */
@@ -213,14 +204,11 @@ TEST(test_results_are_kept)
         if (!has_line(command.err, "^result: kept/deep/run-shm-w2-[0-9TZ]+(-[0-9]+)?\\.json$"))
             fail_msg("'%s'", command.err);
         assert_int_equal(count_results("kept/deep"), i + 1);
-        command_free(&command);
     }
     run(&command, 0, RUN "--output kept/named.json --json");
-    json_t *file = json_load_file("kept/named.json", 0, NULL);
+    json_t *file = own_json(json_load_file("kept/named.json", 0, NULL));
     assert_true(json_equal(file, command.json));
     assert_int_equal(count_results("kept/deep"), N);
-    json_decref(file);
-    command_free(&command);
 }
 
 /* ---- sweeps -------------------------------------------------------------------------------- */
@@ -236,7 +224,6 @@ TEST(test_sweep)
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 4);
     assert_string_equal(json_text_at(command.json, "runs.7.schema"), "dpbench.result/1");
     EXPECT_WORDS("dpbench", command.err, "[1/8] ", "[8/8] ", "samples/s");
-    command_free(&command);
 }
 
 /* An option that only one of the plugins has does not hinder the cells of the other; one that none
@@ -255,14 +242,11 @@ TEST(test_sweep_over_plugins_with_options)
                          json_number_at(command.json, "runs.1.config.data.samples.value") == 64,
                      true);
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
-    command_free(&command);
     run(&command, 2, "check -c plugins.ini data.pth=idx");
     EXPECT_WORDS("dpbench", command.out, "synthetic: refused: command line: unknown option 'pth'",
                  "idx: refused: command line: unknown option 'pth'");
-    command_free(&command);
     run(&command, 2, "check -c plugins.ini data.name=idx"); /* no axis any more */
     expect_part(command.err, "unknown option 'samples'");
-    command_free(&command);
 }
 
 TEST(test_sweep_with_a_cell_that_fails)
@@ -275,7 +259,6 @@ TEST(test_sweep_with_a_cell_that_fails)
     assert_string_equal(json_text_at(command.json, "rows.1.status"), "failed");
     assert_string_equal(json_text_at(command.json, "rows.2.status"), "ok");
     expect_part(json_text_at(command.json, "rows.1.error"), "does not compute in bf16");
-    command_free(&command);
 }
 
 /* A warning with stderr closed goes nowhere: not into the job's memory, which would end the job. */
@@ -291,7 +274,6 @@ TEST(test_closed_stderr)
     assert_string_equal(json_text_at(command.json, "error"), "");
     assert_int_equal(command.exit_code, 0);
     assert_string_equal(json_text_at(command.json, "warnings.0.code"), "stall");
-    command_free(&command);
 }
 
 TEST_MAIN(set_up, sandbox_teardown)

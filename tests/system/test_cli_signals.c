@@ -36,7 +36,6 @@ static void interrupt(const char *arguments, int number, int exit_code, struct c
     double seconds = 0.7;
     for (interrupt_after(seconds, arguments, number, exit_code, command);
          seconds < 20 && !(json_number_at(command->json, "timing.steps") > 0);) {
-        command_free(command);
         interrupt_after(seconds *= 3, arguments, number, exit_code, command);
     }
 }
@@ -60,10 +59,8 @@ TEST(test_interrupted)
         assert_true(json_number_at(command.json, "timing.samples_per_s.mean") > 0);
         assert_string_equal(json_text_at(command.json, "verification.replicas"), rows[i].replicas);
         assert_string_equal(json_text_at(command.json, "verification.steps"), rows[i].steps);
-        command_free(&command);
     }
     traces_expect_none(&before, "interrupted", 0.5);
-    traces_free(&before);
 }
 
 /* Beside a thread of a library that blocks no signal, the launcher gets those of its ranks' ends,
@@ -72,13 +69,10 @@ TEST_WITH(test_listening_thread, NULL, sandbox_forget_preload)
 {
     struct command command;
     sandbox_preload("listening_thread");
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i++)
         run(&command, 0, RUN);
-        command_free(&command);
-    }
     interrupt("", SIGINT, 130, &command);
     assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
-    command_free(&command);
 }
 
 /* `eval` ends behind the batch in progress, and tells no accuracy of a part of the test set. */
@@ -86,7 +80,6 @@ TEST(test_interrupted_evaluation)
 {
     struct command command;
     run(&command, 0, RUN "checkpoint.save=c.safetensors");
-    command_free(&command);
     for (int json = 0; json < 2; json++) {
         struct started started;
         pid_t rank;
@@ -105,7 +98,6 @@ TEST(test_interrupted_evaluation)
         } else {
             assert_string_equal(command.out, "interrupted: interrupted by signal 2 (Interrupt)\n");
         }
-        command_free(&command);
     }
 }
 
@@ -135,28 +127,23 @@ TEST(test_killed_sweep)
         usleep(1000);
     run(&command, 0, "report killed.json.runs"); /* while it runs */
     EXPECT_WORDS("report", command.out, "samples/s", "interrupted: ");
-    command_free(&command);
     kill(started.pid, SIGKILL);
     command_finish(&started, &command, deadline_s);
-    command_free(&command);
     assert_int_equal(access("killed.json", F_OK), -1);
     int n = runs_in("killed.json.runs");
     assert_true(n >= 2 && n < 6);
     run(&command, 0, "report killed.json.runs");
     EXPECT_WORDS("report", command.out, "samples/s", "interrupted: ");
-    command_free(&command);
     run(&command, 0, "rerun killed.json.runs --resume --json --output whole_again.json");
     snprintf(arguments, sizeof arguments, "%d of 6 runs are there, from killed.json.runs", n);
     expect_part(command.err, arguments);
     assert_string_equal(json_text_at(command.json, "status"), "ok");
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 6);
     assert_int_equal(runs_in("whole_again.json.runs"), 6);
-    command_free(&command);
     run(&command, 0, "compare whole_again.json whole_again.json.runs --json");
     assert_int_equal(json_array_size(json_at(command.json, "differences")), 0);
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
     assert_int_equal(json_number_at(command.json, "rows.0.ratio"), 1);
-    command_free(&command);
     assert_int_equal(mkdir("empty", 0777), 0);
     EXPECT_ERROR(2, "report empty", "empty: no sweep.json in it");
 }
@@ -176,7 +163,6 @@ TEST(test_lost_file_of_a_sweep)
     kill(started.pid, SIGINT);
     command_finish(&started, &command, deadline_s);
     EXPECT_WORDS("dpbench", command.err, "error: gone/x.json.runs", "error: gone/x.json: ");
-    command_free(&command);
 }
 
 TEST(test_interrupted_sweep)
@@ -186,7 +172,6 @@ TEST(test_interrupted_sweep)
     assert_string_equal(json_text_at(command.json, "schema"), "dpbench.sweep/1");
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 1);
     assert_string_equal(json_text_at(command.json, "runs.0.status"), "interrupted");
-    command_free(&command);
 }
 
 TEST_MAIN(set_up, sandbox_teardown)

@@ -64,14 +64,11 @@ static void test_places(void **state)
         assert_string_equal(json_text_at(there.json, "verification.replicas"), "pass");
         assert_true(json_number_at(there.json, "comm.bytes_per_step") ==
                     places[i].bytes * json_number_at(here.json, "comm.bytes_per_step"));
-        command_free(&there);
     }
     run_well(&weights, codec, "run.workers=3 comm.codec_back=no");
     expect_equal(&here, &weights, false);
     assert_true(json_number_at(here.json, "comm.bytes_per_step") <
                 json_number_at(weights.json, "comm.bytes_per_step"));
-    command_free(&weights);
-    command_free(&here);
 }
 
 /* What topk sends of one worker has k elements, and so has the answer. */
@@ -81,8 +78,6 @@ TEST(test_alone)
     run_well(&with, codecs[0], "run.workers=1 comm.codec_back=yes");
     run_well(&without, codecs[0], "run.workers=1 comm.codec_back=no");
     expect_equal(&with, &without, true);
-    command_free(&with);
-    command_free(&without);
 }
 
 #define SAVED "run.workers=3 run.warmup_steps=0 comm.codec_back=yes "
@@ -102,12 +97,10 @@ static void test_goes_on(void **state)
                  "run.servers=%u run.steps=9 checkpoint.save=whole.safetensors checkpoint.at=5",
                  n_servers);
         run_well(&command, codec, settings);
-        command_free(&command);
         snprintf(settings, sizeof settings,
                  SAVED LOADED "run.servers=%u checkpoint.save=part.safetensors", n_servers);
         run_well(&command, codec, settings);
         assert_null(strstr(command.err, "were not read"));
-        command_free(&command);
         weights_expect_equal("whole.safetensors", "part.safetensors", true);
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)

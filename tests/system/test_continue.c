@@ -175,8 +175,6 @@ static void test_same_setup(void **state)
     expect_losses(whole.json, STOP, part.json, 0.0, setup->name);
     weights_expect_equal("whole.safetensors", "part.safetensors", setup->statistics);
     weights_expect_equal("whole.safetensors", "whole-step9.safetensors", true);
-    command_free(&whole);
-    command_free(&part);
 }
 
 /* ---- other setups -------------------------------------------------------------------------- */
@@ -247,8 +245,6 @@ static void test_other_setup(void **state)
              change->after, STEPS - STOP, STOP);
     run(&part, settings);
     expect_losses(whole.json, STOP, part.json, change->bound, change->name);
-    command_free(&whole);
-    command_free(&part);
 }
 
 /* ---- on several machines ------------------------------------------------------------------- */
@@ -295,8 +291,6 @@ static void expect_machines_alike(size_t i, const char *also)
     expect_losses(together.json, 0, apart.json, 0.0, spread->hosts);
     weights_expect_equal("here-step4.safetensors", "there-step4.safetensors", true);
     weights_expect_equal("here.safetensors", "there.safetensors", true);
-    command_free(&together);
-    command_free(&apart);
     for (int on_several = 0; on_several < 2; on_several++) {
         struct command *command = on_several ? &apart : &together;
         snprintf(settings, sizeof settings,
@@ -307,8 +301,6 @@ static void expect_machines_alike(size_t i, const char *also)
     }
     expect_losses(together.json, 0, apart.json, 0.0, next->hosts);
     weights_expect_equal("here.safetensors", "there.safetensors", true);
-    command_free(&together);
-    command_free(&apart);
 }
 
 static void test_machines(void **state)
@@ -349,15 +341,11 @@ TEST(test_epochs)
              1) < 1e-12);
     assert_true(json_number_at(part.json, "eval.0.trained_s") >
                 json_number_at(whole.json, "eval.0.trained_s"));
-    command_free(&part);
     snprintf(line, sizeof line, "%s checkpoint.load=e-step8.safetensors run.batch=5", settings);
     run(&part, line); /* 11 samples left of epoch 1, one step; 2 in the last */
     assert_int_equal(json_array_size(json_at(part.json, "loss")), 3);
-    command_free(&part);
     dpbench_ends(&part, 60, 2, "%s%s checkpoint.load=e.safetensors", base, settings);
     assert_non_null(strstr(part.err, "has gone through 3 epochs already, and run.epochs = 3"));
-    command_free(&part);
-    command_free(&whole);
 }
 
 /* ---- a batch that grows -------------------------------------------------------------------- */
@@ -391,10 +379,7 @@ TEST(test_batch_growth)
     expect_losses(second[0].json, 0, second[1].json, 1e-12, "micro-batches");
     expect_losses(third[0].json, 0, third[1].json, 1e-12, "micro-batches before");
     for (int i = 0; i < 2; i++) {
-        command_free(&second[i]);
-        command_free(&third[i]);
     }
-    command_free(&first);
 }
 
 /* ---- another seed -------------------------------------------------------------------------- */
@@ -404,7 +389,6 @@ TEST(test_other_seed)
     static const char said[] = "s.safetensors was trained with run.seed = 1, here it is 2";
     struct command command;
     run(&command, FP64 "comm.name=shm run.workers=2 run.steps=3 checkpoint.save=s.safetensors");
-    command_free(&command);
     for (int seed = 1; seed <= 2; seed++)
         for (int resume = 0; resume < 2; resume++) {
             char line[256];
@@ -416,7 +400,6 @@ TEST(test_other_seed)
             const char *at = strstr(command.err, said);
             assert_true((at != NULL) == (seed == 2 && resume == 1));
             assert_true(at == NULL || strstr(at + 1, said) == NULL); /* once for all ranks */
-            command_free(&command);
         }
 }
 
@@ -426,7 +409,6 @@ TEST(test_weights_alone)
 {
     struct command first, second;
     run(&first, FP64 "comm.name=independent run.steps=3 checkpoint.save=w.safetensors");
-    command_free(&first);
     run(&first, FP64 "comm.name=independent run.steps=2 optimizer.name=adagrad "
                      "checkpoint.load=w.safetensors checkpoint.resume=no");
     assert_int_equal(json_number_at(first.json, "timing.first_step"), 0);
@@ -434,8 +416,6 @@ TEST(test_weights_alone)
                       "run.mode=forward checkpoint.load=w.safetensors");
     /* The same first batch, but for the statistics: both begin at the begin of the data. */
     assert_int_equal(json_number_at(second.json, "timing.first_step"), 0);
-    command_free(&first);
-    command_free(&second);
 }
 
 /* ---- refusals ------------------------------------------------------------------------------ */
@@ -477,14 +457,12 @@ static void test_refused(void **state)
     if (command.exit_code != refusal->exit_code || !strstr(command.err, refusal->message))
         fail_msg("%s: exit code %d, not %d with '%s': %s", refusal->settings, command.exit_code,
                  refusal->exit_code, refusal->message, command.err);
-    command_free(&command);
     dpbench(&command, 60,
             "check -c empty.ini run.results=results " FP64
             "data.name=synthetic data.samples=27 run.batch=2 "
             "model.name=tiny run.steps=3 %s",
             refusal->settings);
     assert_int_equal(command.exit_code, refusal->exit_code);
-    command_free(&command);
 }
 
 /* The centres of two places are not those of four, though four workers train in both. */
@@ -494,13 +472,11 @@ TEST(test_other_places)
     struct command command;
     run(&command, CENTRES "run.workers=2 run.learners=2 device.threads=2 run.steps=3 "
                           "checkpoint.save=places.safetensors");
-    command_free(&command);
     dpbench(&command, 60,
             "%s" CENTRES "run.workers=4 run.steps=3 checkpoint.load=places.safetensors", base);
     if (command.exit_code != 2 || !strstr(command.err, "'comm.sma.place_2.0'") ||
         !strstr(command.err, "cannot keep"))
         fail_msg("exit code %d: %s", command.exit_code, command.err);
-    command_free(&command);
 }
 
 /* ---- target -------------------------------------------------------------------------------- */
@@ -547,9 +523,6 @@ TEST(test_target)
     assert_true(json_is_false(json_at(missed.json, "target.met")));
     assert_string_equal(json_text_at(missed.json, "status"), "failed");
     assert_non_null(strstr(json_text_at(missed.json, "error"), "did not reach eval.target = 1"));
-    command_free(&last);
-    command_free(&median);
-    command_free(&missed);
 }
 
 static int setup(void **state)

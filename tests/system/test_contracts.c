@@ -78,7 +78,6 @@ static void test_keeps(void **state)
         if (worlds[i].workers == 3)
             assert_string_equal(json_text_at(command.json, "strategy.consistency"), toy->label);
         assert_int_equal(json_array_size(json_at(command.json, "eval")), 2);
-        command_free(&command);
     }
 }
 
@@ -91,7 +90,6 @@ static void expect_found(const struct toy *toy, const char *mistake, const char 
                  toy->settings, mistake, from);
     expect_verdict(&command, "pattern", strcmp(check, "pattern") == 0 ? "fail" : "pass");
     EXPECT_WORDS(mistake, command.err, "comm 'toy");
-    command_free(&command);
 }
 
 static void test_mistakes(void **state)
@@ -113,7 +111,6 @@ TEST(test_own_rule)
     dpbench(&command, deadline_s, FAULTS_BASE TRAINING "%s comm.mistake=own" SOONER, toy.settings);
     expect_verdict(&command, "after", "pass");
     expect_verdict(&command, "steps", "fail");
-    command_free(&command);
 }
 
 /* Right updates that float32 does not hold: a square that is infinite, and a weight of few bits. */
@@ -130,7 +127,6 @@ TEST(test_limits_of_float)
                                  "run.steps=12 data.name=synthetic data.samples=64 %s",
                      rows[i][0]);
         expect_verdict(&command, "steps", rows[i][1]);
-        command_free(&command);
     }
 }
 
@@ -141,7 +137,6 @@ TEST(test_books_in_bf16)
     dpbench_ends(&command, deadline_s, 0,
                  FAULTS_BASE TRAINING "comm.name=toy comm.kind=lossy comm.books=yes comm.half=yes");
     expect_verdict(&command, "after", "pass");
-    command_free(&command);
 }
 
 /* Only strategies that say so in their name drop gradients. */
@@ -170,7 +165,6 @@ static void test_kept(void **state)
     EXPECT_WORDS(toy->settings, command.err, "element ",
                  "after `load` and a step of zero gradients",
                  "still applies gradients from before `load`");
-    command_free(&command);
 }
 
 static void test_published(void **state)
@@ -182,7 +176,6 @@ static void test_published(void **state)
                      toy->settings, trains ? IN_TRAINING : "");
         expect_verdict(&command, "pattern", trains ? "pass" : "fail");
         EXPECT_WORDS(toy->settings, command.err, "element ", "in the published model");
-        command_free(&command);
     }
 }
 
@@ -206,12 +199,10 @@ static void test_goes_on(void **state)
     char settings[256];
     snprintf(settings, sizeof settings, "%s run.workers=%d", toy->settings, ordered ? 3 : 1);
     run_well(&command, settings, "run.steps=9 checkpoint.save=whole.safetensors checkpoint.at=5");
-    command_free(&command);
     run_well(
         &command, settings,
         "run.steps=4 checkpoint.load=whole-step5.safetensors checkpoint.save=part.safetensors");
     assert_null(strstr(command.err, "were not read"));
-    command_free(&command);
     weights_expect_equal("whole.safetensors", "part.safetensors", true);
 }
 
@@ -242,13 +233,10 @@ static void test_by_tcp(void **state)
         expect_verdict(&tcp, "after", "pass");
         assert_true(json_number_at(tcp.json, "comm.bytes_per_step") ==
                     json_number_at(shared.json, "comm.bytes_per_step"));
-        command_free(&tcp);
-        command_free(&shared);
         run_well(&tcp, settings,
                  "run.steps=4 checkpoint.load=shared-step5.safetensors "
                  "checkpoint.save=part.safetensors");
         weights_expect_equal("shared.safetensors", "part.safetensors", true);
-        command_free(&tcp);
     }
 }
 
@@ -270,7 +258,6 @@ TEST(test_state_refused)
     };
     struct command command;
     run_well(&command, "comm.name=toy run.workers=3 " PERIODIC, "checkpoint.save=p.safetensors");
-    command_free(&command);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         dpbench_says(deadline_s, 2, rows[i].words,
                      FAULTS_BASE SAVED "%s checkpoint.load=p.safetensors", rows[i].settings);
@@ -278,10 +265,8 @@ TEST(test_state_refused)
                  "checkpoint.load=p.safetensors checkpoint.partial=yes");
         EXPECT_WORDS(rows[i].settings, command.err, rows[i].words[0],
                      "they begin anew from the model");
-        command_free(&command);
         run_well(&command, rows[i].settings, "checkpoint.load=p.safetensors checkpoint.resume=no");
         assert_null(strstr(command.err, "comm.toy"));
-        command_free(&command);
     }
 }
 
@@ -297,7 +282,6 @@ TEST(test_state_incomplete)
     struct command command;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         run_well(&command, "comm.name=toy run.workers=3 run.steps=4", rows[i]);
-        command_free(&command);
         dpbench_says(deadline_s, 3, WORDS("pattern (saved and continued) check"),
                      FAULTS_BASE SAVED "comm.name=toy run.workers=3 run.steps=4 %s "
                                        "checkpoint.save=i.safetensors",
@@ -314,11 +298,9 @@ TEST(test_state_not_saved)
         run_well(&command, with ? "comm.name=toy" : "comm.name=toy_bare",
                  PERIODIC "checkpoint.save=b.safetensors");
         assert_true((strstr(command.err, said) == NULL) == (with == 1));
-        command_free(&command);
     }
     run_well(&command, "comm.name=toy_bare", PERIODIC);
     assert_null(strstr(command.err, said));
-    command_free(&command);
 }
 
 /* ---- contracts that cannot be -------------------------------------------------------------- */

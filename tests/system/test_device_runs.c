@@ -125,7 +125,6 @@ static void expect_exchange(const struct form *form, int workers, int type, cons
           form->settings, workers_on(form, workers), types[type], settings);
     expect_verified(&training);
     expect_bytes(&training, form, workers, type);
-    training_free(&training);
 }
 
 /* Every pair of workers, types and buckets; all triples in `make check-long`. */
@@ -166,8 +165,6 @@ static void expect_same(const struct form *form, int workers, const char *settin
     expect_same_weights(&device, &host, start, on_gpu() ? 1e-5 : 0.0);
     if (one)
         expect_same_weights(&device, one, start, 1e-4);
-    training_free(&device);
-    training_free(&host);
 }
 
 static void test_same_training(void **state)
@@ -182,13 +179,11 @@ static void test_same_training(void **state)
             continue;
         train(&one, TERMS "run.accumulate=2 %s", optimizers[i]);
         expect_same(form, 2, optimizers[i], &start, &one);
-        training_free(&one);
     }
     if (most_workers() >= 3 && !takes_events(form))
         expect_same(form, 3, "comm.gradient=bf16", &start, NULL);
     if (most_workers() >= 4 && form->machines)
         expect_same(form, 4, "optimizer.momentum=0.9", &start, NULL);
-    training_free(&start);
 }
 
 /* ---- codecs -------------------------------------------------------------------------------- */
@@ -216,8 +211,6 @@ CASE(test_codecs)
                         json_number_at(host.command.json, "comm.codec.residual_share"));
         assert_true(json_number_at(device.command.json, "comm.codec.encode_ns") > 0);
         assert_true(json_number_at(device.command.json, "comm.codec.decode_ns") > 0);
-        training_free(&device);
-        training_free(&host);
     }
 }
 
@@ -238,7 +231,6 @@ static void test_combined(void **state)
         train(&training, CUDA "model.name=tiny_bn run.prove=yes %s %s %s %s", form->settings,
               workers_on(form, 2), settings[i], core);
         expect_verified(&training);
-        training_free(&training);
     }
 }
 
@@ -279,7 +271,6 @@ static void test_checked(void **state)
             ini, form->settings);
     if (check.exit_code != 0 || !strstr(check.out, form->memory))
         fail_msg("%s: exit code %d: %s%s", form->settings, check.exit_code, check.out, check.err);
-    command_free(&check);
 }
 
 /* With a codec: the residual, two banks of messages and one more, what `encode` works in, and a sum
@@ -300,7 +291,6 @@ CASE(test_codec_checked)
                 ini, rows[i][0]);
         if (check.exit_code != 0 || !strstr(check.out, rows[i][1]))
             fail_msg("%s: exit code %d: %s%s", rows[i][0], check.exit_code, check.out, check.err);
-        command_free(&check);
     }
 }
 
@@ -336,7 +326,6 @@ CASE(test_pinned)
             fail_msg("%s: %.1f MiB more than on one machine, not %.1f, exit code %d: %s%s",
                      rows[i].settings, worker - first, wanted, check.exit_code, check.out,
                      check.err);
-        command_free(&check);
     }
 }
 
@@ -376,7 +365,6 @@ static void test_audit(void **state)
         summed += audit[0];
     }
     assert_true(summed == all);
-    training_free(&training);
 }
 
 /* ---- ways ---------------------------------------------------------------------------------- */
@@ -417,9 +405,7 @@ static void test_ways(void **state)
             continue;
         }
         expect_same_weights(&training, &first, NULL, 0.0);
-        training_free(&training);
     }
-    training_free(&first);
 }
 
 /* ---- NCCL inside a machine ------------------------------------------------------------------ */
@@ -451,7 +437,6 @@ CASE(test_inside)
         size_t last = json_array_size(json_at(training.command.json, "ranks")) - 1;
         snprintf(path, sizeof path, "ranks.%zu.comm.copies", last);
         assert_string_equal(json_text_at(training.command.json, path), rows[i].copies);
-        training_free(&training);
     }
 }
 
@@ -513,7 +498,6 @@ static void expect_caught(const struct form *form, const struct mutant *mutant,
         fail_msg("%s\nis to be caught by %s; exit code %d, weights %s: %s", training.settings,
                  !caught_by ? "its weights" : caught_by, training.command.exit_code,
                  same ? "are right" : "differ", training.command.err);
-    training_free(&training);
 }
 
 /* Each by one of the forms in turn; by all of them in `make mutants`. */
@@ -527,7 +511,6 @@ CASE(test_mutants)
         for (size_t i = 0; i < N_MUTANTS; i++)
             if (getenv("DPB_ALL_MUTANTS") || i % N_FORMS == f)
                 expect_caught(&forms[f], &mutants[i], &right);
-        training_free(&right);
     }
 }
 
@@ -555,7 +538,6 @@ CASE(test_codec_mutants)
                                    strcmp(json_text_at(training.command.json, path), "fail") != 0)))
             fail_msg("%s: exit code %d: %s", training.settings, training.command.exit_code,
                      training.command.err);
-        training_free(&training);
     }
 }
 
@@ -590,13 +572,11 @@ static void test_not_finite(void **state)
     unsigned long step = failed_step(&training);
     if (step < 3 || step > 4)
         fail_msg("%s: step %lu is named: %s", training.settings, step, training.command.err);
-    training_free(&training);
     train(&training, NAN_IN_STEP_2 "run.nan=continue %s %s", form->mutant, workers_on(form, 2));
     assert_int_equal(json_array_size(json_at(training.command.json, "loss")), 8);
     json_array_foreach(json_at(training.command.json, "warnings"), i, warning) n_warnings +=
         strcmp(json_text_at(warning, "code"), "nan") == 0;
     assert_true(n_warnings > 0);
-    training_free(&training);
 }
 
 /* ---- strategies that average ---------------------------------------------------------------- */
@@ -649,8 +629,6 @@ static void test_meetings(void **state)
             if (json_number_at(device.command.json, "comm.bytes_per_step") !=
                 json_number_at(host.command.json, "comm.bytes_per_step"))
                 fail_msg("%s: other bytes than on the host", device.settings);
-            training_free(&device);
-            training_free(&host);
         }
 }
 
@@ -665,8 +643,6 @@ CASE(test_places)
     expect_proven(&device);
     expect_same_losses(&device, &host, 0.0);
     expect_same_weights(&device, &host, NULL, 0.0);
-    training_free(&device);
-    training_free(&host);
 }
 
 /* Workers that have not met, or that no centre draws, have the bits of those that exchange
@@ -681,9 +657,7 @@ CASE(test_apart)
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         train(&averaged, TERMS "run.steps=15 comm.name=%s %s", rules[i], workers_here(3));
         expect_same_losses(&averaged, &alone, 0.0);
-        training_free(&averaged);
     }
-    training_free(&alone);
 }
 
 /* A slice left out, a mean that stays here, a replica not drawn, a centre with another momentum. */
@@ -699,7 +673,6 @@ CASE(test_mistakes)
         if (training.command.exit_code != EXIT_VERIFICATION)
             fail_msg("%s: exit code %d: %s", training.settings, training.command.exit_code,
                      training.command.err);
-        training_free(&training);
     }
 }
 

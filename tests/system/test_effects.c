@@ -274,7 +274,7 @@ static char *take_files(void)
     return strdup(text);
 }
 
-/* What a run with the option so set shows. @owned. */
+/* What a run with the option so set shows. */
 static char *observe(const struct effect *effect, const char *setting)
 {
     struct command command;
@@ -300,9 +300,8 @@ static char *observe(const struct effect *effect, const char *setting)
                    ? (asprintf(&seen, "%zu", json_array_size(value)) > 0 ? seen : NULL)
                    : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     }
-    command_free(&command);
     assert_non_null(seen);
-    return seen;
+    return own_memory(seen, free);
 }
 
 static void test_effect(void **state)
@@ -320,9 +319,6 @@ static void test_effect(void **state)
         strcmp(effect->seen, "timing.warmup_steps") != 0)
         fail_msg("%s = '%s' twice shows %s: %s and %s", effect->option, effect->a, effect->seen, a,
                  again);
-    free(a);
-    free(again);
-    free(b);
 }
 
 /* ---- no option is forgotten ---------------------------------------------------------------- */
@@ -357,7 +353,6 @@ CASE(test_complete)
             fail_msg("option %s has no row in tests/system/test_effects.c", option);
     }
     assert_true(n > FEWEST);
-    command_free(&command);
 }
 
 static int setup(void **state)
@@ -368,7 +363,6 @@ static int setup(void **state)
     mkdir("out", 0777);
     dpbench(&command, 60, "%s run.steps=3 checkpoint.save=begun.safetensors", base);
     code = code ? code : command.exit_code;
-    command_free(&command);
     return code;
 }
 

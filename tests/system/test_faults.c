@@ -170,7 +170,6 @@ static double healthy_job_s(bool large)
         dpbench_ends(&command, deadline_s, 0, FAULTS_BASE "device.name=reference comm.name=shm %s",
                      large ? LARGE "run.steps=1 run.warmup_steps=3 eval.every=0" : "");
         seconds[large] = command.seconds;
-        command_free(&command);
     }
     return seconds[large];
 }
@@ -209,7 +208,6 @@ static bool finish_row(const struct row *row, int timeout_s, struct started *sta
         print_message("%s: the job took %.1f s\n", row->title, command.seconds);
     *n_slow += !soon;
     assert_true(command.seconds >= timeout_s && *n_slow <= SLOW);
-    command_free(&command);
     return complete && soon;
 }
 
@@ -226,7 +224,6 @@ static void run_row(const struct row *row, int timeout_s)
         start_row(row, timeout_s, &started);
         complete = finish_row(row, timeout_s, &started, &n_slow);
         traces_expect_none(&before, row->title, 0.5);
-        traces_free(&before);
     }
     if (!complete)
         fail_msg("%s: the last step is not in the result, or the end comes too late, in %d tries",
@@ -332,7 +329,6 @@ TEST(test_stopped_or_hanging)
             complete[i] = finish_row(&rows[i], TIMEOUT_S, &started[i], &n_slow[i]);
     }
     traces_expect_none(&before, "stopped or hanging", 0.5);
-    traces_free(&before);
     for (size_t i = 0; i < ROWS; i++)
         if (!complete[i])
             run_row(&rows[i], TIMEOUT_S);
@@ -366,8 +362,6 @@ static void kill_at_random(unsigned *seed, const char *arguments, int n_ranks)
     EXPECT_WORDS(title, faults_only_error(title, &command), "rank ", victim, " of step ");
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     traces_expect_none(&before, title, 0.5);
-    traces_free(&before);
-    command_free(&command);
 }
 
 TEST(test_killed_at_random)
@@ -410,8 +404,6 @@ TEST(test_launcher_killed)
         command_finish(&started, &command, killed_s - started.began_s + most_s);
         assert_int_equal(command.signal_number, SIGKILL);
         traces_expect_none(&before, rows[i].arguments, gone_s - (now_s() - killed_s));
-        traces_free(&before);
-        command_free(&command);
     }
 }
 
@@ -443,8 +435,6 @@ static void expect_not_begun(double timeout_s, bool terminated, const char *cons
     if (strcmp(json_text_at(command.json, "status"), terminated ? "interrupted" : "failed") != 0)
         fail_msg("the result has status '%s'", json_text_at(command.json, "status"));
     traces_expect_none(&before, "a rank does not begin", 0.5);
-    traces_free(&before);
-    command_free(&command);
 }
 
 TEST(test_does_not_begin)
@@ -480,8 +470,6 @@ TEST(test_interrupted_twice)
     assert_string_equal(json_text_at(command.json, "status"), "interrupted");
     assert_non_null(strstr(json_text_at(command.json, "error"), "a second one ended the job"));
     traces_expect_none(&before, "interrupted twice", 0.5);
-    traces_free(&before);
-    command_free(&command);
 }
 
 int main(void)

@@ -33,7 +33,6 @@ static bool can_mount(void)
     struct command command;
     shell(&command, "mkdir -p probe && unshare -m mount -t tmpfs -o size=64k none probe");
     bool can = command.exit_code == 0;
-    command_free(&command);
     return can;
 }
 
@@ -70,7 +69,6 @@ TEST(test_full)
             fail_msg("%s: %s\n%s", rows[i].title, command.out, command.err);
         EXPECT_WORDS(rows[i].title, faults_only_error(rows[i].title, &command), rows[i].words[0],
                      rows[i].words[1], rows[i].words[2]);
-        command_free(&command);
     }
 }
 
@@ -139,12 +137,10 @@ TEST(test_killed_writer)
     faults_expect_failed("killed writer", &command);
     if (find(".tmp", name))
         fail_msg("%s is left", name);
-    command_free(&command);
     /* What bears its name is whole. */
     assert_true(find("-step1.safetensors", name));
     dpbench_ends(&command, deadline_s, 0,
                  "check -c base.ini model.name=lenet checkpoint.load=saved/net-step1.safetensors");
-    command_free(&command);
 }
 
 TEST_MAIN(faults_setup, sandbox_teardown)

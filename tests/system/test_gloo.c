@@ -52,7 +52,6 @@ TEST(test_algorithms)
                 algorithms[a], 2 + (a + type) % 4, type % 2, types[type]);
             dpbench(&command, deadline_s, GLOO "%s", settings);
             expect_passes(&command, settings);
-            command_free(&command);
         }
 }
 
@@ -68,7 +67,6 @@ TEST(test_hides_with_a_core_alone)
         double hidden_ns = json_number_at(command.json, "timing.breakdown_ns.comm_hidden");
         if ((hidden_ns > 0) != (cores > 0))
             fail_msg("%.0f ns hidden with run.comm_cores = %d", hidden_ns, cores);
-        command_free(&command);
     }
 }
 
@@ -81,16 +79,13 @@ TEST(test_interface_is_reported)
         dpbench(&command, deadline_s, GLOO "run.steps=1 %s", given[i]);
         assert_string_equal(json_text_at(command.json, "ranks.1.comm.interface"), "lo");
         assert_string_equal(json_text_at(command.json, "ranks.1.comm.address"), "127.0.0.1");
-        command_free(&command);
     }
     dpbench(&command, deadline_s, "-c base.ini comm.name=gloo run.steps=1");
     assert_non_null(strstr(command.out, "\n  reported      interface lo, address 127.0.0.1\n"));
-    command_free(&command);
     sandbox_write("sizes.ini", "[run]\nresults =\nworkers = 2\n[comm]\nname = gloo\n");
     dpbench(&command, deadline_s, "comm -c sizes.ini comm_test.sizes=8,64 comm_test.iterations=3");
     if (command.exit_code != 0 || !strstr(command.out, "reported      interface lo, address"))
         fail_msg("exit code %d: %s%s", command.exit_code, command.out, command.err);
-    command_free(&command);
 }
 
 /* `check` refuses the same, but for an interface, which only the machine of a rank may lack. */
@@ -125,7 +120,6 @@ static double healthy_s(void)
     dpbench_ends(&command, deadline_s, 0,
                  FAULTS_BASE "device.name=reference comm.name=gloo run.workers=4");
     const double seconds = command.seconds;
-    command_free(&command);
     return seconds;
 }
 
@@ -186,8 +180,6 @@ TEST(test_faults)
             command.seconds > rows[i].least_s + most_s + healthy_s())
             fail_msg("%s: the job took %.1f s", rows[i].title, command.seconds);
         traces_expect_none(&before, rows[i].title, 0.5);
-        traces_free(&before);
-        command_free(&command);
     }
 }
 
@@ -206,7 +198,6 @@ TEST(test_suspended)
     command_finish(&started, &command, deadline_s);
     if (command.exit_code != 0 || !strstr(command.err, "was suspended"))
         fail_msg("exit code %d: %s", command.exit_code, command.err);
-    command_free(&command);
 }
 
 TEST_MAIN(faults_setup, sandbox_teardown)

@@ -90,12 +90,9 @@ TEST(test_threads_and_stores_give_the_same_losses)
         snprintf(more, sizeof more, "eval.final=yes %s %s", comm ? "" : "comm.name=shm", ways[i]);
         train(&other, "set", more);
         expect_same_losses(&first, &other, ways[i]);
-        command_free(&other);
     }
     train(&other, "set", "eval.final=yes comm.name=shm run.seed=5");
     assert_true(json_number_at(first.json, "loss.0") != json_number_at(other.json, "loss.0"));
-    command_free(&other);
-    command_free(&first);
 }
 
 TEST(test_shards_give_the_same_losses)
@@ -104,8 +101,6 @@ TEST(test_shards_give_the_same_losses)
     train(&first, "set", "eval.final=yes comm.name=shm data.shard=yes data.threads=0");
     train(&other, "set", "eval.final=yes comm.name=shm data.shard=yes data.preload=memory");
     expect_same_losses(&first, &other, "shards");
-    command_free(&first);
-    command_free(&other);
 }
 
 TEST(test_damage_is_in_the_result)
@@ -127,13 +122,11 @@ TEST(test_damage_is_in_the_result)
                  strstr(json_text_at(warning, "text"), "train/b/10.jpg: truncated");
     }
     assert_true(named);
-    command_free(&command);
 
     run(&command, "with-damage", "comm.name=shm data.max_corrupt=0");
     assert_int_equal(command.exit_code, 2);
     assert_non_null(strstr(command.err, "1 of the 24 images in train cannot be read"));
     assert_non_null(strstr(command.err, "train/b/10.jpg: truncated"));
-    command_free(&command);
 }
 
 /* A check reads no more than it must, and says what a run would. */
@@ -145,10 +138,8 @@ TEST(test_check)
     dpbench_ends(&command, deadline_s, 0,
                  "check -c empty.ini %s data.preload=file data.shard_file=check.pack", set);
     assert_int_equal(access("check.pack", F_OK), -1);
-    command_free(&command);
     dpbench(&command, deadline_s, "check -c empty.ini %s model.name=lenet", set);
     assert_int_equal(command.exit_code, 0); /* any image, any channels */
-    command_free(&command);
     dpbench_says(deadline_s, 2, WORDS("set/validation: this directory cannot be opened"),
                  "check -c empty.ini %s data.val=validation", set);
 }

@@ -36,7 +36,7 @@ static void sum_gradients(struct serial *s, uint64_t step)
 {
     const struct dpb_experiment *x = s->oracle.experiment;
     const uint64_t n = s->oracle.graph->n_elements;
-    double *own = oracle_arena(&s->oracle);
+    double *own = own_memory(oracle_arena(&s->oracle), free);
     for (uint32_t worker = 0; worker < x->n_workers; worker++) {
         for (uint32_t i = 0; i < x->accumulate; i++) {
             oracle_pass(&s->oracle, worker, step, i);
@@ -46,7 +46,6 @@ static void sum_gradients(struct serial *s, uint64_t step)
         for (uint64_t e = 0; e < n; e++)
             s->sum[e] = worker == 0 ? own[e] : s->sum[e] + own[e];
     }
-    free(own);
 }
 
 static double squares_of(const double *values, const struct dpb_tensor *tensor)
@@ -200,7 +199,6 @@ static void test_oracle(void **state)
     train(&training, "%s", settings);
     expect_late(&training);
     expect_oracle(&training, settings);
-    training_free(&training);
 }
 
 /* ---- weights on a GPU ---------------------------------------------------------------------- */
@@ -247,8 +245,6 @@ static void test_device(void **state)
     expect_oracle(&device, settings);
     expect_same_weights(&device, &host, NULL, 0.0);
     expect_same_losses(&device, &host, 0.0);
-    training_free(&device);
-    training_free(&host);
 }
 
 /* A scale that fp32 rounds is no mistake. */
@@ -259,7 +255,6 @@ TEST(test_rounded_scale)
                      "model.name=tiny run.precision=fp32 comm.bucket=1000");
     expect_verified(&training);
     assert_string_equal(json_text_at(training.command.json, "verification.steps"), "pass");
-    training_free(&training);
 }
 
 /* ---- mistakes ------------------------------------------------------------------------------ */
@@ -290,7 +285,6 @@ static void expect_found(const char *mutation, const char *from, const char *che
     snprintf(path, sizeof path, "verification.%s", check);
     assert_string_equal(json_text_at(training.command.json, path), "fail");
     EXPECT_WORDS(mutation, training.command.err, "comm 'mutant_shm'", "late(1)");
-    training_free(&training);
 }
 
 TEST(test_mistakes)
@@ -298,7 +292,6 @@ TEST(test_mistakes)
     struct training training;
     try_mutant(&training, "none", "");
     assert_int_equal(training.command.exit_code, 0);
-    training_free(&training);
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         expect_found(mistakes[i], "", "pattern");
         expect_found(mistakes[i], IN_TRAINING, "after");
@@ -309,7 +302,6 @@ TEST(test_mistakes)
                    " comm.from=14 comm.until=18");
         assert_int_equal(training.command.exit_code, EXIT_VERIFICATION);
         assert_string_equal(json_text_at(training.command.json, path), "fail");
-        training_free(&training);
     }
 }
 
@@ -323,7 +315,6 @@ TEST(test_two_late)
     assert_string_equal(json_text_at(training.command.json, "verification.pattern"), "fail");
     EXPECT_WORDS("two steps late", training.command.err, "comm 'toy'",
                  "keep its contract, late(1)");
-    training_free(&training);
 }
 
 /* ---- refusals ------------------------------------------------------------------------------ */
@@ -359,7 +350,6 @@ TEST(test_without_training)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench_ends(&command, 60, 0, "%s", rows[i][0]);
-        command_free(&command);
         dpbench_says(60, EXIT_REFUSED, WORDS(rows[i][1]), "%s comm.late=1", rows[i][0]);
     }
 }

@@ -37,7 +37,7 @@ static void expect_same_run(launcher by, const char *strategy, double servers)
              "-c %s --output " RESULT " run.epochs=1 run.batch=8 data.name=synthetic "
              "data.samples=320 data.test_samples=100 %s",
              lenet_ini, strategy);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("%s, %s: exit %d\n%s", launcher_names[by], strategy, command.exit_code,
                  command.err);
@@ -50,8 +50,6 @@ static void expect_same_run(launcher by, const char *strategy, double servers)
     assert_string_equal(json_text_at(result, "verification.pattern"), "pass");
     assert_string_equal(json_text_at(result, "verification.replicas"), "pass");
     assert_true(json_number_at(result, "eval.0.samples") == 100);
-    json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_runs)
@@ -85,10 +83,8 @@ TEST(test_few_descriptors)
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     json_decref(launch_take_result());
-    command_free(&command);
     run_with_limit("-n", &command);
     EXPECT_WORDS("hard limit", command.err, "this process may have 60 open files");
-    command_free(&command);
 }
 
 /* The parts wait for a head that is silent while it writes the result. */
@@ -97,11 +93,9 @@ TEST_WITH(test_slow_result, NULL, sandbox_forget_preload)
     struct command command;
     sandbox_preload("slow_result");
     launched(&command, deadline_s, MPIRUN, 2, BASE "comm.name=shm run.timeout_s=3");
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
-    json_decref(result);
-    command_free(&command);
 }
 
 /* As many workers as there are ranks beside the servers; and machines, as far as they can be. */
@@ -110,24 +104,20 @@ TEST(test_adopts)
     for (launcher by = 0; by < N_LAUNCHERS; by++) {
         struct command command;
         launched(&command, deadline_s, by, 3, "-c free.ini --output " RESULT " comm.hosts=1+2");
-        json_t *result = launch_take_result();
+        json_t *result = own_json(launch_take_result());
         if (command.exit_code != 0 || !result)
             fail_msg("%s: exit %d\n%s", launcher_names[by], command.exit_code, command.err);
         assert_true(json_number_at(result, "config.run.workers.value") == 3);
         assert_string_equal(json_text_at(result, "config.run.workers.origin"), "launcher");
         assert_true(json_number_at(result, "world.machines") == 2);
         assert_true(json_number_at(result, "ranks.2.machine") == 1);
-        json_decref(result);
-        command_free(&command);
         launched(&command, deadline_s, by, 4,
                  "-c free.ini --output " RESULT " run.learners=2 device.threads=2 comm.name=shm");
-        result = launch_take_result();
+        result = own_json(launch_take_result());
         if (command.exit_code != 0 || !result)
             fail_msg("%s: exit %d\n%s", launcher_names[by], command.exit_code, command.err);
         assert_true(json_number_at(result, "config.run.workers.value") == 2);
         assert_true(json_number_at(result, "world.workers") == 4);
-        json_decref(result);
-        command_free(&command);
     }
 }
 
@@ -139,7 +129,7 @@ static void expect_comm(launcher by, const char *strategy)
              "comm -c free.ini comm.name=%s comm_test.sizes=8,4KiB comm_test.seconds=0.1 "
              "--output " RESULT,
              strategy);
-    json_t *result = launch_take_result();
+    json_t *result = own_json(launch_take_result());
     if (command.exit_code != 0 || !result)
         fail_msg("%s, %s: exit %d\n%s", launcher_names[by], strategy, command.exit_code,
                  command.err);
@@ -151,8 +141,6 @@ static void expect_comm(launcher by, const char *strategy)
         snprintf(path, sizeof path, "points.%d.wrong", point);
         assert_true(json_number_at(result, path) == 0);
     }
-    json_decref(result);
-    command_free(&command);
 }
 
 TEST(test_comm)
@@ -183,9 +171,7 @@ static json_t *swept(int exit_code, const char *verb)
     dpbench(&command, deadline_s, "%s --json --output swept.json", verb);
     if (command.exit_code != exit_code || !command.json)
         fail_msg("%s: exit %d\n%s", verb, command.exit_code, command.err);
-    json_t *document = json_incref(command.json);
-    command_free(&command);
-    return document;
+    return command.json;
 }
 
 static const char *const templates[N_LAUNCHERS] = {
@@ -212,7 +198,6 @@ TEST(test_sweep)
                 assert_string_equal(json_text_at(run, "invocation.environment.DPBENCH_QUOTED"),
                                     quoted);
         }
-        json_decref(document);
     }
 }
 
@@ -261,7 +246,6 @@ TEST(test_replaced_program)
     command_run(&command, deadline_s, shell, NULL);
     expect_part(json_text_at(command.json, "runs.0.error"), "./replaces ended with exit code 7");
     expect_part(json_text_at(command.json, "runs.1.error"), "it was moved or replaced");
-    command_free(&command);
 }
 
 /* mpirun may wait for a machine that is gone. What it has started beside the cell goes with it. */
@@ -274,9 +258,7 @@ TEST(test_launcher_that_lingers)
     write_sweep("./lingers", "run.workers = 1\n");
     json_t *document = swept(0, "-c sweep.ini");
     assert_string_equal(json_text_at(document, "runs.0.status"), "ok");
-    json_decref(document);
     traces_expect_none(&before, "a launcher that lingers", 5.0);
-    traces_free(&before);
 }
 
 /* A launcher that does not end by SIGTERM ends after the user's second signal. */
@@ -296,9 +278,7 @@ TEST(test_deaf_launcher)
     kill(started.pid, SIGTERM);
     command_finish(&started, &command, 20);
     assert_int_equal(command.exit_code, 143);
-    command_free(&command);
     traces_expect_none(&before, "a deaf launcher", 5.0);
-    traces_free(&before);
 }
 
 /* A signal that comes when the cell's result is there: the result counts, and no cell follows. */
@@ -319,9 +299,7 @@ TEST(test_interrupted_launcher)
     assert_int_equal(command.exit_code, 130);
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 1);
     assert_string_equal(json_text_at(command.json, "runs.0.status"), "ok");
-    command_free(&command);
     traces_expect_none(&before, "an interrupted launcher", 5.0);
-    traces_free(&before);
 }
 
 /* SIGINT ends the cell under way; --resume runs the cells that are missing. */
@@ -336,7 +314,6 @@ TEST(test_interrupted_sweep)
     kill(started.pid, SIGINT);
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 130);
-    command_free(&command);
     launched_expect_none("SIGINT to a sweep", 5.0);
     dpbench_says(deadline_s, 2, WORDS("would start this program"),
                  "rerun swept.json --resume --output again.json");
@@ -373,7 +350,6 @@ TEST(test_refused)
                          command.exit_code, command.err);
             expect_words(rows[i].arguments, command.err, rows[i].words);
             assert_null(launch_take_result());
-            command_free(&command);
         }
 }
 
@@ -384,13 +360,11 @@ TEST(test_other_result)
     struct started started;
     struct command command;
     dpbench_ends(&command, deadline_s, 0, BASE "run.workers=2");
-    command_free(&command);
-    json_t *result = json_load_file(RESULT, 0, NULL);
+    json_t *result = own_json(json_load_file(RESULT, 0, NULL));
     assert_non_null(result);
     assert_int_equal(
         json_object_set_new(json_at(result, "config.run.batch"), "value", json_integer(3)), 0);
     assert_int_equal(json_dump_file(result, "other.json", 0), 0);
-    json_decref(result);
     sandbox_write("reruns",
                   "#!/bin/sh\n[ \"$PMIX_RANK\" = 1 ] && set other.json || set " RESULT "\n"
                   "exec %s/dpbench rerun $1\n",
@@ -401,7 +375,6 @@ TEST(test_other_result)
     if (command.exit_code != 2 || launch_count_errors(command.err) != 1)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     expect_words("another result", command.err, words);
-    command_free(&command);
     json_decref(launch_take_result());
 }
 

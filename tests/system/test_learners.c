@@ -36,10 +36,7 @@ TEST(test_same_bits)
                   worlds[k]);
             expect_same_weights(&workers, &learners, &start, 0);
             expect_same_losses(&workers, &learners, 0);
-            training_free(&learners);
         }
-        training_free(&start);
-        training_free(&workers);
     }
 }
 
@@ -55,7 +52,6 @@ TEST(test_counts)
     assert_true(json_number_at(command.json, "batch.per_worker") == 2);
     assert_true(json_number_at(command.json, "batch.global") == 24);
     assert_int_equal(json_array_size(json_at(command.json, "ranks")), 6);
-    command_free(&command);
     sandbox_write("global.ini", "[run]\nworkers = 2\nlearners = 3\nglobal_batch = 24\n");
     dpbench_ends(
         &command, deadline_s, 0,
@@ -63,7 +59,6 @@ TEST(test_counts)
         "data.name=synthetic data.samples=96 model.name=tiny device.name=reference "
         "comm.name=shm");
     assert_true(json_number_at(command.json, "batch.per_worker") == 4);
-    command_free(&command);
 }
 
 /* The cores that a rank was bound to, as bits; 0: it was not bound. */
@@ -93,7 +88,6 @@ TEST(test_cores)
     dpbench(&many, deadline_s, BASE "run.learners=%d comm.name=shm", n_cores + 1);
     assert_true(json_is_true(json_at(many.json, "world.oversubscribed")));
     assert_int_equal(cores_of(many.json, 0), 0);
-    command_free(&many);
     if (n_cores >= 2) {
         dpbench(&two, deadline_s, BASE "run.learners=2 comm.name=shm");
         assert_true(json_is_false(json_at(two.json, "world.oversubscribed")));
@@ -105,9 +99,7 @@ TEST(test_cores)
         assert_int_equal(__builtin_popcountll(b), n_cores / 2);
         assert_true(json_number_at(two.json, "ranks.1.threads") == n_cores / 2);
         assert_true(json_number_at(two.json, "ranks.1.place_threads") == n_cores);
-        command_free(&two);
     }
-    command_free(&one);
 }
 
 TEST(test_refusals)
@@ -145,8 +137,6 @@ TEST(test_memory)
     const char *a = strstr(workers.out, "memory: "), *b = strstr(learners.out, "memory: ");
     assert_true(a && b);
     assert_string_equal(a, b);
-    command_free(&workers);
-    command_free(&learners);
 }
 
 static const json_t *row_of(const json_t *document, const char *strategy, const char *learners)
@@ -196,12 +186,10 @@ TEST(test_sweep)
         assert_float_equal(json_number_at(row, "efficiency"), speedup / places, 1e-9 * speedup);
     }
     assert_false(strstr(command.err, "cores_differ"));
-    command_free(&command);
     dpbench(&command, deadline_s, "report swept.json");
     EXPECT_WORDS("report", command.out, "run.learners = 2:", "1x2", "2x2",
                  "- run.learners 2 / 1: shm, 1 place ", "same cores a place",
                  "- x: places x learners of each.");
-    command_free(&command);
 }
 
 /* The launcher's ranks, without the servers, make whole places. */
@@ -217,12 +205,10 @@ TEST(test_mpirun)
     assert_true(json_number_at(command.json, "world.learners") == 2);
     assert_int_equal(json_array_size(json_at(command.json, "ranks")), 4);
     assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
-    command_free(&command);
     launched(&command, deadline_s, MPIRUN, 3, BASE "run.workers=2 run.learners=2 comm.name=shm");
     assert_int_equal(command.exit_code, 2);
     expect_part(command.err, "run.workers = 2 times run.learners = 2 and run.servers = 0 make 4 "
                              "ranks, but mpirun has started 3");
-    command_free(&command);
 }
 
 static int setup(void **state)

@@ -32,9 +32,8 @@ TEST(test_this_machine)
     assert_non_null(links);
     assert_string_equal(json_text_at(links, "schema"), "dpbench.links/1");
     assert_string_equal(json_text_at(links, "status"), "ok");
-    json_t *file = json_load_file("links.json", 0, NULL);
+    json_t *file = own_json(json_load_file("links.json", 0, NULL));
     assert_true(json_equal(file, links));
-    json_decref(file);
     assert_true(json_number_at(links, "topology.cores") >= 1);
     assert_true(json_number_at(links, "topology.nodes.0.memory_bytes") > 1e6);
     assert_true(json_array_size(json_at(links, "topology.pci")) < 65);
@@ -51,7 +50,6 @@ TEST(test_this_machine)
     } else {
         assert_int_equal(json_array_size(json_at(links, "cores.latency")), 0);
     }
-    command_free(&command);
 }
 
 /* Only what was asked for; for people. */
@@ -67,11 +65,9 @@ TEST(test_parts)
     assert_null(strstr(command.out, "256 KiB"));
     assert_null(strstr(command.out, "memory:"));
     assert_null(strstr(command.out, "devices"));
-    command_free(&command);
     run(&command, 0, "topology --json");
     assert_null(json_at(command.json, "memory"));
     assert_null(json_at(command.json, "devices"));
-    command_free(&command);
 }
 
 static const char *nvml = "nvml_before"; /* of tests/fakes */
@@ -127,7 +123,6 @@ TEST(test_devices)
         if (json_number_at(pair, "from") != json_number_at(pair, "to"))
             expect_rates(json_at(pair, "both"), n);
     }
-    command_free(&command);
 }
 
 /* As the driver names the ways, and where it does not, as hwloc does: not here. */
@@ -144,7 +139,6 @@ TEST(test_ways)
         with_driver(&command, "1KiB", "--json", cases[i].setting);
         const json_t *copies = links_of(command.json, "copies");
         assert_string_equal(json_text_at(copies, "devices.0.paths.1"), cases[i].path);
-        command_free(&command);
     }
 }
 
@@ -156,22 +150,18 @@ TEST(test_tables)
     expect_part(command.out, "  1: Copier 1 at 0000:3d:00.0, 3.0 GiB, SM 1980 MHz (maximal 1980, "
                              "application 1830), memory 3201 MHz (maximal 3202, application 3200)");
     nvml = "nvml";
-    command_free(&command);
     with_driver(&command, "1KiB", "devices", "FAKE_NVML_LEVEL=40");
     nvml = "nvml_before";
     expect_part(command.out, "SM 1980 MHz (maximal 1980), memory 3201 MHz (maximal 3202)");
     expect_part(command.out, "         0     X  NODE\n         1  NODE     X\n");
     expect_part(command.out, "H>0 pinned");
     expect_part(command.out, "0<>1 staged");
-    command_free(&command);
     /* The driver is not there, and the devices are no peers. */
     run(&command, 0, "devices --window 20us --max 1KiB");
     expect_part(command.out, "0 and 1 cannot reach each other's memory (peer)");
-    command_free(&command);
     setenv("COPIES_MISSING", "there is no driver", 1);
     run(&command, 0, "devices --window 20us --max 1KiB");
     expect_part(command.out, "devices of copies: none: there is no driver\n");
-    command_free(&command);
     unsetenv("COPIES_MISSING");
 }
 
@@ -197,7 +187,6 @@ TEST(test_refusals)
         run(&command, 2, cases[i].arguments);
         expect_part(command.err, cases[i].text);
         assert_string_equal(command.out, "");
-        command_free(&command);
     }
 }
 
@@ -215,7 +204,6 @@ TEST(test_interrupted)
     assert_string_equal(json_text_at(command.json, "status"), "interrupted");
     assert_true(json_is_array(json_at(command.json, "memory")));
     assert_null(json_at(command.json, "devices"));
-    command_free(&command);
 }
 
 TEST_MAIN(sandbox_setup, sandbox_teardown)

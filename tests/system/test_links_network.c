@@ -72,8 +72,7 @@ TEST(test_ways)
     expect_line(command.out, "^  2: .*, interface eth0$");
     expect_line(command.out, "^ +latency us, to +0 +1 +2$");
     expect_line(command.out, "^ +2 +0\\.0[0-9]+ +0\\.0[0-9]+ +-$");
-    command_free(&command);
-    json_t *net = json_load_file("net.json", 0, NULL);
+    json_t *net = own_json(json_load_file("net.json", 0, NULL));
     assert_non_null(net);
     assert_string_equal(json_text_at(net, "status"), "ok");
     assert_int_equal(json_array_size(json_at(net, "network.machines")), HOSTS);
@@ -91,7 +90,6 @@ TEST(test_ways)
         assert_true(latency_s > 1e-6 && latency_s < 0.05);
         assert_true(json_number_at(way, "rate.5.bytes") == largest);
     }
-    json_decref(net);
 }
 
 /* As if the slowest way had been given. */
@@ -103,7 +101,6 @@ TEST(test_predicts)
     dpbench_ends(&command, deadline_s, 0,
                  "-c /dev/null run.workers=1 run.steps=20 run.steady_limit_s=0 run.results= "
                  "model.name=lenet device.name=reference run.batch=1 --output one.json");
-    command_free(&command);
     dpbench_ends(&command, deadline_s, 0,
                  "predict one.json --links net.json --link 20Mbit,100us --strategies ring_tcp "
                  "--workers 3 --json");
@@ -116,7 +113,6 @@ TEST(test_predicts)
     assert_true(taken > 0.7 * slowest && taken < 1.1 * slowest);
     if (!(ratio > 0.85 && ratio < 1.4))
         fail_msg("a step takes %.3f times that of the link as given", ratio);
-    command_free(&command);
 }
 
 /* The document has what was measured until then. */
@@ -135,7 +131,6 @@ TEST(test_interrupted)
         fail_msg("exit %d: %s", command.exit_code, command.err);
     assert_string_equal(json_text_at(command.json, "status"), "interrupted");
     assert_true(json_array_size(json_at(command.json, "network.ways")) < 6);
-    command_free(&command);
 }
 
 /* A pair takes more than 20 s; the signal comes in the first one's. */
@@ -156,7 +151,6 @@ TEST(test_interrupted_pair)
         fail_msg("exit %d after %.1f s: %s", command.exit_code, took_s, command.err);
     assert_string_equal(json_text_at(command.json, "status"), "interrupted");
     assert_int_equal(json_array_size(json_at(command.json, "network.ways")), 0);
-    command_free(&command);
 }
 
 TEST(test_refusals)

@@ -189,7 +189,6 @@ TEST(test_delays)
             assert_true(is_ms >= planned_ms);
             over_ms = fmax(over_ms, is_ms - 1.1 * planned_ms - late_ms);
         }
-        command_free(&command);
     }
     if (over_ms > 0.0)
         fail_msg("delays were %.3f ms longer than the plan and the machine explain", over_ms);
@@ -230,13 +229,11 @@ TEST(test_warm_up_by_count)
     timed_run(&command, 0, "%s run.warmup_steps=6 run.steps=12", warm_up);
     check_steps(command.json, 6);
     assert_true(passes[6].forward.deadline - passes[6].forward.begin == 15000000);
-    command_free(&command);
 
     timed_run(&command, 0, "%s run.warmup_steps=4 run.steps=12", warm_up);
     check_steps(command.json, 4);
     assert_true(passes[4].forward.deadline - passes[4].forward.begin == 35000000);
     assert_true(step_ns(command.json, 0) >= 39.7e6 && step_ns(command.json, 1) >= 29.7e6);
-    command_free(&command);
 }
 
 #define GATE                                                                                 \
@@ -266,7 +263,6 @@ TEST(test_warm_up_by_gate)
     const bool steady = json_is_true(json_at(command.json, "timing.steady"));
     const size_t n = (size_t)json_number_at(command.json, "timing.warmup_steps");
     assert_int_equal(json_number_at(command.json, "timing.steps"), 20);
-    command_free(&command);
     assert_true(n >= 55);
     if (!steady && !device_was_steady(n)) {
         print_message("the device's steps were at no time steady: nothing is decided\n");
@@ -282,7 +278,6 @@ TEST(test_warm_up_by_limit)
     timed_run(&command, 5, GATE "run.steady_limit_s=0.2 run.steps=5 run.require_steady=yes");
     assert_true(json_is_false(json_at(command.json, "timing.steady")));
     assert_true(json_number_at(command.json, "timing.warmup_steps") < 40);
-    command_free(&command);
 }
 
 /* Evaluations take none of the limit's time. */
@@ -294,7 +289,6 @@ TEST(test_warm_up_with_pauses)
               "run.steady_spread=10 run.steady_limit_s=1.0 run.steps=1 eval.every=5 "
               "data.test_samples=1 device.evaluate=1100");
     assert_true(json_is_true(json_at(command.json, "timing.steady")));
-    command_free(&command);
 }
 
 /* An evaluation meets the target in the step in which the gate opens: nothing follows. */
@@ -308,7 +302,6 @@ TEST(test_end_with_the_gate)
     assert_int_equal(json_number_at(command.json, "timing.warmup_steps"), 2);
     assert_int_equal(json_number_at(command.json, "timing.steps"), 5);
     assert_true(json_is_false(json_at(command.json, "timing.steady")));
-    command_free(&command);
 }
 
 /* ---- the clock on the wall ----------------------------------------------------------------- */
@@ -328,7 +321,6 @@ static double error_of_sum(const char *settings)
     double wall = (double)(passes[STEPS + WARM - 1].forward.begin - passes[WARM].forward.begin);
     double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
     assert_true(elapsed_s >= STEPS * 0.017 && elapsed_s <= command.seconds);
-    command_free(&command);
     print_message("%s: %d steps sum to %.3f ms, the clock says %.3f\n", settings, STEPS - 1,
                   sum / 1e6, wall / 1e6);
     return fabs(sum / wall - 1.0);
@@ -343,7 +335,6 @@ TEST(test_seconds_behind_a_pause)
               "device.evaluate=700");
     assert_true(json_number_at(command.json, "eval.0.step") == 20);
     assert_in_range(json_number_at(command.json, "timing.elapsed_ns"), 100000000, 600000000);
-    command_free(&command);
 }
 
 /* From the first timed step to the last: the sum of the steps against the device's own clock, and
@@ -381,7 +372,6 @@ TEST_WITH(test_clock_jumps, NULL, sandbox_forget_preload)
     assert_true(labs((long)(timegm(&began) - time(NULL))) > 1800);
     double elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
     assert_true(elapsed_s >= 1.0 && elapsed_s < 60.0); /* the jumps are longer */
-    command_free(&command);
 }
 
 /* ---- the waits of comm.late ----------------------------------------------------------------- */
@@ -397,7 +387,6 @@ static double count_waits(const char *settings)
               settings);
     const double exposed_ns = json_number_at(command.json, PART("comm_exposed"));
     const double waits = exposed_ns * json_number_at(command.json, "timing.steps") / 100e6;
-    command_free(&command);
     return waits;
 }
 
@@ -457,7 +446,6 @@ static bool seconds_hold(void)
             trained_s += step_ns(command.json, i) / 1e9;
         off_s = fmax(off_s, fabs(json_number_at(one, "trained_s") - trained_s));
     }
-    command_free(&command);
     print_message("the longest step took %.3f s; %zu evaluations came %.3f s off their time\n",
                   longest_s, n_evals, off_s);
     return longest_s < 0.3 && n_evals >= 2 && off_s < 0.15;
@@ -480,7 +468,6 @@ TEST(test_ends_apart)
               "device.late=60");
     assert_int_equal(json_number_at(command.json, "ranks.0.steps"), 30);
     assert_int_equal(json_number_at(command.json, "ranks.1.steps"), 30);
-    command_free(&command);
 }
 
 int main(void)

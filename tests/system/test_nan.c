@@ -50,7 +50,6 @@ TEST(test_loss)
     EXPECT_WORDS("loss", error, text, "run.nan");
     size_t n = json_array_size(json_at(command.json, "loss"));
     assert_in_range(n, step, step + 1); /* what came before it is kept */
-    command_free(&command);
 
     dpbench_ends(&command, deadline_s, 0, FAULTS_BASE DIVERGES "run.nan=continue");
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 40);
@@ -59,7 +58,6 @@ TEST(test_loss)
     json_t *loss = json_array_get(json_at(command.json, "loss"), step);
     assert_true(json_is_null(loss));
     assert_true(json_is_number(json_array_get(json_at(command.json, "loss"), step - 1)));
-    command_free(&command);
 }
 
 /* All workers find, or are told, that the proof after training has no numbers to compare: of
@@ -73,7 +71,6 @@ TEST(test_proof_of_no_numbers)
                      FAULTS_BASE DIVERGES "run.nan=continue run.timeout_s=5 comm.name=%s",
                      comms[i]);
         assert_string_equal(json_text_at(command.json, "verification.after"), "skipped");
-        command_free(&command);
     }
 }
 
@@ -95,7 +92,6 @@ static void expect_caught(const char *settings)
     EXPECT_WORDS(settings, faults_only_error(settings, &command), in_step_2, "run.nan");
     faults_expect_failed(settings, &command);
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 2);
-    command_free(&command);
 }
 
 /* On the cpu device no loss shows it; on every device, in every strategy, the update does. */
@@ -139,7 +135,6 @@ TEST(test_weights_continue)
     assert_int_equal(json_array_size(json_at(command.json, "loss")), 8);
     if (have_cpu_device()) /* else this test shows nothing that test_loss does not */
         assert_true(json_is_number(json_array_get(json_at(command.json, "loss"), 7)));
-    command_free(&command);
 
     dpbench_ends(&command, deadline_s, 2,
                  FAULTS_BASE "model.name=tiny_dense %s checkpoint.load=nan.safetensors", device);
@@ -148,7 +143,6 @@ TEST(test_weights_continue)
                      ? "nan.safetensors: 'fc1.weight' has elements"
                      : ".weight' has elements",
                  "run.nan = continue");
-    command_free(&command);
 }
 
 /* What lies between the tensors stays zero, in a training as long as it may be. */
@@ -159,7 +153,6 @@ TEST(test_gaps)
         dpbench_ends(&command, deadline_s, 0,
                      FAULTS_BASE "eval.every=0 run.steps=300 run.prove=yes %s",
                      form_settings(form, "", 2));
-        command_free(&command);
     }
 }
 

@@ -99,7 +99,6 @@ TEST(test_training)
         assert_string_equal(json_text_at(command.json, "verification.exchange"), "pass");
         assert_string_equal(json_text_at(command.json, "verification.replicas"), "pass");
         expect_interfaces(&command, &layouts[i]);
-        command_free(&command);
     }
 }
 
@@ -124,7 +123,6 @@ static double bytes_of_run(const char *settings, const int *hosts, int steps)
     command_finish(&started, &command, 60);
     if (command.exit_code != 0)
         fail_msg("%s: exit code %d: %s", settings, command.exit_code, command.err);
-    command_free(&command);
     return network_bytes_to(0) + network_bytes_to(1) - before;
 }
 
@@ -194,7 +192,6 @@ static double take_link_down(const char *title, const int *hosts, int n, const c
         !strstr(command.err, "the peer's slice of the sum over all machines"))
         fail_msg("%s: no phase: %s", title, command.err);
     faults_expect_failed(title, &command);
-    command_free(&command);
     return took_s;
 }
 
@@ -239,7 +236,6 @@ static double take_killed(const char *title, int killed, const char *settings)
                  command.err);
     expect_words(title, faults_only_error(title, &command), words);
     faults_expect_failed(title, &command);
-    command_free(&command);
     return took_s;
 }
 
@@ -271,7 +267,6 @@ TEST(test_no_interface)
     command_finish(&started, &command, 30);
     assert_int_equal(command.exit_code, 2);
     expect_words("no interface", faults_only_error("no interface", &command), words);
-    command_free(&command);
 }
 
 TEST_MAIN(setup, teardown)

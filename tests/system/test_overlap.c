@@ -44,7 +44,6 @@ static double backward_to_weights_ms(const char *strategy, int layers, uint64_t 
               strategy, FORWARD_MS, backward_ms, layers, (unsigned long long)parameters,
               (unsigned long long)bucket * 8);
     double shortest_ms = shortest_step_ms(command.json);
-    command_free(&command);
     return shortest_ms - FORWARD_MS;
 }
 
@@ -179,7 +178,6 @@ TEST(test_late_and_independent)
     if (!(punctual_ms < 245 && late_ms >= 270))
         fail_msg("steps of %.1f and %.1f ms, not 220 and 270", punctual_ms, late_ms);
     assert_true(json_number_at(command.json, "ranks.0.breakdown_ns.comm_wait_peer") == 0.0);
-    command_free(&command);
 }
 
 int main(void)

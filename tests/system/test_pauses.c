@@ -144,7 +144,6 @@ static void finish(struct job *jobs, int n)
             snprintf(said, sizeof said, "%s\n%s after %.1f s, exit code %d: %s", jobs[i].line,
                      command.late ? "killed at the deadline" : "over", command.seconds,
                      command.exit_code, command.err);
-        command_free(&command);
     }
     if (said[0])
         fail_msg("%s", said);
@@ -183,7 +182,6 @@ static void copy(const char *from, const char *to)
     struct command command;
     command_run(&command, deadline_s, WORDS("/usr/bin/env", "cp", from, to), NULL);
     assert_int_equal(command.exit_code, 0);
-    command_free(&command);
 }
 
 static int setup(void **state)

@@ -18,12 +18,10 @@ static int set_up(void **state)
         "-c /dev/null run.workers=1 run.steps=20 run.steady_limit_s=0 run.results= model.name=tiny "
         "device.name=reference --output one.json");
     result |= command.exit_code;
-    command_free(&command);
     dpbench(&command, deadline_s,
             "comm -c /dev/null comm.name=shm run.workers=2 comm_test.iterations=5 model.name=tiny "
             "comm_test.sizes=4KiB,64KiB,1MiB device.name=reference run.results= --output shm.json");
     result |= command.exit_code;
-    command_free(&command);
     sandbox_write("other.json", "{\"schema\": \"dpbench.comm/1\"}\n");
     sandbox_write("sweep.json", "{\"schema\": \"dpbench.sweep/1\"}\n");
     sandbox_write("sharded.json",
@@ -47,30 +45,25 @@ TEST(test_run)
     assert_int_equal(json_array_size(json_at(command.json, "rows")), 2);
     assert_true(json_number_at(command.json, "rows.1.step_ns") >
                 json_number_at(command.json, "rows.0.step_ns"));
-    command_free(&command);
     run(&command, 0, "one.json --link 1Gbit,50us --per-machine 2 --inside 5GB,1us --host 2GB,5us");
     expect_line(command.out, "^ +2 shm +[* ]");
     expect_line(command.out, "^ +1024 hierarchical.* steps$");
     assert_null(strstr(command.out, "e+")); /* of samples/s */
-    command_free(&command);
     /* What shm measures is the cost within a machine. */
     run(&command, 0,
         "one.json --comm shm.json --per-machine 2 --workers 2 --strategies shm --json");
     assert_true(json_number_at(command.json, "rows.0.step_ns") > 0);
-    command_free(&command);
     /* It stands beside a link between machines, too, and says nothing of that one. */
     run(&command, 0,
         "one.json --link 1Gbit,50us --inside shm.json --per-machine 2 --workers 4 "
         "--strategies hierarchical --json");
     assert_true(json_number_at(command.json, "rows.0.step_ns") > 0);
     assert_string_equal(json_text_at(command.json, "links.0.source"), "given");
-    command_free(&command);
     /* The last --inside holds. */
     run(&command, 0,
         "one.json --link 1Gbit,50us --inside shm.json --inside 1kB,1us --per-machine 2 --workers 4 "
         "--strategies hierarchical --json");
     assert_true(json_number_at(command.json, "rows.0.step_ns") > 1e9);
-    command_free(&command);
 }
 
 TEST(test_refusals)
@@ -115,7 +108,6 @@ TEST(test_refusals)
         struct command command;
         run(&command, 2, rows[i].arguments);
         expect_part(command.err, rows[i].word);
-        command_free(&command);
     }
 }
 

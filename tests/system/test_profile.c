@@ -41,7 +41,6 @@ TEST(test_result)
     assert_true(json_number_at(command.json, "profile.limits.fp32_flops_per_s") >
                 1e7); /* on a loaded machine, too */
     assert_string_equal(json_text_at(command.json, "profile.how"), "the clock around each op");
-    command_free(&command);
 }
 
 /* Evaluations between the timed steps have no part in it. */
@@ -59,7 +58,6 @@ TEST(test_evaluation_does_not_count)
             fail_msg("%s: %s: %.0f calls in 3 steps", json_text_at(row, "layer"),
                      json_text_at(row, "what"), json_number_at(row, "calls"));
     }
-    command_free(&command);
 }
 
 struct sums {
@@ -109,7 +107,6 @@ TEST(test_sums)
     double macs = STEPS * BATCH * expect_number(&command, "model.macs_per_sample");
     assert_true(forward.flops == 2 * macs);
     assert_true(backward.flops > 2 * macs && backward.flops < 4 * macs);
-    command_free(&command);
 }
 
 /* What the lines between two of the table's heads say: shares of the whole, in percent. */
@@ -139,7 +136,6 @@ TEST(test_table)
     double kinds = add_shares(command.out, "    sums by kind ", "    all ");
     if (!(rows > 97 && rows < 103 && kinds > 97 && kinds < 103))
         fail_msg("layers are %.1f %%, kinds %.1f %%: %s", rows, kinds, command.out);
-    command_free(&command);
 }
 
 TEST(test_refused)

@@ -176,7 +176,6 @@ static double keeps(const struct world *world)
     expect_verdict(&command, "after");
     assert_string_equal(json_text_at(command.json, "strategy.consistency"), world->label);
     const double oldest = expect_ages(&command, world, STEPS);
-    command_free(&command);
     return oldest;
 }
 
@@ -205,7 +204,6 @@ TEST(test_samples_of_all)
     assert_true(fast > 2 * slow);
     assert_true(json_number_at(command.json, "eval.0.trained_samples") ==
                 json_number_at(command.json, "batch.per_worker") * (fast + slow));
-    command_free(&command);
 }
 
 /* Where nothing is sent in a timed step, adding up gradients for a push is all that a core for
@@ -218,7 +216,6 @@ TEST(test_accruing_takes_time)
                  "run.workers=1 run.servers=1 run.comm_cores=1 comm.bucket=4096 model.name=lenet "
                  "comm.push_every=1000 comm.fetch_every=1000 run.prove=no run.steps=12");
     assert_true(json_number_at(command.json, "timing.breakdown_ns.comm_hidden") > 0.0);
-    command_free(&command);
 }
 
 /* ---- one worker ---------------------------------------------------------------------------- */
@@ -246,8 +243,6 @@ TEST(test_one_worker)
         train(&synchronous, "comm.name=ps_cpu model.name=tiny_bn run.steps=12 %s", settings);
         expect_same_weights(&async, &synchronous, NULL, 0.0);
         expect_same_losses(&async, &synchronous, 0.0);
-        training_free(&async);
-        training_free(&synchronous);
     }
 }
 
@@ -266,9 +261,7 @@ TEST(test_one_worker_apart)
         train(&async, APART "comm.name=ps_async run.servers=2 run.accumulate=2 %s", forms[i]);
         expect_same_weights(&async, &synchronous, NULL, 1e-12);
         expect_same_losses(&async, &synchronous, 1e-12);
-        training_free(&async);
     }
-    training_free(&synchronous);
 }
 
 /* All gradients of a step: the synchronous mean. */
@@ -283,9 +276,7 @@ TEST(test_all_of_them)
         train(&partial, ALL "comm.name=ps_async %s", forms[i]);
         expect_same_weights(&partial, &synchronous, NULL, 0.0);
         expect_same_losses(&partial, &synchronous, 0.0);
-        training_free(&partial);
     }
-    training_free(&synchronous);
 }
 
 /* One worker alone gives all gradients of an update, at the same weights: micro-batches. (Dropout,
@@ -299,8 +290,6 @@ TEST(test_batches_of_one_worker)
           K * STEPS);
     train(&synchronous, MICRO "comm.name=ps_cpu run.accumulate=%d run.steps=%d", K, STEPS);
     expect_same_weights(&batches, &synchronous, NULL, 0.0);
-    training_free(&batches);
-    training_free(&synchronous);
 }
 
 /* ---- ends ---------------------------------------------------------------------------------- */
@@ -328,7 +317,6 @@ TEST(test_time_of_training)
         /* Less than 10 ms a step: the worker's sleep may have begun before rank 0's clock. */
         assert_true(json_number_at(command.json, path) >= 0.008 * (i < 2 ? 5.0 * (i + 1) : 12));
     }
-    command_free(&command);
 }
 
 /* A worker of 150 ms a step beside two of much less: nobody trains on for as long as that one is
@@ -344,7 +332,6 @@ TEST(test_seconds)
             elapsed_s = json_number_at(command.json, "timing.elapsed_ns") / 1e9;
             assert_true(steps_of(&command, late) <= 12);
             assert_true(steps_of(&command, 2) > 3 * steps_of(&command, late));
-            command_free(&command);
         }
         if (!(elapsed_s > 0.6 && elapsed_s < 3))
             fail_msg("1 s took %.1f s", elapsed_s);
@@ -375,7 +362,6 @@ TEST(test_other_ends)
                          rows[i]);
             expect_verdict(&command, "after");
             assert_true(command.seconds < 20.0);
-            command_free(&command);
         }
 }
 
@@ -402,7 +388,6 @@ TEST(test_stopped_worker)
                      rank == 1 ? "stopped" : "since");
             expect_line(command.err, line);
         }
-        command_free(&command);
     }
 }
 
@@ -430,7 +415,6 @@ TEST(test_interrupt)
             fail_msg("%s: exit code %d: %s", rows[i], command.exit_code, command.err);
         assert_string_equal(json_text_at(command.json, "status"), "interrupted");
         assert_true(now_s() - sent_s < 10.0);
-        command_free(&command);
     }
 }
 
@@ -476,7 +460,6 @@ TEST(test_refusals)
         dpbench(&command, deadline_s, ASYNC "%s", rows[i].settings);
         assert_int_equal(command.exit_code, rows[i].exit_code);
         EXPECT_WORDS(rows[i].settings, command.err, rows[i].words);
-        command_free(&command);
     }
 }
 
@@ -488,7 +471,6 @@ TEST(test_full_log)
     dpbench_ends(&command, deadline_s, 1, ASYNC "run.workers=2 run.servers=1 comm.log=full");
     EXPECT_WORDS("full log", faults_only_error("full log", &command),
                  "comm.log = full: ", "full.2; is the disk full?");
-    command_free(&command);
 }
 
 static int setup(void **state)

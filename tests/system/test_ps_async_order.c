@@ -278,7 +278,7 @@ static bool apply_next(struct replay *r, unsigned server)
             return false;
     if (end == first)
         return false;
-    double *sum = oracle_arena(&r->oracle),
+    double *sum = own_memory(oracle_arena(&r->oracle), free),
            *to = shard->versions[shard->version + 1] = oracle_arena(&r->oracle);
     for (; shard->next < end; shard->next++) {
         const struct push *p = &shard->pushes[shard->next];
@@ -297,7 +297,6 @@ static bool apply_next(struct replay *r, unsigned server)
         to[i] = shard->versions[shard->version][i] - rate * shard->velocity[i];
     }
     shard->version++;
-    free(sum);
     return true;
 }
 
@@ -403,7 +402,6 @@ static double difference_of(const struct form *form, const char *comm)
     /* There was an order to get wrong. */
     assert_true(json_number_at(age, form->drops ? "dropped_share" : "mean") > 0.0);
     close_replay(&r);
-    training_free(&training);
     return difference;
 }
 
@@ -512,7 +510,6 @@ TEST(test_core_finds)
         if (training.command.exit_code != 3 || !strstr(training.command.err, rows[i].words))
             fail_msg("%s: exit code %d: %s", rows[i].settings, training.command.exit_code,
                      training.command.err);
-        training_free(&training);
     }
 }
 
@@ -522,7 +519,6 @@ TEST(test_slow_server)
     struct training training;
     train(&training, "comm.name=mutant_async comm.mutation=slow comm.softsync=2 run.workers=3 "
                      "run.servers=1 run.steps=2 model.name=tiny");
-    training_free(&training);
 }
 
 static int setup(void **state)

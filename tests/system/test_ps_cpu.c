@@ -120,11 +120,12 @@ static const struct residence residences[] = {
 
 static uint64_t state_bytes(void)
 {
+    static uint64_t bytes;
     struct training training;
+    if (bytes > 0)
+        return bytes;
     train(&training, "model.name=lenet run.steps=1 run.batch=1");
-    uint64_t bytes = weights_arena_elements(&training.weights) * sizeof(double);
-    training_free(&training);
-    return bytes;
+    return bytes = weights_arena_elements(&training.weights) * sizeof(double);
 }
 
 static void expect_residence(const struct residence *residence, struct job *job,
@@ -162,7 +163,6 @@ static void test_residence(void **state)
     if (command.exit_code != 0)
         fail_msg("%s\nexit code %d: %s", settings, command.exit_code, command.err);
     expect_residence(residence, &job, command.json, all);
-    command_free(&command);
 }
 
 /* ---- where gradients are ------------------------------------------------------------------- */
@@ -203,14 +203,12 @@ TEST(test_slots_resident)
                 fail_msg("%s\nrank %d maps %llu bytes of gradients, says %.0f; there are %.0f",
                          settings, rank, (unsigned long long)job.processes[rank].gradients_bytes,
                          said, all);
-        command_free(&command);
         dpbench(&command, 60, "check -c /dev/null device.name=reference run.precision=fp64 %s",
                 settings);
         const char *at = strstr(command.out, ", gradients ");
         assert_non_null(at);
         assert_true(fabs(strtod(at + strlen(", gradients "), NULL) * 0x1p20 - said) <
                     0.05 * 0x1p20);
-        command_free(&command);
     }
 }
 
@@ -241,7 +239,6 @@ static void test_stopped_server(void **state)
     for (int i = 0; i < n; i++)
         if (kill(ranks[i], 0) == 0)
             fail_msg("%s\nprocess %d is left", settings, (int)ranks[i]);
-    command_free(&command);
 }
 
 /* ---- several machines ---------------------------------------------------------------------- */
@@ -287,8 +284,6 @@ static void test_same_bits(void **state)
             fail_msg("%s\n%s: %.17g, on one machine %.17g", apart.settings, numbers[i], there,
                      here);
     }
-    training_free(&together);
-    training_free(&apart);
 }
 
 static const struct residence stops[] = {

@@ -197,7 +197,6 @@ static void test_rate(void **state)
             check_sums(command.json);
         error = is_apart(form) ? error_apart(command.json, n) : error_together(command.json, n);
         print_message("%s, %u workers: the rate is off by %.3f %%\n", form->name, n, -100 * error);
-        command_free(&command);
     }
     if (!(fabs(error) <= bound))
         fail_msg("%s, %u workers: off by %.2f %% in the last of %d tries", form->name, n,
@@ -230,7 +229,6 @@ static bool find_hosts(void)
                       "--fork --kill-child hostname other"),
                 NULL);
     bool found = command.exit_code == 0;
-    command_free(&command);
     return found;
 }
 
@@ -249,7 +247,6 @@ static int setup(void **state)
             continue;
         command_run(&command, TIMED_DEADLINE_S, WORDS("/usr/bin/env", "cp", real, path), NULL);
         assert_int_equal(command.exit_code, 0);
-        command_free(&command);
     }
     free(real);
     snprintf(path, sizeof path, "%s:%s", late, getenv("DPBENCH_PLUGIN_PATH"));

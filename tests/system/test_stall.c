@@ -88,7 +88,6 @@ TEST(test_stall_is_said_once)
     EXPECT_WORDS("the warning", json_text_at(warning, "text"), "no progress for 0.", "rank 1 (",
                  " is late: ", "phase 'exchange' of step 7",
                  tells_of_sleep() ? " s, asleep in " : " s");
-    command_free(&command);
 }
 
 /* All hang, soon after each other: they are counted, not listed. */
@@ -102,7 +101,6 @@ TEST(test_many_are_late)
     assert_in_range(count_of(command.err, "warning: no progress for "), 1, 5);
     EXPECT_WORDS("the last warning", command.err, " is late: phase 'exchange' of step 7",
                  "; 11 others are late, too");
-    command_free(&command);
 }
 
 /* A strategy whose event never fires is ended by that sentence, with and without a core of its
@@ -120,7 +118,6 @@ TEST(test_forgotten_done)
         EXPECT_WORDS("forgotten", faults_only_error("forgotten", &command), "rank 1 (",
                      "comm 'fault' has not signalled the event "
                      "`done` of its `end` within 0.8 s");
-        command_free(&command);
     }
 }
 
@@ -146,7 +143,6 @@ TEST(test_late_in_any_wait)
         EXPECT_WORDS(rows[i][0], error, rows[i][1]);
         if (strstr(error, ", for rank 0,")) /* a server that waits for any worker */
             fail_msg("%s: %s", rows[i][0], error);
-        command_free(&command);
     }
 }
 
@@ -160,7 +156,6 @@ TEST(test_late_behind_a_server)
     EXPECT_WORDS("server", faults_only_error("server", &command),
                  "; rank 1 is late: phase 'exchange' of step 7", "rank 2 (server, pid ");
     assert_null(warning_of(&command, "stall")); /* switched off */
-    command_free(&command);
 }
 
 /* ---- others on the machine ------------------------------------------------------------------ */
@@ -220,7 +215,6 @@ TEST(test_work_is_no_stall)
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s", command.exit_code, command.err);
     assert_null(warning_of(&command, "stall"));
-    command_free(&command);
 }
 
 /* An evaluation by rank 0 alone may take longer than run.timeout_s, and the others wait for it. */
@@ -232,7 +226,6 @@ TEST(test_evaluation_is_no_stall)
                              "device.name=timed device.evaluate=500 data.test_samples=8 "
                              "eval.every=0 eval.final=yes run.steps=2 run.timeout_s=1");
     assert_int_equal(json_number_at(command.json, "eval.0.samples"), 8);
-    command_free(&command);
 }
 
 /* ---- suspended ----------------------------------------------------------------------------- */
@@ -279,8 +272,6 @@ TEST(test_suspended)
     assert_non_null(warning_of(&command, "suspended"));
     assert_null(warning_of(&command, "stall"));
     traces_expect_none(&before, "suspended", 0.5);
-    traces_free(&before);
-    command_free(&command);
 }
 
 /* One that hangs anyway: the time for which it was suspended is no stall. */
@@ -306,7 +297,6 @@ TEST(test_suspension_is_no_stall)
     assert_int_equal(command.exit_code, 130);
     assert_non_null(warning_of(&command, "suspended"));
     assert_null(warning_of(&command, "stall"));
-    command_free(&command);
 }
 
 /* All processes of jobs stand still in a frozen control group, longer than run.timeout_s: no
@@ -339,7 +329,6 @@ TEST(test_frozen)
     const int exit_code = command.exit_code;
     if (exit_code != 0 && exit_code != 77)
         fail_msg("exit %d\n%s", exit_code, command.err);
-    command_free(&command);
     if (exit_code == 77)
         skip();
 }
@@ -360,8 +349,6 @@ TEST(test_killed_while_suspended)
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.signal_number, SIGKILL);
     traces_expect_none(&before, "killed while suspended", 2);
-    traces_free(&before);
-    command_free(&command);
 }
 
 /* Each is stopped while it waits for the other: none of their deadlines passes, the launcher's
@@ -386,7 +373,6 @@ TEST(test_all_are_stopped)
     assert_int_equal(command.exit_code, 1);
     EXPECT_WORDS("all stopped", faults_only_error("all stopped", &command), "stuck: for ",
                  "is stopped (SIGSTOP)");
-    command_free(&command);
 }
 
 /* A reader that stops reading what is printed does not keep the launcher from its job. */
@@ -446,7 +432,6 @@ TEST(test_busy_machine)
     assert_true(others > 0.1);
     assert_true(own + others < 1.15);
     assert_non_null(warning_of(&command, "busy_machine"));
-    command_free(&command);
 }
 
 TEST_MAIN(faults_setup, sandbox_teardown)

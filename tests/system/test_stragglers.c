@@ -118,7 +118,6 @@ static double update_ms(const struct policy *policy, const char *comm, unsigned 
               comm, policy->name, policy->k, policy->workers, n_steps, settings);
     const double rate = json_number_at(command.json, "strategy.age.counted_samples_per_s");
     assert_true(rate > 0.0); /* there was a time in which all workers ran */
-    command_free(&command);
     return policy->k / rate * 1e3;
 }
 
@@ -203,7 +202,6 @@ static double share_of_pass(const char *comm, const char *part, int delay_ms)
     for (size_t i = 0; i < json_array_size(losses); i++)
         assert_true(json_is_number(json_array_get(losses, i)));
     assert_true(json_number_at(command.json, "strategy.age.dropped_share") > 0.2);
-    command_free(&command);
     return share;
 }
 

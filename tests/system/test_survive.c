@@ -103,7 +103,6 @@ static void test_phase(void **state)
     for (size_t worker = 0; worker < WORKERS; worker++)
         assert_true(worker == 2 ? steps_of(&command, worker) <= 40
                                 : steps_of(&command, worker) == 40);
-    command_free(&command);
 }
 
 /* ---- any moment ---------------------------------------------------------------------------- */
@@ -135,13 +134,11 @@ static void test_any_moment(void **state)
     command_finish(&started, &command, deadline_s);
     expect_survived(line, &command, WORKERS - 2);
     traces_expect_none(&before, line, 0.5);
-    traces_free(&before);
     const size_t n = json_array_size(json_at(command.json, "loss"));
     assert_true(n > 40);
     if (!(mean_loss(&command, n - 10, 10) < mean_loss(&command, 0, 10)))
         fail_msg("%s: the loss rose from %g to %g", line, mean_loss(&command, 0, 10),
                  mean_loss(&command, n - 10, 10));
-    command_free(&command);
 }
 
 /* ---- the others ---------------------------------------------------------------------------- */
@@ -156,7 +153,6 @@ TEST(test_evaluations)
     assert_int_equal(json_array_size(evals), 4);
     for (size_t i = 0; i < json_array_size(evals); i++)
         assert_int_equal(json_number_at(json_array_get(evals, i), "samples"), 16);
-    command_free(&command);
 }
 
 /* A checkpoint after a death has the model of all, and begins a training of those that are left. */
@@ -167,12 +163,10 @@ TEST(test_checkpoint)
             SURVIVE DEVICE "backward device.call=8 eval.every=0 checkpoint.save=b.safetensors "
                            "optimizer.momentum=0.9 " APART);
     expect_survived("checkpoint", &command, WORKERS - 1);
-    command_free(&command);
     dpbench_ends(&command, deadline_s, 0,
                  FAULTS_BASE "comm.name=ps_async run.workers=3 run.servers=2 checkpoint.resume=yes "
                              "checkpoint.load=b.safetensors optimizer.momentum=0.9");
     assert_int_equal(json_number_at(command.json, "timing.first_step"), 43);
-    command_free(&command);
 }
 
 TEST(test_table)
@@ -186,7 +180,6 @@ TEST(test_table)
                                "hook = backward\ncall = 8\n[sweep]\nrun.workers = 2, 4\n");
     dpbench_ends(&command, deadline_s, 0, "-c sweep.ini");
     EXPECT_WORDS("table", command.out, "3 of 4");
-    command_free(&command);
 }
 
 /* ---- what ends the job --------------------------------------------------------------------- */
@@ -213,7 +206,6 @@ TEST(test_ends)
         dpbench_ends(&command, deadline_s, 1, SURVIVE "eval.every=0 %s", rows[i].settings);
         EXPECT_WORDS(rows[i].settings, command.err, rows[i].words);
         faults_expect_failed(rows[i].settings, &command);
-        command_free(&command);
     }
 }
 
@@ -229,7 +221,6 @@ TEST(test_server_dies)
     command_finish(&started, &command, deadline_s);
     assert_int_equal(command.exit_code, 1);
     EXPECT_WORDS("a server", command.err, "rank 4 (", "killed");
-    command_free(&command);
 }
 
 TEST(test_refusals)

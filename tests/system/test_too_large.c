@@ -36,8 +36,6 @@ TEST(test_refused)
         EXPECT_WORDS(commands[i], faults_only_error(commands[i], &command), "this run needs ",
                      " a worker, and ", " MiB: take", "run.batch", "run.memory = warn");
         traces_expect_none(&before, "refused", 0.5);
-        traces_free(&before);
-        command_free(&command);
     }
 }
 
@@ -65,7 +63,6 @@ TEST(test_data_and_processes_count)
         if (said == NULL)
             fail_msg("%s: %s%s", settings[i], command.out, command.err);
         mib[i] = strtod(strstr(said, " a worker, ") + strlen(" a worker, "), NULL) / 2;
-        command_free(&command);
     }
     assert_true(mib[0] > 9); /* 3 processes of 6 */
     if (mib[1] - mib[0] < 14 || mib[1] - mib[0] > 17)
@@ -90,7 +87,6 @@ TEST(test_control_group)
         fail_msg("exit %d: %s", command.exit_code, command.err);
     EXPECT_WORDS("group", faults_only_error("group", &command),
                  "its control group may have 128.0 MiB");
-    command_free(&command);
 
     assert_true(run_in_group(&command, 128, LARGE_RUN "run.memory=warn"));
     if (command.exit_code != 1)
@@ -99,7 +95,6 @@ TEST(test_control_group)
                  "was killed by signal 9 (Killed) in phase ",
                  "memory ran out: the system ended processes");
     faults_expect_failed("killed", &command);
-    command_free(&command);
 
     /* To a search it is the end of a direction. */
     assert_true(run_in_group(&command, 128,
@@ -109,7 +104,6 @@ TEST(test_control_group)
         fail_msg("exit %d: %s", command.exit_code, command.err);
     assert_string_equal(json_text_at(command.json, "runs.1.failure"), "NO_MEMORY");
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 2);
-    command_free(&command);
 }
 
 TEST_MAIN(faults_setup, sandbox_teardown)

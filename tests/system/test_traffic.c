@@ -80,7 +80,6 @@ static void test_bytes_reported(void **state)
                          json_number_at(training.command.json, "comm.bytes_per_step"),
                          bytes_of_step(form, workers, weights_arena_elements(&training.weights),
                                        types[t].gradient_bytes, types[t].weight_bytes));
-            training_free(&training);
         }
 }
 
@@ -90,7 +89,6 @@ TEST(test_independent_moves_nothing)
     train(&training, "model.name=tiny run.workers=3 comm.name=independent run.steps=2000");
     expect_equal(&training, "comm.bytes_per_step",
                  json_number_at(training.command.json, "comm.bytes_per_step"), 0.0);
-    training_free(&training);
 }
 
 /* ---- who does what ------------------------------------------------------------------------- */
@@ -227,7 +225,6 @@ static void test_audit(void **state)
         expect_equal(&training, "bytes reported, of bytes touched", reported, touched);
         expect_equal(&training, "comm.bytes_per_step, of bytes touched",
                      json_number_at(training.command.json, "comm.bytes_per_step"), touched / STEPS);
-        training_free(&training);
     }
 }
 
@@ -248,7 +245,6 @@ static double state_by_check(const char *settings)
     if (command.exit_code != 0 || !at)
         fail_msg("%s: %s%s", settings, command.out, command.err);
     const double mib = strtod(at + strlen("optimizer state "), NULL);
-    command_free(&command);
     return mib;
 }
 
@@ -280,8 +276,6 @@ static void test_shards_kept(void **state)
     const double shard_mib = state_by_check(form_settings(form, "", workers));
     if (mib < 1 || fabs(shard_mib - mib / workers) > 0.1)
         fail_msg("%s: check says %g MiB of state, and %g in all", form->label, shard_mib, mib);
-    training_free(&whole);
-    training_free(&sharded);
 }
 
 /* With slots the plan rounds a bucket up to a page, and `check` counts by that bucket. */

@@ -65,19 +65,16 @@ TEST(test_finds_the_planted_best)
     assert_null(strstr(strstr(command.out, "trial  ") + 1, "trial  ")); /* the table stands once */
     assert_null(strstr(command.err, "trial  "));
     expect_part(command.err, "result: found.json");
-    command_free(&command);
-    json_t *document = json_load_file("found.json", 0, NULL);
+    json_t *document = own_json(json_load_file("found.json", 0, NULL));
     assert_string_equal(json_text_at(document, "schema"), "dpbench.sweep/1");
     assert_string_equal(json_text_at(document, "status"), "ok");
     expect_trials(document, "device.forward", "500 220 100 85 72");
     assert_int_equal(json_array_size(json_at(document, "runs")), 5);
-    json_decref(document);
     /* The file and the directory of the runs say the same. */
     run(&command, 0, "report --each found.json found.json.runs");
     const char *second = strstr(command.out, "found.json.runs\n");
     assert_non_null(second);
     assert_non_null(strstr(second, "5 trials of 5 cells; the best setting: trial 3, "));
-    command_free(&command);
 }
 
 /* comm 'timed' refuses two workers, and core a network of terabytes. */
@@ -94,16 +91,13 @@ TEST(test_refusals_end_directions)
     expect_line(command.err, "^ +2  2 +32 +200 +failed: .*comm 'timed' is for one worker$");
     expect_line(command.err, "^ +3  1 +1000000000 +200 +failed: this run needs .* of memory");
     assert_int_equal(json_number_at(command.json, "tune.best.trial"), 4);
-    command_free(&command);
     run(&command, 1,
         "tune -c tune.ini tune.run.workers=2,3 tune.model.parameters=32 --json --output none.json");
     assert_string_equal(json_text_at(command.json, "status"), "failed");
     assert_true(json_is_null(json_at(command.json, "tune.best")));
     expect_part(command.err, "[tune]: no trial has a value");
-    command_free(&command);
     run(&command, 0, "report none.json.runs");
     expect_part(command.out, "no trial has a value");
-    command_free(&command);
 }
 
 /* What ran is kept, and the search goes on from there. */
@@ -121,12 +115,10 @@ TEST(test_interrupted)
     assert_int_equal(command.exit_code, 130);
     expect_line(command.out, "^[12] trials? of 5 cells; the best so far: trial [12], ");
     expect_line(command.err, "^to run the rest: dpbench rerun cut.json --resume$");
-    command_free(&command);
     run(&command, 0, "rerun cut.json --resume --json --output whole.json");
     expect_line(command.err, "^[12] runs are there, from cut.json$");
     expect_trials(command.json, "device.forward", "500 220 100 85 72");
     assert_int_equal(json_array_size(json_at(command.json, "runs")), 5);
-    command_free(&command);
 }
 
 TEST(test_refused)
@@ -152,7 +144,6 @@ TEST(test_refused)
         write_base(rows[i].tune);
         run(&command, 2, rows[i].arguments);
         expect_part(command.err, rows[i].message);
-        command_free(&command);
     }
 }
 

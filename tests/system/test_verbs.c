@@ -35,7 +35,6 @@ TEST(test_plugins)
     line = strchr(line, '\n') + 1;
     assert_non_null(strstr(line, "cannot run here: "));
     assert_memory_equal(strstr(line, "cannot run here: ") + 17, no_device, sizeof no_device - 1);
-    command_free(&command);
     dpbench(&command, 60, "plugins --json");
     size_t i;
     const json_t *row;
@@ -50,7 +49,6 @@ TEST(test_plugins)
             assert_null(strstr(json_text_at(row, "missing"), "RDMA"));
     }
     assert_true(found);
-    command_free(&command);
 }
 
 TEST(test_run)
@@ -68,7 +66,6 @@ TEST(test_run)
         assert_non_null(
             strstr(training.command.err, i == 0 ? "cannot run here: " : "no RDMA here: "));
         assert_non_null(strstr(training.command.err, no_device));
-        training_free(&training);
     }
 }
 
@@ -79,7 +76,6 @@ TEST(test_options)
     char directory[64], path[80];
     dpbench_ends(&command, 60, 0, "help ring_verbs");
     assert_non_null(strstr(command.out, "comm.gid_index = integer, -1 to 255; default -1"));
-    command_free(&command);
     temporary_directory(directory);
     snprintf(path, sizeof path, "%s/any.ini", directory);
     write_file(path, text, sizeof text - 1);

@@ -39,7 +39,7 @@ static char *read_text(const char *path)
     n = fread(text, 1, capacity - 1, file);
     fclose(file);
     assert_true(n < capacity - 1);
-    return text;
+    return own_memory(text, free);
 }
 
 /* `text` with the first `from` replaced. @owned. */
@@ -50,7 +50,7 @@ static char *replaced(const char *text, const char *from, const char *to)
     if (!at)
         fail_msg("'%s' is not in the file", from);
     assert_true(asprintf(&result, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0);
-    return result;
+    return own_memory(result, free);
 }
 
 static void shell(struct command *command, const char *format, ...)
@@ -74,7 +74,6 @@ static void build_plugin(const struct own *plugin, const char *directory, const 
     if (command.exit_code != 0 || command.out[0] || command.err[0])
         fail_msg("%s_%s.c: exit %d\n%s%s", plugin->kind, plugin->name, command.exit_code,
                  command.out, command.err);
-    command_free(&command);
 }
 
 /* Rows for data csv: 4 x 4 pixels, of which one row is brighter; the class is the row's number plus
@@ -99,7 +98,7 @@ static void write_rows(const char *path, unsigned shift)
 /* The headers and the document's files lie here, and nothing else of dpbench. */
 static int set_up(void **state)
 {
-    char *root = realpath(".", NULL);
+    char *root = own_memory(realpath(".", NULL), free);
     int result = sandbox_setup(state);
     struct command command;
     shell(&command,
@@ -109,8 +108,6 @@ static int set_up(void **state)
           root, build_directory(), root, root, root);
     if (command.exit_code != 0)
         fail_msg("exit %d\n%s%s", command.exit_code, command.out, command.err);
-    command_free(&command);
-    free(root);
     for (size_t i = 0; i < PLUGINS; i++)
         build_plugin(&own[i], ".", "");
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
@@ -173,7 +170,6 @@ TEST(test_listed)
         }
     }
     assert_int_equal(n, PLUGINS);
-    command_free(&command);
 }
 
 /* A run that was saved after 4 of 9 steps goes on with the same bits. */
@@ -189,7 +185,6 @@ static void expect_continued(const struct command *whole, int workers, const cha
     assert_int_equal(json_array_size(json_at(part.json, "loss")), 5);
     for (size_t step = 0; step < 5; step++)
         assert_true(loss_at(&part, step) == loss_at(whole, 4 + step));
-    command_free(&part);
 }
 
 /* One of each kind at once, with any number of workers, are the training that the real ones do. */
@@ -217,8 +212,6 @@ TEST(test_all_train)
         /* Every worker reads the others' gradients: 48 weights, 3 biases and what aligns them. */
         assert_int_equal(json_number_at(own_run.json, "comm.bytes_per_step"),
                          workers * (workers - 1) * 64 * 8);
-        command_free(&own_run);
-        command_free(&real);
     }
 }
 
@@ -251,9 +244,6 @@ TEST(test_local_sgd)
         assert_true(same_losses(&third, &mean) == (workers == 1));
         assert_string_equal(json_text_at(third.json, "strategy.consistency"), "periodic(3)");
         expect_verified(&third);
-        command_free(&every);
-        command_free(&third);
-        command_free(&mean);
     }
 }
 
@@ -278,7 +268,6 @@ TEST(test_reduction)
         assert_string_equal(json_text_at(run.json, "strategy.consistency"), "lossy");
         assert_int_equal(json_number_at(run.json, "comm.bytes_per_step"),
                          workers * (workers - 1) * 64 / 32 * 8);
-        command_free(&run);
     }
     expect_refused("comm.name=peaks", WORDS("comm 'peaks'", "another run.precision than fp64"));
 }
@@ -300,8 +289,6 @@ TEST(test_one_late)
         assert_true(same_losses(&late, &core));
         assert_string_equal(json_text_at(late.json, "strategy.consistency"), "late(1)");
         expect_verified(&late);
-        command_free(&late);
-        command_free(&core);
     }
 }
 
@@ -329,8 +316,6 @@ TEST(test_reductions_refused)
         expect_refused("comm.name=refused run.precision=fp32",
                        WORDS("comm 'refused'", rows[i].words[0], rows[i].words[1]));
         unlink("comm_refused.so");
-        free(text);
-        free(good);
     }
 }
 
@@ -369,9 +354,6 @@ TEST(test_contracts_must_be_kept)
         build_plugin(&broken, ".", "");
         dpbench_says(deadline_s, 3, WORDS("pattern check of comm 'broken'", lies[i].found),
                      "-c base.ini run.workers=2 comm.name=broken %s", lies[i].settings);
-        free(text);
-        free(named);
-        free(good);
     }
 }
 
@@ -387,9 +369,6 @@ TEST(test_change_what_is_computed)
     assert_int_equal(json_number_at(plain.json, "eval.0.samples"), 32);
     assert_string_equal(json_text_at(hidden.json, "config.model.hidden.origin"), "command line");
     assert_string_equal(json_text_at(plain.json, "config.model.hidden.origin"), "default");
-    command_free(&plain);
-    command_free(&shifted);
-    command_free(&hidden);
 }
 
 /* A model that takes images of one size only. */
@@ -403,9 +382,6 @@ TEST(test_fixed_image)
     build_plugin(&fixed, ".", "");
     expect_refused("model.name=fixed model.image=5",
                    WORDS("takes images of 28 x 28 only", "leave model.image out"));
-    free(any);
-    free(named);
-    free(text);
 }
 
 /* A plugin that leaves something out is named, and no process ends by a signal. So is a contract
@@ -461,12 +437,7 @@ TEST(test_forgetful)
                      "-c bare.ini run.workers=2 run.timeout_s=10 %s.name=forgets", plugin->kind);
         snprintf(file, sizeof file, "%s_forgets.so", plugin->kind);
         unlink(file);
-        free(text);
-        free(named);
-        free(good);
     }
-    free(bare);
-    free(base);
 }
 
 TEST(test_refuse_what_they_cannot)
@@ -544,8 +515,6 @@ TEST(test_misfits_are_refused)
                        WORDS(line, m->words[0], m->words[1], m->words[2]));
         line[strlen(line) - 2] = '\0';
         unlink(line);
-        free(good);
-        free(bad);
     }
     setenv("DPBENCH_PLUGIN_PATH", ".", 1);
 }
@@ -564,7 +533,6 @@ TEST(test_new)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct command command;
         dpbench_ends(&command, deadline_s, 0, "new %s %s", rows[i].kind, rows[i].name);
-        command_free(&command);
         shell(&command,
               "make -s -C %s check CFLAGS=-Werror CPPFLAGS=-I../include DPBENCH='%s/dpbench' "
               "LDLIBS='-L%s -ldpbench-comm -lm' SETTINGS='%s' && ! grep -rE '@(KIND|NAME)@' %s",
@@ -573,7 +541,6 @@ TEST(test_new)
             fail_msg("%s: exit %d\n%s%s", rows[i].name, command.exit_code, command.out,
                      command.err);
         EXPECT_WORDS(rows[i].name, command.out, rows[i].name);
-        command_free(&command);
     }
     sandbox_write("mine/model_mine.c", "changed");
 }
@@ -591,7 +558,6 @@ TEST(test_new_refuses)
         dpbench_says(deadline_s, 2, WORDS(rows[i][1]), "new %s", rows[i][0]);
     char *kept = read_text("mine/model_mine.c");
     assert_string_equal(kept, "changed");
-    free(kept);
 }
 
 /* ---- dpbench conform ----------------------------------------------------------------------- */
@@ -753,9 +719,6 @@ TEST(test_conform_finds_mistakes)
                      plugin->name, m->settings);
         expect_words(m->to, command.out, m->words);
         EXPECT_WORDS(m->to, command.err, "does not conform");
-        command_free(&command);
-        free(good);
-        free(bad);
     }
 }
 

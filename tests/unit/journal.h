@@ -17,7 +17,7 @@ static inline struct dpb_journal *make_journal(void)
     assert_non_null(journal);
     journal->capacity = CAPACITY;
     journal->timed_from = UINT64_MAX;
-    return journal;
+    return own_memory(journal, free);
 }
 
 /* Appends a step that begins where the last one ended (the first: at `begin_ms`). Its parts are 5

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Writes stats_oracle.h: series and their statistics by Python's own library and exact fractions.
-
-    tests/unit/stats_oracle.py > tests/unit/stats_oracle.h
+make writes it into the build directory.
 
 The interval of the median is that of the ideal bootstrap (infinitely many resamples): for odd n
 the median of a resample is at most the j-th smallest value with the probability that a
@@ -105,7 +104,7 @@ def cases():
 
 
 def main():
-    print("/* Made by stats_oracle.py; not to be edited. */\n/* clang-format off */")
+    print("/* Made by stats_oracle.py. */\n/* clang-format off */")
     print("struct oracle_case {\n    const char *name;\n    size_t n;\n    double x[160];")
     print("    double mean, stddev, min, p10, median, p90, p99, max, jitter, uncertainty;")
     print("    double ci95_bounds[4]; /* all 0: not known */")

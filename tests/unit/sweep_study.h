@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "lib/near.h"
+#include "lib/own.h"
 #include "lib/printed.h"
 #include "lib/test.h"
 #include "base/json.h"
@@ -26,7 +27,7 @@
  * with `!` from the command line. */
 static inline struct dpb_config *configure(const char *const *settings)
 {
-    struct dpb_config *config = dpb_config_create();
+    struct dpb_config *config = own_config(dpb_config_create());
     assert_non_null(config);
     dpb_first_error_clear();
     for (; *settings != NULL; settings++) {
@@ -39,12 +40,25 @@ static inline struct dpb_config *configure(const char *const *settings)
 
 #define CONFIGURE(...) configure((const char *const[]){__VA_ARGS__, NULL})
 
+static inline void release_sweep(void *sweep)
+{
+    dpb_sweep_destroy(sweep);
+}
+
 static inline struct dpb_sweep *sweep_of(struct dpb_config *config)
 {
     struct dpb_sweep *sweep = NULL;
     assert_true(dpb_sweep_wanted(config));
     assert_int_equal(dpb_sweep_create(config, &sweep), DPB_OK);
-    return sweep;
+    return own_memory(sweep, release_sweep);
+}
+
+/* The configuration of a cell. */
+static inline struct dpb_config *cell_of(const struct dpb_sweep *sweep, struct dpb_sweep_job job)
+{
+    struct dpb_config *made = NULL;
+    assert_int_equal(dpb_sweep_config(sweep, &job, &made), DPB_OK);
+    return own_config(made);
 }
 
 struct study {
@@ -56,16 +70,9 @@ struct study {
 static inline struct study study_of(struct dpb_config *config)
 {
     struct study study = {.config = config, .sweep = sweep_of(config)};
-    study.document = dpb_sweep_document(study.sweep, config);
+    study.document = own_json(dpb_sweep_document(study.sweep, config));
     assert_non_null(study.document);
     return study;
-}
-
-static inline void study_end(struct study *study)
-{
-    json_decref(study->document);
-    dpb_sweep_destroy(study->sweep);
-    dpb_config_destroy(study->config);
 }
 
 #define STUDY(...) study_of(CONFIGURE(__VA_ARGS__))
@@ -79,7 +86,7 @@ static inline const json_t *row_at(const struct study *s, size_t i)
 
 /* ---- what the table says ------------------------------------------------------------------- */
 
-/* No line of the table is too long. @owned: free(). */
+/* No line of the table is too long. */
 static inline char *printed(const json_t *document)
 {
     char *text = printed_as(document, dpb_sweep_print);
@@ -92,7 +99,7 @@ static inline char *printed(const json_t *document)
     return text;
 }
 
-/* That of the sweep when it has ended well. @owned: free(). */
+/* That of the sweep when it has ended well. */
 static inline char *table_of(const struct study *s)
 {
     dpb_sweep_finish(DPB_OK, s->document);
@@ -116,7 +123,6 @@ static inline void expect_table(const struct study *s, const char *const *said)
     char *text = table_of(s);
     for (; *said; said++)
         expect_said(text, *said);
-    free(text);
 }
 
 #define EXPECT_TABLE(s, ...) expect_table(s, (const char *const[]){__VA_ARGS__, NULL})
@@ -214,7 +220,7 @@ static inline struct study make_study(void)
     return s;
 }
 
-/* Two strategies with 2 workers each: rates[0] by repeat, then rates[1]. Ends with study_end. */
+/* Two strategies with 2 workers each: rates[0] by repeat, then rates[1]. */
 static inline struct study race(const char *names, size_t repeats, const double *rates)
 {
     char axis[64], count[32], *name = axis + strlen("sweep.comm.name=");

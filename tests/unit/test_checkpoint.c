@@ -20,6 +20,7 @@
 #include "checkpoint/checkpoint.h"
 #include "graph/graph.h"
 #include "lib/capture.h"
+#include "lib/own.h"
 #include "lib/test.h"
 
 /* -------------------------------------------------------------------------------------- fixture */
@@ -63,21 +64,6 @@ static void fixture_fill(struct fixture *f, uint64_t seed)
     }
 }
 
-static void fixture_open(struct fixture *f, dpb_dtype type)
-{
-    *f = (struct fixture){.directory = "/tmp/dpb_checkpoint_XXXXXX", .type = type};
-    assert_non_null(mkdtemp(f->directory));
-    snprintf(f->path, sizeof f->path, "%s/net.safetensors", f->directory);
-    const struct dpb_shape input = {3, 3, 3};
-    assert_int_equal(dpb_graph_build("net", &net, NULL, input, 7, &f->graph), DPB_OK);
-    f->weights = malloc(f->graph->n_elements * dpb_dtype_size(type));
-    f->state = malloc(f->graph->n_state_elements * dpb_dtype_size(type));
-    assert_true(f->weights && f->state);
-    fixture_fill(f, 1);
-    dpb_first_error_clear();
-    dpb_warnings_clear();
-}
-
 /* Names in the directory but "." and ".."; removes them when `clean`. */
 static int count_files(const struct fixture *f, bool clean)
 {
@@ -97,13 +83,31 @@ static int count_files(const struct fixture *f, bool clean)
     return n;
 }
 
-static void fixture_close(struct fixture *f)
+static void fixture_close(void *fixture)
 {
+    struct fixture *f = fixture;
     count_files(f, true);
     rmdir(f->directory);
     dpb_graph_destroy(f->graph);
     free(f->weights);
     free(f->state);
+    free(f);
+}
+
+static void fixture_open(struct fixture *f, dpb_dtype type)
+{
+    *f = (struct fixture){.directory = "/tmp/dpb_checkpoint_XXXXXX", .type = type};
+    assert_non_null(mkdtemp(f->directory));
+    snprintf(f->path, sizeof f->path, "%s/net.safetensors", f->directory);
+    const struct dpb_shape input = {3, 3, 3};
+    assert_int_equal(dpb_graph_build("net", &net, NULL, input, 7, &f->graph), DPB_OK);
+    f->weights = malloc(f->graph->n_elements * dpb_dtype_size(type));
+    f->state = malloc(f->graph->n_state_elements * dpb_dtype_size(type));
+    assert_true(f->weights && f->state);
+    *(struct fixture *)own_memory(malloc(sizeof *f), fixture_close) = *f;
+    fixture_fill(f, 1);
+    dpb_first_error_clear();
+    dpb_warnings_clear();
 }
 
 static struct dpb_checkpoint checkpoint_of(const struct fixture *f, void *weights, void *state)
@@ -134,7 +138,7 @@ static char *read_file(const char *path, size_t *size)
     assert_non_null(bytes);
     *size = fread(bytes, 1, 1 << 20, file);
     fclose(file);
-    return bytes;
+    return own_memory(bytes, free);
 }
 
 static void write_file(const char *path, const void *bytes, size_t size)
@@ -148,13 +152,12 @@ static void write_file(const char *path, const void *bytes, size_t size)
 static void write_checkpoint(const char *path, const char *header, const void *data, size_t n)
 {
     uint64_t length = strlen(header);
-    char *bytes = malloc(8 + length + n);
+    char *bytes = own_memory(malloc(8 + length + n), free);
     assert_non_null(bytes);
     memcpy(bytes, &length, 8);
     memcpy(bytes + 8, header, length);
     memcpy(bytes + 8 + length, data, n);
     write_file(path, bytes, 8 + length + n);
-    free(bytes);
 }
 
 /* ------------------------------------------------------------------------------------ round tri */
@@ -164,7 +167,8 @@ static void check_load(const struct fixture *f)
 {
     size_t weight_bytes = f->graph->n_elements * dpb_dtype_size(f->type);
     size_t state_bytes = f->graph->n_state_elements * dpb_dtype_size(f->type);
-    void *weights = malloc(weight_bytes), *state = malloc(state_bytes);
+    void *weights = own_memory(malloc(weight_bytes), free),
+         *state = own_memory(malloc(state_bytes), free);
     assert_true(weights && state);
     memset(weights, 0x5a, weight_bytes);
     memset(state, 0x5a, state_bytes);
@@ -172,8 +176,6 @@ static void check_load(const struct fixture *f)
         fail_msg("%s", dpb_first_error(NULL));
     assert_memory_equal(weights, f->weights, weight_bytes);
     assert_memory_equal(state, f->state, state_bytes);
-    free(weights);
-    free(state);
 }
 
 TEST(test_round_trip)
@@ -187,7 +189,6 @@ TEST(test_round_trip)
         save(&f, NULL);
         check_load(&f);
         assert_int_equal(count_files(&f, false), 1);
-        fixture_close(&f);
     }
 }
 
@@ -213,8 +214,6 @@ TEST(test_conversion)
         assert_true(((float *)single.weights)[i] == (float)((double *)twice.weights)[i]);
     for (uint64_t i = 0; i < graph->n_state_elements; i++)
         assert_true(((float *)single.state)[i] == (float)((double *)twice.state)[i]);
-    fixture_close(&single);
-    fixture_close(&twice);
 }
 
 /* The file against the format's description, read with nothing of ours. */
@@ -237,7 +236,7 @@ TEST(test_format)
     size_t elements = 5 * 3 * 3 * 1 + 4 * 5 + 7 * 45 + 7;
     assert_int_equal(size, 8 + length + elements * sizeof(float));
 
-    json_t *header = json_loadb(bytes + 8, length, 0, NULL);
+    json_t *header = own_json(json_loadb(bytes + 8, length, 0, NULL));
     assert_non_null(header);
     const char *name;
     json_t *value;
@@ -264,9 +263,6 @@ TEST(test_format)
     const struct dpb_tensor *conv = &f.graph->tensors[f.graph->n_tensors - 1];
     assert_string_equal(conv->name, "conv.weight");
     assert_memory_equal(bytes + 8 + length, (const float *)f.weights + conv->offset, 45 * 4);
-    json_decref(header);
-    free(bytes);
-    fixture_close(&f);
 }
 
 /* --------------------------------------------------------------------------------------- refusa */
@@ -275,8 +271,8 @@ TEST(test_format)
 static void check_refused(const struct fixture *f, const char *reason)
 {
     size_t bytes = f->graph->n_elements * dpb_dtype_size(f->type);
-    char *weights = malloc(bytes), *expected = malloc(bytes);
-    void *state = malloc(f->graph->n_state_elements * dpb_dtype_size(f->type));
+    char *weights = own_memory(malloc(bytes), free), *expected = own_memory(malloc(bytes), free);
+    void *state = own_memory(malloc(f->graph->n_state_elements * dpb_dtype_size(f->type)), free);
     assert_true(weights && expected && state);
     memset(weights, 0x5a, bytes);
     memset(expected, 0x5a, bytes);
@@ -286,9 +282,6 @@ static void check_refused(const struct fixture *f, const char *reason)
     if (status != DPB_DATA || !strstr(message, f->path) || !strstr(message, reason))
         fail_msg("expected '%s', got status %d: %s", reason, (int)status, message);
     assert_memory_equal(weights, expected, bytes);
-    free(weights);
-    free(expected);
-    free(state);
 }
 
 TEST(test_refuses_damaged_files)
@@ -309,7 +302,7 @@ TEST(test_refuses_damaged_files)
     write_file(f.path, bytes, size - 1);
     check_refused(&f, "cut off");
 
-    char *longer = calloc(1, size + 4);
+    char *longer = own_memory(calloc(1, size + 4), free);
     assert_non_null(longer);
     memcpy(longer, bytes, size);
     write_file(f.path, longer, size + 4);
@@ -317,7 +310,6 @@ TEST(test_refuses_damaged_files)
     memset(longer, 0xff, 8);
     write_file(f.path, longer, size);
     check_refused(&f, "a header of 18446744073709551615 bytes");
-    free(longer);
 
     bytes[20] = '\0';
     write_file(f.path, bytes, size);
@@ -330,7 +322,6 @@ TEST(test_refuses_damaged_files)
     check_refused(&f, "not JSON");
     write_checkpoint(f.path, "{}", "", 0);
     check_refused(&f, "no tensor 'conv.weight'");
-    free(bytes);
 
     assert_int_equal(remove(f.path), 0);
     assert_int_equal(mkdir(f.path, 0700), 0);
@@ -338,7 +329,6 @@ TEST(test_refuses_damaged_files)
     assert_int_equal(remove(f.path), 0);
     assert_int_equal(mkfifo(f.path, 0600), 0);
     check_refused(&f, "not a file");
-    fixture_close(&f);
 }
 
 /* Right files but for one value: `member` of tensor `name` becomes `value` (NULL: goes). */
@@ -377,7 +367,7 @@ TEST(test_refuses_wrong_headers)
     uint64_t length;
     memcpy(&length, bytes, 8);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        json_t *header = json_loadb(bytes + 8, length, 0, NULL);
+        json_t *header = own_json(json_loadb(bytes + 8, length, 0, NULL));
         json_t *tensor = json_object_get(header, rows[i].name);
         char placeholder[] = "REPLACE";
         if (!rows[i].member)
@@ -386,7 +376,8 @@ TEST(test_refuses_wrong_headers)
             json_object_del(tensor, rows[i].member);
         else
             json_object_set_new(tensor, rows[i].member, json_string(placeholder));
-        char *text = json_dumps(header, JSON_COMPACT), *at = strstr(text, "\"REPLACE\"");
+        char *text = own_memory(json_dumps(header, JSON_COMPACT), free),
+             *at = strstr(text, "\"REPLACE\"");
         char edited[2048];
         if (at)
             snprintf(edited, sizeof edited, "%.*s%s%s", (int)(at - text), text, rows[i].value,
@@ -395,11 +386,7 @@ TEST(test_refuses_wrong_headers)
             snprintf(edited, sizeof edited, "%s", text);
         write_checkpoint(f.path, edited, bytes + 8 + length, size - 8 - length);
         check_refused(&f, rows[i].reason);
-        free(text);
-        json_decref(header);
     }
-    free(bytes);
-    fixture_close(&f);
 }
 
 /* ---- a training under way ------------------------------------------------------------------ */
@@ -430,7 +417,7 @@ TEST(test_a_training_comes_back)
     struct fixture f;
     fixture_open(&f, DPB_FP32);
     size_t bytes = f.graph->n_elements * sizeof(float);
-    float *saved = malloc(bytes), *loaded = malloc(bytes);
+    float *saved = own_memory(malloc(bytes), free), *loaded = own_memory(malloc(bytes), free);
     assert_true(saved && loaded);
     save_training(&f, "momentum_buffer", saved);
     check_load(&f); /* the weights alone */
@@ -456,9 +443,6 @@ TEST(test_a_training_comes_back)
     assert_int_equal(dpb_checkpoint_load(f.path, &checkpoint), DPB_OK);
     for (uint64_t i = 0; i < f.graph->n_elements; i++)
         assert_true(loaded[i] == 0.0f);
-    free(saved);
-    free(loaded);
-    fixture_close(&f);
 }
 
 static void check_training_refused(const struct fixture *f, const char *optimizer,
@@ -479,7 +463,7 @@ TEST(test_refuses_another_training)
 {
     struct fixture f;
     fixture_open(&f, DPB_FP32);
-    float *momentum = malloc(f.graph->n_elements * sizeof(float));
+    float *momentum = own_memory(malloc(f.graph->n_elements * sizeof(float)), free);
     assert_non_null(momentum);
     save_training(&f, "momentum_buffer", momentum);
     check_training_refused(&f, "sum",
@@ -493,7 +477,6 @@ TEST(test_refuses_another_training)
     name[32] = 'X';
     write_file(f.path, bytes, size);
     check_training_refused(&f, "momentum_buffer", "'optimizer.momentum_buffer.fc.bias'");
-    free(bytes);
 
     static const char *const numbers[] = {
         "-1", "", "1e3", " 1", "12x", "18446744073709551616", "9223372036854775808"};
@@ -502,8 +485,6 @@ TEST(test_refuses_another_training)
         save(&f, metadata);
         check_training_refused(&f, NULL, "dpbench.position");
     }
-    free(momentum);
-    fixture_close(&f);
 }
 
 /* Tensors of others are left out with a warning; PyTorch's counters without one. */
@@ -518,12 +499,12 @@ TEST(test_other_tensors)
     memcpy(&length, bytes, 8);
     data = size - 8 - length;
     for (int i = 0; i < 2; i++) {
-        json_t *header = json_loadb(bytes + 8, length, 0, NULL);
+        json_t *header = own_json(json_loadb(bytes + 8, length, 0, NULL));
         json_object_set_new(header, i ? "head.weight" : "bn.num_batches_tracked",
                             json_pack("{s:s, s:[], s:[I,I]}", "dtype", "I64", "shape",
                                       "data_offsets", (json_int_t)data, (json_int_t)data + 8));
-        char *text = json_dumps(header, 0);
-        char *longer = calloc(1, data + 8);
+        char *text = own_memory(json_dumps(header, 0), free);
+        char *longer = own_memory(calloc(1, data + 8), free);
         assert_non_null(longer);
         memcpy(longer, bytes + 8 + length, data);
         write_checkpoint(f.path, text, longer, data + 8);
@@ -532,12 +513,7 @@ TEST(test_other_tensors)
         assert_true(dpb_warning_at(0, &code, &warning) == (i == 1));
         if (i == 1)
             assert_non_null(strstr(warning, "'head.weight'"));
-        free(longer);
-        free(text);
-        json_decref(header);
     }
-    free(bytes);
-    fixture_close(&f);
 }
 
 /* ------------------------------------------------------------------------------- failing to wri */
@@ -571,7 +547,6 @@ TEST(test_keeps_the_old_file)
 
     fixture_fill(&f, 1);
     check_load(&f);
-    fixture_close(&f);
 }
 
 TEST(test_names_where_it_cannot_write)
@@ -596,7 +571,6 @@ TEST(test_names_where_it_cannot_write)
     assert_int_equal(mkdir(path, 0700), 0);
     check_save_fails(&f, path, "Is a directory");
     assert_int_equal(count_files(&f, false), 2);
-    fixture_close(&f);
 }
 
 TEST_MAIN(silence, NULL)

@@ -53,7 +53,7 @@ static json_t *compare(json_t *a, json_t *b, double threshold, bool *regression)
     json_decref(a);
     json_decref(b);
     assert_int_equal(status, DPB_OK);
-    return document;
+    return own_json(document);
 }
 
 TEST(every_difference_is_named)
@@ -70,7 +70,6 @@ TEST(every_difference_is_named)
         assert_string_equal(dpb_json_text(entry, "a", ""), "shm");
         assert_string_equal(dpb_json_text(entry, "b", ""), "ps");
     }
-    json_decref(document);
 }
 
 /* A run of a sweep, whose plugin and data have this checksum. */
@@ -103,7 +102,6 @@ TEST(runs_of_sweeps_are_compared_by_name)
             const char *path = dpb_json_text(json_array_get(list, i), "path", "none");
             assert_string_equal(path, paths[other][i] ? paths[other][i] : "none");
         }
-        json_decref(document);
     }
 }
 
@@ -120,7 +118,6 @@ TEST(data_in_a_deep_directory_are_compared)
     json_object_set_new(b, "runs", json_pack("[o]", run_by(place, "2")));
     json_t *document = compare(a, b, NAN, &regression);
     assert_int_equal(json_array_size(json_object_get(document, "differences")), 2);
-    json_decref(document);
 }
 
 /* What only one of the two has is a difference, from whichever side it is seen. */
@@ -130,14 +127,13 @@ TEST(what_one_lacks_is_a_difference)
     for (int side = 0; side < 2; side++) {
         json_t *with = run_of(100, "shm"), *without = run_of(100, "shm");
         json_object_set_new(json_object_get(with, "machine"), "smt", json_integer(1));
-        json_t *document = side == 0 ? compare(with, without, NAN, &regression)
-                                     : compare(without, with, NAN, &regression);
+        json_t *document = own_json(side == 0 ? compare(with, without, NAN, &regression)
+                                              : compare(without, with, NAN, &regression));
         const json_t *list = json_object_get(document, "differences");
         const json_t *entry = json_array_get(list, 0);
         assert_int_equal(json_array_size(list), 1);
         assert_string_equal(dpb_json_text(entry, "path", ""), "machine.smt");
         assert_int_equal(json_is_null(json_object_get(entry, side == 0 ? "b" : "a")), 1);
-        json_decref(document);
     }
 }
 
@@ -198,8 +194,6 @@ TEST(runs_have_the_interval_of_their_steps)
     assert_non_null(strstr(text, "slower REGRESSION (by the steps of one run)\n"));
     assert_null(strstr(text, "median")); /* both are the run's rate */
     assert_non_null(strstr(text, "\nregression: B is slower by more than 1 %"));
-    free(text);
-    json_decref(document);
 }
 
 /* A part that must be the same refuses the comparison by the name of what differs. */
@@ -211,7 +205,8 @@ TEST(required_parts_must_be_the_same)
                 {"inputs,config", "A and B differ in config.comm.name"},
                 {"inputs,versions", NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        json_t *of_a = run_of(1, "shm"), *of_b = run_of(1, "ps"), *document = NULL;
+        json_t *of_a = own_json(run_of(1, "shm")), *of_b = own_json(run_of(1, "ps")),
+               *document = NULL;
         const struct dpb_compared a = {"a.json", of_a}, b = {"b.json", of_b};
         bool regression;
         const struct dpb_compare_how how = {.threshold = NAN, .same = rows[i].same};
@@ -221,8 +216,6 @@ TEST(required_parts_must_be_the_same)
         if (rows[i].named != NULL)
             assert_non_null(strstr(dpb_first_error(NULL), rows[i].named));
         json_decref(document);
-        json_decref(of_a);
-        json_decref(of_b);
     }
     dpb_first_error_clear();
 }
@@ -250,8 +243,6 @@ TEST(doubtful_rates_conclude_nothing)
     assert_non_null(strstr(text, "  no conclusion; B was oversubscribed, disturbed\n"));
     assert_non_null(strstr(text, "  equal within 10 %\n"));
     assert_null(strstr(text, "nothing differs"));
-    free(text);
-    json_decref(document);
 
     json_t *run = run_of(100, "shm");
     json_object_set_new(json_object_get(run, "timing"), "too_short", json_true());
@@ -259,7 +250,6 @@ TEST(doubtful_rates_conclude_nothing)
     assert_int_equal(json_array_size(doubts_of_row(document, "a.doubts")), 0);
     doubts = doubts_of_row(document, "b.doubts");
     assert_string_equal(json_string_value(json_array_get(doubts, 0)), "timed too shortly");
-    json_decref(document);
 }
 
 /* Of GPUs that workers share in one way in A and in another in B, as in a sweep's table. */
@@ -291,8 +281,6 @@ TEST(unlike_sharing_concludes_nothing)
         assert_true((strstr(text, "no conclusion; GPUs shared in different ways\n") ||
                      strstr(text, "no conclusion (by the steps of one run); GPUs shared in "
                                   "different ways\n")) == apart);
-        free(text);
-        json_decref(document);
     }
 }
 
@@ -310,7 +298,6 @@ TEST(cells_are_matched)
         assert_int_equal(json_array_size(json_object_get(document, "only_a")), 1);
         assert_int_equal(json_array_size(json_object_get(document, "only_b")), 1);
         assert_int_equal(regression, gate);
-        json_decref(document);
     }
 }
 
@@ -318,8 +305,8 @@ TEST(cells_are_matched)
 TEST(turns_are_pairs)
 {
     for (int paired = 0; paired < 2; paired++) {
-        json_t *of_a = sweep_of(cell_of("a", 100, 150, 200), cell_of("b", 9, 10, 11));
-        json_t *of_b = sweep_of(cell_of("a", 89, 135, 181), cell_of("b", 9, 10, 11));
+        json_t *of_a = own_json(sweep_of(cell_of("a", 100, 150, 200), cell_of("b", 9, 10, 11)));
+        json_t *of_b = own_json(sweep_of(cell_of("a", 89, 135, 181), cell_of("b", 9, 10, 11)));
         const struct dpb_compared a = {"a.json", of_a}, b = {"b.json", of_b};
         const struct dpb_compare_how how = {.threshold = 0.05, .paired = paired};
         json_t *document = NULL;
@@ -328,18 +315,15 @@ TEST(turns_are_pairs)
         assert_int_equal(regression, paired);
         char *text = printed_as(document, dpb_compare_print);
         assert_non_null(strstr(text, "\nsamples/s: median of the repeats; B / A: ratio of their"));
-        free(text);
         json_decref(document);
-        json_decref(of_a);
-        json_decref(of_b);
     }
 }
 
 /* A side with one clean turn allows no conclusion, and the line says why. */
 TEST(one_turn_concludes_nothing)
 {
-    json_t *of_a = sweep_of(cell_of("a", NAN, 150, NAN), cell_of("b", NAN, NAN, NAN));
-    json_t *of_b = sweep_of(cell_of("a", 89, 90, 91), cell_of("b", 9, 10, 11));
+    json_t *of_a = own_json(sweep_of(cell_of("a", NAN, 150, NAN), cell_of("b", NAN, NAN, NAN)));
+    json_t *of_b = own_json(sweep_of(cell_of("a", 89, 90, 91), cell_of("b", 9, 10, 11)));
     for (int i = 0; i < 2; i++) /* the second has no good run */
         json_object_update_new(json_array_get(json_object_get(of_a, "rows"), (size_t)i),
                                json_pack("{s:i, s:i, s:i}", "runs", 1 - i, "failed_runs", 3 * i,
@@ -354,18 +338,15 @@ TEST(one_turn_concludes_nothing)
     assert_non_null(strstr(text, "no conclusion"));
     assert_non_null(strstr(text, "; A was undisturbed only once\n"));
     assert_non_null(strstr(text, "  not measured\n"));
-    free(text);
     json_decref(document);
-    json_decref(of_a);
-    json_decref(of_b);
 }
 
 TEST(unlike_documents_are_refused)
 {
     bool regression;
-    json_t *run = run_of(1, "shm"), *document = NULL;
-    json_t *sweep = sweep_of(cell_of("a", 1, 2, 3), cell_of("b", 1, 2, 3));
-    json_t *other = sweep_of(cell_of("c", 1, 2, 3), cell_of("d", 1, 2, 3));
+    json_t *run = own_json(run_of(1, "shm")), *document = NULL;
+    json_t *sweep = own_json(sweep_of(cell_of("a", 1, 2, 3), cell_of("b", 1, 2, 3)));
+    json_t *other = own_json(sweep_of(cell_of("c", 1, 2, 3), cell_of("d", 1, 2, 3)));
     const struct dpb_compared a = {"a.json", run}, b = {"b.json", sweep}, c = {"c.json", other};
     const struct dpb_compare_how how = {.threshold = NAN};
     assert_int_equal(dpb_compare_make(&a, &b, &how, &document, &regression), DPB_USAGE);
@@ -374,9 +355,6 @@ TEST(unlike_documents_are_refused)
     assert_int_equal(dpb_compare_make(&b, &c, &how, &document, &regression), DPB_USAGE);
     assert_non_null(strstr(dpb_first_error(NULL), "no cell in common"));
     assert_null(document);
-    json_decref(run);
-    json_decref(sweep);
-    json_decref(other);
 }
 
 TEST_MAIN(NULL, NULL)

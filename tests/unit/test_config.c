@@ -26,7 +26,7 @@ static int setup(void **state)
 
 static struct dpb_config *read_ok(const char *text)
 {
-    struct dpb_config *config = dpb_config_create();
+    struct dpb_config *config = own_config(dpb_config_create());
     write_file(path, text, strlen(text));
     dpb_first_error_clear();
     if (dpb_config_read(config, path) != DPB_OK)
@@ -37,7 +37,7 @@ static struct dpb_config *read_ok(const char *text)
 /* The file is refused with "PATH:LINE: ..." that has `part`, and changes nothing. */
 static void refuse_bytes(const char *bytes, size_t n, int line, const char *part)
 {
-    struct dpb_config *config = dpb_config_create();
+    struct dpb_config *config = own_config(dpb_config_create());
     char start[sizeof path + 16];
     write_file(path, bytes, n);
     dpb_first_error_clear();
@@ -47,7 +47,6 @@ static void refuse_bytes(const char *bytes, size_t n, int line, const char *part
     if (strncmp(message, start, strlen(start)) != 0 || !strstr(message, part))
         fail_msg("'%s' is not '%s...%s'", message, start, part);
     assert_int_equal(config->n_settings, 0);
-    dpb_config_destroy(config);
 }
 
 static void refuse(const char *text, int line, const char *part)
@@ -90,7 +89,6 @@ TEST(test_read)
     assert_setting(config, "run", "steps", "5", 13);
     assert_string_equal(config->settings[0].key, "batch");
     assert_null(dpb_config_get(config, "run", "codec"));
-    dpb_config_destroy(config);
     dpb_config_destroy(NULL);
 }
 
@@ -100,21 +98,18 @@ TEST(test_read_line_ends)
     assert_int_equal(config->n_settings, 2);
     assert_setting(config, "run", "batch", "32", 2);
     assert_setting(config, "run", "steps", "5", 4);
-    dpb_config_destroy(config);
     config = read_ok("");
     assert_int_equal(config->n_settings, 0);
-    dpb_config_destroy(config);
 }
 
 TEST(test_read_replaces)
 {
-    struct dpb_config *config = dpb_config_create();
+    struct dpb_config *config = own_config(dpb_config_create());
     assert_int_equal(dpb_config_set(config, "run", "batch", "1", "command line"), DPB_OK);
     write_file(path, "[run]\nbatch = 2\n", 16);
     assert_int_equal(dpb_config_read(config, path), DPB_OK);
     assert_int_equal(config->n_settings, 1);
     assert_setting(config, "run", "batch", "2", 2);
-    dpb_config_destroy(config);
 }
 
 TEST(test_refusals)
@@ -147,7 +142,6 @@ TEST(test_long_lines)
     struct dpb_config *config = read_ok(text);
     assert_int_equal(strlen(dpb_config_get(config, "run", "name")->value), 192);
     assert_int_equal(n, 7 + 199 + 2);
-    dpb_config_destroy(config);
     snprintf(text, sizeof text, "[run]\nname = %0193d\n", 7);
     refuse(text, 2, "longer than 199 bytes");
     snprintf(text, sizeof text, "[run]\nbatch = 3\nname = %04000d\nsteps = 4\n", 7);
@@ -159,7 +153,7 @@ TEST(test_long_lines)
 
 TEST(test_unreadable)
 {
-    struct dpb_config *config = dpb_config_create();
+    struct dpb_config *config = own_config(dpb_config_create());
     dpb_first_error_clear();
     assert_int_equal(dpb_config_read(config, own_directory), DPB_USAGE);
     assert_non_null(strstr(dpb_first_error(NULL), own_directory));
@@ -168,7 +162,6 @@ TEST(test_unreadable)
     assert_int_equal(dpb_config_read(config, "/nowhere/x.ini"), DPB_USAGE);
     assert_string_equal(dpb_first_error(NULL),
                         "/nowhere/x.ini: cannot be read: No such file or directory");
-    dpb_config_destroy(config);
 }
 
 TEST(test_assign)
@@ -193,7 +186,6 @@ TEST(test_assign)
         assert_string_equal(dpb_first_error(NULL), message);
     }
     assert_int_equal(config->n_settings, 3);
-    dpb_config_destroy(config);
 }
 
 TEST(test_set_and_remove)
@@ -211,8 +203,6 @@ TEST(test_set_and_remove)
     assert_setting(config, "run", "c", "3", 4);
     assert_int_equal(copy->n_settings, 3);
     assert_setting(copy, "run", "a", "1", 2);
-    dpb_config_destroy(copy);
-    dpb_config_destroy(config);
 }
 
 TEST(test_json_round_trip)
@@ -220,10 +210,10 @@ TEST(test_json_round_trip)
     struct dpb_config *config =
         read_ok("[run]\nbatch = 32\nname = \"\\ \xC3\xA4\n[comm]\nname = shm\n");
     dpb_config_assign(config, "run.steps=007", "command line");
-    json_t *json = dpb_config_to_json(config);
+    json_t *json = own_json(dpb_config_to_json(config));
     char *text = json_dumps(json, 0);
-    json_t *again = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    struct dpb_config *back = dpb_config_create();
+    json_t *again = own_json(json_loads(text, JSON_REJECT_DUPLICATES, NULL));
+    struct dpb_config *back = own_config(dpb_config_create());
     assert_int_equal(dpb_config_from_json(back, again, "the job"), DPB_OK);
     assert_int_equal(back->n_settings, config->n_settings);
     for (size_t i = 0; i < config->n_settings; i++) {
@@ -235,10 +225,6 @@ TEST(test_json_round_trip)
         assert_false(b->base_units);
     }
     free(text);
-    json_decref(json);
-    json_decref(again);
-    dpb_config_destroy(back);
-    dpb_config_destroy(config);
 }
 
 TEST(test_json_of_a_result)
@@ -252,7 +238,8 @@ TEST(test_json_of_a_result)
                    "           \"epochs\": {\"value\": null, \"origin\": \"default\"},"
                    "           \"name\": {\"value\": \"x\"}}}",
                    0, NULL);
-    struct dpb_config *config = dpb_config_create(), *back = dpb_config_create();
+    struct dpb_config *config = own_config(dpb_config_create()),
+                      *back = own_config(dpb_config_create());
     assert_int_equal(dpb_config_from_json(config, json, "result.json"), DPB_OK);
     assert_int_equal(config->n_settings, 4);
     assert_string_equal(dpb_config_get(config, "run", "batch")->value, "32");
@@ -262,14 +249,11 @@ TEST(test_json_of_a_result)
     assert_true(dpb_config_get(config, "run", "timeout_s")->base_units);
     assert_false(dpb_config_get(config, "run", "prove")->base_units);
     /* Base units travel on to the workers. */
-    json_t *again = dpb_config_to_json(config);
+    json_t *again = own_json(dpb_config_to_json(config));
     assert_int_equal(dpb_config_from_json(back, again, "the job"), DPB_OK);
     assert_true(dpb_config_get(back, "run", "timeout_s")->base_units);
     assert_string_equal(dpb_config_get(back, "run", "timeout_s")->value, "0.1");
     json_decref(json);
-    json_decref(again);
-    dpb_config_destroy(config);
-    dpb_config_destroy(back);
 }
 
 TEST(test_json_refusals)
@@ -287,15 +271,13 @@ TEST(test_json_refusals)
          "r.json: run.batch has no value that is a text, a number or a boolean"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct dpb_config *config = dpb_config_create();
-        json_t *json = json_loads(bad[i].json, JSON_ALLOW_NUL, NULL);
+        struct dpb_config *config = own_config(dpb_config_create());
+        json_t *json = own_json(json_loads(bad[i].json, JSON_ALLOW_NUL, NULL));
         assert_non_null(json);
         dpb_first_error_clear();
         assert_int_equal(dpb_config_from_json(config, json, "r.json"), DPB_USAGE);
         assert_string_equal(dpb_first_error(NULL), bad[i].message);
         assert_int_equal(config->n_settings, 0);
-        json_decref(json);
-        dpb_config_destroy(config);
     }
 }
 

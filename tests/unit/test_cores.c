@@ -286,7 +286,7 @@ TEST(test_machine)
         "host",     "kernel",       "processor",    "cores",      "threads",   "caches", "cgroup",
         "governor", "memory_bytes", "usable_cores", "numa_nodes", "microcode", "smt",    "vendor"};
     uint32_t n_cores;
-    json_t *machine = dpb_machine_describe();
+    json_t *machine = own_json(dpb_machine_describe());
     assert_non_null(machine);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         assert_non_null(json_object_get(machine, keys[i]));
@@ -294,7 +294,6 @@ TEST(test_machine)
     assert_int_equal(json_integer_value(json_object_get(machine, "usable_cores")), n_cores);
     assert_true(n_cores >= 1);
     assert_true(json_integer_value(json_object_get(machine, "memory_bytes")) > 1 << 20);
-    json_decref(machine);
 }
 
 /* What a result says of a rank's cores is what binding gives it. */

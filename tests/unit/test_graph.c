@@ -31,7 +31,6 @@ TEST(test_tiny_has_every_op)
         assert_true(seen[op]);
     assert_true(bias[0] && bias[1] && gamma[0] && gamma[1] && dense_bias[0] && dense_bias[1]);
     assert_true(graph->n_parameters <= 2000);
-    dpb_graph_destroy(graph);
 }
 
 /* 'same' against its definition on every small size: ceil(in / stride) windows that fit, the first
@@ -152,7 +151,6 @@ TEST(test_layout)
     assert_string_equal(lenet->tensors[0].name, "fc2.weight");
     assert_string_equal(lenet->tensors[1].name, "fc2.bias");
     assert_string_equal(lenet->tensors[7].name, "conv1.bias");
-    dpb_graph_destroy(lenet);
 }
 
 TEST(test_hash)
@@ -184,7 +182,7 @@ static double *initial_weights(const struct dpb_graph *graph, uint64_t seed)
     double *weights = malloc(graph->n_elements * sizeof *weights);
     assert_non_null(weights);
     dpb_graph_initialise(graph, seed, DPB_FP64, weights);
-    return weights;
+    return own_memory(weights, free);
 }
 
 /* Mean within 5 and standard deviation within 5 of their own standard deviations (a uniform
@@ -239,8 +237,6 @@ TEST(test_initial_values)
     assert_normal(lenet, weights, "fc2.weight", sqrt(1.0 / 512));
     assert_constant(lenet, weights, "conv1.bias", 0.0);
     assert_constant(lenet, weights, "fc2.bias", 0.0);
-    free(weights);
-    dpb_graph_destroy(lenet);
 
     struct dpb_graph *resnet20 = model_build("resnet20", NULL, 10);
     weights = initial_weights(resnet20, 2);
@@ -248,8 +244,6 @@ TEST(test_initial_values)
     assert_normal(resnet20, weights, "fc.weight", sqrt(1.0 / 64));
     assert_constant(resnet20, weights, "layer3.2.bn2.weight", 1.0);
     assert_constant(resnet20, weights, "layer3.2.bn2.bias", 0.0);
-    free(weights);
-    dpb_graph_destroy(resnet20);
 }
 
 /* A layer of every rule. */
@@ -291,7 +285,6 @@ TEST(test_chosen_initial_values)
     assert_uniform(graph, weights, "fc1.weight", sqrt(6.0 / (6 * 6 * 60 + 40)));
     assert_normal(graph, weights, "fc2.weight", sqrt(2.0 / 40));
     assert_constant(graph, weights, "fc2.bias", 0.0);
-    free(weights);
     dpb_graph_destroy(graph);
 }
 
@@ -335,7 +328,6 @@ TEST(test_initial_values_of_every_model)
     for (size_t i = 0; model_at(i); i++) {
         struct dpb_graph *graph = model_build(model_at(i)->name, NULL, 7);
         check_initial(graph);
-        dpb_graph_destroy(graph);
     }
 }
 
@@ -343,7 +335,7 @@ TEST(test_initial_values_by_type_and_seed)
 {
     struct dpb_graph *graph = model_build("tiny", NULL, 5);
     double *weights = initial_weights(graph, 3), *others = initial_weights(graph, 4);
-    float *rounded = malloc(graph->n_elements * sizeof *rounded);
+    float *rounded = own_memory(malloc(graph->n_elements * sizeof *rounded), free);
     assert_non_null(rounded);
     memset(rounded, 0xff, graph->n_elements * sizeof *rounded);
     dpb_graph_initialise(graph, 3, DPB_FP32, rounded);
@@ -357,11 +349,8 @@ TEST(test_initial_values_by_type_and_seed)
     uint64_t gaps = graph->n_elements - graph->n_parameters;
     assert_int_equal(n_equal, gaps + 10 + 7 + 10);
     assert_int_equal(n_zero, gaps + 10 + 10);
-    free(weights);
-    free(others);
-    free(rounded);
 
-    double *values = malloc(graph->n_state_elements * sizeof *values);
+    double *values = own_memory(malloc(graph->n_state_elements * sizeof *values), free);
     assert_non_null(values);
     dpb_graph_initialise_state(graph, DPB_FP64, values);
     for (uint32_t i = 0; i < graph->n_states; i++) {
@@ -370,8 +359,6 @@ TEST(test_initial_values_by_type_and_seed)
         for (uint64_t k = 0; k < one->n_elements; k++)
             assert_true(values[one->offset + k] == expected);
     }
-    free(values);
-    dpb_graph_destroy(graph);
 }
 
 /* --------------------------------------------------------------------------------------- errors */

@@ -10,10 +10,13 @@
 
 #include "base/log.h"
 #include "lib/command.h"
+#include "lib/printed.h"
+#include "lib/says.h"
 #include "lib/test.h"
 #include "machine/cores.h"
 #include "links/links.h"
 #include "machine/topology.h"
+#include "study/links_report.h"
 
 /* ---- the clock: linked with --wrap=dpb_now_ns ------------------------------------------------ */
 
@@ -445,7 +448,7 @@ TEST(test_topology)
     assert_int_equal(dpb_topology_node_of(topology, 1), 0);
     assert_int_equal(dpb_topology_node_of(topology, 2), 1);
     assert_int_equal(dpb_topology_node_of(topology, 9), UINT32_MAX);
-    json_t *json = dpb_topology_describe(topology);
+    json_t *json = own_json(dpb_topology_describe(topology));
     assert_non_null(json);
     assert_int_equal(json_array_size(json_object_get(json, "pci")), 6);
     assert_true(json_number_at(json, "pci.0.node") == 0 && json_number_at(json, "pci.5.node") == 1);
@@ -454,7 +457,6 @@ TEST(test_topology)
     const json_t *way = json_object_get(json_at(json, "pci.0.paths"), "0000:04:00.0");
     assert_string_equal(json_string_value(way), "PIX");
     expect_near(json_number_at(json, "pci.0.link_bytes_per_s"), 31.5e9);
-    json_decref(json);
     dpb_topology_close(topology);
     dpb_topology_close(NULL);
     assert_int_equal(dpb_topology_open("no XML", &topology), DPB_FAILED);
@@ -481,6 +483,20 @@ static void expect_values(const struct dpb_links_value values[DPB_LINKS_SIZES], 
 }
 
 static const struct dpb_cores_job alone = {.n_workers = 1, .learners = 1};
+
+/* A pair that was not measured has no number, and is no pair. */
+TEST(test_printed_latencies)
+{
+    json_t *document = own_json(
+        json_pack("{s:{s:[], s:[{s:s, s:{s:f}}, {s:s, s:{s:f}}, {s:s, s:{s:n}}, {s:s, s:{s:f}}]}}",
+                  "cores", "rate", "latency", "shared", "core", "latency_s", "median", 1e-7,
+                  "shared", "core", "latency_s", "median", 3e-7, "shared", "package", "latency_s",
+                  "median", "shared", "cache", "latency_s", "median", 1e-7));
+    const char *printed = printed_as(document, dpb_links_report_print);
+    expect_part(printed, "  latency, same core: 200 ns (100 .. 300, 2 pairs)\n");
+    expect_part(printed, "  latency, same cache: 100 ns (100 .. 100, 1 pair)\n");
+    assert_null(strstr(printed, "same package"));
+}
 
 TEST(test_this_machine)
 {

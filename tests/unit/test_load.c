@@ -96,17 +96,15 @@ static struct machine later(void)
 static const char *code_of(const struct dpb_load *load)
 {
     static char code[64];
-    json_t *warnings = json_array();
+    json_t *warnings = own_json(json_array());
     dpb_load_warn(load, warnings);
-    json_t *json = dpb_load_to_json(load);
+    json_t *json = own_json(dpb_load_to_json(load));
     assert_true(json_is_true(json_object_get(json, "disturbed")) ==
                 (json_array_size(warnings) > 0));
-    json_decref(json);
     snprintf(code, sizeof code, "%s",
              json_array_size(warnings) > 1
                  ? "many"
                  : dpb_json_text(json_array_get(warnings, 0), "code", ""));
-    json_decref(warnings);
     return code;
 }
 
@@ -196,15 +194,13 @@ TEST(test_nothing_known)
     end = begin;
     end.at_ns += 1000000000;
     dpb_load_between(&begin, &end, &load);
-    json_t *json = dpb_load_to_json(&load);
+    json_t *json = own_json(dpb_load_to_json(&load));
     assert_true(json_is_null(json_object_get(json, "others_share")));
     assert_true(json_is_null(json_object_get(json, "own_share")));
     assert_true(json_is_null(json_object_get(json, "siblings_share")));
     assert_string_equal(code_of(&load), "");
-    json_decref(json);
-    json = dpb_load_to_json(NULL);
+    json = own_json(dpb_load_to_json(NULL));
     assert_true(json_is_null(json));
-    json_decref(json);
 }
 
 /* Version 1 counts nanoseconds in a directory of the controller's. */

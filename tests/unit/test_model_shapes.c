@@ -2,93 +2,130 @@
  * test_model_shapes.c - every network's shapes, strides, padding and rates, layer by layer where it
  * matters. Counts: test_model_counts.c.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/model.h"
+#include "lib/own.h"
 #include "lib/test.h"
 
-static void assert_shape(const struct dpb_graph *graph, const char *name, uint32_t c, uint32_t h,
-                         uint32_t w)
+/* A node's property, as the rows below write it. */
+static void describe(const struct dpb_node *node, const char *what, char is[64])
 {
-    struct dpb_shape shape = graph_node(graph, name)->shape;
-    if (shape.c != c || shape.h != h || shape.w != w)
-        fail_msg("%s: %s is %ux%ux%u", graph->name, name, shape.c, shape.h, shape.w);
+    const struct dpb_window *w = &node->window;
+    const bool even = w->pad_top == w->pad_left && w->pad_bottom == w->pad_right;
+    if (strcmp(what, "shape") == 0)
+        snprintf(is, 64, "%ux%ux%u", node->shape.c, node->shape.h, node->shape.w);
+    else if (strcmp(what, "pad") == 0 && even)
+        snprintf(is, 64, "%u %u", w->pad_top, w->pad_bottom);
+    else if (strncmp(what, "pad", 3) == 0)
+        snprintf(is, 64, "%u %u %u %u", w->pad_top, w->pad_left, w->pad_bottom, w->pad_right);
+    else if (strcmp(what, "kernel") == 0)
+        snprintf(is, 64, "%ux%u", w->kernel_h, w->kernel_w);
+    else if (strcmp(what, "stride") == 0)
+        snprintf(is, 64, "%u", w->stride_h);
+    else if (strcmp(what, "groups") == 0)
+        snprintf(is, 64, "%u", node->groups);
+    else if (strcmp(what, "radius") == 0)
+        snprintf(is, 64, "%u", node->lrn_radius);
+    else if (strcmp(what, "rate") == 0)
+        snprintf(is, 64, "%.15g", node->rate);
+    else if (strcmp(what, "epsilon") == 0)
+        snprintf(is, 64, "%.15g", node->epsilon);
+    else if (strcmp(what, "keeps") == 0)
+        snprintf(is, 64, "%.15g", node->keep_average);
+    else if (strcmp(what, "bias") == 0)
+        snprintf(is, 64, "%s", node->bias == DPB_NONE ? "no" : "yes");
+    else if (strcmp(what, "gamma") == 0)
+        snprintf(is, 64, "%s", node->weight == DPB_NONE ? "no" : "yes");
+    else if (strcmp(what, "mean") == 0)
+        snprintf(is, 64, "%s", node->op == DPB_OP_MEAN_POOL ? "yes" : "no");
+    else
+        fail_msg("a node has no '%s'", what);
 }
 
-static void assert_padding(const struct dpb_graph *graph, const char *name, uint32_t before,
-                           uint32_t after)
+/* Of a square image, where the model's own is not meant. Of nodes: NODE PROPERTY VALUE, ...
+ * `pad` is before and after, in both directions; `pads` is top, left, bottom, right. */
+static const struct {
+    const char *model, *version;
+    uint32_t nclass, image;
+    const char *facts;
+} rows[] = {
+    {"lenet", NULL, 10, 0,
+     "input shape 1x28x28, pool2 shape 64x7x7, loss shape 1x1x1, conv1 pad 2 2, pool1 pad 0 0"},
+    {"alexnet_cifar10", NULL, 10, 0, "pool2 shape 64x8x8, pool1 pad 0 1, lrn1 radius 4"},
+    {"resnet20", NULL, 10, 0,
+     "layer2.0.shortcut1 shape 32x16x16, layer3.2.relu2 shape 64x8x8, layer2.0.conv1 pad 0 1"},
+    {"resnet50", "v1.5", 1000, 0,
+     "maxpool shape 64x56x56, layer4.2.relu3 shape 2048x7x7, conv1 pad 3 3, maxpool pad 1 1, "
+     "layer2.0.conv2 pad 1 1, layer2.0.conv1 stride 1, layer2.0.conv2 stride 2, bn1 epsilon "
+     "1e-05, bn1 keeps 0.9"},
+    {"resnet50", "v1", 1000, 0, "layer2.0.conv1 stride 2, layer2.0.conv2 stride 1"},
+    {"resnext50_32x4d", NULL, 1000, 0,
+     "layer1.0.conv2 shape 128x56x56, layer1.2.relu3 shape 256x56x56, layer4.2.relu3 shape "
+     "2048x7x7, layer4.0.conv1 groups 1, layer4.0.conv2 groups 32, layer4.0.conv2 stride 2, "
+     "layer4.0.downsample.0 groups 1, layer2.0.conv2 pad 1 1"},
+    {"mobilenet_v1", NULL, 1000, 0,
+     "conv1 shape 32x112x112, block2.conv1 shape 64x56x56, block2.relu2 shape 128x56x56, "
+     "block13.relu2 shape 1024x7x7, block12.conv1 groups 512, block12.conv1 stride 2, "
+     "block12.conv2 groups 1, block1.conv1 pad 1 1, block12.conv1 pad 0 1"},
+    {"alexnet", NULL, 1000, 0,
+     "conv1 shape 64x55x55, pool1 shape 64x27x27, pool2 shape 192x13x13, pool5 shape 256x6x6, "
+     "conv1 pad 0 0, conv2 pad 2 2, pool5 pad 0 0, dropout_fc2 rate 0.5"},
+    {"overfeat", NULL, 1000, 0,
+     "conv1 shape 96x56x56, conv2 shape 256x24x24, pool5 shape 1024x6x6, conv2 pad 0 0, conv3 "
+     "pad 1 1"},
+    {"vgg11", NULL, 1000, 0,
+     "pool1 shape 64x112x112, pool4 shape 512x14x14, pool5 shape 512x7x7, conv5_2 pad 1 1, "
+     "dropout_fc1 rate 0.5"},
+    {"vgg11", NULL, 10, 32, "pool5 shape 512x1x1"},
+    {"vgg16_cifar", NULL, 100, 0,
+     "pool1 shape 64x16x16, pool4 shape 512x2x2, bn_fc1 shape 512x1x1, dropout1_1 rate 0.3, "
+     "dropout5_2 rate 0.4, dropout_fc1 rate 0.5, bn5_3 epsilon 0.001"},
+    {"cifar_cnn", NULL, 10, 0,
+     "conv1 shape 32x32x32, dropout2 shape 32x15x15, dropout4 shape 64x6x6, conv3 pad 1 1, "
+     "conv4 pad 0 0, dropout2 rate 0.25, dropout4 rate 0.25, dropout_fc1 rate 0.5"},
+    {"googlenet", NULL, 1000, 0,
+     "pool2 shape 192x28x28, inception3a.concat shape 256x28x28, inception3b.concat shape "
+     "480x28x28, pool3 shape 480x14x14, inception4e.concat shape 832x14x14, pool4 shape "
+     "832x7x7, inception5b.concat shape 1024x7x7, conv1 pad 2 3, pool1 pad 0 1, "
+     "inception3a.pool pad 1 1, dropout rate 0.4"},
+    {"inception3", NULL, 1000, 0,
+     "conv2b shape 64x147x147, pool5a shape 192x35x35, mixed5b.concat shape 256x35x35, "
+     "mixed5d.concat shape 288x35x35, mixed6a.concat shape 768x17x17, mixed6e.concat shape "
+     "768x17x17, mixed7a.concat shape 1280x8x8, mixed7b.concat shape 2048x8x8, mixed7c.concat "
+     "shape 2048x8x8, conv1a pad 0 0, conv2b pad 1 1, mixed5b.pool pad 1 1, mixed6a.conv3x3 "
+     "pad 0 0, bn1a epsilon 0.001, dropout rate 0.2, mixed6b.conv7x7_2 kernel 1x7, "
+     "mixed6b.conv7x7_2 pads 0 3 0 3, mixed6b.conv7x7dbl_2 kernel 7x1, bn1a gamma no, "
+     "mixed7c.pool mean yes"},
+    {"densenet40_k12", NULL, 10, 0,
+     "block1.concat12 shape 160x32x32, transition.pool1 shape 160x16x16, block2.concat12 shape "
+     "304x16x16, block3.concat12 shape 448x8x8, relu1 shape 448x8x8, block3.conv12 bias no, "
+     "block1.conv1 pad 1 1"},
+    {"densenet100_k24", "tf", 10, 0,
+     "block1.concat32 shape 784x32x32, transition.relu_conv1 shape 48x32x32, transition.pool1 "
+     "shape 48x16x16, block3.concat32 shape 816x8x8, block3.conv32 bias yes"},
+};
+
+TEST(test_nodes)
 {
-    struct dpb_window window = graph_node(graph, name)->window;
-    if (window.pad_top != before || window.pad_left != before || window.pad_bottom != after ||
-        window.pad_right != after)
-        fail_msg("%s: %s is padded (%u,%u) and (%u,%u)", graph->name, name, window.pad_top,
-                 window.pad_bottom, window.pad_left, window.pad_right);
-}
-
-TEST(test_shapes)
-{
-    struct dpb_graph *lenet = model_build("lenet", NULL, 10);
-    assert_shape(lenet, "input", 1, 28, 28);
-    assert_shape(lenet, "pool2", 64, 7, 7);
-    assert_shape(lenet, "loss", 1, 1, 1);
-    assert_padding(lenet, "conv1", 2, 2);
-    assert_padding(lenet, "pool1", 0, 0);
-    dpb_graph_destroy(lenet);
-
-    struct dpb_graph *alexnet = model_build("alexnet_cifar10", NULL, 10);
-    assert_shape(alexnet, "pool2", 64, 8, 8);
-    assert_padding(alexnet, "pool1", 0, 1);
-    assert_int_equal(graph_node(alexnet, "lrn1")->lrn_radius, 4);
-    dpb_graph_destroy(alexnet);
-
-    struct dpb_graph *resnet20 = model_build("resnet20", NULL, 10);
-    assert_shape(resnet20, "layer2.0.shortcut1", 32, 16, 16);
-    assert_shape(resnet20, "layer3.2.relu2", 64, 8, 8);
-    assert_padding(resnet20, "layer2.0.conv1", 0, 1);
-    dpb_graph_destroy(resnet20);
-
-    struct dpb_graph *resnet50 = model_build("resnet50", "v1.5", 1000);
-    assert_shape(resnet50, "maxpool", 64, 56, 56);
-    assert_shape(resnet50, "layer4.2.relu3", 2048, 7, 7);
-    assert_padding(resnet50, "conv1", 3, 3);
-    assert_padding(resnet50, "maxpool", 1, 1);
-    assert_padding(resnet50, "layer2.0.conv2", 1, 1);
-    assert_int_equal(graph_node(resnet50, "layer2.0.conv1")->window.stride_h, 1);
-    assert_int_equal(graph_node(resnet50, "layer2.0.conv2")->window.stride_h, 2);
-    assert_true(graph_node(resnet50, "bn1")->epsilon == 1e-5);
-    assert_true(graph_node(resnet50, "bn1")->keep_average == 0.9);
-    dpb_graph_destroy(resnet50);
-
-    resnet50 = model_build("resnet50", "v1", 1000);
-    assert_int_equal(graph_node(resnet50, "layer2.0.conv1")->window.stride_h, 2);
-    assert_int_equal(graph_node(resnet50, "layer2.0.conv2")->window.stride_h, 1);
-    dpb_graph_destroy(resnet50);
-}
-
-TEST(test_shapes_of_groups)
-{
-    struct dpb_graph *resnext50 = model_build("resnext50_32x4d", NULL, 1000);
-    assert_shape(resnext50, "layer1.0.conv2", 128, 56, 56);
-    assert_shape(resnext50, "layer1.2.relu3", 256, 56, 56);
-    assert_shape(resnext50, "layer4.2.relu3", 2048, 7, 7);
-    assert_int_equal(graph_node(resnext50, "layer4.0.conv1")->groups, 1);
-    assert_int_equal(graph_node(resnext50, "layer4.0.conv2")->groups, 32);
-    assert_int_equal(graph_node(resnext50, "layer4.0.conv2")->window.stride_h, 2);
-    assert_int_equal(graph_node(resnext50, "layer4.0.downsample.0")->groups, 1);
-    assert_padding(resnext50, "layer2.0.conv2", 1, 1);
-    dpb_graph_destroy(resnext50);
-
-    struct dpb_graph *mobilenet = model_build("mobilenet_v1", NULL, 1000);
-    assert_shape(mobilenet, "conv1", 32, 112, 112);
-    assert_shape(mobilenet, "block2.conv1", 64, 56, 56);
-    assert_shape(mobilenet, "block2.relu2", 128, 56, 56);
-    assert_shape(mobilenet, "block13.relu2", 1024, 7, 7);
-    assert_int_equal(graph_node(mobilenet, "block12.conv1")->groups, 512);
-    assert_int_equal(graph_node(mobilenet, "block12.conv1")->window.stride_h, 2);
-    assert_int_equal(graph_node(mobilenet, "block12.conv2")->groups, 1);
-    assert_padding(mobilenet, "block1.conv1", 1, 1);
-    assert_padding(mobilenet, "block12.conv1", 0, 1);
-    dpb_graph_destroy(mobilenet);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct dpb_plugin *model = model_find(rows[i].model);
+        struct dpb_shape input = model_info(model).input;
+        if (rows[i].image > 0)
+            input.h = input.w = rows[i].image;
+        const struct dpb_graph *graph =
+            own_graph(model_graph(model, rows[i].version, input, rows[i].nclass));
+        char facts[1024], *rest = strcpy(facts, rows[i].facts);
+        for (char *fact = strsep(&rest, ","); fact; fact = strsep(&rest, ",")) {
+            char node[64], what[16], is[64];
+            int value = 0;
+            assert_int_equal(sscanf(fact, "%63s %15s %n", node, what, &value), 2);
+            describe(graph_node(graph, node), what, is);
+            if (strcmp(is, fact + value) != 0)
+                fail_msg("%s: %s, not %s", graph->name, fact, is);
+        }
+    }
 }
 
 /* With model.zero_gamma the last batch-norm of each residual block begins at zero, no other. */
@@ -126,120 +163,6 @@ TEST(test_zero_gamma)
     check_zero_gamma("resnet20", ".bn2.", 9);
     check_zero_gamma("resnet50", ".bn3.", 16);
     check_zero_gamma("resnext50_32x4d", ".bn3.", 16);
-}
-
-TEST(test_shapes_of_chains)
-{
-    struct dpb_graph *alexnet = model_build("alexnet", NULL, 1000);
-    assert_shape(alexnet, "conv1", 64, 55, 55);
-    assert_shape(alexnet, "pool1", 64, 27, 27);
-    assert_shape(alexnet, "pool2", 192, 13, 13);
-    assert_shape(alexnet, "pool5", 256, 6, 6);
-    assert_padding(alexnet, "conv1", 0, 0);
-    assert_padding(alexnet, "conv2", 2, 2);
-    assert_padding(alexnet, "pool5", 0, 0);
-    assert_true(graph_node(alexnet, "dropout_fc2")->rate == 0.5);
-    dpb_graph_destroy(alexnet);
-
-    struct dpb_graph *overfeat = model_build("overfeat", NULL, 1000);
-    assert_shape(overfeat, "conv1", 96, 56, 56);
-    assert_shape(overfeat, "conv2", 256, 24, 24);
-    assert_shape(overfeat, "pool5", 1024, 6, 6);
-    assert_padding(overfeat, "conv2", 0, 0);
-    assert_padding(overfeat, "conv3", 1, 1);
-    dpb_graph_destroy(overfeat);
-
-    struct dpb_graph *vgg11 = model_build("vgg11", NULL, 1000);
-    assert_shape(vgg11, "pool1", 64, 112, 112);
-    assert_shape(vgg11, "pool4", 512, 14, 14);
-    assert_shape(vgg11, "pool5", 512, 7, 7);
-    assert_padding(vgg11, "conv5_2", 1, 1);
-    assert_true(graph_node(vgg11, "dropout_fc1")->rate == 0.5);
-    dpb_graph_destroy(vgg11);
-    const struct dpb_shape small = {3, 32, 32};
-    vgg11 = model_graph(model_find("vgg11"), NULL, small, 10);
-    assert_shape(vgg11, "pool5", 512, 1, 1);
-    dpb_graph_destroy(vgg11);
-
-    struct dpb_graph *vgg16_cifar = model_build("vgg16_cifar", NULL, 100);
-    assert_shape(vgg16_cifar, "pool1", 64, 16, 16);
-    assert_shape(vgg16_cifar, "pool4", 512, 2, 2);
-    assert_shape(vgg16_cifar, "bn_fc1", 512, 1, 1);
-    assert_true(graph_node(vgg16_cifar, "dropout1_1")->rate == 0.3);
-    assert_true(graph_node(vgg16_cifar, "dropout5_2")->rate == 0.4);
-    assert_true(graph_node(vgg16_cifar, "dropout_fc1")->rate == 0.5);
-    assert_true(graph_node(vgg16_cifar, "bn5_3")->epsilon == 1e-3);
-    dpb_graph_destroy(vgg16_cifar);
-
-    struct dpb_graph *cifar_cnn = model_build("cifar_cnn", NULL, 10);
-    assert_shape(cifar_cnn, "conv1", 32, 32, 32);
-    assert_shape(cifar_cnn, "dropout2", 32, 15, 15);
-    assert_shape(cifar_cnn, "dropout4", 64, 6, 6);
-    assert_padding(cifar_cnn, "conv3", 1, 1);
-    assert_padding(cifar_cnn, "conv4", 0, 0);
-    assert_true(graph_node(cifar_cnn, "dropout2")->rate == 0.25);
-    assert_true(graph_node(cifar_cnn, "dropout4")->rate == 0.25);
-    assert_true(graph_node(cifar_cnn, "dropout_fc1")->rate == 0.5);
-    dpb_graph_destroy(cifar_cnn);
-}
-
-TEST(test_shapes_of_blocks)
-{
-    struct dpb_graph *googlenet = model_build("googlenet", NULL, 1000);
-    assert_shape(googlenet, "pool2", 192, 28, 28);
-    assert_shape(googlenet, "inception3a.concat", 256, 28, 28);
-    assert_shape(googlenet, "inception3b.concat", 480, 28, 28);
-    assert_shape(googlenet, "pool3", 480, 14, 14);
-    assert_shape(googlenet, "inception4e.concat", 832, 14, 14);
-    assert_shape(googlenet, "pool4", 832, 7, 7);
-    assert_shape(googlenet, "inception5b.concat", 1024, 7, 7);
-    assert_padding(googlenet, "conv1", 2, 3);
-    assert_padding(googlenet, "pool1", 0, 1);
-    assert_padding(googlenet, "inception3a.pool", 1, 1);
-    assert_true(graph_node(googlenet, "dropout")->rate == 0.4);
-    dpb_graph_destroy(googlenet);
-
-    struct dpb_graph *inception3 = model_build("inception3", NULL, 1000);
-    assert_shape(inception3, "conv2b", 64, 147, 147);
-    assert_shape(inception3, "pool5a", 192, 35, 35);
-    assert_shape(inception3, "mixed5b.concat", 256, 35, 35);
-    assert_shape(inception3, "mixed5d.concat", 288, 35, 35);
-    assert_shape(inception3, "mixed6a.concat", 768, 17, 17);
-    assert_shape(inception3, "mixed6e.concat", 768, 17, 17);
-    assert_shape(inception3, "mixed7a.concat", 1280, 8, 8);
-    assert_shape(inception3, "mixed7b.concat", 2048, 8, 8);
-    assert_shape(inception3, "mixed7c.concat", 2048, 8, 8);
-    assert_padding(inception3, "conv1a", 0, 0);
-    assert_padding(inception3, "conv2b", 1, 1);
-    assert_padding(inception3, "mixed5b.pool", 1, 1);
-    assert_padding(inception3, "mixed6a.conv3x3", 0, 0);
-    assert_int_equal(graph_node(inception3, "mixed7c.pool")->op, DPB_OP_MEAN_POOL);
-    const struct dpb_window *window = &graph_node(inception3, "mixed6b.conv7x7_2")->window;
-    assert_true(window->kernel_h == 1 && window->kernel_w == 7);
-    assert_true(window->pad_top == 0 && window->pad_left == 3 && window->pad_right == 3);
-    window = &graph_node(inception3, "mixed6b.conv7x7dbl_2")->window;
-    assert_true(window->kernel_h == 7 && window->kernel_w == 1);
-    assert_true(graph_node(inception3, "bn1a")->epsilon == 1e-3);
-    assert_true(graph_node(inception3, "bn1a")->weight == DPB_NONE);
-    assert_true(graph_node(inception3, "dropout")->rate == 0.2);
-    dpb_graph_destroy(inception3);
-
-    struct dpb_graph *densenet = model_build("densenet40_k12", NULL, 10);
-    assert_shape(densenet, "block1.concat12", 160, 32, 32);
-    assert_shape(densenet, "transition.pool1", 160, 16, 16);
-    assert_shape(densenet, "block2.concat12", 304, 16, 16);
-    assert_shape(densenet, "block3.concat12", 448, 8, 8);
-    assert_shape(densenet, "relu1", 448, 8, 8);
-    assert_int_equal(graph_node(densenet, "block3.conv12")->bias, DPB_NONE);
-    assert_padding(densenet, "block1.conv1", 1, 1);
-    dpb_graph_destroy(densenet);
-    densenet = model_build("densenet100_k24", "tf", 10);
-    assert_shape(densenet, "block1.concat32", 784, 32, 32);
-    assert_shape(densenet, "transition.relu_conv1", 48, 32, 32);
-    assert_shape(densenet, "transition.pool1", 48, 16, 16);
-    assert_shape(densenet, "block3.concat32", 816, 8, 8);
-    assert_int_not_equal(graph_node(densenet, "block3.conv32")->bias, DPB_NONE);
-    dpb_graph_destroy(densenet);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -460,7 +460,8 @@ static uint64_t bad_of(uint64_t at, double value)
                                             .n_owned = 1,
                                             .not_finite = &found};
     struct dpb_optimizer *optimizer;
-    float *w = calloc(ELEMENTS, sizeof *w), *g = calloc(ELEMENTS, sizeof *g);
+    float *w = own_memory(calloc(ELEMENTS, sizeof *w), free),
+          *g = own_memory(calloc(ELEMENTS, sizeof *g), free);
     assert_true(w && g && dpb_optimizer_create(&args, &optimizer) == DPB_OK);
     /* Two more behind it: the first counts. */
     for (uint64_t i = at; i < at + 3 && i < ELEMENTS; i++)
@@ -472,8 +473,6 @@ static uint64_t bad_of(uint64_t at, double value)
     dpb_optimizers.update(optimizer, NULL, (struct dpb_range){7, ELEMENTS}, w + 7, g + 7, 0, &step);
     assert_int_equal(found, first && first < 9 ? first : 9); /* the lowest */
     dpb_optimizer_destroy(optimizer);
-    free(w);
-    free(g);
     return first;
 }
 
@@ -528,7 +527,8 @@ TEST(test_norms_refuse)
     const struct dpb_range all = {0, ELEMENTS}, first = {0, 8}, none = {ELEMENTS, ELEMENTS};
     const struct dpb_step steps[] = {{.learning_rate = 1.0, .scale = 1.0},
                                      {.step = 1, .learning_rate = 1.0, .scale = 1.0}};
-    float *w = calloc(ELEMENTS, sizeof *w), *g = calloc(ELEMENTS, sizeof *g);
+    float *w = own_memory(calloc(ELEMENTS, sizeof *w), free),
+          *g = own_memory(calloc(ELEMENTS, sizeof *g), free);
     struct dpb_optimizer *optimizer = NULL;
     assert_true(w && g);
     const struct dpb_optimizer_args args = {.graph = &graph,
@@ -562,8 +562,6 @@ TEST(test_norms_refuse)
     struct dpb_optimizer_args part = args;
     part.owned = &first;
     expect_refused(dpb_optimizer_create(&part, &optimizer), "owns 8 of 5008 elements");
-    free(w);
-    free(g);
 }
 
 /* The first element of the arena that is no number afterwards, wherever it lies, is named. */

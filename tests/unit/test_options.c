@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "base/parse.h"
 #include "lib/capture.h"
+#include "lib/own.h"
 #include "lib/test.h"
 
 struct values {
@@ -187,7 +188,7 @@ TEST(test_keys_that_are_taken)
     struct dpb_option_table tables[N_TABLES];
     struct values v;
     make_tables(tables, &v);
-    struct dpb_config *config = dpb_config_create();
+    struct dpb_config *config = own_config(dpb_config_create());
     tables[2].rows = comm_rows;
     dpb_first_error_clear();
     assert_int_equal(dpb_options_parse(tables, N_TABLES, config), DPB_UNSUPPORTED);
@@ -196,7 +197,6 @@ TEST(test_keys_that_are_taken)
                         "too; rename one of them");
     tables[1].section = "device"; /* another section may have the key */
     assert_int_equal(dpb_options_parse(tables, N_TABLES, config), DPB_OK);
-    dpb_config_destroy(config);
 }
 
 TEST(test_parse_known)
@@ -204,14 +204,13 @@ TEST(test_parse_known)
     struct dpb_option_table tables[N_TABLES];
     struct values v;
     make_tables(tables, &v);
-    struct dpb_config *config = dpb_config_create();
+    struct dpb_config *config = own_config(dpb_config_create());
     dpb_config_assign(config, "run.batch=7", "command line");
     dpb_config_assign(config, "run.later=7", "command line");
     dpb_config_assign(config, "other.thing=7", "command line");
     assert_int_equal(dpb_options_parse_known(&tables[0], config), DPB_OK);
     assert_int_equal(v.batch, 7);
     assert_int_equal(dpb_options_parse(tables, N_TABLES, config), DPB_USAGE);
-    dpb_config_destroy(config);
 }
 
 TEST(test_parsers)
@@ -247,7 +246,7 @@ TEST(test_effective)
     struct dpb_option_table tables[N_TABLES];
     struct values v;
     make_tables(tables, &v);
-    struct dpb_config *config = dpb_config_create();
+    struct dpb_config *config = own_config(dpb_config_create());
     dpb_config_assign(config, "run.batch=7", "x.ini:2");
     dpb_config_assign(config, "run.prove=on", "x.ini:3");
     dpb_config_assign(config, "run.timeout_s=100 ms", "command line");
@@ -255,7 +254,7 @@ TEST(test_effective)
     dpb_config_assign(config, "comm.bucket=1 MiB", "x.ini:5");
     dpb_config_assign(config, "comm.gradient=bf16", "x.ini:6");
     assert_int_equal(dpb_options_parse(tables, N_TABLES, config), DPB_OK);
-    json_t *root = dpb_options_effective(tables, N_TABLES, config);
+    json_t *root = own_json(dpb_options_effective(tables, N_TABLES, config));
     char *text = json_dumps(root, JSON_SORT_KEYS | JSON_REAL_PRECISION(6));
     assert_string_equal(text,
                         "{\"comm\": {\"bucket\": {\"origin\": \"x.ini:5\", \"value\": 1048576}, "
@@ -271,7 +270,7 @@ TEST(test_effective)
     free(text);
 
     /* A rerun from the result has the same values, also where a bare number has no unit. */
-    struct dpb_config *back = dpb_config_create();
+    struct dpb_config *back = own_config(dpb_config_create());
     assert_int_equal(dpb_config_from_json(back, root, "r.json"), DPB_OK);
     struct values first = v;
     make_tables(tables, &v);
@@ -282,9 +281,6 @@ TEST(test_effective)
     assert_int_equal(v.wait, 3000);
     assert_int_equal(v.bucket, first.bucket);
     assert_int_equal(v.gradient, first.gradient);
-    json_decref(root);
-    dpb_config_destroy(back);
-    dpb_config_destroy(config);
 }
 
 TEST(test_help)

@@ -38,7 +38,7 @@ static json_t *parse(const char *text)
     json_t *json = json_loads(quoted, 0, &error);
     if (json == NULL)
         fail_msg("%s", error.text);
-    return json;
+    return own_json(json);
 }
 
 static struct dpb_predict_request make_request(const json_t *result)
@@ -57,7 +57,7 @@ static json_t *make(const struct dpb_predict_request *request)
     json_t *document = NULL;
     assert_int_equal(dpb_predict_report_make(request, &document), DPB_OK);
     assert_non_null(document);
-    return document;
+    return own_json(document);
 }
 
 static const json_t *row_of(const json_t *document, const char *strategy, double workers)
@@ -117,8 +117,6 @@ TEST(numbers_come_from_the_result)
     assert_int_equal(json_array_size(json_object_get(alone, "beyond")), 0);
     assert_null(row_of(document, "shm", 2)); /* each worker is a machine */
     assert_null(row_of(document, "hierarchical", 1024));
-    json_decref(document);
-    json_decref(result);
 }
 
 /* The measured worker waited 2 ms for its communicator: workers that exchange nothing do not. */
@@ -141,8 +139,6 @@ TEST(efficiency_is_over_workers_that_exchange_nothing)
         }
     }
     assert_int_equal(n, 20);
-    json_decref(document);
-    json_decref(result);
 }
 
 /* The least link, given again, leaves what it promised. */
@@ -154,11 +150,8 @@ TEST(least_link_holds)
     request.n_workers = 1;
     json_t *document = make(&request);
     request.links[0].cost.bytes_per_s = number(row_of(document, "ps_cpu", 4), "least_bytes_per_s");
-    json_decref(document);
     document = make(&request);
     assert_near(number(row_of(document, "ps_cpu", 4), "exposed_share"), 0.05, 0.02);
-    json_decref(document);
-    json_decref(result);
 }
 
 /* Two workers of one machine, and servers on machines of their own: their link carries both. */
@@ -175,16 +168,12 @@ TEST(servers_are_on_other_machines)
     const json_t *row = row_of(document, "ps_cpu", 2);
     assert_true(number(row, "step_ns") > 2 * 100e6 / (1.25e9 * 1448 / 1538) * 1e9);
     request.links[0].cost.bytes_per_s = number(row, "least_bytes_per_s");
-    json_decref(document);
     document = make(&request);
     assert_near(number(row_of(document, "ps_cpu", 2), "exposed_share"), 0.05, 0.02);
-    json_decref(document);
     request.links[0].cost = (struct dpb_cost){INFINITY, 0}; /* no link to a server is known */
     document = make(&request);
     assert_null(row_of(document, "ps_cpu", 2));
     assert_non_null(row_of(document, "shm", 2));
-    json_decref(document);
-    json_decref(result);
 }
 
 /* Two workers a machine, other batches and buckets, up to 1,024 workers, in less than 5 s of a
@@ -220,8 +209,6 @@ TEST(many_cases)
     dpb_predict_report_print(document, out);
     assert_true(ftell(out) > 10000);
     fclose(out);
-    json_decref(document);
-    json_decref(result);
 }
 
 TEST(measured_link)
@@ -252,8 +239,6 @@ TEST(measured_link)
     document = NULL;
     assert_int_equal(dpb_predict_report_make(&request, &document), DPB_USAGE);
     assert_null(document);
-    json_decref(comm);
-    json_decref(result);
 }
 
 /* Steps of equal lengths and 4 KB of gradients: the exchange is two latencies of some 100 us, whose
@@ -280,9 +265,6 @@ TEST(intervals_have_the_latencys_error)
     assert_true(number(link, "error") > 0.15 && latencies_ns > 150e3);
     assert_true(number(row, "high_ns") - number(row, "step_ns") > 0.15 * latencies_ns);
     assert_true(number(row, "step_ns") - number(row, "low_ns") > 0.1 * latencies_ns);
-    json_decref(document);
-    json_decref(comm);
-    json_decref(result);
 }
 
 /* A link of `dpbench links network` has no strategy and no workers. */
@@ -297,8 +279,6 @@ TEST(measured_network)
     json_t *document = make(&request);
     char *text = printed_as(document, dpb_predict_report_print);
     expect_part(text, "link l.json (measured: 0.8 Gbit/s, 50 us; windows within 10.0 %), buckets");
-    free(text);
-    json_decref(document);
     /* Its error widens no exchange within a machine, whose cost is given. */
     double high_ns[2];
     for (int i = 0; i < 2; i++) {
@@ -309,11 +289,18 @@ TEST(measured_network)
             inside.links[0] = request.links[0];
         document = make(&inside);
         high_ns[i] = number(row_of(document, "shm", 2), "high_ns");
-        json_decref(document);
     }
     assert_near(high_ns[0], high_ns[1], 1e-12);
-    json_decref(network);
-    json_decref(result);
+}
+
+/* Gradients may be ready together, and as soon as backward begins. */
+TEST(gradients_may_be_ready_at_once)
+{
+    json_t *result = parse(result_text);
+    json_object_set_new(json_object_get(result, "timing"), "ready",
+                        json_pack("{s:[i,i], s:[i,i]}", "elements", 5000000, 25000000, "ns", 0, 0));
+    struct dpb_predict_request request = make_request(result);
+    assert_true(number(row_of(make(&request), "ring_tcp", 8), "step_ns") > 0);
 }
 
 /* The reason names the thing. */
@@ -336,7 +323,6 @@ static void refuses(const char *path, const char *value, const char *strategy, c
     assert_null(document);
     if (strstr(dpb_first_error(&status), word) == NULL)
         fail_msg("no '%s' in: %s", word, dpb_first_error(&status));
-    json_decref(result);
 }
 
 TEST(what_cannot_be_predicted_is_named)
@@ -345,6 +331,8 @@ TEST(what_cannot_be_predicted_is_named)
     refuses("strategy.consistency", "\"asynchronous\"", NULL, "asynchronous");
     refuses("timing.steps", "0", NULL, "no timed step");
     refuses("timing.ready", "{\"elements\": [2, 1], \"ns\": [1, 2]}", NULL, "timing.ready");
+    refuses("timing.ready", "{\"elements\": [1, 2], \"ns\": [2, 1]}", NULL, "timing.ready");
+    refuses("timing.ready", "{\"elements\": [1, 2], \"ns\": [-1, 1]}", NULL, "timing.ready");
     refuses("batch.per_worker", "null", NULL, "batch");
     refuses("config.optimizer.clip_norm", "{\"value\": 1.0}", NULL, "optimizer.clip_norm");
     refuses("config.optimizer.name", "{\"value\": \"lars\"}", NULL, "optimizer.name = lars");

@@ -72,9 +72,8 @@ TEST_WITH(never_over_another_runs_file, place_create, place_destroy)
         assert_int_equal(dpb_result_write(document, NULL, place->results, "my run/1", name),
                          DPB_OK);
         assert_int_equal(count_files(place->results), i + 1);
-        json_t *read = json_load_file(name, 0, NULL);
+        json_t *read = own_json(json_load_file(name, 0, NULL));
         assert_true(json_equal(read, document));
-        json_decref(read);
     }
     assert_non_null(strstr(name, "/a/b/my_run_1-shm-w2-"));
     json_decref(document);
@@ -88,7 +87,7 @@ TEST_WITH(any_name_makes_a_file, place_create, place_destroy)
     } rows[] = {{"", "/unnamed-shm-"}, {"-rf", "/_rf-shm-"}, {"../x", "/_._x-shm-"}};
     struct place *place = *state;
     char name[PATH_MAX], longest[4096];
-    json_t *document = json_pack("{s:{s:s}}", "strategy", "name", "shm");
+    json_t *document = own_json(json_pack("{s:{s:s}}", "strategy", "name", "shm"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(dpb_result_write(document, NULL, place->results, rows[i].run_name, name),
                          DPB_OK);
@@ -99,14 +98,13 @@ TEST_WITH(any_name_makes_a_file, place_create, place_destroy)
     longest[sizeof longest - 1] = '\0';
     assert_int_equal(dpb_result_write(document, NULL, place->results, longest, name), DPB_OK);
     assert_non_null(strstr(name, "x-shm-"));
-    json_decref(document);
 }
 
 TEST_WITH(named_file_is_replaced_whole, place_create, place_destroy)
 {
     struct place *place = *state;
     char name[PATH_MAX];
-    json_t *old = json_pack("{s:i}", "old", 1), *new = json_object();
+    json_t *old = own_json(json_pack("{s:i}", "old", 1)), *new = own_json(json_object());
     for (int i = 0; i < 1000; i++) {
         char key[16];
         snprintf(key, sizeof key, "key%d", i);
@@ -125,17 +123,13 @@ TEST_WITH(named_file_is_replaced_whole, place_create, place_destroy)
     assert_int_equal(status, DPB_IO);
     assert_non_null(strstr(dpb_first_error(NULL), place->file));
     assert_int_equal(count_files(place->root), 1);
-    json_t *read = json_load_file(place->file, 0, NULL);
+    json_t *read = own_json(json_load_file(place->file, 0, NULL));
     assert_true(json_equal(read, old));
-    json_decref(read);
 
     assert_int_equal(dpb_result_write(new, place->file, "unused", "run", name), DPB_OK);
-    read = json_load_file(place->file, 0, NULL);
+    read = own_json(json_load_file(place->file, 0, NULL));
     assert_true(json_equal(read, new));
     assert_int_equal(count_files(place->root), 1);
-    json_decref(read);
-    json_decref(old);
-    json_decref(new);
 }
 
 TEST_WITH(probe_refuses_and_leaves_nothing, place_create, place_destroy)
@@ -174,18 +168,17 @@ static json_t *inputs_of(const char *directory, int64_t each_ns)
         {.name = "shelf", .type = DPB_OPT_STRING, .unit = "directory"}, {0}};
     const struct dpb_option_table table = {
         .section = "data", .owner = "plugin", .rows = rows, .values = (void *)&directory};
-    struct dpb_experiment *experiment = calloc(1, sizeof *experiment);
+    struct dpb_experiment *experiment = own_memory(calloc(1, sizeof *experiment), free);
     assert_non_null(experiment);
     experiment->settings.run.delay = "none";
     experiment->tables[experiment->n_tables++] = table;
     look_ns = each_ns;
     made_up_ns = 0;
-    json_t *inputs = dpb_result_inputs(experiment), *shelf = json_object_get(inputs, "data.shelf");
+    json_t *inputs = own_json(dpb_result_inputs(experiment)),
+           *shelf = json_object_get(inputs, "data.shelf");
     look_ns = 0;
-    free(experiment);
     assert_non_null(shelf);
     json_incref(shelf);
-    json_decref(inputs);
     return shelf;
 }
 
@@ -204,11 +197,10 @@ TEST_WITH(a_look_at_inputs_is_bounded, place_create, place_destroy)
         assert_true(file && fputs("book", file) >= 0 && fclose(file) == 0);
     }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        json_t *shelf = inputs_of(place->root, rows[i].each_ns);
+        json_t *shelf = own_json(inputs_of(place->root, rows[i].each_ns));
         assert_int_equal(json_is_string(json_object_get(shelf, "fingerprint")), rows[i].whole);
         const json_int_t n = json_integer_value(json_object_get(shelf, "files"));
         assert_true(rows[i].whole ? n == 10 : n < 10);
-        json_decref(shelf);
     }
     assert_in_range(made_up_ns, INT64_C(5000000000), INT64_C(12000000000));
 }

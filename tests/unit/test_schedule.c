@@ -1,158 +1,95 @@
 /*
  * test_schedule.c - the learning rate of a step: values worked out by hand, and what is refused.
  */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/options.h"
+#include "lib/own.h"
 #include "lib/test.h"
+#include "base/settings.h"
 #include "optim/schedule.h"
 
-enum { POINTS = 8 };
-
-struct schedule_case {
-    const char *name;
-    struct dpb_optimizer_settings settings;
+/* `points`: STEP:RATE, by hand. */
+static const struct schedule_case {
+    const char *name, *settings;
     uint64_t global_batch, steps_per_epoch, total_steps;
-    struct {
-        uint64_t step;
-        double rate;
-    } points[POINTS]; /* a rate of NaN ends them */
-};
-
-#define END    \
-    {          \
-        0, NAN \
-    }
-
-static const struct schedule_case cases[] = {
-    {"constant",
-     {.schedule = DPB_CONSTANT, .learning_rate = 0.1},
-     64,
-     10,
-     0,
-     {{0, 0.1}, {7, 0.1}, {1000000, 0.1}, END}},
-    {"step",
-     {.schedule = DPB_STEPWISE, .learning_rate = 2, .decay_factor = 0.1, .decay_at = "2, 4.5,6"},
-     64,
-     10,
-     0,
-     {{0, 2}, {19, 2}, {20, 0.2}, {44, 0.2}, {45, 0.02}, {59, 0.02}, {60, 0.002}, END}},
-    {"cosine",
-     {.schedule = DPB_COSINE, .learning_rate = 0.2},
-     64,
-     10,
-     100,
-     {{0, 0.2},
-      {25, 0.17071067811865476},
-      {50, 0.1},
-      {75, 0.029289321881345254},
-      {100, 0},
-      {150, 0},
-      END}},
-    {"polynomial",
-     {.schedule = DPB_POLYNOMIAL, .learning_rate = 0.9, .decay_power = 3, .end_rate = 0.1},
-     64,
-     10,
-     100,
-     {{0, 0.9}, {25, 0.4375}, {50, 0.2}, {75, 0.1125}, {100, 0.1}, {150, 0.1}, END}},
-    {"a polynomial of power 1 is a line",
-     {.schedule = DPB_POLYNOMIAL, .learning_rate = 0.8, .decay_power = 1},
-     64,
-     10,
-     100,
-     {{0, 0.8}, {25, 0.6}, {99, 0.008}, {100, 0}, {101, 0}, END}},
+    const char *points;
+} cases[] = {
+    {"constant", "schedule=constant; learning_rate=0.1", 64, 10, 0, "0:0.1 7:0.1 1000000:0.1"},
+    {"step", "schedule=step; learning_rate=2; decay_factor=0.1; decay_at=2, 4.5,6", 64, 10, 0,
+     "0:2 19:2 20:0.2 44:0.2 45:0.02 59:0.02 60:0.002"},
+    {"cosine", "schedule=cosine; learning_rate=0.2", 64, 10, 100,
+     "0:0.2 25:0.17071067811865476 50:0.1 75:0.029289321881345254 100:0 150:0"},
+    {"polynomial", "schedule=polynomial; learning_rate=0.9; decay_power=3; end_rate=0.1", 64, 10,
+     100, "0:0.9 25:0.4375 50:0.2 75:0.1125 100:0.1 150:0.1"},
+    {"a polynomial of power 1 is a line", "schedule=polynomial; learning_rate=0.8; decay_power=1",
+     64, 10, 100, "0:0.8 25:0.6 99:0.008 100:0 101:0"},
     {"the polynomial begins where warm-up ends; its end is not scaled",
-     {.schedule = DPB_POLYNOMIAL,
-      .learning_rate = 0.1,
-      .decay_power = 2,
-      .end_rate = 0.04,
-      .linear_scaling = true,
-      .linear_base = 32,
-      .warmup_epochs = 1},
-     64,
-     10,
-     110,
-     {{0, 0.11}, {9, 0.2}, {10, 0.2}, {60, 0.08}, {110, 0.04}, {111, 0.04}, END}},
-    {"linear scaling",
-     {.schedule = DPB_CONSTANT, .learning_rate = 0.1, .linear_scaling = true, .linear_base = 256},
-     1024,
-     10,
-     0,
-     {{0, 0.4}, {99, 0.4}, END}},
+     "schedule=polynomial; learning_rate=0.1; decay_power=2; end_rate=0.04; linear_scaling=yes; "
+     "linear_base=32; warmup_epochs=1",
+     64, 10, 110, "0:0.11 9:0.2 10:0.2 60:0.08 110:0.04 111:0.04"},
+    {"linear scaling", "schedule=constant; learning_rate=0.1; linear_scaling=yes; linear_base=256",
+     1024, 10, 0, "0:0.4 99:0.4"},
     {"gradual warm-up over 5 epochs",
-     {.schedule = DPB_CONSTANT,
-      .learning_rate = 0.1,
-      .linear_scaling = true,
-      .linear_base = 256,
-      .warmup_epochs = 5},
-     1024,
-     10,
-     0,
-     {{0, 0.106}, {1, 0.112}, {24, 0.25}, {49, 0.4}, {50, 0.4}, {51, 0.4}, END}},
+     "schedule=constant; learning_rate=0.1; linear_scaling=yes; linear_base=256; warmup_epochs=5",
+     1024, 10, 0, "0:0.106 1:0.112 24:0.25 49:0.4 50:0.4 51:0.4"},
     {"a rate that is not scaled rises from 0",
-     {.schedule = DPB_CONSTANT, .learning_rate = 0.5, .linear_base = 256, .warmup_epochs = 1},
-     1024,
-     10,
-     0,
-     {{0, 0.05}, {4, 0.25}, {9, 0.5}, {10, 0.5}, END}},
+     "schedule=constant; learning_rate=0.5; linear_base=256; warmup_epochs=1", 1024, 10, 0,
+     "0:0.05 4:0.25 9:0.5 10:0.5"},
     {"warm-up of two and a half steps takes three",
-     {.schedule = DPB_CONSTANT,
-      .learning_rate = 1,
-      .linear_scaling = true,
-      .linear_base = 16,
-      .warmup_epochs = 0.25},
-     64,
-     10,
-     0,
-     {{0, 2}, {1, 3}, {2, 4}, {3, 4}, END}},
+     "schedule=constant; learning_rate=1; linear_scaling=yes; linear_base=16; warmup_epochs=0.25",
+     64, 10, 0, "0:2 1:3 2:4 3:4"},
     {"the cosine begins where warm-up ends",
-     {.schedule = DPB_COSINE,
-      .learning_rate = 0.1,
-      .linear_scaling = true,
-      .linear_base = 32,
-      .warmup_epochs = 1},
-     64,
-     10,
-     110,
-     {{0, 0.11}, {9, 0.2}, {10, 0.2}, {60, 0.1}, {110, 0}, END}},
+     "schedule=cosine; learning_rate=0.1; linear_scaling=yes; linear_base=32; warmup_epochs=1", 64,
+     10, 110, "0:0.11 9:0.2 10:0.2 60:0.1 110:0"},
     {"steps are counted from the first, warm-up or not",
-     {.schedule = DPB_STEPWISE,
-      .learning_rate = 1,
-      .decay_factor = 0.5,
-      .decay_at = "2",
-      .linear_scaling = true,
-      .linear_base = 64,
-      .warmup_epochs = 1},
-     64,
-     10,
-     0,
-     {{0, 1}, {19, 1}, {20, 0.5}, END}},
+     "schedule=step; learning_rate=1; decay_factor=0.5; decay_at=2; linear_scaling=yes; "
+     "linear_base=64; warmup_epochs=1",
+     64, 10, 0, "0:1 19:1 20:0.5"},
     {"hundredths of an epoch are whole steps",
-     {.schedule = DPB_STEPWISE,
-      .learning_rate = 0.7,
-      .decay_factor = 0.5,
-      .decay_at = "0.14",
-      .warmup_epochs = 0.07},
-     64,
-     100,
-     0,
-     {{0, 0.1}, {6, 0.7}, {7, 0.7}, {13, 0.7}, {14, 0.35}, END}},
+     "schedule=step; learning_rate=0.7; decay_factor=0.5; decay_at=0.14; warmup_epochs=0.07", 64,
+     100, 0, "0:0.1 6:0.7 7:0.7 13:0.7 14:0.35"},
 };
+
+/* Options of [optimizer] as a user writes them. */
+static struct dpb_optimizer_settings settings_of(const char *text)
+{
+    static struct dpb_settings settings;
+    struct dpb_config *config = own_config(dpb_config_create());
+    char words[256], setting[128], *rest = strcpy(words, text);
+    for (char *word = strsep(&rest, ";"); word; word = strsep(&rest, ";")) {
+        snprintf(setting, sizeof setting, "optimizer.%s", word + strspn(word, " "));
+        assert_int_equal(dpb_config_assign(config, setting, "test"), DPB_OK);
+    }
+    const struct dpb_settings_section *section = dpb_settings_sections;
+    while (strcmp(section->name, "optimizer") != 0)
+        section++;
+    const struct dpb_option_table table = {section->name, NULL, section->rows, &settings};
+    assert_int_equal(dpb_options_parse(&table, 1, config), DPB_OK);
+    return settings.optimizer;
+}
 
 TEST(test_values)
 {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct schedule_case *c = &cases[i];
+        const struct dpb_optimizer_settings settings = settings_of(c->settings);
         struct dpb_schedule schedule;
-        assert_int_equal(dpb_schedule_make(&c->settings, c->global_batch, c->steps_per_epoch,
+        assert_int_equal(dpb_schedule_make(&settings, c->global_batch, c->steps_per_epoch,
                                            c->total_steps, &schedule),
                          DPB_OK);
-        for (size_t k = 0; k < POINTS && !isnan(c->points[k].rate); k++) {
-            double rate = dpb_schedule_rate(&schedule, c->points[k].step);
-            if (!(fabs(rate - c->points[k].rate) <= 1e-12))
+        for (const char *point = c->points; point; point = strchr(point + 1, ' ')) {
+            uint64_t step;
+            double wanted;
+            assert_int_equal(sscanf(point, "%" SCNu64 ":%lf", &step, &wanted), 2);
+            const double rate = dpb_schedule_rate(&schedule, step);
+            if (!(fabs(rate - wanted) <= 1e-12))
                 fail_msg("%s: step %llu has rate %.17g, not %.17g", c->name,
-                         (unsigned long long)c->points[k].step, rate, c->points[k].rate);
+                         (unsigned long long)step, rate, wanted);
         }
     }
 }

@@ -415,7 +415,6 @@ TEST(test_few_descriptors)
     trial_run(&trial);
     if (trial.at->status != DPB_OK || trial.at->exit_code != 0)
         fail_msg("%s", trial.errors);
-    trial_done(&trial);
 }
 
 TEST(test_loses_one)
@@ -427,11 +426,9 @@ TEST(test_loses_one)
         fail_msg("%s", trial.errors);
     assert_non_null(strstr(trial.errors, "2 of 3 workers train on"));
     expect_part(trial.at->text[0], "barrier 'missed': not there yet: rank 3; rank 3 (pid");
-    trial_done(&trial);
     trial.survive = false;
     trial_run(&trial);
     assert_int_equal(trial.at->culprit, 2);
-    trial_done(&trial);
 }
 
 TEST(test_messages)
@@ -461,7 +458,6 @@ TEST(test_messages)
             fail_msg("%s: %s", trial.name, trial.at->cause);
         for (size_t j = 0; j < 3; j++)
             expect_part(trial.at->text[expected[i].rank], expected[i].parts[j]);
-        trial_done(&trial);
     }
 }
 
@@ -486,7 +482,6 @@ TEST(test_malformed)
         assert_int_equal(trial.at->culprit, 1);
         expect_part(trial.at->cause, "malformed request");
         expect_part(trial.at->cause, expected[i].part);
-        trial_done(&trial);
     }
 }
 

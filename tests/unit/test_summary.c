@@ -66,8 +66,6 @@ TEST(steps_end_with_the_last_worker)
     assert_within(s.loss[4], 41.0, 1e-12);
     assert_true(s.steady);
     dpb_summary_release(&s);
-    for (int w = 0; w < 3; w++)
-        free((void *)(uintptr_t)journals[w]);
 }
 
 /* Of two workers with a batch of 32 each. End it by dpb_summary_release. */
@@ -95,8 +93,6 @@ TEST(breakdown_follows_the_last)
     assert_within(s.breakdown.parts[EXPOSED], 0, 1e-9);
     assert_within(sum_of_parts(&s.breakdown), 101 * MS, 1e-3);
     dpb_summary_release(&s);
-    free(fast);
-    free(slow);
 }
 
 static void add_step_after(struct dpb_journal *journal, int64_t pause_ms, int64_t ms)
@@ -123,8 +119,6 @@ TEST(pauses_are_left_out)
     assert_int_equal(s.step_ns[1], 12 * MS);
     assert_int_equal(s.step_ns[2], 58 * MS);
     dpb_summary_release(&s);
-    free(a);
-    free(b);
 }
 
 /* Each worker's timed steps begin at a number of its own: 12 of 10 ms, 4 of 40 ms, together from 80
@@ -147,8 +141,6 @@ TEST(local_steps_are_timed_from_their_own)
     assert_within(s.rate.mean, 64 / 0.016, 1e-6);
     assert_within(s.bytes_per_step, 200, 1e-9); /* two workers' 100 */
     dpb_summary_release(&s);
-    free(fast);
-    free(slow);
 }
 
 /* A runs from 0 to 100 ms in steps of 10 ms, B from 0 to 40 in steps of 20, when it dies; C dies
@@ -177,9 +169,6 @@ TEST(a_lost_worker_counts_while_it_lives)
     assert_within(sum_of_parts(&s.breakdown), 25.0 * MS, 1e-3);
     assert_int_equal(s.after, DPB_VERDICT_PASS);
     dpb_summary_release(&s);
-    free(a);
-    free(b);
-    free(c);
 }
 
 /* A runs from 0 to 50 ms, pauses for 100 ms and runs 50 ms more; B dies at 40 ms: no worker runs in
@@ -200,8 +189,6 @@ TEST(pauses_after_a_death_are_left_out)
     assert_within(s.rate.mean, 12 * 32 / 0.100, 1e-3);
     assert_within(s.first_to_last, 12 * 32 / 0.100, 1e-3);
     dpb_summary_release(&s);
-    free(a);
-    free(b);
 }
 
 TEST(local_rates_add_up_in_the_common_window)
@@ -235,8 +222,6 @@ TEST(local_rates_add_up_in_the_common_window)
     assert_int_equal(s.n_steps, 6);
     assert_within(s.rate.mean, 6 * 32 / 0.100, 1e-6);
     dpb_summary_release(&s);
-    free(a);
-    free(b);
 }
 
 /* ---- an oracle: the clock tick by tick ------------------------------------------------------ */
@@ -374,8 +359,6 @@ static void check_against_ticks(bool local)
                           1e-5);
             assert_within(s.first_to_last / first_to_last, 1, 1e-9);
             dpb_summary_release(&s);
-            for (uint32_t w = 0; w < n; w++)
-                free(journals[w]);
         }
 }
 
@@ -402,8 +385,6 @@ TEST(local_steps_without_time_are_left_out)
     assert_int_equal(s.n_steps, 5);
     assert_int_equal(s.elapsed_ns, 50 * MS);
     dpb_summary_release(&s);
-    free(a);
-    free(b);
 }
 
 TEST(local_without_common_window_says_so)
@@ -416,8 +397,6 @@ TEST(local_without_common_window_says_so)
     assert_true(s.no_common_window);
     assert_true(isnan(s.rate.mean));
     dpb_summary_release(&s);
-    free(a);
-    free(b);
 }
 
 TEST(incomplete_journals_give_what_there_is)
@@ -444,8 +423,6 @@ TEST(incomplete_journals_give_what_there_is)
     s = summary_of(a, NULL, false); /* never came up */
     assert_int_equal(s.n_losses, 0);
     dpb_summary_release(&s);
-    free(a);
-    free(b);
 }
 
 TEST(worst_verdict_stands)
@@ -461,8 +438,6 @@ TEST(worst_verdict_stands)
     assert_int_equal(s.exchange, DPB_VERDICT_SKIPPED);
     assert_int_equal(s.replicas, DPB_VERDICT_NOT_APPLICABLE);
     dpb_summary_release(&s);
-    free(a);
-    free(b);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -23,9 +23,7 @@ TEST(axes_multiply)
     assert_int_equal(sweep->options.accuracy, 0);
     bool seen[3][2] = {{false}};
     for (size_t cell = 0; cell < 6; cell++) {
-        struct dpb_sweep_job job = {.cell = cell};
-        struct dpb_config *made = NULL;
-        assert_int_equal(dpb_sweep_config(sweep, &job, &made), DPB_OK);
+        struct dpb_config *made = cell_of(sweep, (struct dpb_sweep_job){.cell = cell});
         const char *name = value_of(made, "comm", "name"), *n = value_of(made, "run", "workers");
         assert_int_equal(strlen(name), 1);
         assert_false(seen[name[0] - 'a'][n[0] - '1']);
@@ -33,13 +31,10 @@ TEST(axes_multiply)
         assert_string_equal(value_of(made, "run", "batch"), "32");
         assert_string_equal(dpb_config_get(made, "comm", "name")->origin, FILE_LINE);
         assert_false(dpb_sweep_wanted(made));
-        dpb_config_destroy(made);
     }
     char label[64];
     dpb_sweep_label(sweep, &(struct dpb_sweep_job){.cell = 1}, label, sizeof label);
     assert_string_equal(label, "comm.name=a run.workers=2");
-    dpb_sweep_destroy(sweep);
-    dpb_config_destroy(config);
 }
 
 /* Cells have one network where data and model are the same, wherever their axes stand. */
@@ -51,8 +46,6 @@ TEST(cells_share_networks)
     struct dpb_sweep *sweep = sweep_of(config);
     for (size_t cell = 0; cell < 8; cell++)
         assert_int_equal(dpb_sweep_network(sweep, cell), networks[cell]);
-    dpb_sweep_destroy(sweep);
-    dpb_config_destroy(config);
 }
 
 TEST(lists_have_quotes_and_ranges)
@@ -84,8 +77,6 @@ TEST(lists_have_quotes_and_ranges)
         assert_int_equal(sweep->n_cells, n);
         for (size_t k = 0; k < n; k++)
             assert_string_equal(dpb_sweep_value(sweep, k, 0), rows[i].values[k]);
-        dpb_sweep_destroy(sweep);
-        dpb_config_destroy(config);
     }
 }
 
@@ -117,8 +108,6 @@ TEST(conditions_choose_cells)
         dpb_sweep_order(sweep, 1, jobs);
         for (size_t k = 0; k < 3 * sweep->n_cells; k++)
             assert_true(jobs[k].cell < sweep->n_cells);
-        dpb_sweep_destroy(sweep);
-        dpb_config_destroy(config);
     }
 }
 
@@ -126,13 +115,9 @@ TEST(one_duration_stands)
 {
     struct dpb_config *config = CONFIGURE("run.epochs=3", "sweep.run.steps=10,20");
     struct dpb_sweep *sweep = sweep_of(config);
-    struct dpb_config *made = NULL;
-    assert_int_equal(dpb_sweep_config(sweep, &(struct dpb_sweep_job){.cell = 1}, &made), DPB_OK);
+    struct dpb_config *made = cell_of(sweep, (struct dpb_sweep_job){.cell = 1});
     assert_null(value_of(made, "run", "epochs"));
     assert_string_equal(value_of(made, "run", "steps"), "20");
-    dpb_config_destroy(made);
-    dpb_sweep_destroy(sweep);
-    dpb_config_destroy(config);
 }
 
 TEST(command_line_takes_an_axis_place)
@@ -141,14 +126,10 @@ TEST(command_line_takes_an_axis_place)
                                           "sweep.run.steps=10,20", "sweep.run.workers=1,2");
     struct dpb_sweep *sweep = sweep_of(config);
     assert_int_equal(sweep->n_cells, 2);
-    struct dpb_config *made = NULL;
-    assert_int_equal(dpb_sweep_config(sweep, &(struct dpb_sweep_job){.cell = 0}, &made), DPB_OK);
+    struct dpb_config *made = cell_of(sweep, (struct dpb_sweep_job){.cell = 0});
     assert_string_equal(value_of(made, "comm", "name"), "b");
     assert_string_equal(value_of(made, "run", "seconds"), "2");
     assert_null(value_of(made, "run", "steps"));
-    dpb_config_destroy(made);
-    dpb_sweep_destroy(sweep);
-    dpb_config_destroy(config);
 }
 
 /* The settings of a sweep whose repeats differ in run.seed, and the seeds. */
@@ -174,13 +155,9 @@ TEST(repeats_take_replicates)
         for (uint32_t repeat = 0; repeat < n; repeat++)
             for (size_t cell = 0; cell < 2; cell++) {
                 const struct dpb_sweep_job job = {.cell = cell, .repeat = repeat};
-                struct dpb_config *made = NULL;
-                assert_int_equal(dpb_sweep_config(sweep, &job, &made), DPB_OK);
+                struct dpb_config *made = cell_of(sweep, job);
                 assert_string_equal(value_of(made, "run", "seed"), rows[i].seeds[repeat]);
-                dpb_config_destroy(made);
             }
-        dpb_sweep_destroy(sweep);
-        dpb_config_destroy(config);
     }
 }
 
@@ -257,7 +234,6 @@ TEST(bad_sweeps_are_refused)
         if (strstr(dpb_first_error(NULL), cases[i].message) == NULL)
             fail_msg("'%s' should say '%s'", dpb_first_error(NULL), cases[i].message);
         assert_null(sweep);
-        dpb_config_destroy(config);
     }
 }
 
@@ -291,20 +267,15 @@ TEST(launched_cells_have_their_machines)
                  {"3", "2", "1x4+2", "2"}, {"2", "4", "2x3", "3"},
                  {"2", "2", "", "0"}}; /* and a server: all ones and one are none */
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const struct dpb_sweep_job job = {0};
-        struct dpb_config *cell, *config = CONFIGURE("sweep.launch=mpirun -np {ranks}");
+        struct dpb_config *config = CONFIGURE("sweep.launch=mpirun -np {ranks}");
         dpb_config_set(config, "sweep", "run.workers", cases[i].workers, "x");
         dpb_config_set(config, "sweep", "machines", cases[i].machines, "x");
         dpb_config_set(config, "run", "learners", cases[i].learners, "x");
         if (cases[i].workers[0] == '-')
             dpb_config_set(config, "run", "servers", "1", "x");
-        struct dpb_sweep *sweep = sweep_of(config);
-        assert_int_equal(dpb_sweep_config(sweep, &job, &cell), DPB_OK);
+        struct dpb_config *cell = cell_of(sweep_of(config), (struct dpb_sweep_job){0});
         assert_string_equal(dpb_config_get(cell, "comm", "hosts")->value, cases[i].hosts);
         assert_string_equal(dpb_config_origin(cell, "comm", "hosts"), "sweep.launch");
-        dpb_config_destroy(cell);
-        dpb_sweep_destroy(sweep);
-        dpb_config_destroy(config);
     }
 }
 
@@ -337,8 +308,6 @@ TEST(order_is_interleaved_and_seeded)
     assert_true(n_moved > CELLS * REPEATS / 2);
     assert_true(n_as_before < CELLS * (REPEATS - 1) / 2);
     assert_true(n_as_other < CELLS * REPEATS / 2);
-    dpb_sweep_destroy(sweep);
-    dpb_config_destroy(config);
 }
 
 TEST(accuracy_is_a_job_of_each_strategy)
@@ -350,9 +319,8 @@ TEST(accuracy_is_a_job_of_each_strategy)
     struct dpb_sweep_job jobs[12];
     assert_int_equal(dpb_sweep_accuracy_jobs(sweep, jobs), 2);
     for (size_t i = 0; i < 2; i++) {
-        struct dpb_config *made = NULL;
         assert_true(jobs[i].accuracy);
-        assert_int_equal(dpb_sweep_config(sweep, &jobs[i], &made), DPB_OK);
+        struct dpb_config *made = cell_of(sweep, jobs[i]);
         assert_string_equal(value_of(made, "comm", "name"), i == 0 ? "a" : "b");
         assert_string_equal(value_of(made, "run", "workers"), "4");
         assert_string_equal(value_of(made, "run", "steps"), "500");
@@ -360,15 +328,10 @@ TEST(accuracy_is_a_job_of_each_strategy)
         assert_null(value_of(made, "run", "seconds"));
         assert_string_equal(value_of(made, "eval", "final"), "yes");
         assert_string_equal(value_of(made, "run", "require_steady"), "no");
-        dpb_config_destroy(made);
     }
-    struct dpb_config *timing = NULL;
-    assert_int_equal(dpb_sweep_config(sweep, &(struct dpb_sweep_job){.cell = 0}, &timing), DPB_OK);
+    struct dpb_config *timing = cell_of(sweep, (struct dpb_sweep_job){.cell = 0});
     assert_null(value_of(timing, "eval", "final"));
     assert_string_equal(value_of(timing, "run", "seconds"), "1");
-    dpb_config_destroy(timing);
-    dpb_sweep_destroy(sweep);
-    dpb_config_destroy(config);
 }
 
 /* Figures of cells that the command line takes away or divides are left out, not refused. */
@@ -386,7 +349,6 @@ TEST(command_line_leaves_figures_out)
         if (json_array_size(s.sweep->published) != cases[i].n)
             fail_msg("%s leaves %zu figures", cases[i].late, json_array_size(s.sweep->published));
         assert_int_equal(json_object_get(s.document, "published") != NULL, cases[i].n > 0);
-        study_end(&s);
     }
 }
 
@@ -402,12 +364,10 @@ TEST(another_length_leaves_figures_out)
             STUDY(lengths[i][0], "sweep.a.b=1,2", "published.run.steps 10=2, x, y", lengths[i][1]);
         assert_null(s.sweep->published);
         assert_int_equal(s.sweep->n_cells, i == 2 ? 4 : 2);
-        study_end(&s);
     }
     struct study plain =
         STUDY("run.steps=10", "sweep.a.b=1,2", "published.a.b 1=2, x, y", "!run.seconds=2");
     assert_int_equal(json_array_size(plain.sweep->published), 1);
-    study_end(&plain);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -43,7 +43,6 @@ TEST(rows_compare_with_independent)
     assert_true(json_is_null(json_object_get(row_at(&s, 1), "verified")));
     assert_near(dpb_json_number(row_at(&s, 0), "accuracy"), 0.8125);
     assert_int_equal(json_array_size(json_object_get(s.document, "warnings")), 0);
-    study_end(&s);
 }
 
 TEST(rows_fall_back_to_the_same_strategy)
@@ -61,7 +60,6 @@ TEST(rows_fall_back_to_the_same_strategy)
     assert_true(low < 990 && low > 500 && fabs(low * high - 1e6) < 1e-3);
     assert_string_equal(dpb_json_text(row, "samples_per_s.interval", ""),
                         "95 % of the run's mean, by its steps");
-    study_end(&s);
 }
 
 /* sweep.when may leave out one worker of independent. */
@@ -80,7 +78,6 @@ TEST(one_worker_goes_before_several_of_independent)
     assert_string_equal(dpb_json_text(shm, "speedup_over", ""), "same strategy, 1 worker");
     assert_near(dpb_json_number(independent, "speedup"), 1.9);
     assert_near(dpb_json_number(independent, "efficiency"), 0.95);
-    study_end(&s);
 }
 
 /* Without a row of one worker; the note says so. One number of workers alone compares nothing. */
@@ -100,7 +97,6 @@ TEST(rows_fall_back_to_the_smallest_cell)
     assert_near(dpb_json_number(row_at(&s, 0), "efficiency"), 1);
     EXPECT_TABLE(&s, "over the same strategy with 2 workers, the smallest cell",
                  "effic. = speedup / (workers / 2)");
-    study_end(&s);
 }
 
 /* Another batch or other cores are no baseline, and other cores are warned of. */
@@ -117,14 +113,12 @@ TEST(unlike_cells_do_not_compare)
     const json_t *warnings = json_object_get(s.document, "warnings");
     assert_int_equal(json_array_size(warnings), 1);
     assert_string_equal(dpb_json_text(json_array_get(warnings, 0), "code", ""), "cores_differ");
-    study_end(&s);
 
     s = STUDY("sweep.comm.name=independent,shm", "sweep.run.batch=10,20", "sweep.repeats=1");
     add_run(&s, 0, 0, (struct made_run){"independent", 1, 1, 500, 0, 10, NULL, 0});
     add_run(&s, 3, 0, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 0});
     dpb_sweep_finish(DPB_OK, s.document);
     assert_true(json_is_null(json_object_get(row_at(&s, 1), "speedup")));
-    study_end(&s);
 }
 
 /* The batch may differ without an axis that says so: each model has its own default. */
@@ -135,7 +129,6 @@ TEST(other_batches_do_not_compare)
     add_run(&s, 1, 0, (struct made_run){"shm", 2, 1, 1000, 0, 10, NULL, 12});
     dpb_sweep_finish(DPB_OK, s.document);
     assert_true(json_is_null(json_object_get(row_at(&s, 1), "speedup")));
-    study_end(&s);
 
     /* Strong scaling: the same global batch compares. */
     s = STUDY("sweep.comm.name=independent,shm", "sweep.repeats=1");
@@ -143,7 +136,6 @@ TEST(other_batches_do_not_compare)
     add_run(&s, 1, 0, (struct made_run){"shm", 2, 1, 900, 0, 10, NULL, 12});
     dpb_sweep_finish(DPB_OK, s.document);
     assert_near(dpb_json_number(row_at(&s, 1), "speedup"), 1.8);
-    study_end(&s);
 }
 
 /* An accuracy run says nothing of a row with other settings, whose training is another. */
@@ -166,7 +158,6 @@ TEST(accuracy_is_that_of_the_settings)
             assert_true(isnan(accuracy));
     }
     assert_null(json_object_get(s.document, "accuracy_workers"));
-    study_end(&s);
 }
 
 TEST(accuracy_of_one_worker)
@@ -175,7 +166,6 @@ TEST(accuracy_of_one_worker)
     add_run(&s, 0, 0, (struct made_run){"independent", 1, 1, 1000, 0, 40, NULL, 10});
     add_accuracy_run(&s, 0, 0.5, (struct made_run){"independent", 1, 1, 1000, 0, 40, NULL, 10});
     EXPECT_TABLE(&s, "after 500 steps with 1 worker.");
-    study_end(&s);
 }
 
 /* Without accuracy runs a row has the accuracy of its own runs, if they evaluate. */
@@ -193,7 +183,6 @@ TEST(timing_runs_may_evaluate)
     dpb_sweep_finish(DPB_OK, s.document);
     assert_near(dpb_json_number(row_at(&s, 0), "accuracy"), 0.5);
     assert_near(dpb_json_number(row_at(&s, 1), "accuracy"), 0.75);
-    study_end(&s);
 }
 
 static json_t *refused(const char *error)
@@ -219,11 +208,8 @@ TEST(failed_cells_are_rows)
     assert_near(dpb_json_number(row, "workers"), 1); /* by default */
     char *text = printed(s.document);
     assert_non_null(strstr(text, "failed: comm 'shm' cannot do that"));
-    free(text);
     text = printed_as(s.document, dpb_sweep_markdown); /* an item, no part of the one before */
     assert_non_null(strstr(text, "\n- failed: 1 of 2 runs are not ok; the first: comm 'shm'"));
-    free(text);
-    study_end(&s);
 }
 
 TEST(untimed_cells_say_why)
@@ -235,7 +221,6 @@ TEST(untimed_cells_say_why)
     const struct dpb_sweep_job job = {.cell = 0, .repeat = 1};
     dpb_sweep_add(s.sweep, &job, refused("no memory"), s.document);
     EXPECT_TABLE(&s, "independent  2  failed: no memory");
-    study_end(&s);
 }
 
 /* A document from elsewhere: a job has at most 1,024 ranks. */
@@ -250,7 +235,6 @@ TEST(left_is_a_number_of_workers)
         dpb_sweep_finish(DPB_OK, s.document);
         const json_t *number = json_object_get(row_at(&s, 0), "left");
         assert_true(i == 0 ? json_integer_value(number) == 1 : json_is_null(number));
-        study_end(&s);
     }
 }
 
@@ -263,8 +247,6 @@ TEST(interrupted_sweep_keeps_what_there_is)
     assert_int_equal(json_array_size(json_object_get(s.document, "rows")), 1);
     char *text = printed(s.document);
     assert_non_null(strstr(text, "\ninterrupted: "));
-    free(text);
-    study_end(&s);
 }
 
 TEST(worst_verification_of_the_repeats_stands)
@@ -274,7 +256,6 @@ TEST(worst_verification_of_the_repeats_stands)
     add_run(&s, 0, 1, (struct made_run){"shm", 2, 1, 500, 0, 10, "skipped", 0});
     dpb_sweep_finish(DPB_OK, s.document);
     assert_true(json_is_false(json_object_get(row_at(&s, 0), "verified")));
-    study_end(&s);
 }
 
 /* A row is steady where all its runs say so, gate or none; without a gate there is no mark. */
@@ -294,8 +275,6 @@ TEST(steadiness_is_that_of_the_runs)
         assert_true(json_is_false(json_object_get(row_at(&s, 0), "gated")));
         char *text = printed(s.document);
         assert_null(strchr(text, '~'));
-        free(text);
-        study_end(&s);
     }
 }
 
@@ -328,8 +307,6 @@ TEST(disturbed_runs_are_left_out)
         char *text = printed(s.document);
         assert_int_equal(strstr(text, "no conclusion (shm disturbed)") != NULL, !clean);
         assert_int_equal(strchr(text, '?') != NULL, !clean);
-        free(text);
-        study_end(&s);
     }
 }
 
@@ -352,12 +329,10 @@ TEST(disturbed_runs_of_a_repeat_count_alike)
     assert_near(dpb_json_number(json_array_get(of_repeats, 0), ""), 900);
     assert_near(dpb_json_number(json_array_get(of_repeats, 1), ""), 1000);
     assert_true(dpb_json_number(row_at(&s, 0), "samples_per_s.high") > 950);
-    study_end(&s);
     s = STUDY("sweep.comm.name=shm", "sweep.repeats=1", "sweep.retry_disturbed=2");
     for (size_t i = 0; i < 3; i++)
         add_run(&s, 0, 0, (struct made_run){"shm", 2, 1, rates[0][i], 0, 10, NULL, 0});
     EXPECT_TABLE(&s, "median of 1 repeat; interval: 95 % of the run's mean, by its steps.");
-    study_end(&s);
 }
 
 TEST_MAIN(NULL, NULL)

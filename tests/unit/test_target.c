@@ -30,7 +30,7 @@ static void add(const struct study *study, size_t cell, uint32_t repeat, struct 
     json_t *evals = json_array(), *at;
     for (double samples = 100; samples < made.samples; samples += 100)
         json_array_append_new(evals, eval_at(samples, made.rate, 0.5));
-    at = eval_at(made.samples, made.rate, made.missed ? 0.7 : 0.9);
+    at = own_json(eval_at(made.samples, made.rate, made.missed ? 0.7 : 0.9));
     json_array_append(evals, at);
     json_t *result = json_pack(
         "{s:s, s:n, s:{s:s, s:s}, s:{s:i, s:b}, s:{s:i, s:i, s:f}, s:{s:f, s:s, s:b}, s:o, "
@@ -44,7 +44,6 @@ static void add(const struct study *study, size_t cell, uint32_t repeat, struct 
     assert_non_null(result);
     if (!made.missed)
         json_object_set(json_object_get(result, "target"), "at", at);
-    json_decref(at);
     const struct dpb_sweep_job job = {.cell = cell, .repeat = repeat};
     dpb_sweep_add(study->sweep, &job, result, study->document);
 }
@@ -91,18 +90,14 @@ TEST(columns_are_exact)
     expect_said(text, " = samples 2.000 [2.000..2.000] more / rate 1.99");
     expect_said(text, "The accuracy is looked at every 100 samples");
     assert_null(strstr(text, "> X"));
-    free(text);
     char *markdown = printed_as(s.document, dpb_sweep_markdown);
     assert_non_null(strstr(markdown, "|  | shm | synchronous | 2 | 2 of 2 | "));
     assert_non_null(strstr(markdown, "| settings | strategy | label | rank | reached | seconds | "
                                      "epochs | samples | samples/s |\n|---|---|---:|"));
-    free(markdown);
     char *csv = printed_as(s.document, dpb_sweep_csv);
     assert_int_equal(strncmp(csv, "cell_index,cell.comm.name,status,", 33), 0);
     assert_non_null(strstr(csv, ",to_target.reached,to_target.of,to_target.seconds.mean,"));
     assert_non_null(strstr(csv, "\n1,shm,ok,shm,synchronous,2,1,"));
-    free(csv);
-    study_end(&s);
 }
 
 /* A run that misses bounds its row, which has no mean and no rank; so does a failed run. */
@@ -145,8 +140,6 @@ TEST(missing_runs_are_censored)
     expect_said(text, "- > X: a run missed the target");
     expect_said(text, "- independent has a model for each worker: reached is that of rank 0's");
     assert_null(strstr(text, "to the target, shm"));
-    free(text);
-    study_end(&s);
 }
 
 /* Rows of other targets, models or data are other contests; other batches are not. */
@@ -162,7 +155,6 @@ TEST(ranks_are_within_a_contest)
     dpb_sweep_finish(DPB_OK, s.document);
     for (size_t i = 0; i < 4; i++)
         assert_near(dpb_json_number(target_of(&s, i), "rank"), ranks[i]);
-    study_end(&s);
 }
 
 TEST(without_a_target_nothing_is_said)
@@ -175,8 +167,6 @@ TEST(without_a_target_nothing_is_said)
     assert_true(json_is_null(target_of(&s, 0)));
     char *text = printed(s.document);
     assert_null(strstr(text, "target"));
-    free(text);
-    study_end(&s);
 }
 
 /* Whatever disturbed a run says nothing about its samples. */
@@ -193,8 +183,6 @@ TEST(doubtful_times_leave_the_samples)
     char *text = printed(s.document);
     expect_said(text, "time 2.000 no conclusion (throttled) = samples 2.000 [2.000..2.000] more / "
                       "rate 1.000 no conclusion (throttled).");
-    free(text);
-    study_end(&s);
 }
 
 /* A seed whose run was disturbed is not left out; a clean run of the same seed comes first. */
@@ -214,7 +202,6 @@ TEST(disturbed_runs_count_where_there_is_no_other)
     assert_near(dpb_json_number(json_array_get(repeats, 0), "samples"), 1000);
     assert_near(dpb_json_number(target_of(&s, 0), "samples.above"), 4000);
     assert_true(json_is_true(json_object_get(target_of(&s, 0), "disturbed")));
-    study_end(&s);
 }
 
 /* Whoever is there at the first evaluation was perhaps there before. */
@@ -232,7 +219,6 @@ TEST(too_few_evaluations_conclude_nothing)
     char *text = printed(s.document);
     expect_said(text, "= samples 14.142 no conclusion (evaluated too rarely) / ");
     expect_said(text, "make eval.every smaller");
-    free(text);
     for (size_t i = 0; i < 4; i++) { /* five are needed, and there are no more than two */
         json_t *run = json_array_get(json_object_get(s.document, "runs"), i);
         json_object_set_new(json_object_get(run, "target"), "criterion", json_string("median5"));
@@ -241,7 +227,6 @@ TEST(too_few_evaluations_conclude_nothing)
     dpb_sweep_finish(DPB_OK, s.document);
     assert_near(dpb_json_number(target_of(&s, 0), "reached_at_once"), 2);
     assert_near(dpb_json_number(target_of(&s, 1), "reached_at_once"), 0);
-    study_end(&s);
 }
 
 /* Normal, by Box and Muller. */
@@ -274,17 +259,14 @@ TEST(planted_differences_are_found)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         unsigned found = 0, wrong = 0;
         for (uint32_t try = 0; try < TRIES; try++) {
-            json_t *a = made_row(try, 0, 10000, rows[i].spread);
-            json_t *b = made_row(try, 1, 12000, rows[i].spread);
-            json_t *same = made_row(try, 2, 10000, rows[i].spread);
+            json_t *a = own_json(made_row(try, 0, 10000, rows[i].spread));
+            json_t *b = own_json(made_row(try, 1, 12000, rows[i].spread));
+            json_t *same = own_json(made_row(try, 2, 10000, rows[i].spread));
             struct dpb_comparison c;
             dpb_target_compare(a, b, "samples", true, &c);
             found += c.outcome == DPB_SLOWER;
             dpb_target_compare(a, same, "samples", true, &c);
             wrong += c.outcome == DPB_SLOWER || c.outcome == DPB_FASTER;
-            json_decref(a);
-            json_decref(b);
-            json_decref(same);
         }
         print_message("spread %.2f: found %u, false %u of %d\n", rows[i].spread, found, wrong,
                       TRIES);
@@ -314,7 +296,7 @@ static json_t *compared(const json_t *a, const json_t *b, bool paired)
     json_t *document = NULL;
     bool regression;
     assert_int_equal(dpb_compare_make(&side_a, &side_b, &how, &document, &regression), DPB_OK);
-    return document;
+    return own_json(document);
 }
 
 static const json_t *compared_target(const json_t *document, size_t row)
@@ -353,11 +335,7 @@ TEST(documents_compare_to_the_target)
         expect_said(text, "  / rate    2.000 [");
         expect_said(text, "comm.name=sma        7.937      > 9.000  time      -  no conclusion (a "
                           "run missed it)");
-        free(text);
-        json_decref(document);
     }
-    study_end(&a);
-    study_end(&b);
 }
 
 /* Runs alone, and documents with other targets or none. */
@@ -372,21 +350,15 @@ TEST(runs_and_other_targets_compare)
     assert_near(dpb_json_number(compared_target(document, 0), "seconds.ratio"), 0.5);
     assert_string_equal(dpb_json_text(compared_target(document, 0), "seconds.verdict", ""),
                         "no conclusion (one run)");
-    json_decref(document);
 
     json_object_set_new(json_object_get(runs[1], "target"), "accuracy", json_real(0.8));
     document = compared(runs[0], runs[1], false);
     assert_true(json_is_null(compared_target(document, 0)));
-    json_decref(document);
     json_object_set_new(runs[1], "target", json_null());
     document = compared(runs[0], runs[1], false);
     assert_true(json_is_null(compared_target(document, 0)));
     char *text = printed_as(document, dpb_compare_print);
     assert_null(strstr(text, "to target"));
-    free(text);
-    json_decref(document);
-    study_end(&a);
-    study_end(&b);
 }
 
 TEST_MAIN(NULL, NULL)

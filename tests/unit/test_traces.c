@@ -29,8 +29,6 @@ TEST(test_shared_memory)
         found |= strstr(after.names[i], file) != NULL;
     assert_int_equal(unlink(file), 0);
     assert_true(found);
-    traces_free(&after);
-    traces_free(&before);
     remove_directory(own);
 }
 

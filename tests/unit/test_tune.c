@@ -35,23 +35,22 @@ struct study {
 typedef double planted(const size_t *at, uint32_t repeat);
 static const char *failure = "NO_MEMORY";
 
+static void release_sweep(void *sweep)
+{
+    dpb_sweep_destroy(sweep);
+}
+
 static struct study study_of(const char *const *settings)
 {
-    struct study s = {.config = dpb_config_create()};
+    struct study s = {.config = own_config(dpb_config_create())};
     dpb_first_error_clear();
     for (; *settings != NULL; settings++)
         assert_int_equal(dpb_config_assign(s.config, *settings, FILE_LINE), DPB_OK);
     assert_true(dpb_sweep_wanted(s.config));
     assert_int_equal(dpb_sweep_create(s.config, &s.sweep), DPB_OK);
-    s.document = dpb_sweep_document(s.sweep, s.config);
+    own_memory(s.sweep, release_sweep);
+    s.document = own_json(dpb_sweep_document(s.sweep, s.config));
     return s;
-}
-
-static void study_end(struct study *s)
-{
-    json_decref(s->document);
-    dpb_sweep_destroy(s->sweep);
-    dpb_config_destroy(s->config);
 }
 
 static json_t *result_of(double rate)
@@ -132,7 +131,6 @@ TEST(finds_the_best_of_an_ordered_axis)
             search(&s, mountain, FOREVER);
             snprintf(best, sizeof best, "run.batch=%s", s.sweep->axes[0].values[peak]);
             expect(&s, best, peak < 6 ? peak + 2 : 7);
-            study_end(&s);
         }
 }
 
@@ -156,7 +154,6 @@ TEST(threshold_decides)
         factor = rows[i].factor;
         search(&s, mountain, FOREVER);
         expect(&s, rows[i].best, rows[i].n_trials);
-        study_end(&s);
     }
 }
 
@@ -177,12 +174,10 @@ TEST(tries_all_of_another_axis)
         struct study s = STUDY(axes[i]);
         search(&s, two_peaks, FOREVER);
         expect(&s, best[i], 4);
-        study_end(&s);
     }
     struct study s = STUDY("tune.run.batch=1..4");
     search(&s, two_peaks, FOREVER); /* an ordered axis ends at the first loss */
     expect(&s, "run.batch=1", 2);
-    study_end(&s);
 }
 
 /* ---- several axes -------------------------------------------------------------------------- */
@@ -205,7 +200,6 @@ TEST(goes_round_until_nothing_changes)
     expect(&s, "run.workers=2 run.batch=64", 11);
     assert_int_equal(dpb_json_number(s.document, "tune.rounds"), 3);
     assert_true(json_is_true(dpb_json_at(s.document, "tune.ended")));
-    study_end(&s);
 }
 
 static uint64_t draw;
@@ -255,7 +249,6 @@ TEST(ends_at_any_values)
         assert_true(json_is_true(dpb_json_at(s.document, "tune.ended")));
         if (s.sweep->options.repeats == 1 && s.best[0] != '\0')
             expect_fixed_point(&s);
-        study_end(&s);
     }
 }
 
@@ -290,8 +283,6 @@ TEST(refusal_ends_a_direction)
             strstr(text, "5 trials of 12 cells; the best setting: trial 3, 400.0 samples/s\n\n"
                          "[run]\nbatch = 32\nworkers = 1\n") == NULL)
             fail_msg("%s", text);
-        free(text);
-        study_end(&s);
     }
     failure = "NO_MEMORY";
 }
@@ -314,13 +305,10 @@ TEST(walks_on_from_where_there_is_no_value)
     struct study s = STUDY("tune.run.workers=1..5"), none = STUDY("tune.run.workers=1..3");
     search(&s, from_the_third, FOREVER);
     expect(&s, "run.workers=3", 4);
-    study_end(&s);
     search(&none, nowhere, FOREVER);
     expect(&none, "", 3);
     char *text = printed(none.document);
     assert_non_null(strstr(text, "3 trials of 3 cells; no setting has a value\n"));
-    free(text);
-    study_end(&none);
 }
 
 TEST(one_cell_is_singular)
@@ -329,8 +317,6 @@ TEST(one_cell_is_singular)
     search(&s, nowhere, FOREVER);
     char *text = printed(s.document);
     assert_non_null(strstr(text, "1 trial of 1 cell; "));
-    free(text);
-    study_end(&s);
 }
 
 /* ---- repeats, targets ---------------------------------------------------------------------- */
@@ -353,8 +339,6 @@ TEST(repeats_have_to_show_a_gain)
         assert_int_equal(s.n_runs, 3 * s.n_trials);
         char *text = printed_as(s.document, dpb_sweep_print);
         assert_non_null(strstr(text, "a gain counts where its interval excludes 0"));
-        free(text);
-        study_end(&s);
     }
 }
 
@@ -384,8 +368,6 @@ TEST(one_repeat_has_no_interval)
     assert_true(dpb_json_true(trial, "taken"));
     char *text = printed_as(s.document, dpb_sweep_print);
     assert_null(strstr(text, "interval"));
-    free(text);
-    study_end(&s);
 }
 
 /* The good runs of a trial are no value where another failed; those behind it are not run. */
@@ -395,7 +377,6 @@ TEST(one_failed_run_is_enough)
     search(&s, failing_once, FOREVER);
     expect(&s, "run.batch=1", 2);
     assert_int_equal(s.n_runs, 5);
-    study_end(&s);
 }
 
 static double missed_by_the_last(const size_t *at, uint32_t repeat)
@@ -415,8 +396,6 @@ TEST(least_time_to_the_target)
     if (strstr(text, "8          0 of 2 runs reached the target\n") == NULL ||
         strstr(text, "trial 3, 4.4 s to the target") == NULL)
         fail_msg("%s", text);
-    free(text);
-    study_end(&s);
 }
 
 /* ---- interrupted --------------------------------------------------------------------------- */
@@ -433,9 +412,7 @@ TEST(continues_from_its_runs)
         assert_int_equal(s.n_runs, whole.n_runs);
         assert_true(json_equal(json_object_get(s.document, "tune"),
                                json_object_get(whole.document, "tune")));
-        study_end(&s);
     }
-    study_end(&whole);
 }
 
 /* ---- what is refused ----------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "dpbench/random.h"
 #include "lib/documented.h"
 #include "lib/near.h"
+#include "lib/own.h"
 #include "lib/test.h"
 #include "base/json.h"
 #include "record/why.h"
@@ -65,9 +66,9 @@ static json_t *why_of(int n_workers, bool apart)
                                       apart};
     json_t *why = dpb_why_to_json(&args);
     assert_non_null(why);
-    return json_pack("{s:o, s:{s:s, s:{s:f}}, s:{s:{s:{s:i}}}}", "why", why, "timing", "clock",
-                     "host", "samples_per_s", "mean", 461.5, "config", "data", "threads", "value",
-                     2);
+    return own_json(json_pack("{s:o, s:{s:s, s:{s:f}}, s:{s:{s:{s:i}}}}", "why", why, "timing",
+                              "clock", "host", "samples_per_s", "mean", 461.5, "config", "data",
+                              "threads", "value", 2));
 }
 
 static double at(const json_t *result, const char *path)
@@ -112,7 +113,6 @@ TEST(the_last_worker_and_its_part)
     assert_within(at(result, "why.last.behind_low_ns"), 7.5 * MS - 2.262157 * error, 10);
     assert_true(decided(result, "why.last.decided"));
     expect_documented(result);
-    json_decref(result);
 }
 
 /* The last worker's exposed time is 2 ms in each step; the means over the ranks are 5 and more. */
@@ -128,7 +128,6 @@ TEST(the_exchange_is_that_of_the_last_worker)
     assert_within(at(result, "why.samples_per_s.hidden"), WORKERS * SAMPLES / 51e-3, 1e-6);
     assert_within(at(result, "why.samples_per_s.without"),
                   SAMPLES / 42e-3 + SAMPLES / 39e-3 + SAMPLES / 48e-3, 1e-6);
-    json_decref(result);
 
     /* One worker: all of 20 ms exposed, and 26 ms do not hide behind 20. */
     for (int k = 0; k < STEPS; k++)
@@ -138,7 +137,6 @@ TEST(the_exchange_is_that_of_the_last_worker)
     assert_true(decided(result, "why.exchange.decided"));
     assert_within(at(result, "why.samples_per_s.hidden"), SAMPLES / 26e-3, 1e-6);
     assert_within(at(result, "why.samples_per_s.without"), SAMPLES / 20e-3, 1e-6);
-    json_decref(result);
 }
 
 TEST(the_worker_that_waits_for_data)
@@ -153,7 +151,6 @@ TEST(the_worker_that_waits_for_data)
     assert_within(at(result, "why.data.step_ns"), 50 * MS, 1);
     assert_within(at(result, "why.data.samples_per_s"), SAMPLES / 50e-3, 1e-9);
     assert_true(decided(result, "why.data.decided"));
-    json_decref(result);
 
     /* Workers that do not wait for each other. */
     result = why_of(WORKERS, true);
@@ -161,7 +158,6 @@ TEST(the_worker_that_waits_for_data)
     assert_true(json_is_null(dpb_json_at(result, "why.exchange")));
     assert_true(json_is_null(dpb_json_at(result, "why.samples_per_s")));
     assert_within(at(result, "why.data.wait_ns"), 10 * MS, 1);
-    json_decref(result);
 }
 
 /* 5 % of the step is the border: 2.585 of 51.7 ms. Worker 1 is late by a little less, and more. */
@@ -178,7 +174,6 @@ TEST(small_things_are_not_said)
         assert_within(at(result, "why.last.behind_ns"), late * MS, 2);
         assert_true(decided(result, "why.last.decided") == more);
         assert_int_equal(dpb_why_sentences((const json_t *const *)&result, 1, text), more ? 2 : 0);
-        json_decref(result);
     }
 }
 
@@ -204,7 +199,6 @@ TEST(noise_is_no_cause)
             const bool said = decided(result, "why.last.decided");
             n_said += said && !late;
             n_found += said && late && at(result, "why.last.rank") == 1;
-            json_decref(result);
         }
     print_message("said of equal workers: %d of %d; a late one found: %d\n", n_said, STUDIES,
                   n_found);
@@ -222,7 +216,6 @@ TEST(the_words)
     assert_string_equal(text[1],
                         "samples/s: 470.6 if all communication were hidden, 562.3 with none "
                         "and no waiting");
-    json_decref(result);
     for (int k = 0; k < STEPS; k++)
         set_step(0, k, 10, 9, 20);
     result = why_of(1, false);
@@ -239,7 +232,6 @@ TEST(the_words)
     dpb_why_sentences((const json_t *const *)&result, 1, text);
     assert_string_equal(text[0], "data: the device of rank 0 is idle 10.0 of 50.0 ms: batches "
                                  "or launches come late");
-    json_decref(result);
 }
 
 /* Several runs: what all of them show, with the numbers of the one in the middle. */
@@ -262,30 +254,24 @@ TEST(runs_have_to_agree)
     json_object_set_new(json_object_get(json_object_get(runs[1], "why"), "data"), "decided",
                         json_false());
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs, 3, text), 0);
-    for (int i = 0; i < 3; i++)
-        json_decref(runs[i]);
 
     runs[0] = made_straggler();
-    runs[1] = json_deep_copy(runs[0]);
+    runs[1] = own_json(json_deep_copy(runs[0]));
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs, 2, text), 2);
     json_object_set_new(json_object_get(json_object_get(runs[1], "why"), "last"), "rank",
                         json_integer(1));
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs, 2, text), 0);
-    json_decref(runs[0]);
-    json_decref(runs[1]);
 }
 
 /* A document from elsewhere, or from before. */
 TEST(nothing_is_made_up)
 {
     char text[DPB_WHY_SENTENCES][DPB_WHY_TEXT];
-    json_t *runs[] = {json_object(), json_pack("{s:n}", "why"),
-                      json_pack("{s:{s:{s:b}}}", "why", "last", "decided", 1)};
+    json_t *runs[] = {own_json(json_object()), own_json(json_pack("{s:n}", "why")),
+                      own_json(json_pack("{s:{s:{s:b}}}", "why", "last", "decided", 1))};
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs, 1, text), 0);
     assert_int_equal(dpb_why_sentences((const json_t *const *)runs + 1, 1, text), 0);
     dpb_why_sentences((const json_t *const *)runs + 2, 1, text);
-    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
-        json_decref(runs[i]);
 }
 
 TEST_MAIN(make_journals, free_journals)

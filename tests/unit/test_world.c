@@ -3,6 +3,7 @@
  */
 #include <linux/capability.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -431,8 +432,24 @@ static dpb_status polls_many(struct trial_scratch *scratch)
     return DPB_OK;
 }
 
+static dpb_status may_spin(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    RANK_CHECK(dpb_world.may_spin);
+    return dpb_store_barrier("done", 0);
+}
+
+static dpb_status may_not_spin(struct trial_scratch *scratch)
+{
+    (void)scratch;
+    RANK_CHECK(!dpb_world.may_spin);
+    return dpb_store_barrier("done", 0);
+}
+
 static const struct trial_case cases[] = {
     {"fields", fields},
+    {"may_spin", may_spin},
+    {"may_not_spin", may_not_spin},
     {"agreement", agreement},
     {"sharing", sharing},
     {"sharing_with_0", sharing_with_0},
@@ -479,7 +496,24 @@ TEST(test_fields)
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
     assert_int_equal(trial.at->n_ready, 12); /* 3 jobs of 4 */
-    trial_done(&trial);
+}
+
+/* Ranks spin while they wait if each has a core, servers among them. */
+TEST(test_spins_on_a_core_of_its_own)
+{
+    cpu_set_t all, few;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&few);
+    for (uint32_t cpu = 0, n = 0; cpu < CPU_SETSIZE && n < 2; cpu++) {
+        if (!CPU_ISSET(cpu, &all))
+            continue;
+        CPU_SET(cpu, &few);
+        n++;
+        assert_int_equal(sched_setaffinity(0, sizeof few, &few), 0);
+        trial_passes("may_spin", n, 0);
+        trial_passes("may_not_spin", n, 1);
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 TEST(test_agree)
@@ -491,7 +525,6 @@ TEST(test_agree)
     for (uint32_t rank = 0; rank < 4; rank++)
         expect_part(trial.at->text[rank], "the ranks differ in the layout: rank 0 has "
                                           "'layout 7', rank 2 has 'layout 2'");
-    trial_done(&trial);
 }
 
 TEST(test_share)
@@ -517,7 +550,6 @@ TEST(test_share_apart)
     trial_run(&trial);
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
-    trial_done(&trial);
 }
 
 TEST(test_stranger)
@@ -527,7 +559,6 @@ TEST(test_stranger)
     if (trial.at->status != DPB_OK)
         fail_msg("%s", trial.at->cause);
     expect_part(trial.errors, "refused a connection without the job's secret");
-    trial_done(&trial);
 }
 
 TEST(test_polls_many)
@@ -536,7 +567,6 @@ TEST(test_polls_many)
         .name = "polls_many", .n_workers = 1, .timeout_s = 5, .most_descriptors = FEW_DESCRIPTORS};
     trial_run(&trial);
     expect_part(trial.at->text[0], "this process may have 40 open files");
-    trial_done(&trial);
 }
 
 TEST(test_warnings_once)
@@ -549,7 +579,6 @@ TEST(test_warnings_once)
     assert_null(strstr(first + 1, "few cores"));
     expect_part(trial.errors, "[1 ");
     expect_part(trial.errors, "a word of rank 1");
-    trial_done(&trial);
 }
 
 TEST(test_long_messages)
@@ -560,7 +589,6 @@ TEST(test_long_messages)
     expect_part(trial.at->cause, "7, the end");
     expect_part(trial.errors, "7, the end");
     expect_part(trial.errors, "\xc3\xa4...");
-    trial_done(&trial);
 }
 
 TEST(test_nothing_survives)
@@ -570,7 +598,6 @@ TEST(test_nothing_survives)
     assert_int_equal(trial.at->status, DPB_OK);
     assert_true(trial.at->extra_pid > 0);
     assert_true(trial_gone_within(trial.at->extra_pid, 1000));
-    trial_done(&trial);
 }
 
 /* ---- jobs that one rank ends --------------------------------------------------------------- */
@@ -593,7 +620,6 @@ static double quiet_job_s(void)
     trial_run(&trial);
     assert_int_equal(trial.at->status, DPB_OK);
     double seconds = trial.at->seconds;
-    trial_done(&trial);
     return seconds;
 }
 
@@ -641,7 +667,6 @@ TEST(test_first_cause)
         expect_part(trial.errors, trial.at->cause);
         const char *once = strstr(trial.errors, "error: ");
         assert_true(once != NULL && strstr(once + 1, "error: ") == NULL);
-        trial_done(&trial);
     }
 }
 
@@ -657,7 +682,6 @@ TEST(test_stopped)
         expect_part(trial.at->cause, "waited 1.");
         expect_part(trial.at->cause, "rank 1 (pid");
         expect_part(trial.at->cause, "is stopped (SIGSTOP)");
-        trial_done(&trial);
     }
 }
 
@@ -668,7 +692,6 @@ TEST(test_cannot_send)
     assert_int_equal(trial.at->status, DPB_TIMEOUT);
     assert_int_equal(trial.at->culprit, 0);
     expect_part(trial.at->cause, "waited 1.0 s to share arena: rank 1 (pid");
-    trial_done(&trial);
 }
 
 /* ---- jobs that somebody else ends ---------------------------------------------------------- */
@@ -686,7 +709,6 @@ TEST(test_launcher_killed)
             .name = names[i], .n_workers = 3, .timeout_s = 20, .act = kill_launcher};
         trial_run(&trial); /* checks that the ranks are gone within 2 s */
         assert_true(WIFSIGNALED(trial.wait_status));
-        trial_done(&trial);
     }
 }
 
@@ -729,7 +751,6 @@ TEST(test_interrupted)
         assert_true(WIFEXITED(trial.wait_status));
         assert_int_equal(WEXITSTATUS(trial.wait_status), expected[i].exit_code);
         expect_part(trial.at->cause, expected[i].part);
-        trial_done(&trial);
     }
 }
 
@@ -753,14 +774,31 @@ TEST(test_signals_in_pairs)
     assert_true(dpb_signals_interrupts(&signals, SIGTERM));
 }
 
-TEST(test_refused)
+/* No launch here gets as far as a process: a job of few ranks is refused for its journals. */
+TEST(test_ranks_at_most)
 {
-    struct dpb_job job = {.n_workers = 0, .config = ""};
-    struct dpb_job_outcome outcome;
-    dpb_status status;
-    assert_int_equal(dpb_launch(&job, &outcome), DPB_USAGE);
-    expect_part(dpb_first_error(&status), "1 to 1024 workers");
-    dpb_first_error_clear();
+    static const struct {
+        uint32_t n_workers, n_servers;
+        const char *why;
+    } rows[] = {{0, 0, "a job has 1 to 1024 workers"},
+                {0, 1, "a job has 1 to 1024 workers"},
+                {1025, 0, "a job has 1 to 1024 workers"},
+                {1024, 1, "a job has 1 to 1024 workers"},
+                {1, 1024, "a job has 1 to 1024 workers"},
+                {1, UINT32_MAX, "a job has 1 to 1024 workers"},
+                {1024, 0, "for each of 1024 processes is too large"},
+                {1023, 1, "for each of 1024 processes is too large"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct dpb_job job = {.n_workers = rows[i].n_workers,
+                                    .n_servers = rows[i].n_servers,
+                                    .config = "",
+                                    .journal_bytes = SIZE_MAX / 2};
+        struct dpb_job_outcome outcome;
+        dpb_status status;
+        assert_int_equal(dpb_launch(&job, &outcome), DPB_USAGE);
+        expect_part(dpb_first_error(&status), rows[i].why);
+        dpb_first_error_clear();
+    }
 }
 
 TRIAL_MAIN(cases)

@@ -183,6 +183,11 @@ static inline bool trial_wait_ready(const struct trial *trial)
     return false;
 }
 
+static inline void trial_unmap(void *scratch)
+{
+    munmap(scratch, sizeof(struct trial_scratch));
+}
+
 /* Runs it and checks that nothing is left: no descriptor, no child, no process. Its shared memory
  * is of memfds, which end with them. */
 static inline void trial_run(struct trial *trial)
@@ -193,6 +198,7 @@ static inline void trial_run(struct trial *trial)
     close(memory);
     trial->at = mmap(NULL, sizeof *trial->at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(trial->at != MAP_FAILED);
+    own_memory(trial->at, trial_unmap);
     fflush(NULL);
     trial->launcher = fork();
     assert_true(trial->launcher >= 0);
@@ -235,12 +241,6 @@ static inline void trial_run(struct trial *trial)
     }
 }
 
-static inline void trial_done(struct trial *trial)
-{
-    munmap(trial->at, sizeof *trial->at);
-    trial->at = NULL;
-}
-
 /* ... until it takes `most_s` at most: a busy machine may need another try. */
 static inline void trial_run_within(struct trial *trial, double most_s)
 {
@@ -252,7 +252,6 @@ static inline void trial_run_within(struct trial *trial, double most_s)
         if (i == TRIES)
             fail_msg("%s took %.2f s, not at most %.2f s: %s\n%s", trial->name, trial->at->seconds,
                      most_s, trial->at->cause, trial->errors);
-        trial_done(trial);
     }
 }
 
@@ -265,7 +264,6 @@ static inline void trial_passes(const char *name, uint32_t n_workers, uint32_t n
     if (!WIFEXITED(trial.wait_status) || trial.at->status != DPB_OK || trial.at->exit_code != 0)
         fail_msg("%s with %u ranks: %s\n%s", name, n_workers + n_servers, trial.at->cause,
                  trial.errors);
-    trial_done(&trial);
 }
 
 /* In a rank: what does not hold ends it with a message. */
