@@ -17,6 +17,7 @@
 #include "study/document/rows.h"
 #include "study/document/target.h"
 #include "study/table/merge.h"
+#include "study/table/sweep_notes.h"
 #include "study/table/sweep_print.h"
 #include "study/table/sweep_table.h"
 #include "study/table/target_print.h"

@@ -4,7 +4,6 @@
  * the secret does not make it well formed: fuzz_channel.c has what comes before.
  */
 #include "launch/party.c"
-#include "launch/party_agree.c"
 
 #include "tests/fuzz/fuzz.h"
 
@@ -26,12 +25,12 @@ static struct dpb_party *create(uint32_t rank)
     party->hosts = calloc(RANKS, sizeof *party->hosts);
     party->machines = calloc(RANKS, sizeof *party->machines);
     party->launcher_pids = calloc(RANKS, sizeof *party->launcher_pids);
-    party->links = calloc(RANKS, sizeof *party->links);
+    party->channels = calloc(RANKS, sizeof *party->channels);
     party->store_fds = calloc(RANKS, sizeof *party->store_fds);
-    FUZZ_CHECK(party->hosts && party->machines && party->launcher_pids && party->links &&
+    FUZZ_CHECK(party->hosts && party->machines && party->launcher_pids && party->channels &&
                party->store_fds);
     for (int i = 0; i < RANKS; i++)
-        party->links[i].fd = party->links[i].lost_fd = party->store_fds[i] = -1;
+        party->channels[i].fd = party->channels[i].lost_fd = party->store_fds[i] = -1;
     return party;
 }
 
@@ -41,25 +40,26 @@ static void open_pair(int pair[2])
 }
 
 /* Says it as a frame, or as it is, and nothing after it. The other end, to be closed. */
-static int link_said(struct link *own, link_op op, bool framed, const void *bytes, size_t n)
+static int channel_said(struct dpb_channel *own, dpb_channel_op op, bool framed, const void *bytes,
+                        size_t n)
 {
     int pair[2];
     open_pair(pair);
-    struct link other = {.fd = pair[1]};
+    struct dpb_channel other = {.fd = pair[1]};
     if (framed)
-        FUZZ_CHECK(link_say(&other, op, 1, bytes, n));
+        FUZZ_CHECK(dpb_channel_say(&other, op, 1, bytes, n));
     else if (n > 0)
         (void)!send(pair[1], bytes, n, MSG_NOSIGNAL);
     other.fd = -1;
-    link_close(&other);
+    dpb_channel_close(&other);
     FUZZ_CHECK(shutdown(pair[1], SHUT_WR) == 0);
-    *own = (struct link){.fd = pair[0], .lost_fd = -1};
+    *own = (struct dpb_channel){.fd = pair[0], .lost_fd = -1};
     return pair[1];
 }
 
 /* A report that is right but for what the form says, and the input as its text; or the input
  * alone. */
-static int say_report(struct link *link, struct fuzz_input *input)
+static int say_report(struct dpb_channel *channel, struct fuzz_input *input)
 {
     uint8_t form = fuzz_byte(input);
     struct fuzz_input text = fuzz_part(input);
@@ -74,9 +74,10 @@ static int say_report(struct link *link, struct fuzz_input *input)
     memcpy(bytes, &report, sizeof report);
     if (text.size > 0)
         memcpy(bytes + sizeof report, text.data, text.size);
-    int other = form & 1 ? link_said(link, LINK_REPORT, (form & 16) == 0, text.data, text.size)
-                         : link_said(link, form & 16 ? LINK_PING : LINK_REPORT, true, bytes,
-                                     sizeof report + text.size);
+    int other =
+        form & 1 ? channel_said(channel, DPB_CHANNEL_REPORT, (form & 16) == 0, text.data, text.size)
+                 : channel_said(channel, form & 16 ? DPB_CHANNEL_PING : DPB_CHANNEL_REPORT, true,
+                                bytes, sizeof report + text.size);
     free(bytes);
     return other;
 }
@@ -89,7 +90,7 @@ static void be_head(struct fuzz_input *input)
     int code = -1, others[RANKS] = {-1};
     FUZZ_CHECK(own != NULL);
     for (uint32_t rank = 1; rank < RANKS; rank++)
-        others[rank] = say_report(&party->links[rank], input);
+        others[rank] = say_report(&party->channels[rank], input);
     dpb_status status = dpb_party_agree(party, DPB_OK, own, 2, &code);
     FUZZ_CHECK(code == dpb_status_exit_code(status));
     FUZZ_CHECK(status == DPB_OK || dpb_first_error(NULL)[0] != '\0');
@@ -108,8 +109,9 @@ static void be_part(struct fuzz_input *input)
     struct dpb_party *party = create(1);
     uint8_t form = fuzz_byte(input);
     int code = -1;
-    int other = link_said(&party->links[0], form & 1 ? LINK_REPORT : LINK_VERDICT, (form & 2) == 0,
-                          input->data, input->size);
+    int other =
+        channel_said(&party->channels[0], form & 1 ? DPB_CHANNEL_REPORT : DPB_CHANNEL_VERDICT,
+                     (form & 2) == 0, input->data, input->size);
     dpb_status status = dpb_party_agree(party, DPB_OK, "{}", 2, &code);
     FUZZ_CHECK((status == DPB_OK) == (code == 0));
     if (status == DPB_OK)

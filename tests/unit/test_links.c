@@ -16,7 +16,7 @@
 #include "machine/cores.h"
 #include "links/links.h"
 #include "machine/topology.h"
-#include "study/links_report.h"
+#include "links/links_report.h"
 
 /* ---- the clock: linked with --wrap=dpb_now_ns ------------------------------------------------ */
 
