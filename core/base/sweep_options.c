@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "world/board.h"
+#include "base/settings.h"
 
 /* clang-format off */
 #define AT(field) offsetof(struct dpb_sweep_options, field)

@@ -16,7 +16,7 @@
 #include "study/document/rates.h"
 #include "record/summary.h"
 #include "study/document/target.h"
-#include "world/board.h"
+#include "base/settings.h"
 #include "study/document/rows.h"
 
 static const char rate_path[] = "timing.samples_per_s.mean";
