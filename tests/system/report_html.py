@@ -273,7 +273,7 @@ class OfRealResults(unittest.TestCase):
         self.assertIn("60 more warnings stand in the file alone", page.text)  # of 26 * 2 * 5
         page = self.sweep_of(20, 2, 5)
         self.assertNotIn("more", " ".join(page.text.split("Settings")[0].split()).replace("more processes", ""))
-        save(self.runs[0], "one.json")
+        save(dict(self.runs[0], loss=[], ranks=[], machine={}, versions={}, monitor=None), "one.json")
         links = [f"{i}.link.json" for i in range(66)]
         for name in links:
             os.symlink("one.json", name)
@@ -367,8 +367,9 @@ class OfRealResults(unittest.TestCase):
         shown = "document.querySelector('noscript').innerText"
         for names, printed in ((("sweep.json", "run.json", "--each"),) * 2, (("sweep.json", "run.json"),) * 2):
             made(*names)
+            self.browser.load("page.html", scripts=False)
             for width in (360, 1400):
-                self.browser.load("page.html", scripts=False, width=width)
+                self.browser.show(width)
                 self.assertLessEqual(self.browser.run("document.documentElement.scrollWidth"), width)
             text = self.browser.run(shown)
             for words in ("Scripts are off", "speedup and efficiency over the workers", "loss and accuracy"):
